@@ -1,0 +1,61 @@
+"""Every setting: models with defaults, units, YAML, the environment, the command line, RocketMQ's names.
+
+::
+
+    loaded = load_config(Path("broker.yaml"), overrides=["flush.strategy=group_commit"])
+    loaded.config.store.commit_log_file_bytes
+    loaded.origins["flush.strategy"]            # command line
+
+RocketMQ's names are accepted wherever a key is: ``enablePropertyFilter: true`` is ``pull.property_filter: true``.
+Errors are :class:`ConfigError` and name the file, the line and the key that was probably meant.
+"""
+
+from __future__ import annotations
+
+from flintmq.config.errors import ConfigError
+from flintmq.config.fields import FieldSpec, option
+from flintmq.config.load import LoadedConfig, load_config, load_text
+from flintmq.config.models import BrokerConfig, NamesrvConfig, PluginRef
+from flintmq.config.properties import ImportResult, import_broker_conf
+from flintmq.config.raw import Origin, RawSection
+from flintmq.config.runtime import (
+    NAMESRV_RUNTIME_KEYS,
+    RUNTIME_KEYS,
+    RuntimeKey,
+    as_properties,
+    evolve,
+    evolve_namesrv,
+    namesrv_as_properties,
+)
+from flintmq.config.show import Row, rows, to_yaml
+from flintmq.config.units import format_duration, format_size, parse_duration, parse_size
+
+__all__ = [
+    "NAMESRV_RUNTIME_KEYS",
+    "RUNTIME_KEYS",
+    "BrokerConfig",
+    "ConfigError",
+    "FieldSpec",
+    "ImportResult",
+    "LoadedConfig",
+    "NamesrvConfig",
+    "Origin",
+    "PluginRef",
+    "RawSection",
+    "Row",
+    "RuntimeKey",
+    "as_properties",
+    "evolve",
+    "evolve_namesrv",
+    "format_duration",
+    "format_size",
+    "import_broker_conf",
+    "load_config",
+    "load_text",
+    "namesrv_as_properties",
+    "option",
+    "parse_duration",
+    "parse_size",
+    "rows",
+    "to_yaml",
+]

@@ -1,0 +1,50 @@
+"""The one error of this package. It always says where the offending text is and, where one is close, what was meant."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class ConfigError(ValueError):
+    """A setting is unknown, malformed, out of range, given twice, or may not be changed.
+
+    ``str()`` reads like ``broker.yaml:12: unknown key 'flush.stratgy'; did you mean 'flush.strategy'?``
+
+    Args:
+        message: what is wrong.
+        key: the dotted key concerned; None when the source as a whole is at fault.
+        file: where it was written: a path, ``environment NAME`` or ``command line``; None for a value given in code.
+        line: 1-based line in ``file``.
+        suggestion: the name that was probably meant.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        key: str | None = None,
+        file: str | None = None,
+        line: int | None = None,
+        suggestion: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.key = key
+        self.file = file
+        self.line = line
+        self.suggestion = suggestion
+
+    def __str__(self) -> str:
+        place = self.file or ""
+        if self.line is not None:
+            place = f"{place}:{self.line}" if place else f"line {self.line}"
+        text = f"{place}: {self.message}" if place else self.message
+        return f"{text}; did you mean '{self.suggestion}'?" if self.suggestion else text
+
+
+def nearest(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:
+    """The name in ``known`` closest to ``word``, ignoring case; None when none is close."""
+    by_folded = {name.casefold(): name for name in known}
+    found = difflib.get_close_matches(word[:200].casefold(), by_folded, n=1, cutoff=cutoff)
+    return by_folded[found[0]] if found else None

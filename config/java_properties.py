@@ -1,0 +1,95 @@
+"""Reads Java's properties format: what RocketMQ's ``broker.conf`` is written in.
+
+Comments start with ``#`` or ``!``; a key ends at ``=``, ``:`` or a blank; a backslash at the end joins the next line, and
+elsewhere escapes the character after it (``\\t``, ``\\n``, ``\\r``, ``\\f``, ``\\uXXXX``, or the character itself).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+import attrs
+
+from flintmq.config.errors import ConfigError
+
+PROPERTIES_MAX_CHARS: Final = 1024 * 1024
+"""No configuration comes near it."""
+
+_KEY = re.compile(r"(?:\\.|[^\\=: \t\f])*", re.DOTALL)
+_SEPARATOR = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|u|.)", re.DOTALL)
+_CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_BLANKS = " \t\f"
+
+
+@attrs.frozen
+class Property:
+    """One entry."""
+
+    key: str
+    """Unescaped."""
+    value: str
+    """Unescaped; blanks at its end are kept, as Java keeps them."""
+    line: int
+    """1-based line its key stands in."""
+
+
+def parse_properties(text: str, *, file: str | None = None) -> list[Property]:
+    """The entries in order, repeated keys included.
+
+    Args:
+        text: the file's content.
+        file: what errors call it.
+
+    Raises:
+        ConfigError: a ``\\u`` escape is malformed, or the text is longer than 1 Mi characters.
+    """
+    if len(text) > PROPERTIES_MAX_CHARS:
+        raise ConfigError(f"larger than {PROPERTIES_MAX_CHARS} characters", file=file)
+    found = []
+    for line, logical in _logical_lines(text.removeprefix("\ufeff")):
+        key_end = _match_end(_KEY, logical, 0)
+        value_start = _match_end(_SEPARATOR, logical, key_end)
+        try:
+            found.append(Property(_unescaped(logical[:key_end]), _unescaped(logical[value_start:]), line))
+        except ConfigError as error:
+            raise ConfigError(error.message, file=file, line=line) from None
+    return found
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    parts: list[str] = []
+    first = 0
+    for number, raw in enumerate(re.split(r"\r\n|\r|\n", text), start=1):
+        line = raw.lstrip(_BLANKS)
+        if not parts:
+            if not line or line[0] in "#!":
+                continue
+            first = number
+        backslashes = len(line) - len(line.rstrip("\\"))
+        if backslashes % 2:
+            parts.append(line[:-1])
+            continue
+        yield first, "".join((*parts, line))
+        parts = []
+    if parts:
+        yield first, "".join(parts)
+
+
+def _match_end(pattern: re.Pattern[str], text: str, start: int) -> int:
+    found = pattern.match(text, start)
+    return found.end() if found else start
+
+
+def _unescaped(text: str) -> str:
+    def replace(found: re.Match[str]) -> str:
+        escape = found[1]
+        if escape == "u":
+            raise ConfigError("malformed \\uXXXX escape")
+        return chr(int(escape[1:], 16)) if len(escape) > 1 else _CONTROLS.get(escape, escape)
+
+    # Java's escapes are UTF-16 units: a pair of surrogates is one character.
+    units = _ESCAPE.sub(replace, text)
+    return units.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

@@ -1,0 +1,162 @@
+"""What may be changed while a broker runs, and what is told about the configuration over the wire.
+
+Changing is by an allow-list, written out: a key gets here by decision. Keys that name paths, classes, addresses or plugins
+never do; letting them be changed remotely is what made RocketMQ's CVE-2023-33246 an execution of foreign code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+import attrs
+
+from flintmq.config.binding import bind_field
+from flintmq.config.emit import property_value
+from flintmq.config.errors import ConfigError, nearest
+from flintmq.config.flush_type import FlushType
+from flintmq.config.models import BrokerConfig, NamesrvConfig
+from flintmq.config.raw import RawScalar
+from flintmq.config.schema import COMPOSITES, KEYS, NAMESERVER, Role, aliases, aliases_in
+
+
+@attrs.frozen
+class RuntimeKey:
+    """A key that may be changed while the broker runs."""
+
+    key: str
+    """Dotted."""
+    minimum: int | None
+    """Least value, in the key's own unit; None for text and switches."""
+    maximum: int | None
+    """Greatest value, in the key's own unit."""
+
+
+def _allow(names: tuple[str, ...], role: Role) -> Mapping[str, RuntimeKey]:
+    section = NAMESERVER if role == "namesrv" else ""
+    table = aliases_in(section, role)
+    found = {name: KEYS[table[name][0]] for name in names}
+    return MappingProxyType(
+        {name: RuntimeKey(key.name, key.spec.minimum, key.spec.maximum) for name, key in found.items()}
+    )
+
+
+RUNTIME_KEYS: Final = _allow(
+    (
+        "accessMessageInMemoryMaxRatio",
+        "autoCreateSubscriptionGroup",
+        "autoCreateTopicEnable",
+        "brokerPermission",
+        "cleanFileForciblyEnable",
+        "deleteWhen",
+        "diskMaxUsedSpaceRatio",
+        "enablePropertyFilter",
+        "fileReservedTime",
+        "flushConsumerOffsetInterval",
+        "longPollingEnable",
+        "maxMessageSize",
+        "maxTransferBytesOnMessageInDisk",
+        "maxTransferBytesOnMessageInMemory",
+        "maxTransferCountOnMessageInDisk",
+        "maxTransferCountOnMessageInMemory",
+        "notifyConsumerIdsChangedEnable",
+        "rejectTransactionMessage",
+        "shortPollingTimeMills",
+        "traceOn",
+        "transactionCheckInterval",
+        "transactionCheckMax",
+        "transactionTimeOut",
+        "waitTimeMillsInSendQueue",
+    ),
+    "broker",
+)
+"""What request 25 (UPDATE_BROKER_CONFIG) may change, by RocketMQ's name."""
+
+NAMESRV_RUNTIME_KEYS: Final = _allow(
+    ("orderMessageEnable", "scanNotActiveBrokerInterval", "serverChannelMaxIdleTimeSeconds"), "namesrv"
+)
+"""What request 318 (UPDATE_NAMESRV_CONFIG) may change, by RocketMQ's name."""
+
+
+def evolve(config: BrokerConfig, changes: Mapping[str, str]) -> BrokerConfig:
+    """The configuration with keys of :data:`RUNTIME_KEYS` changed. All of the changes are made or none.
+
+    Args:
+        config: the configuration in force; it stays as it is.
+        changes: new values as text, by RocketMQ's name or by dotted key. A plain integer is in the unit of its spelling.
+
+    Raises:
+        ConfigError: a key may not be changed or is given twice, or a value does not fit.
+    """
+    return _changed(config, changes, RUNTIME_KEYS, "broker")
+
+
+def evolve_namesrv(config: NamesrvConfig, changes: Mapping[str, str]) -> NamesrvConfig:
+    """The name server's configuration with keys of :data:`NAMESRV_RUNTIME_KEYS` changed; otherwise as :func:`evolve`.
+
+    Raises:
+        ConfigError: a key may not be changed or is given twice, or a value does not fit.
+    """
+    return _changed(BrokerConfig(nameserver=config), changes, NAMESRV_RUNTIME_KEYS, "namesrv").nameserver
+
+
+def as_properties(config: BrokerConfig) -> dict[str, str]:
+    """The broker's configuration under RocketMQ's names, as request 26 (GET_BROKER_CONFIG) tells it; no secrets.
+
+    What is unset is told as what it amounts to: ``brokerIP1``, ``haListenPort``, ``storePathCommitLog``.
+    """
+    flush_side = "flush.commit_real_time." if config.flush.strategy == "commit_real_time" else "flush.flush_real_time."
+    found: dict[str, str] = {}
+    for alias, names in aliases("broker").items():
+        name = next((name for name in names if name.startswith(flush_side)), names[0])
+        if not name.startswith(f"{NAMESERVER}."):
+            _tell(found, alias, name, config)
+    listen = config.listen
+    found.setdefault("brokerIP1", listen.host)
+    found.setdefault("brokerRole", "ASYNC_MASTER")
+    found.setdefault("haListenPort", str(listen.port + 1 if listen.port else 0))
+    found["storePathCommitLog"] = found["storePathCommitLog"] or f"{config.store.path.rstrip('/')}/commitlog"
+    return dict(sorted((found | FlushType.of_strategy(config.flush.strategy).as_properties()).items()))
+
+
+def namesrv_as_properties(config: NamesrvConfig) -> dict[str, str]:
+    """The name server's configuration under RocketMQ's names, as request 319 (GET_NAMESRV_CONFIG) tells it."""
+    found: dict[str, str] = {}
+    for alias, names in aliases_in(NAMESERVER, "namesrv").items():
+        _tell(found, alias, names[0], BrokerConfig(nameserver=config))
+    return dict(sorted(found.items()))
+
+
+def _tell(found: dict[str, str], alias: str, name: str, config: BrokerConfig) -> None:
+    key = KEYS[name]
+    value = key.value_of(config)
+    if value is not None and not key.spec.secret:
+        found[alias] = property_value(value, key.spec)
+
+
+def _changed(
+    config: BrokerConfig, changes: Mapping[str, str], allowed: Mapping[str, RuntimeKey], role: Role
+) -> BrokerConfig:
+    by_key = {entry.key: name for name, entry in allowed.items()}
+    sections: dict[str, dict[str, Any]] = {}
+    for spelling, text in changes.items():
+        entry = allowed.get(spelling)
+        name = entry.key if entry else spelling
+        if name not in by_key:
+            raise _refused(spelling, by_key, allowed, role)
+        section, _, attribute = name.rpartition(".")
+        if attribute in sections.setdefault(section, {}):
+            raise ConfigError(f"'{name}' and '{by_key[name]}' are the same key, given twice", key=name)
+        key = KEYS[name]
+        plain = key.spec.rocketmq_unit if entry else None
+        sections[section][attribute] = bind_field(RawScalar(text), key.hint, key.field, name, plain=plain)
+    parts = {section: attrs.evolve(getattr(config, section), **values) for section, values in sections.items()}
+    return attrs.evolve(config, **parts)
+
+
+def _refused(spelling: str, by_key: Mapping[str, str], allowed: Mapping[str, RuntimeKey], role: Role) -> ConfigError:
+    if spelling in KEYS or spelling in aliases(role) or spelling in COMPOSITES:
+        return ConfigError(f"'{spelling}' cannot be changed while running", key=spelling)
+    near = nearest(spelling, (*allowed, *by_key))
+    return ConfigError(f"unknown key '{spelling[:80]}'", key=spelling, suggestion=near)

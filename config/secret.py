@@ -1,0 +1,39 @@
+"""A value that goes in and is never shown: keys and passwords of the configuration."""
+
+from __future__ import annotations
+
+import hmac
+from typing import Final, NoReturn
+
+SHOWN: Final = "***"
+"""What ``repr`` and ``str`` of a secret are."""
+
+
+class Secret:
+    """A secret text. Immutable; compared in constant time; prints, formats and logs as ``***``; cannot be pickled."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def reveal(self) -> str:
+        """The text. Whoever calls this must not let it go anywhere."""
+        return self._text
+
+    def __len__(self) -> int:
+        return len(self._text)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Secret):
+            return NotImplemented
+        return hmac.compare_digest(self._text.encode("utf-8", "replace"), other._text.encode("utf-8", "replace"))
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+    def __repr__(self) -> str:
+        return SHOWN
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a secret cannot be pickled")
