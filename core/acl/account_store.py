@@ -1,0 +1,203 @@
+"""The accounts in force: those of the configuration and of the files, read again when a file changes, changed on request."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import attrs
+
+from flintmq.config.errors import ConfigError
+from flintmq.config.models import AclAccount, AclSection
+from flintmq.core.acl.account import Account
+from flintmq.core.acl.address import AddressPatterns, parse_addresses
+from flintmq.core.acl.plain_acl_file import FileVersion, PlainAcl, ReadFile, read_plain_acl, write_plain_acl
+from flintmq.core.io.clock import Clock
+
+log = logging.getLogger("flintmq.acl")
+
+
+@attrs.frozen
+class AccountTable:
+    """Everything that requests are checked against; replaced as a whole."""
+
+    accounts: Mapping[str, Account]
+    written: Mapping[str, AclAccount]
+    """The same as they are written."""
+    global_white_texts: tuple[str, ...]
+    global_white: AddressPatterns
+
+
+class AccountStore:
+    """Reads, watches and changes accounts. Loop thread; every call but :meth:`table` may read or write small files.
+
+    Args:
+        section: ``acl:`` of the configuration.
+        file: the file that changes are written to; it need not exist.
+        clock: dates changes.
+
+    Raises:
+        ConfigError: a file or an account is wrong, or there is no account at all.
+    """
+
+    def __init__(self, section: AclSection, file: Path, clock: Clock) -> None:
+        self._section = section
+        self._file = file
+        self._clock = clock
+        self._files: dict[Path, ReadFile] = {}
+        self._failed: str | None = None
+        self._files = self._read_all()
+        self.table = self._assemble(self._files)
+        """The accounts in force."""
+        if not self.table.accounts:
+            raise ConfigError(
+                f"there is no account: write an administrator's to {file} (mode 600) or to 'acl.accounts'",
+                key="acl.accounts",
+            )
+        if self.table.global_white and section.compat == "safe":
+            log.warning("requests are taken only from %s (acl.compat: safe)", ", ".join(self.table.global_white_texts))
+
+    # reading
+
+    def reload(self) -> bool:
+        """Looks whether a file changed and takes what it says; True when it did. A file that is wrong changes nothing, and
+        that is logged once."""
+        try:
+            files = self._read_all()
+            if _digests(files) == _digests(self._files):
+                self._failed = None
+                return False
+            table = self._assemble(files)
+            if not table.accounts:
+                raise ConfigError("no account is left")
+        except ConfigError as error:
+            if str(error) != self._failed:
+                self._failed = str(error)
+                log.error("the accounts stay as they are: %s", error)
+            return False
+        self._files, self.table, self._failed = files, table, None
+        log.info("%d accounts read again", len(table.accounts))
+        return True
+
+    def _read_all(self) -> dict[Path, ReadFile]:
+        paths = [self._file] if self._file.exists() or self._section.file is not None else []
+        if self._section.folder is not None:
+            try:
+                inside = sorted(Path(self._section.folder).iterdir())
+            except OSError as error:
+                raise ConfigError(
+                    f"'acl.folder' cannot be read: {error.strerror or error}",
+                    key="acl.folder",
+                    file=self._section.folder,
+                ) from error
+            paths += [path for path in inside if path.suffix in (".yml", ".yaml") and path not in paths]
+        return {path: read_plain_acl(path, file_mode=self._section.file_mode) for path in paths}
+
+    def _assemble(self, files: Mapping[Path, ReadFile]) -> AccountTable:
+        written = {account.access_key: account for account in self._section.accounts}
+        if len(written) != len(self._section.accounts):
+            raise ConfigError("'acl.accounts' has an access key twice", key="acl.accounts")
+        white = list(self._section.global_white_remote_addresses)
+        owners: dict[str, Path] = {}
+        for path, read in files.items():
+            white += read.content.global_white
+            for account in read.content.accounts:
+                if account.access_key in owners:
+                    raise ConfigError(
+                        f"account {account.access_key} is in {owners[account.access_key]} already", file=str(path)
+                    )
+                owners[account.access_key] = path
+                written[account.access_key] = account
+        return AccountTable(
+            accounts={key: Account.of(account) for key, account in written.items()},
+            written=written,
+            global_white_texts=tuple(white),
+            global_white=parse_addresses(",".join(white)),
+        )
+
+    # changing
+
+    def update(self, account: AclAccount) -> None:
+        """Adds an account or replaces the one of its key, in the file it stands in.
+
+        Raises:
+            ConfigError: it is malformed, or nobody would be administrator any more.
+            StoreError: the file cannot be written.
+        """
+        self._take_edits()
+        path = self._home_of(account.access_key)
+        content = self._content(path)
+        others = [a for a in content.accounts if a.access_key != account.access_key]
+        self._write(path, attrs.evolve(content, accounts=(*others, account)))
+
+    def delete(self, access_key: str) -> None:
+        """Removes an account.
+
+        Raises:
+            ConfigError: there is none, it stands in the configuration, or nobody would be administrator any more.
+            StoreError: the file cannot be written.
+        """
+        self._take_edits()
+        if access_key not in self.table.accounts:
+            raise ConfigError(f"there is no account {access_key[:80]}", key="acl.accounts")
+        path = self._home_of(access_key)
+        content = self._content(path)
+        left = tuple(a for a in content.accounts if a.access_key != access_key)
+        if len(left) == len(content.accounts) or any(a.access_key == access_key for a in self._section.accounts):
+            raise ConfigError(f"account {access_key} is written in the configuration", key="acl.accounts")
+        self._write(path, attrs.evolve(content, accounts=left))
+
+    def set_global_white(self, addresses: Sequence[str], path_text: str | None) -> None:
+        """Replaces a file's ``globalWhiteRemoteAddresses``.
+
+        Args:
+            addresses: patterns.
+            path_text: which file; one of those read, whose names 52 tells. None for the file of ``acl.file``.
+
+        Raises:
+            ConfigError: a pattern is malformed, or the path is none of those: nothing else is ever written to.
+            StoreError: the file cannot be written.
+        """
+        self._take_edits()
+        known = {str(path): path for path in (self._file, *self._files)}
+        path = known.get(path_text or str(self._file))
+        if path is None:
+            raise ConfigError("the path is none of the account files", key="acl.file")
+        content = self._content(path)
+        self._write(path, attrs.evolve(content, globalWhiteRemoteAddresses=tuple(addresses)))
+
+    def versions(self) -> dict[str, FileVersion]:
+        """The version of each file; the first is that of ``acl.file``."""
+        found = {str(self._file): self._content(self._file).version}
+        return found | {str(path): read.content.version for path, read in self._files.items()}
+
+    def _take_edits(self) -> None:
+        """Before a change: what was edited by hand meanwhile must not be lost."""
+        self.reload()
+        if self._failed is not None:
+            raise ConfigError(f"the account files are wrong: {self._failed}", key="acl.file")
+
+    def _home_of(self, access_key: str) -> Path:
+        for path, read in self._files.items():
+            if any(account.access_key == access_key for account in read.content.accounts):
+                return path
+        return self._file
+
+    def _content(self, path: Path) -> PlainAcl:
+        read = self._files.get(path)
+        return read.content if read is not None else PlainAcl()
+
+    def _write(self, path: Path, content: PlainAcl) -> None:
+        version = FileVersion(counter=content.version.counter + 1, timestamp=self._clock.now_ms())
+        content = attrs.evolve(content, dataVersion=(version,))
+        table = self._assemble(self._files | {path: ReadFile(path, "", content)})
+        if not any(account.admin for account in table.accounts.values()):
+            raise ConfigError("nobody would be administrator any more", key="acl.accounts")
+        write_plain_acl(path, content)
+        self._files[path] = read_plain_acl(path, file_mode=self._section.file_mode)
+        self.table = self._assemble(self._files)
+
+
+def _digests(files: Mapping[Path, ReadFile]) -> dict[Path, str]:
+    return {path: read.digest for path, read in files.items()}

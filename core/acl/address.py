@@ -1,0 +1,135 @@
+"""Patterns of addresses, as ``whiteRemoteAddress`` has them (reference: protocol 7).
+
+::
+
+    *  *.*.*.*                every address
+    10.0.0.1, 10.0.0.9        several patterns, separated by commas
+    10.0.*.*  10.0.0-5.1      a segment may be anything, or a range
+    10.0.0.{1,2,7-9}          or a list of numbers and ranges
+    2001:db8::{1,a-f}:*       IPv6: the same with groups of hexadecimal digits
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Sequence
+from typing import Final
+
+import attrs
+
+from flintmq.config.errors import ConfigError
+
+_Span = tuple[int, int]
+_V4_SEGMENTS: Final = 4
+_V6_SEGMENTS: Final = 8
+_OUTSIDE_BRACES: Final = re.compile(r"[,;](?![^{}]*\})")
+
+
+@attrs.frozen
+class AddressPattern:
+    """One pattern: what each segment of an address may be."""
+
+    segments: tuple[tuple[_Span, ...], ...]
+    """Per segment the ranges allowed, bounds included; 4 of IPv4, 8 of IPv6, none for every address."""
+
+    def matches(self, segments: Sequence[int]) -> bool:
+        if not self.segments:
+            return True
+        return len(segments) == len(self.segments) and all(
+            any(low <= value <= high for low, high in spans)
+            for value, spans in zip(segments, self.segments, strict=True)
+        )
+
+
+@attrs.frozen
+class AddressPatterns:
+    """Several patterns, of which one must match."""
+
+    patterns: tuple[AddressPattern, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.patterns)
+
+    def matches(self, host: str) -> bool:
+        """Whether an address is among them. What is no address at all (a Unix socket's peer) only fits ``*``."""
+        segments = address_segments(host)
+        return any(pattern.matches(segments) for pattern in self.patterns)
+
+
+def address_segments(host: str) -> tuple[int, ...]:
+    """An address as numbers: 4 of IPv4 (also where IPv6 wraps one), 8 of IPv6, none for anything else."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return ()
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.ipv4_mapped is None:
+            packed = address.packed
+            return tuple(int.from_bytes(packed[at : at + 2], "big") for at in range(0, 16, 2))
+        address = address.ipv4_mapped
+    return tuple(address.packed)
+
+
+def parse_addresses(text: str | None) -> AddressPatterns:
+    """The patterns of a text; blank text has none. Raises ``ConfigError``."""
+    parts = [part.strip() for part in _OUTSIDE_BRACES.split(text or "")]
+    return AddressPatterns(tuple(parse_pattern(part) for part in parts if part))
+
+
+def parse_pattern(text: str) -> AddressPattern:
+    """One pattern. Raises ``ConfigError`` that quotes it."""
+    if text == "*":
+        return AddressPattern(())
+    try:
+        if ":" in text:
+            return AddressPattern(_v6(text))
+        parts = text.split(".")
+        if len(parts) != _V4_SEGMENTS:
+            raise ValueError
+        segments = tuple(_segment(part, 10, 255) for part in parts)
+    except ValueError:
+        raise ConfigError(
+            f"'{text[:80]}' is no pattern of addresses such as 10.0.0.*, 10.0.0.1-9 or 10.0.0.{{1,2}}"
+        ) from None
+    return AddressPattern(() if text == "*.*.*.*" else segments)
+
+
+def _v6(text: str) -> tuple[tuple[_Span, ...], ...]:
+    head, gap, tail = text.partition("::")
+    before = [_segment(part, 16, 0xFFFF) for part in head.split(":")] if head else []
+    after = [_segment(part, 16, 0xFFFF) for part in tail.split(":")] if tail else []
+    missing = _V6_SEGMENTS - len(before) - len(after)
+    if (not gap and missing) or (gap and missing < 1):
+        raise ValueError
+    zero: tuple[_Span, ...] = ((0, 0),)
+    found = (*before, *([zero] * missing), *after)
+    whole = ((0, 0xFFFF),)
+    return () if all(spans == whole for spans in found) else found
+
+
+def _segment(text: str, base: int, maximum: int) -> tuple[_Span, ...]:
+    if text == "*":
+        return ((0, maximum),)
+    if text.startswith("{") and text.endswith("}"):
+        return tuple(_span(part.strip(), base, maximum) for part in text[1:-1].split(","))
+    return (_span(text, base, maximum),)
+
+
+def _span(text: str, base: int, maximum: int) -> _Span:
+    low_text, dash, high_text = text.partition("-")
+    low = _number(low_text, base, maximum)
+    high = _number(high_text, base, maximum) if dash else low
+    if low > high:
+        raise ValueError
+    return low, high
+
+
+def _number(text: str, base: int, maximum: int) -> int:
+    digits = r"[0-9]{1,3}" if base == 10 else r"[0-9a-fA-F]{1,4}"
+    if re.fullmatch(digits, text) is None:
+        raise ValueError
+    number = int(text, base)
+    if number > maximum:
+        raise ValueError
+    return number

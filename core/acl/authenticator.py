@@ -1,0 +1,108 @@
+"""Lets requests pass or refuses them: who, from where, signed how, and allowed what (reference: protocol 7).
+
+The order of the questions: the code's class, the access key, the address, the signature, a replay, administration, and last the
+topics and groups. Nothing about rights is told to whoever cannot sign.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NoReturn
+
+from flintmq.core.acl.account import Account
+from flintmq.core.acl.account_store import AccountStore
+from flintmq.core.acl.replay import ReplayWindow
+from flintmq.core.acl.rules import Access, Rule, TopicAt
+from flintmq.core.acl.signature import ACCESS_KEY, SIGNATURE, verify
+from flintmq.core.errors import RefusedError
+from flintmq.core.io.clock import Clock
+from flintmq.core.ports import Caller
+from flintmq.core.response_code import ResponseCode
+
+
+def _unknown_record(_commit_log_offset_bytes: int) -> str | None:
+    return None
+
+
+class AclAuthenticator:
+    """The authenticator ``acl``. Loop thread.
+
+    Args:
+        store: the accounts.
+        rules: by request code; a code without one is refused.
+        clock: for the replay window.
+        strict: lists of addresses let requests pass, as in the reference.
+        replay_window_ms: 0 for none.
+    """
+
+    def __init__(
+        self, store: AccountStore, rules: Mapping[int, Rule], clock: Clock, *, strict: bool, replay_window_ms: int = 0
+    ) -> None:
+        self.store = store
+        self.topic_at: TopicAt = _unknown_record
+        """The topic of a record; set by the broker."""
+        self.refused = 0
+        """Requests refused so far."""
+        self._rules = rules
+        self._clock = clock
+        self._strict = strict
+        self._window = ReplayWindow(replay_window_ms) if replay_window_ms else None
+
+    def authenticate(self, caller: Caller) -> None:
+        """Raises ``RefusedError`` (code 1; 3 for codes nobody answers) with a remark that says which question failed."""
+        try:
+            self._check(caller)
+        except RefusedError:
+            self.refused += 1
+            raise
+
+    def _check(self, caller: Caller) -> None:
+        rule = self._rules.get(caller.code)
+        if rule is not None and rule.access is Access.PUBLIC:
+            return
+        table = self.store.table
+        if self._strict and table.global_white.matches(caller.remote_host):
+            return
+        access_key = caller.ext_fields.get(ACCESS_KEY, "")
+        if not access_key:
+            _refuse("the request has no access key", "acl.unsigned")
+        account = table.accounts.get(access_key)
+        if account is None:
+            _refuse(f"No acl config for {access_key[:80]!a}", "acl.unknown")
+        if self._strict:
+            if account.white.matches(caller.remote_host):
+                return
+        elif not all(white.matches(caller.remote_host) for white in (table.global_white, account.white) if white):
+            _refuse(f"{access_key} may not come from {caller.remote_host}", "acl.address")
+        if SIGNATURE not in caller.ext_fields or not verify(account.secret, caller.ext_fields, caller.body):
+            _refuse(f"Check signature failed for accessKey={access_key}", "acl.signature")
+        if self._window is not None:
+            problem = self._window.problem(caller.ext_fields, self._clock.now_ms())
+            if problem is not None:
+                _refuse(problem, "acl.replayed")
+        self._check_rule(rule, caller, account)
+
+    def _check_rule(self, rule: Rule | None, caller: Caller, account: Account) -> None:
+        if rule is None or rule.access is Access.UNSERVED:
+            raise RefusedError(
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+                f" request type {caller.code} not supported",
+                reason="" if rule else "acl.unclassified",
+                key="" if rule else "acl.extra_codes",
+            )
+        if rule.access is Access.PUSHED:
+            _refuse(f"request code {caller.code} is sent by brokers, not to them", "acl.pushed")
+        if account.admin:
+            return
+        if rule.access is Access.ADMIN:
+            _refuse(
+                f"Need admin permission for request code={caller.code}, but accessKey={account.access_key} is not",
+                "acl.admin",
+            )
+        lacking = account.first_lacking(rule.needs(caller, self.topic_at))
+        if lacking is not None:
+            _refuse(f"No default permission for {lacking}"[:300], "acl.permission")
+
+
+def _refuse(message: str, reason: str) -> NoReturn:
+    raise RefusedError(ResponseCode.SYSTEM_ERROR, f"AclException: {message}", reason=reason)

@@ -1,0 +1,32 @@
+"""A peer's connection, as broker and name server state see it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+
+class Channel(Protocol):
+    """One connection. Compared and hashed by identity. Loop thread."""
+
+    @property
+    def remote_address(self) -> str:
+        """``ip:port`` of the peer."""
+        ...
+
+    @property
+    def is_open(self) -> bool:
+        """False once the connection is closed or closing."""
+        ...
+
+    def send_oneway(self, code: int, header: Mapping[str, str], body: bytes = b"") -> None:
+        """Sends a request that has no answer. A closed channel drops it; nothing is raised and nothing waits."""
+        ...
+
+    def close(self, reason: str) -> None:
+        """Ends the connection; the reason goes to the log. Closing twice is nothing."""
+        ...
+
+    def __hash__(self) -> int: ...
+
+    def __eq__(self, other: object, /) -> bool: ...

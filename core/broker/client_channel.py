@@ -1,0 +1,23 @@
+"""A client as the broker knows it: its connection and what it said of itself."""
+
+from __future__ import annotations
+
+import attrs
+
+from flintmq.core.broker.channel import Channel
+
+
+@attrs.define(eq=False)
+class ClientChannelInfo:
+    """One client of one group. Compared by identity."""
+
+    channel: Channel
+    client_id: str
+    language: str = "JAVA"
+    """A name of the protocol's language list."""
+    version: int = 0
+    """Ordinal of the client's version."""
+    last_update_ms: int = 0
+    """Wall-clock time of the last heartbeat, for tools."""
+    last_update_s: float = 0.0
+    """The same on the monotonic clock, which decides expiry."""

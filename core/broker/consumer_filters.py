@@ -1,0 +1,241 @@
+"""The filters of the groups that do not subscribe by tags: ``consumerFilter.json`` (reference: algorithms 17).
+
+They outlive their group by a day, so that bit maps go on being computed for a group that is away for a while.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+from flintmq.core.broker.filter_data import BloomFilterBacked, ConsumerFilterData
+from flintmq.core.broker.subscription import SubscriptionData
+from flintmq.core.errors import RefusedError
+from flintmq.core.filter.bloom import BloomFilter
+from flintmq.core.io.clock import Clock
+from flintmq.core.io.json_file import JsonFile
+from flintmq.core.ports import MessageFilter, MessageFilterFactory
+
+_log = logging.getLogger(__name__)
+
+PERSIST_INTERVAL_S: Final = 10.0
+_CLEAN_AFTER_MS: Final = 24 * 3600 * 1000
+_DEAD_BEFORE_LOAD_MS: Final = 30_000
+_NO_FILTERS: Final[tuple[ConsumerFilterData, ...]] = ()
+
+
+class ConsumerFilterManager:
+    """Filters by topic and group. Loop thread; :meth:`persist` is the caller's timer's job.
+
+    Args:
+        factories: by expression type; what has none is not kept.
+        bloom_filter: gives groups their positions.
+        file: ``config/consumerFilter.json``, or None to keep the table in memory.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        factories: Mapping[str, MessageFilterFactory],
+        bloom_filter: BloomFilter,
+        file: JsonFile | None = None,
+    ) -> None:
+        self._clock = clock
+        self._factories = factories
+        self._file = file
+        self.bloom_filter = bloom_filter
+        self._table: dict[str, dict[str, ConsumerFilterData]] = {}
+        self._of_topic: dict[str, tuple[ConsumerFilterData, ...]] = {}
+        self._dirty = False
+
+    def __len__(self) -> int:
+        return sum(len(groups) for groups in self._table.values())
+
+    # read
+
+    def find(self, topic: str, group: str) -> ConsumerFilterData | None:
+        return self._table.get(topic, {}).get(group)
+
+    def of_topic(self, topic: str) -> tuple[ConsumerFilterData, ...]:
+        """The topic's filters that bit maps are computed with, dead ones too."""
+        return self._of_topic.get(topic, _NO_FILTERS)
+
+    def backed(
+        self, topic: str, group: str, expression_type: str, made: MessageFilter, expression: str
+    ) -> MessageFilter:
+        """The filter of a subscription, with the bit map to look at first where the group's filter is this one."""
+        data = self.find(topic, group)
+        if (
+            data is None
+            or data.bloom is None
+            or data.expression != expression
+            or data.expression_type != expression_type
+        ):
+            return made
+        return BloomFilterBacked(made, data.bloom, data.born_time_ms)
+
+    # change
+
+    def register(self, group: str, subscriptions: Collection[SubscriptionData]) -> None:
+        """What a heartbeat says a group subscribes to. Its filters of topics it no longer names are dead."""
+        for wanted in subscriptions:
+            if not wanted.is_tag_type and wanted.sub_string:
+                self._register(group, wanted)
+        if not self._table:
+            return
+        topics = {wanted.topic for wanted in subscriptions}
+        for topic, groups in self._table.items():
+            if topic not in topics:
+                self._die(groups.get(group))
+
+    def _register(self, group: str, wanted: SubscriptionData) -> None:
+        old = self.find(wanted.topic, group)
+        if old is not None and wanted.sub_version <= old.client_version:
+            if wanted.sub_version == old.client_version:
+                self._live(old)
+            return
+        bloom = self.bloom_filter.positions(f"{group}#{wanted.topic}")
+        if old is not None and (old.expression, old.expression_type, old.bloom) == (
+            wanted.sub_string,
+            wanted.expression_type,
+            bloom,
+        ):
+            old.client_version = wanted.sub_version
+            self._dirty = True
+            self._live(old)
+            return
+        compiled = self._compile(wanted.expression_type, wanted.sub_string)
+        if compiled is None:
+            if old is not None:
+                self._remove(old)
+            return
+        self._put(
+            ConsumerFilterData(
+                wanted.topic,
+                group,
+                wanted.sub_string,
+                wanted.expression_type,
+                compiled,
+                bloom=bloom,
+                born_time_ms=self._clock.now_ms(),
+                client_version=wanted.sub_version,
+            )
+        )
+
+    def _compile(self, expression_type: str, expression: str) -> MessageFilter | None:
+        """None for what does not parse: the client is told when it asks or pulls."""
+        factory = self._factories.get(expression_type)
+        if factory is None:
+            return None
+        try:
+            return factory(expression, frozenset())
+        except RefusedError as error:
+            _log.info("a subscription is not kept: %s", error)
+            return None
+
+    def unregister(self, group: str) -> None:
+        """The group's last member left: its filters are dead, and cleaned a day later."""
+        for groups in self._table.values():
+            self._die(groups.get(group))
+
+    def _live(self, data: ConsumerFilterData) -> None:
+        if data.is_dead:
+            data.dead_time_ms = 0
+            self._dirty = True
+
+    def _die(self, data: ConsumerFilterData | None) -> None:
+        if data is not None and not data.is_dead:
+            data.dead_time_ms = self._clock.now_ms()
+            self._dirty = True
+
+    def _put(self, data: ConsumerFilterData) -> None:
+        self._table.setdefault(data.topic, {})[data.consumer_group] = data
+        self._changed(data.topic)
+
+    def _remove(self, data: ConsumerFilterData) -> None:
+        groups = self._table[data.topic]
+        del groups[data.consumer_group]
+        if not groups:
+            del self._table[data.topic]
+        self._changed(data.topic)
+
+    def _changed(self, topic: str) -> None:
+        self._dirty = True
+        usable = tuple(
+            data
+            for data in self._table.get(topic, {}).values()
+            if data.compiled is not None and self.bloom_filter.is_valid(data.bloom)
+        )
+        if usable:
+            self._of_topic[topic] = usable
+        else:
+            self._of_topic.pop(topic, None)
+
+    def clean(self) -> None:
+        """Forgets filters that have been dead for a day."""
+        now_ms = self._clock.now_ms()
+        for data in [data for groups in self._table.values() for data in groups.values()]:
+            if data.dead_for_ms(now_ms) >= _CLEAN_AFTER_MS:
+                self._remove(data)
+
+    # file
+
+    def to_wire(self) -> dict[str, Any]:
+        """What the file holds."""
+        return {
+            "filterDataByTopic": {
+                topic: {
+                    "groupFilterData": {group: data.to_wire() for group, data in groups.items()},
+                    "topic": topic,
+                }
+                for topic, groups in self._table.items()
+            }
+        }
+
+    def persist(self) -> bool:
+        """Cleans, and writes the file when something changed; says whether it did. Raises StoreError, and stays dirty."""
+        self.clean()
+        if not self._dirty or self._file is None:
+            return False
+        self._file.save(self.to_wire())
+        self._dirty = False
+        return True
+
+    def load(self) -> bool:
+        """Reads the file; False when there is none, or when its positions are of another bloom filter.
+
+        Then bit maps in the store mean something else, so all of it is forgotten, as the reference does. Members are taken
+        to have left half a minute ago.
+
+        Raises:
+            StoreFormatError: the file and its backup cannot be read.
+        """
+        value = self._file.load() if self._file is not None else None
+        found = [] if value is None else list(_entries(value))
+        if not found or any(not self.bloom_filter.is_valid(data.bloom) for data in found):
+            return False
+        dead_time_ms = self._clock.now_ms() - _DEAD_BEFORE_LOAD_MS
+        alive = False
+        for data in found:
+            data.compiled = self._compile(data.expression_type, data.expression)
+            if not data.dead_time_ms:
+                data.dead_time_ms = max(dead_time_ms, data.born_time_ms)
+                alive = True
+            self._put(data)
+        self._dirty = alive
+        return True
+
+
+def _entries(value: Any) -> list[ConsumerFilterData]:
+    """The filters of a file; what is none is left out."""
+    found: list[ConsumerFilterData] = []
+    topics = value.get("filterDataByTopic") if isinstance(value, Mapping) else None
+    for of_topic in topics.values() if isinstance(topics, Mapping) else ():
+        groups = of_topic.get("groupFilterData") if isinstance(of_topic, Mapping) else None
+        for entry in groups.values() if isinstance(groups, Mapping) else ():
+            try:
+                found.append(ConsumerFilterData.from_wire(entry))
+            except (AttributeError, TypeError, ValueError) as error:
+                _log.warning("a consumer filter in the file is left out: %s", error)
+    return found

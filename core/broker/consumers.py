@@ -1,0 +1,217 @@
+"""Consumer groups that are online (reference: algorithms 12, protocol 9.6).
+
+When members or the set of topics change, every member is told (NOTIFY_CONSUMER_IDS_CHANGED), the new one too: the
+clients then divide the queues anew.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterator
+from typing import Final
+
+from flintmq.core.broker.channel import Channel
+from flintmq.core.broker.client_channel import ClientChannelInfo
+from flintmq.core.broker.consumer_group import (
+    CLUSTERING,
+    CONSUME_PASSIVELY,
+    ConsumerGroupInfo,
+)
+from flintmq.core.broker.producers import EXPIRY_S
+from flintmq.core.broker.subscription import SubscriptionData
+from flintmq.core.errors import RefusedError
+from flintmq.core.io.clock import Clock
+from flintmq.core.limits import CLIENTS_PER_GROUP_MAX, SUBSCRIPTIONS_PER_HEARTBEAT_MAX
+from flintmq.core.response_code import ResponseCode
+
+_log = logging.getLogger(__name__)
+
+NOTIFY_CONSUMER_IDS_CHANGED: Final = 40
+
+
+def _nobody(*_what: object) -> None:
+    """The listener nobody has set."""
+
+
+class ConsumerTable:
+    """Consumer groups and their members. Loop thread.
+
+    Args:
+        clock: decides expiry.
+        notify_ids_changed: False never tells members (then they notice at their next rebalance, every 20 s).
+    """
+
+    def __init__(self, clock: Clock, *, notify_ids_changed: bool = True) -> None:
+        self._clock = clock
+        self.notify_ids_changed = notify_ids_changed
+        """May change while running."""
+        self._groups: dict[str, ConsumerGroupInfo] = {}
+        self._groups_of: dict[Channel, set[str]] = {}
+        self.on_register: Callable[[str, Collection[SubscriptionData]], None] = _nobody
+        """Called with what each heartbeat says that a group subscribes to."""
+        self.on_unregister: Callable[[str], None] = _nobody
+        """Called when a group's last member left."""
+        self._revisions: dict[str, int] = {}
+        """Group → what of it was last looked at for contradictions."""
+        self._told: dict[str, tuple[str, ...]] = {}
+        """Group → client ids last reported."""
+        self.contradictions_seen = 0
+        """How often the members of a group that contradict the others became others."""
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def __iter__(self) -> Iterator[ConsumerGroupInfo]:
+        return iter(list(self._groups.values()))
+
+    def find(self, group: str) -> ConsumerGroupInfo | None:
+        """The group while it has members, else None."""
+        return self._groups.get(group)
+
+    def find_member(self, group: str, client_id: str) -> ClientChannelInfo | None:
+        info = self._groups.get(group)
+        return info.find_member(client_id) if info is not None else None
+
+    def register(
+        self,
+        group: str,
+        channel: Channel,
+        client_id: str,
+        subscriptions: Collection[SubscriptionData],
+        *,
+        language: str = "JAVA",
+        version: int = 0,
+        consume_type: str = CONSUME_PASSIVELY,
+        message_model: str = CLUSTERING,
+        consume_from_where: str = "CONSUME_FROM_LAST_OFFSET",
+        notify: bool = True,
+    ) -> bool:
+        """What a heartbeat says of one group.
+
+        Args:
+            notify: the group's own ``notifyConsumerIdsChangedEnable``.
+
+        Returns:
+            True when members or topics changed.
+
+        Raises:
+            RefusedError: SYSTEM_ERROR; the group is full or subscribes to too many topics.
+        """
+        info = self._groups.get(group)
+        self._check_limits(group, channel, subscriptions, info)
+        if info is None:
+            info = self._groups[group] = ConsumerGroupInfo(group)
+        info.consume_type = consume_type
+        info.message_model = message_model
+        info.consume_from_where = consume_from_where
+        member = ClientChannelInfo(
+            channel, client_id, language, version, self._clock.now_ms(), self._clock.monotonic_s()
+        )
+        is_new = info.add_member(member)
+        self._groups_of.setdefault(channel, set()).add(group)
+        topics_changed = info.update_subscriptions(channel, subscriptions)
+        self._look_for_contradictions(info)
+        if (is_new or topics_changed) and notify:
+            self._notify(info)
+        self.on_register(group, subscriptions)
+        return is_new or topics_changed
+
+    @staticmethod
+    def _check_limits(
+        group: str, channel: Channel, subscriptions: Collection[SubscriptionData], info: ConsumerGroupInfo | None
+    ) -> None:
+        if len(subscriptions) > SUBSCRIPTIONS_PER_HEARTBEAT_MAX:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR,
+                f"consumer group {group} subscribes to more than {SUBSCRIPTIONS_PER_HEARTBEAT_MAX} topics",
+                reason="subscription.too-many",
+                measured=str(len(subscriptions)),
+            )
+        if info is not None and channel not in info.members and len(info.members) >= CLIENTS_PER_GROUP_MAX:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR,
+                f"consumer group {group} has {CLIENTS_PER_GROUP_MAX} members",
+                reason="group.full",
+                measured=str(len(info.members)),
+            )
+
+    def _look_for_contradictions(self, info: ConsumerGroupInfo) -> None:
+        """Tells once when who contradicts whom has changed; heartbeats that bring nothing new cost a comparison."""
+        group = info.group_name
+        if self._revisions.get(group) == info.revision:
+            return
+        self._revisions[group] = info.revision
+        odd = tuple(info.contradictions())
+        if odd == self._told.get(group, ()):
+            return
+        if odd:
+            self._told[group] = odd
+            self.contradictions_seen += 1
+            _log.warning(
+                "members of consumer group %s subscribe differently, so it will miss messages: %s",
+                group,
+                info.describe_contradictions(),
+            )
+        else:
+            del self._told[group]
+            _log.info("the members of consumer group %s subscribe to the same again", group)
+
+    def unregister(self, group: str, channel: Channel, *, notify: bool = True) -> bool:
+        """A member leaves; False when it was none."""
+        info = self._groups.get(group)
+        if info is None or not info.remove_member(channel):
+            return False
+        groups = self._groups_of[channel]
+        groups.discard(group)
+        if not groups:
+            del self._groups_of[channel]
+        if not info.members:
+            del self._groups[group]
+            self.on_unregister(group)
+            self._revisions.pop(group, None)
+            self._told.pop(group, None)
+            return True
+        self._look_for_contradictions(info)
+        if notify:
+            self._notify(info)
+        return True
+
+    def close_channel(self, channel: Channel) -> list[str]:
+        """Removes a connection that closed from every group and tells the others. Returns the groups it was in."""
+        groups = list(self._groups_of.get(channel, ()))
+        for group in groups:
+            self.unregister(group, channel)
+        return groups
+
+    def remove_expired(self) -> list[Channel]:
+        """Removes members that sent no heartbeat for 120 s. Returns their connections, which the caller closes."""
+        oldest_s = self._clock.monotonic_s() - EXPIRY_S
+        expired = {
+            channel
+            for info in self._groups.values()
+            for channel, member in info.members.items()
+            if member.last_update_s < oldest_s
+        }
+        for channel in expired:
+            self.close_channel(channel)
+        return list(expired)
+
+    def which_group_by_topic(self, topic: str) -> set[str]:
+        """Groups that are online and subscribe to a topic."""
+        return {info.group_name for info in self._groups.values() if topic in info.subscriptions}
+
+    def contradictions(self) -> dict[str, list[str]]:
+        """Per group with contradictory subscriptions the ids of the members that differ from the others."""
+        found = {info.group_name: info.contradictions() for info in self._groups.values()}
+        return {group: client_ids for group, client_ids in found.items() if client_ids}
+
+    def runtime_info(self) -> dict[str, str]:
+        """For request 28: groups whose members subscribe differently, with the ids of those who do."""
+        found = "; ".join(f"{group}: {', '.join(ids[:10])}" for group, ids in self._told.items())
+        return {"contradictorySubscriptions": found} if found else {}
+
+    def _notify(self, info: ConsumerGroupInfo) -> None:
+        if self.notify_ids_changed:
+            header = {"consumerGroup": info.group_name}
+            for channel in info.channels:
+                channel.send_oneway(NOTIFY_CONSUMER_IDS_CHANGED, header)

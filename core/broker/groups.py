@@ -1,0 +1,132 @@
+"""The broker's consumer groups (reference: algorithms 11)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from flintmq.core.broker.data_version import DataVersion
+from flintmq.core.broker.group_config import SubscriptionGroupConfig
+from flintmq.core.broker.topic_name import SYSTEM_GROUP_PREFIX, check_group_name, is_name
+from flintmq.core.errors import StoreError
+from flintmq.core.io.clock import Clock
+from flintmq.core.io.json_file import JsonFile
+from flintmq.core.limits import GROUP_MAX_BYTES
+
+_log = logging.getLogger(__name__)
+
+TOOLS_CONSUMER_GROUP: Final = "TOOLS_CONSUMER"
+
+BUILT_IN_GROUPS: Final = (
+    SubscriptionGroupConfig(TOOLS_CONSUMER_GROUP),
+    SubscriptionGroupConfig("FILTERSRV_CONSUMER"),
+    SubscriptionGroupConfig("SELF_TEST_C_GROUP"),
+    SubscriptionGroupConfig("CID_ONS-HTTP-PROXY"),
+    SubscriptionGroupConfig("CID_ONSAPI_PULL"),
+    SubscriptionGroupConfig("CID_ONSAPI_PERMISSION"),
+    SubscriptionGroupConfig("CID_ONSAPI_OWNER"),
+)
+"""Groups every broker has."""
+
+
+class SubscriptionGroupManager:
+    """The table of consumer groups. Loop thread; a change is written to disk before the call returns.
+
+    Args:
+        file: ``config/subscriptionGroup.json``, or None to keep the table in memory.
+        clock: stamps the data version.
+        auto_create: makes a group when it is first used; groups of the system are always made.
+    """
+
+    def __init__(self, file: JsonFile | None, clock: Clock, *, auto_create: bool = True) -> None:
+        self._file = file
+        self._clock = clock
+        self.auto_create = auto_create
+        """Whether a group is made when it is first used; may change while running."""
+        self._table = {config.group_name: config for config in BUILT_IN_GROUPS}
+        self.data_version = DataVersion(clock.now_ms(), 0)
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def __iter__(self) -> Iterator[SubscriptionGroupConfig]:
+        return iter(list(self._table.values()))
+
+    def __contains__(self, group: object) -> bool:
+        return group in self._table
+
+    def select(self, group: str) -> SubscriptionGroupConfig | None:
+        """The group's settings, made when they may be; None is SUBSCRIPTION_GROUP_NOT_EXIST."""
+        config = self._table.get(group)
+        if config is None and (self.auto_create or group.startswith(SYSTEM_GROUP_PREFIX)):
+            if not is_name(group, GROUP_MAX_BYTES):
+                return None
+            config = SubscriptionGroupConfig(group)
+            _log.info("consumer group %s created", group)
+            self._table[group] = config
+            try:
+                self._changed()
+            except StoreError as error:  # a full disk shall not keep anybody from reading; the next change writes it
+                _log.warning("consumer group %s is not on disk yet: %s", group, error)
+        return config
+
+    def find(self, group: str) -> SubscriptionGroupConfig | None:
+        """The group's settings if there are any; makes none."""
+        return self._table.get(group)
+
+    def put(self, config: SubscriptionGroupConfig) -> None:
+        """Adds or replaces a group and persists.
+
+        Raises:
+            RefusedError: SYSTEM_ERROR; the name cannot be a group's.
+            StoreError: the disk refused; the table has the group, the file has not.
+        """
+        check_group_name(config.group_name)
+        self._table[config.group_name] = config
+        self._changed()
+
+    def delete(self, group: str) -> bool:
+        """Forgets a group; False when it was not there."""
+        if self._table.pop(group, None) is None:
+            return False
+        self._changed()
+        return True
+
+    def _changed(self) -> None:
+        self.data_version = self.data_version.next(self._clock)
+        self.persist()
+
+    def to_wire(self) -> dict[str, Any]:
+        """SubscriptionGroupWrapper: what 201 answers and the file holds."""
+        return {
+            "dataVersion": self.data_version.to_wire(),
+            "subscriptionGroupTable": {config.group_name: config.to_wire() for config in self._table.values()},
+        }
+
+    def persist(self) -> None:
+        """Writes the file. Raises StoreError."""
+        if self._file is not None:
+            self._file.save(self.to_wire())
+
+    def load(self) -> bool:
+        """Reads the file over the built-in groups; False when there is none.
+
+        Raises:
+            StoreFormatError: the file and its backup cannot be read.
+        """
+        value = self._file.load() if self._file is not None else None
+        if value is None:
+            return False
+        self._merge(value)
+        return True
+
+    def replace(self, value: Mapping[str, Any]) -> None:
+        """Takes over the master's table on a slave; what the master does not have is gone."""
+        self._table.clear()
+        self._merge(value)
+
+    def _merge(self, value: Mapping[str, Any]) -> None:
+        for group, config in (value.get("subscriptionGroupTable") or {}).items():
+            self._table[str(group)] = SubscriptionGroupConfig.from_wire(config, str(group))
+        self.data_version = DataVersion.from_wire(value.get("dataVersion"))

@@ -1,0 +1,222 @@
+"""Pulls that wait for a message (long polling, reference: algorithms 7).
+
+A pull is held under its topic and queue and let go when a message arrives that its filter may want, when its time is up, when
+the periodic check sees a message (it may have come between), or with its connection. Letting go means one call of ``resume``:
+the pull is then executed again, and never held a second time.
+
+Costs: an arrival in a queue nobody waits at is one dictionary look-up; arrivals in a topic nobody waits at share it. Deadlines
+sit in a heap whose dead entries are swept when they are the majority, so holding and letting go are O(log n).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from flintmq.core.broker.channel import Channel
+from flintmq.core.io.clock import Clock
+from flintmq.core.limits import HELD_PULLS_MAX
+from flintmq.core.ports import DispatchRequest, MessageFilter
+
+Resume = Callable[["HeldPull"], None]
+
+
+class HeldPull:
+    """One pull that waits. Made by :meth:`PullRequestHoldService.hold`; compared by identity."""
+
+    __slots__ = ("channel", "deadline_s", "is_held", "message_filter", "queue_id", "queue_offset", "resume", "topic")
+
+    def __init__(
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        channel: Channel,
+        deadline_s: float,
+        message_filter: MessageFilter | None,
+        resume: Resume,
+    ) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.queue_offset = queue_offset
+        self.channel = channel
+        self.deadline_s = deadline_s
+        self.message_filter = message_filter
+        self.resume = resume
+        self.is_held = True
+
+
+class PullRequestHoldService:
+    """The pulls that wait. Loop thread.
+
+    Args:
+        clock: its monotonic side decides deadlines.
+        max_queue_offset: ``(topic, queue_id)`` to the end of a queue, for the periodic check.
+        limit: how many pulls are held at most.
+    """
+
+    def __init__(
+        self, clock: Clock, max_queue_offset: Callable[[str, int], int], *, limit: int = HELD_PULLS_MAX
+    ) -> None:
+        self._clock = clock
+        self._max_queue_offset = max_queue_offset
+        self._limit = limit
+        self._held: dict[str, dict[int, dict[HeldPull, None]]] = {}
+        self._by_channel: dict[Channel, set[HeldPull]] = {}
+        self._deadlines: list[tuple[float, int, HeldPull]] = []
+        self._sequence = 0
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def next_deadline_s(self) -> float | None:
+        """When, on the monotonic clock, the next pull runs out of time; None when none waits."""
+        self._drop_dead_deadlines()
+        return self._deadlines[0][0] if self._deadlines else None
+
+    def hold(
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        channel: Channel,
+        timeout_ms: int,
+        resume: Resume,
+        message_filter: MessageFilter | None = None,
+    ) -> HeldPull | None:
+        """Keeps a pull until something happens.
+
+        Args:
+            queue_offset: the consumer's next offset; a message at it or beyond wakes the pull.
+            timeout_ms: how long to wait at most.
+            resume: called once, with the pull, when the wait ends; not called when the connection closed.
+            message_filter: asked before an arrival wakes the pull.
+
+        Returns:
+            None when too many pulls wait already: answer PULL_NOT_FOUND at once.
+        """
+        if self._count >= self._limit:
+            return None
+        deadline_s = self._clock.monotonic_s() + timeout_ms / 1000
+        pull = HeldPull(topic, queue_id, queue_offset, channel, deadline_s, message_filter, resume)
+        self._held.setdefault(topic, {}).setdefault(queue_id, {})[pull] = None
+        self._by_channel.setdefault(channel, set()).add(pull)
+        self._sequence += 1
+        heapq.heappush(self._deadlines, (deadline_s, self._sequence, pull))
+        self._count += 1
+        return pull
+
+    def arrived(self, batch: Sequence[DispatchRequest]) -> int:
+        """Wakes pulls that wait for any of the records just dispatched; returns how many."""
+        if not self._held:
+            return 0
+        woken = 0
+        for request in batch:
+            queues = self._held.get(request.topic)
+            if queues is not None and request.queue_id in queues:
+                woken += self._wake(
+                    queues[request.queue_id], request.queue_offset + 1, request.tags_code, request.properties
+                )
+        return woken
+
+    def notify_arriving(
+        self,
+        topic: str,
+        queue_id: int,
+        max_queue_offset: int,
+        tags_code: int | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> int:
+        """Wakes pulls of a queue whose end is now at an offset; returns how many.
+
+        Args:
+            tags_code: of the record that arrived; None when it is unknown, which every filter lets pass.
+            properties: of the record, None likewise.
+        """
+        pulls = self._held.get(topic, {}).get(queue_id)
+        return self._wake(pulls, max_queue_offset, tags_code, properties) if pulls else 0
+
+    def _wake(
+        self,
+        pulls: Iterable[HeldPull],
+        max_queue_offset: int,
+        tags_code: int | None,
+        properties: Mapping[str, str] | None,
+    ) -> int:
+        woken = [
+            pull
+            for pull in pulls
+            if max_queue_offset > pull.queue_offset and _wants(pull.message_filter, tags_code, properties)
+        ]
+        return self._resume(woken)
+
+    def check(self) -> int:
+        """The periodic look (every 5 s): wakes pulls whose queue has grown, whatever their filter; returns how many."""
+        woken = 0
+        for topic, queue_id in [(topic, queue_id) for topic, queues in self._held.items() for queue_id in queues]:
+            if queue_id in self._held.get(topic, ()):
+                woken += self.notify_arriving(topic, queue_id, self._max_queue_offset(topic, queue_id))
+        return woken
+
+    def expire(self) -> int:
+        """Lets go the pulls whose time is up; returns how many. Call it at :attr:`next_deadline_s` or every tick."""
+        now_s = self._clock.monotonic_s()
+        expired = []
+        while self._deadlines and self._deadlines[0][0] <= now_s:
+            pull = heapq.heappop(self._deadlines)[2]
+            if pull.is_held:
+                expired.append(pull)
+        return self._resume(expired)
+
+    def close_channel(self, channel: Channel) -> int:
+        """Drops the pulls of a connection that closed, without resuming them; returns how many."""
+        pulls = list(self._by_channel.get(channel, ()))
+        for pull in pulls:
+            self._remove(pull)
+        self._drop_dead_deadlines()
+        return len(pulls)
+
+    def release_all(self) -> int:
+        """Lets go every pull (the broker stops); returns how many."""
+        return self._resume([pull for pulls in self._by_channel.values() for pull in pulls])
+
+    def _resume(self, pulls: list[HeldPull]) -> int:
+        for pull in pulls:
+            self._remove(pull)
+        self._drop_dead_deadlines()
+        for pull in pulls:
+            pull.resume(pull)
+        return len(pulls)
+
+    def _remove(self, pull: HeldPull) -> None:
+        pull.is_held = False
+        self._count -= 1
+        queues = self._held[pull.topic]
+        pulls = queues[pull.queue_id]
+        del pulls[pull]
+        if not pulls:
+            del queues[pull.queue_id]
+            if not queues:
+                del self._held[pull.topic]
+        of_channel = self._by_channel[pull.channel]
+        of_channel.discard(pull)
+        if not of_channel:
+            del self._by_channel[pull.channel]
+
+    def _drop_dead_deadlines(self) -> None:
+        deadlines = self._deadlines
+        while deadlines and not deadlines[0][2].is_held:
+            heapq.heappop(deadlines)
+        if len(deadlines) > 64 and len(deadlines) > 2 * self._count:
+            self._deadlines = [entry for entry in deadlines if entry[2].is_held]
+            heapq.heapify(self._deadlines)
+
+
+def _wants(message_filter: MessageFilter | None, tags_code: int | None, properties: Mapping[str, str] | None) -> bool:
+    if message_filter is None or tags_code is None:
+        return True
+    if not message_filter.matches_tags_code(tags_code):
+        return False
+    return properties is None or not message_filter.needs_properties or message_filter.matches_properties(properties)

@@ -1,0 +1,306 @@
+"""From what a client sends to what is stored: checks, topic creation, properties, delay, dead letters (protocol 3.1).
+
+The same for messages that came over a socket and for those put in-process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final, Protocol
+
+from flintmq.core.broker.retry import DLQ_QUEUE_NUMS, is_dead_on_send, retry_group, without_delay
+from flintmq.core.broker.schedule import redirect_to_schedule
+from flintmq.core.broker.timer_message import MARK as TIMER_MARK
+from flintmq.core.broker.timer_message import TimerRedirect
+from flintmq.core.broker.topic_config import UNIT_SUB_FLAG, TopicConfig
+from flintmq.core.broker.topic_name import FORBIDDEN_TOPICS, check_not_forbidden, check_topic_name, dlq_topic
+from flintmq.core.broker.transactions.half_message import (
+    HALF_PROPERTIES_SPARE_BYTES,
+    asks_for_transaction,
+    redirect_to_half,
+)
+from flintmq.core.errors import RefusedError
+from flintmq.core.limits import PROPERTIES_MAX_BYTES
+from flintmq.core.message import properties as props
+from flintmq.core.message.batch import BatchError, decode_batch
+from flintmq.core.message.properties import properties_to_string, string_to_properties
+from flintmq.core.message.record import MessageExtBrokerInner
+from flintmq.core.message.sys_flag import TRANSACTION_MASK
+from flintmq.core.response_code import ResponseCode
+
+if TYPE_CHECKING:
+    from flintmq.core.broker.state import BrokerState
+
+_TIMER_NAMES: Final = frozenset({props.TIMER_DELIVER_MS, props.TIMER_DELAY_MS, props.TIMER_DELAY_SEC})
+_WAIT_TRUE: Final = "WAIT\x01true"
+_BODY_KEY: Final = "store.max_message_bytes (maxMessageSize)"
+
+
+class SendHeader(Protocol):
+    """What a send says of its message: the typed header of 10, 310, 320."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def queue_id(self) -> int: ...
+    @property
+    def properties(self) -> str: ...
+    @property
+    def default_topic(self) -> str: ...
+    @property
+    def default_topic_queue_nums(self) -> int: ...
+    @property
+    def sys_flag(self) -> int: ...
+    @property
+    def born_timestamp_ms(self) -> int: ...
+    @property
+    def flag(self) -> int: ...
+    @property
+    def reconsume_times(self) -> int: ...
+    @property
+    def max_reconsume_times(self) -> int | None: ...
+    @property
+    def unit_mode(self) -> bool: ...
+
+
+class Sender(Protocol):
+    """Who sends: a server's channel, or the process itself."""
+
+    @property
+    def packed_host(self) -> bytes:
+        """The address as records hold it."""
+        ...
+
+    @property
+    def remote_address(self) -> str: ...
+
+
+class MessageIntake:
+    """Turns sends into records-to-be. Loop thread."""
+
+    def __init__(self, state: BrokerState, choose: Callable[[int], int] = random.randrange) -> None:
+        self._state = state
+        self._choose = choose
+        self.timer: TimerRedirect | None = None
+        """Takes messages that name their time of delivery; None lets them pass as any other."""
+        cluster = state.config.broker.cluster
+        self._cluster = cluster
+        self._cluster_entry = f"CLUSTER\x01{cluster}"
+        self._after_entry = f"\x02{self._cluster_entry}"
+
+    def single(self, header: SendHeader, body: bytes, sender: Sender, version: int) -> MessageExtBrokerInner:
+        """One message, ready to be appended. A queue id below 0 means any. ``version`` is the sender's ordinal.
+
+        Raises:
+            RefusedError: the message, its topic or its queue is not acceptable; see the reason id.
+        """
+        state = self._state
+        topic, queue_id, properties_text = header.topic, header.queue_id, header.properties
+        config = state.topics.select(topic)
+        if config is None or topic in FORBIDDEN_TOPICS:
+            config = self._new_topic(header, sender)
+        if not 0 <= queue_id < config.write_queue_nums:
+            queue_id = self._queue_id(config, queue_id, sender)
+        properties = string_to_properties(properties_text)
+        if topic[0] == "%" and topic.startswith("%RETRY%"):
+            topic, queue_id, properties_text, properties = self._dead_letter(
+                topic, queue_id, properties_text, properties, header, version
+            )
+        if len(body) > state.config.store.max_message_bytes:
+            raise self._illegal("message.body_too_long", f"{len(body)} bytes of body", _BODY_KEY)
+        stored = self._stored(properties_text, properties).encode("utf-8", "surrogatepass")
+        properties["CLUSTER"] = self._cluster
+        if len(stored) > PROPERTIES_MAX_BYTES:
+            raise self._illegal("message.properties_too_long", f"{len(stored)} bytes of properties", "")
+        message = MessageExtBrokerInner(
+            topic,
+            queue_id,
+            body,
+            properties,
+            stored,
+            header.born_timestamp_ms,
+            sender.packed_host,
+            state.store_host,
+            header.flag,
+            header.sys_flag,
+            header.reconsume_times,
+            0,
+            properties.get("WAIT") != "false",
+        )
+        if "TRAN_MSG" in properties and asks_for_transaction(properties, header.reconsume_times):
+            self._begin_transaction(message)
+        elif "DELAY" in properties and redirect_to_schedule(message, state.delay_levels):
+            self._check_properties(message)
+        if self.timer is not None and TIMER_MARK in properties_text and self.timer(message):
+            self._check_properties(message)
+        return message
+
+    def batch(self, header: SendHeader, body: bytes, sender: Sender) -> list[MessageExtBrokerInner]:
+        """The members of a batch send, ready to be appended in one piece.
+
+        Raises:
+            RefusedError: as for :meth:`single`; MESSAGE_ILLEGAL for a body that cannot be taken apart, a delay, a transaction.
+        """
+        topic, queue_id, properties_text = header.topic, header.queue_id, header.properties
+        sys_flag = header.sys_flag
+        config = self._state.topics.select(topic)
+        if config is None or topic in FORBIDDEN_TOPICS:
+            config = self._new_topic(header, sender)
+        queue_id = self._queue_id(config, queue_id, sender)
+        if len(body) > self._state.config.store.max_message_bytes:
+            raise self._illegal("batch.too_long", f"{len(body)} bytes of batch", _BODY_KEY)
+        shared = string_to_properties(properties_text)
+        if props.DELAY in shared:
+            raise self._illegal("batch.delay", "a batch with a delay level", "")
+        if sys_flag & TRANSACTION_MASK:
+            raise self._illegal("batch.transaction", f"sysFlag {sys_flag}", "")
+        if self.timer is not None and (TIMER_MARK in properties_text or TIMER_MARK.encode() in body):
+            self._check_no_timer(shared, body)
+        shared["CLUSTER"] = self._cluster
+        suffix = properties_to_string(shared).encode("utf-8", "surrogatepass")
+        wait = shared.get(props.WAIT) != "false"
+        try:
+            items = decode_batch(body)
+        except BatchError as error:
+            raise self._illegal("batch.malformed", str(error), "") from error
+        if not items:
+            raise self._illegal("batch.empty", "0 messages", "")
+        members = []
+        for item in items:
+            own = item.properties_bytes
+            stored = own + suffix if not own or own[-1] == 2 else own + b"\x02" + suffix
+            if len(stored) > PROPERTIES_MAX_BYTES:
+                raise self._illegal("message.properties_too_long", f"{len(stored)} bytes of properties", "")
+            members.append(
+                MessageExtBrokerInner(
+                    topic,
+                    queue_id,
+                    item.body,
+                    string_to_properties(stored.decode("utf-8", "replace")),
+                    stored,
+                    header.born_timestamp_ms,
+                    sender.packed_host,
+                    self._state.store_host,
+                    item.flag,
+                    sys_flag,
+                    header.reconsume_times,
+                    0,
+                    wait,
+                )
+            )
+        return members
+
+    # parts
+
+    def _new_topic(self, header: SendHeader, sender: Sender) -> TopicConfig:
+        """A topic that is not in the table, or that nobody may send to. Raises RefusedError."""
+        topic, topics = header.topic, self._state.topics
+        check_topic_name(topic)
+        check_not_forbidden(topic)
+        flag = UNIT_SUB_FLAG if header.unit_mode and topic.startswith("%RETRY%") else 0
+        config = topics.create_in_send(
+            topic, header.default_topic, sender.remote_address, header.default_topic_queue_nums, flag
+        )
+        if config is None:
+            raise RefusedError(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{topic}] not exist, apply first please!",
+                reason="topic.missing",
+                key="topics.auto_create (autoCreateTopicEnable)",
+            )
+        return config
+
+    def _queue_id(self, config: TopicConfig, queue_id: int, sender: Sender) -> int:
+        queues = config.write_queue_nums if config.write_queue_nums > config.read_queue_nums else config.read_queue_nums
+        if queue_id >= queues:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR,
+                f"request queueId[{queue_id}] is illegal, {config.describe()} Producer: {sender.remote_address}",
+                reason="queue.illegal",
+            )
+        if queue_id >= 0:
+            return queue_id
+        return self._choose(config.write_queue_nums) if config.write_queue_nums > 0 else 0
+
+    def _stored(self, text: str, properties: dict[str, str]) -> str:
+        """The property string as stored: without WAIT, with CLUSTER (reference: store-format 2.1)."""
+        if "CLUSTER" in properties or (
+            "WAIT" in properties and (properties["WAIT"] != "true" or text.count("WAIT\x01") != 1)
+        ):
+            kept = {name: value for name, value in properties.items() if name not in ("WAIT", "CLUSTER")}
+            text = properties_to_string(kept)
+        elif "WAIT" in properties:
+            start = text.index(_WAIT_TRUE)
+            end = start + len(_WAIT_TRUE)
+            text = text[: start - 1] + text[end:] if start else text[end + 1 :]
+        if not text:
+            return self._cluster_entry
+        return text + (self._cluster_entry if text[-1] == "\x02" else self._after_entry)
+
+    def _dead_letter(
+        self,
+        topic: str,
+        queue_id: int,
+        text: str,
+        properties: dict[str, str],
+        header: SendHeader,
+        version: int,
+    ) -> tuple[str, int, str, dict[str, str]]:
+        """A client that sends to its retry topic itself is held to the same maximum (reference: algorithms 13)."""
+        name = retry_group(topic) or ""
+        group = self._state.groups.select(name)
+        if group is None:
+            raise RefusedError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group not exist, {name}",
+                reason="group.missing",
+                key="groups.auto_create (autoCreateSubscriptionGroup)",
+            )
+        if not is_dead_on_send(group, header.reconsume_times, header.max_reconsume_times, version):
+            return topic, queue_id, text, properties
+        dead = dlq_topic(name)
+        self._state.topics.create_in_send_back(dead, DLQ_QUEUE_NUMS)
+        kept = without_delay(properties)
+        return dead, self._choose(DLQ_QUEUE_NUMS), properties_to_string(kept), kept
+
+    def _check_no_timer(self, shared: Mapping[str, str], body: bytes) -> None:
+        """A batch is stored in one piece, now; the mark may lie in a body as well."""
+        found = [shared]
+        with contextlib.suppress(BatchError):  # told by whoever takes the batch apart
+            found += [
+                string_to_properties(item.properties_bytes.decode("utf-8", "replace")) for item in decode_batch(body)
+            ]
+        for properties in found:
+            if not _TIMER_NAMES.isdisjoint(properties):
+                raise self._illegal("batch.delay", "a batch with a time of delivery", "")
+
+    def _check_properties(self, message: MessageExtBrokerInner, spare_bytes: int = 0) -> None:
+        if len(message.properties_bytes) > PROPERTIES_MAX_BYTES - spare_bytes:
+            measured = f"{len(message.properties_bytes)} bytes of properties"
+            raise self._illegal("message.properties_too_long", measured, "")
+
+    def _begin_transaction(self, message: MessageExtBrokerInner) -> None:
+        """A half message waits for its end; a delay counts from there."""
+        if self._state.config.transactions.reject:
+            raise RefusedError(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{self._state.advertised_address}] sending transaction message is forbidden",
+                reason="transaction.rejected",
+                key="transactions.reject (rejectTransactionMessage)",
+            )
+        redirect_to_half(message)
+        self._check_properties(message, HALF_PROPERTIES_SPARE_BYTES)
+        self._state.topics.create_in_send_back(message.topic, 1)
+
+    def _illegal(self, reason: str, measured: str, key: str) -> RefusedError:
+        return RefusedError(
+            ResponseCode.MESSAGE_ILLEGAL,
+            "the message is illegal, maybe msg body or properties length not matched. "
+            f"msg body length limit {self._state.config.store.max_message_bytes}, "
+            f"msg properties length limit {PROPERTIES_MAX_BYTES}",
+            reason=reason,
+            measured=measured,
+            key=key,
+        )

@@ -1,0 +1,148 @@
+"""How far each group has consumed each queue (reference: algorithms 12, store-format 7).
+
+An offset is put as it comes, even when it goes back: that is how offsets are reset. Nothing here becomes a path, so names
+need no check; a topic has no ``@``, so ``topic@group`` can be taken apart again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from flintmq.core.io.json_file import JsonFile
+
+_log = logging.getLogger(__name__)
+
+
+class ConsumerOffsetManager:
+    """The table of consumer offsets. Loop thread; :meth:`persist` is the caller's timer's job.
+
+    Args:
+        file: ``config/consumerOffset.json``, or None to keep the table in memory.
+    """
+
+    def __init__(self, file: JsonFile | None = None) -> None:
+        self._file = file
+        self._table: dict[str, dict[str, dict[int, int]]] = {}
+        self._dirty = False
+
+    def __len__(self) -> int:
+        return sum(len(groups) for groups in self._table.values())
+
+    @property
+    def is_dirty(self) -> bool:
+        """True when something changed since the last :meth:`persist`."""
+        return self._dirty
+
+    def commit(self, topic: str, group: str, queue_id: int, consumer_offset: int, client: str = "") -> None:
+        """Remembers that the group goes on at an offset. ``client`` is who said so, for the log."""
+        queues = self._table.setdefault(topic, {}).setdefault(group, {})
+        before = queues.get(queue_id)
+        if before == consumer_offset:
+            return
+        if before is not None and consumer_offset < before:
+            _log.warning(
+                "consumer offset of %s in %s queue %d goes back from %d to %d (%s)",
+                group,
+                topic,
+                queue_id,
+                before,
+                consumer_offset,
+                client,
+            )
+        queues[queue_id] = consumer_offset
+        self._dirty = True
+
+    def query(self, topic: str, group: str, queue_id: int) -> int:
+        """The stored offset, -1 when there is none."""
+        try:
+            return self._table[topic][group][queue_id]
+        except KeyError:
+            return -1
+
+    def query_all(self, topic: str, group: str) -> dict[int, int]:
+        """Every queue's offset of a group in a topic; a copy."""
+        return dict(self._table.get(topic, {}).get(group, {}))
+
+    def which_topic_by_consumer(self, group: str) -> set[str]:
+        """Topics the group has offsets in."""
+        return {topic for topic, groups in self._table.items() if group in groups}
+
+    def which_group_by_topic(self, topic: str) -> set[str]:
+        """Groups that have offsets in the topic."""
+        return set(self._table.get(topic, ()))
+
+    def min_offset_in_all_groups(self, topic: str, without_groups: frozenset[str] = frozenset()) -> dict[int, int]:
+        """Per queue the smallest offset of the topic's groups but these. Changes nothing (the reference drops them)."""
+        smallest: dict[int, int] = {}
+        for group, queues in self._table.get(topic, {}).items():
+            if group not in without_groups:
+                for queue_id, consumer_offset in queues.items():
+                    smallest[queue_id] = min(consumer_offset, smallest.get(queue_id, consumer_offset))
+        return smallest
+
+    def clone(self, source_group: str, target_group: str, topic: str) -> None:
+        """Gives the target group the source group's offsets in a topic, where there are any."""
+        queues = self._table.get(topic, {}).get(source_group)
+        if queues:
+            self._table[topic][target_group] = dict(queues)
+            self._dirty = True
+
+    def remove_group(self, group: str) -> None:
+        """Forgets a group in every topic."""
+        for topic in self.which_topic_by_consumer(group):
+            self.remove(topic, group)
+
+    def remove_topic(self, topic: str) -> None:
+        """Forgets a topic for every group."""
+        if self._table.pop(topic, None) is not None:
+            self._dirty = True
+
+    def remove(self, topic: str, group: str) -> None:
+        """Forgets one group in one topic."""
+        groups = self._table.get(topic)
+        if groups is not None and groups.pop(group, None) is not None:
+            self._dirty = True
+            if not groups:
+                del self._table[topic]
+
+    def to_wire(self) -> dict[str, Any]:
+        """What 43 answers and the file holds."""
+        return {
+            "offsetTable": {
+                f"{topic}@{group}": dict(queues)
+                for topic, groups in self._table.items()
+                for group, queues in groups.items()
+            }
+        }
+
+    def persist(self) -> bool:
+        """Writes the file when something changed; says whether it did. Raises StoreError, and stays dirty."""
+        if not self._dirty or self._file is None:
+            return False
+        self._file.save(self.to_wire())
+        self._dirty = False
+        return True
+
+    def load(self) -> bool:
+        """Reads the file; False when there is none.
+
+        Raises:
+            StoreFormatError: the file and its backup cannot be read.
+        """
+        value = self._file.load() if self._file is not None else None
+        if value is None:
+            return False
+        self.replace(value)
+        self._dirty = False
+        return True
+
+    def replace(self, value: Mapping[str, Any]) -> None:
+        """Takes over the file's table, or the master's on a slave: what it names, the rest stays."""
+        for name, queues in (value.get("offsetTable") or {}).items():
+            topic, found, group = str(name).partition("@")
+            if found and topic and group and isinstance(queues, Mapping):
+                offsets = {int(queue_id): int(consumer_offset) for queue_id, consumer_offset in queues.items()}
+                self._table.setdefault(topic, {})[group] = offsets
+        self._dirty = True

@@ -1,0 +1,29 @@
+"""Permission bits of topics and brokers (reference: protocol 3.6)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+PRIORITY: Final = 8
+READ: Final = 4
+WRITE: Final = 2
+INHERIT: Final = 1
+"""A topic with this bit is a template for topics created by sending."""
+READ_WRITE: Final = READ | WRITE
+
+
+def is_readable(perm: int) -> bool:
+    return perm & READ != 0
+
+
+def is_writeable(perm: int) -> bool:
+    return perm & WRITE != 0
+
+
+def is_inherited(perm: int) -> bool:
+    return perm & INHERIT != 0
+
+
+def perm_text(perm: int) -> str:
+    """The three letters that remarks and tools show: ``RWX``, ``RW-``, ``R--``."""
+    return ("R" if perm & READ else "-") + ("W" if perm & WRITE else "-") + ("X" if perm & INHERIT else "-")

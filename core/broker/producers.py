@@ -1,0 +1,114 @@
+"""Producers that are connected, by group (reference: algorithms 12)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from flintmq.core.broker.channel import Channel
+from flintmq.core.broker.client_channel import ClientChannelInfo
+from flintmq.core.errors import RefusedError
+from flintmq.core.io.clock import Clock
+from flintmq.core.limits import CLIENTS_PER_GROUP_MAX
+from flintmq.core.response_code import ResponseCode
+
+EXPIRY_S = 120.0
+"""A client that sent no heartbeat for so long is gone."""
+
+
+class ProducerTable:
+    """Producer groups and their members. Loop thread."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._groups: dict[str, dict[Channel, ClientChannelInfo]] = {}
+        self._groups_of: dict[Channel, set[str]] = {}
+        self._by_client_id: dict[str, ClientChannelInfo] = {}
+        self._turn = 0
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def register(self, group: str, channel: Channel, client_id: str, language: str = "JAVA", version: int = 0) -> bool:
+        """Adds a member or notes that it lives; True when it is new.
+
+        Raises:
+            RefusedError: SYSTEM_ERROR; the group is full.
+        """
+        members = self._groups.setdefault(group, {})
+        known = members.get(channel)
+        now_ms, now_s = self._clock.now_ms(), self._clock.monotonic_s()
+        if known is not None and known.client_id == client_id:
+            known.last_update_ms, known.last_update_s = now_ms, now_s
+            self._by_client_id[client_id] = known
+            return False
+        if known is None and len(members) >= CLIENTS_PER_GROUP_MAX:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR,
+                f"producer group {group} has {CLIENTS_PER_GROUP_MAX} members",
+                reason="group.full",
+                measured=str(len(members)),
+            )
+        if known is not None:
+            self._forget_client_id(known)
+        member = ClientChannelInfo(channel, client_id, language, version, now_ms, now_s)
+        members[channel] = member
+        self._groups_of.setdefault(channel, set()).add(group)
+        self._by_client_id[client_id] = member
+        return known is None
+
+    def unregister(self, group: str, channel: Channel) -> bool:
+        """Removes a member; False when it was none."""
+        member = self._groups.get(group, {}).pop(channel, None)
+        if member is None:
+            return False
+        self._forget_client_id(member)
+        if not self._groups[group]:
+            del self._groups[group]
+        groups = self._groups_of[channel]
+        groups.discard(group)
+        if not groups:
+            del self._groups_of[channel]
+        return True
+
+    def _forget_client_id(self, member: ClientChannelInfo) -> None:
+        if self._by_client_id.get(member.client_id) is member:
+            del self._by_client_id[member.client_id]
+
+    def close_channel(self, channel: Channel) -> None:
+        """Removes a connection that closed from every group."""
+        for group in list(self._groups_of.get(channel, ())):
+            self.unregister(group, channel)
+
+    def remove_expired(self) -> list[Channel]:
+        """Removes members that sent no heartbeat for 120 s. Returns their connections, which the caller closes."""
+        oldest_s = self._clock.monotonic_s() - EXPIRY_S
+        expired = {
+            channel
+            for members in self._groups.values()
+            for channel, member in members.items()
+            if member.last_update_s < oldest_s
+        }
+        for channel in expired:
+            self.close_channel(channel)
+        return list(expired)
+
+    def members(self, group: str) -> list[ClientChannelInfo]:
+        """The group's members; empty when there is none."""
+        return list(self._groups.get(group, {}).values())
+
+    def groups(self) -> Iterable[tuple[str, list[ClientChannelInfo]]]:
+        """Every group with its members."""
+        return [(group, list(members.values())) for group, members in self._groups.items()]
+
+    def find_channel(self, client_id: str) -> Channel | None:
+        """The open connection of a client, for replies."""
+        member = self._by_client_id.get(client_id)
+        return member.channel if member is not None and member.channel.is_open else None
+
+    def next_channel(self, group: str) -> Channel | None:
+        """An open connection of the group, in turn: transaction checks go to one member, each time to another."""
+        open_channels = [channel for channel in self._groups.get(group, ()) if channel.is_open]
+        if not open_channels:
+            return None
+        self._turn += 1
+        return open_channels[self._turn % len(open_channels)]

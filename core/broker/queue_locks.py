@@ -1,0 +1,63 @@
+"""Locks on queues: an orderly consumer holds those it consumes (reference: algorithms 12)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from flintmq.core.broker.message_queue import MessageQueue
+from flintmq.core.io.clock import Clock
+
+LOCK_MAX_LIVE_S = 60.0
+"""A lock that was not renewed for so long is anyone's. Clients renew every 20 s."""
+
+
+class RebalanceLockManager:
+    """Who holds which queue of which group. Loop thread."""
+
+    def __init__(self, clock: Clock, *, max_live_s: float = LOCK_MAX_LIVE_S) -> None:
+        self._clock = clock
+        self._max_live_s = max_live_s
+        self._locks: dict[str, dict[MessageQueue, tuple[str, float]]] = {}
+
+    def lock_batch(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> list[MessageQueue]:
+        """Locks or renews what is free, expired or the client's own. Returns the queues the client holds now."""
+        now_s = self._clock.monotonic_s()
+        locks = self._locks.setdefault(group, {})
+        held = []
+        for queue in dict.fromkeys(queues):
+            owner = locks.get(queue)
+            if owner is None or owner[0] == client_id or now_s - owner[1] > self._max_live_s:
+                locks[queue] = (client_id, now_s)
+                held.append(queue)
+        if not locks:
+            del self._locks[group]
+        return held
+
+    def unlock_batch(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> None:
+        """Gives up the client's own locks; those of others stay."""
+        locks = self._locks.get(group, {})
+        for queue in queues:
+            owner = locks.get(queue)
+            if owner is not None and owner[0] == client_id:
+                del locks[queue]
+        if not locks:
+            self._locks.pop(group, None)
+
+    def owner(self, group: str, queue: MessageQueue) -> str | None:
+        """The id of the client that holds a queue; None when nobody does or the lock expired."""
+        found = self._locks.get(group, {}).get(queue)
+        if found is None or self._clock.monotonic_s() - found[1] > self._max_live_s:
+            return None
+        return found[0]
+
+    def remove_expired(self) -> int:
+        """Forgets expired locks, so that groups long gone cost nothing; returns how many. Call it now and then."""
+        oldest_s = self._clock.monotonic_s() - self._max_live_s
+        removed = 0
+        for group, locks in list(self._locks.items()):
+            for queue in [queue for queue, (_, renewed_s) in locks.items() if renewed_s < oldest_s]:
+                del locks[queue]
+                removed += 1
+            if not locks:
+                del self._locks[group]
+        return removed

@@ -1,0 +1,139 @@
+"""Refused messages: where they go next (reference: algorithms 13).
+
+A consumer that refuses a message sends it back: it waits in the group's retry topic, longer each time, and after too many
+attempts it lies in the group's dead letter queue. Everything here is a pure function of the message and the group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import attrs
+
+from flintmq.core.broker.group_config import SubscriptionGroupConfig
+from flintmq.core.broker.topic_name import RETRY_PREFIX, dlq_topic, retry_topic
+from flintmq.core.message import properties as props
+from flintmq.core.message.record import MessageExtBrokerInner, Record
+
+MAX_RECONSUME_TIMES_VERSION: Final = 121
+"""Version V3_4_9: from here on the request's ``maxReconsumeTimes`` overrides the group's setting."""
+FIRST_RETRY_LEVEL: Final = 3
+"""The delay level of the first retry when the consumer names none: 10 s."""
+DLQ_QUEUE_NUMS: Final = 1
+"""Queues of a dead letter queue's topic."""
+
+
+@attrs.frozen
+class SendBackPlan:
+    """Where a message that was sent back goes."""
+
+    topic: str
+    """``%RETRY%group`` or ``%DLQ%group``, created if missing with :attr:`queue_nums`."""
+    queue_id: int
+    queue_nums: int
+    delay_level: int
+    """0 for a dead letter."""
+    reconsume_times: int
+    properties: dict[str, str]
+    """Those to store; DELAY included."""
+    is_dead_letter: bool
+
+    def message(self, record: Record, store_host: bytes) -> MessageExtBrokerInner:
+        """The message to put: the record's body, flags and origin under the plan's topic and properties.
+
+        It still has its delay: :func:`flintmq.core.broker.schedule.redirect_to_schedule` comes next.
+        """
+        return MessageExtBrokerInner(
+            topic=self.topic,
+            queue_id=self.queue_id,
+            body=record.body,
+            properties=dict(self.properties),
+            properties_bytes=props.properties_to_string(self.properties).encode("utf-8"),
+            born_timestamp_ms=record.born_timestamp_ms,
+            born_host=record.born_host,
+            store_host=store_host,
+            flag=record.flag,
+            sys_flag=record.sys_flag,
+            reconsume_times=self.reconsume_times,
+            wait=False,
+        )
+
+
+def max_reconsume_times(group: SubscriptionGroupConfig, requested: int | None, version: int) -> int:
+    """How often a message may be delivered again: the request's number where the client's version gives one."""
+    if version >= MAX_RECONSUME_TIMES_VERSION and requested is not None and requested >= 0:
+        return requested
+    return group.retry_max_times
+
+
+def plan_send_back(
+    record: Record,
+    offset_msg_id: str,
+    group: SubscriptionGroupConfig,
+    *,
+    delay_level: int,
+    requested_max: int | None,
+    version: int,
+    choose_queue: Callable[[int], int],
+) -> SendBackPlan | None:
+    """What CONSUMER_SEND_MSG_BACK does with a message.
+
+    Args:
+        record: the message as stored, in its topic or in the retry topic.
+        offset_msg_id: its id by place, remembered as the origin of every further attempt.
+        group: who refuses it.
+        delay_level: the consumer's wish; 0 takes the next longer one, less than 0 is a dead letter at once.
+        requested_max: the request's ``maxReconsumeTimes``, None when it has none.
+        version: ordinal of the client's version.
+        choose_queue: a queue below a number of queues; random in earnest.
+
+    Returns:
+        None when the group wants no retries (``retryQueueNums`` 0): answer SUCCESS and drop the message.
+    """
+    if group.retry_queue_nums <= 0:
+        return None
+    properties = record.properties
+    properties.setdefault(props.RETRY_TOPIC, record.topic)
+    properties.setdefault(props.ORIGIN_MESSAGE_ID, offset_msg_id)
+    properties[props.WAIT] = "false"
+    dead = delay_level < 0 or record.reconsume_times >= max_reconsume_times(group, requested_max, version)
+    if dead:
+        topic, queue_nums, level = dlq_topic(group.group_name), DLQ_QUEUE_NUMS, 0
+    else:
+        topic, queue_nums = retry_topic(group.group_name), group.retry_queue_nums
+        level = delay_level or FIRST_RETRY_LEVEL + record.reconsume_times
+    properties[props.DELAY] = str(level)
+    return SendBackPlan(
+        topic=topic,
+        queue_id=choose_queue(queue_nums),
+        queue_nums=queue_nums,
+        delay_level=level,
+        reconsume_times=record.reconsume_times + 1,
+        properties=properties,
+        is_dead_letter=dead,
+    )
+
+
+def retry_group(topic: str) -> str | None:
+    """The group a retry topic belongs to; None for other topics."""
+    return topic.removeprefix(RETRY_PREFIX) if topic.startswith(RETRY_PREFIX) else None
+
+
+def is_dead_on_send(
+    group: SubscriptionGroupConfig, reconsume_times: int | None, requested_max: int | None, version: int
+) -> bool:
+    """Whether a message that a client itself sends to its retry topic is to go to the dead letter queue instead.
+
+    Args:
+        group: of the retry topic, not of the producer.
+        reconsume_times: the request's, None is 0.
+        requested_max: the request's ``maxReconsumeTimes``.
+        version: ordinal of the client's version.
+    """
+    return (reconsume_times or 0) >= max_reconsume_times(group, requested_max, version)
+
+
+def without_delay(properties: Mapping[str, str]) -> dict[str, str]:
+    """Properties of a message that goes to the dead letter queue at once: the delay its client asked for is off."""
+    return {name: value for name, value in properties.items() if name != props.DELAY}

@@ -1,0 +1,256 @@
+"""Messages delivered later (reference: algorithms 14, store-format 2.1).
+
+A delayed message waits in the schedule topic, in the queue of its level, under its real topic's name as a property. Its
+consume queue entry holds the delivery time instead of a tags code, so a level is scanned without reading messages.
+Delivery copies it to its real topic; the stored property string goes along unchanged, DELAY and all, as the reference's does.
+
+At least once: the table of offsets is written now and then, and a crash delivers again what came after.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+from flintmq.core.broker.delay_levels import DelayLevels
+from flintmq.core.broker.topic_name import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
+from flintmq.core.io.json_file import JsonFile
+from flintmq.core.message import properties as props
+from flintmq.core.message.record import MessageExtBrokerInner, Record
+from flintmq.core.message.sys_flag import TRANSACTION_COMMIT, TRANSACTION_NOT, transaction_type
+
+_log = logging.getLogger(__name__)
+
+RETRY_INTERVAL_MS: Final = 100
+"""How long to wait after a delivery that failed."""
+IDLE_INTERVAL_MS: Final = 1_000
+"""How often queues are looked at in which nothing waits; no delay is shorter."""
+UNITS_PER_PASS: Final = 512
+"""Deliveries of one level in one pass; then others get their turn."""
+
+
+class PutOutcome(enum.Enum):
+    """What became of a message handed to the store."""
+
+    STORED = "stored"
+    LATER = "later"
+    """Not now: it is put again after :data:`RETRY_INTERVAL_MS`."""
+    ILLEGAL = "illegal"
+    """Never: it is given up."""
+
+
+class ScheduleStore(Protocol):
+    """The store, as far as delivery needs it. Loop thread."""
+
+    def min_queue_offset(self, topic: str, queue_id: int) -> int: ...
+
+    def max_queue_offset(self, topic: str, queue_id: int) -> int: ...
+
+    def queue_units(
+        self, topic: str, queue_id: int, queue_offset: int, max_units: int
+    ) -> Iterable[tuple[int, int, int]]:
+        """Entries from an offset on: (commit log offset in bytes, size in bytes, tags code)."""
+        ...
+
+    def look_message(self, commit_log_offset_bytes: int, size_bytes: int) -> Record | None:
+        """The record at a place of the log; None when there is none any more."""
+        ...
+
+    def put_messages(self, messages: Sequence[MessageExtBrokerInner]) -> Sequence[PutOutcome]:
+        """Appends messages in order, one outcome for each; after a LATER nothing is appended. Does not wait for durability."""
+        ...
+
+
+def redirect_to_schedule(message: MessageExtBrokerInner, levels: DelayLevels) -> bool:
+    """Sends a message that asks for a delay to the schedule topic instead; says whether it did.
+
+    Its properties gain REAL_TOPIC and REAL_QID, DELAY is cut to the highest level. Messages of a transaction that is not
+    committed are left alone.
+    """
+    if transaction_type(message.sys_flag) not in (TRANSACTION_NOT, TRANSACTION_COMMIT):
+        return False
+    wanted = message.properties.get(props.DELAY, "")
+    level = levels.clamp(int(wanted)) if wanted.isascii() and wanted.isdigit() and len(wanted) < 10 else 0
+    if not level:
+        return False
+    message.properties[props.DELAY] = str(level)
+    message.properties[props.REAL_TOPIC] = message.topic
+    message.properties[props.REAL_QUEUE_ID] = str(message.queue_id)
+    message.properties_bytes = props.properties_to_string(message.properties).encode("utf-8")
+    message.topic = SCHEDULE_TOPIC
+    message.queue_id = level - 1
+    return True
+
+
+def delivery_of(record: Record) -> MessageExtBrokerInner | None:
+    """The message that a waiting record becomes when it is due.
+
+    None for one that must never be delivered: without a real topic, or whose real topic is the half topic.
+    """
+    properties = record.properties
+    topic = properties.get(props.REAL_TOPIC)
+    queue_id = properties.get(props.REAL_QUEUE_ID, "")
+    if not topic or topic == TRANS_HALF_TOPIC or not (queue_id.isascii() and queue_id.isdigit()):
+        return None
+    properties.pop(props.DELAY, None)
+    return MessageExtBrokerInner(
+        topic=topic,
+        queue_id=int(queue_id),
+        body=record.body,
+        properties=properties,
+        properties_bytes=record.properties_bytes,
+        born_timestamp_ms=record.born_timestamp_ms,
+        born_host=record.born_host,
+        store_host=record.store_host,
+        flag=record.flag,
+        sys_flag=record.sys_flag,
+        reconsume_times=record.reconsume_times,
+        wait=False,
+    )
+
+
+class ScheduleMessageService:
+    """Delivers what is due. Loop thread; the caller's timer calls :meth:`run_due` and :meth:`persist`.
+
+    Args:
+        store: see :class:`ScheduleStore`.
+        levels: the delays.
+        file: ``config/delayOffset.json``, or None to keep the offsets in memory.
+    """
+
+    def __init__(self, store: ScheduleStore, levels: DelayLevels, file: JsonFile | None = None) -> None:
+        self._store = store
+        self.levels = levels
+        self._file = file
+        self._offsets: dict[int, int] = {}
+        self._dirty = False
+        self.delivered = 0
+        """Messages delivered since the start."""
+        self.discarded = 0
+        """Messages given up: gone from the log, without a real topic, or illegal."""
+
+    def run_due(self, now_ms: int) -> int:
+        """Delivers every message that is due.
+
+        Args:
+            now_ms: wall-clock time. An entry due later than now plus its level's delay was stored before the clock went
+                back, and is due now.
+
+        Returns:
+            When to call again, on the same clock; ``now_ms`` itself when a level has more than one pass delivers.
+        """
+        return min(self._run_level(level, now_ms) for level in self.levels)
+
+    def _run_level(self, level: int, now_ms: int) -> int:
+        queue_id = level - 1
+        end = self._store.max_queue_offset(SCHEDULE_TOPIC, queue_id)
+        queue_offset = self._clamped(level, end)
+        if queue_offset >= end:
+            return now_ms + IDLE_INTERVAL_MS
+        next_ms = now_ms + IDLE_INTERVAL_MS
+        units = 0
+        batch: list[MessageExtBrokerInner | None] = []
+        for commit_log_offset_bytes, size_bytes, due_ms in self._store.queue_units(
+            SCHEDULE_TOPIC, queue_id, queue_offset, UNITS_PER_PASS
+        ):
+            if now_ms < due_ms <= now_ms + self.levels.delay_ms(level):
+                next_ms = min(next_ms, due_ms)
+                break
+            units += 1
+            batch.append(self._read(level, commit_log_offset_bytes, size_bytes))
+        done = self._put(batch)
+        if done:
+            self._offsets[level] = queue_offset + done
+            self._dirty = True
+        if done < len(batch):
+            return now_ms + RETRY_INTERVAL_MS
+        return now_ms if units >= UNITS_PER_PASS else next_ms
+
+    def _clamped(self, level: int, end: int) -> int:
+        """The level's next offset, moved into the queue where the queue was cut."""
+        known = self._offsets.get(level, 0)
+        start = max(0, self._store.min_queue_offset(SCHEDULE_TOPIC, level - 1))
+        inside = min(max(known, start), max(end, start))
+        if inside != known:
+            _log.warning("delay level %d goes on at queue offset %d instead of %d", level, inside, known)
+            self._offsets[level] = inside
+            self._dirty = True
+        return inside
+
+    def _read(self, level: int, commit_log_offset_bytes: int, size_bytes: int) -> MessageExtBrokerInner | None:
+        record = self._store.look_message(commit_log_offset_bytes, size_bytes)
+        message = delivery_of(record) if record is not None else None
+        if message is None:
+            _log.error(
+                "delayed message of level %d at %d is discarded: %s",
+                level,
+                commit_log_offset_bytes,
+                "it is not in the log" if record is None else "it has no topic it may go to",
+            )
+        return message
+
+    def _put(self, batch: list[MessageExtBrokerInner | None]) -> int:
+        """Delivers in order up to the first that has to wait; returns how many entries are done with."""
+        messages = [message for message in batch if message is not None]
+        outcomes = iter(self._store.put_messages(messages) if messages else ())
+        for done, message in enumerate(batch):
+            if message is None:
+                self.discarded += 1
+                continue
+            outcome = next(outcomes, PutOutcome.LATER)
+            if outcome is PutOutcome.LATER:
+                return done
+            if outcome is PutOutcome.STORED:
+                self.delivered += 1
+            else:
+                self.discarded += 1
+                _log.error("delayed message for %s is discarded: the store refuses it", message.topic)
+        return len(batch)
+
+    def offset(self, level: int) -> int:
+        """The queue offset of the level's next delivery."""
+        return self._offsets.get(level, 0)
+
+    def runtime_info(self) -> dict[str, str]:
+        """``scheduleMessageOffset_<level>`` as ``done,end`` (reference: protocol 5.4)."""
+        return {
+            f"scheduleMessageOffset_{level}": f"{offset},{self._store.max_queue_offset(SCHEDULE_TOPIC, level - 1)}"
+            for level, offset in sorted(self._offsets.items())
+        }
+
+    def to_wire(self) -> dict[str, Any]:
+        """What 45 answers and the file holds."""
+        return {"offsetTable": dict(sorted(self._offsets.items()))}
+
+    def persist(self) -> bool:
+        """Writes the file when something changed; says whether it did. Raises StoreError, and stays dirty."""
+        if not self._dirty or self._file is None:
+            return False
+        self._file.save(self.to_wire())
+        self._dirty = False
+        return True
+
+    def load(self) -> bool:
+        """Reads the file and moves each level into what its queue still holds; False when there is no file.
+
+        Call it after the store has recovered.
+
+        Raises:
+            StoreFormatError: the file and its backup cannot be read.
+        """
+        value = self._file.load() if self._file is not None else None
+        if value is None:
+            return False
+        self.replace(value)
+        self._dirty = False
+        for level in list(self._offsets):
+            self._clamped(level, self._store.max_queue_offset(SCHEDULE_TOPIC, level - 1))
+        return True
+
+    def replace(self, value: Mapping[str, Any]) -> None:
+        """Takes over the file's table, or the master's on a slave. Levels there are none of are kept for later."""
+        for level, queue_offset in (value.get("offsetTable") or {}).items():
+            self._offsets[int(level)] = int(queue_offset)
+        self._dirty = True

@@ -1,0 +1,107 @@
+"""The broker's state in one place: what processors, timers and the composition root share. Loop thread."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from flintmq.config.models import BrokerConfig
+from flintmq.core.broker.consumer_filters import ConsumerFilterManager
+from flintmq.core.broker.consumers import ConsumerTable
+from flintmq.core.broker.delay_levels import DelayLevels
+from flintmq.core.broker.groups import SubscriptionGroupManager
+from flintmq.core.broker.hold import PullRequestHoldService
+from flintmq.core.broker.intake import MessageIntake
+from flintmq.core.broker.offsets import ConsumerOffsetManager
+from flintmq.core.broker.producers import ProducerTable
+from flintmq.core.broker.queue_locks import RebalanceLockManager
+from flintmq.core.broker.readers import Readers
+from flintmq.core.broker.schedule import ScheduleMessageService
+from flintmq.core.broker.stats import BrokerStats
+from flintmq.core.broker.timer_service import TimerMessageService
+from flintmq.core.broker.topics import TopicConfigManager
+from flintmq.core.broker.transactions.service import TransactionalMessageService
+from flintmq.core.io.clock import Clock
+from flintmq.core.message.host import pack_host
+from flintmq.core.ports import MessageFilterFactory
+from flintmq.core.store.cleaner import CleanCommitLogService
+from flintmq.core.store.message_store import MessageStore
+
+
+class BrokerState:
+    """Everything a broker knows, without sockets. Built by :class:`flintmq.plugins.broker.Broker`."""
+
+    config: BrokerConfig
+    clock: Clock
+    store: MessageStore
+    cleaner: CleanCommitLogService
+    readers: Readers
+    topics: TopicConfigManager
+    groups: SubscriptionGroupManager
+    offsets: ConsumerOffsetManager
+    consumers: ConsumerTable
+    producers: ProducerTable
+    locks: RebalanceLockManager
+    hold: PullRequestHoldService
+    schedule: ScheduleMessageService
+    delay_levels: DelayLevels
+    transactions: TransactionalMessageService
+    intake: MessageIntake
+    stats: BrokerStats
+    filters: Mapping[str, MessageFilterFactory]
+    """By expression type."""
+    consumer_filters: ConsumerFilterManager
+    loop: asyncio.AbstractEventLoop
+    store_host: bytes
+    """The advertised address, packed; part of every record and message id."""
+    store_host_hex: str
+    advertised_address: str
+    """``host:port`` clients are told."""
+    on_config: Callable[[BrokerConfig], None]
+    """Told when settings changed while running."""
+
+    def __init__(self, config: BrokerConfig, clock: Clock) -> None:
+        self.config = config
+        self.clock = clock
+        self.timer: TimerMessageService | None = None
+        """Delivers messages that name their time; set by the plugin ``timer``."""
+        self.runtime_sources: list[Callable[[], Mapping[str, str]]] = []
+        """Further figures for request 28."""
+        self._dispatching = False
+        self._closing = False
+
+    def advertise(self, host: str, port: int) -> None:
+        """Sets the address that clients are told and that records carry."""
+        self.store_host = pack_host(host, port)
+        self.store_host_hex = self.store_host.hex().upper()
+        self.advertised_address = f"{host}:{port}"
+
+    def update_config(self, config: BrokerConfig) -> None:
+        """Takes settings that may change while running."""
+        before, self.config = self.config, config
+        self.store.update_config(config)
+        self.groups.auto_create = config.groups.auto_create
+        self.consumers.notify_ids_changed = config.groups.notify_ids_changed
+        self.topics.allow_auto_create(config.topics.auto_create, config.topics.default_queue_nums)
+        if config.broker.permission != before.broker.permission:
+            self.topics.on_change()  # name servers are told what clients may do
+        self.on_config(config)
+
+    def dispatch(self) -> None:
+        """Makes what is readable visible: queues, index, held pulls. Goes on with the loop's next turn while more is left."""
+        self._dispatching = False
+        if not self._closing and self.store.dispatch():
+            self._dispatch_soon()
+
+    def hand_over_store(self) -> None:
+        """From now on another thread closes the store: nothing is dispatched here, whatever a flush still makes readable."""
+        self._closing = True
+
+    def _dispatch_soon(self) -> None:
+        if not self._dispatching:
+            self._dispatching = True
+            self.loop.call_soon(self.dispatch)
+
+    def progressed(self) -> None:
+        """A flush made more readable. Any thread."""
+        self.loop.call_soon_threadsafe(self._dispatch_soon)

@@ -1,0 +1,224 @@
+"""What the broker counts (reference: protocol 5.4). Loop thread.
+
+The hot paths add once per batch and topic, to plain integers; they are folded into the table of counters with a past when
+somebody looks. Nothing is formatted, and no key is built, per message.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import Final
+
+from flintmq.core.broker.stats_table import StatsTable
+from flintmq.core.broker.topic_name import SCHEDULE_TOPIC
+from flintmq.core.io.clock import Clock
+from flintmq.core.ports import DispatchRequest
+
+TOPIC_PUT_NUMS: Final = "TOPIC_PUT_NUMS"
+TOPIC_PUT_SIZE: Final = "TOPIC_PUT_SIZE"
+GROUP_GET_NUMS: Final = "GROUP_GET_NUMS"
+GROUP_GET_SIZE: Final = "GROUP_GET_SIZE"
+GROUP_GET_LATENCY: Final = "GROUP_GET_LATENCY"
+SNDBCK_PUT_NUMS: Final = "SNDBCK_PUT_NUMS"
+BROKER_PUT_NUMS: Final = "BROKER_PUT_NUMS"
+BROKER_GET_NUMS: Final = "BROKER_GET_NUMS"
+QUEUE_PUT_NUMS: Final = "QUEUE_PUT_NUMS"
+QUEUE_PUT_SIZE: Final = "QUEUE_PUT_SIZE"
+
+_EDGES_S: Final = (0.001, 0.01, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 10.0)
+_EDGE_NAMES: Final = (
+    "[<=0ms]",
+    "[0~10ms]",
+    "[10~50ms]",
+    "[50~100ms]",
+    "[100~200ms]",
+    "[200~500ms]",
+    "[500ms~1s]",
+    "[1~2s]",
+    "[2~3s]",
+    "[3~4s]",
+    "[4~5s]",
+    "[5~10s]",
+    "[10s~]",
+)
+
+
+class BrokerStats:
+    """Totals since the start, and the counters of 315 with their past.
+
+    Args:
+        clock: stamps the start; the table's snapshots.
+        cluster: the key of what is counted for the whole broker.
+    """
+
+    def __init__(self, clock: Clock, cluster: str = "DefaultCluster") -> None:
+        self.boot_timestamp_ms = clock.now_ms()
+        self.put_messages = 0
+        """Messages stored."""
+        self.put_bytes = 0
+        """Their records' bytes."""
+        self.put_failed = 0
+        """Messages refused after their request was understood."""
+        self.get_found = 0
+        """Pulls that found messages."""
+        self.get_missed = 0
+        """Pulls that found none."""
+        self.get_messages = 0
+        """Messages handed out."""
+        self.get_bytes = 0
+        self.put_time_max_s = 0.0
+        """The longest append of a batch."""
+        self.get_time_max_s = 0.0
+        """The longest reading of an answer to a pull."""
+        self._cluster = cluster
+        self._folded_put = 0
+        self._folded_get = 0
+        self._puts: dict[str, list[int]] = {}
+        """Topic → messages and bytes not folded yet; likewise below."""
+        self._queue_puts: dict[tuple[str, int], list[int]] = {}
+        self._gets: dict[tuple[str, str], list[int]] = {}
+        """(topic, group) → messages, bytes."""
+        self._latencies: dict[tuple[int, str, str], list[float]] = {}
+        """(queue, topic, group) → seconds, answers."""
+        self._put_times = [0] * len(_EDGE_NAMES)
+        self._last_put_times: list[int] | None = None
+        self.table = StatsTable(clock, self._fold)
+
+    # hot paths
+
+    def stored(self, records: Sequence[DispatchRequest], took_s: float = 0.0) -> None:
+        """Counts an append.
+
+        Args:
+            records: what became of its messages.
+            took_s: how long it took.
+        """
+        count = len(records)
+        if count == 1:
+            first, size = records[0].topic, records[0].message_size_bytes
+        elif count:
+            topics = [record.topic for record in records]
+            size = sum([record.message_size_bytes for record in records])
+            first = topics[0]
+            if topics.count(first) != count:
+                self._stored_in_many(records)
+                first = ""
+        else:
+            return
+        self.put_messages += count
+        self.put_bytes += size
+        if took_s < _EDGES_S[0]:
+            self._put_times[0] += count
+        else:
+            self._put_times[bisect_left(_EDGES_S, took_s)] += count
+        if took_s > self.put_time_max_s:
+            self.put_time_max_s = took_s
+        if not first:
+            return
+        entry = self._puts.get(first)
+        if entry is None:
+            entry = self._puts[first] = [0, 0]
+        entry[0] += count
+        entry[1] += size
+        if first == SCHEDULE_TOPIC:
+            self._stored_in_queues(records)
+
+    def _stored_in_many(self, records: Sequence[DispatchRequest]) -> None:
+        puts = self._puts
+        for record in records:
+            entry = puts.get(record.topic)
+            if entry is None:
+                entry = puts[record.topic] = [0, 0]
+            entry[0] += 1
+            entry[1] += record.message_size_bytes
+        delayed = [record for record in records if record.topic == SCHEDULE_TOPIC]
+        if delayed:
+            self._stored_in_queues(delayed)
+
+    def _stored_in_queues(self, records: Sequence[DispatchRequest]) -> None:
+        """The reference counts queues of the schedule topic only: one per delay level."""
+        for record in records:
+            entry = self._queue_puts.setdefault((record.topic, record.queue_id), [0, 0])
+            entry[0] += 1
+            entry[1] += record.message_size_bytes
+
+    def handed_out(
+        self, topic: str, group: str, queue_id: int, messages: int, size_bytes: int, took_s: float = 0.0
+    ) -> None:
+        """Counts a pull that found something."""
+        self.get_found += 1
+        self.get_messages += messages
+        self.get_bytes += size_bytes
+        if took_s > self.get_time_max_s:
+            self.get_time_max_s = took_s
+        key = (topic, group)
+        entry = self._gets.get(key)
+        if entry is None:
+            entry = self._gets[key] = [0, 0]
+        entry[0] += messages
+        entry[1] += size_bytes
+        latency = self._latencies.get((queue_id, topic, group))
+        if latency is None:
+            latency = self._latencies[queue_id, topic, group] = [0.0, 0]
+        latency[0] += took_s
+        latency[1] += 1
+
+    # rare
+
+    def sent_back(self, topic: str, group: str) -> None:
+        """Counts a message that a group refused; ``topic`` is where it came from at first."""
+        self.table.add(SNDBCK_PUT_NUMS, f"{topic}@{group}")
+
+    def consume_tps(self, group: str, topic: str) -> float:
+        """Messages a second that a group was lately given of a topic."""
+        return self.table.tps(GROUP_GET_NUMS, f"{topic}@{group}")
+
+    def forget_topic(self, topic: str) -> None:
+        """Its counters go with a topic."""
+        self._fold()
+        self.table.remove_where(lambda name, parts: parts[1 if name == GROUP_GET_LATENCY else 0] == topic)
+
+    def forget_group(self, group: str) -> None:
+        """Its counters go with a group."""
+        self._fold()
+        self.table.remove_where(lambda _name, parts: len(parts) > 1 and parts[-1] == group)
+
+    def sample(self) -> None:
+        """Takes the table's snapshots; call it every ``SAMPLE_INTERVAL_S``."""
+        self.table.sample()
+
+    def roll_put_times(self) -> None:
+        """Ends a minute of :meth:`put_times_text`."""
+        self._last_put_times, self._put_times = self._put_times, [0] * len(_EDGE_NAMES)
+
+    def put_times_text(self) -> str:
+        """How many messages of the last whole minute took how long to append; ``null`` in the first, as the reference."""
+        if self._last_put_times is None:
+            return "null"
+        pairs = zip(_EDGE_NAMES, self._last_put_times, strict=True)
+        return "".join(f"{name}:{count} " for name, count in pairs)
+
+    def _fold(self) -> None:
+        add = self.table.add
+        if self.put_messages != self._folded_put:
+            count = self.put_messages - self._folded_put
+            add(BROKER_PUT_NUMS, self._cluster, count, count)
+            self._folded_put = self.put_messages
+        if self.get_messages != self._folded_get:
+            count = self.get_messages - self._folded_get
+            add(BROKER_GET_NUMS, self._cluster, count, count)
+            self._folded_get = self.get_messages
+        for topic, (count, size) in self._puts.items():
+            add(TOPIC_PUT_NUMS, topic, count, count)
+            add(TOPIC_PUT_SIZE, topic, size, count)
+        for (topic, queue_id), (count, size) in self._queue_puts.items():
+            add(QUEUE_PUT_NUMS, f"{topic}@{queue_id}", count, count)
+            add(QUEUE_PUT_SIZE, f"{topic}@{queue_id}", size, count)
+        for (topic, group), (count, size) in self._gets.items():
+            add(GROUP_GET_NUMS, f"{topic}@{group}", count, count)
+            add(GROUP_GET_SIZE, f"{topic}@{group}", size, count)
+        for (queue_id, topic, group), (seconds, answers) in self._latencies.items():
+            add(GROUP_GET_LATENCY, f"{queue_id}@{topic}@{group}", round(seconds * 1000), int(answers))
+        for waiting in (self._puts, self._queue_puts, self._gets, self._latencies):
+            waiting.clear()

@@ -1,0 +1,105 @@
+"""Messages that name their time of delivery, to the millisecond (the properties of 5.x: TIMER_DELIVER_MS, TIMER_DELAY_MS,
+TIMER_DELAY_SEC).
+
+Such a message waits in the topic ``rmq_sys_wheel_timer``, queue 0, under its real topic's name as a property, with
+TIMER_OUT_MS for when it is due. :class:`flintmq.core.broker.timer_service.TimerMessageService` delivers it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from flintmq.core.broker.topic_name import FORBIDDEN_TOPICS, TIMER_TOPIC
+from flintmq.core.errors import RefusedError
+from flintmq.core.io.clock import Clock
+from flintmq.core.message import properties as props
+from flintmq.core.message.record import MessageExtBrokerInner
+from flintmq.core.message.sys_flag import TRANSACTION_COMMIT, TRANSACTION_NOT, transaction_type
+from flintmq.core.response_code import ResponseCode
+
+MARK: Final = "TIMER_D"
+"""In the text of the properties of every message that may ask for a time; what lacks it needs no look at them."""
+_LARGEST: Final = 2**62
+_WHOLE: Final = (TRANSACTION_NOT, TRANSACTION_COMMIT)
+
+
+def due_ms(properties: Mapping[str, str], now_ms: int) -> int | None:
+    """When a message wants to be delivered, in ms since 1970; None when it names no time.
+
+    As in 5.x: the delay in seconds counts before that in ms, and that before the time.
+
+    Raises:
+        ValueError: the time is no number.
+    """
+    for name, unit_ms, start_ms in (
+        (props.TIMER_DELAY_SEC, 1_000, now_ms),
+        (props.TIMER_DELAY_MS, 1, now_ms),
+        (props.TIMER_DELIVER_MS, 1, 0),
+    ):
+        text = properties.get(name)
+        if text is not None:
+            if not (text.removeprefix("-").isdigit() and text.isascii() and len(text) < 19):
+                raise ValueError(f"{name} is {text[:40]!r}, no number")
+            return min(start_ms + int(text) * unit_ms, _LARGEST)
+    return None
+
+
+class TimerRedirect:
+    """Sends messages that name a time to the timer topic instead. Loop thread.
+
+    Args:
+        clock: its wall-clock side decides what lies in the future.
+        longest_ms: the longest delay there may be now, and the configuration key that says so.
+        has_room: whether another message may be due at a time (in ms).
+    """
+
+    def __init__(
+        self, clock: Clock, longest_ms: Callable[[], tuple[int, str]], has_room: Callable[[int], bool]
+    ) -> None:
+        self._clock = clock
+        self._longest_ms = longest_ms
+        self._has_room = has_room
+
+    def __call__(self, message: MessageExtBrokerInner) -> bool:
+        """Redirects a message; says whether it did. Not one whose time has come, nor one that waits for something else
+        already: its transaction's end, or a delay level, which counts before a time.
+
+        Raises:
+            RefusedError: MESSAGE_ILLEGAL for a time that cannot be read or lies too far ahead, SYSTEM_BUSY when too many
+                messages are due then already.
+        """
+        if message.topic in FORBIDDEN_TOPICS or transaction_type(message.sys_flag) not in _WHOLE:
+            return False
+        now_ms = self._clock.now_ms()
+        try:
+            wanted_ms = due_ms(message.properties, now_ms)
+        except ValueError as error:
+            raise RefusedError(ResponseCode.MESSAGE_ILLEGAL, str(error), reason="timer.malformed") from error
+        if wanted_ms is None or wanted_ms <= now_ms:
+            return False
+        longest_ms, key = self._longest_ms()
+        if wanted_ms - now_ms > longest_ms:
+            raise RefusedError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"timer message illegal, the delay time should not be bigger than the max delay {longest_ms} ms",
+                reason="timer.too_far",
+                measured=f"{wanted_ms - now_ms} ms",
+                key=key,
+            )
+        if not self._has_room(wanted_ms):
+            raise RefusedError(
+                ResponseCode.SYSTEM_BUSY,
+                "timer message is under flow control: too many messages are due at that time",
+                reason="timer.crowded",
+                measured=f"at {wanted_ms} ms",
+                key="delay.timer_minute_max",
+            )
+        properties = message.properties
+        properties[props.TIMER_OUT_MS] = str(wanted_ms)
+        properties[props.REAL_TOPIC] = message.topic
+        properties[props.REAL_QUEUE_ID] = str(message.queue_id)
+        message.properties_bytes = props.properties_to_string(properties).encode("utf-8", "surrogatepass")
+        message.topic = TIMER_TOPIC
+        message.queue_id = 0
+        return True

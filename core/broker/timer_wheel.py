@@ -1,0 +1,179 @@
+"""A timer wheel: what is due within the minute is in memory, each later minute has a file.
+
+::
+
+    now ──▶ [ heap: this minute and what is overdue ] [ 12:01 ] [ 12:02 ] … [ 3 days on ]
+                                                        files of entries, in the order they came
+
+An entry is 28 bytes, big-endian, so that entries sort as bytes by the time they are due, then by their place in the queue:
+``due 8 ms | queue offset 8 | commit log offset 8 | size 4``. The files are scratch: after a restart they are made anew from
+the queue (see :class:`flintmq.core.broker.timer_service.TimerMessageService`), so nothing here is ever synced.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from flintmq.core.errors import StoreError
+
+ENTRY: Final = struct.Struct(">qqqi")
+KEY: Final = struct.Struct(">qq")
+SLOT_MS: Final = 60_000
+LOAD_BELOW: Final = 10_000
+"""While so many entries are in memory no further minute is loaded: after a long pause many are overdue at once."""
+
+
+class TimerWheel:
+    """Entries, each given back when its time has come. Loop thread; not shared between brokers.
+
+    Args:
+        folder: of the wheel's files; made when first needed.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._heap: list[bytes] = []
+        self._heap_low = 0
+        self._loaded = -1
+        """Minutes up to this one are in memory."""
+        self._counts: dict[int, int] = {}
+        """Minute → entries in its file."""
+        self._lows: dict[int, int] = {}
+        """Minute → the smallest queue offset in its file."""
+        self._order: list[int] = []
+        self._last = b""
+        self._in_files = 0
+
+    def __len__(self) -> int:
+        return len(self._heap) + self._in_files
+
+    @property
+    def in_memory(self) -> int:
+        """Entries in memory."""
+        return len(self._heap)
+
+    def clear(self) -> None:
+        """Forgets everything, and deletes files that another run left. Raises StoreError."""
+        try:
+            for file in self._folder.glob("*.timers"):
+                file.unlink()
+        except OSError as error:
+            raise StoreError(f"{self._folder}: {error.strerror or error}") from error
+        self.__init__(self._folder)  # type: ignore[misc]
+
+    def put(self, entries: Iterable[bytes]) -> None:
+        """Takes entries, those of one read together.
+
+        Raises:
+            StoreError: a file cannot be written. Put all of them again later: an entry that is there twice comes back once.
+        """
+        later: dict[int, list[bytes]] = {}
+        heap = self._heap
+        loaded = self._loaded
+        for entry in entries:
+            due_ms, queue_offset = KEY.unpack_from(entry)
+            slot = due_ms // SLOT_MS
+            if slot > loaded:
+                later.setdefault(slot, []).append(entry)
+                continue
+            if not heap or queue_offset < self._heap_low:
+                self._heap_low = queue_offset
+            heapq.heappush(heap, entry)
+        for slot, found in later.items():
+            self._write(slot, found)
+
+    def _path(self, slot: int) -> Path:
+        return self._folder / f"{slot}.timers"
+
+    def _write(self, slot: int, entries: list[bytes]) -> None:
+        known = self._counts.get(slot, 0)
+        try:
+            if not known:
+                self._folder.mkdir(parents=True, exist_ok=True)
+            file = os.open(self._path(slot), os.O_WRONLY | os.O_CREAT, 0o644)
+            try:
+                data = b"".join(entries)
+                if os.pwrite(file, data, known * ENTRY.size) != len(data):
+                    raise StoreError(f"{self._path(slot)}: no room for {len(data)} bytes")
+            finally:
+                os.close(file)
+        except OSError as error:
+            raise StoreError(f"{self._path(slot)}: {error.strerror or error}") from error
+        low = min(KEY.unpack_from(entry)[1] for entry in entries)
+        if not known:
+            heapq.heappush(self._order, slot)
+            self._lows[slot] = low
+        self._lows[slot] = min(low, self._lows[slot])
+        self._counts[slot] = known + len(entries)
+        self._in_files += len(entries)
+
+    def turn(self, now_ms: int) -> None:
+        """Brings minutes that have begun into memory, a few thousand entries ahead of what was taken. Raises StoreError."""
+        current = now_ms // SLOT_MS
+        while self._order and self._order[0] <= current:
+            if len(self._heap) >= LOAD_BELOW:
+                return
+            self._load(self._order[0])
+        if current > self._loaded:
+            self._loaded = current
+
+    def _load(self, slot: int) -> None:
+        path = self._path(slot)
+        size = self._counts[slot] * ENTRY.size
+        try:
+            data = path.read_bytes()[:size]
+            path.unlink()
+        except OSError as error:
+            raise StoreError(f"{path}: {error.strerror or error}") from error
+        heapq.heappop(self._order)
+        count = self._counts.pop(slot)
+        low = self._lows.pop(slot)
+        self._in_files -= count
+        self._heap_low = min(low, self._heap_low) if self._heap else low
+        self._heap += [data[at : at + ENTRY.size] for at in range(0, len(data), ENTRY.size)]
+        self._heap.sort()  # a sorted list is a heap
+        self._loaded = max(self._loaded, slot)
+
+    def peek(self) -> bytes | None:
+        """The entry that is due first of those in memory."""
+        while self._heap and self._heap[0] == self._last:
+            heapq.heappop(self._heap)
+        return self._heap[0] if self._heap else None
+
+    def pop_due(self, now_ms: int, limit: int) -> list[bytes]:
+        """Takes entries that are due, the earliest first."""
+        until = KEY.pack(now_ms + 1, 0)
+        taken: list[bytes] = []
+        while len(taken) < limit and (first := self.peek()) is not None and first < until:
+            taken.append(heapq.heappop(self._heap))
+            self._last = first
+        return taken
+
+    def give_back(self, entries: Iterable[bytes]) -> None:
+        """Takes entries again that could not be delivered."""
+        self._last = b""
+        self.put(entries)
+
+    def next_ms(self) -> int | None:
+        """When to look again: the first entry's time, or when the next minute with entries begins; None without any."""
+        first = self.peek()
+        if first is not None:
+            return int(KEY.unpack_from(first)[0])
+        return self._order[0] * SLOT_MS if self._order else None
+
+    def low_queue_offset(self) -> int | None:
+        """No entry has a smaller queue offset; None without any. Sometimes smaller than need be."""
+        lows = list(self._lows.values())
+        if self._heap:
+            lows.append(self._heap_low)
+        return min(lows, default=None)
+
+    def count_at(self, due_ms: int) -> int:
+        """How many entries share a time's minute."""
+        slot = due_ms // SLOT_MS
+        return len(self._heap) if slot <= self._loaded else self._counts.get(slot, 0)

@@ -1,0 +1,263 @@
+"""The broker's topics: the table, what is in it from the start, and topics made by sending (reference: algorithms 11)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any
+
+import attrs
+
+from flintmq.core.broker import perm
+from flintmq.core.broker import topic_name as names
+from flintmq.core.broker.data_version import DataVersion
+from flintmq.core.broker.topic_config import TopicConfig
+from flintmq.core.errors import RefusedError, StoreError
+from flintmq.core.io.clock import Clock
+from flintmq.core.io.json_file import JsonFile
+from flintmq.core.response_code import ResponseCode
+
+_log = logging.getLogger(__name__)
+
+QUEUE_NUMS_MAX = 65_536
+"""A topic with more queues is a mistake: each queue becomes a folder and an entry at every client."""
+
+
+def boot_topics(
+    *,
+    cluster: str,
+    broker_name: str,
+    auto_create: bool = True,
+    default_queue_nums: int = 8,
+    cluster_topic: bool = True,
+    broker_topic: bool = True,
+    trace_topic: str | None = None,
+) -> dict[str, TopicConfig]:
+    """The topics every broker has from its start, by name.
+
+    Args:
+        cluster: the cluster's name, itself a topic (a template when ``cluster_topic``).
+        broker_name: the broker's name, itself a topic (a template when ``broker_topic``).
+        auto_create: has the template ``TBW102``.
+        default_queue_nums: queues of that template.
+        trace_topic: the topic of message traces; None without.
+    """
+    template = perm.READ_WRITE | perm.INHERIT
+    table = [
+        TopicConfig(names.SELF_TEST_TOPIC, 1, 1),
+        TopicConfig(names.BENCHMARK_TOPIC, 1024, 1024),
+        TopicConfig(cluster, 16, 16, template if cluster_topic else perm.INHERIT),
+        TopicConfig(broker_name, 1, 1, template if broker_topic else perm.INHERIT),
+        TopicConfig(names.OFFSET_MOVED_EVENT, 1, 1),
+        TopicConfig(names.SCHEDULE_TOPIC, 18, 18),
+        TopicConfig(names.reply_topic(cluster), 1, 1),
+    ]
+    if auto_create:
+        table.append(TopicConfig(names.AUTO_CREATE_TOPIC, default_queue_nums, default_queue_nums, template))
+    if trace_topic:
+        table.append(TopicConfig(trace_topic, 1, 1))
+    return {config.topic_name: config for config in table}
+
+
+class TopicConfigManager:
+    """The table of topics. Loop thread; a change is written to disk before the call returns.
+
+    Args:
+        file: ``config/topics.json``, or None to keep the table in memory.
+        clock: stamps the data version.
+        boot: what :func:`boot_topics` made; also the broker's own system topics.
+        auto_create: whether ``TBW102`` is a template (a table loaded from disk may hold it although this was switched off).
+    """
+
+    def __init__(
+        self, file: JsonFile | None, clock: Clock, boot: Mapping[str, TopicConfig], *, auto_create: bool = True
+    ) -> None:
+        self._file = file
+        self._clock = clock
+        self._auto_create = auto_create
+        self._table: dict[str, TopicConfig] = dict(boot)
+        self.system_topics: frozenset[str] = names.SYSTEM_TOPICS | boot.keys()
+        """Names that administration can neither create nor delete."""
+        self.data_version = DataVersion(clock.now_ms(), 0)
+        self.on_change: Callable[[], None] = lambda: None
+        """Called after each change, so that the broker registers again with its name servers."""
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def __iter__(self) -> Iterator[TopicConfig]:
+        return iter(list(self._table.values()))
+
+    def __contains__(self, topic: object) -> bool:
+        return topic in self._table
+
+    def select(self, topic: str) -> TopicConfig | None:
+        """The topic's configuration, or None."""
+        return self._table.get(topic)
+
+    def allow_auto_create(self, auto_create: bool, queue_nums: int) -> None:
+        """Switches the making of topics by sending on or off while running; ``queue_nums`` are the template's.
+
+        Raises:
+            StoreError: the disk refused; the table has the template, the file has not.
+        """
+        self._auto_create = auto_create
+        if auto_create and names.AUTO_CREATE_TOPIC not in self._table:
+            template = perm.READ_WRITE | perm.INHERIT
+            self.put(TopicConfig(names.AUTO_CREATE_TOPIC, queue_nums, queue_nums, template))
+
+    def is_system_topic(self, topic: str) -> bool:
+        return topic in self.system_topics or topic.startswith(names.SYSTEM_TOPIC_PREFIX)
+
+    def check_not_system(self, topic: str) -> None:
+        """Refuses to create or delete a system topic.
+
+        Raises:
+            RefusedError: SYSTEM_ERROR in the words of the reference.
+        """
+        if self.is_system_topic(topic):
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, f"The topic[{topic}] is conflict with system topic.")
+
+    def create_in_send(
+        self,
+        topic: str,
+        default_topic: str,
+        remote_address: str,
+        client_default_queue_nums: int,
+        topic_sys_flag: int = 0,
+    ) -> TopicConfig | None:
+        """The topic a message is sent to, made from a template when it does not exist yet.
+
+        Args:
+            topic: a name that :func:`names.check_topic_name` let pass.
+            default_topic: the template the client asks for, usually ``TBW102``.
+            remote_address: who sends, for the log.
+            client_default_queue_nums: how many queues the client would like.
+            topic_sys_flag: flags of a retry topic made here.
+
+        Returns:
+            None when the topic does not exist and must not be made: TOPIC_NOT_EXIST.
+        """
+        existing = self._table.get(topic)
+        if existing is not None:
+            return existing
+        template = self._table.get(default_topic)
+        if template is not None and self._is_template(template):
+            queue_nums = max(1, min(client_default_queue_nums, template.write_queue_nums))
+            made = attrs.evolve(
+                template,
+                topic_name=topic,
+                read_queue_nums=queue_nums,
+                write_queue_nums=queue_nums,
+                perm=template.perm & ~perm.INHERIT,
+                order=False,
+            )
+        elif topic.startswith(names.RETRY_PREFIX):
+            made = TopicConfig(topic, 1, 1, topic_sys_flag=topic_sys_flag)
+        else:
+            return None
+        _log.info("topic %s created with %d queues for %s", topic, made.write_queue_nums, remote_address)
+        self.put(made)
+        return made
+
+    def _is_template(self, config: TopicConfig) -> bool:
+        if config.topic_name == names.AUTO_CREATE_TOPIC and not self._auto_create:
+            return False
+        return perm.is_inherited(config.perm)
+
+    def create_in_send_back(
+        self, topic: str, queue_nums: int, topic_perm: int = perm.READ_WRITE, topic_sys_flag: int = 0
+    ) -> TopicConfig:
+        """A retry, dead letter or other topic of the broker's own, made when it is missing."""
+        existing = self._table.get(topic)
+        if existing is None:
+            existing = TopicConfig(topic, queue_nums, queue_nums, topic_perm, topic_sys_flag=topic_sys_flag)
+            try:
+                self.put(existing)
+            except StoreError as error:  # a full disk shall not keep consumers from joining; the next change writes it
+                _log.warning("topic %s is not on disk yet: %s", topic, error)
+        return existing
+
+    def put(self, config: TopicConfig) -> None:
+        """Adds or replaces a topic, persists and tells the listener.
+
+        Raises:
+            RefusedError: SYSTEM_ERROR; the number of queues is negative or beyond :data:`QUEUE_NUMS_MAX`.
+            StoreError: the disk refused; the table has the topic, the file has not.
+        """
+        for queue_nums in (config.read_queue_nums, config.write_queue_nums):
+            if not 0 <= queue_nums <= QUEUE_NUMS_MAX:
+                raise RefusedError(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"a topic has 0 to {QUEUE_NUMS_MAX} queues",
+                    reason="topic.queues",
+                    measured=str(queue_nums),
+                )
+        self._table[config.topic_name] = config
+        self._changed()
+
+    def delete(self, topic: str) -> bool:
+        """Forgets a topic; False when it was not there."""
+        if self._table.pop(topic, None) is None:
+            return False
+        self._changed()
+        return True
+
+    def update_order_topics(self, order_topics: Collection[str]) -> None:
+        """Marks exactly these topics as ordered: what the name server's ORDER_TOPIC_CONFIG says (reference: algorithms 11)."""
+        wrong = [config for config in self._table.values() if config.order != (config.topic_name in order_topics)]
+        for config in wrong:
+            self._table[config.topic_name] = attrs.evolve(config, order=not config.order)
+        if wrong:
+            self._changed()
+
+    def _changed(self) -> None:
+        self.data_version = self.data_version.next(self._clock)
+        try:
+            self.persist()
+        finally:
+            self.on_change()
+
+    def to_wire(self, broker_permission: int = perm.READ_WRITE) -> dict[str, Any]:
+        """TopicConfigSerializeWrapper: what 21 answers, REGISTER_BROKER sends and the file holds.
+
+        Args:
+            broker_permission: a broker that lacks read or write registers every topic with its own permission instead
+                (reference: protocol 5.3). Leave it out for 21 and for the file.
+        """
+        configs = list(self._table.values())
+        if broker_permission & perm.READ_WRITE != perm.READ_WRITE:
+            configs = [
+                TopicConfig(c.topic_name, c.read_queue_nums, c.write_queue_nums, broker_permission) for c in configs
+            ]
+        return {
+            "dataVersion": self.data_version.to_wire(),
+            "topicConfigTable": {config.topic_name: config.to_wire() for config in configs},
+        }
+
+    def persist(self) -> None:
+        """Writes the file. Raises StoreError."""
+        if self._file is not None:
+            self._file.save(self.to_wire())
+
+    def load(self) -> bool:
+        """Reads the file over the boot topics, which are kept where the file lacks them; False when there is no file.
+
+        Raises:
+            StoreFormatError: the file and its backup cannot be read.
+        """
+        value = self._file.load() if self._file is not None else None
+        if value is None:
+            return False
+        self._merge(value)
+        return True
+
+    def replace(self, value: Mapping[str, Any]) -> None:
+        """Takes over the master's table on a slave; what the master does not have is gone."""
+        self._table.clear()
+        self._merge(value)
+
+    def _merge(self, value: Mapping[str, Any]) -> None:
+        for topic, config in (value.get("topicConfigTable") or {}).items():
+            self._table[str(topic)] = TopicConfig.from_wire(config, str(topic))
+        self.data_version = DataVersion.from_wire(value.get("dataVersion"))

@@ -1,0 +1,235 @@
+"""Asks producers what became of their transactions, in rounds (reference: algorithms 15).
+
+::
+
+    round:  half queue from the position to where it ended when the round began
+            ended, replaced ............ done with
+            too young .................. the round is over: what follows is younger
+            immune by its own wish ..... a copy behind the end; the next round looks again
+            asked too often, too old ... TRANS_CHECK_MAX_TIME_TOPIC
+            else ....................... a copy behind the end, and its producer is asked about the copy
+
+A round runs in slices of a few milliseconds. A producer is asked when the copy it will name can be read.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+import attrs
+
+from flintmq.config.models import BrokerConfig
+from flintmq.config.service_sections import TransactionsSection
+from flintmq.core.broker.producers import ProducerTable
+from flintmq.core.broker.topic_name import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
+from flintmq.core.broker.transactions import half_message as half
+from flintmq.core.broker.transactions.half_message import Identity
+from flintmq.core.broker.transactions.ports import TransactionStore
+from flintmq.core.broker.transactions.table import TransactionTable
+from flintmq.core.errors import FlintError, RefusedError
+from flintmq.core.io.clock import Clock
+from flintmq.core.message import properties as props
+from flintmq.core.message.record import MessageExtBrokerInner, Record
+from flintmq.core.ports import DispatchRequest
+from flintmq.core.response_code import ResponseCode
+
+_log = logging.getLogger(__name__)
+
+CHECK_TRANSACTION_STATE: Final = 39
+IDLE_S: Final = 0.05
+"""How often to look whether something is due."""
+BUSY_S: Final = 0.02
+"""The pause after much was sent: producers must keep up."""
+SLICE_S: Final = 0.002
+SLICE_MESSAGES: Final = 256
+SLICE_BYTES: Final = 1024 * 1024
+_HOUR_MS: Final = 3_600_000
+
+
+@attrs.frozen
+class _Question:
+    """A request to a producer that waits until its copy can be read."""
+
+    end_offset_bytes: int
+    """Where the copy ends."""
+    identity: Identity
+    half_queue_offset: int
+    group: str
+    header: dict[str, str]
+    body: bytes
+
+
+class TransactionalMessageCheckService:
+    """The rounds. Loop thread.
+
+    Args:
+        store: see :class:`TransactionStore`.
+        table: what is done with.
+        producers: who can be asked.
+        config: the settings in force.
+        clock: time.
+    """
+
+    def __init__(
+        self,
+        store: TransactionStore,
+        table: TransactionTable,
+        producers: ProducerTable,
+        config: Callable[[], BrokerConfig],
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self.table = table
+        self._producers = producers
+        self._config = config
+        self._clock = clock
+        self._questions: deque[_Question] = deque()
+        self._sliced_bytes = 0
+        self._round_end: int | None = None
+        """Half queue offset where the round under way ends; None between rounds."""
+        self._round_began_s = clock.monotonic_s()
+        self.asked = 0
+        """Checks sent since the start."""
+        self.given_up = 0
+        """Half messages given up since the start."""
+
+    @property
+    def in_round(self) -> bool:
+        """Whether a round is under way."""
+        return self._round_end is not None
+
+    def run(self) -> float:
+        """One slice of what is due. Returns after how many seconds to call again.
+
+        Raises whatever a defect raises; the round is over then, and what it completed stays completed.
+        """
+        now_s = self._clock.monotonic_s()
+        if self._round_end is None and now_s - self._round_began_s >= self._settings.check_interval_ms / 1000:
+            self._round_began_s = now_s
+            self._round_end = self._store.max_queue_offset(TRANS_HALF_TOPIC)
+        more = self._round_end is not None and self._slice(self._round_end)
+        self._ask()
+        if more:
+            return BUSY_S if self._sliced_bytes >= SLICE_BYTES else 0.0
+        return BUSY_S if self._questions else IDLE_S
+
+    @property
+    def _settings(self) -> TransactionsSection:
+        return self._config().transactions
+
+    def _slice(self, round_end: int) -> bool:
+        """Goes on with the round; says whether more of it is left."""
+        table, clock = self.table, self._clock
+        deadline_s = clock.monotonic_s() + SLICE_S
+        self._sliced_bytes = 0
+        self._round_end = None  # until the slice has ended well
+        try:
+            for _ in range(SLICE_MESSAGES):
+                if table.position >= round_end or not self._step(table.position):
+                    return False
+                if clock.monotonic_s() > deadline_s or self._sliced_bytes >= SLICE_BYTES:
+                    break
+        except RefusedError as error:
+            _log.warning("transactions are checked again later: %s", error.remark)
+            return False
+        self._round_end = round_end
+        return True
+
+    def _step(self, half_queue_offset: int) -> bool:
+        """Deals with one half message; False when the round is over."""
+        record = self._store.record(TRANS_HALF_TOPIC, half_queue_offset)
+        if record is None:
+            low = self._store.min_queue_offset(TRANS_HALF_TOPIC)
+            _log.warning("half messages from %d on are no longer in the log", half_queue_offset)
+            self.table.skip_to(max(low, half_queue_offset + 1))
+            return True
+        identity, properties = half.identity_of(record), record.properties
+        if self.table.is_replaced(identity, half_queue_offset) or not self.table.is_open(identity, half_queue_offset):
+            self.table.done(half_queue_offset)
+            return True
+        settings = self._settings
+        times = half.check_times(properties)
+        # A producer's clock may be ahead: nobody's message is older than its record, nor younger.
+        age_ms = self._clock.now_ms() - min(record.born_timestamp_ms, record.store_timestamp_ms)
+        if times >= settings.check_max or age_ms > self._config().store.file_reserved_hours * _HOUR_MS:
+            self._give_up(record, identity, times)
+            return True
+        immune_ms = half.immunity_ms(properties, settings.timeout_ms)
+        if immune_ms is not None and age_ms < immune_ms:
+            first = properties.get(props.TRANSACTION_PREPARED_QUEUE_OFFSET, str(half_queue_offset))
+            self._put_copy(record, identity, {props.TRANSACTION_PREPARED_QUEUE_OFFSET: first})
+            return True
+        if immune_ms is None and 0 <= age_ms < settings.timeout_ms:
+            return False
+        made = self._put_copy(record, identity, {props.TRANSACTION_CHECK_TIMES: str(times + 1)})
+        if made is not None:
+            self._questions.append(_question(record, identity, *made))
+        return True
+
+    def _put_copy(
+        self, record: Record, identity: Identity, changes: dict[str, str]
+    ) -> tuple[MessageExtBrokerInner, DispatchRequest] | None:
+        """Puts a copy behind the queue's end; gives the message up when the store can never take one."""
+        message = half.copy_of(record, changes)
+        try:
+            (put,) = self._store.append([message])
+        except RefusedError as error:
+            if error.code != ResponseCode.MESSAGE_ILLEGAL:
+                raise
+            _log.error("half message %d cannot be put again: %s", record.queue_offset, error.remark)
+            self._give_up(record, identity, half.check_times(record.properties))
+            return None
+        self._sliced_bytes += put.message_size_bytes
+        self.table.replaced(identity, record.queue_offset, put.queue_offset)
+        return message, put
+
+    def _give_up(self, record: Record, identity: Identity, times: int) -> None:
+        _log.warning(
+            "half message %d of %s for %s is given up after %d checks",
+            record.queue_offset,
+            record.properties.get(props.PRODUCER_GROUP),
+            record.properties.get(props.REAL_TOPIC),
+            times,
+        )
+        self._store.ensure_topic(TRANS_CHECK_MAX_TIME_TOPIC)
+        try:
+            self._store.append([half.given_up_of(record)])
+        except RefusedError as error:
+            if error.code != ResponseCode.MESSAGE_ILLEGAL:
+                raise
+            _log.error("half message %d cannot be kept: %s", record.queue_offset, error.remark)
+        self._sliced_bytes += record.size_bytes
+        self.given_up += 1
+        self.table.gave_up(identity, record.queue_offset)
+
+    def _ask(self) -> None:
+        """Sends the questions whose copies can be read, each to the next member of its producer group."""
+        questions, readable = self._questions, self._store.readable_offset_bytes
+        while questions and questions[0].end_offset_bytes <= readable:
+            question = questions.popleft()
+            if not self.table.is_open(question.identity, question.half_queue_offset):
+                continue
+            channel = self._producers.next_channel(question.group)
+            if channel is None:
+                _log.debug("nobody of producer group %s is here to be asked", question.group)
+                continue
+            try:
+                channel.send_oneway(CHECK_TRANSACTION_STATE, question.header, question.body)
+            except FlintError as error:
+                _log.warning("%s could not be asked: %s", channel.remote_address, error)
+            else:
+                self.asked += 1
+
+
+def _question(record: Record, identity: Identity, message: MessageExtBrokerInner, put: DispatchRequest) -> _Question:
+    return _Question(
+        end_offset_bytes=put.commit_log_offset_bytes + put.message_size_bytes,
+        identity=identity,
+        half_queue_offset=put.queue_offset,
+        group=message.properties.get(props.PRODUCER_GROUP, ""),
+        header=half.check_header(record, put),
+        body=half.check_body(record, message, put),
+    )

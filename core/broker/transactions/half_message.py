@@ -1,0 +1,183 @@
+"""The records of a transaction (reference: algorithms 15, store-format 2.5). Pure functions.
+
+::
+
+    half     what the producer sent, in the half topic, under its real topic's name as a property
+    copy     the half again, behind the queue's end: its producer is asked, or it must not be asked yet
+    final    the half at its real topic, once its producer committed
+    op       "the half message at this queue offset is done with": ended, whichever way
+    given up the half among those whose producer never answered
+
+A half message and its copies are one transaction. What tells that is the producer's UNIQ_KEY together with when and where the
+message was born: a producer that sends the same message once more, after a rollback, begins another transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from flintmq.core.broker.topic_name import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
+from flintmq.core.message import properties as props
+from flintmq.core.message.message_id import offset_message_id
+from flintmq.core.message.record import MessageExtBrokerInner, Record, encode_record, record_size
+from flintmq.core.message.sys_flag import TRANSACTION_COMMIT, without_transaction
+from flintmq.core.ports import DispatchRequest
+
+TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
+"""The consumer group whose offsets say how far the half and the op queue are done with."""
+HALF_QUEUE_ID: Final = 0
+OP_TAG: Final = "d"
+HALF_PROPERTIES_SPARE_BYTES: Final = 128
+"""Room that a half message's properties must leave for what its copies add."""
+
+Identity = tuple[str, int, bytes]
+"""UNIQ_KEY, born timestamp in ms, packed born host: the same for a half message and all its copies."""
+
+
+def asks_for_transaction(properties: Mapping[str, str], reconsume_times: int) -> bool:
+    """Whether a send begins a transaction.
+
+    A message that was committed once keeps TRAN_MSG; a consumer that sends it to its retry topic begins nothing.
+    """
+    return properties.get(props.TRANSACTION_PREPARED, "").lower() == "true" and reconsume_times <= 0
+
+
+def redirect_to_half(message: MessageExtBrokerInner) -> None:
+    """Turns a message that was sent into a half message."""
+    message.properties[props.REAL_TOPIC] = message.topic
+    message.properties[props.REAL_QUEUE_ID] = str(message.queue_id)
+    message.properties_bytes = _stored(message.properties)
+    message.sys_flag = without_transaction(message.sys_flag)
+    message.topic = TRANS_HALF_TOPIC
+    message.queue_id = HALF_QUEUE_ID
+
+
+def identity_of(record: Record) -> Identity:
+    """What a half message shares with its copies only. One without a UNIQ_KEY shares nothing with any other."""
+    key = record.properties.get(props.UNIQ_KEY) or f"@{record.queue_offset}"
+    return key, record.born_timestamp_ms, record.born_host
+
+
+def is_copy(properties: Mapping[str, str]) -> bool:
+    """Whether a half message was put by the broker, not by a producer."""
+    return props.TRANSACTION_CHECK_TIMES in properties or props.TRANSACTION_PREPARED_QUEUE_OFFSET in properties
+
+
+def check_times(properties: Mapping[str, str]) -> int:
+    """How often the producer was asked."""
+    return _number(properties.get(props.TRANSACTION_CHECK_TIMES), 0)
+
+
+def immunity_ms(properties: Mapping[str, str], timeout_ms: int) -> int | None:
+    """The age before which the producer must not be asked, where the message itself sets one; None where not."""
+    text = properties.get(props.CHECK_IMMUNITY_TIME_IN_SECONDS)
+    if text is None:
+        return None
+    seconds = _number(text, -1)
+    return timeout_ms if seconds == -1 else seconds * 1000
+
+
+def copy_of(record: Record, changes: Mapping[str, str]) -> MessageExtBrokerInner:
+    """The half message once more, with some properties changed."""
+    properties = {**record.properties, **changes}
+    return _again(record, TRANS_HALF_TOPIC, HALF_QUEUE_ID, properties, _stored(properties), record.sys_flag)
+
+
+def given_up_of(record: Record) -> MessageExtBrokerInner:
+    """The half message among those whose producer never answered, as it is."""
+    return _again(record, TRANS_CHECK_MAX_TIME_TOPIC, 0, record.properties, record.properties_bytes, record.sys_flag)
+
+
+def final_of(record: Record) -> MessageExtBrokerInner | None:
+    """The committed message; None when the half has lost its real topic. Its stored properties are the half's, unchanged."""
+    place = real_place(record.properties)
+    if place is None:
+        return None
+    sys_flag = without_transaction(record.sys_flag) | TRANSACTION_COMMIT
+    message = _again(record, *place, record.properties, record.properties_bytes, sys_flag)
+    message.prepared_transaction_offset_bytes = record.commit_log_offset_bytes
+    return message
+
+
+def real_place(properties: Mapping[str, str]) -> tuple[str, int] | None:
+    """Topic and queue id that a half message is meant for."""
+    topic, queue_id = properties.get(props.REAL_TOPIC), _number(properties.get(props.REAL_QUEUE_ID), -1)
+    return (topic, queue_id) if topic and 0 <= queue_id < 2**31 else None
+
+
+def op_of(half_queue_offset: int, now_ms: int, store_host: bytes) -> MessageExtBrokerInner:
+    """The record that says that a half message is done with."""
+    properties = {props.WAIT: "true", props.TAGS: OP_TAG}
+    return MessageExtBrokerInner(
+        topic=TRANS_OP_HALF_TOPIC,
+        queue_id=HALF_QUEUE_ID,
+        body=b"%d" % half_queue_offset,
+        properties=properties,
+        properties_bytes=_stored(properties),
+        born_timestamp_ms=now_ms,
+        born_host=store_host,
+        store_host=store_host,
+        wait=False,
+    )
+
+
+def offsets_of_op(record: Record) -> list[int]:
+    """The half queue offsets in an op record: one, or several as 5.x writes them. What is no number is left out."""
+    if record.properties.get(props.TAGS) != OP_TAG:
+        return []
+    return [int(text) for text in record.body.split(b",") if text.isdigit() and len(text) < 20]
+
+
+def check_header(record: Record, copy: DispatchRequest) -> dict[str, str]:
+    """The header of CHECK_TRANSACTION_STATE (39): the copy's place, which the producer names when it ends the transaction."""
+    header = {
+        "commitLogOffset": str(copy.commit_log_offset_bytes),
+        "offsetMsgId": offset_message_id(record.store_host.hex().upper(), copy.commit_log_offset_bytes),
+        "tranStateTableOffset": str(copy.queue_offset),
+    }
+    if copy.uniq_key:
+        header["msgId"] = header["transactionId"] = copy.uniq_key
+    return header
+
+
+def check_body(record: Record, message: MessageExtBrokerInner, copy: DispatchRequest) -> bytes:
+    """The body of 39: the half message as it will be at its real topic, with the copy's offsets."""
+    properties = message.properties | {props.WAIT: "false"}
+    topic, queue_id = real_place(properties) or (message.topic, message.queue_id)
+    shown = _again(record, topic, queue_id, properties, _stored(properties), record.sys_flag)
+    pieces = encode_record(
+        shown, record_size(shown), copy.queue_offset, copy.commit_log_offset_bytes, record.store_timestamp_ms
+    )
+    return b"".join(pieces)
+
+
+def _again(
+    record: Record, topic: str, queue_id: int, properties: dict[str, str], properties_bytes: bytes, sys_flag: int
+) -> MessageExtBrokerInner:
+    return MessageExtBrokerInner(
+        topic=topic,
+        queue_id=queue_id,
+        body=record.body,
+        properties=properties,
+        properties_bytes=properties_bytes,
+        born_timestamp_ms=record.born_timestamp_ms,
+        born_host=record.born_host,
+        store_host=record.store_host,
+        flag=record.flag,
+        sys_flag=sys_flag,
+        reconsume_times=record.reconsume_times,
+        wait=False,
+    )
+
+
+def _stored(properties: Mapping[str, str]) -> bytes:
+    return props.properties_to_string(properties).encode("utf-8", "surrogatepass")
+
+
+def _number(text: str | None, default: int) -> int:
+    """A whole number as Java's ``parseLong`` reads it, the default for anything else."""
+    digits = (text or "").removeprefix("-")
+    if not digits.isascii() or not digits.isdigit() or len(digits) > 18:
+        return default
+    return int(text or "")

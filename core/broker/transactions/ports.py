@@ -1,0 +1,67 @@
+"""What transactions need of the store and of the broker around them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from flintmq.core.message.record import MessageExtBrokerInner, Record
+from flintmq.core.ports import DispatchRequest
+
+
+class TransactionStore(Protocol):
+    """The store, as far as transactions go; queues are always queue 0. Loop thread."""
+
+    @property
+    def store_host(self) -> bytes:
+        """The broker's own address, packed."""
+        ...
+
+    @property
+    def wrote_offset_bytes(self) -> int:
+        """End of the log."""
+        ...
+
+    @property
+    def readable_offset_bytes(self) -> int:
+        """End of what can be read: what a client was told of lies below, or soon will."""
+        ...
+
+    @property
+    def flushed_offset_bytes(self) -> int:
+        """End of what is on disk."""
+        ...
+
+    def min_queue_offset(self, topic: str) -> int: ...
+
+    def max_queue_offset(self, topic: str) -> int: ...
+
+    def record(self, topic: str, queue_offset: int) -> Record | None:
+        """The message at a queue offset, None when there is none any more."""
+        ...
+
+    def record_at(self, commit_log_offset_bytes: int) -> Record | None:
+        """The record at a place of the log."""
+        ...
+
+    def last_record(self) -> Record | None:
+        """The newest record that is in a queue."""
+        ...
+
+    def append(self, messages: Sequence[MessageExtBrokerInner]) -> list[DispatchRequest]:
+        """Appends messages one behind the other, all or none. Does not wait for durability.
+
+        Raises:
+            RefusedError: MESSAGE_ILLEGAL when the store can never take them; any other code when it cannot now.
+        """
+        ...
+
+    def ensure_topic(self, topic: str) -> None:
+        """Makes a topic of one queue when it is missing."""
+        ...
+
+    def load_positions(self) -> tuple[int, int]:
+        """The saved positions in the half and in the op queue; -1 where there is none."""
+        ...
+
+    def save_positions(self, half_queue_offset: int, op_queue_offset: int) -> None: ...

@@ -1,0 +1,247 @@
+"""Ends transactions, and asks about those that nobody ended (reference: algorithms 15).
+
+Unlike the reference's, a transaction ends once: whichever of its half messages a producer names, and however late. What was
+completed of a round of checks stays completed, and a look at a message that must not be asked about yet is no check.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+import attrs
+
+from flintmq.config.models import BrokerConfig
+from flintmq.core.broker.delay_levels import DelayLevels
+from flintmq.core.broker.producers import ProducerTable
+from flintmq.core.broker.schedule import redirect_to_schedule
+from flintmq.core.broker.topic_name import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
+from flintmq.core.broker.transactions import half_message as half
+from flintmq.core.broker.transactions.check import IDLE_S, TransactionalMessageCheckService
+from flintmq.core.broker.transactions.ports import TransactionStore
+from flintmq.core.broker.transactions.rebuild import rebuild
+from flintmq.core.broker.transactions.table import TransactionTable
+from flintmq.core.errors import RefusedError
+from flintmq.core.io.clock import Clock
+from flintmq.core.message import properties as props
+from flintmq.core.message.message_id import offset_message_id
+from flintmq.core.message.record import MessageExtBrokerInner, Record
+from flintmq.core.message.sys_flag import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
+from flintmq.core.response_code import ResponseCode
+
+_log = logging.getLogger(__name__)
+
+EARLY_MAX: Final = 10_000
+"""Ends that came before their half message can be read, kept until it can."""
+
+
+@attrs.frozen
+class EndTransaction:
+    """What a producer decided (37)."""
+
+    producer_group: str
+    half_queue_offset: int
+    commit_log_offset_bytes: int
+    """Of the half message."""
+    decision: int
+    """8 commit, 12 rollback, 0 not known yet."""
+    msg_id: str = ""
+    """UNIQ_KEY as the producer has it."""
+    transaction_id: str = ""
+    """The same; older clients leave it out."""
+    from_check: bool = False
+
+
+class TransactionalMessageService:
+    """The broker's transactions. Loop thread; :meth:`run` is the caller's timer's job.
+
+    Args:
+        store: see :class:`TransactionStore`.
+        producers: who can be asked.
+        levels: delays of messages that are to be delivered later once they are committed.
+        config: the settings in force.
+        clock: time.
+    """
+
+    def __init__(
+        self,
+        store: TransactionStore,
+        producers: ProducerTable,
+        levels: DelayLevels,
+        config: Callable[[], BrokerConfig],
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._levels = levels
+        self._clock = clock
+        self._early: deque[EndTransaction] = deque()
+        self._saved = (-1, -1)
+        self._waiting: tuple[int, tuple[int, int]] | None = None
+        self.table = TransactionTable()
+        self.checks = TransactionalMessageCheckService(store, self.table, producers, config, clock)
+        self.committed = 0
+        """Transactions committed since the start."""
+        self.rolled_back = 0
+        """Transactions rolled back since the start."""
+
+    # life
+
+    def load(self) -> None:
+        """Reads where the queues stand. Call it after the store has recovered and its queues have caught up.
+
+        Raises:
+            RefusedError: an op record that a crash cut off could not be appended.
+        """
+        self.table, missing = rebuild(self._store)
+        self.checks.table = self.table
+        if missing:
+            _log.warning("op records of half messages %s were lost in a crash and are put again", missing)
+            self._append([self._op(offset) for offset in missing], missing)
+        self._saved = self._store.load_positions()
+        self._save()
+
+    def settle(self) -> None:
+        """Saves the positions as they are. Call it before the store is closed, which makes what they stand for durable."""
+        self._waiting = None
+        self._save_now((self.table.position, self.table.op_position))
+
+    def run(self) -> float:
+        """Does what is due, for a few milliseconds at most.
+
+        Returns:
+            After how many seconds to call again; 0 when there is more to do.
+        """
+        self._retry_early()
+        try:
+            wait_s = self.checks.run()
+        finally:
+            self._save()
+        return min(wait_s, IDLE_S)
+
+    def _save(self) -> None:
+        """Saves positions once what they stand for is on disk: a position without its copies would lose transactions."""
+        now = (self.table.position, self.table.op_position)
+        if self._waiting is None and now != self._saved and now != (0, 0):
+            self._waiting = (self._store.wrote_offset_bytes, now)
+        if self._waiting is not None and self._waiting[0] <= self._store.flushed_offset_bytes:
+            positions, self._waiting = self._waiting[1], None
+            self._save_now(positions)
+
+    def _save_now(self, positions: tuple[int, int]) -> None:
+        if positions not in (self._saved, (0, 0)):
+            self._store.save_positions(*positions)
+            self._saved = positions
+
+    # end
+
+    def end(self, request: EndTransaction) -> None:
+        """Commits or rolls back. An undecided producer changes nothing: it is asked again.
+
+        Raises:
+            RefusedError: SYSTEM_ERROR, in the words of the reference: the half message is not there, is another one or
+                another group's, or its transaction has ended; or what the store refuses with.
+        """
+        if request.from_check:
+            _log.debug("%s was asked and says %d: %s", request.producer_group, request.decision, request)
+        if request.decision not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
+            return
+        record = self._store.record_at(request.commit_log_offset_bytes)
+        if record is None:
+            self._keep_early(request)
+            return
+        _verify(request, record)
+        identity = half.identity_of(record)
+        if not self.table.is_open(identity, record.queue_offset):
+            raise _refused("transaction.ended", "the transaction has ended or is no longer known", identity[0])
+        offsets = self.table.offsets_to_end(identity, record.queue_offset)
+        messages = [self._op(offset) for offset in offsets]
+        if request.decision == TRANSACTION_COMMIT:
+            messages.insert(0, self._final(record))
+        self._append(messages, offsets)
+        self.table.ended(identity, record.queue_offset)
+        if request.decision == TRANSACTION_COMMIT:
+            self.committed += 1
+        else:
+            self.rolled_back += 1
+
+    def _keep_early(self, request: EndTransaction) -> None:
+        """A half message can be acknowledged before it can be read (transient store pool): its end waits for that."""
+        place = request.commit_log_offset_bytes
+        if not self._store.readable_offset_bytes <= place < self._store.wrote_offset_bytes:
+            raise _refused("transaction.gone", "Find prepared transaction message failed", str(place))
+        if len(self._early) >= EARLY_MAX:
+            raise _refused("transaction.early", "too many transactions wait for their half message", str(EARLY_MAX))
+        self._early.append(request)
+
+    def _retry_early(self) -> None:
+        early, self._early = self._early, deque()
+        for request in early:
+            try:
+                self.end(request)
+            except RefusedError as error:
+                _log.warning("a transaction of %s was not ended: %s", request.producer_group, error.remark)
+
+    def _final(self, record: Record) -> MessageExtBrokerInner:
+        message = half.final_of(record)
+        if message is None:
+            raise _refused("transaction.no_topic", "the half message has no real topic", str(record.queue_offset))
+        redirect_to_schedule(message, self._levels)
+        return message
+
+    def _op(self, half_queue_offset: int) -> MessageExtBrokerInner:
+        return half.op_of(half_queue_offset, self._clock.now_ms(), self._store.store_host)
+
+    def _append(self, messages: list[MessageExtBrokerInner], op_offsets: list[int]) -> None:
+        self._store.append(messages)
+        for offset in op_offsets:
+            self.table.add_op(offset)
+
+    # resume
+
+    def resume(self, commit_log_offset_bytes: int) -> None:
+        """Asks about a half message from the start again (323), also one that was given up.
+
+        Raises:
+            RefusedError: SYSTEM_ERROR; there is no half message, or its transaction has ended.
+        """
+        record = self._store.record_at(commit_log_offset_bytes)
+        if record is None or record.topic not in (TRANS_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC):
+            raise _refused("transaction.gone", "there is no half message at", str(commit_log_offset_bytes))
+        identity = half.identity_of(record)
+        given_up = record.topic == TRANS_CHECK_MAX_TIME_TOPIC
+        half_offset = -1 if given_up else record.queue_offset
+        ended = self.table.was_ended(identity) if given_up else not self.table.is_open(identity, half_offset)
+        if ended:
+            raise _refused("transaction.ended", "the transaction has ended or is no longer known", identity[0])
+        replaced = [self.table.newest_copy(identity), half_offset]
+        offsets = sorted({offset for offset in replaced if offset >= self.table.position})
+        copy = half.copy_of(record, {props.TRANSACTION_CHECK_TIMES: "0"})
+        put = self._store.append([copy, *(self._op(offset) for offset in offsets)])
+        for offset in offsets:
+            self.table.add_op(offset)
+            self.table.done(offset)
+        self.table.replaced(identity, half_offset, put[0].queue_offset)
+
+
+def _verify(request: EndTransaction, record: Record) -> None:
+    """A late request may name a place where another message lies by now: every name must fit. Raises RefusedError."""
+    properties = record.properties
+    if record.topic != TRANS_HALF_TOPIC or record.queue_id != half.HALF_QUEUE_ID:
+        raise _refused("transaction.gone", "Find prepared transaction message failed", record.topic)
+    if properties.get(props.PRODUCER_GROUP) != request.producer_group:
+        raise _refused("transaction.group", "The producer group wrong", request.producer_group)
+    if record.queue_offset != request.half_queue_offset:
+        raise _refused(
+            "transaction.queue_offset", "The transaction state table offset wrong", str(request.half_queue_offset)
+        )
+    uniq_key = properties.get(props.UNIQ_KEY)
+    place = offset_message_id(record.store_host.hex().upper(), record.commit_log_offset_bytes)
+    told = {name for name in (request.msg_id, request.transaction_id) if name}
+    if uniq_key and told and not told & {uniq_key, place}:
+        raise _refused("transaction.id", "The transaction id wrong", request.msg_id)
+
+
+def _refused(reason: str, message: str, measured: str) -> RefusedError:
+    return RefusedError(ResponseCode.SYSTEM_ERROR, message, reason=reason, measured=measured[:200])

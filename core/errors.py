@@ -1,0 +1,104 @@
+"""Every error FlintMQ raises on purpose, drawn as a tree.
+
+::
+
+    FlintError
+    ├── PluginError                  a plugin is unknown, malformed, or raised while it was loaded
+    ├── RemotingError                the connection, not the request, is at fault
+    │   ├── RemotingConnectError     nobody answers at the address
+    │   ├── RemotingTimeoutError     no answer in time
+    │   └── FrameError               bytes that are no frame: the connection is closed
+    ├── StoreError                   the store cannot be opened or used
+    │   ├── StoreLockedError         another process has it open
+    │   ├── StoreFormatError         its files do not fit the configuration, or each other
+    │   ├── StoreFullError           no room for the next file
+    │   └── StoreFencedError         a sync failed: nothing is acknowledged any more
+    ├── JsonSyntaxError              a JSON body or file that cannot be read (also a ValueError)
+    └── RefusedError                 a request is refused; carries the response code
+
+A :class:`RefusedError` carries what the client is told: the response code, a stable reason id, the measured value and the
+configuration key that changes the outcome. The same text goes into the answer's ``remark``.
+"""
+
+from __future__ import annotations
+
+
+class FlintError(Exception):
+    """The root: ``except FlintError`` catches what FlintMQ raises on purpose and nothing else."""
+
+
+class PluginError(FlintError):
+    """A plugin is unknown, has a hook of the wrong signature, or raised while it was loaded. Names the plugin."""
+
+
+class RemotingError(FlintError):
+    """The connection, not the request, is at fault."""
+
+
+class RemotingConnectError(RemotingError):
+    """Nobody answers at the address."""
+
+
+class RemotingTimeoutError(RemotingError):
+    """No answer arrived within the time given."""
+
+
+class FrameError(RemotingError):
+    """Bytes that are no frame (reference: protocol 1). The connection that sent them is closed."""
+
+
+class StoreError(FlintError):
+    """The store cannot be opened or used."""
+
+
+class StoreLockedError(StoreError):
+    """Another process has the store open."""
+
+
+class StoreFormatError(StoreError):
+    """The store's files do not fit the configuration, or each other."""
+
+
+class StoreFullError(StoreError):
+    """No room to allocate the next file. Reads go on; writes are refused until there is room."""
+
+
+class StoreFencedError(StoreError):
+    """A sync failed, so what is on disk is unknown: nothing is acknowledged until the broker is restarted."""
+
+
+class JsonSyntaxError(FlintError, ValueError):
+    """Text that is not of the reference's JSON dialect, or nests too deep. Says where."""
+
+
+class RefusedError(FlintError):
+    """A request is refused.
+
+    Args:
+        code: the response code (reference: protocol 4).
+        message: what was wrong, in the words of the reference where it has any.
+        reason: a stable id such as ``topic.illegal``, for programs.
+        measured: the value that led to the refusal, with its unit.
+        key: the configuration key that changes the outcome.
+    """
+
+    def __init__(self, code: int, message: str, *, reason: str = "", measured: str = "", key: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+        self.measured = measured
+        self.key = key
+
+    @property
+    def remark(self) -> str:
+        """The answer's remark: the message, then ``[reason; measured; key]`` as far as known."""
+        extra = "; ".join(
+            part
+            for part in (
+                self.reason,
+                f"measured {self.measured}" if self.measured else "",
+                f"see {self.key}" if self.key else "",
+            )
+            if part
+        )
+        return f"{self} [{extra}]" if extra else str(self)

@@ -1,0 +1,135 @@
+"""The bloom filter whose bits say which groups may want a message (reference: store-format 4.1).
+
+Each group has a few positions in a bit map. When a message is stored, the positions of every group whose filter it fits
+are set; a group whose positions are not all set need not look at the message. Bit n is bit ``n % 8`` of byte ``n // 8``, so a
+bit map is a little-endian integer, and setting and testing are one operation each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import attrs
+
+_MASK_64: Final = 2**64 - 1
+_C1: Final = 0x87C37B91114253D5
+_C2: Final = 0x4CF5AD432745937F
+
+
+@attrs.frozen
+class BloomFilterData:
+    """One group's positions in the bit maps of one topic."""
+
+    bit_num: int
+    """Length of the bit map."""
+    bit_pos: tuple[int, ...]
+    """The group's positions, in the order of their hash functions."""
+    mask: int = attrs.field(init=False, eq=False, repr=False)
+    """The positions as a little-endian integer."""
+
+    def __attrs_post_init__(self) -> None:
+        mask = 0
+        for position in self.bit_pos:
+            mask |= 1 << position
+        object.__setattr__(self, "mask", mask)
+
+    def is_hit(self, bit_map: bytes | memoryview) -> bool:
+        """Whether all positions are set: no means that the message does not fit, yes that it may."""
+        return int.from_bytes(bit_map, "little") & self.mask == self.mask
+
+    def to_wire(self) -> dict[str, Any]:
+        return {"bitNum": self.bit_num, "bitPos": list(self.bit_pos)}
+
+    @classmethod
+    def from_wire(cls, value: Mapping[str, Any]) -> BloomFilterData:
+        """Raises ValueError for positions beyond the bit map."""
+        bit_num = int(value.get("bitNum") or 0)
+        positions = tuple(int(position) for position in value.get("bitPos") or ())
+        if any(not 0 <= position < bit_num for position in positions):
+            raise ValueError(f"positions {positions} do not lie in {bit_num} bits")
+        return cls(bit_num, positions)
+
+
+class BloomFilter:
+    """Gives names their positions.
+
+    Args:
+        error_percent: how many of a hundred messages that do not fit may be looked at all the same, 1 to 99.
+        expected: how many groups share a bit map; with more, more messages are looked at.
+    """
+
+    def __init__(self, error_percent: int, expected: int) -> None:
+        if not 1 <= error_percent <= 99:
+            raise ValueError(f"the error rate is 1 to 99 percent, not {error_percent}")
+        if expected < 1:
+            raise ValueError(f"at least one group is expected, not {expected}")
+        rate = error_percent / 100
+        self.hash_functions = math.ceil(math.log(rate) / math.log(0.5))
+        bits = math.ceil(expected * (math.log(1 / rate) / math.log(2)) * (math.log(math.e) / math.log(2)))
+        self.bit_num = 8 * math.ceil(bits / 8)
+
+    @property
+    def bit_map_bytes(self) -> int:
+        return self.bit_num // 8
+
+    def positions(self, name: str) -> BloomFilterData:
+        """The positions of a name (``group#topic``)."""
+        low = murmur3_low_64(name.encode("utf-8", "replace"))
+        first, second = low & 0xFFFFFFFF, low >> 32
+        positions = []
+        for number in range(1, self.hash_functions + 1):
+            combined = (first + number * second) & 0xFFFFFFFF
+            positions.append((combined ^ 0xFFFFFFFF if combined >= 2**31 else combined) % self.bit_num)
+        return BloomFilterData(self.bit_num, tuple(positions))
+
+    def is_valid(self, data: BloomFilterData | None) -> bool:
+        """Whether positions were made by a filter of this size."""
+        return data is not None and data.bit_num == self.bit_num and len(data.bit_pos) == self.hash_functions
+
+    def bit_map(self, members: Iterable[BloomFilterData]) -> bytes:
+        """The bit map in which these members' positions are set."""
+        bits = 0
+        for member in members:
+            bits |= member.mask
+        return bits.to_bytes(self.bit_map_bytes, "little")
+
+
+def murmur3_low_64(data: bytes, seed: int = 0) -> int:
+    """The first 64 bits of MurmurHash3 x64 128 (public domain, Austin Appleby), which is what Guava calls ``asLong``."""
+    h1 = h2 = seed
+    whole = len(data) - len(data) % 16
+    for at in range(0, whole, 16):
+        k1 = int.from_bytes(data[at : at + 8], "little")
+        k2 = int.from_bytes(data[at + 8 : at + 16], "little")
+        h1 ^= _mixed_1(k1)
+        h1 = ((_rotated(h1, 27) + h2) * 5 + 0x52DCE729) & _MASK_64
+        h2 ^= _mixed_2(k2)
+        h2 = ((_rotated(h2, 31) + h1) * 5 + 0x38495AB5) & _MASK_64
+    tail = data[whole:]
+    h1 ^= _mixed_1(int.from_bytes(tail[:8], "little"))
+    h2 ^= _mixed_2(int.from_bytes(tail[8:], "little"))
+    h1 ^= len(data)
+    h2 ^= len(data)
+    h1 = (h1 + h2) & _MASK_64
+    h2 = (h2 + h1) & _MASK_64
+    return (_finished(h1) + _finished(h2)) & _MASK_64
+
+
+def _rotated(value: int, bits: int) -> int:
+    return ((value << bits) | (value >> (64 - bits))) & _MASK_64
+
+
+def _mixed_1(k1: int) -> int:
+    return _rotated(k1 * _C1 & _MASK_64, 31) * _C2 & _MASK_64
+
+
+def _mixed_2(k2: int) -> int:
+    return _rotated(k2 * _C2 & _MASK_64, 33) * _C1 & _MASK_64
+
+
+def _finished(value: int) -> int:
+    value = (value ^ value >> 33) * 0xFF51AFD7ED558CCD & _MASK_64
+    value = (value ^ value >> 33) * 0xC4CEB9FE1A85EC53 & _MASK_64
+    return value ^ value >> 33

@@ -1,0 +1,157 @@
+"""The plugin author's manual: every hook FlintMQ calls.
+
+A plugin is any object with functions of these names, marked with ``flintmq.core.hookspecs.hookimpl``::
+
+    from flintmq.core.hookspecs import hookimpl
+
+    @hookimpl
+    def flintmq_dispatchers(register):
+        register("audit", lambda context: AuditDispatcher(context.settings))
+
+Plugins come from the built-ins, from entry points in the group ``flintmq``, and from ``plugins:`` in the configuration
+(``package.module:object``). Hooks are called once, while a broker is assembled, and register things under names; what is
+called per message afterwards is a plain tuple of callables. Two plugins may register the same name: the configuration says
+which is used (``plugin/name``), and without it a third party's replaces the built-in. Every hook is optional.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import attrs
+import pluggy
+
+from flintmq.core.io.clock import Clock
+from flintmq.core.ports import (
+    Authenticator,
+    CommitLogDispatcher,
+    FlushStrategy,
+    IndexBuilder,
+    MessageFilterFactory,
+    TransientStorePool,
+)
+
+PROJECT = "flintmq"
+hookspec = pluggy.HookspecMarker(PROJECT)
+hookimpl = pluggy.HookimplMarker(PROJECT)
+
+
+@attrs.frozen
+class DispatcherContext:
+    """What a dispatcher's factory is given."""
+
+    store: Any
+    """The :class:`flintmq.core.store.message_store.MessageStore` it will be fed from."""
+    settings: Any
+    """The plugin's own section of the configuration (see ``flintmq_config_sections``), or None."""
+    clock: Clock
+    consumer_filters: Any = None
+    """The :class:`flintmq.core.broker.consumer_filters.ConsumerFilterManager`: who filters which topic by properties."""
+
+
+DispatcherFactory = Callable[[DispatcherContext], CommitLogDispatcher]
+PoolFactory = Callable[[int, int], TransientStorePool]
+"""Makes a pool of (buffers, bytes each)."""
+IndexBuilderFactory = Callable[[DispatcherContext], IndexBuilder]
+AuthenticatorFactory = Callable[[Any], Authenticator]
+"""Makes an authenticator of the plugin's settings."""
+
+
+class RegisterDispatcher(Protocol):
+    def __call__(self, name: str, factory: DispatcherFactory, *, essential: bool = False) -> None: ...
+
+
+class RegisterFlushStrategy(Protocol):
+    def __call__(self, strategy: FlushStrategy) -> None: ...
+
+
+class RegisterPool(Protocol):
+    def __call__(self, name: str, factory: PoolFactory) -> None: ...
+
+
+class RegisterIndexBuilder(Protocol):
+    def __call__(self, name: str, factory: IndexBuilderFactory) -> None: ...
+
+
+class RegisterProcessor(Protocol):
+    def __call__(
+        self, name: str, codes: tuple[int, ...], factory: Callable[[Any], Any], *, pool: str = "admin"
+    ) -> None:
+        """``factory(broker)`` makes the processor (see ``flintmq.remoting.server``); ``pool`` names its bounded queue."""
+
+
+class RegisterFilter(Protocol):
+    def __call__(self, expression_type: str, factory: MessageFilterFactory) -> None: ...
+
+
+class RegisterAuthenticator(Protocol):
+    def __call__(self, name: str, factory: AuthenticatorFactory) -> None: ...
+
+
+class RegisterConfigSection(Protocol):
+    def __call__(self, name: str, model: type[Any]) -> None:
+        """``model`` is an attrs class; the YAML section of this name is validated by it and handed over as ``settings``."""
+
+
+class RegisterCommand(Protocol):
+    def __call__(self, name: str, command: Callable[..., None], *, help: str = "") -> None:
+        """``command`` is a function with annotations that typer understands."""
+
+
+class FlintSpecs:
+    """The hook specs."""
+
+    @hookspec
+    def flintmq_dispatchers(self, register: RegisterDispatcher) -> None:
+        """Commit log dispatchers: ``register(name, factory, essential=False)``. Order is ``dispatchers:`` of the configuration.
+
+        An optional dispatcher that raises is isolated, counted and named; an essential one stops acknowledgements."""
+
+    @hookspec
+    def flintmq_flush_services(self, register: RegisterFlushStrategy) -> None:
+        """Flush strategies: ``register(FlushStrategy(...))``. ``flush.strategy`` of the configuration picks one by name."""
+
+    @hookspec
+    def flintmq_transient_store_pools(self, register: RegisterPool) -> None:
+        """Transient store pools: ``register(name, factory)``. ``flush.pool`` picks one."""
+
+    @hookspec
+    def flintmq_index_builders(self, register: RegisterIndexBuilder) -> None:
+        """Index builders: ``register(name, factory)``. ``index.builder`` picks one."""
+
+    @hookspec
+    def flintmq_request_processors(self, register: RegisterProcessor) -> None:
+        """Request processors: ``register(name, codes, factory, pool="admin")``. A code has one processor."""
+
+    @hookspec
+    def flintmq_message_filters(self, register: RegisterFilter) -> None:
+        """Message filters by expression type (``TAG``, ``SQL92``, your own): ``register(expression_type, factory)``."""
+
+    @hookspec
+    def flintmq_authenticators(self, register: RegisterAuthenticator) -> None:
+        """Authenticators: ``register(name, factory)``. ``authenticators:`` of the configuration lists those in force."""
+
+    @hookspec
+    def flintmq_config_sections(self, register: RegisterConfigSection) -> None:
+        """Sections of the configuration that belong to the plugin: ``register(name, model)``."""
+
+    @hookspec
+    def flintmq_cli_commands(self, register: RegisterCommand) -> None:
+        """Subcommands of ``flintmq``: ``register(name, command, help="")``."""
+
+    @hookspec
+    def flintmq_broker_starting(self, broker: Any) -> None:
+        """The broker is assembled and recovered, but not listening."""
+
+    @hookspec
+    def flintmq_broker_ready(self, broker: Any) -> None:
+        """The broker listens and is registered."""
+
+    @hookspec
+    def flintmq_broker_stopping(self, broker: Any) -> None:
+        """The broker is about to stop listening; it can still be used."""
+
+    @hookspec
+    def flintmq_broker_fenced(self, broker: Any, reason: str) -> None:
+        """A sync failed: the broker acknowledges nothing until it is restarted. Called once."""

@@ -1,0 +1,360 @@
+"""The seam to the disk: everything the store reads, writes and syncs goes through a :class:`Disk`.
+
+Rules that keep a broker alive (reference: reliability 3):
+
+* Pages are allocated before they are written through a map. A write into a hole of a full disk ends the process with
+  SIGBUS; ``posix_fallocate`` on the same disk raises ENOSPC.
+* Bytes are forced with ``fdatasync`` on the file's descriptor: it writes pages dirtied through the map and releases the
+  interpreter lock, which ``mmap.flush`` holds.
+* A failed sync is final. The kernel may have dropped the dirty pages, so a second, successful sync proves nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import mmap
+import os
+import shutil
+from pathlib import Path
+from typing import Protocol
+
+from flintmq.core.errors import StoreError, StoreFullError
+
+
+class MappedRegion(Protocol):
+    """A file of fixed size, mapped. Writes by one thread at a time; ``sync`` from any thread."""
+
+    @property
+    def view(self) -> memoryview:
+        """All of the file, read-only. Slices stay valid after :meth:`close`."""
+        ...
+
+    def write(self, position: int, data: bytes | memoryview) -> None:
+        """Copies data to a position below what :meth:`allocate` has covered."""
+        ...
+
+    def allocate(self, end: int) -> None:
+        """Makes sure that bytes up to ``end`` can be written. Raises StoreFullError when the disk is full."""
+        ...
+
+    def fill_zeros(self, start: int, end: int) -> None:
+        """Writes zeros into a part that :meth:`allocate` has covered and nobody has written to; releases the interpreter
+        lock meanwhile. Raises OSError."""
+        ...
+
+    def sync(self) -> None:
+        """Forces what was written to the disk, and with the first sync the file's name. Raises OSError."""
+        ...
+
+    def next_data(self, position: int) -> int:
+        """A place at or behind a position before which there are only zeros; the file's size where nothing follows.
+
+        Costs no reading where the file system knows its holes: a gigabyte that was never written is skipped at once.
+        """
+        ...
+
+    def close(self) -> None:
+        """Gives the descriptor back. The map goes when the last slice of it does."""
+        ...
+
+
+class Disk(Protocol):
+    """Files and folders, as far as a store needs them."""
+
+    def map_file(self, path: Path, size: int, *, create: bool, allocate: int) -> MappedRegion:
+        """Maps a file of exactly ``size`` bytes; a new one is made of zeros with its first ``allocate`` bytes backed by disk.
+
+        Raises:
+            StoreFullError: no room. Nothing is left behind.
+            StoreError: the file cannot be made or opened; says why.
+        """
+        ...
+
+    def list_files(self, folder: Path) -> list[Path]:
+        """The plain files of a folder, by name; none when it does not exist."""
+        ...
+
+    def list_folders(self, folder: Path) -> list[Path]: ...
+
+    def make_folder(self, folder: Path) -> None:
+        """Makes a folder and its parents, durably."""
+        ...
+
+    def sync_folder(self, folder: Path) -> None:
+        """Makes durable which names a folder holds, whoever made or removed them. Raises OSError."""
+        ...
+
+    def incarnation(self, path: Path) -> str:
+        """Says for a file or folder under which kernel it lies: the boot's id, device and inode; empty when unknown.
+
+        While it is the same, what any process wrote through a map is still there, synced or not.
+        """
+        ...
+
+    def exists(self, path: Path) -> bool: ...
+
+    def size(self, path: Path) -> int: ...
+
+    def read(self, path: Path) -> bytes: ...
+
+    def write_file(self, path: Path, data: bytes) -> None:
+        """Writes a small file durably, in place."""
+        ...
+
+    def replace(self, source: Path, target: Path) -> None:
+        """Gives a file another's name, in one step and durably; both lie in one folder. Raises OSError."""
+        ...
+
+    def remove(self, path: Path) -> None:
+        """Removes a file, durably. None there is fine."""
+        ...
+
+    def remove_folder(self, folder: Path) -> None:
+        """Removes an empty folder. None there, or one that is not empty, is fine."""
+        ...
+
+    def usage(self, path: Path) -> tuple[int, int, int]:
+        """(total, used, free) bytes of the file system a path lies on, or would lie on; free is what we may still write.
+
+        ``used / (used + free)`` is the share ``df`` shows: blocks that are reserved for root count as neither.
+
+        Raises:
+            StoreError: it cannot be told.
+        """
+        ...
+
+    def modified_ms(self, path: Path) -> int:
+        """When a file was last changed, in milliseconds since 1970."""
+        ...
+
+
+_SINGLE_PAGES_BYTES = 64 * 1024 * 1024
+_ZEROS = memoryview(bytes(1024 * 1024))
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+def _full(error: OSError) -> bool:
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+class OsRegion:
+    """A mapped file of the operating system. ``unnamed``: folders whose entries must be forced with the first sync."""
+
+    __slots__ = ("_allocated", "_fd", "_map", "_path", "_size", "_unnamed", "_view", "view")
+
+    def __init__(self, path: Path, fd: int, size: int, allocated: int, unnamed: list[Path]) -> None:
+        self._path = path
+        self._fd = fd
+        self._size = size
+        self._allocated = allocated
+        self._unnamed = unnamed
+        self._map = mmap.mmap(fd, size, mmap.MAP_SHARED)
+        self._view = memoryview(self._map)
+        self.view = self._view.toreadonly()
+        if allocated:
+            self._write_in_single_pages(0, allocated)
+
+    def _write_in_single_pages(self, start: int, end: int) -> None:
+        """Keeps the kernel from putting a part that will be written into large folios; the part before it may be again.
+
+        A fault in a map reads ahead, and what it reads ahead of becomes one folio of up to 2 MiB. A folio that is written
+        to through a map is dirty as a whole: each sync of 36 KiB wrote 736 KiB to the disk here, with single pages 40.
+        """
+        if hasattr(mmap, "MADV_RANDOM"):
+            start = max(start, end - _SINGLE_PAGES_BYTES) // mmap.PAGESIZE * mmap.PAGESIZE
+            if start:
+                self._map.madvise(mmap.MADV_NORMAL, 0, start)  # who reads a whole file wants it read ahead
+            self._map.madvise(mmap.MADV_RANDOM, start, min(end, self._size) - start)
+
+    def write(self, position: int, data: bytes | memoryview) -> None:
+        self._view[position : position + len(data)] = data
+
+    def allocate(self, end: int) -> None:
+        if end <= self._allocated:
+            return
+        try:
+            os.posix_fallocate(self._fd, self._allocated, end - self._allocated)
+        except OSError as error:
+            if _full(error):
+                raise StoreFullError(f"{self._path}: no room for {end - self._allocated} more bytes") from error
+            raise StoreError(f"{self._path}: cannot allocate: {error.strerror}") from error
+        self._write_in_single_pages(self._allocated, end)
+        self._allocated = end
+
+    def fill_zeros(self, start: int, end: int) -> None:
+        while start < end:
+            start += os.pwrite(self._fd, _ZEROS[: end - start], start)
+
+    def sync(self) -> None:
+        unnamed = tuple(self._unnamed)
+        if unnamed:
+            os.fsync(self._fd)
+            for folder in reversed(unnamed):
+                sync_folder(folder)
+            self._unnamed.clear()  # last: another thread that syncs meanwhile does it again rather than come back too early
+        else:
+            os.fdatasync(self._fd)
+
+    def next_data(self, position: int) -> int:
+        try:
+            return os.lseek(self._fd, position, os.SEEK_DATA)
+        except OSError as error:
+            return self._size if error.errno == errno.ENXIO else position
+
+    def close(self) -> None:
+        if self._fd < 0:
+            return
+        os.close(self._fd)
+        self._fd = -1
+        self._view.release()
+        self.view.release()
+        # The map holds a descriptor of its own: whoever keeps a stopped broker around shall not keep it open.
+        with contextlib.suppress(BufferError):  # slices are on their way to clients; the map goes with the last of them
+            self._map.close()
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes names made or removed in a folder durable."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+class OsDisk:
+    """The operating system's file system."""
+
+    def map_file(self, path: Path, size: int, *, create: bool, allocate: int) -> OsRegion:
+        created = False
+        fd = -1
+        unnamed: list[Path] = []
+        backed = 0
+        try:
+            if create and not path.exists():
+                unnamed = self._missing(path.parent)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                unnamed.append(path.parent)
+                fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+                created = True
+                # The size first: whoever is killed in between leaves a file that is empty or whole, nothing else.
+                os.ftruncate(fd, size)
+                backed = min(allocate, size)
+                if backed:
+                    os.posix_fallocate(fd, 0, backed)
+            else:
+                # A file of another maker may be sparse: what is written is allocated again (backed stays 0).
+                fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            return OsRegion(path, fd, size, backed, unnamed)
+        except OSError as error:
+            if fd >= 0:
+                os.close(fd)
+            if created:
+                with contextlib.suppress(OSError):
+                    path.unlink()
+            if unnamed:
+                # Folders made for it go too: found there by a later call, nobody would make their names durable.
+                self._unmake(path.parent, unnamed[0])
+            if _full(error):
+                raise StoreFullError(f"{path}: no room for a file of {size} bytes") from error
+            raise StoreError(f"{path}: cannot be opened for writing: {error.strerror}") from error
+
+    @staticmethod
+    def _unmake(folder: Path, first: Path) -> None:
+        """Removes empty folders from one upwards, below another one."""
+        while folder != first:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+            folder = folder.parent
+
+    @staticmethod
+    def _missing(folder: Path) -> list[Path]:
+        """The folders that get a new entry when this one is made, outermost first."""
+        missing = [path for path in (folder, *folder.parents) if not path.exists()]
+        return [path.parent for path in reversed(missing)]
+
+    def list_files(self, folder: Path) -> list[Path]:
+        return sorted(path for path in folder.iterdir() if path.is_file()) if folder.is_dir() else []
+
+    def list_folders(self, folder: Path) -> list[Path]:
+        return sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+
+    def make_folder(self, folder: Path) -> None:
+        if folder.is_dir():
+            return
+        parents = self._missing(folder)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for parent in parents:
+                sync_folder(parent)
+        except OSError as error:
+            if parents:
+                self._unmake(folder, parents[0])
+            if _full(error):
+                raise StoreFullError(f"{folder}: no room for a folder") from error
+            raise StoreError(f"{folder}: cannot be made: {error.strerror}") from error
+
+    def sync_folder(self, folder: Path) -> None:
+        sync_folder(folder)
+
+    def incarnation(self, path: Path) -> str:
+        try:
+            found = path.stat()
+            boot = _BOOT_ID.read_text("ascii").strip()
+        except OSError:
+            return ""
+        return f"{boot} {found.st_dev} {found.st_ino}"
+
+    def exists(self, path: Path) -> bool:
+        return path.exists()
+
+    def size(self, path: Path) -> int:
+        return path.stat().st_size
+
+    def read(self, path: Path) -> bytes:
+        return path.read_bytes()
+
+    def write_file(self, path: Path, data: bytes) -> None:
+        existed = path.exists()
+        try:
+            with path.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            if not existed:
+                sync_folder(path.parent)
+        except OSError as error:
+            if _full(error):
+                raise StoreFullError(f"{path}: no room") from error
+            raise StoreError(f"{path}: cannot be written: {error.strerror}") from error
+
+    def replace(self, source: Path, target: Path) -> None:
+        source.replace(target)
+        sync_folder(target.parent)
+
+    def remove(self, path: Path) -> None:
+        try:
+            path.unlink()
+        except FileNotFoundError:
+            return
+        sync_folder(path.parent)
+
+    def remove_folder(self, folder: Path) -> None:
+        with contextlib.suppress(FileNotFoundError, OSError):
+            folder.rmdir()
+
+    def usage(self, path: Path) -> tuple[int, int, int]:
+        try:
+            while not path.exists() and path != path.parent:
+                path = path.parent
+            found = shutil.disk_usage(path)
+        except OSError as error:
+            raise StoreError(f"{path}: the disk's space cannot be told: {error.strerror}") from error
+        return found.total, found.used, found.free
+
+    def modified_ms(self, path: Path) -> int:
+        return path.stat().st_mtime_ns // 1_000_000
+
+
+OS_DISK = OsDisk()

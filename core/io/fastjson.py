@@ -1,0 +1,371 @@
+"""The JSON dialect of the reference: what its files and bodies hold, read leniently and written as it writes.
+
+Three things make it no JSON: keys that are numbers are not quoted (``{0:3,1:1}``), a key may be an object
+(``{{"brokerName":"a","queueId":0,"topic":"T"}:5}``), and an object met twice may be written as ``{"$ref":"$.path"}``. Readers
+of the reference also take single quotes, unquoted names and trailing commas (reference: protocol 5.1, store-format 7).
+
+Everything here is pure; the reader is bounded in size and depth. What is plain JSON takes the fast way.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any, Final
+
+import msgspec
+
+from flintmq.core.errors import JsonSyntaxError
+from flintmq.core.limits import JSON_BODY_MAX_BYTES, JSON_MAX_DEPTH
+
+
+class ObjectKey(Mapping[str, Any]):
+    """An object that is the key of a map: a read-only mapping that can be hashed. Equal to any with the same members."""
+
+    __slots__ = ("_hash", "_members")
+
+    def __init__(self, members: Mapping[str, Any]) -> None:
+        self._members = dict(members)
+        self._hash = hash(frozenset((name, _hashable(value)) for name, value in members.items()))
+
+    def __getitem__(self, name: str) -> Any:
+        return self._members[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._members)
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, ObjectKey):
+            return self._members == other._members
+        return NotImplemented
+
+    def __repr__(self) -> str:
+        return f"ObjectKey({self._members!r})"
+
+
+def _hashable(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return frozenset((name, _hashable(member)) for name, member in value.items())
+    if isinstance(value, list):
+        return tuple(_hashable(item) for item in value)
+    return value
+
+
+# --- reading ---
+
+_SPACE: Final = re.compile(r"[ \t\r\n\f\b]*")
+_NUMBER: Final = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?")
+_NAME: Final = re.compile(r"[A-Za-z_$%][^\s:,{}\[\]\"']*")
+_PLAIN: Final = {'"': re.compile(r'[^"\\]*'), "'": re.compile(r"[^'\\]*")}
+_ESCAPES: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "0": "\0", "/": "/"}
+_WORDS: Final = {"null": None, "undefined": None, "true": True, "false": False, "NaN": None}
+_NUMBER_SUFFIXES: Final = "LlSsBbFfDd"
+_MAX_DIGITS: Final = 40
+"""Longer integers are no field of the protocol; converting them costs quadratic time."""
+
+
+def loads(text: str | bytes | bytearray | memoryview, *, max_depth: int = JSON_MAX_DEPTH) -> Any:
+    """Reads one value.
+
+    Args:
+        text: at most ``limits.JSON_BODY_MAX_BYTES`` characters or bytes of UTF-8.
+        max_depth: how deep objects and lists may nest in text that is no plain JSON.
+
+    Returns:
+        dicts, lists, strings, numbers, booleans, None. An unquoted numeric key becomes an int, an object key an
+        :class:`ObjectKey`; a quoted numeric key stays a string (readers call ``int`` on both).
+
+    Raises:
+        JsonSyntaxError: not of this dialect, too deep or too long.
+    """
+    if len(text) > JSON_BODY_MAX_BYTES:
+        raise JsonSyntaxError(f"{len(text)} bytes of JSON, at most {JSON_BODY_MAX_BYTES} are read")
+    if not isinstance(text, str):
+        try:
+            text = bytes(text).decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise JsonSyntaxError(f"JSON is not UTF-8: {error.reason} at byte {error.start}") from error
+    try:
+        value = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        value = _Reader(text, max_depth).document()
+    except RecursionError as error:
+        raise JsonSyntaxError(f"JSON nests deeper than {max_depth}") from error
+    if '"$ref"' in text:
+        value = _resolve(value, value, 0)
+    return value
+
+
+class _Reader:
+    """A recursive-descent reader of one text."""
+
+    def __init__(self, text: str, max_depth: int) -> None:
+        self.text = text
+        self.at = 0
+        self.max_depth = max_depth
+
+    def document(self) -> Any:
+        value = self.value(0)
+        if self.peek():
+            raise self.error("something follows the value")
+        return value
+
+    def error(self, what: str) -> JsonSyntaxError:
+        return JsonSyntaxError(f"{what} at character {self.at} of {len(self.text)}")
+
+    def peek(self) -> str:
+        """The next character that is no blank; empty at the end."""
+        match = _SPACE.match(self.text, self.at)
+        assert match is not None
+        self.at = match.end()
+        return self.text[self.at : self.at + 1]
+
+    def value(self, depth: int) -> Any:
+        if depth > self.max_depth:
+            raise self.error(f"nests deeper than {self.max_depth}")
+        first = self.peek()
+        if first == "{":
+            return self.object(depth)
+        if first == "[":
+            return self.list(depth)
+        if first in ('"', "'") and first:
+            return self.string(first)
+        if first == "-" or first.isdigit():
+            return self.number()
+        word = self.name()
+        if word in _WORDS:
+            return _WORDS[word]
+        raise self.error(f"unknown word {word[:20]!r}")
+
+    def object(self, depth: int) -> dict[Any, Any]:
+        members: dict[Any, Any] = {}
+        self.at += 1
+        while True:
+            first = self.peek()
+            if first == "}":
+                self.at += 1
+                return members
+            if first == ",":
+                self.at += 1
+                continue
+            key = self.key(first, depth + 1)
+            if self.peek() != ":":
+                raise self.error("a key without a value")
+            self.at += 1
+            members[key] = self.value(depth + 1)
+            if self.peek() not in (",", "}"):
+                raise self.error("neither ',' nor '}' after a member")
+
+    def key(self, first: str, depth: int) -> Any:
+        if first in ('"', "'") and first:
+            return self.string(first)
+        if first == "{":
+            if depth > self.max_depth:
+                raise self.error(f"nests deeper than {self.max_depth}")
+            return ObjectKey(self.object(depth))
+        if first == "-" or first.isdigit():
+            return self.number()
+        word = self.name()
+        return None if word == "null" else word
+
+    def list(self, depth: int) -> list[Any]:
+        items: list[Any] = []
+        self.at += 1
+        while True:
+            first = self.peek()
+            if first == "]":
+                self.at += 1
+                return items
+            if first == ",":
+                self.at += 1
+                continue
+            items.append(self.value(depth + 1))
+            if self.peek() not in (",", "]"):
+                raise self.error("neither ',' nor ']' after an item")
+
+    def string(self, quote: str) -> str:
+        self.at += 1
+        parts: list[str] = []
+        while True:
+            match = _PLAIN[quote].match(self.text, self.at)
+            assert match is not None
+            parts.append(match.group())
+            self.at = match.end()
+            mark = self.text[self.at : self.at + 2]
+            if not mark:
+                raise self.error("a string without an end")
+            if mark[0] == quote:
+                self.at += 1
+                return _joined("".join(parts))
+            parts.append(self.escape(mark[1:]))
+
+    def escape(self, letter: str) -> str:
+        self.at += 2
+        if letter in ("u", "x"):
+            digits = self.text[self.at : self.at + (4 if letter == "u" else 2)]
+            self.at += len(digits)
+            if not re.fullmatch(r"[0-9a-fA-F]{4}|[0-9a-fA-F]{2}", digits):
+                raise self.error("a broken escape")
+            return chr(int(digits, 16))
+        return _ESCAPES.get(letter, letter)
+
+    def number(self) -> int | float:
+        match = _NUMBER.match(self.text, self.at)
+        if match is None or match.end() - self.at > _MAX_DIGITS:
+            raise self.error("a broken number")
+        self.at = match.end()
+        if self.text[self.at : self.at + 1] in tuple(_NUMBER_SUFFIXES):
+            self.at += 1
+        return float(match.group()) if match.group(1) or match.group(2) else int(match.group())
+
+    def name(self) -> str:
+        match = _NAME.match(self.text, self.at)
+        if match is None:
+            raise self.error("neither a value nor a name")
+        self.at = match.end()
+        return match.group()
+
+
+def _joined(text: str) -> str:
+    """Surrogate pairs that were escaped one by one become the character they stand for; lone ones become U+FFFD."""
+    if not any("\ud800" <= character <= "\udfff" for character in text):
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+_REFERENCE_STEP: Final = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[['\"]([^'\"]*)['\"]\]")
+
+
+def _resolve(value: Any, root: Any, depth: int) -> Any:
+    """Replaces every ``{"$ref":"$.path"}`` by what the path names in the same text; a path to nowhere becomes None."""
+    if depth > JSON_MAX_DEPTH:
+        raise JsonSyntaxError(f"references nest deeper than {JSON_MAX_DEPTH}")
+    if isinstance(value, dict):
+        path = value.get("$ref")
+        if len(value) == 1 and isinstance(path, str):
+            target = _follow(path, root)
+            return None if target is root else target
+        return {key: _resolve(member, root, depth + 1) for key, member in value.items()}
+    if isinstance(value, list):
+        return [_resolve(item, root, depth + 1) for item in value]
+    return value
+
+
+def _follow(path: str, root: Any) -> Any:
+    value = root
+    for match in _REFERENCE_STEP.finditer(path):
+        name, index, quoted = match.groups()
+        if index is not None and isinstance(value, list):
+            value = value[int(index)] if int(index) < len(value) else None
+        elif isinstance(value, dict):
+            key = name or quoted or index
+            value = value.get(key, value.get(int(key)) if key.isdigit() else None)
+        else:
+            return None
+    return value
+
+
+# --- writing ---
+
+
+def dumps(value: Any, *, unquoted_int_keys: bool = True, sort_keys: bool = False, ascii_only: bool = False) -> str:
+    """Writes a value on one line, members that are None left out.
+
+    Args:
+        value: mappings, sequences, sets, strings, numbers, booleans, None. Mappings as keys are written as objects.
+        unquoted_int_keys: ``{0:1}`` as fastjson writes it; False for standard JSON, where every key is a string.
+        sort_keys: members in the order of their keys.
+        ascii_only: everything beyond ASCII as ``\\uXXXX``.
+
+    Raises:
+        TypeError: a value of another type.
+    """
+    return _Writer(unquoted_int_keys, sort_keys, ascii_only, pretty=False).text(value)
+
+
+def dumps_pretty(value: Any) -> str:
+    """Writes a value as the reference's configuration files hold it: with tabs, maps with numeric keys on one line."""
+    return _Writer(unquoted_int_keys=True, sort_keys=False, ascii_only=False, pretty=True).text(value)
+
+
+class _Writer:
+    def __init__(self, unquoted_int_keys: bool, sort_keys: bool, ascii_only: bool, *, pretty: bool) -> None:
+        self.unquoted_int_keys = unquoted_int_keys
+        self.sort_keys = sort_keys
+        self.quote = json.encoder.encode_basestring_ascii if ascii_only else json.encoder.encode_basestring
+        self.pretty = pretty
+        self.parts: list[str] = []
+
+    def text(self, value: Any) -> str:
+        self.write(value, 0)
+        return "".join(self.parts)
+
+    def write(self, value: Any, indent: int) -> None:
+        if isinstance(value, str):
+            self.parts.append(self.quote(value))
+        elif value is None or value is True or value is False:
+            self.parts.append({None: "null", True: "true", False: "false"}[value])
+        elif isinstance(value, int):
+            self.parts.append(str(int(value)))
+        elif isinstance(value, float):
+            self.parts.append(repr(value) if math.isfinite(value) else "null")
+        elif isinstance(value, Mapping):
+            self.mapping(value, indent)
+        elif isinstance(value, AbstractSet):
+            self.items(sorted(value, key=str), indent)
+        elif isinstance(value, Sequence) and not isinstance(value, (bytes, bytearray, memoryview)):
+            self.items(value, indent)
+        else:
+            raise TypeError(f"{type(value).__name__} has no place in JSON")
+
+    def break_line(self, indent: int) -> None:
+        if self.pretty:
+            self.parts.append("\n" + "\t" * indent)
+
+    def mapping(self, value: Mapping[Any, Any], indent: int) -> None:
+        members = [(key, member) for key, member in value.items() if member is not None]
+        if self.sort_keys:
+            members.sort(key=lambda item: str(item[0]))
+        self.parts.append("{")
+        for number, (key, member) in enumerate(members):
+            if number:
+                self.parts.append(",")
+            if isinstance(key, str):
+                self.break_line(indent + 1)
+            self.key(key, indent + 1)
+            self.parts.append(":")
+            self.write(member, indent + 1)
+        if members:
+            self.break_line(indent)
+        self.parts.append("}")
+
+    def key(self, key: Any, indent: int) -> None:
+        if isinstance(key, str):
+            self.parts.append(self.quote(key))
+        elif self.unquoted_int_keys:
+            self.write(key, indent)
+        else:
+            plain = _Writer(False, self.sort_keys, False, pretty=False).text(key)
+            self.parts.append(self.quote(plain))
+
+    def items(self, value: Sequence[Any], indent: int) -> None:
+        lines = any(isinstance(item, (Mapping, list, tuple)) for item in value)
+        self.parts.append("[")
+        for number, item in enumerate(value):
+            if number:
+                self.parts.append(",")
+            if lines:
+                self.break_line(indent + 1)
+            self.write(item, indent + 1)
+        if lines:
+            self.break_line(indent)
+        self.parts.append("]")

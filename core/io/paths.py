@@ -1,0 +1,34 @@
+"""Names that come from clients become folders here, and only here; each is checked a second time (reference: reliability 4)."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from flintmq.core.errors import StoreFormatError
+from flintmq.core.limits import TOPIC_MAX_BYTES
+
+_SAFE = re.compile(r"[%|a-zA-Z0-9_-]+")
+
+
+def topic_folder(root: Path, topic: str) -> Path:
+    """``root/topic`` for a topic whose name cannot lead anywhere else.
+
+    Raises:
+        StoreFormatError: the name has characters beyond ``[%|a-zA-Z0-9_-]`` or more than 127 of them.
+    """
+    if len(topic) > TOPIC_MAX_BYTES or not _SAFE.fullmatch(topic):
+        raise StoreFormatError(f"topic {topic[:140]!r} cannot be a folder's name")
+    return root / topic
+
+
+def queue_folder(root: Path, topic: str, queue_id: int) -> Path:
+    """``root/topic/queueId``, checked as :func:`topic_folder` does."""
+    if queue_id < 0:
+        raise StoreFormatError(f"queue {queue_id} of topic {topic!r} cannot be a folder's name")
+    return topic_folder(root, topic) / str(queue_id)
+
+
+def file_name(start_offset_bytes: int) -> str:
+    """The name of the file of a log that starts at a position: 20 digits (reference: store-format 1)."""
+    return f"{start_offset_bytes:020d}"

@@ -1,0 +1,300 @@
+"""The kernel: loads plugins, asks each once what it offers, and hands the answers out as plain tuples.
+
+::
+
+    built-ins ─┐
+    entry points of group "flintmq" ─┼─► Kernel.assemble ─► registries by name ─► the broker's composition root
+    plugins: of the configuration ─┘        (pluggy ends here)
+
+With :mod:`flintmq.core.hookspecs` this is the only module that knows pluggy, and only while a broker is assembled: a
+pluggy call costs some ten times what a tuple of bound callables does. Whatever is wrong with a plugin is a
+:class:`~flintmq.core.errors.PluginError` that names it and the place it was asked for.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final, ParamSpec, TypeVar
+
+import attrs
+import pluggy
+
+from flintmq.config.errors import ConfigError, nearest
+from flintmq.config.models import PluginRef
+from flintmq.core.errors import FlintError, PluginError
+from flintmq.core.hookspecs import (
+    PROJECT,
+    AuthenticatorFactory,
+    DispatcherFactory,
+    FlintSpecs,
+    IndexBuilderFactory,
+    PoolFactory,
+)
+from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
+from flintmq.core.isolation import Blame, IsolatedDispatcher
+from flintmq.core.plugin_finder import FoundPlugin, find_configured, find_entry_points, find_objects, plain_name
+from flintmq.core.plugin_info import PluginInfo, PluginOrigin, PluginSource
+from flintmq.core.ports import CommitLogDispatcher, FlushStrategy, MessageFilterFactory
+from flintmq.core.registries import Registries
+from flintmq.core.registry import CommandSpec, ProcessorSpec, Registered, one_processor_per_code
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_LOG = logging.getLogger("flintmq.plugins")
+
+HOOK_PREFIX: Final = "flintmq_"
+
+
+@attrs.frozen
+class _Hook:
+    """One plugin's implementation of one hook, free of pluggy."""
+
+    owner: PluginOrigin
+    function: Callable[..., Any]
+    argument_names: tuple[str, ...]
+    rank: int
+    """-1 for tryfirst, 1 for trylast."""
+
+    def __call__(self, **arguments: Any) -> None:
+        self.function(**{name: arguments[name] for name in self.argument_names})
+
+
+class Kernel:
+    """The plugins of one broker and what they registered. Made by :meth:`assemble`; loop thread.
+
+    Equal names: a third party's replaces the built-in, and between two third parties the configuration chooses with
+    ``plugin/name`` (see :mod:`flintmq.core.registry`). Accessors raise ``PluginError`` for names nobody registered.
+    """
+
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._clock = clock
+        self._blame = Blame()
+        self._found: tuple[FoundPlugin, ...] = ()
+        self._hooks: dict[str, tuple[_Hook, ...]] = {}
+        self._registries = Registries()
+
+    @classmethod
+    def assemble(
+        cls,
+        plugins: Sequence[PluginRef] = (),
+        builtins: Iterable[object] = (),
+        *,
+        objects: Iterable[object] = (),
+        use_entry_points: bool = True,
+        disabled: Iterable[str] = (),
+        config_path: str | Path | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> Kernel:
+        """Loads plugins and collects what they register.
+
+        Args:
+            plugins: ``plugins:`` of the configuration, in its order.
+            builtins: plugin objects that the composition root passes in, because the core imports no plugin.
+            objects: plugin objects of the program the broker lives in; third parties', so they may replace built-ins.
+            use_entry_points: whether installed plugins are loaded.
+            disabled: names of plugins not to load.
+            config_path: the file that ``plugins`` stands in, for errors.
+            clock: for counting failures.
+
+        Raises:
+            PluginError: a plugin is missing, raises while it is loaded or registers, has a hook of an unknown name or a
+                wrong signature, or registers a name twice.
+        """
+        kernel = cls(clock)
+        switched_off = frozenset(plain_name(name) for name in disabled)
+        found = find_objects(builtins, switched_off)
+        if use_entry_points:
+            found += find_entry_points(switched_off)
+        found += find_configured(plugins, config_path, switched_off, found)
+        found += find_objects(objects, switched_off, PluginSource.PROGRAM)
+        missing = switched_off - {f.origin.name for f in found}
+        if missing:
+            _LOG.warning("disabled_plugins names what is not installed: %s", ", ".join(sorted(missing)))
+        kernel._found = tuple(found)
+        kernel._hooks = _collect_hooks(f for f in found if f.enabled)
+        kernel._register_all()
+        return kernel
+
+    # What was registered.
+
+    def dispatchers(self, names: Iterable[str]) -> tuple[Registered[DispatcherFactory], ...]:
+        """The dispatchers of these names, in this order."""
+        return tuple(self._registries.dispatchers.pick(name) for name in names)
+
+    def check_dispatchers(self, names: Iterable[str]) -> None:
+        """Refuses a list without the essential ones: they may be replaced, not left out. Raises ``PluginError``."""
+        plain = {name.rpartition("/")[2] for name in names}
+        for essential in self._registries.dispatchers.essential_names():
+            if essential not in plain:
+                raise PluginError(f"'dispatchers' leaves out '{essential}', without which nobody finds what is stored")
+
+    def flush_strategy(self, name: str) -> Registered[FlushStrategy]:
+        return self._registries.flush_strategies.pick(name)
+
+    def flush_strategies(self) -> tuple[Registered[FlushStrategy], ...]:
+        """All of them, for the models of ``flush.<name>``."""
+        return self._registries.flush_strategies.all()
+
+    def pool(self, name: str) -> Registered[PoolFactory]:
+        return self._registries.pools.pick(name)
+
+    def index_builder(self, name: str) -> Registered[IndexBuilderFactory]:
+        return self._registries.index_builders.pick(name)
+
+    def processors(self) -> tuple[Registered[ProcessorSpec], ...]:
+        """All request processors, with each request code in exactly one of them."""
+        return one_processor_per_code(self._registries.processors.all())
+
+    def filter_factory(self, expression_type: str) -> MessageFilterFactory:
+        return self._registries.filters.pick(expression_type).value
+
+    def filter_types(self) -> tuple[str, ...]:
+        return self._registries.filters.names()
+
+    def authenticators(self, names: Iterable[str]) -> tuple[Registered[AuthenticatorFactory], ...]:
+        """The authenticators of these names, in this order."""
+        return tuple(self._registries.authenticators.pick(name) for name in names)
+
+    def config_sections(self) -> tuple[Registered[type[Any]], ...]:
+        return self._registries.config_sections.all()
+
+    def section_for(self, registered: Registered[Any]) -> str | None:
+        """The configuration section whose settings a registration is given: the owner's of the same name, else its only one."""
+        names = [entry.name for entry in self._registries.config_sections.of(registered.owner)]
+        if registered.name in names:
+            return registered.name
+        return names[0] if len(names) == 1 else None
+
+    def cli_commands(self) -> tuple[Registered[CommandSpec], ...]:
+        return self._registries.cli_commands.all()
+
+    def describe(self) -> list[PluginInfo]:
+        """Every plugin that was found, in the order of loading."""
+        return [self._info(found) for found in self._found]
+
+    # The broker's life.
+
+    def starting(self, broker: Any) -> None:
+        """Tells plugins that the broker is assembled. A built-in that raises stops the start; others are isolated."""
+        self._tell("flintmq_broker_starting", builtins_raise=True, broker=broker)
+
+    def ready(self, broker: Any) -> None:
+        """Tells plugins that the broker listens. A built-in that raises stops the start; others are isolated."""
+        self._tell("flintmq_broker_ready", builtins_raise=True, broker=broker)
+
+    def stopping(self, broker: Any) -> None:
+        """Tells plugins, in reverse order, that the broker is about to stop. Never raises."""
+        self._tell("flintmq_broker_stopping", backwards=True, broker=broker)
+
+    def fenced(self, broker: Any, reason: str) -> None:
+        """Tells plugins that nothing is acknowledged any more. Never raises."""
+        self._tell("flintmq_broker_fenced", broker=broker, reason=reason)
+
+    def guarded(self, registered: Registered[Any], factory: Callable[P, T]) -> Callable[P, T]:
+        """A third party's factory, whose failure becomes a ``PluginError`` that names the plugin; a built-in's as it is."""
+        if registered.owner.built_in:
+            return factory
+
+        @functools.wraps(factory)
+        def make(*arguments: P.args, **named: P.kwargs) -> T:
+            try:
+                return factory(*arguments, **named)
+            except (FlintError, ConfigError):
+                raise
+            except Exception as error:
+                raise PluginError(
+                    f"{registered.owner}: '{registered.name}' cannot be made: {type(error).__name__}: {error}"
+                ) from error
+
+        return make
+
+    def isolate(self, dispatcher: CommitLogDispatcher, owner: PluginOrigin, essential: bool) -> IsolatedDispatcher:
+        """Wraps a dispatcher so that its failures are counted, and disable it rather than the broker unless essential."""
+        return IsolatedDispatcher(dispatcher, owner, essential=essential, blame=self._blame, clock=self._clock)
+
+    def blame(self, owner: PluginOrigin, doing: str, error: Exception) -> None:
+        """Counts and logs what a plugin raised elsewhere (a processor, a filter)."""
+        self._blame.note(owner, doing, error)
+
+    def _tell(self, hook: str, *, builtins_raise: bool = False, backwards: bool = False, **arguments: Any) -> None:
+        hooks = self._hooks.get(hook, ())
+        for implementation in reversed(hooks) if backwards else hooks:
+            try:
+                implementation(**arguments)
+            except Exception as error:
+                self._blame.note(implementation.owner, hook, error)
+                if builtins_raise and implementation.owner.built_in:
+                    raise
+
+    def _info(self, found: FoundPlugin) -> PluginInfo:
+        origin = found.origin
+        return PluginInfo(
+            origin=origin,
+            enabled=found.enabled,
+            hooks=tuple(name for name, hooks in self._hooks.items() if any(h.owner == origin for h in hooks)),
+            registered=self._registries.registered_by(origin),
+            errors=self._blame.errors(origin),
+            last_error=self._blame.last_error(origin),
+        )
+
+    def _register_all(self) -> None:
+        for hook, registrar in self._registries.registrars().items():
+            for implementation in self._hooks.get(hook, ()):
+                try:
+                    implementation(register=registrar(implementation.owner))
+                except PluginError:
+                    raise
+                except Exception as error:
+                    raise PluginError(
+                        f"{implementation.owner}: raised in {hook}: {type(error).__name__}: {error}"
+                    ) from error
+
+
+def _collect_hooks(found: Iterable[FoundPlugin]) -> dict[str, tuple[_Hook, ...]]:
+    """Lets pluggy check every plugin against the specs, then takes the bare functions out, in order of registration."""
+    manager = pluggy.PluginManager(PROJECT)
+    manager.add_hookspecs(FlintSpecs)
+    known = [name for name in vars(FlintSpecs) if name.startswith(HOOK_PREFIX)]
+    hooks: dict[str, list[_Hook]] = {name: [] for name in known}
+    for item in found:
+        origin, plugin = item.origin, item.plugin
+        _check_unmarked(manager, origin, plugin)
+        try:
+            manager.register(plugin, name=origin.name)
+        except pluggy.PluginValidationError as error:
+            raise PluginError(f"{origin}: {' '.join(str(error).split())}") from error
+        except ValueError as error:
+            raise PluginError(f"{origin}: a plugin of this name, or the same object, is loaded already") from error
+        callers = manager.get_hookcallers(plugin) or []
+        if not callers:
+            raise PluginError(f"{origin}: implements no hook; its functions need @flintmq.core.hookspecs.hookimpl")
+        for caller in callers:
+            for implementation in caller.get_hookimpls():
+                if implementation.plugin is not plugin:
+                    continue
+                if caller.name not in hooks:
+                    if implementation.optionalhook:
+                        continue
+                    close = nearest(caller.name, known)
+                    hint = f"; did you mean '{close}'?" if close else f"; there are: {', '.join(known)}"
+                    raise PluginError(f"{origin}: there is no hook '{caller.name}'{hint}")
+                if implementation.wrapper or implementation.hookwrapper:
+                    raise PluginError(f"{origin}: '{caller.name}' cannot be wrapped, it is called once per plugin")
+                rank = -1 if implementation.tryfirst else 1 if implementation.trylast else 0
+                arguments = (*implementation.argnames, *implementation.kwargnames)
+                hooks[caller.name].append(_Hook(origin, implementation.function, arguments, rank))
+    return {name: tuple(sorted(items, key=lambda hook: hook.rank)) for name, items in hooks.items()}
+
+
+def _check_unmarked(manager: pluggy.PluginManager, origin: PluginOrigin, plugin: object) -> None:
+    """A hook without its mark would be passed over in silence."""
+    for name in dir(plugin):
+        if not name.startswith(HOOK_PREFIX) or manager.parse_hookimpl_opts(plugin, name) is not None:
+            continue
+        if inspect.isroutine(inspect.getattr_static(plugin, name, None)):
+            raise PluginError(f"{origin}: '{name}' is not marked with @flintmq.core.hookspecs.hookimpl")

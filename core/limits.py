@@ -1,0 +1,65 @@
+"""Every hard limit, in one place, each with its reason. What an operator may change is in :mod:`flintmq.config`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+FRAME_MAX_BYTES: Final = 16 * 1024 * 1024
+"""The reference's ``frameMaxLength``: a peer that announces more is not speaking the protocol (protocol 1)."""
+
+HEADER_MAX_BYTES: Final = 64 * 1024
+"""Properties are at most 32,767 bytes and JSON may double them; a longer header is an attack on the JSON parser."""
+
+TOPIC_MAX_BYTES: Final = 127
+"""The record stores the topic's length in one signed byte (store-format 2)."""
+
+GROUP_MAX_BYTES: Final = 255
+"""A group becomes part of ``%RETRY%<group>``; longer names cannot be subscribed to by the reference's clients."""
+
+PROPERTIES_MAX_BYTES: Final = 32_767
+"""The record stores the properties' length in one signed short (store-format 2)."""
+
+BATCH_MAX_MESSAGES: Final = 4_096
+"""Bounds the work of one request; a 4 MiB body holds at most some 190,000 empty items otherwise."""
+
+IN_FLIGHT_PER_CONNECTION: Final = 4_096
+"""Requests of one connection that are not answered yet; beyond it the connection is not read from."""
+
+SEND_BUFFER_MAX_BYTES: Final = 64 * 1024 * 1024
+"""What may wait for one peer that does not read: four answers of the largest frame. Then it is disconnected."""
+
+FIRST_FRAME_TIMEOUT_S: Final = 30.0
+"""A peer that connects and stays silent holds a descriptor; real clients speak at once."""
+
+TLS_HANDSHAKE_TIMEOUT_S: Final = 10.0
+"""From the connection to its first byte, and again to the end of the handshake: neither needs rights or memory of note."""
+
+TLS_PENDING_MAX: Final = 1_000
+"""Connections in their handshake: each costs some 50 KB and a signature."""
+
+FRAME_TIMEOUT_S: Final = 60.0
+"""A frame must be whole after this: half a frame holds memory."""
+
+HELD_PULLS_MAX: Final = 200_000
+"""Held pulls cost about 1 KB each; beyond this a pull is answered at once with PULL_NOT_FOUND."""
+
+JSON_BODY_MAX_BYTES: Final = FRAME_MAX_BYTES
+"""A JSON body is bounded by its frame."""
+
+JSON_MAX_DEPTH: Final = 64
+"""No body of the protocol nests deeper than 6; the lenient parser recurses."""
+
+CLIENTS_PER_GROUP_MAX: Final = 10_000
+"""Members of one group: the rebalance notice goes to each."""
+
+SUBSCRIPTIONS_PER_HEARTBEAT_MAX: Final = 10_000
+"""Topics in one heartbeat."""
+
+FILTER_EXPRESSION_MAX_BYTES: Final = 16 * 1024
+"""A filter expression: some 700 ids in an IN list; cutting it into tokens takes some 10 ms of the loop's time."""
+
+FILTER_MAX_DEPTH: Final = 48
+"""Parentheses, NOTs, signs and chained comparisons of a filter expression: the parser and the compiled program recurse."""
+
+FILTER_MAX_TERMS: Final = 512
+"""Names and values of a filter expression outside IN lists: all of them may be looked at for each of a pull's 800 units."""

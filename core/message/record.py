@@ -1,0 +1,282 @@
+"""The commit log record (reference: store-format 2), the one format everything else is derived from.
+
+::
+
+    size 4 | magic 4 | body crc 4 | queueId 4 | flag 4 | queueOffset 8 | physicalOffset 8 | sysFlag 4 | bornTimestamp 8 |
+    bornHost 8|20 | storeTimestamp 8 | storeHost 8|20 | reconsumeTimes 4 | preparedTransactionOffset 8 |
+    bodyLength 4, body | topicLength 1, topic | propertiesLength 2, properties
+
+Big-endian. Magic V2 differs in one thing: topicLength has two bytes. A file that has no room for the next record ends in a
+BLANK: ``remaining 4 | blank magic 4``.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+
+from flintmq.core.message import properties as props
+from flintmq.core.message.java_hash import tags_hash
+from flintmq.core.message.sys_flag import BORN_HOST_V6, HOSTS_V6, STORE_HOST_V6
+
+MAGIC_V1: Final = 0xDAA320A7
+MAGIC_V2: Final = 0xDAA320AB
+MAGIC_BLANK: Final = 0xCBD43194
+BLANK_MIN_BYTES: Final = 8
+RECORD_MIN_BYTES: Final = 91
+"""An IPv4 record without body, topic and properties."""
+
+SIZE_AND_MAGIC: Final = struct.Struct(">II")
+_HEAD_V4: Final = struct.Struct(">iIIiiqqiq8sq8siqi")
+_HEAD_START: Final = struct.Struct(">IIIiiqqiq")
+_HEAD_END: Final = struct.Struct(">iqi")
+HEAD_V4_BYTES: Final = _HEAD_V4.size
+"""Everything before the body, of a record between IPv4 hosts."""
+_INT32: Final = struct.Struct(">i")
+_INT64: Final = struct.Struct(">q")
+_INT16: Final = struct.Struct(">H")
+
+
+class MessageExtBrokerInner(msgspec.Struct, gc=False):
+    """A message on its way into the commit log."""
+
+    topic: str
+    queue_id: int
+    body: bytes
+    properties: dict[str, str]
+    properties_bytes: bytes
+    """What is stored, UTF-8. May say more than ``properties`` (see store-format 2.1)."""
+    born_timestamp_ms: int
+    born_host: bytes
+    """Packed, 8 or 20 bytes."""
+    store_host: bytes
+    flag: int = 0
+    sys_flag: int = 0
+    reconsume_times: int = 0
+    prepared_transaction_offset_bytes: int = 0
+    wait: bool = True
+    """False when the sender does not wait for durability (property WAIT)."""
+
+    @property
+    def tags_code(self) -> int:
+        """The consume queue's tags code."""
+        tags = self.properties.get(props.TAGS)
+        return tags_hash(tags) if tags else 0
+
+
+class Record(msgspec.Struct):
+    """A record read back."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    commit_log_offset_bytes: int
+    """As written in the record; equals its place in the log."""
+    size_bytes: int
+    flag: int
+    sys_flag: int
+    body_crc: int
+    born_timestamp_ms: int
+    born_host: bytes
+    store_timestamp_ms: int
+    store_host: bytes
+    reconsume_times: int
+    prepared_transaction_offset_bytes: int
+    body: bytes
+    properties_bytes: bytes
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """Parsed anew at each call."""
+        return props.string_to_properties(self.properties_bytes.decode("utf-8", "replace"))
+
+
+class RecordError(ValueError):
+    """Bytes that are no whole, valid record."""
+
+
+@lru_cache(maxsize=8_192)
+def topic_field(topic: str) -> bytes:
+    """The record's topic with its length byte."""
+    raw = topic.encode("utf-8")
+    if len(raw) > 127:
+        raise ValueError(f"a topic has at most 127 bytes, not {len(raw)}")
+    return bytes((len(raw),)) + raw
+
+
+def record_size(message: MessageExtBrokerInner) -> int:
+    """How many bytes the record will take."""
+    return (
+        RECORD_MIN_BYTES
+        - 17
+        + len(message.born_host)
+        + len(message.store_host)
+        + len(message.body)
+        + len(topic_field(message.topic))
+        + len(message.properties_bytes)
+    )
+
+
+def encode_record(
+    message: MessageExtBrokerInner,
+    size_bytes: int,
+    queue_offset: int,
+    commit_log_offset_bytes: int,
+    store_timestamp_ms: int,
+) -> tuple[bytes, bytes, bytes, bytes, bytes]:
+    """The record's pieces, to be joined with those of other records.
+
+    ``size_bytes`` is :func:`record_size` of the message. The IPv6 bits of the flag are set from the hosts' lengths,
+    whatever the message says: a client chooses its sysFlag, and the bits decide where every later field lies.
+    """
+    body = message.body
+    stored = message.properties_bytes
+    born_host, store_host = message.born_host, message.store_host
+    if len(born_host) == 8 and len(store_host) == 8:
+        head = _HEAD_V4.pack(
+            size_bytes,
+            MAGIC_V1,
+            zlib.crc32(body) & 0x7FFFFFFF,
+            message.queue_id,
+            message.flag,
+            queue_offset,
+            commit_log_offset_bytes,
+            message.sys_flag & ~HOSTS_V6,
+            message.born_timestamp_ms,
+            born_host,
+            store_timestamp_ms,
+            store_host,
+            message.reconsume_times,
+            message.prepared_transaction_offset_bytes,
+            len(body),
+        )
+    else:
+        sys_flag = message.sys_flag & ~HOSTS_V6
+        sys_flag |= BORN_HOST_V6 if len(born_host) == 20 else 0
+        sys_flag |= STORE_HOST_V6 if len(store_host) == 20 else 0
+        head = b"".join(
+            (
+                _HEAD_START.pack(
+                    size_bytes,
+                    MAGIC_V1,
+                    zlib.crc32(body) & 0x7FFFFFFF,
+                    message.queue_id,
+                    message.flag,
+                    queue_offset,
+                    commit_log_offset_bytes,
+                    sys_flag,
+                    message.born_timestamp_ms,
+                ),
+                born_host,
+                _INT64.pack(store_timestamp_ms),
+                store_host,
+                _HEAD_END.pack(message.reconsume_times, message.prepared_transaction_offset_bytes, len(body)),
+            )
+        )
+    return head, body, topic_field(message.topic), _INT16.pack(len(stored)), stored
+
+
+def encode_blank(remaining_bytes: int) -> bytes:
+    """The end-of-file mark for a file with so many bytes left (at least 8)."""
+    return SIZE_AND_MAGIC.pack(remaining_bytes, MAGIC_BLANK)
+
+
+def decode_record(buffer: bytes | memoryview, position: int = 0, *, check_crc: bool = True) -> Record:
+    """Reads the record at a position of a buffer.
+
+    Every length is checked against the record's own size and the buffer's end, so that garbage raises and is never followed.
+
+    Raises:
+        RecordError: no valid record is there; says which check failed.
+    """
+    view = memoryview(buffer)
+    end_of_buffer = len(view)
+    if end_of_buffer - position < RECORD_MIN_BYTES:
+        raise RecordError(f"{end_of_buffer - position} bytes left, a record has at least {RECORD_MIN_BYTES}")
+    size, magic, crc, queue_id, flag, queue_offset, physical, sys_flag, born_timestamp = _HEAD_START.unpack_from(
+        view, position
+    )
+    if magic not in (MAGIC_V1, MAGIC_V2):
+        raise RecordError(f"magic 0x{magic:08X} is no record's")
+    end = position + size
+    if size < RECORD_MIN_BYTES or end > end_of_buffer:
+        raise RecordError(f"size {size} does not fit the {end_of_buffer - position} bytes there")
+    at = position + _HEAD_START.size
+    born_bytes = 20 if sys_flag & BORN_HOST_V6 else 8
+    store_bytes = 20 if sys_flag & STORE_HOST_V6 else 8
+    if at + born_bytes + 8 + store_bytes + _HEAD_END.size > end:
+        raise RecordError(f"size {size} has no room for the fixed fields")
+    born_host = bytes(view[at : at + born_bytes])
+    at += born_bytes
+    (store_timestamp,) = _INT64.unpack_from(view, at)
+    at += 8
+    store_host = bytes(view[at : at + store_bytes])
+    at += store_bytes
+    reconsume_times, prepared_offset, body_length = _HEAD_END.unpack_from(view, at)
+    at += _HEAD_END.size
+    topic_length_bytes = 1 if magic == MAGIC_V1 else 2
+    if body_length < 0 or at + body_length + topic_length_bytes > end:
+        raise RecordError(f"body length {body_length} does not fit size {size}")
+    body = bytes(view[at : at + body_length])
+    at += body_length
+    if check_crc and body_length and zlib.crc32(body) & 0x7FFFFFFF != crc:
+        raise RecordError(f"body CRC 0x{zlib.crc32(body) & 0x7FFFFFFF:08X}, the record says 0x{crc:08X}")
+    topic_length = view[at] if topic_length_bytes == 1 else _INT16.unpack_from(view, at)[0]
+    at += topic_length_bytes
+    if at + topic_length + 2 > end:
+        raise RecordError(f"topic length {topic_length} does not fit size {size}")
+    try:
+        topic = str(view[at : at + topic_length], "utf-8")
+    except UnicodeDecodeError as error:
+        raise RecordError(f"the topic is not UTF-8: {error}") from error
+    at += topic_length
+    (properties_length,) = _INT16.unpack_from(view, at)
+    at += 2
+    if at + properties_length != end:
+        raise RecordError(f"the fields take {at + properties_length - position} bytes, the record says {size}")
+    return Record(
+        topic,
+        queue_id,
+        queue_offset,
+        physical,
+        size,
+        flag,
+        sys_flag,
+        crc,
+        born_timestamp,
+        born_host,
+        store_timestamp,
+        store_host,
+        reconsume_times,
+        prepared_offset,
+        body,
+        bytes(view[at:end]),
+    )
+
+
+def decode_records(buffer: bytes | memoryview) -> list[Record]:
+    """Reads records that lie one behind the other, as a pull's answer carries them."""
+    records = []
+    position = 0
+    view = memoryview(buffer)
+    while position < len(view):
+        record = decode_record(view, position)
+        records.append(record)
+        position += record.size_bytes
+    return records
+
+
+def sys_flag_at(buffer: bytes | memoryview, position: int) -> int:
+    """The flag of a record known to be valid, or of its head."""
+    return int(_INT32.unpack_from(buffer, position + 36)[0])
+
+
+def store_timestamp_at(buffer: memoryview, position: int) -> int:
+    """The store timestamp of a record known to be valid, without decoding the rest."""
+    v6 = sys_flag_at(buffer, position) & BORN_HOST_V6
+    (timestamp,) = _INT64.unpack_from(buffer, position + (68 if v6 else 56))
+    return int(timestamp)

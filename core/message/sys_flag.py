@@ -1,0 +1,26 @@
+"""Bits of a message's sysFlag (reference: protocol 3.6)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+COMPRESSED: Final = 0x1
+MULTI_TAGS: Final = 0x2
+TRANSACTION_NOT: Final = 0x0
+TRANSACTION_PREPARED: Final = 0x4
+TRANSACTION_COMMIT: Final = 0x8
+TRANSACTION_ROLLBACK: Final = 0xC
+TRANSACTION_MASK: Final = 0xC
+BORN_HOST_V6: Final = 0x10
+STORE_HOST_V6: Final = 0x20
+HOSTS_V6: Final = BORN_HOST_V6 | STORE_HOST_V6
+
+
+def transaction_type(sys_flag: int) -> int:
+    """One of the four TRANSACTION values."""
+    return sys_flag & TRANSACTION_MASK
+
+
+def without_transaction(sys_flag: int) -> int:
+    """The flag of an ordinary message with the same other bits."""
+    return sys_flag & ~TRANSACTION_MASK

@@ -1,0 +1,288 @@
+"""The ports: what the kernel wires and plugins implement.
+
+Every port on the hot path takes a batch; one message is a batch of one. A port says which thread calls it: *the loop
+thread* is the one event loop that owns the log's tail, *the flush thread* is the flush service's own.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import attrs
+import msgspec
+
+from flintmq.core.io.clock import Clock
+
+
+class DispatchRequest(msgspec.Struct, gc=False):
+    """One stored record, as dispatchers see it (reference: algorithms 5). Read-only by convention; made per message."""
+
+    topic: str
+    queue_id: int
+    commit_log_offset_bytes: int
+    """Physical offset of the record."""
+    message_size_bytes: int
+    tags_code: int
+    """Signed 64-bit: Java hash of TAGS, 0 without; in the schedule topic the delivery time in ms."""
+    store_timestamp_ms: int
+    queue_offset: int
+    """Logical offset within topic and queue, in messages."""
+    keys: str
+    """KEYS as stored, separated by blanks; empty without."""
+    uniq_key: str
+    """UNIQ_KEY, empty without."""
+    sys_flag: int
+    prepared_transaction_offset_bytes: int
+    properties: Mapping[str, str]
+    bit_map: bytes | None = None
+    """Which groups' filters the record fits (store-format 4.1); set by the dispatcher that computes it, None without."""
+
+
+class CommitLogDispatcher(Protocol):
+    """Makes something of each stored record: a consume queue unit, index entries, rows for Spark.
+
+    Called on the loop thread, in log order, only with records below the readable ceiling. After a crash records may come
+    again: ``dispatch`` must ignore what it has already taken (idempotent by physical offset).
+    """
+
+    def dispatch(self, batch: Sequence[DispatchRequest]) -> None:
+        """Takes records in ascending physical order. Raising isolates an optional dispatcher and fences an essential one."""
+        ...
+
+
+class FlushStatus(enum.Enum):
+    """How a wait for durability ended (reference: algorithms 2 and 4)."""
+
+    FLUSHED = "flushed"
+    """Everything up to the requested position is as durable as the strategy promises."""
+    TIMEOUT = "timeout"
+    """Not in time; the record is stored and may still become durable (FLUSH_DISK_TIMEOUT)."""
+    FENCED = "fenced"
+    """A sync failed or the service stopped before it happened: the record must not be acknowledged."""
+
+
+class FlushWaiter(Protocol):
+    """A promise of durability for a position. Thread-safe."""
+
+    @property
+    def status(self) -> FlushStatus | None:
+        """None while pending; then final."""
+        ...
+
+    def add_done_callback(self, callback: Callable[[FlushStatus], None]) -> None:
+        """Calls back once with the final status: at once when done, else later on the flush thread."""
+        ...
+
+
+@attrs.frozen
+class FlushStatistics:
+    """Counters of a flush service since it started."""
+
+    syncs: int
+    """Calls that forced bytes to disk."""
+    synced_bytes: int
+    waiters: int
+    """Waiters completed, whatever their status."""
+    timeouts: int
+    sync_time_s: float
+    """Total time spent in syncs."""
+
+
+class FileWriter(Protocol):
+    """Puts bytes of a transient pool's buffer into a commit log file. Flush thread."""
+
+    def __call__(self, path: Path, buffer: memoryview, begin: int, end: int) -> None:
+        """Makes ``buffer[begin:end]`` the bytes ``begin`` to ``end`` of the file, and durable, before it returns.
+
+        What lies around them in the buffer may be written too: before ``begin`` it is what the file holds, behind ``end``
+        it is zeros or records that will be handed over next. The file's size must not change. Raises OSError.
+        """
+        ...
+
+
+class FlushableLog(Protocol):
+    """The commit log, as flush services see it. Thread-safe: positions only grow, one flusher and one committer at a time."""
+
+    @property
+    def wrote_offset_bytes(self) -> int:
+        """End of what was appended (in memory, or in the transient pool)."""
+        ...
+
+    @property
+    def committed_offset_bytes(self) -> int:
+        """End of what reached the files' pages; equals wrote without a transient pool."""
+        ...
+
+    @property
+    def flushed_offset_bytes(self) -> int:
+        """End of what was synced."""
+        ...
+
+    def commit(self, least_pages: int, write: FileWriter | None = None) -> int:
+        """Copies from the transient pool into the files when at least so many 4 KiB pages wait (0: any).
+
+        Handles one file a call (reference: algorithms 4). Returns the committed position.
+
+        Args:
+            least_pages: how much must wait.
+            write: puts the bytes into the file, durably, where otherwise they are copied into its mapped pages.
+
+        Raises:
+            StoreFencedError: ``write`` raised OSError. The store is fenced; every later call raises too.
+        """
+        ...
+
+    def flush(self, least_pages: int, *, written_through: bool = False) -> int:
+        """Syncs when at least so many 4 KiB pages are dirty (0: any); one file a call. Returns the flushed position.
+
+        Args:
+            least_pages: how much must be dirty.
+            written_through: every commit was given a ``write``, so that files with a buffer of the pool need no sync but
+                their first one, which makes their names durable.
+
+        Raises:
+            StoreFencedError: the sync failed. The store is fenced; every later call raises too.
+        """
+        ...
+
+
+@attrs.frozen
+class FlushContext:
+    """What a flush service is made of."""
+
+    log: FlushableLog
+    clock: Clock
+    settings: Any
+    """The strategy's section of the configuration: an attrs instance for the built-ins, the plugin's own model otherwise."""
+    pool: TransientStorePool | None
+    """The transient store pool when the strategy asked for one."""
+
+
+class FlushCommitLogService(Protocol):
+    """When and how appended bytes become durable. ``submit`` is called on the loop thread, once per append batch."""
+
+    def start(self) -> None:
+        """Starts the service's own threads."""
+        ...
+
+    def stop(self) -> None:
+        """Makes everything durable that can be, completes every waiter, ends the threads. Idempotent."""
+        ...
+
+    def submit(self, end_offset_bytes: int) -> FlushWaiter:
+        """Asks for durability up to a position.
+
+        A synchronous strategy returns a pending waiter and wakes its thread; an asynchronous one a waiter that is done.
+        """
+        ...
+
+    def statistics(self) -> FlushStatistics:
+        """A snapshot; may be called from any thread."""
+        ...
+
+
+FlushServiceFactory = Callable[[FlushContext], FlushCommitLogService]
+
+
+@attrs.frozen
+class FlushStrategy:
+    """A flush service under a name, with what it needs from the store."""
+
+    name: str
+    factory: FlushServiceFactory
+    settings_model: type[Any] | None = None
+    """attrs class that validates ``flush.<name>`` of the configuration."""
+    synchronous: bool = False
+    """True when ``submit`` stands for a sync: then reads and dispatch stop at the flushed position."""
+    uses_pool: bool = False
+    """True when appends go through the transient store pool first."""
+
+
+class TransientStorePool(Protocol):
+    """Buffers of one commit log file each, off the page cache (reference: algorithms 3). Thread-safe."""
+
+    def borrow(self) -> memoryview | None:
+        """A writable buffer of one file's size, or None when all are taken (flow control, not loss)."""
+        ...
+
+    def give_back(self, buffer: memoryview) -> None:
+        """Returns a buffer once all of it is committed."""
+        ...
+
+    @property
+    def available_buffers(self) -> int: ...
+
+    def close(self) -> None: ...
+
+
+class IndexBuilder(Protocol):
+    """Finds messages by key and time. Loop thread."""
+
+    def put(self, batch: Sequence[DispatchRequest]) -> None: ...
+
+    def query(
+        self, topic: str, key: str, max_num: int, begin_timestamp_ms: int, end_timestamp_ms: int
+    ) -> tuple[list[int], int, int]:
+        """Physical offsets of candidates, newest first (hash collisions possible), with the index's last update time in ms
+        and last physical offset."""
+        ...
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class MessageFilter(Protocol):
+    """Decides per queue entry and per record what a subscription sees (reference: algorithms 17). Loop thread."""
+
+    def matches_tags_code(self, tags_code: int) -> bool:
+        """By consume queue entry alone; may say yes too often, never no wrongly."""
+        ...
+
+    def matches_properties(self, properties: Mapping[str, str]) -> bool:
+        """By the record's properties; asked only when ``needs_properties``."""
+        ...
+
+    @property
+    def needs_properties(self) -> bool: ...
+
+
+@runtime_checkable
+class BitMapFilter(MessageFilter, Protocol):
+    """A filter that can tell from a bit map, computed when the message was stored, that it does not match."""
+
+    def matches_bit_map(self, bit_map: bytes, store_timestamp_ms: int) -> bool:
+        """May say yes too often, never no wrongly; asked instead of ``matches_tags_code``."""
+        ...
+
+
+MessageFilterFactory = Callable[[str, frozenset[int]], MessageFilter]
+"""Makes a filter of an expression and its set of tag codes; raises ``RefusedError`` when the expression does not parse."""
+
+
+@attrs.frozen
+class Caller:
+    """Who sends a request, as an authenticator sees it."""
+
+    remote_host: str
+    code: int
+    ext_fields: Mapping[str, str]
+    body: bytes
+
+
+class Authenticator(Protocol):
+    """Lets a request pass or refuses it. Loop thread, before the processor."""
+
+    def authenticate(self, caller: Caller) -> None:
+        """Raises ``RefusedError`` to refuse."""
+        ...
+
+
+@runtime_checkable
+class SupportsClose(Protocol):
+    """What is released when the broker stops."""
+
+    def close(self) -> None: ...

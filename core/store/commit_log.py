@@ -1,0 +1,506 @@
+"""The commit log: every message, one behind the other, in files of one size (reference: store-format 2; algorithms 2).
+
+The loop thread appends; the flush service's threads call :meth:`CommitLog.commit` and :meth:`CommitLog.flush`. An append
+takes a batch: sizes first, then one join and one slice assignment per file, so that a message costs one header pack and
+one CRC. Each appended record comes back as the ``DispatchRequest`` that the dispatchers will be handed.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
+
+from flintmq.core.errors import RefusedError, StoreError, StoreFencedError
+from flintmq.core.io.clock import Clock
+from flintmq.core.message import properties as props
+from flintmq.core.message import record as rec
+from flintmq.core.message.java_hash import tags_hash
+from flintmq.core.message.record import MessageExtBrokerInner, encode_blank, encode_record, record_size
+from flintmq.core.message.sys_flag import (
+    BORN_HOST_V6,
+    STORE_HOST_V6,
+    TRANSACTION_MASK,
+    TRANSACTION_PREPARED,
+    TRANSACTION_ROLLBACK,
+)
+from flintmq.core.ports import DispatchRequest, FileWriter
+from flintmq.core.response_code import ResponseCode
+from flintmq.core.store.mapped_file_queue import OS_PAGE_BYTES, MappedFile, MappedFileQueue
+from flintmq.core.store.store_checkpoint import StoreCheckpoint
+from flintmq.core.store.watermarks import Watermarks
+
+log = logging.getLogger("flintmq.store")
+
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+_HEAD: Final = struct.Struct(">IIIiiqqi")
+_UNQUEUED: Final = (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
+
+Appendable = MessageExtBrokerInner | list[MessageExtBrokerInner]
+"""One message, or a batch that must lie in one piece with consecutive queue offsets."""
+Appended = DispatchRequest | list[DispatchRequest] | StoreError | RefusedError
+"""What became of an :data:`Appendable`, in the same place."""
+
+
+class CommitLog:
+    """The log. ``delay_level_ms`` maps a delay level to its milliseconds (for the schedule topic's tags code)."""
+
+    def __init__(
+        self,
+        queue: MappedFileQueue,
+        watermarks: Watermarks,
+        checkpoint: StoreCheckpoint,
+        clock: Clock,
+        delay_level_ms: Mapping[int, int],
+    ) -> None:
+        self.queue = queue
+        self.watermarks = watermarks
+        self._checkpoint = checkpoint
+        self._clock = clock
+        self._delay_level_ms = delay_level_ms
+        self._max_delay_level = max(delay_level_ms, default=0)
+        self.next_queue_offset: dict[tuple[str, int], int] = {}
+        """Next logical offset of (topic, queueId); absent means 0."""
+        self._tail: tuple[int, int] = (0, 0)
+        self._flush_lock = threading.Lock()
+        self._commit_lock = threading.Lock()
+        self.on_progress: Callable[[], None] = _nothing
+        """Called on the flush service's thread when committed or flushed moved."""
+        self.on_fenced: Callable[[str], None] = _ignore
+        """Called once, on the flush service's thread, when a sync failed."""
+
+    # positions
+
+    @property
+    def wrote_offset_bytes(self) -> int:
+        return self.watermarks.wrote
+
+    @property
+    def committed_offset_bytes(self) -> int:
+        return self.watermarks.committed
+
+    @property
+    def flushed_offset_bytes(self) -> int:
+        return self.watermarks.flushed
+
+    @property
+    def min_offset_bytes(self) -> int:
+        """Start of the oldest file."""
+        return self.queue.min_offset_bytes
+
+    @property
+    def max_offset_bytes(self) -> int:
+        """End of what can be read."""
+        return self.watermarks.readable
+
+    # append
+
+    def append(self, messages: Sequence[Appendable]) -> list[Appended]:
+        """Appends messages in order. Loop thread only.
+
+        Returns one entry per message, in order: the dispatch request (its offsets are the message's), the list of them
+        for a batch, or the error that kept it out: StoreFullError when there is no room for the next file, RefusedError
+        (MESSAGE_ILLEGAL) when it would not fit an empty file, or when a field has a value that a record cannot hold.
+
+        Raises:
+            StoreFencedError: a sync failed earlier; nothing was appended.
+        """
+        watermarks = self.watermarks
+        if watermarks.fence_reason is not None:
+            raise StoreFencedError(watermarks.fence_reason)
+        now_ms = self._clock.now_ms()
+        results: list[Appended] = []
+        parts: list[bytes] = []
+        file = self.queue.last()
+        position = start = ceiling = 0
+        if file is not None:
+            position, start, ceiling = file.wrote, file.start, self._ceiling(file)
+        full: StoreError | None = None
+        record_of = self._record
+        for message in messages:
+            result: Appended
+            try:
+                if isinstance(message, list):
+                    size = sum([record_size(member) for member in message])
+                else:
+                    size = record_size(message)
+                if position + size > ceiling:
+                    if full is not None:
+                        results.append(full)
+                        continue
+                    try:
+                        self._make_room(file, parts, position, size)
+                    except RefusedError as error:
+                        results.append(error)
+                        continue
+                    except StoreError as error:
+                        results.append(error)
+                        full = error
+                        continue
+                    last = self.queue.files[-1]
+                    if last is not file:
+                        file, position, start = last, 0, last.start
+                    ceiling = self._ceiling(last)
+                if isinstance(message, list):
+                    result = self._batch(message, start + position, now_ms, parts)
+                else:
+                    result = record_of(message, size, start + position, now_ms, parts)
+            except (struct.error, ValueError) as error:
+                results.append(_unwritable(error))
+                continue
+            position += size
+            results.append(result)
+        if file is not None and parts:
+            file.append(b"".join(parts))
+        self._moved(file, now_ms)
+        return results
+
+    def _ceiling(self, file: MappedFile) -> int:
+        """How far records may reach: room for a BLANK stays, and so far the file is backed by disk."""
+        return min(file.size, file.grown) - rec.BLANK_MIN_BYTES
+
+    def _make_room(self, file: MappedFile | None, parts: list[bytes], position: int, size: int) -> None:
+        """Makes the last file one that takes a record: the same one grown, or the next one; then the parts are written.
+
+        Raises:
+            RefusedError: the record fits no file.
+            StoreError: no room on the disk; records that fit the old file may still follow.
+        """
+        needed = size + rec.BLANK_MIN_BYTES
+        if needed > self.queue.file_bytes:
+            raise self._too_large(size)
+        if file is None or position + needed > file.size:
+            self._next_file(file, parts, needed)
+        else:
+            file.grow(position + needed)
+
+    def _record(
+        self,
+        message: MessageExtBrokerInner,
+        size_bytes: int,
+        physical_offset_bytes: int,
+        now_ms: int,
+        parts: list[bytes],
+    ) -> DispatchRequest:
+        """Adds a record's pieces to the parts and gives it its place in its queue.
+
+        Raises struct.error when a field has a value the record cannot hold; then nothing has changed.
+        """
+        topic = message.topic
+        queue_id = message.queue_id
+        properties = message.properties
+        if b"\0" in message.properties_bytes:
+            # Nothing else tells properties of which a crash left a part: no checksum covers them.
+            raise ValueError("properties cannot hold the character NUL")
+        sys_flag = message.sys_flag
+        get = properties.get
+        tags = get("TAGS")
+        tags_code = tags_hash(tags) if tags else 0
+        if topic == SCHEDULE_TOPIC:
+            tags_code = self._schedule_tags_code(properties, tags_code, now_ms)
+        if sys_flag & TRANSACTION_MASK in _UNQUEUED:
+            queue_offset = 0
+            pieces = encode_record(message, size_bytes, 0, physical_offset_bytes, now_ms)
+        else:
+            key = (topic, queue_id)
+            queue_offset = self.next_queue_offset.get(key, 0)
+            pieces = encode_record(message, size_bytes, queue_offset, physical_offset_bytes, now_ms)
+            self.next_queue_offset[key] = queue_offset + 1
+        parts += pieces
+        if sys_flag or len(pieces[0]) != rec.HEAD_V4_BYTES:
+            sys_flag = rec.sys_flag_at(pieces[0], 0)  # as stored: with the hosts' IPv6 bits
+        return DispatchRequest(
+            topic,
+            queue_id,
+            physical_offset_bytes,
+            size_bytes,
+            tags_code,
+            now_ms,
+            queue_offset,
+            get("KEYS", ""),
+            get("UNIQ_KEY", ""),
+            sys_flag,
+            message.prepared_transaction_offset_bytes,
+            properties,
+        )
+
+    def _batch(
+        self, members: list[MessageExtBrokerInner], physical_offset_bytes: int, now_ms: int, parts: list[bytes]
+    ) -> list[DispatchRequest]:
+        """As :meth:`_record`, for all members or none: a member that cannot be written leaves no hole in any queue."""
+        requests: list[DispatchRequest] = []
+        kept = len(parts)
+        try:
+            for member in members:
+                size = record_size(member)
+                requests.append(self._record(member, size, physical_offset_bytes, now_ms, parts))
+                physical_offset_bytes += size
+        except (struct.error, ValueError):
+            del parts[kept:]
+            for request in reversed(requests):
+                if request.sys_flag & TRANSACTION_MASK not in _UNQUEUED:
+                    self.next_queue_offset[(request.topic, request.queue_id)] = request.queue_offset
+            raise
+        return requests
+
+    def _moved(self, file: MappedFile | None, now_ms: int) -> None:
+        if file is None:
+            return
+        watermarks = self.watermarks
+        watermarks.wrote = file.start + file.wrote
+        self._tail = (watermarks.wrote, now_ms)
+        if not self.queue.pooled:
+            watermarks.committed = watermarks.wrote
+        # With a pool even a file that has no buffer may lie behind one that has: only commit() may tell.
+
+    def _next_file(self, file: MappedFile | None, parts: list[bytes], needed: int) -> None:
+        """Ends the file with a BLANK and starts the next one; made first, so that a full disk leaves all as it was."""
+        if file is not None and parts:
+            file.append(b"".join(parts))
+            parts.clear()
+        if file is not None:
+            # A file found at the start is backed by disk as far as it was written since, and the BLANK must not be what ends
+            # the process.
+            file.grow(min(file.size, file.wrote + rec.BLANK_MIN_BYTES))
+        self.queue.roll(0 if file is None else file.start + file.size, needed)
+        if file is not None and file.wrote < file.size:
+            file.append(encode_blank(file.size - file.wrote))
+            file.wrote = file.size
+
+    def _too_large(self, size_bytes: int) -> RefusedError:
+        return RefusedError(
+            ResponseCode.MESSAGE_ILLEGAL,
+            "the message does not fit a commit log file",
+            reason="message.larger_than_file",
+            measured=f"{size_bytes} bytes",
+            key="store.commit_log_file_bytes (mappedFileSizeCommitLog)",
+        )
+
+    def _schedule_tags_code(self, properties: Mapping[str, str], tags_code: int, store_timestamp_ms: int) -> int:
+        """In the schedule topic the tags code is the time of delivery (reference: store-format 2.5)."""
+        text = properties.get(props.DELAY)
+        if text is None:
+            return tags_code
+        try:
+            level = min(int(text), self._max_delay_level)
+        except ValueError:
+            return tags_code
+        return store_timestamp_ms + self._delay_level_ms[level] if level > 0 else tags_code
+
+    # durability
+
+    def commit(self, least_pages: int, write: FileWriter | None = None) -> int:
+        """See :class:`flintmq.core.ports.FlushableLog`."""
+        if not self.queue.pooled:
+            return self.watermarks.committed  # the appender's to move: two that do would move it back
+        with self._commit_lock:
+            if write is not None and self.watermarks.fence_reason is not None:
+                raise StoreFencedError(self.watermarks.fence_reason)
+            for file in self.queue.files:
+                waiting = file.wrote - file.committed
+                if file.buffer is None:
+                    file.committed = file.wrote
+                elif waiting and (
+                    file.wrote == file.size or least_pages == 0 or waiting >= least_pages * OS_PAGE_BYTES
+                ):
+                    self._commit_one(file, write)
+                    break
+                elif waiting:
+                    break
+            committed = self._contiguous_committed()
+            if committed > self.watermarks.committed:
+                self.watermarks.committed = committed
+                if not self.watermarks.synchronous:  # there the flush will tell
+                    self.on_progress()
+            return self.watermarks.committed
+
+    def _commit_one(self, file: MappedFile, write: FileWriter | None) -> None:
+        try:
+            self.queue.commit_one(write)
+        except OSError as error:
+            raise self._fence(file, "write", error) from error
+
+    def _fence(self, file: MappedFile, what: str, error: OSError) -> StoreFencedError:
+        """The kernel may have dropped pages: no retry can prove anything, so this is final."""
+        reason = f"{file.path}: {what} failed: {error.strerror}; restart the broker to recover"
+        self.watermarks.fence_reason = reason
+        log.critical("%s", reason)
+        self.on_fenced(reason)
+        return StoreFencedError(reason)
+
+    def _contiguous_committed(self) -> int:
+        committed = self.watermarks.committed
+        for file in self.queue.files:
+            committed = max(committed, file.start + file.readable)
+            if file.readable < file.size:
+                break
+        return committed
+
+    def flush(self, least_pages: int, *, written_through: bool = False) -> int:
+        """See :class:`flintmq.core.ports.FlushableLog`."""
+        with self._flush_lock:
+            watermarks = self.watermarks
+            if watermarks.fence_reason is not None:
+                raise StoreFencedError(watermarks.fence_reason)
+            file = self.queue.first_unflushed()
+            if file is None:
+                return watermarks.flushed
+            end = file.readable
+            pages = end // OS_PAGE_BYTES - file.flushed // OS_PAGE_BYTES
+            if least_pages > 0 and pages < least_pages and end < file.size:
+                return watermarks.flushed
+            tail_offset, tail_timestamp_ms = self._tail
+            try:
+                flushed = file.start + file.flush(written_through=written_through)
+            except OSError as error:
+                raise self._fence(file, "sync", error) from error
+            watermarks.flushed = max(watermarks.flushed, flushed)
+            if flushed >= tail_offset:
+                self._checkpoint.physic_msg_timestamp_ms = tail_timestamp_ms
+            self.on_progress()
+            return watermarks.flushed
+
+    # read
+
+    def slice(self, commit_log_offset_bytes: int, size_bytes: int) -> memoryview | None:
+        """Bytes of the log without a copy, or None when they are deleted or not readable yet."""
+        file = self.queue.find(commit_log_offset_bytes)
+        if file is None or size_bytes <= 0:
+            return None
+        at = commit_log_offset_bytes - file.start
+        if at + size_bytes > file.size or commit_log_offset_bytes + size_bytes > self.watermarks.readable:
+            return None
+        return file.view[at : at + size_bytes]
+
+    def record(self, commit_log_offset_bytes: int, size_bytes: int | None = None) -> rec.Record | None:
+        """The record at a physical offset, or None when no whole record is there."""
+        file = self.queue.find(commit_log_offset_bytes)
+        if file is None or commit_log_offset_bytes < 0:
+            return None
+        end = min(file.size, self.watermarks.readable - file.start)
+        at = commit_log_offset_bytes - file.start
+        if at >= end:
+            return None
+        try:
+            record = rec.decode_record(file.view[at:end])
+        except rec.RecordError:
+            return None
+        if record.commit_log_offset_bytes != commit_log_offset_bytes:
+            return None
+        return record if size_bytes is None or record.size_bytes == size_bytes else None
+
+    def store_timestamp_ms(self, commit_log_offset_bytes: int) -> int:
+        """Store time of the record at an offset known to hold one; -1 when it is deleted."""
+        file = self.queue.find(commit_log_offset_bytes)
+        if file is None or commit_log_offset_bytes + rec.RECORD_MIN_BYTES > self.watermarks.readable:
+            return -1
+        return rec.store_timestamp_at(file.view, commit_log_offset_bytes - file.start)
+
+    def next_file_start(self, commit_log_offset_bytes: int) -> int:
+        """Where the file behind the one that holds a position begins."""
+        size = self.queue.file_bytes
+        return commit_log_offset_bytes - commit_log_offset_bytes % size + size
+
+    # walk
+
+    def requests(self, from_offset_bytes: int, to_offset_bytes: int) -> Iterator[DispatchRequest]:
+        """Walks the records between two positions of the live log, reading headers only.
+
+        Raises:
+            StoreError: bytes that are no record where one must be; names the position.
+        """
+        offset = from_offset_bytes
+        while offset < to_offset_bytes:
+            file = self.queue.find(offset)
+            if file is None:
+                raise StoreError(f"{self.queue.folder}: no file holds position {offset}")
+            at = offset - file.start
+            if file.size - at < rec.BLANK_MIN_BYTES:
+                offset = file.start + file.size
+                continue
+            size, magic = rec.SIZE_AND_MAGIC.unpack_from(file.view, at)
+            if magic == rec.MAGIC_BLANK:
+                offset = file.start + file.size
+                continue
+            try:
+                request = self.request_at(file, at)
+            except rec.RecordError as error:
+                raise StoreError(f"{file.path}: no record at position {offset}: {error}") from error
+            yield request
+            offset += size
+
+    def request_at(self, file: MappedFile, at: int) -> DispatchRequest:
+        """The dispatch request of the record at a place in a file. Raises RecordError."""
+        view = file.view
+        if file.size - at < rec.RECORD_MIN_BYTES:
+            raise rec.RecordError("too few bytes")
+        size, magic, _crc, queue_id, _flag, queue_offset, physical, sys_flag = _HEAD.unpack_from(view, at)
+        if magic not in (rec.MAGIC_V1, rec.MAGIC_V2) or size < rec.RECORD_MIN_BYTES or at + size > file.size:
+            raise rec.RecordError(f"size {size}, magic 0x{magic:08X}")
+        hosts = (12 if sys_flag & BORN_HOST_V6 else 0) + (12 if sys_flag & STORE_HOST_V6 else 0)
+        prepared_at = at + 76 + hosts
+        if prepared_at + 12 > at + size:
+            raise rec.RecordError(f"size {size} has no room for the fixed fields")
+        prepared_offset, body_length = struct.unpack_from(">qi", view, prepared_at)
+        topic_at = prepared_at + 12 + body_length
+        end = at + size
+        wide = magic == rec.MAGIC_V2
+        if body_length < 0 or topic_at + 1 + wide > end:
+            raise rec.RecordError(f"body length {body_length} does not fit size {size}")
+        topic_length = int.from_bytes(view[topic_at : topic_at + 1 + wide], "big")
+        topic_at += 1 + wide
+        properties_at = topic_at + topic_length + 2
+        if properties_at > end:
+            raise rec.RecordError(f"topic length {topic_length} does not fit size {size}")
+        try:
+            topic = str(view[topic_at : topic_at + topic_length], "utf-8")
+        except UnicodeDecodeError as error:
+            raise rec.RecordError("the topic is not UTF-8") from error
+        if int.from_bytes(view[properties_at - 2 : properties_at], "big") != end - properties_at:
+            raise rec.RecordError("the fields do not add up to the size")
+        properties = props.string_to_properties(str(view[properties_at:end], "utf-8", "replace"))
+        store_timestamp_ms = rec.store_timestamp_at(view, at)
+        tags = properties.get(props.TAGS)
+        tags_code = tags_hash(tags) if tags else 0
+        if topic == SCHEDULE_TOPIC:
+            tags_code = self._schedule_tags_code(properties, tags_code, store_timestamp_ms)
+        return DispatchRequest(
+            topic,
+            queue_id,
+            physical,
+            size,
+            tags_code,
+            store_timestamp_ms,
+            queue_offset,
+            properties.get(props.KEYS, ""),
+            properties.get(props.UNIQ_KEY, ""),
+            sys_flag,
+            prepared_offset,
+            properties,
+        )
+
+    def set_tail(self, offset_bytes: int, store_timestamp_ms: int) -> None:
+        """After recovery: where the log ends and when its last record was stored."""
+        self._tail = (offset_bytes, store_timestamp_ms)
+        last = self.queue.last()
+        if last is not None:
+            # Another maker's file may be sparse, and a write into a hole of a full disk would end the process.
+            last.grown = 0
+
+
+def _unwritable(error: Exception) -> RefusedError:
+    return RefusedError(
+        ResponseCode.MESSAGE_ILLEGAL,
+        f"the message cannot be written: {error}",
+        reason="message.field_out_of_range",
+    )
+
+
+def _nothing() -> None:
+    """The listener nobody has set."""
+
+
+def _ignore(_reason: str) -> None:
+    """The listener nobody has set."""

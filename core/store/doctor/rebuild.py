@@ -1,0 +1,204 @@
+"""Makes queues and index anew from the log, by the same code that a broker runs; the old ones are kept in ``flint``."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from flintmq.config.errors import ConfigError
+from flintmq.config.models import BrokerConfig
+from flintmq.core.errors import StoreError, StoreFormatError
+from flintmq.core.ports import (
+    CommitLogDispatcher,
+    DispatchRequest,
+    FlushContext,
+    FlushStatistics,
+    FlushStatus,
+    FlushStrategy,
+    FlushWaiter,
+)
+from flintmq.core.store.consume_queue import UNIT_BYTES
+from flintmq.core.store.doctor.files import StoreFiles
+from flintmq.core.store.doctor.walk import Kind, walk
+from flintmq.core.store.message_store import MessageStore
+from flintmq.core.store.store_lock import StoreLock
+
+DERIVED = ("consumequeue", "consumequeue_ext", "index")
+"""What can be made from the log."""
+
+
+class _Done:
+    status = FlushStatus.FLUSHED
+
+    def add_done_callback(self, callback: Callable[[FlushStatus], None]) -> None:
+        callback(FlushStatus.FLUSHED)
+
+
+class _Idle:
+    """A flush service for a store that nobody appends to."""
+
+    def start(self) -> None:
+        """Nothing to start."""
+
+    def stop(self) -> None:
+        """Nothing to stop."""
+
+    def submit(self, end_offset_bytes: int) -> FlushWaiter:
+        return _Done()
+
+    def statistics(self) -> FlushStatistics:
+        return FlushStatistics(0, 0, 0, 0, 0.0)
+
+
+def _idle(_context: FlushContext) -> _Idle:
+    return _Idle()
+
+
+class _Queues:
+    def __init__(self, store: MessageStore, progress: Callable[[int], None] | None) -> None:
+        self._store = store
+        self._progress = progress
+
+    def dispatch(self, batch: Sequence[DispatchRequest]) -> None:
+        self._store.consume_queues.put_batch([r for r in batch if r.sys_flag & 0xC in (0x0, 0x8)])
+        if self._progress is not None:
+            last = batch[-1]
+            end = last.commit_log_offset_bytes + last.message_size_bytes
+            self._progress(end - self._store.commit_log.min_offset_bytes)
+
+
+class _Index:
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+
+    def dispatch(self, batch: Sequence[DispatchRequest]) -> None:
+        self._store.index.put(batch)
+
+
+def fitting(config: BrokerConfig, files: StoreFiles) -> BrokerConfig:
+    """The configuration with the sizes that the store's files have, as far as they tell.
+
+    Raises:
+        StoreFormatError: they have sizes that no broker could have given them.
+    """
+    sizes: dict[str, Any] = {}
+    if files.log_file_bytes:
+        sizes["commit_log_file_bytes"] = files.log_file_bytes
+    for topic, queue_id, parts in files.queues():
+        size = max((part.size for part in parts), default=0)
+        if size and size % UNIT_BYTES == 0:
+            sizes["consume_queue_file_bytes"] = size
+            ext = files.ext_files(topic, queue_id)
+            if ext and ext[0].size:
+                sizes["consume_queue_ext_file_bytes"] = ext[0].size
+            break
+    index = config.index
+    try:
+        store = attrs.evolve(config.store, path=str(files.root), **sizes)
+        for path in files.index_paths():
+            with contextlib.suppress(StoreError):
+                _file, geometry = files.index_file(path)
+                index = attrs.evolve(index, max_hash_slot_num=geometry.slots, max_index_num=geometry.entries)
+                break
+    except ConfigError as error:
+        raise StoreFormatError(f"{files.root}: its files have sizes no broker gave them: {error}") from error
+    return attrs.evolve(config, store=store, index=index)
+
+
+def has_damage(files: StoreFiles, config: BrokerConfig, progress: Callable[[int], None] | None = None) -> bool:
+    """Whether the log has damage in the middle.
+
+    Raises:
+        StoreFormatError: it has, and with ``compat: strict`` a start would cut off everything behind it.
+    """
+    for piece in walk(files, progress):
+        if piece.kind is Kind.DAMAGE:
+            if config.store.compat == "strict":
+                raise StoreFormatError(
+                    f"commit log {piece.start}..{piece.end} is damaged ({piece.reason}), and messages lie behind it: "
+                    "with store.compat strict they would be cut off; flintmq store salvage saves them"
+                )
+            return True
+    return False
+
+
+def set_aside(root: Path) -> Path | None:
+    """Moves queues, index and checkpoint to ``flint/replaced/<time>``; None when there are none."""
+    there = [root / name for name in (*DERIVED, "checkpoint") if (root / name).exists()]
+    if not there:
+        return None
+    kept = root / "flint" / "replaced" / time.strftime("%Y%m%d-%H%M%S")
+    number = 0
+    while kept.exists():
+        number += 1
+        kept = kept.with_name(f"{kept.name.partition('-r')[0]}-r{number}")
+    kept.mkdir(parents=True)
+    for path in there:
+        path.rename(kept / path.name)
+    return kept
+
+
+def rebuild(
+    root: Path,
+    config: BrokerConfig,
+    delay_level_ms: Mapping[int, int],
+    progress: Callable[[int], None] | None = None,
+    *,
+    damaged: bool = False,
+) -> tuple[int, Path | None]:
+    """Recovers the log and makes queues and index anew.
+
+    Args:
+        root: the store; nobody may run on it.
+        config: see :func:`fitting`.
+        delay_level_ms: delay level to milliseconds.
+        progress: told how many bytes of the log are done.
+        damaged: see :func:`has_damage`; then all of the log is recovered, also after a clean stop.
+
+    Returns:
+        The log's end, and where the old queues and index are kept.
+
+    Raises:
+        StoreLockedError: a broker runs on it; nothing has changed.
+        StoreError: the log cannot be read, or the disk is full: run it again when that is mended.
+    """
+    lock = StoreLock(root)  # before anything is set aside
+    try:
+        # The checkpoint vouches for the old queues. Without it a start after a crash walks the whole log.
+        kept = set_aside(root)
+        if damaged:
+            (root / "abort").touch()
+    finally:
+        lock.release()
+    with opened(config, delay_level_ms, progress) as store:
+        return store.watermarks.wrote, kept
+
+
+@contextlib.contextmanager
+def opened(
+    config: BrokerConfig, delay_level_ms: Mapping[int, int], progress: Callable[[int], None] | None = None
+) -> Iterator[MessageStore]:
+    """A store opened and started without a broker, with its queues and index caught up; nobody may append to it.
+
+    Raises:
+        StoreError: it cannot be opened, or its log not be read.
+    """
+    store = _store(config, delay_level_ms)
+    store.open()
+    try:
+        dispatchers: list[CommitLogDispatcher] = [_Queues(store, progress)]
+        if config.index.enable:
+            dispatchers.append(_Index(store))
+        store.start(dispatchers)
+        yield store
+    finally:
+        store.close()
+
+
+def _store(config: BrokerConfig, delay_level_ms: Mapping[int, int]) -> MessageStore:
+    return MessageStore(config, FlushStrategy("idle", _idle), delay_level_ms)

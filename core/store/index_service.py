@@ -1,0 +1,262 @@
+"""The index: messages by topic, key and time, over a row of index files (reference: store-format 5; algorithms 5).
+
+Entries are gathered and written many at a time: a query, a flush or enough of them empties what waits. What waits is lost
+with the process and found again in the log: recovery indexes anew from where the files end.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from flintmq.core.errors import StoreError, StoreFormatError
+from flintmq.core.io.clock import Clock
+from flintmq.core.io.disk import Disk
+from flintmq.core.message.java_hash import index_key_hash
+from flintmq.core.message.sys_flag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
+from flintmq.core.ports import DispatchRequest
+from flintmq.core.store import index_bulk
+from flintmq.core.store.index_file import IndexEntry, IndexFile
+from flintmq.core.store.store_checkpoint import StoreCheckpoint
+
+log = logging.getLogger("flintmq.store")
+
+_GATHER: Final = 1024
+
+
+class IndexService:
+    """The built-in index builder. Loop thread."""
+
+    def __init__(
+        self, disk: Disk, folder: Path, slots: int, entries: int, checkpoint: StoreCheckpoint, clock: Clock
+    ) -> None:
+        self._disk = disk
+        self.folder = folder
+        self._slots = slots
+        self._entries = entries
+        self._checkpoint = checkpoint
+        self._clock = clock
+        self.files: list[IndexFile] = []
+        self._waiting: list[DispatchRequest] = []
+        self._spoiled = ""
+        """Which sync failed; empty while none did."""
+        self.on_failed: Callable[[], None] = _nothing
+        """Called when a sync has failed."""
+
+    # write
+
+    def put(self, batch: Sequence[DispatchRequest]) -> None:
+        """Takes records in log order; writes when enough wait."""
+        self._waiting += batch
+        if len(self._waiting) >= _GATHER:
+            self.build()
+
+    def build(self) -> None:
+        """Writes the entries that wait: UNIQ_KEY first, then each of KEYS; what the files already cover is left out.
+
+        Raises:
+            StoreFullError: no room; what waits goes on waiting.
+        """
+        waiting = self._waiting
+        if not waiting:
+            return
+        taken_until = self.files[-1].end_physical_offset_bytes if self.files else 0
+        entries = self._entries_of(waiting, taken_until)
+        if entries and entries[0][1] == taken_until:
+            # The last record taken may have lost some of its entries with a file that is gone, or had no room for them.
+            have = self._count_at_end(taken_until)
+            entries = [entry for at, entry in enumerate(entries) if at >= have or entry[1] != taken_until]
+        while entries:
+            if not self.files or self.files[-1].full:
+                self._roll()
+            taken = self.files[-1].put(entries)
+            entries = entries[taken:]
+        self._waiting = []
+
+    @staticmethod
+    def _entries_of(waiting: Sequence[DispatchRequest], taken_until: int) -> list[IndexEntry]:
+        """UNIQ_KEY first, then each of KEYS, of every record from a position on."""
+        topics: list[str] = []
+        keys: list[str] = []
+        places: list[tuple[int, int]] = []
+        for request in waiting:
+            physical = request.commit_log_offset_bytes
+            if physical < taken_until or request.sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
+                continue
+            place = (physical, request.store_timestamp_ms)
+            if request.uniq_key:
+                topics.append(request.topic)
+                keys.append(request.uniq_key)
+                places.append(place)
+            if request.keys:
+                for key in request.keys.split(" "):
+                    if key:
+                        topics.append(request.topic)
+                        keys.append(key)
+                        places.append(place)
+        if index_bulk.AVAILABLE and len(keys) >= index_bulk.LEAST:
+            hashes = index_bulk.key_hashes(topics, keys)
+        else:
+            hashes = list(map(index_key_hash, topics, keys))
+        return [(key_hash, *place) for key_hash, place in zip(hashes, places, strict=True)]
+
+    def _count_at_end(self, physical_offset_bytes: int) -> int:
+        """How many entries the record that was taken last has; they may lie in more than one file."""
+        count = 0
+        for file in reversed(self.files):
+            here = file.count_at_end(physical_offset_bytes)
+            count += here
+            if here < file.index_count - 1:
+                break
+        return count
+
+    def _roll(self) -> None:
+        previous = self.files[-1] if self.files else None
+        if previous is not None:
+            # The reference forces a file when it is full, and only then moves the checkpoint's index time.
+            self._sync(previous)
+            if not self._spoiled:
+                self._checkpoint.index_msg_timestamp_ms = previous.end_timestamp_ms
+        file = IndexFile(self._disk, self._new_path(), self._slots, self._entries, create=True)
+        if previous is not None:
+            file.seed(previous.end_timestamp_ms, previous.end_physical_offset_bytes)
+        self.files.append(file)
+
+    def _sync(self, file: IndexFile) -> None:
+        try:
+            file.sync()
+        except OSError as error:
+            self._spoiled = f"{file.path}: cannot be synced: {error.strerror}"
+            known_ms = self._checkpoint.index_msg_timestamp_ms
+            self._checkpoint.index_msg_timestamp_ms = min(known_ms, file.end_timestamp_ms - 1)
+            self.on_failed()
+            raise StoreError(self._spoiled) from error
+
+    def _new_path(self) -> Path:
+        """The creation time, in milliseconds; two files within one take the next."""
+        now_ms = self._clock.now_ms()
+        while True:
+            local = time.localtime(now_ms // 1000)
+            path = self.folder / f"{time.strftime('%Y%m%d%H%M%S', local)}{now_ms % 1000:03d}"
+            if self.files and path.name <= self.files[-1].path.name:
+                # The clock went back; but the order of the names is the order of the files.
+                path = self.folder / str(int(self.files[-1].path.name) + 1)
+            if not self._disk.exists(path):
+                return path
+            now_ms += 1
+
+    # read
+
+    def query(
+        self, topic: str, key: str, max_num: int, begin_timestamp_ms: int, end_timestamp_ms: int
+    ) -> tuple[list[int], int, int]:
+        """See :class:`flintmq.core.ports.IndexBuilder`. Costs one chain walk per file of the time range."""
+        self.build()
+        found: list[int] = []
+        key_hash = index_key_hash(topic, key)
+        for file in reversed(self.files):
+            if file.covers(begin_timestamp_ms, end_timestamp_ms):
+                found += file.select(key_hash, max_num - len(found), begin_timestamp_ms, end_timestamp_ms)
+            if len(found) >= max_num or (file.index_count > 1 and file.begin_timestamp_ms < begin_timestamp_ms):
+                break
+        last = self.files[-1] if self.files else None
+        return (
+            found,
+            last.end_timestamp_ms if last else 0,
+            last.end_physical_offset_bytes if last else 0,
+        )
+
+    # life
+
+    def load(self, *, clean: bool, same_boot: bool = False) -> int | None:
+        """Maps the files. After a power cut those are deleted that the checkpoint does not vouch for, or that are not full.
+
+        Args:
+            clean: whether the store was stopped.
+            same_boot: whether it was not, but all that was written is there: then the files are taken as they are.
+
+        Returns the physical offset from which the log must be indexed anew, or None after a clean stop. The reference
+        forgets what a deleted file held before its recovery point; this does not (algorithms 1.4).
+        """
+        expected = IndexFile.size_bytes(self._slots, self._entries)
+        paths = self._disk.list_files(self.folder)
+        if not clean and paths:
+            self._disk.sync_folder(self.folder)
+        trusted = True
+        for path in paths:
+            size = self._disk.size(path)
+            if size == 0 and not clean:
+                log.warning("%s is empty: a crash came while it was made", path)
+                self._disk.remove(path)
+                continue
+            if size != expected:
+                raise StoreFormatError(
+                    f"{path} has {size} bytes, the configuration says {expected}: index.max_hash_slot_num "
+                    "(maxHashSlotNum) and index.max_index_num (maxIndexNum) must be what the store was made with"
+                )
+            file = IndexFile(self._disk, path, self._slots, self._entries, create=False)
+            if not clean:
+                # Only a full file was forced to the disk, before the next one was made; and one in which nothing was put may
+                # lack even its header.
+                vouched = file.full and file.end_timestamp_ms <= self._checkpoint.index_msg_timestamp_ms
+                trusted = trusted and (same_boot or (vouched and path != paths[-1]))
+                if not trusted or file.index_count <= 1:
+                    file.close()
+                    self._disk.remove(path)
+                    continue
+                file.settle()
+            self.files.append(file)
+        return None if clean else self._end()
+
+    def drop_beyond(self, end_offset_bytes: int) -> int | None:
+        """Deletes the files that speak of records at or behind a position: the log was cut there.
+
+        Returns the physical offset from which the log must be indexed anew, or None when nothing was deleted.
+        """
+        count = len(self.files)
+        while self.files and self.files[-1].end_physical_offset_bytes >= end_offset_bytes:
+            file = self.files.pop()
+            file.close()
+            self._disk.remove(file.path)
+        return None if len(self.files) == count else self._end()
+
+    def _end(self) -> int:
+        return self.files[-1].end_physical_offset_bytes if self.files else 0
+
+    def flush(self) -> None:
+        """Writes what waits and forces every file that changed.
+
+        Raises:
+            StoreError: a sync failed, now or earlier: a second one proves nothing. The next start must not trust the files.
+            StoreFullError: no room.
+        """
+        self.build()
+        if self._spoiled:
+            raise StoreError(self._spoiled)
+        for file in self.files:
+            if file.dirty:
+                self._sync(file)
+
+    def delete_before(self, min_physical_offset_bytes: int, remove: Callable[[Path, object], None]) -> int:
+        """Lets go of files that only speak of deleted messages, never the last; returns how many.
+
+        ``remove`` is given each one's path, and the object that keeps it mapped.
+        """
+        count = 0
+        while len(self.files) > 1 and self.files[0].end_physical_offset_bytes < min_physical_offset_bytes:
+            file = self.files.pop(0)
+            file.close()
+            remove(file.path, file)
+            count += 1
+        return count
+
+    def close(self) -> None:
+        for file in self.files:
+            file.close()
+
+
+def _nothing() -> None:
+    """The listener nobody has set."""

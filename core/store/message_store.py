@@ -1,0 +1,784 @@
+"""The message store: commit log, queues, index and checkpoint as one thing that is opened, written, read and closed.
+
+Loop thread, except where said. Nothing here knows sockets or asyncio; whoever owns the store calls :meth:`MessageStore.put`,
+:meth:`MessageStore.dispatch` and the reads, and is told by ``on_progress`` when a flush made more readable.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import logging
+import os
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import lru_cache
+from pathlib import Path
+from typing import Final, TypedDict
+
+from flintmq.config.models import BrokerConfig
+from flintmq.core.errors import RefusedError, StoreError, StoreFencedError, StoreFormatError, StoreFullError
+from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
+from flintmq.core.io.disk import OS_DISK, Disk
+from flintmq.core.message import record as rec
+from flintmq.core.message.properties import KEYS, UNIQ_KEY
+from flintmq.core.ports import (
+    CommitLogDispatcher,
+    DispatchRequest,
+    FlushCommitLogService,
+    FlushContext,
+    FlushStrategy,
+    FlushWaiter,
+    IndexBuilder,
+    MessageFilter,
+    TransientStorePool,
+)
+from flintmq.core.response_code import ResponseCode
+from flintmq.core.store import recovery
+from flintmq.core.store.commit_log import Appendable, Appended, CommitLog
+from flintmq.core.store.consume_queue import FILLER_SIZE, UNIT, UNIT_BYTES, ConsumeQueueTable
+from flintmq.core.store.consume_queue_ext import FOLDER as EXT
+from flintmq.core.store.consume_queue_ext import ExtFiles, ResolvingFilter
+from flintmq.core.store.get_message import GetMessageResult, GetMessageStatus
+from flintmq.core.store.index_service import IndexService
+from flintmq.core.store.mapped_file_queue import MappedFileQueue
+from flintmq.core.store.multi_path_queue import MultiPathMappedFileQueue
+from flintmq.core.store.queue_flusher import QueueFlusher
+from flintmq.core.store.reput_message_service import ReputMessageService
+from flintmq.core.store.retention import DiskFull
+from flintmq.core.store.store_checkpoint import StoreCheckpoint
+from flintmq.core.store.store_lock import StoreLock
+from flintmq.core.store.watermarks import Watermarks
+
+log = logging.getLogger("flintmq.store")
+
+_LOG_STEP_BYTES: Final = 64 * 1024 * 1024
+_SCAN_UNITS: Final = 800
+_REDISPATCH: Final = 1_024
+
+
+class _QueueOptions(TypedDict):
+    step_bytes: int
+    pool: TransientStorePool | None
+    ahead: Executor | None
+    warm: bool
+
+
+class Put:
+    """What one append became, and the promise that it is durable."""
+
+    __slots__ = ("records", "results", "waiter")
+
+    def __init__(self, results: list[Appended], records: Sequence[DispatchRequest], waiter: FlushWaiter) -> None:
+        self.results = results
+        """One entry for each message or batch that was handed over."""
+        self.records = records
+        """Everything that was stored, in the order of the log."""
+        self.waiter = waiter
+
+
+class MessageStore:
+    """A store in a folder. ``open`` recovers it; ``close`` leaves it clean.
+
+    Args:
+        config: sizes, paths, limits; ``update_config`` changes what may change while running.
+        strategy: the flush strategy.
+        delay_level_ms: delay level to milliseconds.
+        pool: the transient store pool, when the strategy uses one; closed with the store.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        strategy: FlushStrategy,
+        delay_level_ms: Mapping[int, int],
+        *,
+        settings: object = None,
+        pool: TransientStorePool | None = None,
+        disk: Disk = OS_DISK,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.config = config
+        self.strategy = strategy
+        self.root = Path(config.store.path)
+        self.clock = clock
+        self.disk = disk
+        self._delay_level_ms = delay_level_ms
+        self._settings = settings
+        self._pool = pool
+        self._total_memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        self._lock: StoreLock | None = None
+        self._allocator: ThreadPoolExecutor | None = None
+        self._opened: list[Callable[[], None]] = []
+        """What closes what was opened, in the order of opening."""
+        self._started = False
+        self.watermarks = Watermarks(synchronous=strategy.synchronous)
+        self.on_progress: Callable[[], None] = _nothing
+        """Called on the flush service's thread when more became readable."""
+        self.on_fenced: Callable[[str], None] = _ignore
+        """Called once, on the flush service's thread, when a sync failed."""
+        self.before_redispatch: Callable[[Sequence[DispatchRequest]], None] = _no_batch
+        """Called with records that recovery puts into queues once more, before it does: whoever computes bit maps."""
+        self.recovered: recovery.Recovered | None = None
+        self.started_clean = True
+        self.disk_full: DiskFull | None = None
+        """Why writes are refused for want of space; set and taken back by the cleaner."""
+        self.commit_log: CommitLog
+        self.consume_queues: ConsumeQueueTable
+        self.checkpoint: StoreCheckpoint
+        self.index: IndexBuilder
+        self.reput: ReputMessageService
+        self.flush_service: FlushCommitLogService
+        self._flusher: QueueFlusher
+
+    # life
+
+    def open(self) -> None:
+        """Locks the folder, maps the files, recovers. Nothing is written by clients before :meth:`start`.
+
+        Raises:
+            StoreLockedError: another broker has it.
+            StoreFormatError: files of another size or name.
+            StoreError: the folder cannot be written.
+        """
+        with self._disk_errors():
+            self.disk.make_folder(self.root)
+            self._lock = self._take_lock()
+            try:
+                self._load()
+            except BaseException as error:
+                if isinstance(error, OSError):
+                    self._forget_boot()  # it may have been a sync
+                self._release()
+                raise
+
+    def _take_lock(self) -> StoreLock:
+        return StoreLock(self.root)
+
+    @contextlib.contextmanager
+    def _disk_errors(self) -> Iterator[None]:
+        """Makes errors of the operating system errors of the store."""
+        try:
+            yield
+        except OSError as error:
+            kind = StoreFullError if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreError
+            raise kind(f"{error.filename or self.root}: {error.strerror or error}") from error
+
+    @property
+    def abort_file(self) -> Path:
+        """Exists while a broker runs on the store; found at a start it tells of a crash."""
+        return self.root / "abort"
+
+    @property
+    def boot_file(self) -> Path:
+        """Says under which boot of the kernel the store was last in use."""
+        return self.root / "flint" / "boot"
+
+    def _same_boot(self) -> bool:
+        """Whether everything that a crashed process wrote is still there, because the machine did not stop with it."""
+        now = self.disk.incarnation(self.root).encode()
+        return bool(now) and self.disk.exists(self.boot_file) and self.disk.read(self.boot_file) == now
+
+    def _load(self) -> None:
+        settings = self.config.store
+        self.started_clean = not self.disk.exists(self.abort_file)
+        crashed = not self.started_clean
+        same_boot = crashed and self._same_boot()
+        if crashed:
+            self.disk.sync_folder(self.root)
+        if settings.preallocate or settings.warm:
+            self._allocator = ThreadPoolExecutor(1, thread_name_prefix="flintmq-allocate")
+        queue = self._log_files()
+        self._opened.append(queue.close)
+        queue.load(crashed=crashed)
+        self.consume_queues = ConsumeQueueTable(
+            self.disk,
+            self.root / "consumequeue",
+            settings.consume_queue_file_bytes,
+            ExtFiles(self.root / EXT, settings.consume_queue_ext_file_bytes, settings.consume_queue_ext_enable),
+            fills_gaps=settings.compat == "safe",
+        )
+        self._opened.append(self.consume_queues.close)
+        self.consume_queues.load(crashed=crashed)
+        self.checkpoint = StoreCheckpoint(self.disk, self.root / "checkpoint")
+        self._opened.append(self.checkpoint.close)
+        self.commit_log = CommitLog(queue, self.watermarks, self.checkpoint, self.clock, self._delay_level_ms)
+        self.commit_log.on_progress = self._progress
+        self.commit_log.on_fenced = self._fenced
+        index = IndexService(
+            self.disk,
+            self.root / "index",
+            self.config.index.max_hash_slot_num,
+            self.config.index.max_index_num,
+            self.checkpoint,
+            self.clock,
+        )
+        self.index = index
+        index.on_failed = self._forget_boot
+        self._opened.append(index.close)
+        self._recover(index, index.load(clean=self.started_clean, same_boot=same_boot), same_boot=same_boot)
+        self.reput = ReputMessageService(self.commit_log)
+
+    @property
+    def commit_log_folders(self) -> tuple[Path, ...]:
+        """Where the commit log's files are made."""
+        paths = self.config.store.commit_log_paths
+        return tuple(Path(path) for path in paths) if paths else (self.root / "commitlog",)
+
+    @property
+    def background(self) -> Executor | None:
+        """The thread for slow file work, in order; None without one."""
+        return self._allocator
+
+    def _log_files(self) -> MappedFileQueue:
+        settings = self.config.store
+        folders = self.commit_log_folders
+        read_only = [Path(path) for path in settings.read_only_commit_log_paths]
+        options: _QueueOptions = {
+            "step_bytes": _LOG_STEP_BYTES,
+            "pool": self._pool,
+            "ahead": self._allocator,
+            "warm": settings.warm,
+        }
+        if len(folders) == 1 and not read_only:
+            return MappedFileQueue(self.disk, folders[0], settings.commit_log_file_bytes, **options)
+        return MultiPathMappedFileQueue(self.disk, folders, read_only, settings.commit_log_file_bytes, **options)
+
+    def _recover(self, index: IndexService, index_from_offset_bytes: int | None, *, same_boot: bool) -> None:
+        commit_log, queues = self.commit_log, self.consume_queues
+        queues.recover()
+        queues.gone_below_bytes = commit_log.min_offset_bytes
+        dispatched = 0
+        if not commit_log.queue.files:
+            queues.delete_all()
+            index.drop_beyond(0)
+        elif self.started_clean:
+            dispatched = self._recover_normally(index)
+        else:
+            dispatched = self._recover_abnormally(index, index_from_offset_bytes, same_boot=same_boot)
+        queues.correct_min_offsets(commit_log.min_offset_bytes)
+        self.watermarks.dispatched = dispatched
+
+    def _recover_normally(self, index: IndexService) -> int:
+        commit_log, queues = self.commit_log, self.consume_queues
+        found = self._cut(self._walk().run(recovery.normal_start(commit_log)))
+        end = found.end_offset_bytes
+        queues.truncate_physical(end)
+        index_from = index.drop_beyond(end) if found.cut else None
+        if found.holes:
+            start = found.holes[0].start_offset_bytes
+            self.checkpoint.rewind(recovery.trusted_before(commit_log, start))
+            self._redispatch(index, start, end, index_from)
+            return end
+        dispatched = max(commit_log.min_offset_bytes, min(end, queues.max_physical_offset_bytes))
+        self._redispatch(index, dispatched, dispatched, index_from)
+        return dispatched
+
+    def _walk(self, trusted_ms: int | None = None) -> recovery.LogWalk:
+        settings = self.config.store
+        return recovery.LogWalk(
+            self.commit_log,
+            check_crc=settings.check_crc_on_recover,
+            skips_damage=settings.compat == "safe",
+            trusted_ms=trusted_ms,
+        )
+
+    def _recover_abnormally(self, index: IndexService, index_from_offset_bytes: int | None, *, same_boot: bool) -> int:
+        commit_log, queues = self.commit_log, self.consume_queues
+        trusted_ms = self.checkpoint.min_timestamp_ms
+        counted = first = recovery.abnormal_start(commit_log, trusted_ms)
+        index_from = commit_log.min_offset_bytes if index_from_offset_bytes is None else index_from_offset_bytes
+        if self.config.index.enable:
+            # What is indexed anew may begin before the records that may lack a queue unit: it is walked too.
+            first = min(first, max(0, (index_from - commit_log.min_offset_bytes) // commit_log.queue.file_bytes))
+        found = self._cut(self._walk(trusted_ms).run(first, counted))
+        if not same_boot:
+            recovery.write_again(commit_log, found)
+        for file in commit_log.queue.files[first:]:
+            # What a process wrote before it was killed is there, but nobody has made it durable.
+            file.region.sync()
+        start = recovery.dispatch_start(found, commit_log, queues, same_boot=same_boot)
+        dropped_to = index.drop_beyond(found.end_offset_bytes)
+        if start < found.vouched[0]:
+            self.checkpoint.rewind(recovery.trusted_before(commit_log, start))
+        self._redispatch(index, start, found.end_offset_bytes, index_from if dropped_to is None else dropped_to)
+        log.warning(
+            "recovered after %s: %d records walked, queues written from position %d, log ends at %d",
+            "the process was killed" if same_boot else "an unclean stop",
+            found.records,
+            start,
+            commit_log.wrote_offset_bytes,
+        )
+        return found.end_offset_bytes
+
+    def _redispatch(self, index: IndexService, start: int, end: int, index_from: int | None) -> None:
+        """Writes queues anew from one position to another, and index entries that are missing from a third one on."""
+        commit_log, queues = self.commit_log, self.consume_queues
+        start = max(start, commit_log.min_offset_bytes)
+        queues.truncate_physical(start)
+        if not self.started_clean:
+            recovery.drop_torn_units(commit_log, queues)
+        index_from = max(start if index_from is None else index_from, commit_log.min_offset_bytes)
+        indexes = self.config.index.enable
+        if indexes and index_from < start:
+            for batch in _batches(commit_log.requests(index_from, start)):
+                index.put(batch)
+        for batch in _batches(commit_log.requests(start, end)):
+            self.before_redispatch(batch)
+            queues.put_batch([request for request in batch if request.sys_flag & 0xC in (0x0, 0x8)])
+            if indexes:
+                index.put(batch)
+
+    def _mark_abort(self) -> None:
+        """A crash from here on must be noticed, also where the store had been stopped."""
+        if self.started_clean:
+            self.disk.write_file(self.abort_file, b"")
+
+    def _cut(self, found: recovery.Recovered) -> recovery.Recovered:
+        quarantine = self.root / "flint" / "quarantine"
+        found = recovery.repair(self.disk, quarantine, self.commit_log, found, self._mark_abort)
+        self.recovered = found
+        self.commit_log.queue.truncate(found.end_offset_bytes)
+        self.watermarks.set_all(found.end_offset_bytes)
+        self.commit_log.set_tail(found.end_offset_bytes, found.store_timestamp_ms)
+        return found
+
+    def start(self, dispatchers: Sequence[CommitLogDispatcher], index: IndexBuilder | None = None) -> None:
+        """Lets the dispatchers catch up, then starts the flush services and marks the store as in use.
+
+        Raises:
+            StoreError: a record cannot be read, an essential dispatcher gave up, or the disk is full.
+        """
+        if index is not None and index is not self.index:
+            self.index = index
+            self._opened.append(index.close)
+        self.reput.dispatchers = tuple(dispatchers)
+        with self._disk_errors():
+            while self.reput.run():
+                pass
+            if self.reput.error is not None:
+                raise self.reput.error
+            if not self.started_clean:
+                self.consume_queues.correct_min_offsets(self.commit_log.min_offset_bytes)
+            self.commit_log.next_queue_offset = self.consume_queues.next_offsets()
+            settings = self.config.store
+            self._flusher = QueueFlusher(
+                self.consume_queues,
+                self.checkpoint,
+                self.clock,
+                interval_ms=settings.flush_consume_queue_interval_ms,
+                least_pages=settings.flush_consume_queue_least_pages,
+                thorough_interval_ms=settings.flush_consume_queue_thorough_interval_ms,
+            )
+            self.flush_service = self.strategy.factory(
+                FlushContext(log=self.commit_log, clock=self.clock, settings=self._settings, pool=self._pool)
+            )
+            self._flusher.on_failed = self._forget_boot
+            self._mark_boot()
+            self.disk.write_file(self.abort_file, b"")
+        if settings.warm and not self.commit_log.queue.files:
+            self.commit_log.queue.prepare(0)
+        self._started = True
+        self._start_services()
+
+    def _start_services(self) -> None:
+        self.flush_service.start()
+        self._flusher.start()
+
+    def _forget_boot(self) -> None:
+        """After a failed sync the kernel may drop pages: the next start must not take those in memory for what is on disk."""
+        with contextlib.suppress(OSError, StoreError):
+            self.disk.remove(self.boot_file)
+
+    def _mark_boot(self) -> None:
+        now = self.disk.incarnation(self.root).encode()
+        if not self._same_boot() and now:
+            self.disk.make_folder(self.boot_file.parent)
+            self.disk.write_file(self.boot_file, now)
+
+    def close(self) -> None:
+        """Makes everything durable, releases every file and the lock. Leaves ``abort`` behind only when something failed."""
+        if self._lock is None:
+            return
+        clean = False
+        with self._disk_errors():
+            try:
+                if self._started:
+                    self.flush_service.stop()
+                    clean = self._settle()
+            finally:
+                self._release(clean=clean)
+
+    def _release(self, *, clean: bool = False) -> None:
+        """Gives back what was opened, however far that went."""
+        with contextlib.ExitStack() as stack:
+            if self._lock is not None:
+                stack.callback(self._lock.release)
+                self._lock = None
+            if clean:
+                stack.callback(self.disk.remove, self.abort_file)
+            if self._pool is not None:
+                stack.callback(self._pool.close)
+            stack.callback(self._close_files)
+            if self._allocator is not None:
+                if hasattr(self, "commit_log"):
+                    self.commit_log.queue.closing = True
+                stack.callback(self._allocator.shutdown, wait=True)
+                self._allocator = None
+
+    def _close_files(self) -> None:
+        for close in reversed(self._opened):
+            close()
+        self._opened.clear()
+
+    def _settle(self) -> bool:
+        self._flusher.stop()
+        marks = self.watermarks
+        if marks.fence_reason is not None:
+            return False
+        if getattr(self.flush_service, "failure", None) is not None or marks.flushed < marks.wrote:
+            log.error("the log is on disk up to %d of %d only; the next start will recover", marks.flushed, marks.wrote)
+            return False
+        try:
+            while self.reput.run():
+                pass
+            self.index.flush()
+            self._flusher.flush(0)
+        except (OSError, StoreError) as error:
+            log.error("the store could not be left clean; the next start will recover: %s", error)
+            return False
+        return self.reput.error is None and self.watermarks.dispatched >= self.watermarks.wrote
+
+    def _progress(self) -> None:
+        self.on_progress()
+
+    def _fence(self, reason: str) -> None:
+        if self.watermarks.fence_reason is None:
+            self.watermarks.fence_reason = reason
+            log.critical("%s", reason)
+            self._fenced(reason)
+
+    def _fenced(self, reason: str) -> None:
+        self._forget_boot()
+        self.on_fenced(reason)
+
+    def update_config(self, config: BrokerConfig) -> None:
+        """Takes settings that may change while running (reads and limits)."""
+        self.config = config
+
+    # write
+
+    def check_writeable(self) -> None:
+        """Raises RefusedError (SERVICE_NOT_AVAILABLE) when nothing may be written now; says why and what to do."""
+        if self.watermarks.fence_reason is not None:
+            raise RefusedError(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                "service not available now: a sync failed and the store is fenced",
+                reason="store.fenced",
+                measured=self.watermarks.fence_reason,
+            )
+        if self.disk_full is not None:
+            raise RefusedError(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                "service not available now: the broker's disk is full",
+                reason="store.disk_full",
+                measured=self.disk_full.measured,
+                key=self.disk_full.key,
+            )
+        if self.reput.error is not None:
+            full = isinstance(self.reput.error, StoreFullError)
+            what = "the broker's disk is full" if full else "dispatch stands still"
+            raise RefusedError(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                f"service not available now: {what}",
+                reason="store.disk_full" if full else "store.dispatch",
+                measured=str(self.reput.error),
+                key="store.path (free some room there)" if full else "dispatchers",
+            )
+
+    def put(self, messages: Sequence[Appendable]) -> Put:
+        """Appends messages and asks for their durability: one waiter for all of them.
+
+        Raises:
+            RefusedError: the store is not writeable.
+        """
+        self.check_writeable()
+        try:
+            results = self.commit_log.append(messages)
+        except StoreFencedError as error:
+            raise RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, str(error), reason="store.fenced") from error
+        except Exception as error:
+            # What is written and which offsets are given away is unknown now: only a restart can tell.
+            self._fence(f"an append failed: {type(error).__name__}: {error}; restart the broker to recover")
+            raise
+        requests: list[DispatchRequest] = []
+        for result in results:
+            if type(result) is DispatchRequest:
+                requests.append(result)
+            elif type(result) is list:
+                requests += result
+        self.reput.appended(requests)
+        return Put(results, requests, self.flush_service.submit(self.watermarks.wrote))
+
+    def dispatch(self) -> bool:
+        """Hands what is readable to the dispatchers; returns whether more is left."""
+        return self.reput.run()
+
+    # read
+
+    def max_queue_offset(self, topic: str, queue_id: int) -> int:
+        """The next message's logical offset; 0 for a queue that does not exist."""
+        queue = self.consume_queues.find(topic, queue_id)
+        return queue.max_queue_offset if queue is not None else 0
+
+    def min_queue_offset(self, topic: str, queue_id: int) -> int:
+        """The oldest message's logical offset; 0 for a queue that does not exist."""
+        queue = self.consume_queues.find(topic, queue_id)
+        return queue.min_queue_offset if queue is not None else 0
+
+    def queue_offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
+        """The message nearest in time (reference: algorithms 6.1); binary search."""
+        queue = self.consume_queues.find(topic, queue_id)
+        if queue is None:
+            return 0
+        return queue.queue_offset_by_time(
+            timestamp_ms, self.commit_log.min_offset_bytes, self.commit_log.store_timestamp_ms
+        )
+
+    def message_store_time(self, topic: str, queue_id: int, queue_offset: int) -> int:
+        """Store time in ms of a message, -1 when there is none at that offset."""
+        queue = self.consume_queues.find(topic, queue_id)
+        unit = queue.unit(queue_offset) if queue is not None else None
+        return self.commit_log.store_timestamp_ms(unit[0]) if unit is not None else -1
+
+    def earliest_message_store_time(self, topic: str, queue_id: int) -> int:
+        """Store time in ms of a queue's oldest message, -1 for an empty one."""
+        return self.message_store_time(topic, queue_id, self.min_queue_offset(topic, queue_id))
+
+    def _memory_bytes(self) -> int:
+        return self._total_memory_bytes * self.config.store.access_in_memory_ratio // 100
+
+    def check_in_mem_by_consume_offset(self, topic: str, queue_id: int, queue_offset: int) -> bool:
+        """Whether a message still counts as in memory; also true where there is none (reference: algorithms 6.1)."""
+        queue = self.consume_queues.find(topic, queue_id)
+        unit = queue.unit(queue_offset) if queue is not None else None
+        return unit is None or self.commit_log.max_offset_bytes - unit[0] <= self._memory_bytes()
+
+    def message_at(self, commit_log_offset_bytes: int) -> rec.Record | None:
+        """The record at a physical offset, or None when no whole record begins there."""
+        return self.commit_log.record(commit_log_offset_bytes)
+
+    def get_message(
+        self, topic: str, queue_id: int, queue_offset: int, max_num: int, message_filter: MessageFilter | None
+    ) -> GetMessageResult:
+        """Reads a queue from an offset on, as slices of the log (reference: algorithms 6).
+
+        At most 800 units are looked at; the first match is always given, however large. ``message_filter`` None gives all.
+        """
+        queue = self.consume_queues.find(topic, queue_id)
+        if queue is None:
+            return GetMessageResult(GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0, [])
+        low, high = queue.min_queue_offset, queue.max_queue_offset
+        if high == 0:
+            return GetMessageResult(GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0, low, high, [])
+        if queue_offset < low:
+            return GetMessageResult(GetMessageStatus.OFFSET_TOO_SMALL, low, low, high, [])
+        if queue_offset == high:
+            return GetMessageResult(GetMessageStatus.OFFSET_OVERFLOW_ONE, queue_offset, low, high, [])
+        if queue_offset > high:
+            return GetMessageResult(GetMessageStatus.OFFSET_OVERFLOW_BADLY, high, low, high, [])
+        units = queue.unit_bytes(queue_offset, max(_SCAN_UNITS, max_num))
+        if not units:
+            next_file = queue.next_file_queue_offset(queue_offset)
+            return GetMessageResult(GetMessageStatus.OFFSET_FOUND_NULL, next_file, low, high, [])
+        result = GetMessageResult(GetMessageStatus.NO_MATCHED_MESSAGE, queue_offset, low, high, [])
+        if queue.ext is not None and message_filter is not None:
+            message_filter = ResolvingFilter(message_filter, queue.ext)
+        if message_filter is not None or not self._collect_all(units, max_num, result):
+            self._collect(units, max_num, message_filter, result)
+        return result
+
+    def _collect_all(self, units: memoryview, max_num: int, result: GetMessageResult) -> bool:
+        """The ordinary pull: no filter, and all that fits one answer lies in one file and in memory.
+
+        Returns False, with nothing done, for every other one (a gap's filler units are larger than any answer).
+        """
+        settings = self.config.store
+        count = min(max_num, settings.max_transfer_count_in_memory, len(units) // UNIT_BYTES)
+        if count <= 0:
+            return False
+        fields = _units_struct(count).unpack_from(units)
+        physical, sizes = fields[::3], fields[1::3]
+        first, end, total = physical[0], physical[-1] + sizes[-1], sum(sizes)
+        commit_log = self.commit_log
+        file = commit_log.queue.find(first)
+        max_offset = commit_log.max_offset_bytes
+        if (
+            file is None
+            or total > settings.max_transfer_bytes_in_memory
+            or max_offset - first > self._memory_bytes()
+            or end > min(max_offset, file.start + file.size)
+        ):
+            return False
+        view, start = file.view, file.start
+        run_start = run_end = first - start
+        if end - first == total:
+            run_end = end - start
+        else:
+            for at, size in zip(physical, sizes, strict=True):
+                if at - start != run_end:
+                    result.slices.append(view[run_start:run_end])
+                    run_start = run_end = at - start
+                run_end += size
+        result.slices.append(view[run_start:run_end])
+        result.status = GetMessageStatus.FOUND
+        result.message_count = count
+        result.size_bytes = total
+        result.next_begin_offset += count
+        return True
+
+    def _collect(
+        self, units: memoryview, max_num: int, message_filter: MessageFilter | None, result: GetMessageResult
+    ) -> None:
+        settings = self.config.store
+        commit_log = self.commit_log
+        max_offset = commit_log.max_offset_bytes
+        memory = self._memory_bytes()
+        slices = result.slices
+        count = total = 0
+        run_start = run_end = -1  # records that lie one behind the other become one slice
+        skip_until = -1
+        last_physical = max_offset
+        scanned = 0
+        for physical, size, tags_code in UNIT.iter_unpack(units):
+            if size == FILLER_SIZE and not physical:
+                scanned += 1  # a message that is lost
+                continue
+            last_physical = physical
+            if physical < skip_until:
+                scanned += 1
+                continue
+            if total:
+                if max_offset - physical > memory:
+                    limit_bytes, limit_count = settings.max_transfer_bytes_in_disk, settings.max_transfer_count_in_disk
+                else:
+                    limit_bytes, limit_count = (
+                        settings.max_transfer_bytes_in_memory,
+                        settings.max_transfer_count_in_memory,
+                    )
+                if count >= max_num or total + size > limit_bytes or count >= limit_count:
+                    break
+            scanned += 1
+            if message_filter is not None and not message_filter.matches_tags_code(tags_code):
+                continue
+            if physical != run_end or message_filter is not None:
+                piece = commit_log.slice(physical, size)
+                if piece is None:
+                    if not total:
+                        result.status = GetMessageStatus.MESSAGE_WAS_REMOVING
+                    skip_until = commit_log.next_file_start(physical)
+                    continue
+                if message_filter is not None and message_filter.needs_properties:
+                    record = rec.decode_record(piece, check_crc=False)
+                    if not message_filter.matches_properties(record.properties):
+                        continue
+            if physical == run_end and (longer := commit_log.slice(run_start, run_end + size - run_start)) is not None:
+                slices[-1] = longer
+                run_end += size
+            else:
+                piece = commit_log.slice(physical, size)
+                if piece is None:
+                    skip_until = commit_log.next_file_start(physical)
+                    continue
+                slices.append(piece)
+                run_start, run_end = physical, physical + size
+            count += 1
+            total += size
+            skip_until = -1
+        if total:
+            result.status = GetMessageStatus.FOUND
+        result.message_count = count
+        result.size_bytes = total
+        result.next_begin_offset += scanned
+        result.suggest_slave = max_offset - last_physical > memory
+
+    def query_message(
+        self, topic: str, key: str, max_num: int, begin_timestamp_ms: int, end_timestamp_ms: int
+    ) -> tuple[list[memoryview], int, int]:
+        """Records of a topic with a key (KEYS or UNIQ_KEY), with the index's last time and offset.
+
+        The newest ``max_num`` candidates, in the order of the log, as the reference answers them.
+        The index only knows hashes, so each candidate is checked against the record: topic, key and store time.
+        """
+        offsets, index_time_ms, index_offset = self.index.query(
+            topic, key, max_num, begin_timestamp_ms, end_timestamp_ms
+        )
+        found: list[memoryview] = []
+        for physical in sorted(offsets):
+            record = self.commit_log.record(physical)
+            if record is None or record.topic != topic:
+                continue
+            if not begin_timestamp_ms <= record.store_timestamp_ms <= end_timestamp_ms:
+                continue
+            properties = record.properties
+            if properties.get(UNIQ_KEY) != key and key not in properties.get(KEYS, "").split(" "):
+                continue
+            piece = self.commit_log.slice(physical, record.size_bytes)
+            if piece is not None:
+                found.append(piece)
+        return found, index_time_ms, index_offset
+
+    def delete_topic(self, topic: str) -> None:
+        """Deletes a topic's queues, files and all; its records stay in the log until they expire."""
+        self._dispatch_all()  # what is under way must not make the queue anew
+        self.consume_queues.delete_topic(topic)
+        offsets = self.commit_log.next_queue_offset
+        for key in [key for key in offsets if key[0] == topic]:
+            del offsets[key]
+
+    def delete_queue(self, topic: str, queue_id: int) -> None:
+        """Deletes one queue; its next message, if one comes, has logical offset 0, as in the reference."""
+        self._dispatch_all()
+        self.consume_queues.delete_queue(topic, queue_id)
+        self.commit_log.next_queue_offset.pop((topic, queue_id), None)
+
+    def _dispatch_all(self) -> None:
+        while self.reput.run():
+            pass
+
+    def topics(self) -> set[str]:
+        """Topics that have queues."""
+        return {topic for topic, _queue in self.consume_queues.queues}
+
+    def unit_count(self, topic: str, queue_id: int) -> int:
+        """How many messages of a queue exist."""
+        queue = self.consume_queues.find(topic, queue_id)
+        return (queue.files.wrote_offset_bytes - queue.min_logic_offset_bytes) // UNIT_BYTES if queue is not None else 0
+
+
+def _batches(requests: Iterator[DispatchRequest]) -> Iterator[list[DispatchRequest]]:
+    while batch := list(itertools.islice(requests, _REDISPATCH)):
+        yield batch
+
+
+@lru_cache(maxsize=256)
+def _units_struct(count: int) -> struct.Struct:
+    """So many queue units at once."""
+    return struct.Struct(">" + "qiq" * count)
+
+
+def _nothing() -> None:
+    """The listener nobody has set."""
+
+
+def _no_batch(_batch: Sequence[DispatchRequest]) -> None:
+    """The listener nobody has set."""
+
+
+def _ignore(_reason: str) -> None:
+    """The listener nobody has set."""
+
+
+__all__ = ["MessageStore", "Put", "StoreFormatError"]

@@ -1,0 +1,99 @@
+"""FlushConsumeQueue: forces queue files to disk now and then, and after a complete round the checkpoint (algorithms 4).
+
+Its own thread. Nothing is acknowledged by it: queues can be rebuilt from the log; the checkpoint only says from where.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from flintmq.core.io.clock import Clock
+from flintmq.core.store.consume_queue import ConsumeQueueTable
+from flintmq.core.store.store_checkpoint import StoreCheckpoint
+
+log = logging.getLogger("flintmq.store")
+
+
+class QueueFlusher:
+    """Runs every ``interval_ms``; forces files with ``least_pages`` dirty, everything every ``thorough_interval_ms``."""
+
+    def __init__(
+        self,
+        queues: ConsumeQueueTable,
+        checkpoint: StoreCheckpoint,
+        clock: Clock,
+        *,
+        interval_ms: int,
+        least_pages: int,
+        thorough_interval_ms: int,
+    ) -> None:
+        self._queues = queues
+        self._checkpoint = checkpoint
+        self._clock = clock
+        self._interval_s = interval_ms / 1000
+        self._least_pages = least_pages
+        self._thorough_s = thorough_interval_ms / 1000
+        self._last_thorough_s = clock.monotonic_s()
+        self._failed: OSError | None = None
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.failures = 0
+        """Rounds that ended in an error of the disk."""
+        self.on_failed: Callable[[], None] = _nothing
+        """Called once, on the flusher's thread, when the first sync has failed."""
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._loop, name="flintmq-flush-queues", daemon=True)
+        self._thread.start()
+
+    def _loop(self) -> None:
+        while not self._stop.wait(self._interval_s):
+            self.run_once()
+
+    def run_once(self) -> None:
+        """One round; a disk error is logged and counted, and the checkpoint stays where it was."""
+        now_s = self._clock.monotonic_s()
+        thorough = now_s - self._last_thorough_s >= self._thorough_s
+        if self._failed is not None:
+            return
+        try:
+            self.flush(0 if thorough else self._least_pages)
+        except OSError as error:
+            self.failures += 1
+            log.error("consume queues could not be synced (they will be rebuilt from the log if need be): %s", error)
+            return
+        if thorough:
+            self._last_thorough_s = now_s
+
+    def flush(self, least_pages: int) -> None:
+        """Forces queue files, and with 0 (everything) the checkpoint too. Raises OSError, once it did at each call.
+
+        After a failed sync nobody knows what is on disk, whatever a second one says: the checkpoint stays where it is, so that
+        the next start writes the queues anew from there.
+        """
+        if self._failed is not None:
+            raise OSError(self._failed.errno, f"an earlier sync failed: {self._failed.strerror}")
+        stored_ms = self._queues.last_store_timestamp_ms
+        try:
+            self._queues.flush(least_pages)
+        except OSError as error:
+            self._failed = error
+            self.on_failed()
+            raise
+        if least_pages == 0:
+            if stored_ms > self._checkpoint.logics_msg_timestamp_ms:
+                self._checkpoint.logics_msg_timestamp_ms = stored_ms
+            self._checkpoint.flush()
+
+    def stop(self) -> None:
+        """Ends the thread after its round. Idempotent."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+
+def _nothing() -> None:
+    """The listener nobody has set."""

@@ -1,0 +1,132 @@
+"""ReputMessageService: hands stored records to the dispatchers, in log order, up to the readable ceiling (algorithms 5).
+
+Records just appended are handed over in memory; after a restart, or when too many wait, they are read back from the log.
+Both ways give the same requests. Loop thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from flintmq.core.errors import StoreError, StoreFullError
+from flintmq.core.ports import CommitLogDispatcher, DispatchRequest
+from flintmq.core.store.commit_log import CommitLog
+
+log = logging.getLogger("flintmq.store")
+
+_BATCH: Final = 2_048
+_WAITING_MAX: Final = 262_144
+
+
+def _nobody(_batch: Sequence[DispatchRequest]) -> None:
+    """The arrival listener nobody has set."""
+
+
+class ReputMessageService:
+    """Moves ``dispatched`` up to ``readable``."""
+
+    def __init__(self, commit_log: CommitLog) -> None:
+        self._log = commit_log
+        self._watermarks = commit_log.watermarks
+        self.dispatchers: tuple[CommitLogDispatcher, ...] = ()
+        self.on_arrival: Callable[[Sequence[DispatchRequest]], object] = _nobody
+        """Called with each batch once every dispatcher has it (wakes held pulls)."""
+        self._waiting: deque[DispatchRequest] = deque()
+        self.error: StoreError | None = None
+        """Why dispatch stands still; it is tried again with each run."""
+
+    def appended(self, requests: Sequence[DispatchRequest]) -> None:
+        """Takes records just appended. Beyond a bound they are forgotten and read back later."""
+        if len(self._waiting) < _WAITING_MAX:
+            self._waiting += requests
+        else:
+            self._waiting.clear()
+
+    @property
+    def behind_bytes(self) -> int:
+        return self._watermarks.wrote - self._watermarks.dispatched
+
+    def run(self, max_batches: int = 64) -> bool:
+        """Dispatches what is readable; returns whether more is left (so that the loop gets its turn in between).
+
+        A full disk and an essential dispatcher that raises make it stand still: see :attr:`error`.
+
+        Raises:
+            StoreError: the log cannot be read where records must be.
+        """
+        watermarks = self._watermarks
+        for _ in range(max_batches):
+            readable = watermarks.readable
+            if watermarks.dispatched >= readable:
+                return False
+            batch = self._take(readable)
+            if not batch:
+                return False
+            try:
+                for dispatcher in self.dispatchers:
+                    dispatcher.dispatch(batch)
+            except StoreFullError as error:
+                self._stand_still(error, batch, "until there is room")
+                return False
+            except Exception as error:
+                failure = StoreError(f"an essential dispatcher failed: {type(error).__name__}: {error}")
+                self._stand_still(failure, batch, "until it works again")
+                return False
+            self.error = None
+            last = batch[-1]
+            watermarks.dispatched = last.commit_log_offset_bytes + last.message_size_bytes
+            self.on_arrival(batch)
+        return watermarks.dispatched < watermarks.readable
+
+    def _stand_still(self, error: StoreError, batch: list[DispatchRequest], until: str) -> None:
+        if self.error is None:
+            log.error("dispatch stands still %s: %s", until, error)
+        self.error = error
+        self._waiting.extendleft(reversed(batch))
+
+    def _take(self, readable: int) -> list[DispatchRequest]:
+        """The next batch: from memory where that continues the log without a hole, else from the log."""
+        waiting = self._waiting
+        dispatched = self._watermarks.dispatched
+        if waiting and self._continues(dispatched, waiting[0].commit_log_offset_bytes):
+            batch: list[DispatchRequest] = []
+            if len(waiting) <= _BATCH:
+                last = waiting[-1]
+                if last.commit_log_offset_bytes + last.message_size_bytes <= readable:
+                    batch = list(waiting)
+                    waiting.clear()
+                    return batch
+            while waiting and len(batch) < _BATCH:
+                first = waiting[0]
+                if first.commit_log_offset_bytes + first.message_size_bytes > readable:
+                    break
+                batch.append(waiting.popleft())
+            return batch
+        until = min(readable, waiting[0].commit_log_offset_bytes) if waiting else readable
+        batch = []
+        for request in self._log.requests(dispatched, until):
+            if request.commit_log_offset_bytes + request.message_size_bytes > until or len(batch) == _BATCH:
+                break  # a slave may have acknowledged half a record
+            batch.append(request)
+        else:
+            if not batch:
+                self._past_blank(dispatched, until)
+        return batch
+
+    def _past_blank(self, dispatched: int, until: int) -> None:
+        """Nothing but the blank end of a file lies there; only its end is a place to go on from."""
+        next_file = self._log.next_file_start(dispatched)
+        if next_file <= until:
+            self._watermarks.dispatched = next_file
+
+    def _continues(self, dispatched: int, start: int) -> bool:
+        """Whether nothing but the blank end of a file lies between, as far as can be read."""
+        if start == dispatched:
+            return True
+        if start < dispatched:
+            return False
+        until = min(start, self._watermarks.readable)
+        return next(self._log.requests(dispatched, until), None) is None

@@ -1,0 +1,57 @@
+"""The checkpoint file: up to which store time log, queues and index are known to be on disk (reference: store-format 6)."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+from flintmq.core.errors import StoreFormatError
+from flintmq.core.io.disk import Disk
+
+CHECKPOINT_BYTES = 4096
+_FIELDS = struct.Struct(">qqq")
+_SLACK_MS = 3_000
+
+
+class StoreCheckpoint:
+    """Three store times in milliseconds. Setters from any thread; :meth:`flush` from the queue flusher's."""
+
+    def __init__(self, disk: Disk, path: Path) -> None:
+        if disk.exists(path) and disk.size(path) == 0:
+            disk.remove(path)  # a crash came while it was made: there is nothing to vouch for yet
+        if disk.exists(path) and disk.size(path) != CHECKPOINT_BYTES:
+            raise StoreFormatError(f"{path} has {disk.size(path)} bytes, a checkpoint has {CHECKPOINT_BYTES}")
+        self._region = disk.map_file(path, CHECKPOINT_BYTES, create=True, allocate=CHECKPOINT_BYTES)
+        self._region.allocate(CHECKPOINT_BYTES)
+        self.physic_msg_timestamp_ms: int
+        self.logics_msg_timestamp_ms: int
+        self.index_msg_timestamp_ms: int
+        self.physic_msg_timestamp_ms, self.logics_msg_timestamp_ms, self.index_msg_timestamp_ms = _FIELDS.unpack_from(
+            self._region.view
+        )
+
+    @property
+    def min_timestamp_ms(self) -> int:
+        """Records up to this time are in the log and in their queues for sure."""
+        known_ms = min(self.physic_msg_timestamp_ms, self.logics_msg_timestamp_ms)
+        return max(0, known_ms - _SLACK_MS)
+
+    def flush(self) -> None:
+        """Writes the three times and syncs. Raises OSError."""
+        self._region.write(
+            0,
+            _FIELDS.pack(self.physic_msg_timestamp_ms, self.logics_msg_timestamp_ms, self.index_msg_timestamp_ms),
+        )
+        self._region.sync()
+
+    def rewind(self, trusted_ms: int) -> None:
+        """Vouches for no queue unit of a record stored after a time, durably: they are about to be written anew.
+
+        Raises OSError.
+        """
+        if trusted_ms < self.min_timestamp_ms:
+            self.logics_msg_timestamp_ms = trusted_ms + _SLACK_MS if trusted_ms > 0 else 0
+            self.flush()
+
+    def close(self) -> None:
+        self._region.close()

@@ -1,0 +1,403 @@
+"""Drives a real store over a simulated disk by a script, without threads, and notes what was acknowledged when.
+
+A script is a string, one letter a step; sizes, queues and keys come from the seed::
+
+    p put a message          b put a batch             P put one that fills most of a file
+    D put a delayed one      h put a half message      c commit the oldest half message     u put one that no queue sees
+    f a round of the flush   C a round of the commit   s a round of the flush with a put in the middle of its sync
+    d dispatch               q flush the queues and the checkpoint        Q flush queues with many dirty pages only
+    i write what waits for the index                   e delete expired files               t let a second pass
+    T let five days pass     r stop and start          k kill the process and start again
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Final, Protocol, runtime_checkable
+
+import attrs
+
+from flintmq.config.models import BrokerConfig, IndexSection, StoreSection
+from flintmq.core.errors import RefusedError, StoreError
+from flintmq.core.message.record import MessageExtBrokerInner
+from flintmq.core.message.sys_flag import TRANSACTION_COMMIT, TRANSACTION_PREPARED
+from flintmq.core.ports import DispatchRequest, FlushStatus, FlushStrategy, TransientStorePool
+from flintmq.core.store.cleaner import CleanCommitLogService
+from flintmq.core.store.commit_log import SCHEDULE_TOPIC
+from flintmq.core.store.message_store import MessageStore
+from flintmq.core.store.store_lock import StoreLock
+from flintmq.core.testing.clock import ManualClock
+from flintmq.core.testing.simulated_disk import SimulatedDisk
+from flintmq.core.testing.store import DELAY_LEVEL_MS, IndexDispatcher, QueueDispatcher, message
+
+ROOT: Final = Path("/store")
+HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
+LETTERS: Final = "pbPDhcufCsdqQietTrk"
+_TOPICS: Final = (("A", 0), ("A", 1), ("B", 0))
+_PATTERN: Final = bytes(range(1, 252))
+_FIVE_DAYS_MS: Final = 5 * 86_400_000
+CONFIG: Final = BrokerConfig(
+    store=StoreSection(
+        path=str(ROOT), commit_log_file_bytes=8192, consume_queue_file_bytes=200, preallocate=False, delete_when="00;12"
+    ),
+    index=IndexSection(max_hash_slot_num=8, max_index_num=24),
+)
+
+
+class CrashFailure(AssertionError):
+    """A promise was broken. Says which, and what was seen."""
+
+
+class NoLock(StoreLock):
+    """The lock of a store that lies on no disk."""
+
+    def __init__(self) -> None:
+        self._fd = -1
+
+    def release(self) -> None:
+        """Nothing is held."""
+
+
+@runtime_checkable
+class Steps(Protocol):
+    """A service whose rounds are called by hand."""
+
+    def run_once(self, now_s: float) -> None: ...
+
+
+class SteppedStore(MessageStore):
+    """A store without threads: whoever made it calls the rounds of its services."""
+
+    def _take_lock(self) -> StoreLock:
+        return NoLock()
+
+    def _start_services(self) -> None:
+        """Nothing runs by itself."""
+
+    def flush_round(self) -> None:
+        """What the thread that syncs does when it wakes up."""
+        service: Any = self.flush_service
+        part = getattr(service, "flusher", service)
+        if isinstance(part, Steps):
+            part.run_once(self.clock.monotonic_s())
+
+    def commit_round(self) -> None:
+        """What the thread that commits does, where there is one."""
+        service: Any = self.flush_service
+        if hasattr(service, "flusher") and isinstance(service, Steps):
+            service.run_once(self.clock.monotonic_s())
+
+    def queue_round(self, least_pages: int) -> None:
+        """What the thread that syncs queues does."""
+        self._flusher.flush(least_pages)
+
+
+def start_stepped(store: SteppedStore) -> SteppedStore:
+    """Opens and starts a store with queues and index."""
+    store.open()
+    try:
+        store.start([QueueDispatcher(store), IndexDispatcher(store)])
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+@attrs.frozen
+class Kind:
+    """What is driven: a flush strategy with what it needs."""
+
+    strategy: FlushStrategy
+    settings: object = None
+    pool: Callable[[], TransientStorePool] | None = None
+    acknowledges: str = "synced"
+    """What an acknowledgement stands for: ``synced``, ``wrote`` or ``appended`` (to the pool)."""
+
+
+@attrs.frozen
+class Mark:
+    """Where the log stood behind so many operations."""
+
+    number: int
+    committed: int
+    flushed: int
+
+
+class CrashRun:
+    """One script, run to its end. ``make_store`` may be replaced by one that makes a store with a bug."""
+
+    def __init__(
+        self,
+        kind: Kind,
+        seed: int,
+        *,
+        disk: SimulatedDisk | None = None,
+        store_class: type[SteppedStore] = SteppedStore,
+        config: BrokerConfig = CONFIG,
+    ) -> None:
+        self.kind = kind
+        self.seed = seed
+        self.config = config
+        self.disk = disk if disk is not None else SimulatedDisk()
+        self.clock = ManualClock()
+        self._store_class = store_class
+        self._rng = random.Random(seed)
+        self._halves: list[DispatchRequest] = []
+        self._sequence = 0
+        self.appended: dict[int, DispatchRequest] = {}
+        """Every record, by its place."""
+        self.raw: dict[int, set[bytes]] = {}
+        """The bytes of every record that ever lay at a place."""
+        self.acknowledged: list[tuple[int, DispatchRequest]] = []
+        """(operations done, record)"""
+        self.marks: list[Mark] = [Mark(0, 0, 0)]
+        self.deleted: list[tuple[int, int]] = []
+        """(operations done before, position below which the log may be deleted)"""
+        self.forfeited: list[tuple[int, int]] = []
+        """(operations done when the process was killed, position behind which it took with it what was acknowledged)"""
+        self.refused = 0
+        """Puts that failed, whole or in part."""
+        self.fenced: list[str] = []
+        self.store = self._start()
+        self.alive = True
+        """Whether the store runs; not after a start that failed."""
+
+    # life
+
+    def _make(self) -> SteppedStore:
+        return self._store_class(
+            self.config,
+            self.kind.strategy,
+            DELAY_LEVEL_MS,
+            settings=self.kind.settings,
+            pool=self.kind.pool() if self.kind.pool is not None else None,
+            disk=self.disk,
+            clock=self.clock,
+        )
+
+    def _start(self) -> SteppedStore:
+        store = start_stepped(self._make())
+        fenced: list[str] = []
+
+        def fence(reason: str) -> None:
+            fenced.append(reason)
+            self.fenced.append(reason)
+            if len(fenced) > 1:
+                raise CrashFailure(f"a store is fenced once; seen: {fenced}")
+
+        store.on_fenced = fence
+        self._mark(store)
+        return store
+
+    def _mark(self, store: SteppedStore) -> None:
+        marks = store.watermarks
+        self.marks.append(Mark(len(self.disk.journal), marks.committed, marks.flushed))
+
+    def run(self, script: Iterable[str]) -> CrashRun:
+        """Does the steps."""
+        for letter in script:
+            self.step(letter)
+        return self
+
+    def step(self, letter: str) -> None:
+        """One step. Errors of the store's own tree are counted in :attr:`refused`; others go through."""
+        if not self.alive and letter not in "rk":
+            return
+        try:
+            _STEPS[letter](self)
+        except (RefusedError, StoreError):
+            self.refused += 1
+        if self.alive:
+            self._mark(self.store)
+            marks = self.store.watermarks
+            ceiling = marks.flushed if self.kind.strategy.synchronous else marks.committed
+            if marks.dispatched > ceiling or max(marks.flushed, marks.committed) > marks.wrote:
+                raise CrashFailure(f"nobody is shown what a crash may take back; seen: {marks.dispatched} > {ceiling}")
+
+    # steps
+
+    def _message(self, topic: str, queue_id: int, size: int, **more: Any) -> MessageExtBrokerInner:
+        self._sequence += 1
+        number = self._sequence
+        body = (_PATTERN * (size // len(_PATTERN) + 2))[number % 251 :][:size]
+        keys = " ".join(f"K{number}.{at}" for at in range(number % 3))
+        tags = ("", "red", "blue")[number % 3]
+        return message(topic, queue_id, body, tags=tags, keys=keys, uniq_key=f"U{number}", **more)
+
+    def _put(self, items: list[MessageExtBrokerInner | list[MessageExtBrokerInner]]) -> list[DispatchRequest]:
+        put = self.store.put(items)
+        requests: list[DispatchRequest] = []
+        for result in put.results:
+            if isinstance(result, Exception):
+                self.refused += 1
+            else:
+                requests += result if isinstance(result, list) else [result]
+        for request in requests:
+            self._note(request)
+
+        def done(status: FlushStatus) -> None:
+            if status is FlushStatus.FLUSHED:
+                if self.store.watermarks.fence_reason is not None:
+                    raise CrashFailure("nothing is acknowledged after a failed sync")
+                self.acknowledged.extend((len(self.disk.journal), request) for request in requests)
+
+        put.waiter.add_done_callback(done)
+        return requests
+
+    def _note(self, request: DispatchRequest) -> None:
+        at = request.commit_log_offset_bytes
+        file = self.store.commit_log.queue.find(at)
+        assert file is not None
+        place = at - file.start
+        source = file.view if file.buffer is None else file.buffer
+        self.appended[at] = request
+        self.raw.setdefault(at, set()).add(bytes(source[place : place + request.message_size_bytes]))
+
+    def _size(self) -> int:
+        return self._rng.choice((0, 10, 30, 90, 200, 420, 700))
+
+    def put(self) -> None:
+        topic, queue_id = self._rng.choice(_TOPICS)
+        self._put([self._message(topic, queue_id, self._size())])
+
+    def put_large(self) -> None:
+        self._put([self._message("B", 0, self._rng.choice((4_000, 5_500, 7_800)))])
+
+    def put_batch(self) -> None:
+        topic, queue_id = self._rng.choice(_TOPICS)
+        members = [self._message(topic, queue_id, self._size() // 2) for _ in range(self._rng.randrange(2, 6))]
+        self._put([members, self._message("A", 0, 20)])
+
+    def put_delayed(self) -> None:
+        level = self._rng.randrange(1, 4)
+        self._put([self._message(SCHEDULE_TOPIC, level - 1, 40, DELAY=str(level), REAL_TOPIC="A", REAL_QID="0")])
+
+    def put_half(self) -> None:
+        self._halves += self._put([self._message(HALF_TOPIC, 0, 60, REAL_TOPIC="A", REAL_QID="1")])
+
+    def commit_half(self) -> None:
+        if self._halves:
+            half = self._halves.pop(0)
+            self._put(
+                [
+                    self._message(
+                        "A",
+                        1,
+                        60,
+                        sys_flag=TRANSACTION_COMMIT,
+                        prepared_transaction_offset_bytes=half.commit_log_offset_bytes,
+                    )
+                ]
+            )
+
+    def put_unqueued(self) -> None:
+        self._put([self._message("A", 0, 30, sys_flag=TRANSACTION_PREPARED)])
+
+    def flush(self) -> None:
+        self.store.flush_round()
+
+    def commit(self) -> None:
+        self.store.commit_round()
+
+    def flush_while_putting(self) -> None:
+        self.disk.during_sync = self.put
+        try:
+            self.store.flush_round()
+        finally:
+            self.disk.during_sync = None
+
+    def dispatch(self) -> None:
+        while self.store.dispatch():
+            pass
+
+    def flush_queues(self) -> None:
+        self._queue_round(0)
+
+    def flush_full_queues(self) -> None:
+        self._queue_round(1)
+
+    def _queue_round(self, least_pages: int) -> None:
+        try:
+            self.store.queue_round(least_pages)
+        except OSError:
+            self.refused += 1  # its thread logs it and goes on
+
+    def write_index(self) -> None:
+        self.store.index.query("A", "", 1, 0, 0)
+
+    def expire(self) -> None:
+        files = self.store.commit_log.queue.files
+        self.deleted.append((len(self.disk.journal), files[-1].start if files else 0))
+        cleaner = CleanCommitLogService(self.store)
+        cleaner.delete_manually()
+        cleaner.run()
+        self.deleted[-1] = (self.deleted[-1][0], self.store.commit_log.min_offset_bytes)
+
+    def second(self) -> None:
+        self.clock.advance_ms(1_000)
+
+    def days(self) -> None:
+        self.clock.advance_ms(_FIVE_DAYS_MS)
+
+    def restart(self) -> None:
+        if self.alive:
+            self.alive = False
+            self.store.close()
+        self.store = self._start()
+        self.alive = True
+
+    def kill(self) -> None:
+        if self.alive and self.kind.acknowledges == "appended":
+            self.forfeited.append((len(self.disk.journal), self.store.watermarks.committed))
+        self.alive = False
+        self.store = self._start()
+        self.alive = True
+        self._halves.clear()
+
+    # what must be there
+
+    def survivors(self, number: int, *, power_cut: bool) -> dict[int, DispatchRequest]:
+        """What was acknowledged by then and must outlive a crash behind so many operations, by place."""
+        mark = next(mark for mark in reversed(self.marks) if mark.number <= number)
+        limit = 1 << 62
+        if self.kind.acknowledges != "synced":
+            if power_cut:
+                limit = mark.flushed
+            elif self.kind.acknowledges == "appended":
+                limit = mark.committed
+        deleted = max((minimum for at, minimum in self.deleted if at <= number), default=0)
+        found: dict[int, DispatchRequest] = {}
+        killed = [(at, committed) for at, committed in self.forfeited if at <= number]
+        for at, request in self.acknowledged:
+            physical = request.commit_log_offset_bytes
+            end = physical + request.message_size_bytes
+            if at > number or physical < deleted or end > limit:
+                continue
+            if all(at > killed_at or end <= committed for killed_at, committed in killed):
+                found[physical] = request
+        return found
+
+
+_STEPS: Final[dict[str, Callable[[CrashRun], None]]] = {
+    "p": CrashRun.put,
+    "b": CrashRun.put_batch,
+    "P": CrashRun.put_large,
+    "D": CrashRun.put_delayed,
+    "h": CrashRun.put_half,
+    "c": CrashRun.commit_half,
+    "u": CrashRun.put_unqueued,
+    "f": CrashRun.flush,
+    "C": CrashRun.commit,
+    "s": CrashRun.flush_while_putting,
+    "d": CrashRun.dispatch,
+    "q": CrashRun.flush_queues,
+    "Q": CrashRun.flush_full_queues,
+    "i": CrashRun.write_index,
+    "e": CrashRun.expire,
+    "t": CrashRun.second,
+    "T": CrashRun.days,
+    "r": CrashRun.restart,
+    "k": CrashRun.kill,
+}

@@ -1,0 +1,256 @@
+"""What a crash may leave, made from the journal of a :class:`.simulated_disk.SimulatedDisk`.
+
+A :class:`CrashPoint` stands behind the first n operations. A *killed process* leaves what was written, of the write under way
+perhaps only the beginning (:meth:`CrashPoint.killed`). A *power cut* leaves what was synced, and of everything else what luck
+and the kernel had brought to the disk by then (:meth:`CrashPoint.power_cut`), in one of these kinds:
+
+===========  ==================================================================================================
+lost         nothing that was not synced
+kept         all of it
+pages        of each page of 4 KiB the old or the new content
+sectors      of each sector of 512 bytes the old or the new content
+reordered    the last writes, not the first ones
+ordered      the first writes, not the last ones
+stale        of each sector the content at some moment since the last sync, in the middle of a copy perhaps
+zeroed       all of it, but some pages that were never synced are zeros
+===========  ==================================================================================================
+
+Names that were made and not synced may be missing, names that were removed may be there again, and a file whose size was not
+synced may be empty. A file's content is lost with its name.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from flintmq.core.testing.simulated_disk import Image, Operation, SimulatedDisk
+
+SECTOR_BYTES: Final = 512
+PAGE_BYTES: Final = 4096
+KINDS: Final = ("lost", "kept", "pages", "sectors", "reordered", "ordered", "stale", "zeroed")
+_ATOMIC_BYTES: Final = 64
+"""A copy of so few bytes is made of words of 8; a longer one may end anywhere."""
+_ORDERED_BYTES: Final = 256
+"""A copy of fewer bytes goes from the first to the last."""
+
+
+class _File:
+    """One file's content: what was synced, and the writes since."""
+
+    __slots__ = ("cache", "durable", "pending", "resized", "syncing")
+
+    def __init__(self, data: bytes) -> None:
+        self.cache = bytearray(data)
+        self.durable = bytearray(data)
+        self.pending: list[tuple[int, int, bytes]] = []
+        """(number of the operation, position, data)"""
+        self.resized = False
+        self.syncing = 0
+
+    def resize(self, size: int) -> None:
+        for data in (self.cache, self.durable):
+            del data[size:]
+            data.extend(bytes(size - len(data)))
+        if size == 0:
+            self.pending.clear()
+        self.resized = True
+
+    def write(self, number: int, position: int, data: bytes) -> None:
+        self.cache[position : position + len(data)] = data
+        self.pending.append((number, position, data))
+
+    def synced(self) -> None:
+        for _number, position, data in self.pending[: self.syncing]:
+            self.durable[position : position + len(data)] = data
+        del self.pending[: self.syncing]
+        self.resized = False
+
+    def dirty(self, block_bytes: int) -> list[int]:
+        """Starts of the blocks with bytes that were not synced."""
+        blocks: set[int] = set()
+        for _number, position, data in self.pending:
+            blocks.update(range(position // block_bytes, (position + len(data) - 1) // block_bytes + 1))
+        return [block * block_bytes for block in sorted(blocks)]
+
+
+class CrashPoint:
+    """The disk behind some operations of a journal; :meth:`advance` goes on."""
+
+    def __init__(self, disk: SimulatedDisk) -> None:
+        self._journal: Sequence[Operation] = disk.journal
+        self.number = 0
+        """Operations done."""
+        base = disk.base
+        self._files: dict[int, _File] = {at: _File(data) for at, data in enumerate(base.files.values(), 1)}
+        self._names: dict[Path, int] = {path: at for at, path in enumerate(base.files, 1)}
+        self._durable_names = dict(self._names)
+        self._folders = set(base.folders)
+        self._durable_folders = set(base.folders)
+
+    def advance(self, number: int) -> CrashPoint:
+        """Does the operations up to a number."""
+        while self.number < number:
+            self._step(self._journal[self.number])
+            self.number += 1
+        return self
+
+    def _step(self, operation: Operation) -> None:
+        kind = operation[0]
+        if kind == "write":
+            self._files[operation[1]].write(self.number, operation[2], operation[3])
+        elif kind == "sync":
+            self._files[operation[1]].syncing = len(self._files[operation[1]].pending)
+        elif kind == "synced":
+            self._files[operation[1]].synced()
+        elif kind == "failed":
+            # The kernel calls the pages clean: they are in memory, and no later sync brings them to the disk.
+            self._files[operation[1]].pending.clear()
+        elif kind == "names":
+            self._sync_names(operation[1])
+        elif kind == "create":
+            self._names[operation[1]] = operation[2]
+            self._files[operation[2]] = _File(b"")
+        elif kind == "resize":
+            self._files[operation[1]].resize(operation[2])
+        elif kind == "unlink":
+            del self._names[operation[1]]
+        elif kind == "rename":
+            self._names[operation[2]] = self._names.pop(operation[1])
+        elif kind == "folder":
+            self._folders.add(operation[1])
+        elif kind == "rmdir":
+            self._folders.discard(operation[1])
+        else:
+            raise ValueError(f"{kind!r} is no operation")
+
+    def _sync_names(self, folder: Path) -> None:
+        for path in [path for path in self._durable_names if path.parent == folder]:
+            if path not in self._names:
+                del self._durable_names[path]
+        for path, file in self._names.items():
+            if path.parent == folder:
+                self._durable_names[path] = file
+        for path in [path for path in self._durable_folders if path.parent == folder and path != folder]:
+            if path not in self._folders:
+                self._durable_folders.discard(path)
+        self._durable_folders.update(path for path in self._folders if path.parent == folder)
+
+    # what may be left
+
+    def killed(self, rng: random.Random | None = None) -> Image:
+        """What a killed process leaves; with ``rng`` a part of the next operation too, where that is a write."""
+        files = {path: bytes(self._files[file].cache) for path, file in self._names.items()}
+        if rng is not None and self.number < len(self._journal) and self._journal[self.number][0] == "write":
+            _kind, file, position, data = self._journal[self.number]
+            for path, named in self._names.items():
+                if named == file:
+                    content = bytearray(files[path])
+                    for begin, end in _copied(len(data), rng):
+                        content[position + begin : position + end] = data[begin:end]
+                    files[path] = bytes(content)
+        return Image(files, frozenset(self._folders))
+
+    def power_cut(self, kind: str, rng: random.Random) -> Image:
+        """What a power cut of a kind leaves."""
+        names = dict(self._durable_names)
+        folders: set[Path] = set()
+        for folder in sorted(self._folders | self._durable_folders):  # parents first
+            durable = folder in self._durable_folders or (kind != "lost" and (kind == "kept" or rng.random() < 0.7))
+            if durable and (folder.parent in folders or folder == folder.parent):
+                folders.add(folder)
+        if kind != "lost":
+            for path, file in self._names.items():
+                if names.get(path) != file and (kind == "kept" or rng.random() < 0.7):
+                    names[path] = file
+            for path in [path for path in names if path not in self._names]:
+                # One of two names of a file is always that of a renaming, which is done or not.
+                renamed = [new for new, file in names.items() if file == names[path] and new != path]
+                if kind == "kept" or renamed or rng.random() < 0.5:
+                    del names[path]
+        files: dict[Path, bytes] = {}
+        threshold = rng.randrange(self.number + 1)
+        for path, file in names.items():
+            if path.parent in folders:
+                files[path] = self._content(self._files[file], kind, threshold, rng)
+        return Image(files, frozenset(folders))
+
+    def _content(self, file: _File, kind: str, threshold: int, rng: random.Random) -> bytes:
+        if file.resized and kind != "kept" and (kind == "lost" or rng.random() < 0.3):
+            return b""
+        if kind == "lost" or not file.pending:
+            return bytes(file.durable)
+        if kind == "kept":
+            return bytes(file.cache)
+        content = bytearray(file.durable)
+        if kind in ("ordered", "reordered"):
+            for number, position, data in file.pending:
+                if (number < threshold) == (kind == "ordered"):
+                    content[position : position + len(data)] = data
+            return bytes(content)
+        block_bytes = PAGE_BYTES if kind in ("pages", "zeroed") else SECTOR_BYTES
+        for start in file.dirty(block_bytes):
+            end = min(start + block_bytes, len(content))
+            if kind == "stale":
+                content[start:end] = self._earlier(file, start, end, rng)
+            elif kind == "zeroed":
+                never_synced = not file.durable[start:end].strip(b"\0")
+                if not never_synced or rng.random() < 0.7:
+                    content[start:end] = file.cache[start:end]
+            elif rng.random() < 0.5:
+                content[start:end] = file.cache[start:end]
+        return bytes(content)
+
+    @staticmethod
+    def _earlier(file: _File, start: int, end: int, rng: random.Random) -> bytes:
+        """A block as it was at some moment since the last sync; the last of its writes may be cut short."""
+        content = bytearray(file.durable)
+        writes = [
+            (position, data) for _n, position, data in file.pending if position < end and position + len(data) > start
+        ]
+        done = rng.randrange(len(writes) + 1)
+        for position, data in writes[:done]:
+            content[position : position + len(data)] = data
+        if done < len(writes):
+            position, data = writes[done]
+            for begin, until in _copied(len(data), rng):
+                content[position + begin : position + until] = data[begin:until]
+        return bytes(content[start:end])
+
+
+def _copied(length: int, rng: random.Random) -> list[tuple[int, int]]:
+    """The parts of so many bytes that an interrupted copy has done. A large copy need not go in order."""
+    if length <= _ATOMIC_BYTES:
+        return [(0, rng.randrange(0, length, 8))]
+    how = rng.randrange(3)
+    at = rng.randrange(length)
+    if how == 0 or length < _ORDERED_BYTES:
+        return [(0, at)]
+    if how == 1:
+        return [(at, length)]
+    return [
+        (begin, min(length, begin + _ATOMIC_BYTES)) for begin in range(0, length, _ATOMIC_BYTES) if rng.random() < 0.5
+    ]
+
+
+def states(
+    disk: SimulatedDisk, numbers: Sequence[int], seed: int, kinds: Sequence[str] = KINDS
+) -> Iterator[tuple[int, str, Image]]:
+    """(operations done, kind, contents) for each of some crash points: killed, killed in a write, every kind of power cut.
+
+    ``numbers`` must ascend. The same seed, number and kind give the same contents, whatever else is asked for.
+    """
+    point = CrashPoint(disk)
+    for number in numbers:
+        point.advance(number)
+        yield number, "killed", point.killed()
+        if number < len(disk.journal) and disk.journal[number][0] == "write":
+            yield number, "cut", point.killed(_rng(seed, number, "cut"))
+        for kind in kinds:
+            yield number, kind, point.power_cut(kind, _rng(seed, number, kind))
+
+
+def _rng(seed: int, number: int, kind: str) -> random.Random:
+    return random.Random((seed * 1_000_003 + number) * 31 + (KINDS.index(kind) if kind in KINDS else len(KINDS)))

@@ -1,0 +1,13 @@
+"""How the kits say that an implementation breaks its port."""
+
+from __future__ import annotations
+
+
+class KitFailure(AssertionError):
+    """An implementation breaks a rule of its port. The message names the rule and what was seen."""
+
+
+def expect(condition: bool, rule: str, seen: object = "") -> None:
+    """Raises :class:`KitFailure` unless the condition holds."""
+    if not condition:
+        raise KitFailure(f"{rule}; seen: {seen}" if seen != "" else rule)

@@ -1,0 +1,171 @@
+"""An in-memory :class:`flintmq.core.ports.FlushableLog` whose syncs fail, hang and are counted as a test scripts them."""
+
+from __future__ import annotations
+
+import threading
+from typing import Final
+
+from flintmq.core.errors import StoreFencedError
+from flintmq.core.ports import FileWriter, TransientStorePool
+
+PAGE_BYTES: Final = 4096
+
+
+class FakeLog:
+    """A commit log without a disk. Thread-safe.
+
+    It keeps the rules a real log keeps: one file a call, a full file whatever the pages, positions move only after what
+    they stand for has happened, and after one failed sync every later one raises.
+
+    Args:
+        file_bytes: size of one file.
+        pool: with a pool, appends go to its buffers first and ``commit`` is needed; without, committed equals wrote.
+        hold_limit_s: a held sync goes on by itself after this long, so that who syncs where it must not fails, not hangs.
+    """
+
+    def __init__(
+        self, *, file_bytes: int = 1 << 20, pool: TransientStorePool | None = None, hold_limit_s: float = 30.0
+    ) -> None:
+        self._file_bytes = file_bytes
+        self._pool = pool
+        self._changed = threading.Condition()
+        self._wrote = 0
+        self._committed = 0
+        self._flushed = 0
+        self._buffers: list[memoryview] = []
+        self._syncs_until_failure: int | None = None
+        self._commits_until_failure: int | None = None
+        self._held = False
+        self._hold_limit_s = hold_limit_s
+        self._syncs_entered = 0
+        self._fenced = False
+        self.sync_calls: list[tuple[int, int]] = []
+        """(from, to) of every sync that reached the disk."""
+        self.hold_expired = False
+        """Whether a held sync ran into the limit."""
+        self.calls_after_fence = 0
+        """Syncs asked for after one had failed."""
+
+    # What a flush service sees.
+
+    @property
+    def wrote_offset_bytes(self) -> int:
+        return self._wrote
+
+    @property
+    def committed_offset_bytes(self) -> int:
+        return self._committed if self._pool is not None else self._wrote
+
+    @property
+    def flushed_offset_bytes(self) -> int:
+        return self._flushed
+
+    def commit(self, least_pages: int, write: FileWriter | None = None) -> int:
+        """Moves the position. There are no files here, so ``write`` is not called."""
+        with self._changed:
+            if self._pool is None:
+                return self._wrote
+            file_end = self._file_end(self._committed)
+            end = min(self._wrote, file_end)
+            if end == self._committed or (end < file_end and not _enough(self._committed, end, least_pages)):
+                return self._committed
+            if self._commits_until_failure is not None:
+                self._commits_until_failure -= 1
+                if self._commits_until_failure < 0:
+                    self._fenced = True
+                    self._changed.notify_all()
+                    raise StoreFencedError("scripted: the commit failed")
+            self._committed = end
+            if end == file_end:
+                self._pool.give_back(self._buffers.pop(0))
+            self._changed.notify_all()
+            return end
+
+    def flush(self, least_pages: int, *, written_through: bool = False) -> int:
+        with self._changed:
+            if self._fenced:
+                self.calls_after_fence += 1
+                raise StoreFencedError("scripted: an earlier sync failed")
+            begin = self._flushed
+            file_end = self._file_end(begin)
+            end = min(self.committed_offset_bytes, file_end)
+            if end == begin or (end < file_end and not _enough(begin, end, least_pages)):
+                return begin
+            self._syncs_entered += 1
+            self._changed.notify_all()
+            if not self._changed.wait_for(lambda: not self._held, self._hold_limit_s):
+                self.hold_expired = True
+            if self._syncs_until_failure is not None:
+                self._syncs_until_failure -= 1
+                if self._syncs_until_failure < 0:
+                    self._fenced = True
+                    self._changed.notify_all()
+                    raise StoreFencedError("scripted: the sync failed")
+            self.sync_calls.append((begin, end))
+            self._flushed = end
+            self._changed.notify_all()
+            return end
+
+    # What a test does.
+
+    def append(self, size_bytes: int) -> int | None:
+        """Appends bytes. Returns the new end, or None, with nothing appended, when the pool has no buffer for them."""
+        with self._changed:
+            if self._pool is not None:
+                files_needed = -(-(self._wrote + size_bytes) // self._file_bytes)
+                files_held = self._committed // self._file_bytes + len(self._buffers)
+                while files_held < files_needed:
+                    buffer = self._pool.borrow()
+                    if buffer is None:
+                        return None
+                    self._buffers.append(buffer)
+                    files_held += 1
+            self._wrote += size_bytes
+            self._changed.notify_all()
+            return self._wrote
+
+    def fail_syncs(self, after: int = 0) -> None:
+        """Lets so many syncs succeed, then fails one; from then on the log is fenced."""
+        with self._changed:
+            self._syncs_until_failure = after
+
+    def fail_commits(self, after: int = 0) -> None:
+        """The same for commits."""
+        with self._changed:
+            self._commits_until_failure = after
+
+    def hold_syncs(self) -> None:
+        """Makes syncs hang until :meth:`release_syncs`."""
+        with self._changed:
+            self._held = True
+            self._syncs_entered = 0
+
+    def release_syncs(self) -> None:
+        with self._changed:
+            self._held = False
+            self._changed.notify_all()
+
+    def wait_sync_entered(self, timeout_s: float) -> bool:
+        """Waits until a sync has begun since :meth:`hold_syncs`."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._syncs_entered > 0, timeout_s)
+
+    def wait_flushed(self, end_offset_bytes: int, timeout_s: float) -> bool:
+        with self._changed:
+            return self._changed.wait_for(lambda: self._flushed >= end_offset_bytes, timeout_s)
+
+    def wait_committed(self, end_offset_bytes: int, timeout_s: float) -> bool:
+        with self._changed:
+            return self._changed.wait_for(lambda: self.committed_offset_bytes >= end_offset_bytes, timeout_s)
+
+    def wait_fenced(self, timeout_s: float) -> bool:
+        with self._changed:
+            return self._changed.wait_for(lambda: self._fenced, timeout_s)
+
+    def _file_end(self, position: int) -> int:
+        return (position // self._file_bytes + 1) * self._file_bytes
+
+
+def _enough(begin: int, end: int, least_pages: int) -> bool:
+    """Whole pages between two positions, counted as the reference does."""
+    return least_pages <= 0 or end // PAGE_BYTES - begin // PAGE_BYTES >= least_pages

@@ -1,0 +1,247 @@
+"""A message store for tests: small files, a manual clock, a flush that happens at once and on the caller's thread.
+
+::
+
+    with opened(tmp_path) as store:
+        store.put([message("orders", body=b"1")])
+        store.dispatch()
+        assert store.max_queue_offset("orders", 0) == 1
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from flintmq.config.models import BrokerConfig, IndexSection
+from flintmq.core.broker.delay_levels import DelayLevels
+from flintmq.core.errors import StoreFencedError
+from flintmq.core.io.clock import Clock
+from flintmq.core.io.disk import OS_DISK, Disk
+from flintmq.core.message import properties as props
+from flintmq.core.message.host import pack_host
+from flintmq.core.message.properties import properties_to_string
+from flintmq.core.message.record import MessageExtBrokerInner
+from flintmq.core.message.sys_flag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NOT
+from flintmq.core.ports import (
+    CommitLogDispatcher,
+    DispatchRequest,
+    FlushContext,
+    FlushStatistics,
+    FlushStatus,
+    FlushStrategy,
+    TransientStorePool,
+)
+from flintmq.core.store.message_store import MessageStore
+from flintmq.core.testing.clock import ManualClock
+
+DELAY_LEVEL_MS: Final[Mapping[int, int]] = {level: DelayLevels().delay_ms(level) for level in DelayLevels()}
+"""The reference's eighteen levels."""
+_HOST: Final = pack_host("127.0.0.1", 10911)
+
+
+class DoneWaiter:
+    """A :class:`flintmq.core.ports.FlushWaiter` whose answer is known."""
+
+    def __init__(self, status: FlushStatus) -> None:
+        self._status = status
+
+    @property
+    def status(self) -> FlushStatus:
+        return self._status
+
+    def add_done_callback(self, callback: Callable[[FlushStatus], None]) -> None:
+        callback(self._status)
+
+
+class ImmediateFlush:
+    """A flush service without a thread: ``submit`` commits and syncs before it returns."""
+
+    def __init__(self, context: FlushContext) -> None:
+        self._log = context.log
+        self._submits = 0
+        self._syncs = 0
+        self._synced_bytes = 0
+
+    def start(self) -> None:
+        """Nothing to start."""
+
+    def stop(self) -> None:
+        with contextlib.suppress(StoreFencedError):  # the store knows of its fence
+            self.sync(self._log.wrote_offset_bytes)
+
+    def submit(self, end_offset_bytes: int) -> DoneWaiter:
+        self._submits += 1
+        try:
+            self.sync(end_offset_bytes)
+        except StoreFencedError:
+            return DoneWaiter(FlushStatus.FENCED)
+        done = self._log.flushed_offset_bytes >= end_offset_bytes
+        return DoneWaiter(FlushStatus.FLUSHED if done else FlushStatus.TIMEOUT)
+
+    def sync(self, end_offset_bytes: int) -> None:
+        """Commits and syncs up to a position, as far as that goes on. Raises StoreFencedError."""
+        before = -1
+        while before < self._log.committed_offset_bytes < end_offset_bytes:
+            before = self._log.committed_offset_bytes
+            self._log.commit(0)
+        before = -1
+        while before < self._log.flushed_offset_bytes < end_offset_bytes:
+            before = self._log.flushed_offset_bytes
+            self._synced_bytes += self._log.flush(0) - before
+            self._syncs += 1
+
+    def statistics(self) -> FlushStatistics:
+        return FlushStatistics(self._syncs, self._synced_bytes, self._submits, 0, 0.0)
+
+
+class FlushByHand(ImmediateFlush):
+    """``submit`` does nothing: the test calls ``store.commit_log.commit`` and ``flush``, or stops the store."""
+
+    def submit(self, end_offset_bytes: int) -> DoneWaiter:
+        return DoneWaiter(FlushStatus.FLUSHED)
+
+
+IMMEDIATE: Final = FlushStrategy("immediate", ImmediateFlush, synchronous=True)
+"""Durable when ``put`` returns; nothing is readable before."""
+BY_HAND: Final = FlushStrategy("by_hand", FlushByHand)
+"""Readable when ``put`` returns (with a pool: when committed), durable when the test says so."""
+BY_HAND_SYNCHRONOUS: Final = FlushStrategy("by_hand_synchronous", FlushByHand, synchronous=True)
+"""Readable and durable when the test flushes."""
+
+
+class QueueDispatcher:
+    """What the built-in consume queue dispatcher does, without its plugin."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+
+    def dispatch(self, batch: Sequence[DispatchRequest]) -> None:
+        queued = (TRANSACTION_NOT, TRANSACTION_COMMIT)
+        self._store.consume_queues.put_batch([r for r in batch if r.sys_flag & TRANSACTION_MASK in queued])
+
+
+class IndexDispatcher:
+    """What the built-in index dispatcher does, without its plugin."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+
+    def dispatch(self, batch: Sequence[DispatchRequest]) -> None:
+        self._store.index.put(batch)
+
+
+def make_store(
+    path: Path,
+    *,
+    config: BrokerConfig | None = None,
+    strategy: FlushStrategy = IMMEDIATE,
+    disk: Disk = OS_DISK,
+    clock: Clock | None = None,
+    pool: TransientStorePool | None = None,
+    settings: object = None,
+    commit_log_file_bytes: int = 4096,
+    consume_queue_file_bytes: int = 200,
+    max_hash_slot_num: int = 16,
+    max_index_num: int = 64,
+    **options: Any,
+) -> MessageStore:
+    """A store that is not open yet; no file is made ahead.
+
+    ``config`` stands for all sizes, its path is replaced. ``options`` are further settings of the section ``store``.
+    """
+    section: dict[str, Any] = {"preallocate": False, **options, "path": str(path)}
+    if config is None:
+        section |= {
+            "commit_log_file_bytes": commit_log_file_bytes,
+            "consume_queue_file_bytes": consume_queue_file_bytes,
+        }
+        config = BrokerConfig(index=IndexSection(max_hash_slot_num=max_hash_slot_num, max_index_num=max_index_num))
+    config = attrs.evolve(config, store=attrs.evolve(config.store, **section))
+    return MessageStore(
+        config,
+        strategy,
+        DELAY_LEVEL_MS,
+        settings=settings,
+        pool=pool,
+        disk=disk,
+        clock=clock if clock is not None else ManualClock(),
+    )
+
+
+def start_store(store: MessageStore, *more: CommitLogDispatcher) -> MessageStore:
+    """Opens and starts a store with queues, index and whatever else."""
+    store.open()
+    try:
+        store.start([QueueDispatcher(store), IndexDispatcher(store), *more])
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+def open_store(path: Path, **arguments: Any) -> MessageStore:
+    """An open, started store; takes what :func:`make_store` takes. The caller closes it."""
+    return start_store(make_store(path, **arguments))
+
+
+@contextlib.contextmanager
+def opened(path: Path, **arguments: Any) -> Iterator[MessageStore]:
+    """:func:`open_store`, closed at the end whatever happens."""
+    store = open_store(path, **arguments)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def message(
+    topic: str = "T",
+    queue_id: int = 0,
+    body: bytes = b"",
+    *,
+    tags: str = "",
+    keys: str = "",
+    uniq_key: str = "",
+    born_host: bytes = _HOST,
+    store_host: bytes = _HOST,
+    born_timestamp_ms: int = 1_700_000_000_000,
+    flag: int = 0,
+    sys_flag: int = 0,
+    prepared_transaction_offset_bytes: int = 0,
+    wait: bool = True,
+    **properties: str,
+) -> MessageExtBrokerInner:
+    """A message ready to be put; ``properties`` beyond tags and keys by name."""
+    named = {props.TAGS: tags, props.KEYS: keys, props.UNIQ_KEY: uniq_key, **properties}
+    kept = {name: value for name, value in named.items() if value}
+    return MessageExtBrokerInner(
+        topic,
+        queue_id,
+        body,
+        kept,
+        properties_to_string(kept).encode(),
+        born_timestamp_ms,
+        born_host,
+        store_host,
+        flag,
+        sys_flag,
+        0,
+        prepared_transaction_offset_bytes,
+        wait,
+    )
+
+
+def snapshot(root: Path, *folders: str) -> dict[str, bytes]:
+    """Every file below a folder (or below the named ones in it), by its path relative to the folder."""
+    tops = [root / folder for folder in folders] or [root]
+    return {
+        str(path.relative_to(root)): path.read_bytes()
+        for top in tops
+        for path in sorted(top.rglob("*"))
+        if path.is_file()
+    }
