@@ -1,0 +1,13 @@
+"""Flush services: when appended bytes become durable (reference: algorithms 4).
+
+========================  ===========================================================  =============
+strategy                  what an acknowledgement means                                module
+========================  ===========================================================  =============
+``group_commit``          synced to disk; one sync serves everyone who waits           group_commit
+``flush_real_time``       in the page cache; synced every so often                     flush_real_time
+``commit_real_time``      in the transient store pool; committed, then synced, later   commit_real_time
+========================  ===========================================================  =============
+
+All of them are built of :mod:`.service_thread` (a stoppable thread whose work is a plain method), :mod:`.waiter`
+(promises of durability) and :mod:`.counters`.
+"""

@@ -1,0 +1,107 @@
+"""Everyone who waits for one sync: the list between ``submit``, the flush thread and the deadline watcher."""
+
+from __future__ import annotations
+
+import threading
+
+from flintmq.core.ports import FlushStatus
+from flintmq.flush.waiter import FENCED, CompletedWaiter, PendingWaiter
+
+
+class PendingWaiters:
+    """Waiters in the order they were submitted. Thread-safe; callbacks always run outside its lock.
+
+    One lock, held for a list operation, is cheaper here than anything cleverer: the common case (one sync covers all)
+    swaps the whole list. Once closed it hands out :data:`~flintmq.flush.waiter.FENCED`, so no waiter can be left behind.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiter_lock = threading.Lock()
+        self._pending: list[PendingWaiter] = []
+        self._newest_end_bytes = 0
+        self._closed = False
+        self._completed = 0
+        self._timeouts = 0
+
+    @property
+    def newest_end_bytes(self) -> int:
+        """The furthest position anyone waits for; 0 when nobody waits."""
+        return self._newest_end_bytes
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    @property
+    def completed(self) -> int:
+        """Waiters completed so far, whatever their status."""
+        return self._completed
+
+    @property
+    def timeouts(self) -> int:
+        """Waiters that ended with TIMEOUT."""
+        return self._timeouts
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def add(self, end_offset_bytes: int, deadline_s: float) -> PendingWaiter | CompletedWaiter:
+        """A new pending waiter; FENCED once closed."""
+        waiter = PendingWaiter(end_offset_bytes, deadline_s, self._waiter_lock)
+        with self._lock:
+            if self._closed:
+                self._completed += 1
+                return FENCED
+            self._pending.append(waiter)
+            if end_offset_bytes > self._newest_end_bytes:
+                self._newest_end_bytes = end_offset_bytes
+        return waiter
+
+    def count_completed(self) -> None:
+        """Counts a waiter that never had to wait."""
+        with self._lock:
+            self._completed += 1
+
+    def complete_flushed(self, flushed_offset_bytes: int) -> int:
+        """Completes with FLUSHED whoever waits for no more than this. Returns how many."""
+        with self._lock:
+            if self._newest_end_bytes <= flushed_offset_bytes:
+                done, self._pending = self._pending, []
+            else:
+                done = [w for w in self._pending if w.end_offset_bytes <= flushed_offset_bytes]
+                self._keep([w for w in self._pending if w.end_offset_bytes > flushed_offset_bytes])
+            if not self._pending:
+                self._newest_end_bytes = 0
+            self._completed += len(done)
+        for waiter in done:
+            waiter.complete(FlushStatus.FLUSHED)
+        return len(done)
+
+    def complete_expired(self, now_s: float) -> float | None:
+        """Completes with TIMEOUT whoever has waited too long. Returns the next deadline, None when nobody waits."""
+        with self._lock:
+            expired = [w for w in self._pending if w.deadline_s <= now_s]
+            if expired:
+                self._keep([w for w in self._pending if w.deadline_s > now_s])
+            self._completed += len(expired)
+            self._timeouts += len(expired)
+            next_deadline_s = min((w.deadline_s for w in self._pending), default=None)
+        for waiter in expired:
+            waiter.complete(FlushStatus.TIMEOUT)
+        return next_deadline_s
+
+    def close(self) -> int:
+        """Completes everyone who is left with FENCED, and everyone who comes later. Returns how many were left."""
+        with self._lock:
+            self._closed = True
+            left, self._pending = self._pending, []
+            self._newest_end_bytes = 0
+            self._completed += len(left)
+        for waiter in left:
+            waiter.complete(FlushStatus.FENCED)
+        return len(left)
+
+    def _keep(self, waiters: list[PendingWaiter]) -> None:
+        self._pending = waiters
+        self._newest_end_bytes = max((w.end_offset_bytes for w in waiters), default=0)

@@ -1,0 +1,97 @@
+"""A stoppable thread with a wake-up: what the reference calls a ServiceThread.
+
+The work is in :meth:`ServiceThread.run_once`, which takes the time as an argument and waits for nothing: tests call it
+directly, with any time they like, and need no thread and no sleep. The loop around it is all that is left to the thread.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from flintmq.core.io.clock import Clock
+
+
+class ServiceThread:
+    """Calls ``run_once`` whenever it is woken, and when :meth:`wait_s` seconds are over.
+
+    The wake-up is a bare lock used as a binary semaphore: half the price of ``threading.Event`` on both sides, and the
+    loop thread pays it once per append. Any number of wake-ups during one round lead to one more round.
+    """
+
+    def __init__(self, name: str, clock: Clock) -> None:
+        self._name = name
+        self._clock = clock
+        self._signal = threading.Lock()
+        self._signal.acquire()
+        self._stop_requested = threading.Event()
+        self._stop_lock = threading.Lock()
+        self._finished = False
+        self._thread: threading.Thread | None = None
+
+    def run_once(self, now_s: float) -> None:
+        """One round of work at the given monotonic time. May block in a sync; handles its own errors."""
+        raise NotImplementedError
+
+    def wait_s(self, now_s: float) -> float | None:
+        """Seconds until the next round if nobody wakes the thread; None waits for a wake-up alone."""
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        """The last work before the thread ends (here: nothing). Runs exactly once, also when it was never started."""
+
+    @property
+    def stopping(self) -> bool:
+        """True once :meth:`end` was called. Any thread."""
+        return self._stop_requested.is_set()
+
+    def start(self) -> None:
+        """Starts the thread; a second call, or one after ``end``, does nothing."""
+        if self._thread is None and not self.stopping:
+            # A daemon, so that a sync that hangs for ever cannot keep the interpreter from exiting.
+            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            self._thread.start()
+
+    def wakeup(self) -> None:
+        """Asks for a round soon. Any thread; never blocks."""
+        if self._signal.locked():
+            try:
+                self._signal.release()
+            except RuntimeError:
+                # Somebody else released it in between: the thread is awake, which is all we want.
+                return
+
+    def pause(self, seconds: float) -> None:
+        """Lets time pass inside a round; returns early when the thread is asked to stop."""
+        self._stop_requested.wait(seconds)
+
+    def end(self, timeout_s: float | None = None) -> bool:
+        """Ends the thread after its current round and :meth:`finish`. Idempotent; any thread but its own.
+
+        Args:
+            timeout_s: how long to wait for it; None waits as long as it takes.
+
+        Returns:
+            False when it still runs after that time (a sync that hangs).
+        """
+        self._stop_requested.set()
+        self.wakeup()
+        if self._thread is None:
+            self._finish_once()
+            return True
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while not self.stopping:
+            wait_s = self.wait_s(self._clock.monotonic_s())
+            self._signal.acquire(timeout=-1 if wait_s is None else max(wait_s, 0.0))
+            if not self.stopping:
+                self.run_once(self._clock.monotonic_s())
+        self._finish_once()
+
+    def _finish_once(self) -> None:
+        with self._stop_lock:
+            if self._finished:
+                return
+            self._finished = True
+        self.finish()

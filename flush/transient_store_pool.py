@@ -1,0 +1,101 @@
+"""The transient store pool: buffers of one commit log file each, off the page cache (reference: algorithms 3)."""
+
+from __future__ import annotations
+
+import mmap
+import sys
+import threading
+
+
+class AnonymousBufferPool:
+    """A fixed number of buffers in anonymous memory. Thread-safe.
+
+    Memory is taken page by page as it is written, so an unused pool costs nothing. What one file left in a buffer is gone
+    before the next file borrows it: on Linux the pages are handed back to the kernel, which gives zeroed ones; elsewhere
+    they are overwritten. Stale bytes can therefore never be read as records, even by a reader that overruns the committed
+    position: zeros have no record's magic code.
+
+    Args:
+        buffers: how many.
+        bytes_each: the size of a commit log file.
+    """
+
+    def __init__(self, buffers: int, bytes_each: int) -> None:
+        if buffers < 1 or bytes_each < 1:
+            raise ValueError(f"a pool of {buffers} buffers of {bytes_each} bytes is no pool")
+        self._bytes_each = bytes_each
+        self._lock = threading.Lock()
+        self._free: list[tuple[memoryview, mmap.mmap]] = []
+        self._borrowed: dict[int, tuple[memoryview, mmap.mmap]] = {}
+        self._closed = False
+        for _ in range(buffers):
+            memory = _anonymous(bytes_each)
+            self._free.append((memoryview(memory), memory))
+
+    @property
+    def available_buffers(self) -> int:
+        return len(self._free)
+
+    def borrow(self) -> memoryview | None:
+        """A buffer of zeros, or None when all are taken or the pool is closed."""
+        with self._lock:
+            if not self._free:
+                return None
+            entry = self._free.pop()
+            self._borrowed[id(entry[0])] = entry
+            return entry[0]
+
+    def give_back(self, buffer: memoryview) -> None:
+        """Takes a buffer back, the very object that was borrowed.
+
+        Raises:
+            ValueError: it is none of this pool's, or was given back already.
+        """
+        with self._lock:
+            entry = self._borrowed.get(id(buffer))
+            if entry is None or entry[0] is not buffer:
+                raise ValueError("not a borrowed buffer of this pool")
+            del self._borrowed[id(buffer)]
+            closed = self._closed
+        if closed:
+            _release(entry)
+            return
+        _zero(entry)
+        with self._lock:
+            closed = self._closed
+            if not closed:
+                self._free.append(entry)
+        if closed:
+            _release(entry)
+
+    def close(self) -> None:
+        """Frees the memory; a buffer that is still borrowed is freed when it is given back. Idempotent."""
+        with self._lock:
+            self._closed = True
+            free, self._free = self._free, []
+        for entry in free:
+            _release(entry)
+
+
+def _anonymous(size_bytes: int) -> mmap.mmap:
+    if sys.platform == "win32":
+        return mmap.mmap(-1, size_bytes)
+    # Private, because only then does MADV_DONTNEED give zeros.
+    return mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+
+def _zero(entry: tuple[memoryview, mmap.mmap]) -> None:
+    buffer, memory = entry
+    if sys.platform == "linux":
+        memory.madvise(mmap.MADV_DONTNEED)
+        return
+    zeros = bytes(1 << 20)  # type: ignore[unreachable, unused-ignore]
+    for start in range(0, len(buffer), len(zeros)):
+        part = buffer[start : start + len(zeros)]
+        part[:] = zeros[: len(part)]
+
+
+def _release(entry: tuple[memoryview, mmap.mmap]) -> None:
+    buffer, memory = entry
+    buffer.release()
+    memory.close()
