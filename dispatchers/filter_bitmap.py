@@ -1,0 +1,58 @@
+"""CalcBitMap: notes with each record which groups' filters it fits (reference: algorithms 5, store-format 4.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from flintmq.core.filter.bloom import BloomFilter, BloomFilterData
+from flintmq.core.message.sys_flag import TRANSACTION_PREPARED
+from flintmq.core.ports import DispatchRequest, MessageFilter
+
+
+class GroupFilter(Protocol):
+    """A group's filter and its positions."""
+
+    compiled: MessageFilter | None
+    bloom: BloomFilterData | None
+
+
+class ConsumerFilters(Protocol):
+    """The broker's filters, as this dispatcher sees them."""
+
+    @property
+    def bloom_filter(self) -> BloomFilter: ...
+
+    def of_topic(self, topic: str) -> Sequence[GroupFilter]:
+        """The topic's filters; none for most topics."""
+        ...
+
+
+class CalcBitMap:
+    """Sets ``bit_map`` of each request whose topic somebody filters by properties. Loop thread.
+
+    It stands before the consume queues, which write the bit map down, and is the one dispatcher that changes what it is
+    given. The same records with the same filters give the same bit maps.
+    """
+
+    def __init__(self, filters: ConsumerFilters) -> None:
+        self._filters = filters
+
+    def dispatch(self, batch: Sequence[DispatchRequest]) -> None:
+        filters = self._filters
+        make = filters.bloom_filter.bit_map
+        topic = ""
+        of_topic: Sequence[GroupFilter] = ()
+        for request in batch:
+            if request.topic != topic:
+                topic = request.topic
+                of_topic = filters.of_topic(topic)
+            if of_topic and not request.sys_flag & TRANSACTION_PREPARED:
+                properties = request.properties
+                request.bit_map = make(
+                    group.bloom
+                    for group in of_topic
+                    if group.bloom is not None
+                    and group.compiled is not None
+                    and group.compiled.matches_properties(properties)
+                )

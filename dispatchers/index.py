@@ -1,0 +1,30 @@
+"""BuildIndex: makes records findable by key (reference: algorithms 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from flintmq.core.message.sys_flag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
+from flintmq.core.ports import DispatchRequest, IndexBuilder
+
+
+class IndexedStore(Protocol):
+    """The store, as this dispatcher sees it."""
+
+    index: IndexBuilder
+
+
+class BuildIndex:
+    """Every record but a rollback goes to the index builder, a batch at a time. Loop thread.
+
+    It asks the store for its builder each time, because a plugin's may take its place while the broker is assembled.
+    """
+
+    def __init__(self, store: IndexedStore) -> None:
+        self._store = store
+
+    def dispatch(self, batch: Sequence[DispatchRequest]) -> None:
+        kept = [request for request in batch if request.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK]
+        if kept:
+            self._store.index.put(kept)
