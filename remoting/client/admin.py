@@ -1,0 +1,290 @@
+"""Administration: topics, groups, what is where, and how far everybody has come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, Self
+
+from flintmq.core.broker import perm
+from flintmq.core.broker.topic_name import AUTO_CREATE_TOPIC
+from flintmq.core.errors import RefusedError, RemotingError
+from flintmq.core.message.message_id import decode_message_id
+from flintmq.core.message.properties import UNIQ_KEY
+from flintmq.remoting.bodies import (
+    ClusterInfo,
+    ConsumerConnection,
+    ConsumeStats,
+    KVTable,
+    MessageQueue,
+    ResetOffsetBody,
+    SubscriptionGroupConfig,
+    TopicConfigSerializeWrapper,
+    TopicList,
+    TopicOffset,
+    TopicRouteData,
+    TopicStatsTable,
+)
+from flintmq.remoting.client.broker_api import BrokerApi
+from flintmq.remoting.client.instance import ClientInstance, checked
+from flintmq.remoting.client.message import MessageExt, decode_messages
+from flintmq.remoting.client.route import MASTER_ID
+from flintmq.remoting.codes import RequestCode, ResponseCode
+from flintmq.remoting.command import RemotingCommand, request
+from flintmq.remoting.header_codec import CommandHeader
+from flintmq.remoting.headers import (
+    ConsumerGroupRequestHeader,
+    CreateTopicRequestHeader,
+    DeleteSubscriptionGroupRequestHeader,
+    DeleteTopicFromNamesrvRequestHeader,
+    DeleteTopicRequestHeader,
+    GetConsumeStatsRequestHeader,
+    GetTopicStatsInfoRequestHeader,
+    QueryMessageRequestHeader,
+    ResetOffsetRequestHeader,
+    ViewMessageRequestHeader,
+)
+
+ADMIN_GROUP: Final = "TOOLS_CONSUMER"
+LONG_TIMEOUT_MS: Final = 10_000
+ALL_TIME_MS: Final = 2**63 - 1
+
+
+class AdminClient:
+    """Asks name servers and brokers. Loop thread only; use it in an ``async with`` statement.
+
+    Every method raises ``RemotingError`` when nobody answers and ``RefusedError`` when a request is refused. Where a method
+    takes ``address`` it speaks to that broker, else to the masters of ``cluster``, else to all masters.
+
+    Args:
+        name_servers: ``host:port;host:port`` or a sequence; or hand over a ``client``.
+        client: an instance shared with others; it is not closed with this one.
+        instance_options: for :class:`ClientInstance`.
+    """
+
+    def __init__(
+        self, name_servers: str | Sequence[str] = (), *, client: ClientInstance | None = None, **instance_options: Any
+    ) -> None:
+        self.client = client or ClientInstance(name_servers, **instance_options)
+        self._owns_client = client is None
+        self._api = BrokerApi(self.client, ADMIN_GROUP)
+
+    async def close(self) -> None:
+        """Closes the connections. Idempotent."""
+        if self._owns_client:
+            await self.client.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.close()
+
+    # --- name servers ---
+
+    async def topic_route(self, topic: str) -> TopicRouteData:
+        """Which brokers hold a topic, as a name server knows it now."""
+        return await self.client.routes.fetch(topic)
+
+    async def cluster_info(self) -> ClusterInfo:
+        """All brokers and clusters."""
+        return ClusterInfo.decode(await self._ask_name_server(RequestCode.GET_BROKER_CLUSTER_INFO))
+
+    async def topic_list(self) -> list[str]:
+        """All topics."""
+        body = await self._ask_name_server(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        return TopicList.decode(body).topic_list
+
+    async def masters(self, cluster: str | None = None) -> dict[str, str]:
+        """Addresses of masters by broker name: a cluster's, or all."""
+        info = await self.cluster_info()
+        if cluster is not None and cluster not in info.cluster_addr_table:
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, f"no cluster {cluster}", reason="cluster.unknown")
+        names = info.broker_addr_table if cluster is None else info.cluster_addr_table[cluster]
+        return {
+            name: info.broker_addr_table[name].broker_addrs[MASTER_ID]
+            for name in sorted(names)
+            if name in info.broker_addr_table and MASTER_ID in info.broker_addr_table[name].broker_addrs
+        }
+
+    # --- topics ---
+
+    async def create_topic(
+        self,
+        topic: str,
+        *,
+        queues: int = 8,
+        perm: int = perm.READ_WRITE,
+        order: bool = False,
+        topic_sys_flag: int = 0,
+        address: str | None = None,
+        cluster: str | None = None,
+    ) -> None:
+        """Creates a topic, or changes it."""
+        header = CreateTopicRequestHeader(
+            topic=topic,
+            default_topic=AUTO_CREATE_TOPIC,
+            read_queue_nums=queues,
+            write_queue_nums=queues,
+            perm=perm,
+            topic_filter_type="SINGLE_TAG",
+            topic_sys_flag=topic_sys_flag,
+            order=order,
+        )
+        await self._ask_all(await self._targets(address, cluster), RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+
+    async def delete_topic(self, topic: str, *, cluster: str | None = None) -> None:
+        """Deletes a topic and its messages' queues at the brokers, then its route at every name server."""
+        targets = await self._targets(None, cluster)
+        await self._ask_all(targets, RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequestHeader(topic=topic))
+        header = DeleteTopicFromNamesrvRequestHeader(topic=topic, cluster_name=cluster)
+        await self._ask_all(self.client.routes.name_servers, RequestCode.DELETE_TOPIC_IN_NAMESRV, header)
+
+    async def topic_configs(self, address: str) -> TopicConfigSerializeWrapper:
+        """Every topic of a broker with its settings."""
+        answer = await self.client.ask(address, request(RequestCode.GET_ALL_TOPIC_CONFIG))
+        return TopicConfigSerializeWrapper.decode(answer.body)
+
+    async def topic_stats(self, topic: str) -> dict[MessageQueue, TopicOffset]:
+        """First and last offset of each of a topic's queues."""
+        stats: dict[MessageQueue, TopicOffset] = {}
+        header = GetTopicStatsInfoRequestHeader(topic=topic)
+        for answer in await self._ask_topic(topic, RequestCode.GET_TOPIC_STATS_INFO, header):
+            stats.update(TopicStatsTable.decode(answer.body).offset_table)
+        return stats
+
+    # --- groups ---
+
+    async def create_group(
+        self, config: SubscriptionGroupConfig, *, address: str | None = None, cluster: str | None = None
+    ) -> None:
+        """Creates a subscription group, or changes it."""
+        targets = await self._targets(address, cluster)
+        await self._ask_all(targets, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=config.encode())
+
+    async def delete_group(
+        self, group: str, *, remove_offset: bool = False, address: str | None = None, cluster: str | None = None
+    ) -> None:
+        """Deletes a subscription group, and with ``remove_offset`` how far it has come."""
+        header = DeleteSubscriptionGroupRequestHeader(group_name=group, remove_offset=remove_offset)
+        await self._ask_all(await self._targets(address, cluster), RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
+
+    async def consumer_connections(self, group: str, address: str) -> ConsumerConnection:
+        """The group's members that a broker knows. Refused with CONSUMER_NOT_ONLINE when there are none."""
+        header = ConsumerGroupRequestHeader(consumer_group=group)
+        answer = await self.client.ask(address, request(RequestCode.GET_CONSUMER_CONNECTION_LIST, header))
+        return ConsumerConnection.decode(answer.body)
+
+    async def consume_stats(self, group: str, topic: str) -> ConsumeStats:
+        """How far a group has come in each queue of a topic."""
+        merged = ConsumeStats()
+        header = GetConsumeStatsRequestHeader(consumer_group=group, topic=topic)
+        for answer in await self._ask_topic(topic, RequestCode.GET_CONSUME_STATS, header):
+            stats = ConsumeStats.decode(answer.body)
+            merged.consume_tps += stats.consume_tps
+            merged.offset_table.update(stats.offset_table)
+        return merged
+
+    async def reset_offset(
+        self, topic: str, group: str, timestamp_ms: int, *, force: bool = True
+    ) -> dict[MessageQueue, int]:
+        """Sends a group's online members back (or forward) to a time; -1 is the end. Returns where each queue goes on."""
+        header = ResetOffsetRequestHeader(topic=topic, group=group, timestamp_ms=timestamp_ms, is_force=force)
+        offsets: dict[MessageQueue, int] = {}
+        for answer in await self._ask_topic(topic, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header):
+            offsets.update(ResetOffsetBody.decode(answer.body).offset_table)
+        return offsets
+
+    # --- brokers ---
+
+    async def runtime_info(self, address: str) -> dict[str, str]:
+        """A broker's counters and gauges (reference: protocol 5.4)."""
+        answer = await self.client.ask(address, request(RequestCode.GET_BROKER_RUNTIME_INFO))
+        return KVTable.decode(answer.body).table
+
+    async def broker_config(self, address: str) -> dict[str, str]:
+        """A broker's settings."""
+        answer = await self.client.ask(address, request(RequestCode.GET_BROKER_CONFIG))
+        lines = (line.partition("=") for line in answer.body.decode().splitlines() if "=" in line)
+        return {key.strip(): value.strip() for key, _, value in lines if not key.startswith("#")}
+
+    # --- messages ---
+
+    async def query_by_key(
+        self,
+        topic: str,
+        key: str,
+        *,
+        max_num: int = 32,
+        begin_timestamp_ms: int = 0,
+        end_timestamp_ms: int = ALL_TIME_MS,
+        unique: bool = False,
+    ) -> list[MessageExt]:
+        """Messages of a topic by one of their keys (with ``unique`` by their UNIQ_KEY), stored within a time, oldest first."""
+        header = QueryMessageRequestHeader(
+            topic=topic,
+            key=key,
+            max_num=max_num,
+            begin_timestamp_ms=begin_timestamp_ms,
+            end_timestamp_ms=end_timestamp_ms,
+            unique_key_query=unique,
+        )
+        found: dict[str, MessageExt] = {}
+        for answer in await self._ask_topic(topic, RequestCode.QUERY_MESSAGE, header, ResponseCode.QUERY_NOT_FOUND):
+            for message in decode_messages(answer.body):
+                if message.topic == topic and _has_key(message, key, unique=unique):  # brokers compare hashes
+                    found[message.offset_msg_id] = message
+        return sorted(found.values(), key=lambda message: message.store_timestamp_ms)
+
+    async def view_message(self, offset_msg_id: str) -> MessageExt:
+        """The message with a broker's id; the id says which broker is asked. Raises ``ValueError`` when it is no id."""
+        message_id = decode_message_id(offset_msg_id)
+        address = (
+            f"[{message_id.ip}]:{message_id.port}" if ":" in message_id.ip else f"{message_id.ip}:{message_id.port}"
+        )
+        header = ViewMessageRequestHeader(commit_log_offset_bytes=message_id.commit_log_offset_bytes)
+        answer = await self.client.ask(address, request(RequestCode.VIEW_MESSAGE_BY_ID, header))
+        (message,) = decode_messages(answer.body)
+        return message
+
+    async def min_offset(self, queue: MessageQueue) -> int:
+        """The offset of the queue's first message that is still there."""
+        return await self._api.min_offset(queue)
+
+    async def max_offset(self, queue: MessageQueue) -> int:
+        """The offset the queue's next message will have."""
+        return await self._api.max_offset(queue)
+
+    async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """The offset of the message that was stored nearest to a time."""
+        return await self._api.search_offset(queue, timestamp_ms)
+
+    # --- inside ---
+
+    async def _ask_name_server(self, code: int) -> bytes:
+        return checked(await self.client.routes.ask(request(code))).body
+
+    async def _targets(self, address: str | None, cluster: str | None) -> list[str]:
+        if address is not None:
+            return [address]
+        addresses = list((await self.masters(cluster)).values())
+        if not addresses:
+            raise RemotingError("no master is registered with the name server")
+        return addresses
+
+    async def _ask_all(
+        self, addresses: Iterable[str], code: int, header: CommandHeader | None = None, body: bytes = b""
+    ) -> None:
+        for address in addresses:
+            await self.client.ask(address, request(code, header, body), LONG_TIMEOUT_MS)
+
+    async def _ask_topic(self, topic: str, code: int, header: CommandHeader, *accepted: int) -> list[RemotingCommand]:
+        """Asks every broker that holds a topic, of a set its master or whoever is left."""
+        route = await self.client.routes.route(topic, max_age_s=0)
+        return [
+            await self.client.ask(route.address(name), request(code, header), LONG_TIMEOUT_MS, *accepted)
+            for name in route.broker_addrs
+        ]
+
+
+def _has_key(message: MessageExt, key: str, *, unique: bool) -> bool:
+    return message.properties.get(UNIQ_KEY) == key if unique else key in message.keys

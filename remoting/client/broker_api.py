@@ -1,0 +1,248 @@
+"""What a consumer asks brokers about queues: pull, offsets, locks, send-back. No state but the client's."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from typing import Final
+
+import attrs
+
+from flintmq.core.broker.subscription import SubscriptionData
+from flintmq.core.errors import RemotingError
+from flintmq.remoting.bodies import ConsumerIdList, LockBatchRequestBody, LockBatchResponseBody, MessageQueue
+from flintmq.remoting.client.instance import REQUEST_TIMEOUT_MS, ClientInstance
+from flintmq.remoting.client.message import MessageExt, decode_messages
+from flintmq.remoting.client.route import MASTER_ID
+from flintmq.remoting.codes import RequestCode, ResponseCode
+from flintmq.remoting.command import request
+from flintmq.remoting.headers import (
+    ConsumerGroupRequestHeader,
+    ConsumerSendMsgBackRequestHeader,
+    GetMaxOffsetRequestHeader,
+    GetMinOffsetRequestHeader,
+    PullMessageRequestHeader,
+    PullMessageResponseHeader,
+    QueryConsumerOffsetRequestHeader,
+    QueryConsumerOffsetResponseHeader,
+    QueueOffsetResponseHeader,
+    SearchOffsetRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
+    decode_header,
+)
+
+FLAG_COMMIT_OFFSET: Final = 1
+FLAG_SUSPEND: Final = 2
+FLAG_SUBSCRIPTION: Final = 4
+
+
+class PullStatus(enum.Enum):
+    """What a pull found."""
+
+    FOUND = ResponseCode.SUCCESS
+    NO_NEW_MESSAGE = ResponseCode.PULL_NOT_FOUND
+    NO_MATCHED_MESSAGE = ResponseCode.PULL_RETRY_IMMEDIATELY
+    OFFSET_ILLEGAL = ResponseCode.PULL_OFFSET_MOVED
+    """The offset is outside the queue: go on at ``next_begin_queue_offset``."""
+
+
+_PULL_CODES: Final = tuple(int(status.value) for status in PullStatus)
+
+
+@attrs.frozen
+class PullResult:
+    """A pull's answer."""
+
+    status: PullStatus
+    messages: tuple[MessageExt, ...]
+    next_begin_queue_offset: int
+    """Where the next pull begins."""
+    min_queue_offset: int
+    max_queue_offset: int
+    """The offset the queue's next message will have."""
+    suggested_broker_id: int
+    """Which broker of the set to pull from next."""
+
+
+class BrokerApi:
+    """A consumer group's questions to brokers. Loop thread only.
+
+    Every method raises ``RemotingError`` when the broker does not answer and ``RefusedError`` when it refuses.
+    """
+
+    def __init__(self, client: ClientInstance, group: str) -> None:
+        self.client = client
+        self.group = group
+        self._suggested_broker_ids: dict[MessageQueue, int] = {}
+
+    async def address(self, queue: MessageQueue, broker_id: int = MASTER_ID) -> str:
+        """Where the queue is."""
+        route = await self.client.routes.route(queue.topic)
+        return route.address(queue.broker_name, broker_id)
+
+    async def pull(
+        self,
+        queue: MessageQueue,
+        queue_offset: int,
+        *,
+        subscription: SubscriptionData,
+        max_messages: int = 32,
+        suspend_ms: int = 0,
+        commit_consumer_offset: int | None = None,
+    ) -> PullResult:
+        """Asks for messages from an offset on.
+
+        Args:
+            queue: where from.
+            queue_offset: of the first message wanted.
+            subscription: what is wanted; travels with the request.
+            max_messages: at most.
+            suspend_ms: how long the broker may wait for a message to come; 0: not at all.
+            commit_consumer_offset: stored as the group's offset on the way, if given.
+        """
+        flags = FLAG_SUBSCRIPTION
+        flags |= FLAG_SUSPEND if suspend_ms else 0
+        flags |= FLAG_COMMIT_OFFSET if commit_consumer_offset is not None else 0
+        broker_id = self._suggested_broker_ids.get(queue, MASTER_ID)
+        if broker_id != MASTER_ID:
+            flags &= ~FLAG_COMMIT_OFFSET  # a slave stores no offsets
+        header = PullMessageRequestHeader(
+            consumer_group=self.group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=queue_offset,
+            max_msg_nums=max_messages,
+            sys_flag=flags,
+            commit_consumer_offset=commit_consumer_offset or 0,
+            suspend_timeout_ms=suspend_ms,
+            subscription=subscription.sub_string,
+            sub_version=subscription.sub_version,
+            expression_type=subscription.expression_type,
+            broker_name=queue.broker_name,
+        )
+        address = await self.address(queue, broker_id)
+        timeout_ms = max(10_000, 2 * suspend_ms)
+        try:
+            answer = await self.client.ask(address, request(RequestCode.PULL_MESSAGE, header), timeout_ms, *_PULL_CODES)
+        except RemotingError:
+            self._suggested_broker_ids.pop(queue, None)
+            raise
+        found = decode_header(PullMessageResponseHeader, answer.ext_fields)
+        self._suggested_broker_ids[queue] = found.suggest_which_broker_id
+        status = PullStatus(answer.code)
+        messages = decode_messages(answer.body, queue.broker_name) if status is PullStatus.FOUND else []
+        return PullResult(
+            status,
+            tuple(message for message in messages if _matches(message, subscription)),
+            found.next_begin_queue_offset,
+            found.min_queue_offset,
+            found.max_queue_offset,
+            found.suggest_which_broker_id,
+        )
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """The group's stored offset; None when there is none."""
+        header = QueryConsumerOffsetRequestHeader(
+            consumer_group=self.group, topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name
+        )
+        answer = await self.client.ask(
+            await self.address(queue),
+            request(RequestCode.QUERY_CONSUMER_OFFSET, header),
+            REQUEST_TIMEOUT_MS,
+            ResponseCode.QUERY_NOT_FOUND,
+        )
+        if answer.code == ResponseCode.QUERY_NOT_FOUND:
+            return None
+        return decode_header(QueryConsumerOffsetResponseHeader, answer.ext_fields).consumer_offset
+
+    async def commit(self, queue: MessageQueue, consumer_offset: int, *, wait: bool = True) -> None:
+        """Stores the group's offset: of the next message it wants. Without ``wait`` nobody tells whether it was stored."""
+        header = UpdateConsumerOffsetRequestHeader(
+            consumer_group=self.group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            commit_consumer_offset=consumer_offset,
+            broker_name=queue.broker_name,
+        )
+        command = request(RequestCode.UPDATE_CONSUMER_OFFSET, header)
+        if wait:
+            await self.client.ask(await self.address(queue), command)
+        else:
+            await self.client.remoting.invoke_oneway(await self.address(queue), command)
+
+    async def max_offset(self, queue: MessageQueue) -> int:
+        """The offset the queue's next message will have."""
+        header = GetMaxOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name)
+        answer = await self.client.ask(await self.address(queue), request(RequestCode.GET_MAX_OFFSET, header))
+        return decode_header(QueueOffsetResponseHeader, answer.ext_fields).queue_offset
+
+    async def min_offset(self, queue: MessageQueue) -> int:
+        """The offset of the queue's first message that is still there."""
+        header = GetMinOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name)
+        answer = await self.client.ask(await self.address(queue), request(RequestCode.GET_MIN_OFFSET, header))
+        return decode_header(QueueOffsetResponseHeader, answer.ext_fields).queue_offset
+
+    async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """The offset of the message that was stored nearest to a time."""
+        header = SearchOffsetRequestHeader(
+            topic=queue.topic, queue_id=queue.queue_id, timestamp_ms=timestamp_ms, broker_name=queue.broker_name
+        )
+        answer = await self.client.ask(
+            await self.address(queue), request(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
+        )
+        return decode_header(QueueOffsetResponseHeader, answer.ext_fields).queue_offset
+
+    async def members(self, topic: str) -> list[str]:
+        """The ids of the group's clients, as a broker of the topic knows them."""
+        route = await self.client.routes.route(topic)
+        command = request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, ConsumerGroupRequestHeader(consumer_group=self.group))
+        failure: RemotingError | None = None
+        for broker_name in route.broker_addrs:
+            try:
+                answer = await self.client.ask(route.address(broker_name), command)
+            except RemotingError as error:
+                failure = error
+                continue
+            return ConsumerIdList.decode(answer.body).consumer_id_list
+        raise failure or RemotingError(f"topic {topic} has no broker to ask for the members of {self.group}")
+
+    async def lock(self, queues: Sequence[MessageQueue]) -> set[MessageQueue]:
+        """Locks queues for this client, for some 60 s. Returns those that were locked."""
+        locked: set[MessageQueue] = set()
+        for broker_name in sorted({queue.broker_name for queue in queues}):
+            mine = [queue for queue in queues if queue.broker_name == broker_name]
+            body = LockBatchRequestBody(self.client.client_id, self.group, mine)
+            answer = await self.client.ask(
+                await self.address(mine[0]), request(RequestCode.LOCK_BATCH_MQ, body=body.encode())
+            )
+            locked.update(LockBatchResponseBody.decode(answer.body).lock_ok_mq_set)
+        return locked
+
+    async def unlock(self, queues: Sequence[MessageQueue]) -> None:
+        """Gives locks back; nobody tells whether that worked."""
+        for broker_name in sorted({queue.broker_name for queue in queues}):
+            mine = [queue for queue in queues if queue.broker_name == broker_name]
+            body = LockBatchRequestBody(self.client.client_id, self.group, mine)
+            await self.client.remoting.invoke_oneway(
+                await self.address(mine[0]), request(RequestCode.UNLOCK_BATCH_MQ, body=body.encode())
+            )
+
+    async def send_back(self, message: MessageExt, delay_level: int, max_reconsume_times: int) -> None:
+        """Has a message come again later: after ``delay_level``, 0 growing with the tries, negative never (dead letter)."""
+        header = ConsumerSendMsgBackRequestHeader(
+            commit_log_offset_bytes=message.commit_log_offset_bytes,
+            group=self.group,
+            delay_level=delay_level,
+            origin_msg_id=message.msg_id,
+            origin_topic=message.topic,
+            max_reconsume_times=max_reconsume_times,
+            broker_name=message.broker_name,
+        )
+        await self.client.ask(
+            await self.address(message.queue), request(RequestCode.CONSUMER_SEND_MSG_BACK, header), 5_000
+        )
+
+
+def _matches(message: MessageExt, subscription: SubscriptionData) -> bool:
+    """Brokers compare tags by hash: two tags may share one."""
+    return not subscription.is_tag_type or not subscription.tags_set or message.tags in subscription.tags_set

@@ -1,0 +1,193 @@
+"""What producers and consumers share: the transport, the routes, the client's name, its heartbeats."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, Final
+
+from flintmq.core.errors import FlintError, RefusedError, RemotingError
+from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
+from flintmq.remoting.bodies import ConsumerData, HeartbeatData, ProducerData
+from flintmq.remoting.client.request_reply import Requests
+from flintmq.remoting.client.route import RouteCache, parse_name_servers
+from flintmq.remoting.client.transport import RemotingClient, RequestHandler, RpcHook
+from flintmq.remoting.client.unique_id import make_client_id
+from flintmq.remoting.codes import RequestCode, ResponseCode
+from flintmq.remoting.command import RemotingCommand, request
+from flintmq.remoting.headers import UnregisterClientRequestHeader
+
+log = logging.getLogger("flintmq.client")
+
+HEARTBEAT_INTERVAL_S: Final = 30.0
+REQUEST_TIMEOUT_MS: Final = 3_000
+
+
+def checked(answer: RemotingCommand, *accepted: int) -> RemotingCommand:
+    """The answer itself when its code is SUCCESS or among those accepted.
+
+    Raises:
+        RefusedError: with the answer's code and remark.
+    """
+    if answer.code == ResponseCode.SUCCESS or answer.code in accepted:
+        return answer
+    raise RefusedError(answer.code, answer.remark or f"response code {answer.code}", reason="broker.refused")
+
+
+class ClientInstance:
+    """One client to the brokers: one id, one connection per address. Loop thread only.
+
+    A producer or consumer makes its own unless it is handed one; whoever makes it closes it.
+
+    Args:
+        name_servers: ``host:port;host:port`` or a sequence of addresses.
+        client_id: must be unique among the members of a group; made up by default.
+        hooks: see every request and answer (an ``AclSigner``, for example).
+        clock: where the time comes from.
+        heartbeat_interval_s: how often brokers are told that the client lives.
+        remoting_options: for :class:`RemotingClient`.
+    """
+
+    def __init__(
+        self,
+        name_servers: str | Sequence[str],
+        *,
+        client_id: str | None = None,
+        hooks: Sequence[RpcHook] = (),
+        clock: Clock = SYSTEM_CLOCK,
+        heartbeat_interval_s: float = HEARTBEAT_INTERVAL_S,
+        **remoting_options: Any,
+    ) -> None:
+        self.client_id = client_id or make_client_id()
+        self.clock = clock
+        self.remoting = RemotingClient(**remoting_options)
+        for hook in hooks:
+            self.remoting.add_hook(hook)
+        self.routes = RouteCache(self.remoting, parse_name_servers(name_servers), clock)
+        self.requests = Requests(self)
+        self.producer_groups: set[str] = set()
+        self.consumers: dict[str, Callable[[], ConsumerData]] = {}
+        """Group → what its heartbeat says now."""
+        self.transaction_checks: dict[str, RequestHandler] = {}
+        """Producer group → who answers when a broker asks what became of a transaction (39)."""
+        self._heartbeat_interval_s = heartbeat_interval_s
+        self._group_handlers: dict[tuple[int, str], RequestHandler] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def ask(
+        self, address: str, command: RemotingCommand, timeout_ms: float = REQUEST_TIMEOUT_MS, *accepted: int
+    ) -> RemotingCommand:
+        """Asks a broker. Raises ``RemotingError``, or ``RefusedError`` for codes that are not accepted."""
+        return checked(await self.remoting.invoke(address, command, timeout_ms), *accepted)
+
+    def register_group_processor(self, code: int, group: str, handler: RequestHandler) -> None:
+        """From now on pushed requests of this code about this group go to ``handler(command, address)``."""
+        self._group_handlers[code, group] = handler
+        self.remoting.register_processor(code, self._dispatch_by_group)
+
+    def forget_group(self, group: str) -> None:
+        """Pushed requests about this group are refused from now on."""
+        self._group_handlers = {key: handler for key, handler in self._group_handlers.items() if key[1] != group}
+
+    def _dispatch_by_group(
+        self, command: RemotingCommand, address: str
+    ) -> RemotingCommand | Awaitable[RemotingCommand | None] | None:
+        ext_fields = command.ext_fields or {}
+        group = ext_fields.get("consumerGroup") or ext_fields.get("group") or ""
+        handler = self._group_handlers.get((command.code, group))
+        if handler is None:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR, f"the consumer group {group} is not here", reason="group.unknown"
+            )
+        return handler(command, address)
+
+    def start_heartbeats(self) -> None:
+        """Starts telling brokers regularly. Further calls do nothing."""
+        if not any(task.get_name() == "heartbeats" for task in self._tasks):
+            self.start_task(self._heartbeats(), "heartbeats")
+
+    async def send_heartbeats(self, addresses: Sequence[str] | None = None) -> int:
+        """Tells brokers who is here now.
+
+        Args:
+            addresses: whom; every known broker by default, masters only while there are no consumers.
+
+        Returns:
+            How many brokers answered. The others are logged, and tried again next time.
+        """
+        heartbeat = HeartbeatData(
+            self.client_id,
+            [describe() for describe in self.consumers.values()],
+            [ProducerData(group) for group in sorted(self.producer_groups)],
+        )
+        if not heartbeat.consumer_data_set and not heartbeat.producer_data_set:
+            return 0
+        body = heartbeat.encode()
+        if addresses is None:
+            addresses = self.routes.broker_addresses(masters_only=not heartbeat.consumer_data_set)
+        outcomes = await asyncio.gather(
+            *(self.ask(address, request(RequestCode.HEART_BEAT, body=body)) for address in addresses),
+            return_exceptions=True,
+        )
+        answered = 0
+        for address, outcome in zip(addresses, outcomes, strict=True):
+            if isinstance(outcome, FlintError):
+                log.warning("no heartbeat to %s: %s", address, outcome)
+            elif isinstance(outcome, BaseException):
+                raise outcome
+            else:
+                answered += 1
+        return answered
+
+    async def unregister(self, *, producer_group: str | None = None, consumer_group: str | None = None) -> None:
+        """Tells every known broker that a group has lost this member. Brokers that do not answer are logged."""
+        header = UnregisterClientRequestHeader(
+            client_id=self.client_id, producer_group=producer_group, consumer_group=consumer_group
+        )
+        for address in self.routes.broker_addresses():
+            try:
+                await self.ask(address, request(RequestCode.UNREGISTER_CLIENT, header), 1_000)
+            except (RemotingError, RefusedError) as failure:
+                log.info("%s was not told that we leave: %s", address, failure)
+
+    def start_task(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Runs background work until it ends or the instance is closed; what it raises is logged."""
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._task_done)
+        return task
+
+    def _task_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (failure := task.exception()) is not None:
+            log.error("background work %s failed", task.get_name(), exc_info=failure)
+
+    async def close(self) -> None:
+        """Ends background work and closes every connection. Idempotent."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.remoting.close()
+
+    async def _heartbeats(self) -> None:
+        await repeat(self._heartbeat_interval_s, self._refresh_and_send)
+
+    async def _refresh_and_send(self) -> None:
+        for route in self.routes.known():
+            try:
+                await self.routes.route(route.topic)
+            except RefusedError as failure:
+                log.info("the route of %s is gone: %s", route.topic, failure)
+        await self.send_heartbeats()
+
+
+async def repeat(interval_s: float, work: Callable[[], Awaitable[object]]) -> None:
+    """Does work every so often, for good; what FlintMQ or a disk raises is logged and does not end it."""
+    while True:
+        await asyncio.sleep(interval_s)
+        try:
+            await work()
+        except (FlintError, OSError) as failure:
+            log.warning("%s: %s", getattr(work, "__qualname__", work), failure)

@@ -1,0 +1,133 @@
+"""Messages as a client sees them: what is sent, and what comes back from a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import attrs
+
+from flintmq.core.message import properties as props
+from flintmq.core.message.host import host_text
+from flintmq.core.message.message_id import offset_message_id
+from flintmq.core.message.record import Record, decode_records
+from flintmq.remoting.bodies import MessageQueue
+from flintmq.remoting.client.compression import decompress
+
+
+def _keys(value: str | Sequence[str]) -> tuple[str, ...]:
+    return tuple(value.split(props.KEY_SEPARATOR)) if isinstance(value, str) else tuple(value)
+
+
+@attrs.frozen
+class Message:
+    """A message to be sent. Safe to share and to send again."""
+
+    topic: str
+    body: bytes
+    tags: str = ""
+    """What subscriptions choose by; one tag."""
+    keys: tuple[str, ...] = attrs.field(default=(), converter=_keys)
+    """What the message can be found by; a string is split at blanks."""
+    properties: Mapping[str, str] = attrs.field(factory=dict)
+    """The user's own properties."""
+    delay_level: int = 0
+    """1 to 18 of the broker's delay levels; 0: at once."""
+    flag: int = 0
+    """A number that is stored and handed on."""
+    wait_store: bool = True
+    """False: the broker acknowledges before the message is durable."""
+
+    def wire_properties(self, uniq_key: str) -> dict[str, str]:
+        """All properties as they are sent."""
+        result = dict(self.properties)
+        if self.keys:
+            result[props.KEYS] = props.KEY_SEPARATOR.join(self.keys)
+        result[props.UNIQ_KEY] = uniq_key
+        result[props.WAIT] = "true" if self.wait_store else "false"
+        if self.delay_level > 0:
+            result[props.DELAY] = str(self.delay_level)
+        if self.tags:
+            result[props.TAGS] = self.tags
+        return result
+
+
+@attrs.frozen
+class MessageExt:
+    """A message that was stored."""
+
+    topic: str
+    body: bytes
+    """Decompressed."""
+    properties: Mapping[str, str]
+    queue_id: int
+    queue_offset: int
+    broker_name: str
+    """Empty where the answer did not come from a known broker."""
+    commit_log_offset_bytes: int
+    store_size_bytes: int
+    flag: int
+    sys_flag: int
+    born_timestamp_ms: int
+    born_host: str
+    """``ip:port``."""
+    store_timestamp_ms: int
+    store_host: str
+    reconsume_times: int
+    """How often consuming it has failed."""
+    prepared_transaction_offset_bytes: int
+    offset_msg_id: str
+    """The broker's id: says where the message is stored."""
+
+    @property
+    def msg_id(self) -> str:
+        """The sender's id (UNIQ_KEY); the broker's where it has none."""
+        return self.properties.get(props.UNIQ_KEY) or self.offset_msg_id
+
+    @property
+    def tags(self) -> str:
+        return self.properties.get(props.TAGS, "")
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return tuple(self.properties.get(props.KEYS, "").split())
+
+    @property
+    def queue(self) -> MessageQueue:
+        return MessageQueue(self.broker_name, self.queue_id, self.topic)
+
+
+def message_of(record: Record, broker_name: str = "") -> MessageExt:
+    """The message in a record.
+
+    Raises:
+        CompressionError: its body is compressed in a way that cannot be undone here.
+    """
+    return MessageExt(
+        topic=record.topic,
+        body=decompress(record.body, record.sys_flag),
+        properties=record.properties,
+        queue_id=record.queue_id,
+        queue_offset=record.queue_offset,
+        broker_name=broker_name,
+        commit_log_offset_bytes=record.commit_log_offset_bytes,
+        store_size_bytes=record.size_bytes,
+        flag=record.flag,
+        sys_flag=record.sys_flag,
+        born_timestamp_ms=record.born_timestamp_ms,
+        born_host=host_text(record.born_host),
+        store_timestamp_ms=record.store_timestamp_ms,
+        store_host=host_text(record.store_host),
+        reconsume_times=record.reconsume_times,
+        prepared_transaction_offset_bytes=record.prepared_transaction_offset_bytes,
+        offset_msg_id=offset_message_id(record.store_host.hex().upper(), record.commit_log_offset_bytes),
+    )
+
+
+def decode_messages(body: bytes, broker_name: str = "") -> list[MessageExt]:
+    """The messages in a pull's or a query's answer.
+
+    Raises:
+        RecordError: the bytes are no records, or a body's checksum is wrong.
+        CompressionError: see :func:`message_of`.
+    """
+    return [message_of(record, broker_name) for record in decode_records(body)]

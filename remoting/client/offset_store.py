@@ -1,0 +1,83 @@
+"""Where a consumer group keeps how far it has come: at the brokers, or in a file when every member consumes everything."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Protocol
+
+from flintmq.core.errors import JsonSyntaxError
+from flintmq.remoting.bodies import MessageQueue, ResetOffsetBody
+from flintmq.remoting.client.broker_api import BrokerApi
+
+
+class OffsetStore(Protocol):
+    """Loop thread only."""
+
+    async def load(self, queue: MessageQueue) -> int | None:
+        """The stored offset of the next message wanted; None when there is none."""
+        ...
+
+    async def save(self, offsets: dict[MessageQueue, int]) -> None:
+        """Stores offsets. Raises ``RemotingError`` or ``OSError``."""
+        ...
+
+
+class BrokerOffsetStore:
+    """Offsets at the brokers: for members that share the queues."""
+
+    def __init__(self, api: BrokerApi) -> None:
+        self._api = api
+
+    async def load(self, queue: MessageQueue) -> int | None:
+        return await self._api.committed(queue)
+
+    async def save(self, offsets: dict[MessageQueue, int]) -> None:
+        for queue, consumer_offset in offsets.items():
+            await self._api.commit(queue, consumer_offset, wait=False)
+
+
+class FileOffsetStore:
+    """Offsets in a JSON file of the reference's form: for members that each consume everything.
+
+    Args:
+        path: replaced as a whole at each save; missing folders are made.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offsets: dict[MessageQueue, int] | None = None
+        self._writing = asyncio.Lock()
+
+    async def load(self, queue: MessageQueue) -> int | None:
+        return (await self._known()).get(queue)
+
+    async def save(self, offsets: dict[MessageQueue, int]) -> None:
+        async with self._writing:
+            known = await self._known()
+            known.update(offsets)
+            data = ResetOffsetBody(known).encode()
+            await asyncio.to_thread(self._write, data)
+
+    async def _known(self) -> dict[MessageQueue, int]:
+        if self._offsets is None:
+            self._offsets = await asyncio.to_thread(self._read)
+        return self._offsets
+
+    def _read(self) -> dict[MessageQueue, int]:
+        try:
+            return ResetOffsetBody.decode(self._path.read_bytes()).offset_table
+        except FileNotFoundError:
+            return {}
+        except JsonSyntaxError as failure:
+            raise JsonSyntaxError(f"{self._path}: {failure}") from failure
+
+    def _write(self, data: bytes) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = self._path.with_suffix(".tmp")
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(self._path)

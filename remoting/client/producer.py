@@ -1,0 +1,360 @@
+"""Sending messages."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import itertools
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Self
+
+import attrs
+
+from flintmq.core.broker.topic_name import AUTO_CREATE_TOPIC, DLQ_PREFIX, RETRY_PREFIX
+from flintmq.core.errors import RefusedError, RemotingError, RemotingTimeoutError
+from flintmq.core.limits import BATCH_MAX_MESSAGES, PROPERTIES_MAX_BYTES
+from flintmq.core.message.batch import BatchItem, encode_batch
+from flintmq.core.message.properties import (
+    NAME_VALUE_SEPARATOR,
+    PROPERTY_SEPARATOR,
+    WAIT,
+    properties_to_string,
+)
+from flintmq.remoting.bodies import MessageQueue
+from flintmq.remoting.client.compression import compress
+from flintmq.remoting.client.instance import ClientInstance, checked
+from flintmq.remoting.client.message import Message, MessageExt
+from flintmq.remoting.client.request_reply import is_reply, make_reply
+from flintmq.remoting.client.route import TopicRoute, make_topic_route
+from flintmq.remoting.client.unique_id import UNIQUE_IDS
+from flintmq.remoting.codes import RequestCode, ResponseCode
+from flintmq.remoting.command import RemotingCommand, request
+from flintmq.remoting.headers import SendMessageRequestHeaderV2, SendMessageResponseHeader, decode_header
+
+RETRY_CODES: Final = frozenset(
+    {
+        ResponseCode.TOPIC_NOT_EXIST,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.NO_PERMISSION,
+        ResponseCode.NO_BUYER_ID,
+        ResponseCode.NOT_IN_CURRENT_UNIT,
+    }
+)
+"""Refusals after which another broker is tried (reference: protocol 4)."""
+SEND_TIMEOUT_MS: Final = 3_000
+MESSAGE_MAX_BYTES: Final = 4 * 1024 * 1024
+
+
+class SendStatus(enum.Enum):
+    """How durable a message is that was stored."""
+
+    SEND_OK = ResponseCode.SUCCESS
+    FLUSH_DISK_TIMEOUT = ResponseCode.FLUSH_DISK_TIMEOUT
+    SLAVE_NOT_AVAILABLE = ResponseCode.SLAVE_NOT_AVAILABLE
+    FLUSH_SLAVE_TIMEOUT = ResponseCode.FLUSH_SLAVE_TIMEOUT
+
+
+_SEPARATORS: Final = {NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR}
+_STORED: Final = tuple(int(status.value) for status in SendStatus)
+
+
+@attrs.frozen
+class SendResult:
+    """A message, or a batch, that was stored."""
+
+    status: SendStatus
+    msg_id: str
+    """UNIQ_KEY; of a batch all of them, joined by commas."""
+    offset_msg_id: str
+    """The broker's id; likewise."""
+    queue: MessageQueue
+    queue_offset: int
+    """Of a batch the first one's."""
+    transaction_id: str = ""
+    region_id: str = ""
+    trace_on: bool = True
+
+
+@attrs.frozen
+class _Prepared:
+    """A send that lacks only its queue."""
+
+    code: int
+    topic: str
+    msg_id: str
+    body: bytes
+    properties: str
+    sys_flag: int = 0
+    flag: int = 0
+    batch: bool = False
+
+
+class Producer:
+    """Sends messages, each to the next queue of its topic. Loop thread only; use it in an ``async with`` statement.
+
+    Args:
+        group: the producer group.
+        name_servers: ``host:port;host:port`` or a sequence; or hand over a ``client``.
+        client: an instance shared with other producers and consumers; it is not closed with this one.
+        retries: further brokers to try when a send fails. With retries a message may be stored more than once.
+        compress_over_bytes: bodies at least this long are compressed; None: never.
+        max_message_bytes: longer bodies are refused here.
+        default_topic_queue_nums: queues asked for when sending creates the topic.
+        instance_options: for :class:`ClientInstance`.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        name_servers: str | Sequence[str] = (),
+        *,
+        client: ClientInstance | None = None,
+        retries: int = 2,
+        compress_over_bytes: int | None = None,
+        max_message_bytes: int = MESSAGE_MAX_BYTES,
+        default_topic_queue_nums: int = 4,
+        **instance_options: Any,
+    ) -> None:
+        self.group = group
+        self.client = client or ClientInstance(name_servers, **instance_options)
+        self._owns_client = client is None
+        self._retries = retries
+        self._compress_over_bytes = compress_over_bytes
+        self._max_message_bytes = max_message_bytes
+        self._default_topic_queue_nums = default_topic_queue_nums
+        self._turn = itertools.count(random.getrandbits(16))
+
+    async def start(self) -> None:
+        """Starts the heartbeats. Sending works before, but transactions and replies find the producer only after."""
+        self.client.producer_groups.add(self.group)
+        self.client.start_heartbeats()
+
+    async def close(self) -> None:
+        """Leaves the group and closes the connections. Idempotent."""
+        if self.group in self.client.producer_groups:
+            self.client.producer_groups.discard(self.group)
+            await self.client.unregister(producer_group=self.group)
+        if self._owns_client:
+            await self.client.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.close()
+
+    async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """The queues of a topic that can be written to. Raises as :meth:`send`."""
+        return (await self._route(topic)).write_queues
+
+    async def send(
+        self, message: Message, queue: MessageQueue | None = None, *, timeout_ms: int = SEND_TIMEOUT_MS
+    ) -> SendResult:
+        """Sends a message and waits until it is stored.
+
+        Args:
+            message: what to send.
+            queue: where to; then nothing else is tried. None: the topic's next queue.
+            timeout_ms: for everything, retries included.
+
+        Raises:
+            ValueError: the message is too long.
+            RefusedError: the broker, or the name server, refuses it.
+            RemotingError: it is not known whether the message was stored (timeout, lost connection).
+        """
+        return await self._send(self._prepare(message), queue, timeout_ms)
+
+    async def send_batch(
+        self, messages: Sequence[Message], queue: MessageQueue | None = None, *, timeout_ms: int = SEND_TIMEOUT_MS
+    ) -> SendResult:
+        """Sends messages of one topic to one queue, stored together or not at all. Raises as :meth:`send`."""
+        return await self._send(self._prepare_batch(messages), queue, timeout_ms)
+
+    async def request(
+        self, message: Message, queue: MessageQueue | None = None, *, timeout_ms: int = SEND_TIMEOUT_MS
+    ) -> MessageExt:
+        """Sends a message and waits until one of its consumers has replied; the producer must be started.
+
+        Args:
+            message: what to ask.
+            queue: as for :meth:`send`.
+            timeout_ms: for everything: sending, consuming, replying.
+
+        Raises:
+            RemotingTimeoutError: no reply came in time. The message may have been consumed, or may be yet.
+            ValueError, RefusedError, RemotingError: as :meth:`send`.
+        """
+        clock = self.client.clock
+        deadline_s = clock.monotonic_s() + timeout_ms / 1000
+        requests = self.client.requests
+        asked, reply = requests.stamped(message, timeout_ms)
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                route = await self._route(message.topic)
+                await requests.announce(route.address(name) for name in route.broker_addrs)
+                await self._send(self._prepare(asked), queue, max(1, int((deadline_s - clock.monotonic_s()) * 1000)))
+                return await reply
+        except TimeoutError as failure:
+            raise RemotingTimeoutError(f"no reply to a request to {message.topic} within {timeout_ms} ms") from failure
+        finally:
+            requests.forget(asked)
+
+    async def reply(
+        self,
+        request: MessageExt,
+        body: bytes,
+        properties: Mapping[str, str] | None = None,
+        *,
+        timeout_ms: int = SEND_TIMEOUT_MS,
+    ) -> SendResult:
+        """Answers a request that was consumed; at the broker the request came from, which knows who asked.
+
+        Raises:
+            ValueError: the message is no request.
+            RefusedError: who asked is not connected any more, or did not take the reply.
+            RemotingError: as :meth:`send`.
+        """
+        message = make_reply(request, body, properties)
+        queues = [queue for queue in await self.queues(message.topic) if queue.broker_name == request.broker_name]
+        return await self.send(message, queues[0] if queues else None, timeout_ms=timeout_ms)
+
+    async def send_oneway(self, message: Message, queue: MessageQueue | None = None) -> None:
+        """Sends a message and does not wait for an answer: it may be lost. Raises as :meth:`send`, short of the answer."""
+        prepared = self._prepare(message)
+        route = await self._route(prepared.topic)
+        queue = queue or self._next_queue(route, None)
+        await self.client.remoting.invoke_oneway(
+            route.address(queue.broker_name), self._command(prepared, queue, oneway=True)
+        )
+
+    # --- inside ---
+
+    async def _send(self, prepared: _Prepared, queue: MessageQueue | None, timeout_ms: int) -> SendResult:
+        clock = self.client.clock
+        deadline_s = clock.monotonic_s() + timeout_ms / 1000
+        route = await self._route(prepared.topic)
+        failed_broker: str | None = None
+        failure: RefusedError | RemotingError | None = None
+        for _ in range(1 if queue else 1 + self._retries):
+            left_ms = (deadline_s - clock.monotonic_s()) * 1000
+            if left_ms <= 0:
+                break
+            target = queue or self._next_queue(route, failed_broker)
+            try:
+                return await self._send_once(prepared, target, route, left_ms)
+            except RefusedError as refused:
+                if refused.code not in RETRY_CODES:
+                    raise
+                failure = refused
+            except RemotingError as lost:
+                failure = lost
+            failed_broker = target.broker_name
+        raise failure or RemotingTimeoutError(f"topic {prepared.topic} was not sent to within {timeout_ms} ms")
+
+    async def _send_once(
+        self, prepared: _Prepared, queue: MessageQueue, route: TopicRoute, timeout_ms: float
+    ) -> SendResult:
+        answer = await self.client.remoting.invoke(
+            route.address(queue.broker_name), self._command(prepared, queue), timeout_ms
+        )
+        return _send_result(prepared, queue, checked(answer, *_STORED))
+
+    def _command(self, prepared: _Prepared, queue: MessageQueue, *, oneway: bool = False) -> RemotingCommand:
+        header = SendMessageRequestHeaderV2(
+            producer_group=self.group,
+            topic=prepared.topic,
+            default_topic=AUTO_CREATE_TOPIC,
+            default_topic_queue_nums=self._default_topic_queue_nums,
+            queue_id=queue.queue_id,
+            sys_flag=prepared.sys_flag,
+            born_timestamp_ms=self.client.clock.now_ms(),
+            flag=prepared.flag,
+            properties=prepared.properties,
+            batch=prepared.batch,
+            broker_name=queue.broker_name,
+        )
+        return request(prepared.code, header, prepared.body, oneway=oneway)
+
+    def _prepare(self, message: Message) -> _Prepared:
+        self._check_length(len(message.body))
+        uniq_key = UNIQUE_IDS.make()
+        body, sys_flag = message.body, 0
+        if self._compress_over_bytes is not None and len(body) >= self._compress_over_bytes:
+            body, sys_flag = compress(body)
+        properties = _properties_text(message, uniq_key)
+        code = RequestCode.SEND_REPLY_MESSAGE_V2 if is_reply(message) else RequestCode.SEND_MESSAGE_V2
+        return _Prepared(code, message.topic, uniq_key, body, properties, sys_flag, message.flag)
+
+    def _prepare_batch(self, messages: Sequence[Message]) -> _Prepared:
+        if not 0 < len(messages) <= BATCH_MAX_MESSAGES:
+            raise ValueError(f"a batch has 1 to {BATCH_MAX_MESSAGES} messages, not {len(messages)}")
+        first = messages[0]
+        if any((message.topic, message.wait_store) != (first.topic, first.wait_store) for message in messages):
+            raise ValueError("the messages of a batch have one topic, and all wait for the store or none does")
+        if first.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) or any(message.delay_level for message in messages):
+            raise ValueError("a batch cannot be delayed, nor go to a retry topic")
+        ids = [UNIQUE_IDS.make() for _ in messages]
+        body = encode_batch(
+            BatchItem(message.flag, message.body, _properties_text(message, uniq_key).encode())
+            for message, uniq_key in zip(messages, ids, strict=True)
+        )
+        self._check_length(len(body))
+        wait = properties_to_string({WAIT: "true" if first.wait_store else "false"})
+        return _Prepared(RequestCode.SEND_BATCH_MESSAGE, first.topic, ",".join(ids), body, wait, batch=True)
+
+    def _check_length(self, length_bytes: int) -> None:
+        if length_bytes > self._max_message_bytes:
+            raise ValueError(f"a body of {length_bytes} bytes, at most {self._max_message_bytes} are sent")
+
+    async def _route(self, topic: str) -> TopicRoute:
+        """The topic's route; that of the auto-create topic, with queues of this one, while it does not exist."""
+        try:
+            return await self.client.routes.route(topic)
+        except RefusedError as refused:
+            if refused.code != ResponseCode.TOPIC_NOT_EXIST:
+                raise
+            try:
+                data = await self.client.routes.fetch(AUTO_CREATE_TOPIC)
+            except RefusedError:
+                raise refused from None
+        for queue_data in data.queue_datas:
+            queue_data.write_queue_nums = min(queue_data.write_queue_nums, self._default_topic_queue_nums)
+            queue_data.read_queue_nums = queue_data.write_queue_nums
+        return make_topic_route(topic, data)
+
+    def _next_queue(self, route: TopicRoute, failed_broker: str | None) -> MessageQueue:
+        """The next in turn; one at another broker than the one that just failed, if there is any."""
+        queues = [queue for queue in route.write_queues if queue.broker_name != failed_broker] or route.write_queues
+        if not queues:
+            raise RefusedError(
+                ResponseCode.NO_PERMISSION, f"topic {route.topic} has no queue to write to", reason="route.no-queue"
+            )
+        return queues[next(self._turn) % len(queues)]
+
+
+def _properties_text(message: Message, uniq_key: str) -> str:
+    properties = message.wire_properties(uniq_key)
+    for name, value in properties.items():
+        if not name or _SEPARATORS & {*name, *value}:
+            raise ValueError(f"property {name!r} has no name, or contains a separator (0x01, 0x02)")
+    text = properties_to_string(properties)
+    if len(text.encode()) > PROPERTIES_MAX_BYTES:
+        raise ValueError(f"properties of {len(text.encode())} bytes, at most {PROPERTIES_MAX_BYTES} are stored")
+    return text
+
+
+def _send_result(prepared: _Prepared, queue: MessageQueue, answer: RemotingCommand) -> SendResult:
+    header = decode_header(SendMessageResponseHeader, answer.ext_fields)
+    return SendResult(
+        status=SendStatus(answer.code),
+        msg_id=prepared.msg_id,
+        offset_msg_id=header.msg_id,
+        queue=MessageQueue(queue.broker_name, header.queue_id, prepared.topic),
+        queue_offset=header.queue_offset,
+        transaction_id=header.transaction_id or "",
+        region_id=header.region_id or "",
+        trace_on=header.trace_on is not False,
+    )

@@ -1,0 +1,88 @@
+"""Consuming by hand: which queue, from where, how much, and what is committed are the caller's business."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+from flintmq.core.broker.subscription import TAG, build_subscription
+from flintmq.remoting.bodies import MessageQueue
+from flintmq.remoting.client.broker_api import BrokerApi, PullResult
+from flintmq.remoting.client.instance import ClientInstance
+
+
+class PullConsumer:
+    """Pulls messages on demand. It is no member of its group: nobody rebalances. Loop thread only; use ``async with``.
+
+    Every method raises ``RemotingError`` when nobody answers and ``RefusedError`` when a request is refused.
+
+    Args:
+        group: whose offsets are read and stored.
+        name_servers: ``host:port;host:port`` or a sequence; or hand over a ``client``.
+        client: an instance shared with others; it is not closed with this consumer.
+        instance_options: for :class:`ClientInstance`.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        name_servers: str | Sequence[str] = (),
+        *,
+        client: ClientInstance | None = None,
+        **instance_options: Any,
+    ) -> None:
+        self.group = group
+        self.client = client or ClientInstance(name_servers, **instance_options)
+        self._owns_client = client is None
+        self._api = BrokerApi(self.client, group)
+
+    async def close(self) -> None:
+        """Closes the connections. Idempotent."""
+        if self._owns_client:
+            await self.client.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.close()
+
+    async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """The queues of a topic that can be read."""
+        return (await self.client.routes.route(topic)).read_queues
+
+    async def pull(
+        self,
+        queue: MessageQueue,
+        queue_offset: int,
+        *,
+        max_messages: int = 32,
+        suspend_ms: int = 0,
+        expression: str = "*",
+        expression_type: str = TAG,
+    ) -> PullResult:
+        """Messages of a queue from an offset on; ``suspend_ms`` lets the broker wait for some. See :class:`BrokerApi`."""
+        subscription = build_subscription(queue.topic, expression, expression_type)
+        return await self._api.pull(
+            queue, queue_offset, subscription=subscription, max_messages=max_messages, suspend_ms=suspend_ms
+        )
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """The group's stored offset; None when there is none."""
+        return await self._api.committed(queue)
+
+    async def commit(self, queue: MessageQueue, consumer_offset: int) -> None:
+        """Stores the group's offset: of the next message it wants."""
+        await self._api.commit(queue, consumer_offset)
+
+    async def min_offset(self, queue: MessageQueue) -> int:
+        """The offset of the queue's first message that is still there."""
+        return await self._api.min_offset(queue)
+
+    async def max_offset(self, queue: MessageQueue) -> int:
+        """The offset the queue's next message will have."""
+        return await self._api.max_offset(queue)
+
+    async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """The offset of the message that was stored nearest to a time."""
+        return await self._api.search_offset(queue, timestamp_ms)

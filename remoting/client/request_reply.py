@@ -1,0 +1,137 @@
+"""Asking by message: a request goes to a topic, its consumer sends a reply, the broker passes that on (protocol 3.7).
+
+::
+
+    requester ──message with CORRELATION_ID──▶ topic ──▶ consumer
+        ▲                                                   │ make_reply
+        └── 326, pushed over the heartbeat's connection ── broker ◀── 325
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from flintmq.core.broker.topic_name import reply_topic
+from flintmq.core.message import properties as props
+from flintmq.remoting.client.compression import decompress
+from flintmq.remoting.client.message import Message, MessageExt
+from flintmq.remoting.codes import RequestCode, ResponseCode
+from flintmq.remoting.command import RemotingCommand, response
+from flintmq.remoting.headers import ReplyMessageRequestHeader, decode_header
+
+if TYPE_CHECKING:
+    from flintmq.remoting.client.instance import ClientInstance
+
+log = logging.getLogger("flintmq.client")
+
+REPLY: Final = "reply"
+"""MSG_TYPE of a reply."""
+
+
+def make_reply(request: MessageExt, body: bytes, properties: Mapping[str, str] | None = None) -> Message:
+    """The message that answers a request; send it with any producer.
+
+    Args:
+        request: the message as it was consumed.
+        body: the answer.
+        properties: the user's own.
+
+    Raises:
+        ValueError: the message is no request: nobody waits for a reply.
+    """
+    asked = request.properties
+    missing = [name for name in (props.CORRELATION_ID, props.REPLY_TO_CLIENT, props.CLUSTER) if not asked.get(name)]
+    if missing:
+        raise ValueError(f"message {request.msg_id} is no request: it lacks {', '.join(missing)}")
+    made = dict(properties or {})
+    for name in (props.CORRELATION_ID, props.REPLY_TO_CLIENT, props.TTL):
+        if name in asked:
+            made[name] = asked[name]
+    made[props.MSG_TYPE] = REPLY
+    return Message(reply_topic(asked[props.CLUSTER]), body, properties=made)
+
+
+def is_reply(message: Message) -> bool:
+    """Whether a message is sent as a reply (324, 325)."""
+    return message.properties.get(props.MSG_TYPE) == REPLY
+
+
+class Requests:
+    """The requests of one client that wait for their replies. Loop thread only."""
+
+    def __init__(self, client: ClientInstance) -> None:
+        self._client = client
+        self._waiting: dict[str, asyncio.Future[MessageExt]] = {}
+        self._announced: set[str] = set()
+        self._losses_seen = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def stamped(self, message: Message, timeout_ms: int) -> tuple[Message, asyncio.Future[MessageExt]]:
+        """The message as a request, and the promise of its reply; :meth:`forget` it in the end."""
+        self._client.remoting.register_processor(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, self._replied)
+        correlation_id = str(uuid.uuid4())
+        properties = {
+            **message.properties,
+            props.CORRELATION_ID: correlation_id,
+            props.REPLY_TO_CLIENT: self._client.client_id,
+            props.TTL: str(timeout_ms),
+        }
+        future: asyncio.Future[MessageExt] = asyncio.get_running_loop().create_future()
+        self._waiting[correlation_id] = future
+        return attrs.evolve(message, properties=properties), future
+
+    def forget(self, message: Message) -> None:
+        """The request's reply is not waited for any more."""
+        self._waiting.pop(message.properties[props.CORRELATION_ID], None)
+
+    async def announce(self, addresses: Iterable[str]) -> None:
+        """Makes brokers know the way back to this client before a request goes out; usually they do."""
+        losses = self._client.remoting.connections_lost
+        if losses != self._losses_seen:
+            self._announced.clear()
+            self._losses_seen = losses
+        unknown = [address for address in addresses if address not in self._announced]
+        if unknown and await self._client.send_heartbeats(unknown) == len(unknown):
+            self._announced.update(unknown)
+
+    def _replied(self, command: RemotingCommand, _address: str) -> RemotingCommand:
+        """326. Also a reply that comes too late is taken, so that the broker does not try to tell the replier."""
+        header = decode_header(ReplyMessageRequestHeader, command.ext_fields)
+        properties = props.string_to_properties(header.properties)
+        properties[props.ARRIVE_TIME] = str(self._client.clock.now_ms())
+        future = self._waiting.pop(properties.get(props.CORRELATION_ID, ""), None)
+        if future is None or future.done():
+            log.info("a reply from %s came too late, or answers nothing", header.born_host)
+        else:
+            future.set_result(_message(header, properties, decompress(command.body, header.sys_flag)))
+        return response(command, ResponseCode.SUCCESS)
+
+
+def _message(header: ReplyMessageRequestHeader, properties: dict[str, str], body: bytes) -> MessageExt:
+    return MessageExt(
+        topic=header.topic,
+        body=body,
+        properties=properties,
+        queue_id=header.queue_id,
+        queue_offset=-1,
+        broker_name="",
+        commit_log_offset_bytes=-1,
+        store_size_bytes=0,
+        flag=header.flag,
+        sys_flag=header.sys_flag,
+        born_timestamp_ms=header.born_timestamp_ms,
+        born_host=header.born_host,
+        store_timestamp_ms=header.store_timestamp_ms,
+        store_host=header.store_host,
+        reconsume_times=header.reconsume_times,
+        prepared_transaction_offset_bytes=0,
+        offset_msg_id="",
+    )

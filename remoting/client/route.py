@@ -1,0 +1,154 @@
+"""Where topics are: routes from the name servers, remembered and refreshed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import attrs
+
+from flintmq.core.broker import perm
+from flintmq.core.errors import RefusedError, RemotingConnectError, RemotingError
+from flintmq.core.io.clock import Clock
+from flintmq.remoting.bodies import MessageQueue, TopicRouteData
+from flintmq.remoting.client.transport import RemotingClient
+from flintmq.remoting.codes import RequestCode, ResponseCode
+from flintmq.remoting.command import RemotingCommand, request
+from flintmq.remoting.headers import GetRouteInfoRequestHeader
+
+ROUTE_MAX_AGE_S: Final = 30.0
+"""The reference's clients ask again every 30 s."""
+MASTER_ID: Final = 0
+
+
+@attrs.frozen
+class TopicRoute:
+    """A topic's queues and the addresses of the brokers that hold them."""
+
+    topic: str
+    write_queues: tuple[MessageQueue, ...]
+    """Queues at brokers with a master, in the order of broker name and queue id."""
+    read_queues: tuple[MessageQueue, ...]
+    broker_addrs: Mapping[str, Mapping[int, str]]
+    """Broker name → broker id → address; id 0 is the master."""
+    data: TopicRouteData
+    """As received."""
+
+    def address(self, broker_name: str, broker_id: int = MASTER_ID) -> str:
+        """The address of a broker: of that id, else of any that is left.
+
+        Raises:
+            RemotingConnectError: the broker is not in the route.
+        """
+        addrs = self.broker_addrs.get(broker_name)
+        if not addrs:
+            raise RemotingConnectError(f"broker {broker_name} is not in the route of topic {self.topic}")
+        return addrs.get(broker_id) or addrs[min(addrs)]
+
+
+def make_topic_route(topic: str, data: TopicRouteData) -> TopicRoute:
+    """A route of what a name server answered."""
+    addrs = {broker.broker_name: dict(broker.broker_addrs) for broker in data.broker_datas}
+    queue_datas = sorted(data.queue_datas, key=lambda queue_data: queue_data.broker_name)
+    write = (
+        MessageQueue(queue_data.broker_name, queue_id, topic)
+        for queue_data in queue_datas
+        if perm.is_writeable(queue_data.perm) and MASTER_ID in addrs.get(queue_data.broker_name, {})
+        for queue_id in range(queue_data.write_queue_nums)
+    )
+    read = (
+        MessageQueue(queue_data.broker_name, queue_id, topic)
+        for queue_data in queue_datas
+        if perm.is_readable(queue_data.perm) and addrs.get(queue_data.broker_name)
+        for queue_id in range(queue_data.read_queue_nums)
+    )
+    return TopicRoute(topic, tuple(write), tuple(read), addrs, data)
+
+
+def parse_name_servers(name_servers: str | Sequence[str]) -> tuple[str, ...]:
+    """``host:port;host:port`` as a tuple. Raises ``ValueError`` when there is none."""
+    parts = name_servers.replace(",", ";").split(";") if isinstance(name_servers, str) else name_servers
+    addresses = tuple(part.strip() for part in parts if part.strip())
+    if not addresses:
+        raise ValueError("a client needs the address of at least one name server")
+    return addresses
+
+
+class RouteCache:
+    """Asks the name servers, the last one that answered first. Loop thread only."""
+
+    def __init__(
+        self, remoting: RemotingClient, name_servers: Sequence[str], clock: Clock, timeout_ms: int = 3_000
+    ) -> None:
+        self._remoting = remoting
+        self._name_servers = list(name_servers)
+        self._clock = clock
+        self._timeout_ms = timeout_ms
+        self._routes: dict[str, tuple[float, TopicRoute]] = {}
+
+    @property
+    def name_servers(self) -> tuple[str, ...]:
+        return tuple(self._name_servers)
+
+    async def route(self, topic: str, *, max_age_s: float = ROUTE_MAX_AGE_S) -> TopicRoute:
+        """The topic's route, asked for when the one known is older than ``max_age_s``.
+
+        A known route outlives name servers that do not answer.
+
+        Raises:
+            RefusedError: TOPIC_NOT_EXIST, or what else the name server says.
+            RemotingError: no name server answers, and no route is known.
+        """
+        known = self._routes.get(topic)
+        now_s = self._clock.monotonic_s()
+        if known is not None and now_s - known[0] < max_age_s:
+            return known[1]
+        try:
+            route = make_topic_route(topic, await self.fetch(topic))
+        except RemotingError:
+            if known is not None:
+                return known[1]
+            raise
+        self._routes[topic] = (now_s, route)
+        return route
+
+    async def fetch(self, topic: str) -> TopicRouteData:
+        """The topic's route as a name server knows it now. Raises as :meth:`route`."""
+        header = GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)
+        answer = await self.ask(request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header))
+        if answer.code != ResponseCode.SUCCESS:
+            raise RefusedError(answer.code, answer.remark or f"no route of topic {topic}", reason="route.missing")
+        return TopicRouteData.decode(answer.body)
+
+    async def ask(self, command: RemotingCommand) -> RemotingCommand:
+        """Asks the name servers one after the other until one answers. Raises the last one's ``RemotingError``."""
+        failure: RemotingError | None = None
+        for address in tuple(self._name_servers):
+            try:
+                return await self._remoting.invoke(address, command, self._timeout_ms)
+            except RemotingError as error:
+                failure = error
+                self._name_servers.remove(address)
+                self._name_servers.append(address)
+        assert failure is not None
+        raise failure
+
+    def put(self, route: TopicRoute) -> None:
+        """Remembers a route that was made in another way."""
+        self._routes[route.topic] = (self._clock.monotonic_s(), route)
+
+    def known(self) -> tuple[TopicRoute, ...]:
+        """Every route known now."""
+        return tuple(route for _, route in self._routes.values())
+
+    def broker_addresses(self, *, masters_only: bool = False) -> tuple[str, ...]:
+        """Addresses of all brokers in known routes, each once."""
+        return tuple(
+            dict.fromkeys(
+                address
+                for route in self.known()
+                for addrs in route.broker_addrs.values()
+                for broker_id, address in addrs.items()
+                if broker_id == MASTER_ID or not masters_only
+            )
+        )

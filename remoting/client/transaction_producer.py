@@ -1,0 +1,191 @@
+"""Sending a message together with a local transaction: it is delivered if, and only if, that commits.
+
+::
+
+    send ──▶ half message, stored and invisible
+    local transaction ──▶ COMMIT:   delivered
+                          ROLLBACK: never delivered
+                          UNKNOWN:  the broker asks again later, any producer of the group ──▶ check
+"""
+
+from __future__ import annotations
+
+import enum
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any
+
+import attrs
+
+from flintmq.core.errors import RefusedError, RemotingError
+from flintmq.core.message.message_id import decode_message_id
+from flintmq.core.message.properties import PRODUCER_GROUP, TRANSACTION_PREPARED, UNIQ_KEY
+from flintmq.core.message.record import RecordError
+from flintmq.core.message.sys_flag import TRANSACTION_COMMIT, TRANSACTION_NOT, TRANSACTION_ROLLBACK
+from flintmq.core.message.sys_flag import TRANSACTION_PREPARED as PREPARED_FLAG
+from flintmq.remoting.bodies import MessageQueue
+from flintmq.remoting.client.instance import ClientInstance, log
+from flintmq.remoting.client.message import Message, MessageExt, decode_messages
+from flintmq.remoting.client.producer import SEND_TIMEOUT_MS, Producer, SendResult, SendStatus
+from flintmq.remoting.codes import RequestCode, ResponseCode
+from flintmq.remoting.command import RemotingCommand, request
+from flintmq.remoting.headers import CheckTransactionStateRequestHeader, EndTransactionRequestHeader, decode_header
+
+
+class TransactionState(enum.Enum):
+    """What became of a local transaction."""
+
+    COMMIT = TRANSACTION_COMMIT
+    ROLLBACK = TRANSACTION_ROLLBACK
+    UNKNOWN = TRANSACTION_NOT
+    """Not decided yet: the broker asks later."""
+
+
+LocalTransaction = Callable[[Message, str], "TransactionState | Awaitable[TransactionState]"]
+"""Does the local part, given the message and the transaction's id; a function or a coroutine function."""
+TransactionCheck = Callable[[MessageExt], "TransactionState | Awaitable[TransactionState]"]
+"""Tells what became of the local part of a message that is not ended; ``message.msg_id`` is the transaction's id."""
+
+
+@attrs.frozen
+class TransactionResult:
+    """A half message that was stored, and what its producer decided."""
+
+    sent: SendResult
+    state: TransactionState
+
+
+class TransactionProducer(Producer):
+    """Sends messages in transactions. Loop thread only; use it in an ``async with`` statement.
+
+    ::
+
+        async with TransactionProducer("orders", "127.0.0.1:9876", check=look_up) as producer:
+            await producer.send_in_transaction(Message("Orders", b"…"), book)
+
+    Args:
+        group: the producer group: any member may be asked about any transaction of the group.
+        name_servers: see :class:`Producer`.
+        check: answers the broker's question; what it raises is logged, and the broker asks again.
+        options: for :class:`Producer`.
+    """
+
+    def __init__(
+        self, group: str, name_servers: str | Sequence[str] = (), *, check: TransactionCheck, **options: Any
+    ) -> None:
+        super().__init__(group, name_servers, **options)
+        self._check = check
+        self._known_to: set[str] = set()
+
+    async def start(self) -> None:
+        await super().start()
+        client = self.client
+        client.transaction_checks[self.group] = self._asked
+        client.remoting.register_processor(RequestCode.CHECK_TRANSACTION_STATE, partial(_dispatch_check, client))
+
+    async def close(self) -> None:
+        self.client.transaction_checks.pop(self.group, None)
+        await super().close()
+
+    async def send_in_transaction(
+        self,
+        message: Message,
+        local: LocalTransaction,
+        queue: MessageQueue | None = None,
+        *,
+        timeout_ms: int = SEND_TIMEOUT_MS,
+    ) -> TransactionResult:
+        """Stores a half message, does the local part, and tells the broker what came of it.
+
+        When the broker cannot be told, the local part's outcome stands, and the broker asks for it later.
+
+        Args:
+            message: what to deliver; it cannot be delayed.
+            local: the local part. What it raises is raised here; the transaction is left undecided.
+            queue: where to; None: the topic's next queue.
+            timeout_ms: for the send.
+
+        Raises:
+            ValueError: the message is too long, or asks for a delay.
+            RefusedError: the broker, or the name server, refuses it. ``local`` was not called.
+            RemotingError: it is not known whether the half message was stored. ``local`` was not called.
+        """
+        if message.delay_level > 0:
+            raise ValueError("a message in a transaction cannot be delayed")
+        marked = {**message.properties, TRANSACTION_PREPARED: "true", PRODUCER_GROUP: self.group}
+        prepared = self._prepare(attrs.evolve(message, properties=marked))
+        prepared = attrs.evolve(prepared, sys_flag=prepared.sys_flag | PREPARED_FLAG)
+        await self._introduce(message.topic)
+        sent = await self._send(prepared, queue, timeout_ms)
+        if sent.status is SendStatus.SEND_OK:
+            outcome = local(message, sent.msg_id)
+            state = await outcome if inspect.isawaitable(outcome) else outcome
+        else:
+            state = TransactionState.ROLLBACK  # the half message may be lost: nothing local must depend on it
+        await self._end(sent, state)
+        return TransactionResult(sent, state)
+
+    async def _introduce(self, topic: str) -> None:
+        """Tells brokers that the group has a member before they may have to ask it."""
+        route = await self._route(topic)
+        addresses = {route.address(queue.broker_name) for queue in route.write_queues}
+        if not addresses <= self._known_to:
+            # Named: a topic that is not there yet has no route of its own whose brokers would be told.
+            await self.client.send_heartbeats(sorted(addresses))
+            self._known_to |= addresses
+
+    async def _end(self, sent: SendResult, state: TransactionState) -> None:
+        if state is TransactionState.UNKNOWN:
+            return
+        header = EndTransactionRequestHeader(
+            producer_group=self.group,
+            tran_state_table_offset=sent.queue_offset,
+            commit_log_offset_bytes=decode_message_id(sent.offset_msg_id).commit_log_offset_bytes,
+            commit_or_rollback=state.value,
+            msg_id=sent.msg_id,
+            transaction_id=sent.transaction_id or sent.msg_id,
+            broker_name=sent.queue.broker_name,
+        )
+        try:
+            address = (await self._route(sent.queue.topic)).address(sent.queue.broker_name)
+            await self.client.remoting.invoke_oneway(address, request(RequestCode.END_TRANSACTION, header, oneway=True))
+        except (RemotingError, RefusedError) as failure:
+            log.warning("transaction %s: the broker was not told and will ask: %s", sent.msg_id, failure)
+
+    async def _asked(self, command: RemotingCommand, address: str) -> None:
+        """39: tells the broker what became of a transaction."""
+        asked = decode_header(CheckTransactionStateRequestHeader, command.ext_fields)
+        message = decode_messages(command.body)[0]
+        try:
+            outcome = self._check(message)
+            state = await outcome if inspect.isawaitable(outcome) else outcome
+        except Exception:
+            log.exception("the check of transaction %s failed; the broker will ask again", message.msg_id)
+            return
+        header = EndTransactionRequestHeader(
+            producer_group=self.group,
+            tran_state_table_offset=asked.tran_state_table_offset,
+            commit_log_offset_bytes=asked.commit_log_offset_bytes,
+            commit_or_rollback=state.value,
+            from_transaction_check=True,
+            msg_id=message.properties.get(UNIQ_KEY) or asked.msg_id or "",
+            transaction_id=asked.transaction_id,
+        )
+        await self.client.remoting.invoke_oneway(address, request(RequestCode.END_TRANSACTION, header, oneway=True))
+
+
+async def _dispatch_check(client: ClientInstance, command: RemotingCommand, address: str) -> None:
+    """The half message says which group is asked."""
+    try:
+        messages = decode_messages(command.body)
+    except RecordError as error:
+        raise RefusedError(ResponseCode.SYSTEM_ERROR, f"no half message: {error}", reason="body.malformed") from error
+    group = messages[0].properties.get(PRODUCER_GROUP, "") if messages else ""
+    handler = client.transaction_checks.get(group)
+    if handler is None:
+        log.warning("%s asks about a transaction of producer group %s, which is not here", address, group)
+        return
+    answered = handler(command, address)
+    if inspect.isawaitable(answered):
+        await answered

@@ -1,0 +1,243 @@
+"""The client side of the wire: requests to any number of addresses, one connection each (reference: protocol 1)."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol
+
+from flintmq.core import limits
+from flintmq.core.errors import RefusedError, RemotingConnectError, RemotingError, RemotingTimeoutError
+from flintmq.remoting.client.connection import ClientConnection
+from flintmq.remoting.codes import ResponseCode
+from flintmq.remoting.command import REQUEST_LANGUAGE, RemotingCommand, next_opaque, response
+
+MAX_IN_FLIGHT: Final = 65_535
+"""The reference's bound on requests of one client that are not answered yet."""
+IDLE_TIMEOUT_S: Final = 120.0
+"""Servers close a connection that is idle for so long; doing it first leaves no half-open one."""
+CONNECT_TIMEOUT_MS: Final = 3_000
+
+RequestHandler = Callable[[RemotingCommand, str], "RemotingCommand | Awaitable[RemotingCommand | None] | None"]
+"""Answers a request that the server at an address pushed; None: no answer."""
+ResponseCallback = Callable[["RemotingCommand | None", "RemotingError | None"], None]
+"""Called with an answer, or with why there is none."""
+
+
+class RpcHook(Protocol):
+    """Sees every request before it is written and every answer: signatures, traces."""
+
+    def before_request(self, address: str, command: RemotingCommand) -> None: ...
+
+    def after_response(self, address: str, command: RemotingCommand, answer: RemotingCommand) -> None: ...
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    """``host:port`` taken apart; an IPv6 host may stand in brackets. Raises ``RemotingConnectError``."""
+    host, _, port = address.strip().rpartition(":")
+    if not host or not port.isdecimal():
+        raise RemotingConnectError(f"{address!r} is no host:port")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+class RemotingClient:
+    """Asks and answers over connections that it opens when needed and closes when idle. Loop thread only.
+
+    A connection that is lost is opened anew by the next request to its address. Requests to one address are pipelined.
+
+    Args:
+        max_in_flight: requests waiting for an answer; further ones wait for a place, within their own timeout.
+        idle_timeout_s: a connection without traffic for so long is closed.
+        connect_timeout_ms: how long opening a connection may take.
+        ssl_context: TLS for every connection; None for plain ones.
+        max_frame_bytes: the longest frame accepted.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_in_flight: int = MAX_IN_FLIGHT,
+        idle_timeout_s: float = IDLE_TIMEOUT_S,
+        connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
+        ssl_context: ssl.SSLContext | None = None,
+        max_frame_bytes: int = limits.FRAME_MAX_BYTES,
+    ) -> None:
+        self._idle_timeout_s = idle_timeout_s
+        self._connect_timeout_s = connect_timeout_ms / 1000
+        self._ssl_context = ssl_context
+        self._max_frame_bytes = max_frame_bytes
+        self._places = asyncio.Semaphore(max_in_flight)
+        self._connections: dict[str, ClientConnection] = {}
+        self._connecting: dict[str, asyncio.Task[ClientConnection]] = {}
+        self._handlers: dict[int, RequestHandler] = {}
+        self._hooks: list[RpcHook] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
+        self.connections_lost = 0
+        """How many connections have ended: whoever relies on a server knowing this client asks whether it changed."""
+
+    @property
+    def connected_addresses(self) -> tuple[str, ...]:
+        """Addresses with an open connection."""
+        return tuple(address for address, connection in self._connections.items() if connection.is_open)
+
+    def register_processor(self, code: int, handler: RequestHandler) -> None:
+        """From now on requests of this code that a server pushes go to ``handler(command, address)``."""
+        self._handlers[code] = handler
+
+    def add_hook(self, hook: RpcHook) -> None:
+        """Hooks are called in the order they were added."""
+        self._hooks.append(hook)
+
+    async def invoke(self, address: str, command: RemotingCommand, timeout_ms: float) -> RemotingCommand:
+        """Sends a request and waits for its answer. The command is given a new opaque.
+
+        Raises:
+            RemotingConnectError: nobody answers at the address.
+            RemotingTimeoutError: no answer in time; the request may still be carried out.
+            RemotingError: the connection was lost while waiting; likewise.
+        """
+        try:
+            async with asyncio.timeout(timeout_ms / 1000), self._places:
+                connection = await self._connection_to(address)
+                self._prepare(address, command)
+                answer = await connection.ask(command)
+        except TimeoutError as failure:
+            raise RemotingTimeoutError(
+                f"no answer from {address} to request {command.code} within {timeout_ms:g} ms"
+            ) from failure
+        for hook in self._hooks:
+            hook.after_response(address, command, answer)
+        return answer
+
+    async def invoke_oneway(self, address: str, command: RemotingCommand, timeout_ms: float = 3_000) -> None:
+        """Sends a request that is not answered. Raises as :meth:`invoke` does, short of the answer."""
+        command.flag |= 2
+        try:
+            async with asyncio.timeout(timeout_ms / 1000), self._places:
+                connection = await self._connection_to(address)
+                self._prepare(address, command)
+                await connection.write(command)
+        except TimeoutError as failure:
+            raise RemotingTimeoutError(f"{address} took no request within {timeout_ms:g} ms") from failure
+
+    def invoke_async(
+        self, address: str, command: RemotingCommand, timeout_ms: float, callback: ResponseCallback
+    ) -> None:
+        """As :meth:`invoke`, with the outcome handed to a callback on the loop thread."""
+
+        async def run() -> None:
+            try:
+                answer = await self.invoke(address, command, timeout_ms)
+            except RemotingError as failure:
+                callback(None, failure)
+            else:
+                callback(answer, None)
+
+        self._start(run())
+
+    async def close(self) -> None:
+        """Closes every connection; whoever still waits gets a ``RemotingError``. Idempotent."""
+        self._closed = True
+        pending = [*self._connecting.values(), *self._tasks]
+        for task in pending:
+            task.cancel()
+        await asyncio.gather(*pending, return_exceptions=True)
+        await asyncio.gather(*(connection.close() for connection in list(self._connections.values())))
+
+    async def __aenter__(self) -> RemotingClient:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.close()
+
+    # --- inside ---
+
+    def _prepare(self, address: str, command: RemotingCommand) -> None:
+        command.opaque = next_opaque()
+        for hook in self._hooks:
+            hook.before_request(address, command)
+
+    async def _connection_to(self, address: str) -> ClientConnection:
+        if self._closed:
+            raise RemotingConnectError("this client is closed")
+        connection = self._connections.get(address)
+        if connection is not None and connection.is_open:
+            return connection
+        connecting = self._connecting.get(address)
+        if connecting is None:
+            connecting = asyncio.create_task(self._connect(address))
+            self._connecting[address] = connecting
+            connecting.add_done_callback(lambda task: self._connect_done(address, task))
+        try:
+            return await asyncio.shield(connecting)
+        except asyncio.CancelledError:
+            if connecting.cancelled():
+                raise RemotingConnectError("this client is closed") from None
+            raise
+
+    def _connect_done(self, address: str, task: asyncio.Task[ClientConnection]) -> None:
+        self._connecting.pop(address, None)
+        if not task.cancelled():
+            task.exception()  # whoever waits is told; nobody may wait any more
+
+    async def _connect(self, address: str) -> ClientConnection:
+        host, port = parse_address(address)
+        connection = ClientConnection(
+            address, self._request_received, self._connection_lost, self._idle_timeout_s, self._max_frame_bytes
+        )
+        try:
+            async with asyncio.timeout(self._connect_timeout_s):
+                await asyncio.get_running_loop().create_connection(
+                    lambda: connection,
+                    host,
+                    port,
+                    ssl=self._ssl_context,
+                )
+        except TimeoutError as failure:
+            raise RemotingConnectError(f"{address} did not answer within {self._connect_timeout_s:g} s") from failure
+        except OSError as failure:
+            raise RemotingConnectError(f"nobody answers at {address}: {failure}") from failure
+        self._connections[address] = connection
+        return connection
+
+    def _connection_lost(self, connection: ClientConnection) -> None:
+        self.connections_lost += 1
+        if self._connections.get(connection.address) is connection:
+            del self._connections[connection.address]
+
+    def _request_received(self, connection: ClientConnection, command: RemotingCommand) -> None:
+        self._start(self._answer(connection, command))
+
+    async def _answer(self, connection: ClientConnection, command: RemotingCommand) -> None:
+        answer = await self._handle(connection, command)
+        if answer is None or command.is_oneway:
+            return
+        answer.opaque, answer.codec = command.opaque, command.codec
+        answer.flag |= 1
+        answer.language = REQUEST_LANGUAGE
+        try:
+            await connection.write(answer)
+        except RemotingError:
+            return  # who asked is gone
+
+    async def _handle(self, connection: ClientConnection, command: RemotingCommand) -> RemotingCommand | None:
+        handler = self._handlers.get(command.code)
+        if handler is None:
+            return response(
+                command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {command.code} not supported"
+            )
+        try:
+            answer = handler(command, connection.address)
+            return await answer if inspect.isawaitable(answer) else answer
+        except RefusedError as refused:
+            return response(command, refused.code, refused.remark)
+        except Exception as failure:  # a handler's fault is answered, as the reference does; the connection lives on
+            return response(command, ResponseCode.SYSTEM_ERROR, f"{type(failure).__name__}: {failure}")
+
+    def _start(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,77 @@
+"""Ids that a client gives its messages (UNIQ_KEY) and itself (reference: store-format 8).
+
+::
+
+    ip 4|16 bytes | process id int16 | random int32 | ms since the first of the month int32 | counter int16
+
+in upper-case hex. The reference puts a class loader's hash where a random number stands here; it only tells apart several
+clients of one process.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import itertools
+import os
+import random
+import socket
+import struct
+import threading
+import time
+from typing import Final
+
+from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
+
+_TAIL: Final = struct.Struct(">IH")
+
+
+def local_ip() -> str:
+    """This machine's address as others see it; nothing is sent to find it out."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "127.0.0.1"
+
+
+def make_client_id(ip: str | None = None, instance_name: str | None = None) -> str:
+    """``ip@instance``; without a name an instance of its own, ``ip@pid#nanoseconds``."""
+    return f"{ip or local_ip()}@{instance_name or f'{os.getpid()}#{time.monotonic_ns()}'}"
+
+
+class UniqueIdMaker:
+    """Makes UNIQ_KEYs. Thread-safe.
+
+    Args:
+        ip: v4 or v6; this machine's by default.
+        clock: where the time comes from.
+    """
+
+    def __init__(self, ip: str | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
+        packed = ipaddress.ip_address(ip or local_ip()).packed
+        self._head = (packed + struct.pack(">HI", os.getpid() & 0xFFFF, random.getrandbits(32))).hex().upper()
+        self._clock = clock
+        self._counter = itertools.count()
+        self._lock = threading.Lock()
+        self._month_start_ms = 0
+        self._month_end_ms = 0
+
+    def make(self) -> str:
+        """A new id, 32 or 56 digits."""
+        now_ms = self._clock.now_ms()
+        if not self._month_start_ms <= now_ms < self._month_end_ms:
+            self._set_month(now_ms)
+        since_ms = now_ms - self._month_start_ms
+        return self._head + _TAIL.pack(since_ms & 0xFFFFFFFF, next(self._counter) & 0xFFFF).hex().upper()
+
+    def _set_month(self, now_ms: int) -> None:
+        with self._lock:
+            now = time.localtime(now_ms / 1000)
+            self._month_start_ms = int(time.mktime((now.tm_year, now.tm_mon, 1, 0, 0, 0, 0, 0, -1))) * 1000
+            following = (now.tm_year + now.tm_mon // 12, now.tm_mon % 12 + 1)
+            self._month_end_ms = int(time.mktime((*following, 1, 0, 0, 0, 0, 0, -1))) * 1000
+
+
+UNIQUE_IDS: Final = UniqueIdMaker()
+"""The process's own maker."""

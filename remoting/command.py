@@ -1,0 +1,389 @@
+"""Commands: what a frame says, and both of its header codecs (reference: protocol 1).
+
+::
+
+    int32  header word       bits 31..24 the header's codec (0 JSON, 1 ROCKETMQ), bits 23..0 the header's length
+    byte[] header
+    byte[] body              whatever is left
+
+Everything here is a pure function of bytes. The JSON written is, byte for byte, what the reference writes: keys in
+alphabetical order, absent members left out, characters escaped as fastjson escapes them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import struct
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Protocol
+
+import msgspec
+
+from flintmq.core import limits
+from flintmq.core.errors import FrameError
+from flintmq.remoting.codes import LANGUAGE_CODES, language_code, language_name
+from flintmq.remoting.header_codec import CommandHeader, encode_header
+from flintmq.remoting.version import MQ_VERSION
+
+JSON: Final = 0
+ROCKETMQ: Final = 1
+
+RESPONSE_FLAG: Final = 1
+ONEWAY_FLAG: Final = 2
+
+REQUEST_LANGUAGE: Final = "PYTHON"
+ANSWER_LANGUAGE: Final = "JAVA"
+"""What every client in the field has been tested against; no client looks at it."""
+
+_Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+
+
+class RemotingCommand(msgspec.Struct, kw_only=True):
+    """A request or an answer, in either codec."""
+
+    code: int
+    """A :class:`~flintmq.remoting.codes.RequestCode`, or in an answer a ``ResponseCode``; unknown ones are possible."""
+    language: str = REQUEST_LANGUAGE
+    version: int = MQ_VERSION
+    opaque: int = 0
+    """Pairs an answer with its request on one connection."""
+    flag: int = 0
+    remark: str | None = None
+    ext_fields: dict[str, str] | None = None
+    """None and empty are two things in JSON; the binary codec reads both as None."""
+    body: bytes = b""
+    codec: int = JSON
+
+    @property
+    def is_response(self) -> bool:
+        return bool(self.flag & RESPONSE_FLAG)
+
+    @property
+    def is_oneway(self) -> bool:
+        """True when no answer may be sent."""
+        return bool(self.flag & ONEWAY_FLAG)
+
+
+class Answerable(Protocol):
+    """What an answer is made to."""
+
+    @property
+    def opaque(self) -> int: ...
+
+    @property
+    def codec(self) -> int: ...
+
+
+_opaques = itertools.count(1)
+
+
+def next_opaque() -> int:
+    """A process-wide sequence, wrapping to stay a positive 32-bit int. Thread-safe."""
+    return next(_opaques) & 0x7FFFFFFF
+
+
+def request(
+    code: int,
+    header: CommandHeader | Mapping[str, str] | None = None,
+    body: bytes = b"",
+    *,
+    oneway: bool = False,
+    opaque: int | None = None,
+    codec: int = JSON,
+    language: str = REQUEST_LANGUAGE,
+    version: int = MQ_VERSION,
+) -> RemotingCommand:
+    """A request; without ``opaque`` it gets the next one of the process."""
+    return RemotingCommand(
+        code=code,
+        language=language,
+        version=version,
+        opaque=next_opaque() if opaque is None else opaque,
+        flag=ONEWAY_FLAG if oneway else 0,
+        ext_fields=_ext_fields(header),
+        body=body,
+        codec=codec,
+    )
+
+
+def response(
+    to: Answerable,
+    code: int,
+    remark: str | None = None,
+    header: CommandHeader | Mapping[str, str] | None = None,
+    body: bytes = b"",
+) -> RemotingCommand:
+    """The answer to a request: its opaque, its codec, the response flag."""
+    return RemotingCommand(
+        code=code,
+        language=ANSWER_LANGUAGE,
+        opaque=to.opaque,
+        flag=RESPONSE_FLAG,
+        remark=remark,
+        ext_fields=_ext_fields(header),
+        body=body,
+        codec=to.codec,
+    )
+
+
+def _ext_fields(header: CommandHeader | Mapping[str, str] | None) -> dict[str, str] | None:
+    if header is None:
+        return None
+    if isinstance(header, CommandHeader):
+        return encode_header(header)
+    return dict(header)
+
+
+# --- decoding ---------------------------------------------------------------------------------------------------------
+
+_unpack_word = struct.Struct(">I").unpack_from
+_pack_prefix = struct.Struct(">II").pack
+
+
+class _JsonHeader(msgspec.Struct):
+    code: _Int32
+    ext: dict[str, str] | None = msgspec.field(name="extFields", default=None)
+    flag: _Int32 = 0
+    language: str = "OTHER"
+    opaque: _Int32 = 0
+    remark: str | None = None
+    version: _Int32 = 0
+
+
+_decode_json_header = msgspec.json.Decoder(_JsonHeader).decode
+_decode_json_any = msgspec.json.Decoder().decode
+
+
+def split_frame(frame: bytes) -> tuple[int, bytes, bytes]:
+    """A frame's codec, header and body.
+
+    Raises:
+        FrameError: it is shorter than its header says, or the header is longer than ``limits.HEADER_MAX_BYTES``.
+    """
+    if len(frame) < 4:
+        raise FrameError(f"a frame of {len(frame)} bytes has no header word")
+    (word,) = _unpack_word(frame)
+    header_end = 4 + (word & 0xFFFFFF)
+    if header_end > len(frame):
+        raise FrameError(f"a header of {header_end - 4} bytes in a frame of {len(frame)}")
+    if header_end > limits.HEADER_MAX_BYTES + 4:
+        raise FrameError(f"a header of {header_end - 4} bytes; at most {limits.HEADER_MAX_BYTES}")
+    return word >> 24, frame[4:header_end], frame[header_end:]
+
+
+def decode_command(frame: bytes | memoryview) -> RemotingCommand:
+    """The command in a frame (what follows the length field).
+
+    Raises:
+        FrameError: it is malformed in any way; the connection is of no use any more.
+    """
+    codec, header, body = split_frame(frame if isinstance(frame, bytes) else bytes(frame))
+    if codec == JSON:
+        return decode_json_header(header, body)
+    if codec == ROCKETMQ:
+        return decode_binary_header(header, body)
+    raise FrameError(f"unknown header codec {codec}")
+
+
+def decode_json_header(header: bytes, body: bytes) -> RemotingCommand:
+    """A command of its JSON header and body. Raises ``FrameError``."""
+    try:
+        parsed = _decode_json_header(header)
+    except msgspec.ValidationError:
+        parsed = _decode_tolerantly(header)
+    except (msgspec.MsgspecError, RecursionError, UnicodeError) as failure:
+        raise FrameError(f"the header is no JSON: {failure}") from failure
+    language = parsed.language
+    return RemotingCommand(
+        code=parsed.code,
+        language=language if language in LANGUAGE_CODES else "OTHER",
+        version=parsed.version,
+        opaque=parsed.opaque,
+        flag=parsed.flag,
+        remark=parsed.remark,
+        ext_fields=parsed.ext,
+        body=body,
+        codec=JSON,
+    )
+
+
+def _decode_tolerantly(header: bytes) -> _JsonHeader:
+    """What fastjson would still make a command of: numbers as text, text as numbers, nulls."""
+    try:
+        raw = _decode_json_any(header)
+    except (msgspec.MsgspecError, RecursionError, UnicodeError) as failure:
+        raise FrameError(f"the header is no JSON: {failure}") from failure
+    if not isinstance(raw, dict) or "code" not in raw:
+        raise FrameError("the header is no object with a code")
+    ext = raw.get("extFields")
+    language = raw.get("language")
+    remark = raw.get("remark")
+    if ext is not None and not isinstance(ext, dict):
+        raise FrameError("the header's extFields are no object")
+    return _JsonHeader(
+        code=_as_int32(raw["code"]),
+        ext=None if ext is None else {key: _as_text(value) for key, value in ext.items() if value is not None},
+        flag=_as_int32(raw.get("flag")),
+        language=language_name(language) if isinstance(language, int) else str(language),
+        opaque=_as_int32(raw.get("opaque")),
+        remark=None if remark is None else _as_text(remark),
+        version=_as_int32(raw.get("version")),
+    )
+
+
+def _as_int32(value: Any) -> int:
+    if value is None:
+        return 0
+    if isinstance(value, bool) or not isinstance(value, (int, str)):
+        raise FrameError("the header has something else where a number belongs")
+    if isinstance(value, str) and not re.fullmatch(r"[+-]?[0-9]{1,10}", value):
+        raise FrameError("the header has text where a number belongs")
+    number = int(value)
+    if not -(2**31) <= number < 2**31:
+        raise FrameError("a number of the header needs more than 32 bits")
+    return number
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return msgspec.json.encode(value).decode()
+
+
+_BINARY_START = struct.Struct(">hBhiii")
+_unpack_key_length = struct.Struct(">h").unpack_from
+_unpack_value_length = struct.Struct(">i").unpack_from
+
+
+def decode_binary_header(header: bytes, body: bytes) -> RemotingCommand:
+    """A command of its ROCKETMQ header and body. Raises ``FrameError``."""
+    try:
+        code, language, version, opaque, flag, remark_length = _BINARY_START.unpack_from(header)
+        position = _BINARY_START.size
+        remark, position = _text_at(header, position, remark_length)
+        (ext_length,) = _unpack_value_length(header, position)
+        position += 4
+        if not 0 <= ext_length <= len(header) - position:
+            raise FrameError(f"extFields of {ext_length} bytes in a header of {len(header)}")
+        end = position + ext_length
+        ext_fields: dict[str, str] = {}
+        while position < end:
+            (key_length,) = _unpack_key_length(header, position)
+            key, position = _text_at(header, position + 2, key_length)
+            (value_length,) = _unpack_value_length(header, position)
+            ext_fields[key], position = _text_at(header, position + 4, value_length)
+        if position != end:
+            raise FrameError("the last of the extFields is cut off")
+    except (struct.error, UnicodeDecodeError) as failure:
+        raise FrameError(f"the binary header is malformed: {failure}") from failure
+    return RemotingCommand(
+        code=code,
+        language=language_name(language),
+        version=version,
+        opaque=opaque,
+        flag=flag,
+        remark=remark or None,
+        ext_fields=ext_fields or None,
+        body=body,
+        codec=ROCKETMQ,
+    )
+
+
+def _text_at(header: bytes, position: int, length: int) -> tuple[str, int]:
+    end = position + length
+    if length < 0 or end > len(header):
+        raise FrameError(f"a text of {length} bytes at {position} in a header of {len(header)}")
+    return header[position:end].decode(), end
+
+
+# --- encoding ---------------------------------------------------------------------------------------------------------
+
+
+class _JsonHeaderOut(msgspec.Struct, gc=False):
+    code: int
+    ext: dict[str, str] | msgspec.UnsetType = msgspec.field(name="extFields")
+    flag: int
+    language: str
+    opaque: int
+    remark: str | msgspec.UnsetType
+    serialize_type: str = msgspec.field(name="serializeTypeCurrentRPC")
+    version: int
+
+
+_encode_json = msgspec.json.Encoder().encode
+
+_FASTJSON_DIFFERS = re.compile(rb"\\u00[01][a-f]|\x7f|\xc2[\x80-\x9f]|\xe2\x80[\xa8\xa9]")
+_FASTJSON_TOKEN = re.compile(rb"\\(?:u[0-9a-f]{4}|.)|\x7f|\xc2[\x80-\x9f]|\xe2\x80[\xa8\xa9]")
+
+
+def _fastjson_token(match: re.Match[bytes]) -> bytes:
+    token = match.group()
+    if token[:1] == b"\\":
+        return b"\\u" + token[2:].upper() if token[:2] == b"\\u" else token
+    return b"\\u%04X" % ord(token.decode())
+
+
+def escape_as_fastjson(document: bytes) -> bytes:
+    """JSON with the few escapes that fastjson writes differently: upper-case digits, and DEL to U+009F, U+2028, U+2029."""
+    if _FASTJSON_DIFFERS.search(document) is None:
+        return document
+    return _FASTJSON_TOKEN.sub(_fastjson_token, document)
+
+
+def encode_command(command: RemotingCommand) -> bytes:
+    """The whole frame of a command, length field included.
+
+    Raises:
+        FrameError: the command does not fit its codec (a code or a key too long for the binary one).
+    """
+    header = encode_json_header(command) if command.codec == JSON else encode_binary_header(command)
+    body = command.body
+    header_length = len(header)
+    return b"".join((_pack_prefix(4 + header_length + len(body), command.codec << 24 | header_length), header, body))
+
+
+def encode_json_header(command: RemotingCommand) -> bytes:
+    """A command's header as JSON."""
+    unset = msgspec.UNSET
+    return escape_as_fastjson(
+        _encode_json(
+            _JsonHeaderOut(
+                command.code,
+                unset if command.ext_fields is None else command.ext_fields,
+                command.flag,
+                command.language,
+                command.opaque,
+                unset if command.remark is None else command.remark,
+                "JSON",
+                command.version,
+            )
+        )
+    )
+
+
+def encode_binary_header(command: RemotingCommand) -> bytes:
+    """A command's header in the ROCKETMQ codec. Raises ``FrameError`` when a part does not fit."""
+    remark = (command.remark or "").encode()
+    parts: list[bytes] = []
+    try:
+        for key, value in (command.ext_fields or {}).items():
+            key_bytes, value_bytes = key.encode(), value.encode()
+            parts += (
+                len(key_bytes).to_bytes(2, "big", signed=True),
+                key_bytes,
+                len(value_bytes).to_bytes(4, "big"),
+                value_bytes,
+            )
+        ext = b"".join(parts)
+        start = _BINARY_START.pack(
+            command.code,
+            language_code(command.language),
+            command.version,
+            command.opaque,
+            command.flag,
+            len(remark),
+        )
+    except (struct.error, OverflowError) as failure:
+        raise FrameError(f"command {command.code} does not fit the binary codec: {failure}") from failure
+    return b"".join((start, remark, len(ext).to_bytes(4, "big"), ext))

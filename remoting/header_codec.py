@@ -1,0 +1,94 @@
+"""extFields to typed headers and back (reference: protocol 1.5).
+
+On the wire a request's header is a map of strings. A typed header is a struct whose fields carry the wire's names; numbers
+and booleans are read from their text. A field without a default must be present.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, TypeVar
+
+import msgspec
+
+from flintmq.core.errors import RefusedError
+from flintmq.core.response_code import ResponseCode
+
+Int = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+"""The reference's 32-bit int."""
+Long = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+"""The reference's 64-bit long."""
+
+
+class CommandHeader(msgspec.Struct, kw_only=True, gc=False, rename="camel"):
+    """The base of every typed header. Unknown fields are ignored, as the reference does."""
+
+
+H = TypeVar("H", bound=CommandHeader)
+
+_FIELDS: Final[dict[type, tuple[tuple[str, str, Any, bool], ...]]] = {}
+
+
+def _fields(model: type[CommandHeader]) -> tuple[tuple[str, str, Any, bool], ...]:
+    """Per field: attribute, wire name, type, required. Cached: models are few and permanent."""
+    known = _FIELDS.get(model)
+    if known is None:
+        known = tuple((f.name, f.encode_name, f.type, f.required) for f in msgspec.structs.fields(model))
+        _FIELDS[model] = known
+    return known
+
+
+def decode_header(model: type[H], ext_fields: dict[str, str] | None) -> H:
+    """The typed header in a command's extFields.
+
+    An absent optional field stays default; a value that does not parse counts as absent; then required fields are verified.
+
+    Raises:
+        RefusedError: a required field is missing (code 1, ``the custom field <name> is null``).
+    """
+    if ext_fields is None:
+        ext_fields = {}
+    try:
+        return msgspec.convert(ext_fields, model, strict=False)
+    except msgspec.ValidationError:
+        return _decode_field_by_field(model, ext_fields)
+
+
+def _decode_field_by_field(model: type[H], ext_fields: dict[str, str]) -> H:
+    values: dict[str, Any] = {}
+    for name, wire_name, field_type, required in _fields(model):
+        text = ext_fields.get(wire_name)
+        if text is not None:
+            try:
+                values[name] = msgspec.convert(text, field_type, strict=False)
+                continue
+            except msgspec.ValidationError as failure:
+                if required:
+                    raise _missing(wire_name, measured=f"{text[:64]!r}") from failure
+        if required:
+            raise _missing(wire_name)
+    return model(**values)
+
+
+def _missing(wire_name: str, measured: str = "") -> RefusedError:
+    return RefusedError(
+        ResponseCode.SYSTEM_ERROR,
+        f"the custom field <{wire_name}> is null",
+        reason="header.incomplete",
+        measured=measured,
+    )
+
+
+def encode_header(header: CommandHeader) -> dict[str, str]:
+    """The extFields of a typed header: every value as text, None left out."""
+    ext_fields: dict[str, str] = {}
+    for name, wire_name, _, _ in _fields(type(header)):
+        value = getattr(header, name)
+        if value is None:
+            continue
+        if value is True:
+            ext_fields[wire_name] = "true"
+        elif value is False:
+            ext_fields[wire_name] = "false"
+        else:
+            ext_fields[wire_name] = str(value)
+    return ext_fields

@@ -1,0 +1,137 @@
+"""JSON bodies: read whatever a peer sends, write what a peer can read (reference: protocol 5.1).
+
+Clients of the field read three dialects: fastjson's own with unquoted numeric keys and objects as keys (old Go clients need
+it), strict JSON (clients from 4.9.4 on ask for it in route requests), and both. A body is a struct whose fields carry the
+wire's names in alphabetical order, which is the order fastjson writes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final, Literal, Self, TypeVar
+
+import msgspec
+
+from flintmq.core.errors import JsonSyntaxError
+from flintmq.core.io import fastjson
+from flintmq.remoting.codes import language_name
+
+Style = Literal["fastjson", "standard"]
+"""``standard`` quotes every key, sorts maps and escapes what is not ASCII."""
+
+T = TypeVar("T")
+
+_ORDINALS: Final[dict[str, tuple[str, ...]]] = {
+    "consumeType": ("CONSUME_ACTIVELY", "CONSUME_PASSIVELY"),
+    "messageModel": ("BROADCASTING", "CLUSTERING"),
+    "consumeFromWhere": (
+        "CONSUME_FROM_LAST_OFFSET",
+        "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST",
+        "CONSUME_FROM_MIN_OFFSET",
+        "CONSUME_FROM_MAX_OFFSET",
+        "CONSUME_FROM_FIRST_OFFSET",
+        "CONSUME_FROM_TIMESTAMP",
+    ),
+}
+"""Enums that C++ clients send as ordinals."""
+
+
+def loads_lenient(data: bytes) -> Any:
+    """One value of fastjson's dialect; see :func:`flintmq.core.io.fastjson.loads`.
+
+    Raises:
+        JsonSyntaxError: not of the dialect, too deep or too long.
+    """
+    return fastjson.loads(data)
+
+
+def dumps(value: Any, style: Style = "fastjson") -> bytes:
+    """Writes structs, mappings, lists and scalars; members that are None are left out.
+
+    Raises:
+        ValueError: a number that is not finite.
+        TypeError: a value that has no place in JSON.
+    """
+    plain = _plain(value)
+    if style == "standard":
+        text = fastjson.dumps(plain, unquoted_int_keys=False, sort_keys=True, ascii_only=True)
+    else:
+        text = fastjson.dumps(plain)
+    return text.encode("utf-8", "replace")
+
+
+def _plain(value: Any) -> Any:
+    """Structs become maps in the order of their wire names, also where they are keys."""
+    if isinstance(value, msgspec.Struct):
+        return {
+            name: _plain(getattr(value, attribute))
+            for name, attribute in sorted(zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True))
+        }
+    if isinstance(value, Mapping):
+        return {
+            fastjson.ObjectKey(_plain(key)) if isinstance(key, msgspec.Struct) else key: _plain(member)
+            for key, member in value.items()
+        }
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, (set, frozenset)):
+        return [_plain(item) for item in sorted(value, key=str)]
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{value} has no place in JSON")
+    return value
+
+
+def decode_as(data: bytes, model: type[T]) -> T:
+    """Reads a body as a type: the fast way when it is plain JSON of the right types, leniently otherwise.
+
+    Raises:
+        JsonSyntaxError: it cannot be read, or not as this type.
+    """
+    if b'"$ref"' not in data:
+        try:
+            return msgspec.json.decode(data, type=model, strict=False)
+        except (msgspec.MsgspecError, RecursionError, UnicodeError):
+            pass  # the lenient way below says what is wrong
+    value = _tolerate(fastjson.loads(data))
+    try:
+        return msgspec.convert(value, model, strict=False)
+    except (msgspec.ValidationError, RecursionError, TypeError) as failure:
+        raise JsonSyntaxError(f"the body is no {getattr(model, '__name__', model)}: {failure}") from failure
+
+
+def _tolerate(value: Any) -> Any:
+    """Drops nulls and turns ordinals of known enums into names."""
+    if isinstance(value, dict):
+        return {key: _tolerate(_named(key, member)) for key, member in value.items() if member is not None}
+    if isinstance(value, list):
+        return [_tolerate(item) for item in value]
+    return value
+
+
+def _named(key: Any, member: Any) -> Any:
+    if isinstance(member, int) and not isinstance(member, bool):
+        if key == "language":
+            return language_name(member)
+        names = _ORDINALS.get(key, ())
+        if 0 <= member < len(names):
+            return names[member]
+    return member
+
+
+class Body(msgspec.Struct, rename="camel"):
+    """The base of every body. All fields have defaults: the reference takes whatever is there."""
+
+    PLAIN: ClassVar[bool] = False
+    """True for bodies whose two styles differ in nothing a reader could see, and that have no nullable member."""
+
+    def encode(self, style: Style = "fastjson") -> bytes:
+        """The body as bytes."""
+        if self.PLAIN and style == "fastjson":
+            return msgspec.json.encode(self)
+        return dumps(self, style)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Reads a body; nothing at all is read as an empty object. Raises ``JsonSyntaxError``."""
+        return decode_as(data or b"{}", cls)

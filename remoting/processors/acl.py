@@ -1,0 +1,149 @@
+"""Accounts, changed and listed over the wire (50 to 54; reference: protocol 2.4). No answer holds a secret key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+from flintmq.config.errors import ConfigError
+from flintmq.config.models import AclAccount
+from flintmq.config.secret import Secret
+from flintmq.core.acl.account_store import AccountStore
+from flintmq.core.broker.state import BrokerState
+from flintmq.core.errors import RefusedError, StoreError
+from flintmq.core.io import fastjson
+from flintmq.core.response_code import ResponseCode
+from flintmq.remoting.codes import RequestCode
+from flintmq.remoting.headers_admin import (
+    CreateAccessConfigRequestHeader,
+    DeleteAccessConfigRequestHeader,
+    GetBrokerAclConfigResponseHeader,
+    UpdateGlobalWhiteAddrsConfigRequestHeader,
+)
+from flintmq.remoting.processors.answers import with_header, with_json
+from flintmq.remoting.request import Handler, Request, Response
+
+CODES = (
+    RequestCode.UPDATE_AND_CREATE_ACL_CONFIG,
+    RequestCode.DELETE_ACL_CONFIG,
+    RequestCode.GET_BROKER_CLUSTER_ACL_INFO,
+    RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
+    RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG,
+)
+
+
+class AclProcessor:
+    """Answers about accounts. Loop thread.
+
+    Args:
+        state: the broker's.
+        store: the accounts; None while access control is off.
+    """
+
+    def __init__(self, state: BrokerState, store: AccountStore | None) -> None:
+        self._state = state
+        self._store = store
+
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            RequestCode.UPDATE_AND_CREATE_ACL_CONFIG: self.update,
+            RequestCode.DELETE_ACL_CONFIG: self.delete,
+            RequestCode.GET_BROKER_CLUSTER_ACL_INFO: self.info,
+            RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: self.update_global_white,
+            RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG: self.list_accounts,
+        }
+
+    def update(self, request: Request) -> Response:
+        """50: what is not given stays as it is."""
+        header = request.header(CreateAccessConfigRequestHeader)
+        code = ResponseCode.UPDATE_AND_CREATE_ACL_CONFIG_FAILED
+        store = self._enabled(code)
+        _change(code, lambda: store.update(_merged(store.table.written.get(header.access_key), header)))
+        return Response()
+
+    def delete(self, request: Request) -> Response:
+        """51."""
+        access_key = request.header(DeleteAccessConfigRequestHeader).access_key
+        code = ResponseCode.DELETE_ACL_CONFIG_FAILED
+        store = self._enabled(code)
+        _change(code, lambda: store.delete(access_key))
+        return Response()
+
+    def update_global_white(self, request: Request) -> Response:
+        """53. The path is compared with those of the files read, and never used."""
+        header = request.header(UpdateGlobalWhiteAddrsConfigRequestHeader)
+        code = ResponseCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED
+        store = self._enabled(code)
+        addresses = [part.strip() for part in header.global_white_addrs.split(",") if part.strip()]
+        _change(code, lambda: store.set_global_white(addresses, header.acl_file_full_path or None))
+        return Response()
+
+    def info(self, _request: Request) -> Response:
+        """52: how new the account files are."""
+        state = self._state
+        versions = {path: version.to_wire() for path, version in self._enabled(1).versions().items()}
+        answer = GetBrokerAclConfigResponseHeader(
+            version=fastjson.dumps(next(iter(versions.values()))),
+            all_acl_file_version=fastjson.dumps(versions),
+            broker_name=state.config.broker.name,
+            broker_addr=state.advertised_address,
+            cluster_name=state.config.broker.cluster,
+        )
+        return with_header(answer)
+
+    def list_accounts(self, request: Request) -> Response:
+        """54: RocketMQ dropped it, because it told secret keys. Without them it may be switched on."""
+        if self._store is None or not self._state.config.acl.list_accounts:
+            return Response(int(ResponseCode.REQUEST_CODE_NOT_SUPPORTED), f" request type {request.code} not supported")
+        table = self._store.table
+        return with_json(
+            {
+                "globalWhiteAddrs": list(table.global_white_texts),
+                "plainAccessConfigs": [_told(account) for account in table.written.values()],
+            }
+        )
+
+    def _enabled(self, code: int) -> AccountStore:
+        if self._store is None:
+            raise RefusedError(code, "access control is off", reason="acl.off", key="acl.enable (aclEnable)")
+        return self._store
+
+
+def _change(code: int, change: Callable[[], None]) -> None:
+    try:
+        change()
+    except (ConfigError, StoreError) as error:
+        raise RefusedError(code, str(error)[:500], reason="acl.change") from error
+
+
+def _merged(old: AclAccount | None, header: CreateAccessConfigRequestHeader) -> AclAccount:
+    given: dict[str, Any] = {"accessKey": header.access_key, "admin": header.admin}
+    if header.secret_key:
+        given["secretKey"] = Secret(header.secret_key)
+    elif old is None:
+        raise ConfigError("a new account needs a 'secretKey'")
+    if header.white_remote_address is not None:
+        given["whiteRemoteAddress"] = header.white_remote_address
+    if header.default_topic_perm:
+        given["defaultTopicPerm"] = header.default_topic_perm
+    if header.default_group_perm:
+        given["defaultGroupPerm"] = header.default_group_perm
+    for name, text in (("topicPerms", header.topic_perms), ("groupPerms", header.group_perms)):
+        if text is not None:
+            given[name] = tuple(part.strip() for part in text.split(",") if part.strip())
+    return AclAccount(**given) if old is None else attrs.evolve(old, **given)
+
+
+def _told(account: AclAccount) -> dict[str, Any]:
+    """An account without its secret key: named one by one, so that no later field slips through."""
+    return {
+        "accessKey": account.access_key,
+        "admin": bool(account.admin),
+        "defaultGroupPerm": account.default_group_perm,
+        "defaultTopicPerm": account.default_topic_perm,
+        "groupPerms": list(account.group_perms),
+        "topicPerms": list(account.topic_perms),
+        "whiteRemoteAddress": account.white_remote_address,
+    }

@@ -1,0 +1,103 @@
+"""A broker tells about itself and is told to change (reference: protocol 2.4 and 5.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import msgspec
+
+from flintmq.config.errors import ConfigError
+from flintmq.config.runtime import RUNTIME_KEYS, as_properties, evolve
+from flintmq.core.broker.data_version import DataVersion
+from flintmq.core.broker.state import BrokerState
+from flintmq.core.broker.stats_table import StatsSpan
+from flintmq.core.errors import RefusedError
+from flintmq.core.response_code import ResponseCode
+from flintmq.remoting import bodies
+from flintmq.remoting.codes import RequestCode
+from flintmq.remoting.headers_admin import GetBrokerConfigResponseHeader, ViewBrokerStatsDataRequestHeader
+from flintmq.remoting.processors.answers import (
+    check_changeable,
+    format_properties,
+    read_properties,
+    with_header,
+    with_json,
+)
+from flintmq.remoting.request import Handler, Request, Response
+
+
+class StatsView(Protocol):
+    """Counters that can be looked at: :class:`flintmq.core.broker.stats_table.StatsTable`."""
+
+    def view(self, name: str, key: str) -> tuple[StatsSpan, StatsSpan, StatsSpan] | None: ...
+
+
+class AdminBrokerProcessor:
+    """Answers about settings, runtime figures and statistics. Loop thread.
+
+    Args:
+        state: the broker's.
+        runtime_info: the figures of 28, such as :func:`flintmq.remoting.processors.runtime_info.runtime_info`.
+        stats: the counters of 315.
+        delete_expired_files: starts the manual deletion of expired commit log files (329).
+    """
+
+    def __init__(
+        self,
+        state: BrokerState,
+        runtime_info: Callable[[], Mapping[str, str]],
+        stats: StatsView,
+        delete_expired_files: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._state = state
+        self._runtime_info = runtime_info
+        self._stats = stats
+        self._delete_expired_files = delete_expired_files
+        self._version = DataVersion(state.clock.now_ms(), 0)
+
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            RequestCode.UPDATE_BROKER_CONFIG: self.update_config,
+            RequestCode.GET_BROKER_CONFIG: self.get_config,
+            RequestCode.GET_BROKER_RUNTIME_INFO: self.get_runtime_info,
+            RequestCode.GET_ALL_DELAY_OFFSET: lambda _: with_json(self._state.schedule.to_wire()),
+            RequestCode.VIEW_BROKER_STATS_DATA: self.view_stats,
+            RequestCode.DELETE_EXPIRED_COMMITLOG: self.delete_expired,
+        }
+
+    def update_config(self, request: Request) -> Response:
+        """25. What may be changed is an allow-list (see :mod:`flintmq.config.runtime`); all changes are made or none."""
+        changes = read_properties(request.body)
+        check_changeable(changes, RUNTIME_KEYS, frozenset(entry.key for entry in RUNTIME_KEYS.values()))
+        try:
+            config = evolve(self._state.config, changes)
+        except ConfigError as error:
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, str(error), reason="config.value") from error
+        self._state.update_config(config)
+        self._version = self._version.next(self._state.clock)
+        return Response()
+
+    def get_config(self, _request: Request) -> Response:
+        """26: every setting under RocketMQ's name, without secrets."""
+        version = msgspec.json.encode(self._version.to_wire()).decode()
+        body = format_properties(as_properties(self._state.config))
+        return with_header(GetBrokerConfigResponseHeader(version=version), body)
+
+    def get_runtime_info(self, _request: Request) -> Response:
+        return Response(body=bodies.KVTable(dict(self._runtime_info())).encode())
+
+    def view_stats(self, request: Request) -> Response:
+        """315: one counter in the last minute, hour and day."""
+        header = request.header(ViewBrokerStatsDataRequestHeader)
+        found = self._stats.view(header.stats_name, header.stats_key)
+        if found is None:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR, f"The stats <{header.stats_name}> <{header.stats_key}> not exist"
+            )
+        minute, hour, day = (bodies.BrokerStatsItem(span.avgpt, span.sum, span.tps) for span in found)
+        return Response(body=bodies.BrokerStatsData(day, hour, minute).encode())
+
+    def delete_expired(self, _request: Request) -> Response:
+        self._delete_expired_files()
+        return Response()

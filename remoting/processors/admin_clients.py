@@ -1,0 +1,255 @@
+"""What a broker tells about its clients, and what it asks them on behalf of a tool (reference: protocol 2.1 and 2.4)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final, Protocol, cast
+
+from flintmq.core.broker.client_channel import ClientChannelInfo
+from flintmq.core.broker.consumer_group import ConsumerGroupInfo
+from flintmq.core.broker.state import BrokerState
+from flintmq.core.errors import RefusedError, RemotingError
+from flintmq.core.message.message_id import decode_message_id
+from flintmq.core.response_code import ResponseCode
+from flintmq.remoting import bodies
+from flintmq.remoting.codes import RequestCode
+from flintmq.remoting.command import RemotingCommand
+from flintmq.remoting.header_codec import encode_header
+from flintmq.remoting.headers_admin import (
+    ConsumeMessageDirectlyRequestHeader,
+    GetConsumerRunningInfoRequestHeader,
+    GetConsumerStatusRequestHeader,
+    GetProducerConnectionListRequestHeader,
+    ResetOffsetRequestHeader,
+)
+from flintmq.remoting.headers_message import ConsumerGroupRequestHeader
+from flintmq.remoting.processors.answers import with_json
+from flintmq.remoting.request import Handler, Request, Response
+from flintmq.remoting.version import V3_0_7_SNAPSHOT, V3_1_8_SNAPSHOT, version_name
+
+ASK_CLIENT_TIMEOUT_S: Final = 10.0
+"""How long a client may take to answer what is passed on to it."""
+ASK_STATUS_TIMEOUT_S: Final = 5.0
+"""How long each consumer may take to tell its offsets."""
+
+
+class Askable(Protocol):
+    """A connection that can be asked something."""
+
+    async def invoke(self, code: int, header: Mapping[str, str], body: bytes, timeout_s: float) -> RemotingCommand: ...
+
+
+class AdminClientProcessor:
+    """Answers about connections, and passes requests on to clients. Loop thread."""
+
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
+
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            RequestCode.GET_CONSUMER_CONNECTION_LIST: self.consumer_connections,
+            RequestCode.GET_PRODUCER_CONNECTION_LIST: self.producer_connections,
+            RequestCode.GET_ALL_PRODUCER_INFO: self.all_producers,
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset_offset,
+            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self.consumer_status,
+            RequestCode.GET_CONSUMER_RUNNING_INFO: self.running_info,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY: self.consume_directly,
+        }
+
+    def consumer_connections(self, request: Request) -> Response:
+        """203: a group's members and subscriptions."""
+        group = request.header(ConsumerGroupRequestHeader).consumer_group
+        info = self._state.consumers.find(group)
+        if info is None:
+            raise RefusedError(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{group}] not online")
+        answer = with_json(
+            {
+                "connectionSet": [_connection(member) for member in info.members.values()],
+                "consumeFromWhere": info.consume_from_where,
+                "consumeType": info.consume_type,
+                "messageModel": info.message_model,
+                "subscriptionTable": {topic: wanted.to_wire() for topic, wanted in info.subscriptions.items()},
+            }
+        )
+        answer.remark = info.describe_contradictions() or None
+        return answer
+
+    def producer_connections(self, request: Request) -> Response:
+        """204: a group's members."""
+        group = request.header(GetProducerConnectionListRequestHeader).producer_group
+        members = self._state.producers.members(group)
+        if not members:
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, f"the producer group[{group}] not exist")
+        return with_json({"connectionSet": [_connection(member) for member in members]})
+
+    def all_producers(self, _request: Request) -> Response:
+        """328: every producer group."""
+        data = {
+            group: [
+                bodies.ProducerInfo(
+                    member.client_id,
+                    member.language,
+                    member.last_update_ms,
+                    f"/{member.channel.remote_address}",
+                    member.version,
+                )
+                for member in members
+            ]
+            for group, members in self._state.producers.groups()
+        }
+        return Response(body=bodies.ProducerTableInfo(data).encode())
+
+    def reset_offset(self, request: Request) -> Response:
+        """222: tells a group's online consumers to go on from a time. They apply it; the broker's table stays."""
+        header = request.header(ResetOffsetRequestHeader)
+        offsets = self._offsets_at(header)
+        info = self._state.consumers.find(header.group)
+        if info is None:
+            raise RefusedError(
+                ResponseCode.CONSUMER_NOT_ONLINE,
+                f"Consumer not online, so can not reset offset, Group: {header.group} Topic: {header.topic} "
+                f"Timestamp: {header.timestamp_ms}",
+            )
+        self._check_versions(info, V3_0_7_SNAPSHOT)
+        body = bodies.ResetOffsetBody(offsets).encode()
+        pushed = _for_cpp(offsets).encode() if request.language == "CPP" else body
+        for member in info.members.values():
+            member.channel.send_oneway(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, encode_header(header), pushed)
+        return Response(body=body)
+
+    def _offsets_at(self, header: ResetOffsetRequestHeader) -> dict[bodies.MessageQueue, int]:
+        """Each queue's new offset. Without force, only backwards."""
+        state = self._state
+        config = state.topics.select(header.topic)
+        if config is None:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR,
+                f"[reset-offset] reset offset failed, no topic in this broker. topic={header.topic}",
+            )
+        offsets: dict[bodies.MessageQueue, int] = {}
+        for queue_id in range(config.write_queue_nums):
+            current = state.offsets.query(header.topic, header.group, queue_id)
+            if current < 0:
+                raise RefusedError(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"The consumer group <{header.group}> not exist",
+                    reason="offset.missing",
+                    measured=f"queue {queue_id} of {header.topic}",
+                )
+            if header.timestamp_ms == -1:
+                wanted = state.store.max_queue_offset(header.topic, queue_id)
+            else:
+                wanted = state.store.queue_offset_by_time(header.topic, queue_id, header.timestamp_ms)
+            wanted = max(0, wanted)
+            queue = bodies.MessageQueue(state.config.broker.name, queue_id, header.topic)
+            offsets[queue] = wanted if header.is_force or wanted < current else current
+        return offsets
+
+    @staticmethod
+    def _check_versions(info: ConsumerGroupInfo, least: int) -> None:
+        for member in info.members.values():
+            if member.version < least:
+                raise RefusedError(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"the client does not support this feature. version={version_name(member.version)}",
+                    reason="client.too_old",
+                    measured=member.client_id,
+                )
+
+    async def consumer_status(self, request: Request) -> Response:
+        """223: what offsets a group's consumers have in memory; asks all of them at once, or the one named."""
+        header = request.header(GetConsumerStatusRequestHeader)
+        info = self._state.consumers.find(header.group)
+        if info is None:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR, f"No Any Consumer online in the consumer group: [{header.group}]"
+            )
+        self._check_versions(info, V3_0_7_SNAPSHOT)
+        members = [m for m in info.members.values() if header.client_addr in (None, "", m.client_id)]
+        fields = {"group": header.group, "topic": header.topic}
+        answers = await asyncio.gather(
+            *(
+                _askable(member).invoke(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, fields, b"", ASK_STATUS_TIMEOUT_S)
+                for member in members
+            ),
+            return_exceptions=True,
+        )
+        found = bodies.GetConsumerStatusBody()
+        for member, answer in zip(members, answers, strict=True):
+            if isinstance(answer, RemotingCommand) and answer.code == ResponseCode.SUCCESS:
+                table = bodies.GetConsumerStatusBody.decode(answer.body).message_queue_table
+                found.consumer_table[member.client_id] = table
+            elif isinstance(answer, BaseException) and not isinstance(answer, RemotingError):
+                raise answer
+        return Response(body=found.encode())
+
+    async def running_info(self, request: Request) -> Response:
+        """307: what a consumer says of itself."""
+        header = request.header(GetConsumerRunningInfoRequestHeader)
+        member = self._member(header.consumer_group, header.client_id)
+        return await _pass_on(member, RequestCode.GET_CONSUMER_RUNNING_INFO, encode_header(header), request.body)
+
+    async def consume_directly(self, request: Request) -> Response:
+        """309: a consumer is handed one message, whatever its offsets say, and tells what came of it."""
+        header = request.header(ConsumeMessageDirectlyRequestHeader)
+        member = self._member(header.consumer_group, header.client_id or "")
+        header.broker_name = self._state.config.broker.name
+        body = self._record(header.msg_id) if header.msg_id else request.body
+        return await _pass_on(member, RequestCode.CONSUME_MESSAGE_DIRECTLY, encode_header(header), body)
+
+    def _record(self, message_id: str) -> bytes:
+        try:
+            offset_bytes = decode_message_id(message_id).commit_log_offset_bytes
+        except ValueError as error:
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, str(error), reason="message.id") from error
+        record = self._state.store.message_at(offset_bytes)
+        piece = self._state.store.commit_log.slice(offset_bytes, record.size_bytes) if record is not None else None
+        if piece is None:
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset_bytes}")
+        return bytes(piece)
+
+    def _member(self, group: str, client_id: str) -> ClientChannelInfo:
+        member = self._state.consumers.find_member(group, client_id)
+        if member is None:
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online")
+        if member.version < V3_1_8_SNAPSHOT:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR,
+                f"The Consumer <{client_id}> Version <{version_name(member.version)}> too low to finish, "
+                "please upgrade it to V3_1_8_SNAPSHOT",
+            )
+        return member
+
+
+def _askable(member: ClientChannelInfo) -> Askable:
+    return cast("Askable", member.channel)
+
+
+async def _pass_on(member: ClientChannelInfo, code: int, fields: Mapping[str, str], body: bytes) -> Response:
+    """The client's own answer, or CONSUME_MSG_TIMEOUT when it gave none."""
+    try:
+        answer = await _askable(member).invoke(code, fields, body, ASK_CLIENT_TIMEOUT_S)
+    except RemotingError as error:
+        raise RefusedError(
+            ResponseCode.CONSUME_MSG_TIMEOUT, f"consumer <{member.client_id}> Timeout: {error}"
+        ) from error
+    return Response(answer.code, answer.remark, answer.ext_fields, answer.body)
+
+
+def _connection(member: ClientChannelInfo) -> dict[str, object]:
+    return {
+        "clientAddr": member.channel.remote_address,
+        "clientId": member.client_id,
+        "language": member.language,
+        "version": member.version,
+    }
+
+
+def _for_cpp(offsets: Mapping[bodies.MessageQueue, int]) -> bodies.ResetOffsetBodyForC:
+    return bodies.ResetOffsetBodyForC(
+        [
+            bodies.MessageQueueOffset(queue.broker_name, queue_offset, queue.queue_id, queue.topic)
+            for queue, queue_offset in offsets.items()
+        ]
+    )

@@ -1,0 +1,197 @@
+"""Administration of consumer groups and their offsets on a broker (reference: protocol 2.4)."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from flintmq.core.broker.group_config import SubscriptionGroupConfig
+from flintmq.core.broker.message_queue import MessageQueue
+from flintmq.core.broker.state import BrokerState
+from flintmq.core.errors import JsonSyntaxError
+from flintmq.core.io import fastjson
+from flintmq.remoting import bodies
+from flintmq.remoting.codes import RequestCode
+from flintmq.remoting.headers_admin import (
+    CloneGroupOffsetRequestHeader,
+    DeleteSubscriptionGroupRequestHeader,
+    GetBrokerConsumeStatsRequestHeader,
+    GetConsumeStatsRequestHeader,
+    QueryCorrectionOffsetRequestHeader,
+    TopicGroupRequestHeader,
+)
+from flintmq.remoting.processors.answers import topic_missing, with_json
+from flintmq.remoting.request import Handler, Request, Response
+
+LONG_MAX = 2**63 - 1
+
+
+class AdminGroupProcessor:
+    """Answers about groups, their offsets, locks and how far they are behind. Loop thread.
+
+    Args:
+        state: the broker's.
+    """
+
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
+
+    def handlers(self) -> dict[int, Handler]:
+        state = self._state
+        return {
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.put_group,
+            RequestCode.DELETE_SUBSCRIPTIONGROUP: self.delete_group,
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: lambda _: with_json(state.groups.to_wire()),
+            RequestCode.GET_ALL_CONSUMER_OFFSET: lambda _: with_json(state.offsets.to_wire()),
+            RequestCode.LOCK_BATCH_MQ: self.lock_batch,
+            RequestCode.UNLOCK_BATCH_MQ: self.unlock_batch,
+            RequestCode.GET_CONSUME_STATS: self.consume_stats,
+            RequestCode.GET_BROKER_CONSUME_STATS: self.broker_consume_stats,
+            RequestCode.CLONE_GROUP_OFFSET: self.clone_offsets,
+            RequestCode.QUERY_CONSUME_TIME_SPAN: self.consume_time_span,
+            RequestCode.QUERY_CORRECTION_OFFSET: self.correction_offsets,
+        }
+
+    def put_group(self, request: Request) -> Response:
+        """200: a group as it shall be, new or changed."""
+        value = fastjson.loads(request.body)
+        if not isinstance(value, dict):
+            raise JsonSyntaxError("the body is no SubscriptionGroupConfig")
+        self._state.groups.put(SubscriptionGroupConfig.from_wire(value))
+        return Response()
+
+    def delete_group(self, request: Request) -> Response:
+        header = request.header(DeleteSubscriptionGroupRequestHeader)
+        self._state.groups.delete(header.group_name)
+        self._state.stats.forget_group(header.group_name)
+        if header.remove_offset:
+            self._state.offsets.remove_group(header.group_name)
+        return Response()
+
+    def lock_batch(self, request: Request) -> Response:
+        """41: an orderly consumer asks for queues; it is told those it holds now."""
+        body = bodies.LockBatchRequestBody.decode(request.body)
+        held = self._state.locks.lock_batch(body.consumer_group, map(_core_queue, body.mq_set), body.client_id)
+        queues = [bodies.MessageQueue(queue.broker_name, queue.queue_id, queue.topic) for queue in held]
+        return Response(body=bodies.LockBatchResponseBody(queues).encode())
+
+    def unlock_batch(self, request: Request) -> Response:
+        body = bodies.UnlockBatchRequestBody.decode(request.body)
+        self._state.locks.unlock_batch(body.consumer_group, map(_core_queue, body.mq_set), body.client_id)
+        return Response()
+
+    def consume_stats(self, request: Request) -> Response:
+        """208: how far a group is behind, in one topic or in all it has offsets in."""
+        header = request.header(GetConsumeStatsRequestHeader)
+        topics = (
+            [header.topic]
+            if header.topic
+            else sorted(self._state.offsets.which_topic_by_consumer(header.consumer_group))
+        )
+        stats = bodies.ConsumeStats()
+        for topic in topics:
+            self._add_stats(stats, header.consumer_group, topic)
+        return Response(body=stats.encode())
+
+    def _add_stats(self, stats: bodies.ConsumeStats, group: str, topic: str) -> None:
+        config = self._state.topics.select(topic)
+        if config is None or self._has_left(group, topic):
+            return
+        store, offsets = self._state.store, self._state.offsets
+        for queue_id in range(config.read_queue_nums):
+            consumer_offset = max(0, offsets.query(topic, group, queue_id))
+            last_ms = store.message_store_time(topic, queue_id, consumer_offset - 1) if consumer_offset else 0
+            stats.offset_table[bodies.MessageQueue(self._state.config.broker.name, queue_id, topic)] = (
+                bodies.OffsetWrapper(max(0, store.max_queue_offset(topic, queue_id)), consumer_offset, max(0, last_ms))
+            )
+        stats.consume_tps += self._state.stats.consume_tps(group, topic)
+
+    def _has_left(self, group: str, topic: str) -> bool:
+        """True when a group is online and no longer subscribes to a topic it still has offsets in."""
+        info = self._state.consumers.find(group)
+        return info is not None and bool(info.subscriptions) and topic not in info.subscriptions
+
+    def broker_consume_stats(self, request: Request) -> Response:
+        """317: the same for every group of the broker."""
+        header = request.header(GetBrokerConsumeStatsRequestHeader)
+        found = bodies.ConsumeStatsList(self._state.advertised_address)
+        for config in self._state.groups:
+            group = config.group_name
+            of_group = []
+            for topic in sorted(self._state.offsets.which_topic_by_consumer(group)):
+                topic_config = self._state.topics.select(topic)
+                if topic_config is None or (header.is_order and not topic_config.order):
+                    continue
+                stats = bodies.ConsumeStats()
+                self._add_stats(stats, group, topic)
+                if stats.offset_table:
+                    of_group.append(stats)
+                    found.total_diff += sum(
+                        entry.broker_queue_offset - entry.consumer_offset for entry in stats.offset_table.values()
+                    )
+            found.consume_stats_list.append({group: of_group})
+        return Response(body=found.encode())
+
+    def clone_offsets(self, request: Request) -> Response:
+        """314: a group starts where another one is."""
+        header = request.header(CloneGroupOffsetRequestHeader)
+        topics = {header.topic} if header.topic else self._state.offsets.which_topic_by_consumer(header.src_group)
+        for topic in topics:
+            if topic in self._state.topics and (header.offline or not self._has_left(header.src_group, topic)):
+                self._state.offsets.clone(header.src_group, header.dest_group, topic)
+        return Response()
+
+    def consume_time_span(self, request: Request) -> Response:
+        """303: from when to when a topic's messages are, and how late the group is."""
+        header = request.header(TopicGroupRequestHeader)
+        config = self._state.topics.select(header.topic)
+        if config is None:
+            raise topic_missing(header.topic)
+        spans = [self._span(header.topic, header.group, queue_id) for queue_id in range(config.write_queue_nums)]
+        return Response(body=bodies.QueryConsumeTimeSpanBody(spans).encode())
+
+    def _span(self, topic: str, group: str, queue_id: int) -> bodies.QueueTimeSpan:
+        store = self._state.store
+        end = store.max_queue_offset(topic, queue_id)
+        consumer_offset = self._state.offsets.query(topic, group, queue_id)
+        first_ms = store.earliest_message_store_time(topic, queue_id)
+        last_ms = store.message_store_time(topic, queue_id, end - 1)
+        consumed_ms = (
+            store.message_store_time(topic, queue_id, consumer_offset - 1) if consumer_offset > 0 else first_ms
+        )
+        delay_ms = 0
+        if consumer_offset < end:
+            next_ms = store.message_store_time(topic, queue_id, max(0, consumer_offset))
+            delay_ms = self._state.clock.now_ms() - next_ms if next_ms > 0 else 0
+        return bodies.QueueTimeSpan(
+            consume_time_stamp_ms=consumed_ms,
+            consume_time_stamp_text=_time_text(consumed_ms),
+            delay_time_ms=delay_ms,
+            max_time_stamp_ms=last_ms,
+            max_time_stamp_text=_time_text(last_ms),
+            message_queue=bodies.MessageQueue(self._state.config.broker.name, queue_id, topic),
+            min_time_stamp_ms=first_ms,
+            min_time_stamp_text=_time_text(first_ms),
+        )
+
+    def correction_offsets(self, request: Request) -> Response:
+        """308: per queue the smallest offset of all groups but some; "no limit" where the compared group is behind it."""
+        header = request.header(QueryCorrectionOffsetRequestHeader)
+        without = frozenset(name for name in (header.filter_groups or "").split(",") if name)
+        found = self._state.offsets.min_offset_in_all_groups(header.topic, without)
+        for queue_id, compared in self._state.offsets.query_all(header.topic, header.compare_group).items():
+            if queue_id in found and found[queue_id] > compared:
+                found[queue_id] = LONG_MAX
+        return Response(body=bodies.CorrectionOffsets(found).encode())
+
+
+def _core_queue(queue: bodies.MessageQueue) -> MessageQueue:
+    return MessageQueue(queue.topic, queue.broker_name, queue.queue_id)
+
+
+def _time_text(timestamp_ms: int) -> str:
+    """``yyyy-MM-dd#HH:mm:ss:SSS`` in local time."""
+    seconds, milliseconds = divmod(timestamp_ms, 1000)
+    return f"{datetime.fromtimestamp(seconds):%Y-%m-%d#%H:%M:%S}:{milliseconds:03d}"
+
+
+__all__ = ["AdminGroupProcessor"]

@@ -1,0 +1,177 @@
+"""Administration of topics and queues on a broker (reference: protocol 2.1 and 2.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from flintmq.core.broker.state import BrokerState
+from flintmq.core.broker.topic_config import TopicConfig
+from flintmq.core.broker.topic_name import check_topic_name
+from flintmq.core.errors import RefusedError
+from flintmq.core.response_code import ResponseCode
+from flintmq.remoting import bodies
+from flintmq.remoting.codes import RequestCode
+from flintmq.remoting.headers_admin import (
+    CreateTopicRequestHeader,
+    DeleteTopicRequestHeader,
+    GetTopicStatsInfoRequestHeader,
+    QueryConsumeQueueRequestHeader,
+    QueryTopicConsumeByWhoRequestHeader,
+)
+from flintmq.remoting.headers_message import (
+    GetEarliestMsgStoretimeRequestHeader,
+    GetMaxOffsetRequestHeader,
+    GetMinOffsetRequestHeader,
+    SearchOffsetRequestHeader,
+)
+from flintmq.remoting.processors.answers import topic_missing, with_json
+from flintmq.remoting.request import Handler, Request, Response
+
+QUEUE_ENTRIES_MAX = 4_096
+"""Consume queue entries in one answer."""
+
+
+class AdminTopicProcessor:
+    """Answers about topics and their queues. Loop thread.
+
+    Args:
+        state: the broker's.
+        clean_expired_queues: removes queues whose messages have all expired (306).
+    """
+
+    def __init__(self, state: BrokerState, clean_expired_queues: Callable[[], object] = lambda: None) -> None:
+        self._state = state
+        self._clean_expired_queues = clean_expired_queues
+
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            RequestCode.UPDATE_AND_CREATE_TOPIC: self.create_topic,
+            RequestCode.DELETE_TOPIC_IN_BROKER: self.delete_topic,
+            RequestCode.GET_ALL_TOPIC_CONFIG: lambda _: with_json(self._state.topics.to_wire()),
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self.system_topics,
+            RequestCode.GET_TOPIC_STATS_INFO: self.topic_stats,
+            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.consumed_by,
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self.search_offset,
+            RequestCode.GET_MAX_OFFSET: self.max_offset,
+            RequestCode.GET_MIN_OFFSET: self.min_offset,
+            RequestCode.GET_EARLIEST_MSG_STORETIME: self.earliest_store_time,
+            RequestCode.QUERY_CONSUME_QUEUE: self.query_consume_queue,
+            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self.clean_expired,
+            RequestCode.CLEAN_UNUSED_TOPIC: self.clean_unused,
+        }
+
+    def create_topic(self, request: Request) -> Response:
+        """17: a topic as it shall be, new or changed."""
+        header = request.header(CreateTopicRequestHeader)
+        check_topic_name(header.topic)
+        self._state.topics.check_not_system(header.topic)
+        self._state.topics.put(
+            TopicConfig(
+                topic_name=header.topic,
+                read_queue_nums=header.read_queue_nums,
+                write_queue_nums=header.write_queue_nums,
+                perm=header.perm,
+                topic_filter_type=header.topic_filter_type,
+                topic_sys_flag=header.topic_sys_flag,
+                order=header.order,
+            )
+        )
+        return Response()
+
+    def delete_topic(self, request: Request) -> Response:
+        """215: settings, queues and the groups' offsets go, so that a topic made again under this name starts anew."""
+        topic = request.header(DeleteTopicRequestHeader).topic
+        check_topic_name(topic)
+        self._state.topics.check_not_system(topic)
+        self._state.topics.delete(topic)
+        self._state.store.delete_topic(topic)
+        self._state.offsets.remove_topic(topic)
+        self._state.stats.forget_topic(topic)
+        return Response()
+
+    def system_topics(self, _request: Request) -> Response:
+        return Response(body=bodies.TopicList(None, sorted(self._state.topics.system_topics)).encode())
+
+    def topic_stats(self, request: Request) -> Response:
+        """202: where each queue begins and ends, and when it was last written."""
+        topic = request.header(GetTopicStatsInfoRequestHeader).topic
+        config = self._state.topics.select(topic)
+        if config is None:
+            raise topic_missing(topic)
+        store = self._state.store
+        table = bodies.TopicStatsTable()
+        for queue_id in range(config.write_queue_nums):
+            end = max(0, store.max_queue_offset(topic, queue_id))
+            last_ms = max(0, store.message_store_time(topic, queue_id, end - 1)) if end else 0
+            table.offset_table[bodies.MessageQueue(self._state.config.broker.name, queue_id, topic)] = (
+                bodies.TopicOffset(last_ms, end, max(0, store.min_queue_offset(topic, queue_id)))
+            )
+        return Response(body=table.encode())
+
+    def consumed_by(self, request: Request) -> Response:
+        """300: groups that subscribe to a topic now, and those that have offsets in it."""
+        topic = request.header(QueryTopicConsumeByWhoRequestHeader).topic
+        groups = self._state.consumers.which_group_by_topic(topic) | self._state.offsets.which_group_by_topic(topic)
+        return Response(body=bodies.GroupList(sorted(groups)).encode())
+
+    def search_offset(self, request: Request) -> Response:
+        header = request.header(SearchOffsetRequestHeader)
+        found = self._state.store.queue_offset_by_time(header.topic, header.queue_id, header.timestamp_ms)
+        return Response(ext_fields={"offset": str(found)})
+
+    def max_offset(self, request: Request) -> Response:
+        header = request.header(GetMaxOffsetRequestHeader)
+        return Response(ext_fields={"offset": str(self._state.store.max_queue_offset(header.topic, header.queue_id))})
+
+    def min_offset(self, request: Request) -> Response:
+        header = request.header(GetMinOffsetRequestHeader)
+        return Response(ext_fields={"offset": str(self._state.store.min_queue_offset(header.topic, header.queue_id))})
+
+    def earliest_store_time(self, request: Request) -> Response:
+        header = request.header(GetEarliestMsgStoretimeRequestHeader)
+        found_ms = self._state.store.earliest_message_store_time(header.topic, header.queue_id)
+        return Response(ext_fields={"timestamp": str(found_ms)})
+
+    def query_consume_queue(self, request: Request) -> Response:
+        """321: entries of a queue as they are on disk."""
+        header = request.header(QueryConsumeQueueRequestHeader)
+        topic = header.topic or ""
+        queue = self._state.store.consume_queues.find(topic, header.queue_id)
+        if queue is None:
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, f"{header.queue_id}@{topic} is not exist!")
+        body = bodies.QueryConsumeQueueResponseBody(
+            min_queue_index=queue.min_queue_offset, max_queue_index=queue.max_queue_offset
+        )
+        if not queue.min_queue_offset <= header.index < queue.max_queue_offset:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR, f"Index {header.index} of {header.queue_id}@{topic} is not exist!"
+            )
+        count = max(0, min(header.count, QUEUE_ENTRIES_MAX, queue.max_queue_offset - header.index))
+        info = self._state.consumers.find(header.consumer_group) if header.consumer_group else None
+        wanted = info.find_subscription(topic) if info is not None else None
+        if wanted is not None:
+            body.subscription_data = msgspec.convert(wanted.to_wire(), bodies.SubscriptionData)
+        for commit_log_offset_bytes, size_bytes, tags_code in queue.units(header.index, count):
+            body.queue_data.append(
+                bodies.ConsumeQueueData(
+                    physic_offset_bytes=commit_log_offset_bytes,
+                    physic_size_bytes=size_bytes,
+                    tags_code=tags_code,
+                    eval=wanted is None or not wanted.code_set or tags_code in wanted.code_set,
+                )
+            )
+        return Response(body=body.encode())
+
+    def clean_expired(self, _request: Request) -> Response:
+        self._clean_expired_queues()
+        return Response()
+
+    def clean_unused(self, _request: Request) -> Response:
+        """316: deletes the queues of topics that nobody knows any more."""
+        topics = self._state.topics
+        for topic in self._state.store.topics():
+            if topic not in topics and not topics.is_system_topic(topic):
+                self._state.store.delete_topic(topic)
+        return Response()

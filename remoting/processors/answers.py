@@ -1,0 +1,82 @@
+"""Small things that several processors answer with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from flintmq.config.errors import ConfigError
+from flintmq.config.java_properties import parse_properties
+from flintmq.core.errors import RefusedError
+from flintmq.core.io import fastjson
+from flintmq.core.response_code import ResponseCode
+from flintmq.remoting.header_codec import CommandHeader, encode_header
+from flintmq.remoting.request import Response
+
+
+def with_header(header: CommandHeader, body: bytes = b"") -> Response:
+    """A success with a typed header."""
+    return Response(ext_fields=encode_header(header), body=body)
+
+
+def with_json(value: Any, *, standard: bool = False) -> Response:
+    """A success whose body is a wire dict, as fastjson writes it or as standard JSON."""
+    if standard:
+        text = fastjson.dumps(value, unquoted_int_keys=False, sort_keys=True, ascii_only=True)
+    else:
+        text = fastjson.dumps(value)
+    return Response(body=text.encode("utf-8", "replace"))
+
+
+def topic_missing(topic: str) -> RefusedError:
+    """TOPIC_NOT_EXIST."""
+    return RefusedError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist", reason="topic.missing")
+
+
+def format_properties(values: Mapping[str, str]) -> bytes:
+    """Properties text that ``java.util.Properties`` reads back: one ``key=value`` a line, ASCII."""
+    return "".join(f"{_escaped(key)}={_escaped(value)}\n" for key, value in values.items()).encode("ascii")
+
+
+def _escaped(text: str) -> str:
+    plain = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
+    if plain.startswith(" "):
+        plain = "\\" + plain
+    if plain.isascii():
+        return plain
+    units = plain.encode("utf-16-be", "replace")
+    codes = (int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2))
+    return "".join(chr(code) if code < 128 else f"\\u{code:04x}" for code in codes)
+
+
+def read_properties(body: bytes) -> dict[str, str]:
+    """A body of properties text.
+
+    Raises:
+        RefusedError: SYSTEM_ERROR; it is no UTF-8 or malformed.
+    """
+    try:
+        return {entry.key: entry.value for entry in parse_properties(body.decode("utf-8"))}
+    except (UnicodeDecodeError, ConfigError) as error:
+        raise RefusedError(ResponseCode.SYSTEM_ERROR, f"string2Properties error: {error}") from error
+
+
+def check_changeable(changes: Mapping[str, str], allowed: Mapping[str, Any], keys: frozenset[str]) -> None:
+    """Refuses settings that may not be changed over the wire.
+
+    Args:
+        changes: by name.
+        allowed: what may be changed, by RocketMQ's name.
+        keys: the same by dotted key.
+
+    Raises:
+        RefusedError: NO_PERMISSION; names the first.
+    """
+    for name in changes:
+        if name not in allowed and name not in keys:
+            raise RefusedError(
+                ResponseCode.NO_PERMISSION,
+                f"Can not update config {name[:80]} while running",
+                reason="config.not_changeable",
+                key=name[:80],
+            )

@@ -1,0 +1,74 @@
+"""Consumers ask who is in their group, and read and write its offsets (reference: protocol 2.1, algorithms 6.1)."""
+
+from __future__ import annotations
+
+from flintmq.core.broker.state import BrokerState
+from flintmq.core.errors import RefusedError
+from flintmq.core.response_code import ResponseCode
+from flintmq.remoting import bodies
+from flintmq.remoting.codes import RequestCode
+from flintmq.remoting.headers_message import (
+    ConsumerGroupRequestHeader,
+    QueryConsumerOffsetRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from flintmq.remoting.request import Handler, Request, Response
+
+
+class ConsumerManageProcessor:
+    """Answers about members and offsets of a group. Loop thread."""
+
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
+
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.consumer_list,
+            RequestCode.QUERY_CONSUMER_OFFSET: self.query_offset,
+            RequestCode.UPDATE_CONSUMER_OFFSET: self.update_offset,
+        }
+
+    def consumer_list(self, request: Request) -> Response:
+        """38. A group without members is an error: the client then keeps the queues it has (reference: protocol 9.5)."""
+        group = request.header(ConsumerGroupRequestHeader).consumer_group
+        info = self._state.consumers.find(group)
+        if info is None or not info.client_ids:
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}")
+        return Response(ext_fields={}, body=bodies.ConsumerIdList(info.client_ids).encode())
+
+    def query_offset(self, request: Request) -> Response:
+        """14. A group without an offset starts at 0 while the queue begins there and its first message is in memory.
+
+        Otherwise QUERY_NOT_FOUND, and the consumer's own ``ConsumeFromWhere`` decides.
+        """
+        header = request.header(QueryConsumerOffsetRequestHeader)
+        consumer_offset = self._state.offsets.query(header.topic, header.consumer_group, header.queue_id)
+        if consumer_offset >= 0:
+            return Response(ext_fields={"offset": str(consumer_offset)})
+        store = self._state.store
+        if store.min_queue_offset(header.topic, header.queue_id) <= 0 and store.check_in_mem_by_consume_offset(
+            header.topic, header.queue_id, 0
+        ):
+            return Response(ext_fields={"offset": "0"})
+        raise RefusedError(
+            ResponseCode.QUERY_NOT_FOUND,
+            f"Not found, group {header.consumer_group} has no offset in queue {header.queue_id} of {header.topic}",
+        )
+
+    def update_offset(self, request: Request) -> Response:
+        header = request.header(UpdateConsumerOffsetRequestHeader)
+        if header.commit_consumer_offset < 0:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR,
+                "a consumer offset is 0 or more",
+                reason="offset.negative",
+                measured=str(header.commit_consumer_offset),
+            )
+        self._state.offsets.commit(
+            header.topic,
+            header.consumer_group,
+            header.queue_id,
+            header.commit_consumer_offset,
+            request.channel.remote_address,
+        )
+        return Response(ext_fields={})

@@ -1,0 +1,70 @@
+"""END_TRANSACTION (37) and RESUME_CHECK_HALF_MESSAGE (323) (reference: algorithms 15)."""
+
+from __future__ import annotations
+
+import logging
+
+from flintmq.core.broker.state import BrokerState
+from flintmq.core.broker.transactions.service import EndTransaction
+from flintmq.core.errors import RefusedError
+from flintmq.core.message.message_id import decode_message_id
+from flintmq.core.response_code import ResponseCode
+from flintmq.remoting.codes import RequestCode
+from flintmq.remoting.headers import EndTransactionRequestHeader, ResumeCheckHalfMessageRequestHeader
+from flintmq.remoting.request import Handler, Request, Response
+
+log = logging.getLogger("flintmq.broker")
+
+
+class EndTransactionProcessor:
+    """Ends transactions. Loop thread. The request is one-way: a refusal is logged, and answered only to who waits for it."""
+
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
+
+    def handlers(self) -> dict[int, Handler]:
+        return {RequestCode.END_TRANSACTION: self.end}
+
+    def end(self, request: Request) -> Response:
+        header = request.header(EndTransactionRequestHeader)
+        if self._state.config.broker.id != 0:
+            return Response(
+                int(ResponseCode.SLAVE_NOT_AVAILABLE),
+                "Transaction message is not supported by slave, please commit at master",
+            )
+        decided = EndTransaction(
+            producer_group=header.producer_group,
+            half_queue_offset=header.tran_state_table_offset,
+            commit_log_offset_bytes=header.commit_log_offset_bytes,
+            decision=header.commit_or_rollback,
+            msg_id=header.msg_id,
+            transaction_id=header.transaction_id or "",
+            from_check=header.from_transaction_check,
+        )
+        try:
+            self._state.transactions.end(decided)
+        except RefusedError as error:
+            log.warning("a transaction of %s is not ended: %s", request.channel.remote_address, error.remark)
+            raise
+        self._state.dispatch()
+        return Response()
+
+
+class ResumeCheckProcessor:
+    """Lets administrators have a half message checked from the start again. Loop thread."""
+
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
+
+    def handlers(self) -> dict[int, Handler]:
+        return {RequestCode.RESUME_CHECK_HALF_MESSAGE: self.resume}
+
+    def resume(self, request: Request) -> Response:
+        message_id = request.header(ResumeCheckHalfMessageRequestHeader).msg_id or ""
+        try:
+            place = decode_message_id(message_id)
+        except ValueError as error:
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, str(error), reason="message_id.malformed") from error
+        self._state.transactions.resume(place.commit_log_offset_bytes)
+        self._state.dispatch()
+        return Response()

@@ -1,0 +1,80 @@
+"""Flow control by measured waiting, when ``admission.fast_failure`` is on (reference: algorithms 10).
+
+::
+
+    read ──► waits for the end of the loop's turn ──► append ──► flush ──► answer
+         └─ admission.send_wait_ms ─┘                └─ admission.page_cache_busy_ms ─┘
+
+The reference looks at its queue every 10 ms; here the time is known for each read when its turn comes. What one thread does, it
+does in order: while an append takes long nothing is read, so the reads of the turn that follows have waited for it in the
+sockets. Both are answered SYSTEM_BUSY, and told where the time went. Loop thread.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from flintmq.config.models import AdmissionSection
+from flintmq.core.errors import RefusedError
+from flintmq.core.response_code import ResponseCode
+from flintmq.remoting.request import Request
+
+_SOON_S: Final = 0.1
+"""What is read so soon after an append may have waited for its end."""
+_TEXT: Final = "broker busy, start flow control for a while, period in queue: %.0fms, size of queue: %d"
+
+
+class FastFailure:
+    """When the sends that wait were read, and how long the append before them took."""
+
+    def __init__(self) -> None:
+        self._reads: list[tuple[float, int, float]] = []
+        """(when, sends in it, seconds of the append they have waited for)"""
+        self._append_s = 0.0
+        self._append_end_s = -_SOON_S
+
+    def arrived(self, now_s: float, count: int) -> None:
+        """Notes a read with so many sends."""
+        self._reads.append((now_s, count, self._append_s if now_s - self._append_end_s < _SOON_S else 0.0))
+
+    def appended(self, end_s: float, took_s: float) -> None:
+        """Notes an append."""
+        self._append_end_s, self._append_s = end_s, took_s
+
+    def overdue(
+        self, pending: list[Request], now_s: float, admission: AdmissionSection
+    ) -> list[tuple[Request, RefusedError]]:
+        """Whom of those that wait to refuse, and why; the rest may be appended. Each is judged once."""
+        reads, self._reads = self._reads, []
+        if sum(count for _, count, _ in reads) != len(pending):
+            return []  # switched on in between: of some it is not known when they were read
+        found: list[tuple[Request, RefusedError]] = []
+        at = 0
+        for read_s, count, append_s in reads:
+            error = self._why((now_s - read_s) * 1000, append_s * 1000, len(pending), admission)
+            if error is not None:
+                found += [(request, error) for request in pending[at : at + count]]
+            at += count
+        return found
+
+    @staticmethod
+    def _why(waited_ms: float, append_ms: float, size: int, admission: AdmissionSection) -> RefusedError | None:
+        if append_ms > admission.page_cache_busy_ms:
+            return RefusedError(
+                ResponseCode.SYSTEM_BUSY,
+                "[PCBUSY_CLEAN_QUEUE]" + _TEXT % (append_ms + waited_ms, size),
+                reason="admission.page_cache_busy",
+                measured=f"up to {append_ms:.0f} ms in its socket, as an append took so long, {waited_ms:.0f} ms in the "
+                "event loop",
+                key="admission.page_cache_busy_ms (osPageCacheBusyTimeOutMills)",
+            )
+        if waited_ms > admission.send_wait_ms:
+            return RefusedError(
+                ResponseCode.SYSTEM_BUSY,
+                "[TIMEOUT_CLEAN_QUEUE]" + _TEXT % (waited_ms, size),
+                reason="admission.send_wait",
+                measured=f"{waited_ms:.0f} ms in the event loop between its read and its append, the append before took "
+                f"{append_ms:.0f} ms",
+                key="admission.send_wait_ms (waitTimeMillsInSendQueue)",
+            )
+        return None

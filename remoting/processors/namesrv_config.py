@@ -1,0 +1,102 @@
+"""The name server's key-value configuration and its own settings (reference: protocol 2.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from flintmq.config.errors import ConfigError
+from flintmq.config.models import NamesrvConfig
+from flintmq.config.runtime import NAMESRV_RUNTIME_KEYS, evolve_namesrv, namesrv_as_properties
+from flintmq.core.errors import RefusedError
+from flintmq.core.response_code import ResponseCode
+from flintmq.core.route.kv_config import KVConfigManager
+from flintmq.remoting import bodies
+from flintmq.remoting.codes import RequestCode
+from flintmq.remoting.headers_route import (
+    DeleteKVConfigRequestHeader,
+    GetKVConfigRequestHeader,
+    GetKVConfigResponseHeader,
+    GetKVListByNamespaceRequestHeader,
+    PutKVConfigRequestHeader,
+)
+from flintmq.remoting.processors.answers import check_changeable, format_properties, read_properties, with_header
+from flintmq.remoting.request import Handler, Request, Response
+
+
+class NamesrvSettings:
+    """The name server's configuration in force, which some requests may change. Loop thread.
+
+    Args:
+        config: at the start.
+        on_change: told each new configuration.
+    """
+
+    def __init__(self, config: NamesrvConfig, on_change: Callable[[NamesrvConfig], None] = lambda config: None) -> None:
+        self.config = config
+        self._on_change = on_change
+
+    def update(self, changes: dict[str, str]) -> None:
+        """Changes settings, all or none.
+
+        Raises:
+            RefusedError: NO_PERMISSION for one that may not be changed, SYSTEM_ERROR for a value that does not fit.
+        """
+        keys = frozenset(entry.key for entry in NAMESRV_RUNTIME_KEYS.values())
+        check_changeable(changes, NAMESRV_RUNTIME_KEYS, keys)
+        try:
+            self.config = evolve_namesrv(self.config, changes)
+        except ConfigError as error:
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, str(error), reason="config.value") from error
+        self._on_change(self.config)
+
+
+class NamesrvConfigProcessor:
+    """Answers about values by namespace and key, and about the name server's settings. Loop thread."""
+
+    def __init__(self, kv: KVConfigManager, settings: NamesrvSettings) -> None:
+        self._kv = kv
+        self._settings = settings
+
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            RequestCode.PUT_KV_CONFIG: self.put,
+            RequestCode.GET_KV_CONFIG: self.get,
+            RequestCode.DELETE_KV_CONFIG: self.delete,
+            RequestCode.GET_KVLIST_BY_NAMESPACE: self.list_namespace,
+            RequestCode.UPDATE_NAMESRV_CONFIG: self.update_config,
+            RequestCode.GET_NAMESRV_CONFIG: self.get_config,
+        }
+
+    def put(self, request: Request) -> Response:
+        header = request.header(PutKVConfigRequestHeader)
+        self._kv.put(header.namespace, header.key, header.value)
+        return Response()
+
+    def get(self, request: Request) -> Response:
+        header = request.header(GetKVConfigRequestHeader)
+        value = self._kv.get(header.namespace, header.key)
+        if value is None:
+            raise RefusedError(
+                ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {header.namespace} Key: {header.key}"
+            )
+        return with_header(GetKVConfigResponseHeader(value=value))
+
+    def delete(self, request: Request) -> Response:
+        header = request.header(DeleteKVConfigRequestHeader)
+        self._kv.delete(header.namespace, header.key)
+        return Response()
+
+    def list_namespace(self, request: Request) -> Response:
+        namespace = request.header(GetKVListByNamespaceRequestHeader).namespace
+        values = self._kv.list_namespace(namespace)
+        if values is None:
+            raise RefusedError(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")
+        return Response(body=bodies.KVTable(values).encode())
+
+    def update_config(self, request: Request) -> Response:
+        """318. What may be changed is an allow-list (see :mod:`flintmq.config.runtime`)."""
+        self._settings.update(read_properties(request.body))
+        return Response()
+
+    def get_config(self, _request: Request) -> Response:
+        return Response(body=format_properties(namesrv_as_properties(self._settings.config)))

@@ -1,0 +1,296 @@
+"""PULL_MESSAGE (11): messages of one queue from an offset on, now or when they come (reference: protocol 3.3)."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from flintmq.core.broker import perm
+from flintmq.core.broker.group_config import SubscriptionGroupConfig
+from flintmq.core.broker.hold import HeldPull
+from flintmq.core.broker.state import BrokerState
+from flintmq.core.broker.subscription import SubscriptionData, build_subscription
+from flintmq.core.errors import RefusedError
+from flintmq.core.ports import MessageFilter
+from flintmq.core.response_code import ResponseCode
+from flintmq.core.store.get_message import GetMessageResult, GetMessageStatus
+from flintmq.remoting.command import JSON
+from flintmq.remoting.fast_answers import encode_pull_response_json
+from flintmq.remoting.headers_message import PullMessageRequestHeader
+from flintmq.remoting.processors.offset_moved import OffsetMovedEvents
+from flintmq.remoting.request import Request, Response
+from flintmq.remoting.server import RemotingServer
+
+COMMIT_OFFSET: Final = 0x1
+SUSPEND: Final = 0x2
+SUBSCRIPTION: Final = 0x4
+CLASS_FILTER: Final = 0x8
+
+_NOT_FOUND: Final = int(ResponseCode.PULL_NOT_FOUND)
+_MOVED: Final = int(ResponseCode.PULL_OFFSET_MOVED)
+_CODES: Final = {
+    GetMessageStatus.FOUND: int(ResponseCode.SUCCESS),
+    GetMessageStatus.MESSAGE_WAS_REMOVING: int(ResponseCode.PULL_RETRY_IMMEDIATELY),
+    GetMessageStatus.NO_MATCHED_MESSAGE: int(ResponseCode.PULL_RETRY_IMMEDIATELY),
+    GetMessageStatus.OFFSET_FOUND_NULL: _NOT_FOUND,
+    GetMessageStatus.OFFSET_OVERFLOW_ONE: _NOT_FOUND,
+    GetMessageStatus.OFFSET_OVERFLOW_BADLY: int(ResponseCode.PULL_OFFSET_MOVED),
+    GetMessageStatus.OFFSET_TOO_SMALL: int(ResponseCode.PULL_OFFSET_MOVED),
+}
+_FILTERS_MAX: Final = 1024
+_FLUSH_BYTES: Final = 1024 * 1024
+"""A read of a quarter megabyte holds pulls whose answers are a thousand times as long."""
+
+
+class PullMessageProcessor:
+    """Answers pulls; those that find nothing may be held. Loop thread."""
+
+    def __init__(self, state: BrokerState, server: RemotingServer) -> None:
+        self._state = state
+        self._server = server
+        self._moved = OffsetMovedEvents(state)
+        self._filters: dict[tuple[str, str, frozenset[int]], MessageFilter | None] = {}
+
+    def process(self, batch: list[Request]) -> None:
+        """Answers the pulls of one read. Their answers leave in pieces, so that a peer that does not read holds little."""
+        stats = self._state.stats
+        flush_at = stats.get_bytes + _FLUSH_BYTES
+        for request in batch:
+            self._process(request, may_hold=True)
+            if stats.get_bytes >= flush_at:
+                request.channel.flush()
+                if not request.channel.is_open:
+                    return
+                flush_at = stats.get_bytes + _FLUSH_BYTES
+
+    def _process(self, request: Request, *, may_hold: bool) -> None:
+        try:
+            self._pull(request, request.header(PullMessageRequestHeader), may_hold=may_hold)
+        except RefusedError as error:
+            request.channel.refuse(request, error)
+
+    def _pull(self, request: Request, header: PullMessageRequestHeader, *, may_hold: bool) -> None:
+        state = self._state
+        group = self._group(header.consumer_group)
+        self._check_topic(header, request.channel.remote_address)
+        subscription = self._subscription(header, group)
+        message_filter = self._filter(subscription, header.consumer_group)
+        begin_s = state.clock.monotonic_s()
+        result = state.store.get_message(
+            header.topic, header.queue_id, header.queue_offset, header.max_msg_nums, message_filter
+        )
+        stats = state.stats
+        if result.status is GetMessageStatus.FOUND:
+            code = 0
+            took_s = state.clock.monotonic_s() - begin_s
+            stats.handed_out(
+                header.topic, header.consumer_group, header.queue_id, result.message_count, result.size_bytes, took_s
+            )
+        else:
+            stats.get_missed += 1
+            code = self._code(result.status, header.queue_offset)
+            if code == _MOVED:
+                self._moved.moved(
+                    header.consumer_group,
+                    header.topic,
+                    header.queue_id,
+                    header.queue_offset,
+                    result.next_begin_offset,
+                    request.channel.remote_address,
+                )
+        if may_hold and header.sys_flag & COMMIT_OFFSET:
+            state.offsets.commit(
+                header.topic,
+                header.consumer_group,
+                header.queue_id,
+                header.commit_consumer_offset,
+                request.channel.remote_address,
+            )
+        if (
+            code == _NOT_FOUND
+            and may_hold
+            and header.sys_flag & SUSPEND
+            and self._hold(request, header, message_filter)
+        ):
+            return
+        self._answer(request, code, result, group)
+
+    # checks, in the reference's order
+
+    def _group(self, name: str) -> SubscriptionGroupConfig:
+        broker = self._state.config.broker
+        if not perm.is_readable(broker.permission):
+            raise RefusedError(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{self._state.advertised_address}] pulling message is forbidden",
+                reason="broker.not_readable",
+                key="broker.permission (brokerPermission)",
+            )
+        group = self._state.groups.select(name)
+        if group is None:
+            raise RefusedError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{name}] does not exist",
+                reason="group.missing",
+                key="groups.auto_create (autoCreateSubscriptionGroup)",
+            )
+        if not group.consume_enable:
+            raise RefusedError(
+                ResponseCode.NO_PERMISSION,
+                f"subscription group no permission, {name}",
+                reason="group.disabled",
+            )
+        return group
+
+    def _check_topic(self, header: PullMessageRequestHeader, remote_address: str) -> None:
+        topic = header.topic
+        config = self._state.topics.select(topic)
+        if config is None:
+            raise RefusedError(
+                ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!", reason="topic.missing"
+            )
+        if not perm.is_readable(config.perm):
+            raise RefusedError(
+                ResponseCode.NO_PERMISSION,
+                f"the topic[{topic}] pulling message is forbidden",
+                reason="topic.not_readable",
+            )
+        if not 0 <= header.queue_id < config.read_queue_nums:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR,
+                f"queueId[{header.queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:"
+                f"[{config.read_queue_nums}] consumer:[{remote_address}]",
+                reason="queue.illegal",
+            )
+
+    def _subscription(
+        self, header: PullMessageRequestHeader, group: SubscriptionGroupConfig
+    ) -> SubscriptionData | None:
+        if header.sys_flag & SUBSCRIPTION:
+            if header.subscription in (None, "*", "") and header.expression_type in (None, "TAG", ""):
+                return None
+            return build_subscription(header.topic, header.subscription, header.expression_type, header.sub_version)
+        name = header.consumer_group
+        info = self._state.consumers.find(name)
+        if info is None:
+            raise RefusedError(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                "the consumer's group info not exist",
+                reason="subscription.no_group",
+                measured=name,
+            )
+        if not group.consume_broadcast_enable and info.is_broadcasting:
+            raise RefusedError(
+                ResponseCode.NO_PERMISSION,
+                f"the consumer group[{name}] can not consume by broadcast way",
+                reason="group.no_broadcast",
+            )
+        subscription = info.find_subscription(header.topic)
+        if subscription is None:
+            raise RefusedError(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                "the consumer's subscription not exist",
+                reason="subscription.missing",
+                measured=f"group {name}, topic {header.topic}",
+            )
+        if subscription.sub_version < header.sub_version:
+            raise RefusedError(
+                ResponseCode.SUBSCRIPTION_NOT_LATEST,
+                "the consumer's subscription not latest",
+                reason="subscription.old",
+                measured=f"version {subscription.sub_version} here, {header.sub_version} at the client",
+            )
+        return subscription
+
+    def _filter(self, subscription: SubscriptionData | None, group: str) -> MessageFilter | None:
+        """The filter of a subscription; None lets everything pass."""
+        if subscription is None or (subscription.is_tag_type and not subscription.code_set):
+            return None
+        made = self._compiled(subscription)
+        if subscription.is_tag_type or made is None:
+            return made
+        return self._state.consumer_filters.backed(
+            subscription.topic, group, subscription.expression_type, made, subscription.sub_string
+        )
+
+    def _compiled(self, subscription: SubscriptionData) -> MessageFilter | None:
+        """Remembered, because each pull brings the same few."""
+        key = (subscription.expression_type, subscription.sub_string, subscription.code_set)
+        known = self._filters.get(key)
+        if known is not None:
+            return known
+        kind = subscription.expression_type or "TAG"
+        factory = self._state.filters.get(kind)
+        if factory is None or (kind != "TAG" and not self._state.config.pull.property_filter):
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR,
+                f"The broker does not support consumer to filter message by {kind}",
+                reason="filter.unsupported",
+                key="pull.property_filter (enablePropertyFilter)",
+            )
+        made = factory(subscription.sub_string, subscription.code_set)
+        if len(self._filters) >= _FILTERS_MAX:
+            self._filters.clear()
+        self._filters[key] = made
+        return made
+
+    # answers
+
+    @staticmethod
+    def _code(status: GetMessageStatus, queue_offset: int) -> int:
+        code = _CODES.get(status)
+        if code is not None:
+            return code
+        return _NOT_FOUND if queue_offset == 0 else int(ResponseCode.PULL_OFFSET_MOVED)
+
+    def _hold(self, request: Request, header: PullMessageRequestHeader, message_filter: MessageFilter | None) -> bool:
+        pull = self._state.config.pull
+        wait_ms = header.suspend_timeout_ms if pull.long_polling else pull.short_polling_ms
+        held = self._state.hold.hold(
+            header.topic,
+            header.queue_id,
+            header.queue_offset,
+            request.channel,
+            max(0, min(wait_ms, _HOLD_MAX_MS)),
+            partial(self._resume, request),
+            message_filter,
+        )
+        return held is not None
+
+    def _resume(self, request: Request, _held: HeldPull) -> None:
+        self._process(request, may_hold=False)
+        self._server.flush_soon(request.channel)
+
+    def _answer(self, request: Request, code: int, result: GetMessageResult, group: SubscriptionGroupConfig) -> None:
+        if request.flag & 2:
+            return
+        suggested = 0
+        if self._state.config.pull.slave_read:
+            suggested = group.which_broker_when_consume_slowly if result.suggest_slave else group.broker_id
+        channel = request.channel
+        if request.codec == JSON:
+            channel.write(
+                encode_pull_response_json(
+                    request.opaque,
+                    code,
+                    suggested,
+                    result.next_begin_offset,
+                    result.min_offset,
+                    result.max_offset,
+                    result.status.value.encode("ascii"),
+                    result.size_bytes,
+                )
+            )
+            channel.write_all(result.slices)
+            return
+        fields = {
+            "suggestWhichBrokerId": str(suggested),
+            "nextBeginOffset": str(result.next_begin_offset),
+            "maxOffset": str(result.max_offset),
+            "minOffset": str(result.min_offset),
+        }
+        channel.respond(request, Response(code, result.status.value, fields, b"".join(result.slices)))
+
+
+_HOLD_MAX_MS: Final = 24 * 3600 * 1000
+"""No client asks for more than half a minute; a hostile one must not overflow the timer."""

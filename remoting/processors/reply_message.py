@@ -1,0 +1,142 @@
+"""SEND_REPLY_MESSAGE (324, 325): an answer to a request that was sent as a message (reference: protocol 3.7).
+
+The consumer of a request sends its reply here; the broker pushes it over the connection of the producer that asked, found
+by its client id, and waits until that has taken it. With ``topics.store_reply`` the reply is stored as well, reached or not.
+"""
+
+from __future__ import annotations
+
+from typing import Final, cast
+
+from flintmq.core.broker.durability import until_flushed
+from flintmq.core.broker.state import BrokerState
+from flintmq.core.errors import RefusedError, RemotingError
+from flintmq.core.message.properties import (
+    PUSH_REPLY_TIME,
+    REPLY_TO_CLIENT,
+    properties_to_string,
+    string_to_properties,
+)
+from flintmq.core.message.record import MessageExtBrokerInner
+from flintmq.core.ports import DispatchRequest, FlushStatus
+from flintmq.core.response_code import ResponseCode
+from flintmq.remoting.codes import RequestCode
+from flintmq.remoting.header_codec import encode_header
+from flintmq.remoting.headers_message import (
+    ReplyMessageRequestHeader,
+    SendMessageRequestHeader,
+    SendMessageRequestHeaderV2,
+    SendMessageResponseHeader,
+)
+from flintmq.remoting.processors.admin_clients import Askable
+from flintmq.remoting.request import Handler, Request, Response
+
+CODES: Final = (RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
+PUSH_TIMEOUT_S: Final = 10.0
+"""How long the requester may take to say that it has the reply."""
+_FLUSH_CODES: Final = {
+    FlushStatus.TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
+    FlushStatus.FENCED: ResponseCode.SERVICE_NOT_AVAILABLE,
+}
+
+
+class ReplyMessageProcessor:
+    """Passes replies on to those who asked. Loop thread."""
+
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
+
+    def handlers(self) -> dict[int, Handler]:
+        return dict.fromkeys(map(int, CODES), self.reply)
+
+    async def reply(self, request: Request) -> Response:
+        """Pushes, stores, and answers as a send is answered; a reply that reached nobody is refused (SYSTEM_ERROR)."""
+        state = self._state
+        v1 = request.code == RequestCode.SEND_REPLY_MESSAGE
+        header = request.header(SendMessageRequestHeader if v1 else SendMessageRequestHeaderV2)
+        properties = string_to_properties(header.properties)
+        client_id = properties.get(REPLY_TO_CLIENT, "")
+        properties[PUSH_REPLY_TIME] = str(state.clock.now_ms())
+        header.properties = properties_to_string(properties)
+        message = self._message(request, header)
+        failure: RefusedError | None = None
+        try:
+            await self._push(request, header, client_id)
+        except RefusedError as error:
+            failure = error
+        answer = SendMessageResponseHeader(
+            msg_id="0",
+            queue_id=message.queue_id,
+            queue_offset=0,
+            region_id=state.config.broker.region,
+            trace_on=state.config.broker.trace_on,
+        )
+        code = ResponseCode.SUCCESS
+        if state.config.topics.store_reply:
+            code = await self._store(message, answer)
+        if failure is not None:
+            raise failure
+        return Response(int(code), None, encode_header(answer))
+
+    def _message(self, request: Request, header: SendMessageRequestHeader) -> MessageExtBrokerInner:
+        """The reply as it would be stored; refused for what a send is refused for."""
+        return self._state.intake.single(header, request.body, request.channel, request.version)
+
+    async def _push(self, request: Request, header: SendMessageRequestHeader, client_id: str) -> None:
+        if not client_id:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR, f"reply message properties[{REPLY_TO_CLIENT}] is null", reason="reply.nobody"
+            )
+        channel = self._state.producers.find_channel(client_id)
+        if channel is None:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR,
+                f"push reply message fail, channel of <{client_id}> not found.",
+                reason="reply.offline",
+            )
+        pushed = ReplyMessageRequestHeader(
+            producer_group=header.producer_group,
+            topic=header.topic,
+            default_topic=header.default_topic,
+            default_topic_queue_nums=header.default_topic_queue_nums,
+            queue_id=header.queue_id,
+            sys_flag=header.sys_flag,
+            born_timestamp_ms=header.born_timestamp_ms,
+            flag=header.flag,
+            properties=header.properties,
+            reconsume_times=header.reconsume_times,
+            unit_mode=header.unit_mode,
+            born_host=request.channel.remote_address,
+            store_host=self._state.advertised_address,
+            store_timestamp_ms=self._state.clock.now_ms(),
+        )
+        code = RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT
+        try:
+            answer = await cast("Askable", channel).invoke(code, encode_header(pushed), request.body, PUSH_TIMEOUT_S)
+        except RemotingError as error:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR,
+                f"push reply message to {client_id} fail.",
+                reason="reply.not_taken",
+                measured=str(error),
+            ) from error
+        if answer.code != ResponseCode.SUCCESS:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR,
+                f"push reply message to {client_id} fail.",
+                reason="reply.refused",
+                measured=f"code {answer.code}, {answer.remark}",
+            )
+
+    async def _store(self, message: MessageExtBrokerInner, answer: SendMessageResponseHeader) -> ResponseCode:
+        """Stores the reply and fills in where; returns the code of a send's answer."""
+        state = self._state
+        put = state.store.put([message])
+        stored = put.results[0]
+        if not isinstance(stored, DispatchRequest):
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, f"the reply could not be stored: {stored}")
+        state.stats.stored(put.records)
+        state.dispatch()
+        answer.msg_id = f"{state.store_host_hex}{stored.commit_log_offset_bytes:016X}"
+        answer.queue_offset = stored.queue_offset
+        return _FLUSH_CODES.get(await until_flushed(put.waiter), ResponseCode.SUCCESS)

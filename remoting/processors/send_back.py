@@ -1,0 +1,87 @@
+"""CONSUMER_SEND_MSG_BACK (36): a consumer refuses a message (reference: algorithms 13)."""
+
+from __future__ import annotations
+
+import random
+
+from flintmq.core.broker import perm
+from flintmq.core.broker.durability import until_flushed
+from flintmq.core.broker.retry import plan_send_back
+from flintmq.core.broker.schedule import redirect_to_schedule
+from flintmq.core.broker.state import BrokerState
+from flintmq.core.broker.topic_config import UNIT_SUB_FLAG
+from flintmq.core.errors import RefusedError
+from flintmq.core.message.message_id import offset_message_id
+from flintmq.core.message.properties import RETRY_TOPIC
+from flintmq.core.ports import DispatchRequest, FlushStatus
+from flintmq.core.response_code import ResponseCode
+from flintmq.remoting.codes import RequestCode
+from flintmq.remoting.headers_message import ConsumerSendMsgBackRequestHeader
+from flintmq.remoting.request import Handler, Request, Response
+
+
+class SendBackProcessor:
+    """Puts a refused message into its group's retry topic, or among the dead. Loop thread."""
+
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
+
+    def handlers(self) -> dict[int, Handler]:
+        return {RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back}
+
+    async def send_back(self, request: Request) -> Response:
+        """Stores the copy and answers when it is as durable as the flush strategy promises."""
+        state = self._state
+        header = request.header(ConsumerSendMsgBackRequestHeader)
+        group = state.groups.select(header.group)
+        if group is None:
+            raise RefusedError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group not exist, {header.group}",
+                reason="group.missing",
+                key="groups.auto_create (autoCreateSubscriptionGroup)",
+            )
+        if not perm.is_writeable(state.config.broker.permission):
+            raise RefusedError(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{state.config.broker.name}] sending message is forbidden",
+                reason="broker.not_writeable",
+                key="broker.permission (brokerPermission)",
+            )
+        if group.retry_queue_nums <= 0:
+            return Response()
+        record = state.store.message_at(header.commit_log_offset_bytes)
+        if record is None:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR,
+                f"look message by offset failed, {header.commit_log_offset_bytes}",
+                reason="message.gone",
+            )
+        plan = plan_send_back(
+            record,
+            offset_message_id(record.store_host.hex().upper(), record.commit_log_offset_bytes),
+            group,
+            delay_level=header.delay_level,
+            requested_max=header.max_reconsume_times,
+            version=request.version,
+            choose_queue=random.randrange,
+        )
+        if plan is None:
+            return Response()
+        flag = UNIT_SUB_FLAG if header.unit_mode else 0
+        config = state.topics.create_in_send_back(plan.topic, plan.queue_nums, topic_sys_flag=flag)
+        if not perm.is_writeable(config.perm):
+            raise RefusedError(ResponseCode.NO_PERMISSION, f"the topic[{plan.topic}] sending message is forbidden")
+        message = plan.message(record, state.store_host)
+        redirect_to_schedule(message, state.delay_levels)
+        put = state.store.put([message])
+        result = put.results[0]
+        if not isinstance(result, DispatchRequest):
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, f"the message could not be stored: {result}")
+        state.stats.stored(put.records)
+        state.stats.sent_back(plan.properties[RETRY_TOPIC], header.group)
+        state.dispatch()
+        status = await until_flushed(put.waiter)
+        if status is FlushStatus.FENCED:
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, "the message may not be on disk", reason="store.fenced")
+        return Response()

@@ -1,0 +1,259 @@
+"""SEND_MESSAGE and its kin (10, 310, 320): the hot path from a read to the acknowledgement.
+
+All sends that arrive in one turn of the loop, over all connections, become one append; one waiter stands for their
+durability; and each connection's answers leave in one write.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import Final
+
+from flintmq.core.broker.state import BrokerState
+from flintmq.core.broker.topic_name import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
+from flintmq.core.errors import RefusedError, StoreError, StoreFullError
+from flintmq.core.message.record import MessageExtBrokerInner
+from flintmq.core.ports import DispatchRequest, FlushStatus
+from flintmq.core.response_code import ResponseCode
+from flintmq.core.store.commit_log import Appendable, Appended
+from flintmq.remoting.channel import ServerChannel
+from flintmq.remoting.codes import RequestCode
+from flintmq.remoting.command import JSON, ONEWAY_FLAG
+from flintmq.remoting.fast_answers import EncodeSendOk, make_send_ok_encoder
+from flintmq.remoting.headers_message import SendMessageRequestHeader, SendMessageRequestHeaderV2
+from flintmq.remoting.processors.fast_failure import FastFailure
+from flintmq.remoting.request import Request, Response
+from flintmq.remoting.server import Pool
+
+log = logging.getLogger("flintmq.remoting")
+
+CODES: Final = (
+    RequestCode.SEND_MESSAGE,
+    RequestCode.SEND_MESSAGE_V2,
+    RequestCode.SEND_BATCH_MESSAGE,
+)
+
+_REDIRECTED: Final = frozenset({SCHEDULE_TOPIC, TRANS_HALF_TOPIC, TIMER_TOPIC})
+"""Where a send may lie instead of the queue it was meant for, which is what its answer names."""
+
+Owner = tuple[Request, int]
+"""A send, and the queue id that its answer names."""
+
+
+class SendMessageProcessor:
+    """Takes sends in batches. Loop thread; only the flush waiter's callback comes from another."""
+
+    def __init__(self, state: BrokerState, pool: Pool) -> None:
+        self._state = state
+        self._pool = pool
+        self._pending: list[Request] = []
+        self._config = state.config
+        self._encode_ok = self._make_encoder()
+        self._fast_failure = FastFailure()
+
+    def _make_encoder(self) -> EncodeSendOk:
+        broker = self._config.broker
+        return make_send_ok_encoder(broker.region, broker.trace_on, self._state.store_host_hex)
+
+    def process(self, batch: list[Request]) -> None:
+        """Takes the sends of one read; they are appended with all others at the end of the loop's turn."""
+        if not self._pending:
+            self._state.loop.call_soon(self._drain)
+        self._pending += batch
+        self._pool.waiting += len(batch)
+        batch[0].channel.took(len(batch))
+        if self._config.admission.fast_failure:
+            self._fast_failure.arrived(self._state.clock.monotonic_s(), len(batch))
+
+    def _drain(self) -> None:
+        pending, self._pending = self._pending, []
+        if self._state.config is not self._config:  # changed while running
+            self._config = self._state.config
+            self._encode_ok = self._make_encoder()
+        messages: list[Appendable] = []
+        owners: list[Owner] = []
+        for request in self._in_time(pending) if self._config.admission.fast_failure else pending:
+            try:
+                message = self._message(request)
+            except RefusedError as error:
+                self._refuse(request, error)
+                continue
+            except StoreError as error:  # a topic was to be made, and the disk refused it
+                self._refuse(request, _refusal(error))
+                continue
+            except Exception as error:
+                log.exception("a send of %s failed", request.channel.remote_address)
+                text = f"{type(error).__name__}: {error}"
+                self._refuse(request, RefusedError(ResponseCode.SYSTEM_ERROR, text[:1000]))
+                continue
+            messages.append(message)
+            plain = type(message) is MessageExtBrokerInner and message.topic not in _REDIRECTED
+            owners.append((request, message.queue_id if plain else self._answered_queue_id(message)))  # type: ignore[union-attr]
+        if messages:
+            self._store(messages, owners)
+        self._flush(pending)
+        self._state.dispatch()
+
+    def _in_time(self, pending: list[Request]) -> list[Request]:
+        """Refuses those that have waited too long; returns the others."""
+        overdue = self._fast_failure.overdue(pending, self._state.clock.monotonic_s(), self._config.admission)
+        if not overdue:
+            return pending
+        for request, error in overdue:
+            self._refuse(request, error)
+        refused = {id(request) for request, _ in overdue}
+        return [request for request in pending if id(request) not in refused]
+
+    def _store(self, messages: list[Appendable], owners: list[Owner]) -> None:
+        state = self._state
+        monotonic_s = state.clock.monotonic_s
+        begin_s = monotonic_s()
+        try:
+            put = state.store.put(messages)
+        except RefusedError as error:
+            for request, _ in owners:
+                self._refuse(request, error)
+            return
+        except Exception as error:
+            # A defect must not leave clients without an answer; nothing of this batch is acknowledged.
+            log.exception("an append of %d sends failed", len(owners))
+            refusal = RefusedError(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}"[:1000])
+            for request, _ in owners:
+                self._refuse(request, refusal)
+            return
+        end_s = monotonic_s()
+        state.stats.stored(put.records, end_s - begin_s)
+        self._fast_failure.appended(end_s, end_s - begin_s)
+        waiter = put.waiter
+        if waiter.status is FlushStatus.FLUSHED:
+            self._answer_stored(owners, put.results)
+            return
+        late: list[tuple[Owner, Appended]] = []
+        for owner, message, result in zip(owners, messages, put.results, strict=True):
+            first = message[0] if type(message) is list else message
+            if first.wait or isinstance(result, Exception):  # type: ignore[union-attr]
+                late.append((owner, result))
+            else:
+                self._answer(owner, result, FlushStatus.FLUSHED)
+        if late:
+            waiter.add_done_callback(partial(self._flushed, late))
+
+    def _flushed(self, late: list[tuple[Owner, Appended]], status: FlushStatus) -> None:
+        """On the flush service's thread."""
+        self._state.loop.call_soon_threadsafe(self._answer_late, late, status)
+
+    def _answer_late(self, late: list[tuple[Owner, Appended]], status: FlushStatus) -> None:
+        if status is FlushStatus.FLUSHED:
+            self._answer_stored([owner for owner, _ in late], [result for _, result in late])
+        else:
+            for owner, result in late:
+                self._answer(owner, result, status)
+        self._flush([owner[0] for owner, _ in late])
+        self._state.dispatch()
+
+    def _answer_stored(self, owners: list[Owner], results: list[Appended]) -> None:
+        """Answers sends that are as durable as promised; the ordinary ones with as little work per message as there is."""
+        encode = self._encode_ok
+        ordinary = 0
+        answered: dict[ServerChannel, int] = {}
+        for owner, result in zip(owners, results, strict=True):
+            request, queue_id = owner
+            if type(result) is not DispatchRequest or request.codec != JSON or request.flag & ONEWAY_FLAG:
+                self._answer(owner, result, FlushStatus.FLUSHED)
+                continue
+            channel = request.channel
+            ordinary += 1
+            answered[channel] = answered.get(channel, 0) + 1
+            channel.write(encode(request.opaque, queue_id, result.commit_log_offset_bytes, result.queue_offset))
+        self._pool.waiting -= ordinary
+        for channel, count in answered.items():
+            channel.gave(count)
+
+    @staticmethod
+    def _flush(requests: list[Request]) -> None:
+        for channel in {request.channel for request in requests}:
+            channel.flush()
+
+    # one message
+
+    def _message(self, request: Request) -> Appendable:
+        model = SendMessageRequestHeader if request.code == RequestCode.SEND_MESSAGE else SendMessageRequestHeaderV2
+        header = request.header(model)
+        channel = request.channel
+        intake = self._state.intake
+        if header.batch or request.code == RequestCode.SEND_BATCH_MESSAGE:
+            return intake.batch(header, request.body, channel)
+        return intake.single(header, request.body, channel, request.version)
+
+    @staticmethod
+    def _answered_queue_id(message: Appendable) -> int:
+        first: MessageExtBrokerInner = message[0] if type(message) is list else message  # type: ignore[assignment]
+        if first.topic in _REDIRECTED:
+            return int(first.properties["REAL_QID"])
+        return first.queue_id
+
+    def _answer(self, owner: Owner, result: Appended, status: FlushStatus) -> None:
+        request, queue_id = owner
+        host = self._state.store_host_hex
+        if type(result) is DispatchRequest:
+            queue_offset = result.queue_offset
+            message_id = f"{host}{result.commit_log_offset_bytes:016X}"
+        elif type(result) is list:
+            queue_offset = result[0].queue_offset
+            message_id = ",".join([f"{host}{record.commit_log_offset_bytes:016X}" for record in result])
+        else:
+            assert isinstance(result, StoreError | RefusedError)
+            self._refuse(request, _refusal(result))
+            return
+        channel = request.channel
+        self._pool.waiting -= 1
+        channel.gave(1)
+        if request.flag & ONEWAY_FLAG:
+            return
+        if status is FlushStatus.FENCED:
+            channel.respond(request, Response(int(ResponseCode.SERVICE_NOT_AVAILABLE), _FENCED_REMARK))
+        else:
+            fields = self._fields(queue_id, message_id, queue_offset)
+            if status is FlushStatus.TIMEOUT:
+                channel.respond(request, Response(int(ResponseCode.FLUSH_DISK_TIMEOUT), _TIMEOUT_REMARK, fields))
+            else:
+                channel.respond(request, Response(0, None, fields))
+
+    def _fields(self, queue_id: int, message_id: str, queue_offset: int) -> dict[str, str]:
+        broker = self._state.config.broker
+        return {
+            "queueId": str(queue_id),
+            "TRACE_ON": "true" if broker.trace_on else "false",
+            "MSG_REGION": broker.region,
+            "msgId": message_id,
+            "queueOffset": str(queue_offset),
+        }
+
+    def _refuse(self, request: Request, error: RefusedError) -> None:
+        self._state.stats.put_failed += 1
+        self._pool.waiting -= 1
+        request.channel.gave(1)
+        request.channel.refuse(request, error)
+
+
+_TIMEOUT_REMARK: Final = (
+    "the flush did not end in time [flush.timeout; see flush.group_commit.sync_flush_timeout_ms (syncFlushTimeout)]"
+)
+_FENCED_REMARK: Final = (
+    "service not available now: a sync failed, so the message may not be on disk [store.fenced; restart the broker]"
+)
+
+
+def _refusal(error: StoreError | RefusedError) -> RefusedError:
+    """What a client is told when the store could not take its message."""
+    if isinstance(error, RefusedError):
+        return error
+    full = isinstance(error, StoreFullError)
+    return RefusedError(
+        ResponseCode.SERVICE_NOT_AVAILABLE if full else ResponseCode.SYSTEM_ERROR,
+        "service not available now: the broker's disk is full" if full else "create mapped file failed",
+        reason="store.disk_full" if full else "store.file",
+        measured=str(error),
+        key="store.path (free some room there)" if full else "store.path",
+    )

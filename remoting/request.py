@@ -1,0 +1,129 @@
+"""One decoded request, and the answer to it, between the server and the processors."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
+
+from flintmq.core.errors import FrameError
+from flintmq.remoting.command import (
+    JSON,
+    ONEWAY_FLAG,
+    ROCKETMQ,
+    RemotingCommand,
+    decode_binary_header,
+    decode_json_header,
+    split_frame,
+)
+from flintmq.remoting.fast_json import FAST_JSON
+from flintmq.remoting.header_codec import CommandHeader, decode_header
+
+if TYPE_CHECKING:
+    from flintmq.remoting.channel import ServerChannel
+
+H = TypeVar("H", bound=CommandHeader)
+
+
+class Request(msgspec.Struct, gc=False):
+    """What a client asks. Read-only by convention; made per frame."""
+
+    channel: ServerChannel
+    code: int
+    opaque: int
+    flag: int
+    version: int
+    """Ordinal of the client's version."""
+    language: str
+    codec: int
+    ext_fields: dict[str, str] | None
+    """None also when the header was decoded straight into ``typed``."""
+    body: bytes
+    typed: Any = None
+    """The typed header, when the short way of :mod:`flintmq.remoting.fast_json` was taken."""
+
+    @property
+    def is_oneway(self) -> bool:
+        """True when no answer may be sent."""
+        return bool(self.flag & ONEWAY_FLAG)
+
+    def header(self, model: type[H]) -> H:
+        """The typed header.
+
+        Raises:
+            RefusedError: a required field is missing (code 1).
+        """
+        typed = self.typed
+        return typed if isinstance(typed, model) else decode_header(model, self.ext_fields)
+
+
+class Response(msgspec.Struct):
+    """What is answered. The server adds opaque, codec and flag."""
+
+    code: int = 0
+    remark: str | None = None
+    ext_fields: dict[str, str] | None = None
+    body: bytes = b""
+
+
+_PREFIX_BYTES: Final = 11
+_FAST: Final = {(prefix + b",")[:_PREFIX_BYTES]: decoder for prefix, decoder in FAST_JSON.items()}
+"""Typed decoders by a header's first bytes: ``{"code":310``, or with two digits ``{"code":11,``."""
+
+Handler = Callable[[Request], Awaitable[Response | None] | Response | None]
+"""Answers one request; None means that no answer is due now (held pulls, one-way work)."""
+BatchHandler = Callable[[list[Request]], None]
+"""Takes all requests of one read that it is registered for, and answers each through its channel."""
+
+
+def decode_request(channel: ServerChannel, frame: bytes, *, keep_ext_fields: bool) -> Request | RemotingCommand:
+    """The request in a frame, or the command when it is an answer to something the server asked.
+
+    Args:
+        keep_ext_fields: take the general way always (an authenticator signs over all fields).
+
+    Raises:
+        FrameError: the frame is malformed; the connection must be closed.
+    """
+    codec, header, body = split_frame(frame)
+    if codec == JSON:
+        if not keep_ext_fields:
+            decoder = _FAST.get(header[:_PREFIX_BYTES])
+            if decoder is not None:
+                try:
+                    typed = decoder.decode(header)
+                except (msgspec.MsgspecError, RecursionError, UnicodeError):
+                    pass  # unusual: the general way tells what is wrong with it
+                else:
+                    if not typed.flag & 1:
+                        return Request(
+                            channel,
+                            typed.code,
+                            typed.opaque,
+                            typed.flag,
+                            typed.version,
+                            typed.language,
+                            JSON,
+                            None,
+                            body,
+                            typed.ext,
+                        )
+        command = decode_json_header(header, body)
+    else:
+        if codec != ROCKETMQ:
+            raise FrameError(f"unknown header codec {codec}")
+        command = decode_binary_header(header, body)
+    if command.is_response:
+        return command
+    return Request(
+        channel,
+        command.code,
+        command.opaque,
+        command.flag,
+        command.version,
+        command.language,
+        command.codec,
+        command.ext_fields,
+        body,
+    )

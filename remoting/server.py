@@ -1,0 +1,402 @@
+"""The server: sockets, connections, and the way from a request's code to its processor (reference: protocol 1.5).
+
+Processors are registered per code, each in a pool: a bounded number of requests that may be under way at once. The loop
+thread runs them; one that must wait (for the disk, for a client) is a coroutine or answers later through the channel.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Final
+
+from flintmq.core.errors import FlintError, RefusedError, RemotingError, StoreError
+from flintmq.core.io.clock import Clock
+from flintmq.core.limits import FIRST_FRAME_TIMEOUT_S, FRAME_TIMEOUT_S
+from flintmq.core.ports import Authenticator, Caller
+from flintmq.core.response_code import ResponseCode
+from flintmq.remoting.channel import ServerChannel
+from flintmq.remoting.request import BatchHandler, Handler, Request, Response
+from flintmq.remoting.tls import ServerTls
+from flintmq.remoting.tls_listener import TlsListener
+
+log = logging.getLogger("flintmq.remoting")
+
+_SWEEP_S: Final = 5.0
+_DRAIN_POLL_S: Final = 0.002
+_LINGER_S: Final = 1.0
+"""How long a stopping server lets answers leave before it cuts the connections."""
+_VIP_ATTEMPTS: Final = 20
+"""With a free port asked for: how often another one is tried whose neighbour is free too."""
+
+
+class Pool:
+    """A bounded queue: how many requests of some codes may be under way. Loop thread."""
+
+    __slots__ = ("capacity", "name", "refused", "waiting")
+
+    def __init__(self, name: str, capacity: int) -> None:
+        self.name = name
+        self.capacity = capacity
+        self.waiting = 0
+        """Requests taken and not answered yet."""
+        self.refused = 0
+        """Requests turned away because the queue was full."""
+
+    def overload(self) -> Response:
+        """The answer when the queue is full; counts it."""
+        self.refused += 1
+        return Response(
+            int(ResponseCode.SYSTEM_BUSY),
+            "[OVERLOAD]system busy, start flow control for a while "
+            f"[queue.full; measured {self.waiting} requests in queue {self.name}; see admission.{self.name}_queue]",
+        )
+
+
+class RemotingServer:
+    """Listens on one or more ports. Loop thread.
+
+    Args:
+        clock: for idle times.
+        max_frame_bytes: longest frame accepted.
+        max_connections: further ones are closed at once.
+        idle_timeout_ms: a connection without a byte either way for so long is closed.
+        on_closed: told about each connection that ended.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        max_frame_bytes: int,
+        max_connections: int,
+        idle_timeout_ms: int,
+        backlog: int = 1024,
+        on_closed: Callable[[ServerChannel], None] | None = None,
+    ) -> None:
+        self.clock = clock
+        self.now_s = clock.monotonic_s
+        self.max_frame_bytes = max_frame_bytes
+        self.idle_timeout_ms = idle_timeout_ms
+        self._max_connections = max_connections
+        self._backlog = backlog
+        self._on_closed = on_closed
+        self._handlers: dict[int, tuple[Handler, Pool]] = {}
+        self._batch_handlers: dict[int, tuple[BatchHandler, Pool]] = {}
+        self._without: dict[int, frozenset[int]] = {}
+        self._authenticators: tuple[Authenticator, ...] = ()
+        self._servers: list[asyncio.Server | TlsListener] = []
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._to_flush: set[ServerChannel] = set()
+        self.channels: set[ServerChannel] = set()
+        self._all_closed: asyncio.Future[None] | None = None
+        self.on_refused: Callable[[Request, RefusedError], None] = lambda request, error: None
+        """Told of requests that an authenticator refused."""
+        self.handled = 0
+        """Requests handed to processors."""
+
+    # registration
+
+    def register(self, code: int, handler: Handler, pool: Pool) -> None:
+        """Answers a code by a handler of single requests. The last registration of a code counts."""
+        self._batch_handlers.pop(code, None)
+        self._handlers[code] = (handler, pool)
+
+    def register_batch(self, code: int, handler: BatchHandler, pool: Pool) -> None:
+        """Answers a code by a handler that takes all requests of a read at once."""
+        self._handlers.pop(code, None)
+        self._batch_handlers[code] = (handler, pool)
+
+    def add_processor(self, processor: Any, codes: Sequence[int], pool: Pool) -> None:
+        """Answers codes by a processor: one with ``process(batch)`` takes them in batches, else ``handlers()`` has each."""
+        if hasattr(processor, "process"):
+            for code in codes:
+                self.register_batch(code, processor.process, pool)
+            return
+        handlers = processor.handlers()
+        for code in codes:
+            self.register(code, handlers[code], pool)
+
+    def wrap(self, codes: Iterable[int], wrapper: Callable[[Handler], Handler]) -> None:
+        """Puts something around the handlers of codes; those that take requests in batches, or have none, are left out."""
+        for code in codes:
+            if code in self._handlers:
+                handler, pool = self._handlers[code]
+                self._handlers[code] = (wrapper(handler), pool)
+
+    def exclude(self, local_port: int, codes: frozenset[int]) -> None:
+        """Codes that are not answered on one of the ports (the VIP port serves no pulls)."""
+        self._without[local_port] = codes
+
+    def authenticate_with(self, authenticators: Sequence[Authenticator]) -> None:
+        """Every request must pass all of them."""
+        self._authenticators = tuple(authenticators)
+
+    @property
+    def authenticates(self) -> bool:
+        return bool(self._authenticators)
+
+    @property
+    def codes(self) -> frozenset[int]:
+        """Codes with a processor."""
+        return frozenset(self._handlers.keys() | self._batch_handlers.keys())
+
+    # life
+
+    async def listen(self, sock: socket.socket, tls: ServerTls | None = None) -> None:
+        """Starts to accept connections on a socket made by :func:`bind`, which is closed with the server.
+
+        Args:
+            tls: encrypted connections are taken too, or alone; None takes plain ones only.
+        """
+        loop = asyncio.get_running_loop()
+        if tls is not None:
+            self._servers.append(TlsListener(sock, lambda: ServerChannel(self), tls, self._backlog))
+        else:
+            server = await loop.create_server(lambda: ServerChannel(self), sock=sock, backlog=self._backlog)
+            self._servers.append(server)
+        if self._sweeper is None:
+            self._sweeper = loop.call_later(_SWEEP_S, self._sweep)
+
+    async def close(self, drain_s: float = 0.0) -> None:
+        """Stops listening, lets requests under way be answered, and closes every connection. Idempotent.
+
+        Args:
+            drain_s: how long at most to wait for answers that are due; nothing new is read meanwhile.
+        """
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            self._sweeper = None
+        for server in self._servers:
+            server.close()
+        for channel in list(self.channels):
+            channel.stop_reading()
+        deadline_s = time.monotonic() + drain_s
+        # Looked at now and then, because a signal would cost the hot path something with every answer.
+        while self._answers_due() and time.monotonic() < deadline_s:  # noqa: ASYNC110
+            await asyncio.sleep(_DRAIN_POLL_S)
+        for task in list(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+        for channel in list(self.channels):
+            channel.close()
+        try:
+            async with asyncio.timeout(_LINGER_S):
+                await self._wait_for_no_channel()
+        except TimeoutError:
+            for channel in list(self.channels):
+                channel.abort()
+            await self._wait_for_no_channel()
+        for server in self._servers:
+            await server.wait_closed()
+        self._servers.clear()
+
+    def _answers_due(self) -> bool:
+        return bool(self._tasks) or any(channel.unanswered for channel in self.channels)
+
+    async def _wait_for_no_channel(self) -> None:
+        while self.channels:
+            self._all_closed = asyncio.get_running_loop().create_future()
+            await self._all_closed
+
+    def opened(self, channel: ServerChannel) -> bool:
+        """Takes a new connection; False when there are too many."""
+        self.channels.add(channel)
+        return len(self.channels) <= self._max_connections
+
+    def closed(self, channel: ServerChannel) -> None:
+        """Forgets a connection that ended."""
+        self.channels.discard(channel)
+        if not self.channels and self._all_closed is not None and not self._all_closed.done():
+            self._all_closed.set_result(None)
+        if self._on_closed is not None:
+            self._on_closed(channel)
+
+    def _sweep(self) -> None:
+        self._sweeper = asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep)
+        self.sweep()
+
+    def sweep(self) -> None:
+        """Closes connections that are idle, silent, or stuck in half a frame. Called every few seconds."""
+        now_s = self.now_s()
+        for channel in list(self.channels):
+            if now_s - channel.active_s > self.idle_timeout_ms / 1000:
+                channel.close(f"idle for {now_s - channel.active_s:.0f} s")
+            elif not channel.has_spoken and now_s - channel.opened_s > FIRST_FRAME_TIMEOUT_S:
+                channel.close("no frame since it connected")
+            elif channel.partial_since_s is not None and now_s - channel.partial_since_s > FRAME_TIMEOUT_S:
+                channel.close("half a frame, and no rest")
+
+    # requests
+
+    def dispatch(self, requests: list[Request]) -> None:
+        """Hands the requests of one read to their processors, those of a batch handler together."""
+        if self._authenticators:
+            requests = [request for request in requests if self._lets_pass(request)]
+        self.handled += len(requests)
+        batches: dict[int, list[Request]] = {}
+        batch_handlers = self._batch_handlers
+        excluded = self._without.get(requests[0].channel.local_port) if self._without and requests else None
+        for request in requests:
+            code = request.code
+            if excluded is not None and code in excluded:
+                self._unsupported(request)
+            elif code in batch_handlers:
+                if code in batches:
+                    batches[code].append(request)
+                else:
+                    batches[code] = [request]
+            else:
+                self._handle(request)
+        for code, batch in batches.items():
+            handler, pool = batch_handlers[code]
+            if pool.waiting + len(batch) > pool.capacity:
+                for request in batch:
+                    request.channel.respond(request, pool.overload())
+                continue
+            try:
+                handler(batch)
+            except Exception as error:
+                for request in batch:
+                    self._failed(request, error)
+
+    def _lets_pass(self, request: Request) -> bool:
+        caller = Caller(request.channel.remote_host, request.code, request.ext_fields or {}, request.body)
+        try:
+            for authenticator in self._authenticators:
+                authenticator.authenticate(caller)
+        except RefusedError as error:
+            self.on_refused(request, error)
+            request.channel.refuse(request, error)
+            return False
+        return True
+
+    def _unsupported(self, request: Request) -> None:
+        code = int(ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+        request.channel.respond(request, Response(code, f" request type {request.code} not supported"))
+
+    def _handle(self, request: Request) -> None:
+        entry = self._handlers.get(request.code)
+        if entry is None:
+            self._unsupported(request)
+            return
+        handler, pool = entry
+        channel = request.channel
+        if pool.waiting >= pool.capacity:
+            channel.respond(request, pool.overload())
+            return
+        try:
+            answer = handler(request)
+        except Exception as error:
+            self._failed(request, error)
+            return
+        if isinstance(answer, Response):
+            channel.respond(request, answer)
+        elif answer is not None:
+            self._spawn(self._finish(request, answer, pool))
+
+    async def _finish(self, request: Request, answer: Awaitable[Response | None], pool: Pool) -> None:
+        channel = request.channel
+        pool.waiting += 1
+        try:
+            result = await answer
+            if result is not None:
+                channel.respond(request, result)
+        except Exception as error:
+            self._failed(request, error)
+        finally:
+            pool.waiting -= 1
+        channel.flush()
+
+    @staticmethod
+    def _failed(request: Request, error: Exception) -> None:
+        """Answers with what kept a request from being answered; only what nobody foresaw is logged with its trace."""
+        channel = request.channel
+        if isinstance(error, RefusedError):
+            channel.refuse(request, error)
+            return
+        if isinstance(error, StoreError):
+            log.warning("request %d of %s failed: %s", request.code, channel.remote_address, error)
+        elif not isinstance(error, FlintError):
+            log.error("request %d of %s failed", request.code, channel.remote_address, exc_info=error)
+        channel.respond(request, _failure(error))
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # writes
+
+    def flush_soon(self, channel: ServerChannel) -> None:
+        """Flushes a channel with the loop's next turn; several calls make one write."""
+        if not self._to_flush:
+            asyncio.get_running_loop().call_soon(self._flush_all)
+        self._to_flush.add(channel)
+
+    def _flush_all(self) -> None:
+        channels, self._to_flush = self._to_flush, set()
+        for channel in channels:
+            channel.flush()
+
+
+def _failure(error: Exception) -> Response:
+    """Code 1 and the error's text; what is not ours is named by its type."""
+    text = str(error) if isinstance(error, FlintError) else f"{type(error).__name__}: {error}"
+    return Response(int(ResponseCode.SYSTEM_ERROR), text[:1000])
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket bound to an address, not listening yet: a peer that comes too early is refused, not kept waiting.
+
+    Args:
+        port: 0 takes a free one.
+
+    Raises:
+        RemotingError: the port is in use, or the address is not this machine's.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        sock = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise RemotingError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+    except OSError as error:
+        sock.close()
+        raise RemotingError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+    return sock
+
+
+def bind_with_vip(host: str, port: int) -> tuple[socket.socket, socket.socket]:
+    """Two sockets, on a port and on the one two below it, where the reference answers too (protocol 1.6).
+
+    Raises:
+        RemotingError: as :func:`bind`.
+    """
+    for attempt in range(_VIP_ATTEMPTS):
+        main = bind(host, port)
+        try:
+            return main, bind(host, main.getsockname()[1] - 2)
+        except RemotingError:
+            main.close()
+            if port or attempt == _VIP_ATTEMPTS - 1:
+                raise
+    raise AssertionError("unreachable")
+
+
+def raise_open_files_limit() -> None:
+    """Lets the process have as many descriptors as it may: connections and mapped files both take them."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

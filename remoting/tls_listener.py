@@ -1,0 +1,122 @@
+"""Accepts connections and looks at their first byte: 0x16 begins a TLS handshake, anything else is a plain frame.
+
+The byte is looked at and left where it is, so that what comes after is either kind of asyncio transport with the same
+:class:`~flintmq.remoting.channel.ServerChannel` on it, and plain connections are as fast as on a server without TLS.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Final
+
+from flintmq.core.limits import TLS_HANDSHAKE_TIMEOUT_S, TLS_PENDING_MAX
+from flintmq.remoting.tls import ServerTls
+
+log = logging.getLogger("flintmq.tls")
+
+HANDSHAKE: Final = b"\x16"
+_SHUTDOWN_S: Final = 1.0
+_ACCEPT_RETRY_S: Final = 0.1
+
+
+class TlsListener:
+    """The accept loop of one port. Loop thread; used like an ``asyncio.Server``.
+
+    Args:
+        sock: bound, not listening yet; closed with the listener.
+        make_protocol: makes the channel of a connection.
+        tls: the context, and whether plain connections are taken.
+        backlog: connections that may wait to be accepted.
+    """
+
+    def __init__(
+        self, sock: socket.socket, make_protocol: Callable[[], asyncio.Protocol], tls: ServerTls, backlog: int
+    ) -> None:
+        self._sock = sock
+        self._make_protocol = make_protocol
+        self._tls = tls
+        self._pending: set[asyncio.Task[None]] = set()
+        sock.listen(backlog)
+        sock.setblocking(False)
+        self._accepting = asyncio.get_running_loop().create_task(self._accept())
+
+    def close(self) -> None:
+        """Takes no more connections, and drops those that have not finished their handshake."""
+        self._accepting.cancel()
+        for task in self._pending:
+            task.cancel()
+
+    async def wait_closed(self) -> None:
+        """Returns when nothing is left, after :meth:`close`."""
+        await asyncio.gather(self._accepting, *self._pending, return_exceptions=True)
+        self._sock.close()
+
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, address = await loop.sock_accept(self._sock)
+            except OSError as error:  # out of descriptors, or the peer has gone already
+                log.warning("a connection could not be accepted: %s", error)
+                await asyncio.sleep(_ACCEPT_RETRY_S)
+                continue
+            if len(self._pending) >= TLS_PENDING_MAX:
+                connection.close()
+                continue
+            task = loop.create_task(self._begin(connection, address))
+            self._pending.add(task)
+            task.add_done_callback(self._pending.discard)
+
+    async def _begin(self, connection: socket.socket, address: object) -> None:
+        """Until the connection has a transport of the right kind; whatever goes wrong ends this connection alone."""
+        try:
+            async with asyncio.timeout(TLS_HANDSHAKE_TIMEOUT_S):
+                first = await _first_byte(connection)
+            if first == b"" or (self._tls.required and first != HANDSHAKE):
+                if first:
+                    log.info("closing %s: plain, and listen.tls.mode is required", address)
+                connection.close()
+                return
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            loop = asyncio.get_running_loop()
+            if first == HANDSHAKE:
+                await loop.connect_accepted_socket(
+                    self._make_protocol,
+                    connection,
+                    ssl=self._tls.context,
+                    ssl_handshake_timeout=TLS_HANDSHAKE_TIMEOUT_S,
+                    ssl_shutdown_timeout=_SHUTDOWN_S,
+                )
+            else:
+                await loop.connect_accepted_socket(self._make_protocol, connection)
+        except (OSError, ssl.SSLError, TimeoutError) as error:
+            log.info("closing %s: %s", address, str(error) or type(error).__name__)
+            connection.close()
+        except BaseException:
+            connection.close()
+            raise
+
+
+async def _first_byte(connection: socket.socket) -> bytes:
+    """The first byte without taking it; empty when the peer has closed."""
+    connection.setblocking(False)
+    with contextlib.suppress(BlockingIOError):
+        return connection.recv(1, socket.MSG_PEEK)
+    loop = asyncio.get_running_loop()
+    readable: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(connection, _wake, readable)
+    try:
+        await readable
+    finally:
+        loop.remove_reader(connection)
+    return connection.recv(1, socket.MSG_PEEK)
+
+
+def _wake(readable: asyncio.Future[None]) -> None:
+    if not readable.done():
+        readable.set_result(None)
