@@ -1,0 +1,160 @@
+"""Requests encoded once and patched in place: what changes from one send to the next has a fixed width and a known position.
+
+A frame is made by the same encoder as every other client's, with recognizable values in it; their places are looked up once.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from flintmq.core.broker.topic_name import AUTO_CREATE_TOPIC
+from flintmq.core.message.batch import BatchItem, encode_batch
+from flintmq.core.message.properties import UNIQ_KEY, WAIT, properties_to_string
+from flintmq.remoting.bodies import MessageQueue
+from flintmq.remoting.codes import RequestCode
+from flintmq.remoting.command import RemotingCommand, encode_command, request
+from flintmq.remoting.headers import PullMessageRequestHeader, SendMessageRequestHeaderV2
+
+PRODUCER_GROUP: Final = "flintmq-bench"
+CONSUMER_GROUP: Final = "TOOLS_CONSUMER"
+"""Every broker has it."""
+OPAQUE_BASE: Final = 1_000_000_000
+OPAQUE_DIGITS: Final = 10
+BORN_MS: Final = 1_111_111_111_111
+"""Stands where the time of sending goes: 13 digits, as now."""
+_COUNTER_DIGITS: Final = 8
+_QUEUE_OFFSET: Final = 7_777_777_777
+_pack_int = struct.Struct(">i").pack_into
+
+
+class SendFrame:
+    """One place among the requests in flight: its own opaque, hence its own frame.
+
+    Args:
+        slot: the place; the frame's opaque is ``OPAQUE_BASE + slot``.
+        queue: where to.
+        body: of each message.
+        batch: messages in the request.
+    """
+
+    __slots__ = ("_born_at", "_counters_at", "_frame")
+
+    def __init__(self, slot: int, queue: MessageQueue, body: bytes, batch: int) -> None:
+        head = f"BE0000{slot:018X}"
+        keys = [f"{head}{n:08X}" for n in range(batch)]
+        frame = encode_command(_send_command(slot, queue, body, keys))
+        self._frame = bytearray(frame)
+        self._born_at = _only(frame, b"%d" % BORN_MS)
+        self._counters_at = [_only(frame, key.encode()) + len(head) for key in keys]
+
+    def next(self, born_ms: bytes, counter: int) -> bytearray:
+        """The frame for the next send; to be copied before the one after it is asked for.
+
+        Args:
+            born_ms: the time in ms, 13 digits.
+            counter: the number of the first message, which makes its UNIQ_KEY unlike all others of this slot.
+        """
+        frame = self._frame
+        born_at = self._born_at
+        frame[born_at : born_at + len(born_ms)] = born_ms
+        for at in self._counters_at:
+            frame[at : at + _COUNTER_DIGITS] = b"%08X" % (counter & 0xFFFFFFFF)
+            counter += 1
+        return frame
+
+
+def _send_command(slot: int, queue: MessageQueue, body: bytes, keys: list[str]) -> RemotingCommand:
+    properties = [properties_to_string({UNIQ_KEY: key, WAIT: "true"}) for key in keys]
+    batched = len(keys) > 1
+    header = SendMessageRequestHeaderV2(
+        producer_group=PRODUCER_GROUP,
+        topic=queue.topic,
+        default_topic=AUTO_CREATE_TOPIC,
+        default_topic_queue_nums=4,
+        queue_id=queue.queue_id,
+        sys_flag=0,
+        born_timestamp_ms=BORN_MS,
+        flag=0,
+        properties=properties_to_string({WAIT: "true"}) if batched else properties[0],
+        batch=batched,
+        broker_name=queue.broker_name,
+    )
+    if batched:
+        items = encode_batch(BatchItem(0, body, text.encode()) for text in properties)
+        command = request(RequestCode.SEND_BATCH_MESSAGE, header, items)
+    else:
+        command = request(RequestCode.SEND_MESSAGE_V2, header, body)
+    command.opaque = OPAQUE_BASE + slot
+    return command
+
+
+class PullFrame:
+    """The pulls of one queue."""
+
+    __slots__ = ("_after", "_before")
+
+    def __init__(self, slot: int, queue: MessageQueue, max_messages: int) -> None:
+        header = PullMessageRequestHeader(
+            consumer_group=CONSUMER_GROUP,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=_QUEUE_OFFSET,
+            max_msg_nums=max_messages,
+            sys_flag=4,
+            commit_consumer_offset=0,
+            suspend_timeout_ms=0,
+            subscription="*",
+            sub_version=0,
+            expression_type="TAG",
+            broker_name=queue.broker_name,
+        )
+        command = request(RequestCode.PULL_MESSAGE, header)
+        command.opaque = OPAQUE_BASE + slot
+        frame = encode_command(command)
+        mark = b"%d" % _QUEUE_OFFSET
+        at = _only(frame, mark)
+        self._before, self._after = frame[8:at], frame[at + len(mark) :]
+
+    def next(self, queue_offset: int) -> bytes:
+        """The frame that pulls from this offset."""
+        header = b"%b%d%b" % (self._before, queue_offset, self._after)
+        prefix = bytearray(8)
+        _pack_int(prefix, 0, 4 + len(header))
+        _pack_int(prefix, 4, len(header))
+        return bytes(prefix) + header
+
+
+def _only(frame: bytes, mark: bytes) -> int:
+    """Where the mark is; it must be there once."""
+    if frame.count(mark) != 1:
+        raise ValueError(f"{mark!r} is {frame.count(mark)} times in a frame of {len(frame)} bytes")
+    return frame.index(mark)
+
+
+_OPAQUE: Final = b'"opaque":'
+
+
+def slot_of(frame: bytes) -> int:
+    """The slot an answer belongs to (its header is JSON, as the request's was)."""
+    at = frame.index(_OPAQUE) + len(_OPAQUE)
+    return int(frame[at : at + OPAQUE_DIGITS]) - OPAQUE_BASE
+
+
+_CODE: Final = b'"code":'
+
+
+def code_of(frame: bytes) -> int:
+    """An answer's response code."""
+    at = frame.index(_CODE) + len(_CODE)
+    end = at
+    while frame[end : end + 1] not in (b",", b"}"):
+        end += 1
+    return int(frame[at:end])
+
+
+def field_of(frame: bytes, name: bytes) -> int:
+    """A number among an answer's extFields."""
+    mark = b'"%b":"' % name
+    at = frame.index(mark) + len(mark)
+    return int(frame[at : frame.index(b'"', at)])

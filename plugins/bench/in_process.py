@@ -1,0 +1,38 @@
+"""What a put costs without a socket: the embedding API, batches of 100."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+from flintmq.config import load_config
+from flintmq.plugins.bench.flush_round import QUIET
+from flintmq.plugins.broker import Broker
+from flintmq.remoting.client.message import Message
+
+BATCH = 100
+
+
+async def put_us(seconds: float, size_bytes: int, folder: Path | None = None) -> float:
+    """Processor time of one put message in µs, everything in it: checks, append, queues, index. Not awaited: nothing waits."""
+    store = Path(tempfile.mkdtemp(prefix="flintmq-bench-put-", dir=folder))
+    try:
+        overrides = [*QUIET, f"store.path={store / 'store'}"]
+        async with Broker(load_config(None, overrides, {})) as broker:
+            messages = [Message("FlintPut", b"." * size_bytes, tags="TagA") for _ in range(BATCH)]
+            for _ in range(20):
+                await broker.put(messages)
+            count = 0
+            until_s = time.perf_counter() + seconds
+            cpu_s = time.process_time()
+            while time.perf_counter() < until_s:
+                broker.put(messages)
+                count += BATCH
+                if count % (20 * BATCH) == 0:
+                    await asyncio.sleep(0)
+            return (time.process_time() - cpu_s) / count * 1e6
+    finally:
+        shutil.rmtree(store, ignore_errors=True)

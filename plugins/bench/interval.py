@@ -1,0 +1,68 @@
+"""How sure a mean of few rounds is: intervals by Student's t."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from typing import Final
+
+import attrs
+
+_T_975: Final = (
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
+    2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+)  # fmt: skip
+"""The 97.5 % quantile of Student's t for 1 to 30 degrees of freedom."""
+_T_975_MANY: Final = 1.96
+
+
+@attrs.frozen
+class Estimate:
+    """A mean and its 95 % confidence interval."""
+
+    mean: float
+    low: float
+    high: float
+
+    @property
+    def half_width(self) -> float:
+        """What stands behind a ±; of an interval that is not symmetric the wider side."""
+        return max(self.high - self.mean, self.mean - self.low)
+
+    def as_json(self) -> dict[str, float]:
+        return {"mean": _short(self.mean), "low": _short(self.low), "high": _short(self.high)}
+
+
+def estimate(values: Sequence[float]) -> Estimate:
+    """The mean of some rounds; with one round only, the interval is everything that is not negative."""
+    mean = statistics.fmean(values)
+    if len(values) < 2:
+        return Estimate(mean, 0.0, math.inf)
+    freedom = len(values) - 1
+    t = _T_975[freedom - 1] if freedom <= len(_T_975) else _T_975_MANY
+    half = t * statistics.stdev(values) / math.sqrt(len(values))
+    return Estimate(mean, max(0.0, mean - half), mean + half)
+
+
+def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Estimate | None:
+    """Ours over theirs, round by round: the geometric mean, its interval from the logarithms.
+
+    Rounds are pairs, because the machine's other load is much the same within one. None when a value is not positive.
+    """
+    pairs = list(zip(ours, theirs, strict=True))
+    if not pairs or any(mine <= 0 or other <= 0 for mine, other in pairs):
+        return None
+    logs = [math.log(mine / other) for mine, other in pairs]
+    mean = statistics.fmean(logs)
+    if len(logs) < 2:
+        return Estimate(math.exp(mean), 0.0, math.inf)
+    freedom = len(logs) - 1
+    t = _T_975[freedom - 1] if freedom <= len(_T_975) else _T_975_MANY
+    half = t * statistics.stdev(logs) / math.sqrt(len(logs))
+    return Estimate(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
+
+
+def _short(value: float) -> float:
+    """Five digits that mean something; infinity as -1, for JSON has no word for it."""
+    return float(f"{value:.5g}") if math.isfinite(value) else -1.0

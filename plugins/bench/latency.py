@@ -1,0 +1,258 @@
+"""End to end: from the moment a message is sent to the moment a held pull brings it, at a given rate.
+
+One connection sends by the clock, whether or not answers come; another one has a pull held at every queue. Each body begins
+with the time of its sending, so the figures need no bookkeeping, and messages of earlier runs are known by an old time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from array import array
+from typing import Any, Final
+
+import attrs
+
+from flintmq.core.errors import RefusedError
+from flintmq.plugins.bench.frames import OPAQUE_BASE, SendFrame, code_of, field_of, slot_of
+from flintmq.plugins.bench.load import FOUND, LoadConnection, Tally
+from flintmq.plugins.bench.result import machine_facts, percentile_ms, process_cpu_s
+from flintmq.plugins.bench.run import BenchSettings, bench_route, connect, own_cpu_s
+from flintmq.remoting.bodies import MessageQueue
+from flintmq.remoting.client.admin import AdminClient
+from flintmq.remoting.client.instance import ClientInstance
+from flintmq.remoting.codes import RequestCode
+from flintmq.remoting.command import encode_command, request
+from flintmq.remoting.headers import PullMessageRequestHeader
+
+MARK: Final = b"FLT"
+STAMP_BYTES: Final = len(MARK) + 16
+HOLD_MS: Final = 5_000
+TICK_S: Final = 0.001
+"""Event loops count in milliseconds: a shorter sleep is a busy loop. Above 1,000 messages/s some leave together."""
+DRAIN_S: Final = 1.0
+"""How long the last messages may take."""
+GROUP: Final = "TOOLS_CONSUMER"
+
+
+@attrs.frozen
+class LatencyResult:
+    """One run."""
+
+    bench: str
+    target: str
+    topic: str
+    wanted_rate: float
+    rate: float
+    """Messages per second that were sent."""
+    messages: int
+    """That arrived."""
+    missing: int
+    """Sent and not arrived in time."""
+    errors: int
+    """Sends that were refused."""
+    p50_ms: float
+    """From the write of the send to the read of the pull's answer."""
+    p99_ms: float
+    p999_ms: float
+    max_ms: float
+    send_p50_ms: float
+    """From the write of the send to its answer."""
+    send_p99_ms: float
+    late_p99_ms: float
+    """How much later than the clock asked for messages were sent: this client's own weakness."""
+    client_cpu_us: float
+    broker_cpu_us: float | None
+    size_bytes: int
+
+    def as_json(self) -> dict[str, Any]:
+        return attrs.asdict(self) | {"machine": machine_facts()}
+
+
+class _Stamped(LoadConnection):
+    """Sends when told to. Loop thread."""
+
+    def __init__(self, tally: Tally, queues: list[MessageQueue], size_bytes: int) -> None:
+        super().__init__(tally)
+        filler = b"." * max(0, size_bytes - STAMP_BYTES)
+        self._frames = [SendFrame(slot, queue, MARK + b"0" * 16 + filler, 1) for slot, queue in enumerate(queues)]
+        self._stamp_at = [bytes(frame.next(b"0" * 13, 0)).rindex(MARK) + len(MARK) for frame in self._frames]
+        self._sent_ns: dict[int, int] = {}
+        self.sent = 0
+
+    def send(self, count: int) -> None:
+        """Sends so many messages now, each to the next queue and with an opaque of its own."""
+        born_ms = b"%d" % (time.time_ns() // 1_000_000)
+        out: list[bytes | bytearray] = []
+        for _ in range(count):
+            slot = self.sent % len(self._frames)
+            frame = bytearray(self._frames[slot].next(born_ms, self.sent))
+            now_ns = time.perf_counter_ns()
+            at = self._stamp_at[slot]
+            frame[at : at + 16] = b"%016x" % now_ns
+            opaque = OPAQUE_BASE + self.sent % 1_000_000_000
+            frame = frame.replace(b'"opaque":%d' % (OPAQUE_BASE + slot), b'"opaque":%d' % opaque, 1)
+            self._sent_ns[self.sent % 1_000_000_000] = now_ns
+            self.sent += 1
+            out.append(frame)
+        self.write(out)
+
+    def answers(self, frames: list[bytes]) -> None:
+        now_ns = time.perf_counter_ns()
+        for frame in frames:
+            sent_ns = self._sent_ns.pop(slot_of(frame), None)
+            if frame.startswith(FOUND, 4) and sent_ns is not None:
+                self.tally.add(1, (now_ns - sent_ns) / 1e9)
+            else:
+                self.tally.error(code_of(frame))
+
+
+class _Listener(LoadConnection):
+    """Has a pull held at every queue. Loop thread."""
+
+    def __init__(self, tally: Tally, queues: list[MessageQueue], begin_queue_offsets: list[int], since_ns: int) -> None:
+        super().__init__(tally)
+        self._queues = queues
+        self._next = begin_queue_offsets
+        self._since_ns = since_ns
+        self.latencies_s = array("d")
+        self.received = 0
+
+    def begin(self) -> None:
+        self.write([self._pull(slot) for slot in range(len(self._queues))])
+
+    def _pull(self, slot: int) -> bytes:
+        queue = self._queues[slot]
+        command = request(
+            RequestCode.PULL_MESSAGE,
+            PullMessageRequestHeader(
+                consumer_group=GROUP,
+                topic=queue.topic,
+                queue_id=queue.queue_id,
+                queue_offset=self._next[slot],
+                max_msg_nums=32,
+                sys_flag=2 | 4,
+                commit_consumer_offset=0,
+                suspend_timeout_ms=HOLD_MS,
+                subscription="*",
+                sub_version=0,
+                expression_type="TAG",
+                broker_name=queue.broker_name,
+            ),
+        )
+        command.opaque = OPAQUE_BASE + slot
+        return encode_command(command)
+
+    def answers(self, frames: list[bytes]) -> None:
+        now_ns = time.perf_counter_ns()
+        out: list[bytes | bytearray] = []
+        for frame in frames:
+            slot = slot_of(frame)
+            if frame.startswith(FOUND, 4):
+                self._next[slot] = field_of(frame, b"nextBeginOffset")
+                self._take(frame, now_ns)
+            elif b'"nextBeginOffset"' in frame:
+                self._next[slot] = field_of(frame, b"nextBeginOffset")
+            out.append(self._pull(slot))
+        if not self.stopped:
+            self.write(out)
+
+    def _take(self, frame: bytes, now_ns: int) -> None:
+        at = frame.find(MARK)
+        while at >= 0:
+            text = frame[at + len(MARK) : at + STAMP_BYTES]
+            try:
+                sent_ns = int(text, 16)
+            except ValueError:
+                sent_ns = 0
+            if self._since_ns <= sent_ns <= now_ns:
+                self.received += 1
+                if self.tally.counting:
+                    self.latencies_s.append((now_ns - sent_ns) / 1e9)
+            at = frame.find(MARK, at + STAMP_BYTES)
+
+
+async def run_latency(settings: BenchSettings, rate: float, name_server: str, pid: int | None) -> LatencyResult:
+    """Measures one broker; ``settings`` give topic, seconds, warm-up, size and queues.
+
+    Raises:
+        RemotingError: nobody answers, or a connection was lost.
+        RefusedError: the topic cannot be created, or has no queues.
+    """
+    client = ClientInstance(name_server)
+    try:
+        admin = AdminClient(client=client)
+        route = await bench_route(admin, settings)
+        first = route.read_queues[0].broker_name if route.read_queues else ""
+        queues = [queue for queue in route.read_queues if queue.broker_name == first]
+        if not queues:
+            raise RefusedError(16, "the topic has no queue for this", reason="route.no-queue")
+        begin = [await admin.max_offset(queue) for queue in queues]
+    finally:
+        await client.close()
+    tally = Tally()
+    connections: list[LoadConnection] = []
+    try:
+        listener = _Listener(tally, queues, begin, time.perf_counter_ns())
+        sender = _Stamped(tally, queues, settings.size_bytes)
+        connections.append(await connect(listener, route))
+        connections.append(await connect(sender, route))
+        listener.begin()
+        late_s = array("d")
+        await _paced(sender, tally, rate, settings.warmup_s, array("d"))
+        tally.counting = True
+        before = (sender.sent, own_cpu_s(), process_cpu_s(pid) if pid else None)
+        begin_s = time.perf_counter()
+        await _paced(sender, tally, rate, settings.seconds, late_s)
+        seconds = time.perf_counter() - begin_s
+        sent = sender.sent - before[0]
+        client_s = own_cpu_s() - before[1]
+        broker_s = process_cpu_s(pid) - before[2] if pid and before[2] is not None else None
+        until_s = time.perf_counter() + DRAIN_S
+        while listener.received < sender.sent and time.perf_counter() < until_s and tally.failure is None:  # noqa: ASYNC110
+            await asyncio.sleep(TICK_S)
+        if tally.failure is not None:
+            raise tally.failure
+        found = array("d", sorted(listener.latencies_s))
+        answers = array("d", sorted(tally.latencies_s))
+        late = array("d", sorted(late_s))
+        return LatencyResult(
+            bench="latency",
+            target=name_server,
+            topic=settings.topic,
+            wanted_rate=rate,
+            rate=round(sent / seconds, 1),
+            messages=len(found),
+            missing=max(0, sender.sent - listener.received),
+            errors=tally.errors.total(),
+            p50_ms=percentile_ms(found, 0.5),
+            p99_ms=percentile_ms(found, 0.99),
+            p999_ms=percentile_ms(found, 0.999),
+            max_ms=percentile_ms(found, 1.0),
+            send_p50_ms=percentile_ms(answers, 0.5),
+            send_p99_ms=percentile_ms(answers, 0.99),
+            late_p99_ms=percentile_ms(late, 0.99),
+            client_cpu_us=round(client_s / max(1, sent) * 1e6, 2),
+            broker_cpu_us=None if broker_s is None else round(broker_s / max(1, sent) * 1e6, 2),
+            size_bytes=max(STAMP_BYTES, settings.size_bytes),
+        )
+    finally:
+        for connection in connections:
+            connection.stop()
+        await asyncio.gather(*(connection.lost.wait() for connection in connections))
+
+
+async def _paced(sender: _Stamped, tally: Tally, rate: float, seconds: float, late_s: array[float]) -> None:
+    """Sends by the clock: the n-th message is due at n / rate, however long the ones before it take."""
+    begin_s = time.perf_counter()
+    done = 0
+    while tally.failure is None:
+        now_s = time.perf_counter() - begin_s
+        due = min(int(now_s * rate) + 1, int(seconds * rate))
+        if due > done:
+            late_s.append(now_s - done / rate)
+            sender.send(due - done)
+            done = due
+        if now_s >= seconds:
+            return
+        await asyncio.sleep(max(TICK_S, min(done / rate, seconds) - (time.perf_counter() - begin_s)))

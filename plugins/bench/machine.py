@@ -1,0 +1,110 @@
+"""What a figure depends on besides the program: processor, kernel, disk, file system, versions of packages."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Final
+
+from flintmq.plugins.bench.result import machine_facts
+
+PACKAGES: Final = ("flintmq", "msgspec", "attrs", "pluggy", "uvloop", "numpy", "orjson")
+MEMORY_FILE_SYSTEMS: Final = ("tmpfs", "ramfs")
+_LOOK_S: Final = 0.25
+_TICK: Final = os.sysconf("SC_CLK_TCK")
+
+
+def disk_facts(folder: Path) -> dict[str, Any]:
+    """The file system a folder lies on and, where it can be told, the device below it."""
+    found: dict[str, Any] = {"folder": str(folder), "filesystem": "unknown", "device": "unknown", "options": ""}
+    best = ""
+    real = str(folder.resolve())
+    for line in _text("/proc/self/mountinfo").splitlines():
+        left, _, right = line.partition(" - ")
+        fields, tail = left.split(), right.split()
+        mount = fields[4].replace("\\040", " ")
+        inside = real == mount or real.startswith(mount.rstrip("/") + "/")
+        if inside and len(mount) >= len(best) and len(tail) >= 2:
+            best = mount
+            found |= {"filesystem": tail[0], "device": tail[1], "options": fields[5]}
+            found |= _block_facts(fields[2])
+    return found
+
+
+def _block_facts(numbers: str) -> dict[str, Any]:
+    """Of a block device, by its major and minor number; a partition's disk is the folder above."""
+    base = Path("/sys/dev/block") / numbers
+    if not base.exists():
+        return {"rotational": None, "write_cache": "", "scheduler": ""}
+    queue = base / "queue" if (base / "queue").is_dir() else base.resolve().parent / "queue"
+    return {
+        "rotational": {"0": False, "1": True}.get(_text(queue / "rotational").strip()),
+        "write_cache": _text(queue / "write_cache").strip(),
+        "scheduler": _text(queue / "scheduler").strip(),
+    }
+
+
+def environment(folder: Path) -> dict[str, Any]:
+    """Everything a report keeps about where it was made."""
+    memory = {line.partition(":")[0]: line.split()[1] for line in _text("/proc/meminfo").splitlines() if ":" in line}
+    return {
+        **machine_facts(),
+        "host": platform.node(),
+        "architecture": platform.machine(),
+        "memory_mib": int(memory.get("MemTotal", "0")) // 1024,
+        "disk": disk_facts(folder),
+        "packages": {name: found for name in PACKAGES if (found := _version(name))},
+    }
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""
+
+
+def _text(path: Path | str) -> str:
+    try:
+        return Path(path).read_text("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def written_bytes() -> int:
+    """What this process has caused to be written to disks so far, as the kernel counts it; 0 where it does not tell.
+
+    Mapped pages count when they become dirty, so a page that is written back twice and dirtied in between counts twice.
+    """
+    for line in _text("/proc/self/io").splitlines():
+        if line.startswith("write_bytes:"):
+            return int(line.split()[1])
+    return 0
+
+
+def wait_until_quiet(timeout_s: float, share: float) -> bool:
+    """Waits until others use less than a share of the machine's processors; False when they never did.
+
+    Args:
+        timeout_s: how long at most; 0 does not look.
+        share: of all processors, 0 to 1.
+    """
+    until_s = time.monotonic() + timeout_s
+    while time.monotonic() < until_s:
+        begin_s, busy_s = time.monotonic(), machine_busy_s()
+        time.sleep(_LOOK_S)
+        if (machine_busy_s() - busy_s) / (time.monotonic() - begin_s) / (os.cpu_count() or 1) < share:
+            return True
+    return timeout_s == 0
+
+
+def machine_busy_s() -> float:
+    """Processor time that the whole machine has used so far; 0 where it cannot be told."""
+    fields = _text("/proc/stat").partition("\n")[0].split()[1:9]
+    if len(fields) < 8:
+        return 0.0
+    ticks = [int(field) for field in fields]
+    return (sum(ticks) - ticks[3] - ticks[4]) / _TICK

@@ -1,0 +1,217 @@
+"""One run against one broker: routes, connections, warm-up, measurement."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import time
+from array import array
+from collections.abc import Callable, Sequence
+from typing import Final, Literal
+
+import attrs
+
+from flintmq.core.errors import RefusedError, RemotingConnectError, RemotingError
+from flintmq.plugins.bench.frames import OPAQUE_BASE, PullFrame, SendFrame
+from flintmq.plugins.bench.load import LoadConnection, PullConnection, SendConnection, Tally
+from flintmq.plugins.bench.result import BenchResult, percentile_ms, process_cpu_s
+from flintmq.remoting.bodies import MessageQueue
+from flintmq.remoting.client.admin import AdminClient
+from flintmq.remoting.client.instance import ClientInstance
+from flintmq.remoting.client.route import TopicRoute
+from flintmq.remoting.client.transport import parse_address
+
+SLOTS_MAX: Final = OPAQUE_BASE
+"""Opaques have ten digits."""
+ROUTE_TRIES: Final = 50
+ROUTE_PAUSE_S: Final = 0.1
+PATTERN: Final = bytes(range(33, 127))
+CONNECT_TIMEOUT_S: Final = 5.0
+
+
+@attrs.frozen(kw_only=True)
+class BenchSettings:
+    """How load is made."""
+
+    bench: Literal["send", "consume"]
+    topic: str
+    seconds: float = 5.0
+    """How long is measured; without ``count``."""
+    warmup_s: float = 1.0
+    """Load before anything is counted."""
+    count: int | None = None
+    """Messages to measure, however long that takes."""
+    connections: int = 4
+    inflight: int = 32
+    """Sends in flight per connection. A consuming connection has one pull per queue in flight."""
+    size_bytes: int = 1024
+    batch: int = 1
+    """Messages per send; per pull at most."""
+    queues: int = 8
+    """Of the topic, where it has to be created."""
+
+
+async def run_bench(settings: BenchSettings, name_server: str, pid: int | None) -> BenchResult:
+    """Measures one broker.
+
+    Args:
+        settings: how.
+        name_server: ``host:port``.
+        pid: the broker's process, for its processor time.
+
+    Raises:
+        RemotingError: nobody answers, or a connection was lost.
+        RefusedError: the topic cannot be created, or has no queues.
+    """
+    client = ClientInstance(name_server)
+    try:
+        admin = AdminClient(client=client)
+        route = await bench_route(admin, settings)
+        if settings.bench == "send":
+            make = _sender(settings, route)
+        else:
+            make = await _puller(settings, admin, route)
+    finally:
+        await client.close()
+    tally = Tally()
+    connections: list[LoadConnection] = []
+    try:
+        for number in range(settings.connections):
+            connection = await connect(make(tally, number), route)
+            connections.append(connection)  # one by one: those that were made are closed when the next one fails
+        return await _measure(settings, name_server, pid, tally, connections)
+    finally:
+        for connection in connections:
+            connection.stop()
+        await asyncio.gather(*(connection.lost.wait() for connection in connections))
+
+
+async def bench_route(admin: AdminClient, settings: BenchSettings) -> TopicRoute:
+    """The topic's route; the topic is created where it is missing."""
+    for attempt in range(ROUTE_TRIES):
+        try:
+            return await admin.client.routes.route(settings.topic, max_age_s=0)
+        except RefusedError:
+            if attempt == ROUTE_TRIES - 1:
+                raise
+        if attempt == 0:
+            await admin.create_topic(settings.topic, queues=settings.queues)
+        await asyncio.sleep(ROUTE_PAUSE_S)
+    raise AssertionError("unreachable")
+
+
+MakeConnection = Callable[[Tally, int], LoadConnection]
+
+
+def _sender(settings: BenchSettings, route: TopicRoute) -> MakeConnection:
+    queues = _of_one_broker(route.write_queues)
+    body = (PATTERN * (settings.size_bytes // len(PATTERN) + 1))[: settings.size_bytes]
+
+    def make(tally: Tally, number: int) -> LoadConnection:
+        first = number * settings.inflight
+        frames = [
+            SendFrame(slot, queues[(first + slot) % len(queues)], body, settings.batch)
+            for slot in range(settings.inflight)
+        ]
+        return SendConnection(tally, frames, settings.batch)
+
+    return make
+
+
+async def _puller(settings: BenchSettings, admin: AdminClient, route: TopicRoute) -> MakeConnection:
+    offsets = {queue: await admin.min_offset(queue) for queue in _of_one_broker(route.read_queues)}
+    filled = [queue for queue in offsets if await admin.max_offset(queue) > offsets[queue]]
+    if not filled:
+        raise RefusedError(17, f"topic {settings.topic} has no messages to consume", reason="topic.empty")
+
+    def make(tally: Tally, number: int) -> LoadConnection:
+        # Where connections outnumber queues some read the same ones; where they do not, each queue has one reader.
+        mine = filled[number :: settings.connections] or [filled[number % len(filled)]]
+        frames = [PullFrame(slot, queue, settings.batch) for slot, queue in enumerate(mine)]
+        return PullConnection(tally, frames, [offsets[queue] for queue in mine])
+
+    return make
+
+
+def _of_one_broker(queues: Sequence[MessageQueue]) -> list[MessageQueue]:
+    """A run measures one broker: the first."""
+    if not queues:
+        raise RefusedError(16, "the topic has no queue for this", reason="route.no-queue")
+    return [queue for queue in queues if queue.broker_name == queues[0].broker_name]
+
+
+async def connect(connection: LoadConnection, route: TopicRoute) -> LoadConnection:
+    """Connects to the broker of a route's first queue. Raises RemotingConnectError."""
+    queues = route.write_queues or route.read_queues
+    address = route.address(queues[0].broker_name)
+    host, port = parse_address(address)
+    try:
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            await asyncio.get_running_loop().create_connection(lambda: connection, host, port)
+    except (OSError, TimeoutError) as error:
+        raise RemotingConnectError(f"nobody answers at {address}: {error}") from error
+    return connection
+
+
+async def _measure(
+    settings: BenchSettings, name_server: str, pid: int | None, tally: Tally, connections: list[LoadConnection]
+) -> BenchResult:
+    for connection in connections:
+        connection.begin()
+    await _until(tally, settings.warmup_s)
+    broker_s = _cpu_s(pid)
+    client_s = own_cpu_s()
+    tally.limit = settings.count
+    begin_s = time.perf_counter()
+    tally.counting = True
+    await _until(tally, None if settings.count is not None else settings.seconds)
+    tally.counting = False
+    seconds = time.perf_counter() - begin_s
+    client_s = own_cpu_s() - client_s
+    spent_s = _cpu_s(pid)
+    messages = max(1, tally.messages)
+    latencies_s = array("d", sorted(tally.latencies_s))
+    return BenchResult(
+        bench=settings.bench,
+        target=name_server,
+        topic=settings.topic,
+        messages=tally.messages,
+        requests=tally.requests,
+        seconds=round(seconds, 4),
+        rate=round(tally.messages / seconds, 1),
+        p50_ms=percentile_ms(latencies_s, 0.5),
+        p99_ms=percentile_ms(latencies_s, 0.99),
+        p999_ms=percentile_ms(latencies_s, 0.999),
+        errors=sum(tally.errors.values()),
+        error_codes={str(code): times for code, times in tally.errors.items()},
+        client_cpu_us=round(client_s / messages * 1e6, 3),
+        broker_cpu_us=None if broker_s is None or spent_s is None else round((spent_s - broker_s) / messages * 1e6, 3),
+        connections=settings.connections,
+        inflight=settings.inflight,
+        size_bytes=settings.size_bytes,
+        batch=settings.batch,
+    )
+
+
+async def _until(tally: Tally, seconds: float | None) -> None:
+    """Waits so long, or until the run has ended. Raises why it failed."""
+    try:
+        async with asyncio.timeout(seconds):
+            await tally.ended.wait()
+    except TimeoutError:
+        return
+    if tally.failure is not None:
+        raise tally.failure
+
+
+def _cpu_s(pid: int | None) -> float | None:
+    try:
+        return None if pid is None else process_cpu_s(pid)
+    except OSError as error:
+        raise RemotingError(f"the broker's process {pid} cannot be looked at: {error.strerror}") from error
+
+
+def own_cpu_s() -> float:
+    """Processor time of this process so far."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime

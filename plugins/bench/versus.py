@@ -1,0 +1,275 @@
+"""The rows of ``flintmq bench compare``: two brokers, in turn, round after round, and the ratio of each round.
+
+A row is a function that measures one broker once and returns figures by name. Which of them is compared, and whether more or
+less of it is better, stands in :data:`ROWS`; the generator's own cost is a figure like any other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import attrs
+
+from flintmq.core.errors import FlintError, RemotingError
+from flintmq.plugins.bench.interval import ratio
+from flintmq.plugins.bench.latency import run_latency
+from flintmq.plugins.bench.run import BenchSettings, run_bench
+
+Figures = Mapping[str, float | None]
+RunLoop = Callable[[Coroutine[Any, Any, Any]], Any]
+
+SIZE_BYTES: Final = 128
+TOPIC: Final = "FlintCompare"
+BACKLOG: Final = 200_000
+START_TIMEOUT_S: Final = 60.0
+
+
+@attrs.frozen
+class Side:
+    """One of the two brokers."""
+
+    name: str
+    name_server: str
+    pid: int | None
+
+
+class Starts(Protocol):
+    """How a broker is started anew, for the row ``start``."""
+
+    def __call__(self) -> contextlib.AbstractContextManager[str]:
+        """Starts it; the name server's address, at once."""
+        ...
+
+
+@attrs.frozen(kw_only=True)
+class Setting:
+    """What every row is given."""
+
+    run: RunLoop
+    seconds: float
+    warmup_s: float
+    starts: Mapping[str, Starts] = attrs.field(factory=dict)
+    """By a side's name."""
+    in_process: Callable[[], Figures] | None = None
+
+
+@attrs.frozen
+class RowSpec:
+    """A row of the table."""
+
+    name: str
+    title: str
+    figures: tuple[str, ...]
+    """What is compared; the first one is what the table shows."""
+    measure: Callable[[Setting, Side], Figures]
+    ours_only: bool = False
+    """Whether nothing of the kind can be asked of the other broker."""
+
+
+def _send(connections: int, inflight: int, batch: int = 1) -> Callable[[Setting, Side], Figures]:
+    def measure(setting: Setting, side: Side) -> Figures:
+        bench = BenchSettings(
+            bench="send",
+            topic=TOPIC,
+            seconds=setting.seconds,
+            warmup_s=setting.warmup_s,
+            connections=connections,
+            inflight=inflight,
+            size_bytes=SIZE_BYTES,
+            batch=batch,
+        )
+        return _figures(setting.run(run_bench(bench, side.name_server, side.pid)))
+
+    return measure
+
+
+def _consume(setting: Setting, side: Side) -> Figures:
+    """A backlog of its own, stored first: what is pulled again and again would be in every cache."""
+    topic = f"{TOPIC}C{time.time_ns()}"
+    bench = BenchSettings(bench="send", topic=topic, connections=2, inflight=8, size_bytes=SIZE_BYTES, batch=64)
+    backlog = min(BACKLOG, int(50_000 * setting.seconds) or 1)
+    setting.run(run_bench(attrs.evolve(bench, count=backlog, warmup_s=0.0), side.name_server, None))
+    pull = attrs.evolve(bench, bench="consume", connections=4, inflight=1, batch=32, count=backlog, warmup_s=0.0)
+    return _figures(setting.run(run_bench(pull, side.name_server, side.pid)))
+
+
+def _latency(rate: float) -> Callable[[Setting, Side], Figures]:
+    def measure(setting: Setting, side: Side) -> Figures:
+        bench = BenchSettings(
+            bench="send",
+            topic=f"{TOPIC}L",
+            seconds=setting.seconds,
+            warmup_s=setting.warmup_s,
+            size_bytes=SIZE_BYTES,
+            queues=4,
+        )
+        return _figures(setting.run(run_latency(bench, rate, side.name_server, side.pid)))
+
+    return measure
+
+
+def _figures(result: Any) -> Figures:
+    found: dict[str, float | None] = {}
+    for name, value in attrs.asdict(result).items():
+        if name in ("errors", "missing") and value:
+            raise FlintError(f"{value} {name} in a run of {result.bench} against {result.target}")
+        if isinstance(value, (int, float)) or value is None:
+            found[name] = value
+    return found
+
+
+def _memory(setting: Setting, side: Side) -> Figures:
+    """Resident memory now: of all rows' load, since this row is the last but one."""
+    if side.pid is None:
+        raise RemotingError(f"the process of {side.name} is not known")
+    return memory_mib(side.pid)
+
+
+def memory_mib(pid: int) -> dict[str, float | None]:
+    """Resident memory of a process; mapped files count in ``rss_mib`` while they are in the page cache. Raises OSError."""
+    found: dict[str, float | None] = {}
+    for line in Path(f"/proc/{pid}/status").read_text("ascii").splitlines():
+        name, _, rest = line.partition(":")
+        if name in ("VmRSS", "RssAnon"):
+            key = "rss_mib" if name == "VmRSS" else "anonymous_mib"
+            found[key] = round(int(rest.split()[0]) / 1024, 1)
+    return found
+
+
+def _start(setting: Setting, side: Side) -> Figures:
+    """From the start of the process to the first send it acknowledges."""
+    start = setting.starts.get(side.name)
+    if start is None:
+        raise RemotingError(f"it is not known how {side.name} is started: --against-start")
+    begin_s = time.monotonic()
+    bench = BenchSettings(
+        bench="send", topic=f"{TOPIC}S", count=1, warmup_s=0.0, connections=1, inflight=1, size_bytes=1
+    )
+    with start() as name_server:
+        while True:
+            try:
+                setting.run(run_bench(bench, name_server, None))
+                return {"start_ms": round((time.monotonic() - begin_s) * 1000, 1)}
+            except FlintError:
+                if time.monotonic() - begin_s > START_TIMEOUT_S:
+                    raise
+                time.sleep(0.02)
+
+
+def _in_process(setting: Setting, side: Side) -> Figures:
+    if setting.in_process is None:
+        raise RemotingError(f"{side.name} cannot be put into this process")
+    return setting.in_process()
+
+
+_SEND = ("broker_cpu_us", "rate", "p50_ms", "p99_ms", "client_cpu_us")
+_LATENCY = ("p50_ms", "p99_ms", "p999_ms", "broker_cpu_us", "client_cpu_us")
+ROWS: Final = (
+    RowSpec("send-4x1", "send, 4 connections × 1 in flight", _SEND, _send(4, 1)),
+    RowSpec("send-4x8", "send, 4 × 8", _SEND, _send(4, 8)),
+    RowSpec("send-4x64", "send, 4 × 64", _SEND, _send(4, 64)),
+    RowSpec("send-32x1", "send, 32 × 1", _SEND, _send(32, 1)),
+    RowSpec("batch-32", "send in batches of 32, 4 × 4", _SEND, _send(4, 4, 32)),
+    RowSpec("consume", "consume a backlog, pulls of 32", ("broker_cpu_us", "rate", "client_cpu_us"), _consume),
+    RowSpec("latency-200", "send to listener, 200 messages/s", _LATENCY, _latency(200)),
+    RowSpec("latency-2000", "send to listener, 2,000 messages/s", _LATENCY, _latency(2000)),
+    RowSpec("memory", "resident memory after this load, MiB", ("rss_mib", "anonymous_mib"), _memory),
+    RowSpec(
+        "in-process", "put in the same process, batches of 100, µs a message", ("put_us",), _in_process, ours_only=True
+    ),
+    RowSpec("start", "start to first acknowledged send, ms", ("start_ms",), _start),
+)
+"""In the order in which they are measured: what restarts a broker comes last."""
+MORE_IS_BETTER: Final = frozenset({"rate"})
+
+
+@attrs.frozen
+class Row:
+    """One row's figures, round by round."""
+
+    spec: RowSpec
+    ours: tuple[Figures, ...]
+    theirs: tuple[Figures, ...]
+    why_not: str = ""
+    """Why the other broker, or both, were not measured."""
+
+    def as_json(self) -> dict[str, Any]:
+        """One line: medians of both, and the median of the rounds' ratios with the interval of their mean."""
+        found: dict[str, Any] = {"bench": "compare", "row": self.spec.name, "rounds": len(self.ours)}
+        if self.why_not:
+            found["why_not"] = self.why_not
+        for name in self.spec.figures:
+            mine, other = _values(self.ours, name), _values(self.theirs, name)
+            entry: dict[str, Any] = {}
+            if mine:
+                entry["ours"] = round(statistics.median(mine), 4)
+            if other:
+                entry["theirs"] = round(statistics.median(other), 4)
+            if mine and len(mine) == len(other):
+                pairs = [a / b for a, b in zip(mine, other, strict=True) if b > 0]
+                interval = ratio(mine, other)
+                if pairs:
+                    entry["ratio"] = round(statistics.median(pairs), 4)
+                if interval is not None and len(pairs) > 1:
+                    entry["ratio_95"] = [interval.as_json()["low"], interval.as_json()["high"]]
+            if entry:
+                found[name] = entry
+        return found
+
+
+def _values(rounds: Sequence[Figures], name: str) -> list[float]:
+    return [value for one in rounds if (value := one.get(name)) is not None]
+
+
+def compare_row(spec: RowSpec, setting: Setting, ours: Side, theirs: Side | None, rounds: int) -> Row:
+    """Measures one row, the two brokers in turn; who begins changes with every round.
+
+    A broker that cannot be measured in this row costs the row, and the reason is told.
+    """
+    found: dict[str, list[Figures]] = {"ours": [], "theirs": []}
+    sides = [("ours", ours)] + ([("theirs", theirs)] if theirs is not None and not spec.ours_only else [])
+    why_not: dict[str, str] = {}
+    for number in range(rounds):
+        for which, side in sides if number % 2 == 0 else sides[::-1]:
+            if which in why_not:
+                continue
+            try:
+                found[which].append(spec.measure(setting, side))
+            except (FlintError, OSError) as error:
+                why_not[which] = f"{side.name}: {error}"
+                found[which].clear()
+    return Row(spec, tuple(found["ours"]), tuple(found["theirs"]), "; ".join(why_not.values()))
+
+
+@contextlib.contextmanager
+def started_by(command: str, stop: str, name_server: str) -> Any:
+    """A broker that a command starts and another one stops.
+
+    Raises:
+        RemotingError: a command fails.
+    """
+    _call(command)
+    try:
+        yield name_server
+    finally:
+        if stop:
+            _call(stop)
+
+
+def _call(command: str) -> None:
+    try:
+        done = subprocess.run(
+            shlex.split(command), capture_output=True, text=True, timeout=START_TIMEOUT_S, check=False
+        )
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        raise RemotingError(f"'{command}' cannot be run: {error}") from error
+    if done.returncode != 0:
+        said = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["nothing"]
+        raise RemotingError(f"'{command}' ended with {done.returncode}: {said[0]}")

@@ -1,0 +1,535 @@
+"""The broker: kernel, store, state, processors and sockets put together, started and stopped in order.
+
+Start: lock → configuration → plugins → recovery → dispatchers catch up → listen → register. Nothing listens before recovery
+has ended. Stop: the reverse; the ``abort`` file goes last, and only when everything is on disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import attrs
+
+from flintmq.config import BrokerConfig, LoadedConfig, load_config
+from flintmq.core.broker.consumer_filters import PERSIST_INTERVAL_S, ConsumerFilterManager
+from flintmq.core.broker.consumers import ConsumerTable
+from flintmq.core.broker.delay_levels import DelayLevels
+from flintmq.core.broker.groups import SubscriptionGroupManager
+from flintmq.core.broker.hold import PullRequestHoldService
+from flintmq.core.broker.intake import MessageIntake
+from flintmq.core.broker.offsets import ConsumerOffsetManager
+from flintmq.core.broker.producers import ProducerTable
+from flintmq.core.broker.queue_locks import RebalanceLockManager
+from flintmq.core.broker.readers import Readers
+from flintmq.core.broker.schedule import ScheduleMessageService
+from flintmq.core.broker.state import BrokerState
+from flintmq.core.broker.stats import BrokerStats
+from flintmq.core.broker.topics import TopicConfigManager, boot_topics
+from flintmq.core.broker.transactions.service import TransactionalMessageService
+from flintmq.core.errors import RefusedError, StoreError
+from flintmq.core.filter.bloom import BloomFilter
+from flintmq.core.hookspecs import DispatcherContext
+from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
+from flintmq.core.io.disk import OS_DISK, Disk
+from flintmq.core.io.json_file import JsonFile
+from flintmq.core.kernel import Kernel
+from flintmq.core.ports import Authenticator, CommitLogDispatcher, FlushStrategy, IndexBuilder
+from flintmq.core.registry import Registered
+from flintmq.core.response_code import ResponseCode
+from flintmq.core.store.cleaner import CleanCommitLogService
+from flintmq.core.store.message_store import MessageStore
+from flintmq.dispatchers.filter_bitmap import CalcBitMap
+from flintmq.plugins.builtin import BUILTIN_PLUGINS, FILTER_BITMAP
+from flintmq.plugins.exposure import REMINDER_S, check_exposure, remind
+from flintmq.plugins.in_process import InProcessPut, PutBatch
+from flintmq.plugins.registration import Registration
+from flintmq.plugins.schedule_store import ScheduleStoreAdapter
+from flintmq.plugins.secure_links import TLS_RELOAD_S, name_server_client, server_tls
+from flintmq.plugins.service import Service
+from flintmq.plugins.timers import Timers
+from flintmq.plugins.transaction_store import TransactionStoreAdapter
+from flintmq.remoting.access_rules import AUDITED
+from flintmq.remoting.audit import RefusalAudit, audited
+from flintmq.remoting.codes import RequestCode
+from flintmq.remoting.server import Pool, RemotingServer, bind, bind_with_vip, raise_open_files_limit
+
+if TYPE_CHECKING:
+    from flintmq.plugins.in_process import Puttable
+    from flintmq.remoting.channel import ServerChannel
+
+log = logging.getLogger("flintmq.broker")
+
+_CLIENT_SCAN_S = 10.0
+_LOCK_SCAN_S = 30.0
+_HOLD_TICK_S = 0.05
+
+
+def as_loaded(config: BrokerConfig | LoadedConfig | Path | str | None) -> LoadedConfig:
+    """A configuration in any of the forms an embedder may have it: a value, a loaded one, a YAML file, or the defaults."""
+    if isinstance(config, LoadedConfig):
+        return config
+    if isinstance(config, BrokerConfig):
+        return LoadedConfig(config=config, origins={}, sections={})
+    return load_config(Path(config) if config is not None else None, environ={})
+
+
+class Broker(Service):
+    """A broker, embedded or served.
+
+    ::
+
+        async with flintmq.Broker(config) as broker:
+            await broker.put([flintmq.Message("T", b"hello")])
+
+        with flintmq.Broker(config) as broker:          # its own thread
+            broker.put([flintmq.Message("T", b"hello")])
+
+    Args:
+        config: a ``BrokerConfig``, what ``load_config`` returned, a YAML file, or None for the defaults.
+        plugins: plugin objects beyond those of the configuration and the installed ones; they may replace built-ins.
+        clock: time.
+        disk: what the store reads, writes and syncs through.
+
+    Raises (at the start):
+        ConfigError, PluginError: the configuration or a plugin is wrong; says where.
+        StoreError: the store cannot be opened.
+        RemotingError: a port is in use.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig | LoadedConfig | Path | str | None = None,
+        *,
+        plugins: Iterable[object] = (),
+        clock: Clock = SYSTEM_CLOCK,
+        disk: Disk = OS_DISK,
+    ) -> None:
+        super().__init__()
+        self.loaded = as_loaded(config)
+        self._plugins = tuple(plugins)
+        self._clock = clock
+        self._disk = disk
+        self.timers = Timers()
+        self._sockets: list[socket.socket] = []
+        self.pools: dict[str, Pool] = {}
+        self.authenticators: list[Authenticator] = []
+        """Those in force, in order."""
+        self._put: InProcessPut | None = None
+        self._started = False
+        self._stopped = False
+        self._closed = True
+        """Nothing is put before the start and after the stop."""
+        self._held = contextlib.AsyncExitStack()
+        """What the start has taken so far; given back in reverse order, whatever fails on the way."""
+        self.state = BrokerState(self.loaded.config, clock)
+        self.kernel: Kernel
+        self.server: RemotingServer
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The settings in force; some may change while running."""
+        return self.state.config
+
+    @property
+    def loop_name(self) -> str:
+        return self.loaded.config.listen.loop
+
+    @property
+    def address(self) -> str:
+        """``host:port`` that clients are told."""
+        return self.state.advertised_address
+
+    @property
+    def port(self) -> int:
+        """The port it listens on."""
+        return int(self.address.rpartition(":")[2])
+
+    @property
+    def store_path(self) -> Path:
+        return Path(self.config.store.path)
+
+    # start
+
+    async def start(self) -> None:
+        try:
+            await self._start()
+        except BaseException:
+            await self._release()
+            raise
+        self._started = True
+        self._closed = False
+
+    async def _start(self) -> None:
+        raise_open_files_limit()
+        config = self.loaded.config
+        self.kernel = self._assemble()
+        exposed = check_exposure(
+            config.listen.host,
+            host_key="listen.host",
+            acl_key="acl.enable",
+            has_acl=bool(config.authenticators_in_force),
+            insecure=config.listen.insecure,
+        )
+        tls = server_tls(config)
+        host, port = self._bind()
+        state = self.state
+        state.loop = asyncio.get_running_loop()
+        state.on_config = lambda _config: None
+        state.advertise(config.listen.advertised_host or reachable_host(host), port)
+        state.delay_levels = DelayLevels(config.delay.levels)
+        strategy = self._open_store(state)
+        self._held.push_async_callback(self._close_store)
+        self._held.callback(_persist, "consumer filters", state.consumer_filters.persist)
+        self._fill(state)
+        self._held.callback(_persist, "consumer offsets", state.offsets.persist)
+        state.store.start(self._dispatchers(state), self._index_builder(state))
+        self._connect_store(state, strategy)
+        state.schedule = ScheduleMessageService(
+            ScheduleStoreAdapter(state.store, state.stats), state.delay_levels, self._file("delayOffset.json")
+        )
+        state.schedule.load()
+        self._held.callback(_persist, "delay offsets", state.schedule.persist)
+        state.transactions = TransactionalMessageService(
+            TransactionStoreAdapter(state), state.producers, state.delay_levels, lambda: state.config, self._clock
+        )
+        state.transactions.load()
+        self._held.callback(state.transactions.settle)
+        state.readers = Readers(state.offsets, state.schedule)
+        state.cleaner = CleanCommitLogService(state.store, state.readers)
+        state.cleaner.check_space()
+        state.cleaner.expire_topics()
+        self.server = self._make_server()
+        self._held.push_async_callback(self.server.close, config.broker.shutdown_timeout_ms / 1000)
+        self._held.callback(state.hold.release_all)
+        self.kernel.starting(self)
+        for sock in self._sockets:
+            await self.server.listen(sock, tls)
+        if len(self._sockets) > 1:
+            vip_port = self._sockets[1].getsockname()[1]
+            self.server.exclude(vip_port, frozenset({int(RequestCode.PULL_MESSAGE)}))
+        self._start_timers(state)
+        if tls is not None:
+            self.timers.every(TLS_RELOAD_S, tls.reload, "certificate")
+        if exposed:
+            self.timers.every(REMINDER_S, lambda: remind(config.listen.host), "open door")
+        await self._register(state)
+        self.kernel.ready(self)
+        log.info("broker %s listens on %s, store %s", config.broker.name, self.address, self.store_path)
+
+    def _assemble(self) -> Kernel:
+        from flintmq.plugins.processors import ProcessorsPlugin
+
+        config = self.loaded.config
+        kernel = Kernel.assemble(
+            config.plugins,
+            (*BUILTIN_PLUGINS, ProcessorsPlugin()),
+            objects=self._plugins,
+            disabled=config.disabled_plugins,
+            config_path=self._config_path(),
+            clock=self._clock,
+        )
+        claimed = [section.name for section in kernel.config_sections()]
+        claimed += [f"flush.{strategy.name}" for strategy in kernel.flush_strategies()]
+        self.loaded.check_claimed(claimed)
+        return kernel
+
+    def _config_path(self) -> Path | None:
+        origin = self.loaded.origins.get("plugins")
+        return Path(origin.file) if origin is not None and origin.file else None
+
+    def _bind(self) -> tuple[str, int]:
+        listen = self.loaded.config.listen
+        if listen.vip:
+            self._sockets += bind_with_vip(listen.host, listen.port)
+        else:
+            self._sockets.append(bind(listen.host, listen.port))
+        for sock in self._sockets:
+            self._held.callback(sock.close)
+        host, port = self._sockets[0].getsockname()[:2]
+        return host, port
+
+    def _open_store(self, state: BrokerState) -> Registered[FlushStrategy]:
+        config = state.config
+        registered = self.kernel.flush_strategy(config.flush.strategy)
+        strategy = registered.value
+        strategy = attrs.evolve(strategy, factory=self.kernel.guarded(registered, strategy.factory))
+        settings = self._strategy_settings(strategy)
+        pool = None
+        if strategy.uses_pool:
+            buffers = getattr(settings, "pool_size", config.flush.commit_real_time.pool_size)
+            made_by = self.kernel.pool(config.flush.pool)
+            pool = self.kernel.guarded(made_by, made_by.value)(buffers, config.store.commit_log_file_bytes)
+        levels = state.delay_levels
+        store = MessageStore(
+            config,
+            strategy,
+            {level: levels.delay_ms(level) for level in levels},
+            settings=settings,
+            pool=pool,
+            disk=self._disk,
+            clock=self._clock,
+        )
+        self._load_filters(state)
+        if config.pull.calc_filter_bitmap:
+            store.before_redispatch = CalcBitMap(state.consumer_filters).dispatch
+        store.open()
+        state.store = store
+        return registered
+
+    def _load_filters(self, state: BrokerState) -> None:
+        """Before the store is opened: its recovery may compute bit maps."""
+        pull = state.config.pull
+        state.filters = {kind: self.kernel.filter_factory(kind) for kind in self.kernel.filter_types()}
+        state.consumer_filters = ConsumerFilterManager(
+            self._clock,
+            state.filters,
+            BloomFilter(pull.max_error_rate, pull.expect_consumer_num),
+            self._file("consumerFilter.json"),
+        )
+        state.consumer_filters.load()
+
+    def _strategy_settings(self, strategy: FlushStrategy) -> object:
+        built_in = getattr(self.loaded.config.flush, strategy.name, None)
+        if built_in is not None:
+            return built_in
+        if strategy.settings_model is None:
+            return None
+        return self.loaded.section(f"flush.{strategy.name}", strategy.settings_model)
+
+    def _fill(self, state: BrokerState) -> None:
+        """Tables, from the store's ``config`` folder."""
+        config, clock = state.config, self._clock
+        boot = boot_topics(
+            cluster=config.broker.cluster,
+            broker_name=config.broker.name,
+            auto_create=config.topics.auto_create,
+            default_queue_nums=config.topics.default_queue_nums,
+            cluster_topic=config.topics.cluster_topic,
+            broker_topic=config.topics.broker_topic,
+            trace_topic=config.topics.trace_topic_name if config.topics.trace_topic_enable else None,
+        )
+        state.topics = TopicConfigManager(self._file("topics.json"), clock, boot, auto_create=config.topics.auto_create)
+        state.groups = SubscriptionGroupManager(
+            self._file("subscriptionGroup.json"), clock, auto_create=config.groups.auto_create
+        )
+        state.offsets = ConsumerOffsetManager(self._file("consumerOffset.json"))
+        for table in (state.topics, state.groups, state.offsets):
+            table.load()
+        state.consumers = ConsumerTable(clock, notify_ids_changed=config.groups.notify_ids_changed)
+        state.producers = ProducerTable(clock)
+        state.locks = RebalanceLockManager(clock)
+        state.hold = PullRequestHoldService(clock, state.store.max_queue_offset)
+        state.stats = BrokerStats(clock, config.broker.cluster)
+        state.intake = MessageIntake(state)
+        state.consumers.on_register = state.consumer_filters.register
+        state.consumers.on_unregister = state.consumer_filters.unregister
+
+    def _file(self, name: str) -> JsonFile:
+        return JsonFile(self.store_path / "config" / name)
+
+    def _context(self, state: BrokerState, section: str | None) -> DispatcherContext:
+        models = {entry.name: entry.value for entry in self.kernel.config_sections()}
+        settings = self.loaded.section(section, models[section]) if section in models else None
+        return DispatcherContext(
+            store=state.store, settings=settings, clock=self._clock, consumer_filters=state.consumer_filters
+        )
+
+    def _dispatchers(self, state: BrokerState) -> list[CommitLogDispatcher]:
+        self.kernel.check_dispatchers(state.config.dispatchers)
+        names = [name for name in state.config.dispatchers if name != "index" or state.config.index.enable]
+        if not state.config.pull.calc_filter_bitmap:
+            names = [name for name in names if name.rpartition("/")[2] != FILTER_BITMAP]
+        elif not any(name.rpartition("/")[2] == FILTER_BITMAP for name in names):
+            names.insert(0, FILTER_BITMAP)
+        dispatchers: list[CommitLogDispatcher] = []
+        for entry in self.kernel.dispatchers(names):
+            made = self.kernel.guarded(entry, entry.value)(self._context(state, self.kernel.section_for(entry)))
+            dispatchers.append(self.kernel.isolate(made, entry.owner, entry.essential))
+        return dispatchers
+
+    def _index_builder(self, state: BrokerState) -> IndexBuilder:
+        registered = self.kernel.index_builder(state.config.index.builder)
+        return self.kernel.guarded(registered, registered.value)(self._context(state, None))
+
+    def _connect_store(self, state: BrokerState, strategy: Registered[FlushStrategy]) -> None:
+        store = state.store
+        store.reput.on_arrival = state.hold.arrived
+        if strategy.value.synchronous or strategy.value.uses_pool:
+            store.on_progress = state.progressed
+        store.on_fenced = self._fenced
+
+    def _fenced(self, reason: str) -> None:
+        """On the flush service's thread."""
+        self.state.loop.call_soon_threadsafe(self.kernel.fenced, self, reason)
+
+    # sockets
+
+    def pool(self, name: str) -> Pool:
+        """The bounded queue of a name; for request processors."""
+        if name not in self.pools:
+            capacity = getattr(self.loaded.config.admission, f"{name}_queue", None)
+            self.pools[name] = Pool(name, capacity or self.loaded.config.admission.admin_queue)
+        return self.pools[name]
+
+    def _make_server(self) -> RemotingServer:
+        config = self.loaded.config
+        self.server = RemotingServer(
+            self._clock,
+            max_frame_bytes=config.listen.max_frame_bytes,
+            max_connections=config.listen.max_connections,
+            idle_timeout_ms=config.listen.idle_timeout_ms,
+            backlog=config.listen.backlog,
+            on_closed=self._channel_closed,
+        )
+        for entry_ in self.kernel.authenticators(config.authenticators_in_force):
+            section = self.kernel.section_for(entry_)
+            settings = config if section is None else self._context(self.state, section).settings
+            self.authenticators.append(self.kernel.guarded(entry_, entry_.value)(settings))
+        for entry in self.kernel.processors():
+            made = self.kernel.guarded(entry, entry.value.factory)(self)
+            self.server.add_processor(made, entry.value.codes, self.pool(entry.value.pool))
+        self.server.wrap(AUDITED, audited)
+        self.server.on_refused = RefusalAudit(self._clock, AUDITED)
+        self.server.authenticate_with(self.authenticators)
+        return self.server
+
+    def _channel_closed(self, channel: ServerChannel) -> None:
+        state = self.state
+        state.hold.close_channel(channel)
+        state.consumers.close_channel(channel)
+        state.producers.close_channel(channel)
+
+    async def _register(self, state: BrokerState) -> None:
+        addresses = state.config.namesrv.addresses
+        if not addresses:
+            return
+        client = name_server_client(state.config)
+        self._held.push_async_callback(client.close)
+        ha_port = state.config.listen.ha_port or self.port + 1
+        ha_address = f"{self.address.rpartition(':')[0]}:{ha_port}"
+        registration = Registration(state, client, addresses, ha_address)
+        self._held.push_async_callback(registration.stop)
+        state.topics.on_change = registration.topic_changed
+        await registration.start()
+
+    # timers
+
+    def _start_timers(self, state: BrokerState) -> None:
+        config = state.config
+        timers = self.timers
+        timers.pace(config.offsets.flush_interval_ms / 1000, self._persist_offsets, "consumer offsets")
+        timers.every(config.delay.flush_interval_ms / 1000, state.schedule.persist, "delay offsets")
+        timers.every(PERSIST_INTERVAL_S, state.consumer_filters.persist, "consumer filters")
+        timers.every(_CLIENT_SCAN_S, self._scan_clients, "client expiry")
+        timers.every(_LOCK_SCAN_S, state.locks.remove_expired, "queue locks")
+        timers.every(config.pull.hold_check_interval_ms / 1000, state.hold.check, "held pulls")
+        timers.pace(_HOLD_TICK_S, self._expire_held, "held pulls' deadlines")
+        timers.every(1.0, state.dispatch, "dispatch")
+        timers.pace(config.store.clean_resource_interval_ms / 1000, state.cleaner.tick, "retention")
+        if config.delay.enable:
+            timers.pace(1.0, self._deliver_delayed, "delayed messages")
+        if config.broker.id == 0:
+            timers.pace(0.05, self._check_transactions, "transaction checks")
+
+    def _scan_clients(self) -> None:
+        for channel in (*self.state.consumers.remove_expired(), *self.state.producers.remove_expired()):
+            channel.close("no heartbeat for too long")
+
+    def _persist_offsets(self) -> float:
+        self.state.offsets.persist()
+        return self.config.offsets.flush_interval_ms / 1000
+
+    def _expire_held(self) -> float:
+        self.state.hold.expire()
+        return _HOLD_TICK_S
+
+    def _check_transactions(self) -> float:
+        wait_s = self.state.transactions.run()
+        self.state.dispatch()
+        return wait_s
+
+    def _deliver_delayed(self) -> float:
+        now_ms = self._clock.now_ms()
+        next_ms = self.state.schedule.run_due(now_ms)
+        self.state.dispatch()
+        return max(0.0, min(1.0, (next_ms - self._clock.now_ms()) / 1000))
+
+    # in-process
+
+    def put(self, messages: Iterable[Puttable]) -> PutBatch:
+        """Stores messages without a socket.
+
+        In a broker started with ``async with``, on its loop: they are appended at once; ``await`` what is returned to know
+        that they are as durable as the flush strategy promises. In one started with ``with``: returns when they are.
+
+        Raises:
+            RefusedError: a message is not acceptable, or the store takes none now.
+            FlintError: the broker does not run.
+        """
+        batch = list(messages)
+        if self.in_own_thread:
+
+            async def stored() -> PutBatch:
+                made = self._put_here(batch)
+                await made
+                return made
+
+            return self.call(stored)
+        return self._put_here(batch)
+
+    def _put_here(self, batch: list[Puttable]) -> PutBatch:
+        if self._closed:
+            raise RefusedError(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                "service not available now: the broker does not run",
+                reason="stopped",
+            )
+        if self._put is None:
+            self._put = InProcessPut(self.state)
+        return self._put.put(batch)
+
+    # stop
+
+    async def stop(self) -> None:
+        if not self._started or self._stopped:
+            return
+        self._stopped = True
+        self.kernel.stopping(self)
+        await self._release()
+        log.info("broker %s stopped", self.loaded.config.broker.name)
+
+    async def _release(self) -> None:
+        """Gives everything back, however far the start came."""
+        self.timers.cancel()
+        await self._held.aclose()
+
+    async def _close_store(self) -> None:
+        self._closed = True
+        self.state.hand_over_store()
+        # Every file is synced here; the loop goes on meanwhile.
+        await asyncio.to_thread(self.state.store.close)
+
+
+def _persist(what: str, persist: Callable[[], object]) -> None:
+    try:
+        persist()
+    except StoreError as error:  # a full disk: what was written last still counts
+        log.error("the newest %s are lost: %s", what, error)
+
+
+def reachable_host(host: str) -> str:
+    """What clients are told when the broker listens on every address: one of this machine's that is not the loopback."""
+    if host not in ("0.0.0.0", "::"):
+        return host
+    try:
+        found = socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET, socket.SOCK_STREAM)
+    except OSError:
+        return "127.0.0.1"
+    addresses = [str(entry[4][0]) for entry in found]
+    return next((address for address in addresses if not address.startswith("127.")), "127.0.0.1")

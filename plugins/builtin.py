@@ -1,0 +1,101 @@
+"""The built-in plugins: what a broker can do out of the box, registered through the same hooks as a third party's."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from flintmq.config.models import CommitRealTimeSection, FlushRealTimeSection, GroupCommitSection
+from flintmq.core.filter.sql92 import sql92_filter
+from flintmq.core.hookspecs import (
+    DispatcherContext,
+    RegisterDispatcher,
+    RegisterFilter,
+    RegisterFlushStrategy,
+    RegisterIndexBuilder,
+    RegisterPool,
+    hookimpl,
+)
+from flintmq.core.ports import CommitLogDispatcher, FlushStrategy, IndexBuilder, MessageFilter
+from flintmq.dispatchers.consume_queue import BuildConsumeQueue
+from flintmq.dispatchers.filter_bitmap import CalcBitMap
+from flintmq.dispatchers.index import BuildIndex
+from flintmq.flush.commit_real_time import CommitRealTime
+from flintmq.flush.flush_real_time import FlushRealTime
+from flintmq.flush.group_commit import GroupCommit
+from flintmq.flush.transient_store_pool import AnonymousBufferPool
+from flintmq.plugins.acl import AclPlugin
+from flintmq.plugins.timer import TimerPlugin
+
+FILTER_BITMAP: Final = "filter_bitmap"
+"""The dispatcher that ``pull.calc_filter_bitmap`` puts before all others."""
+
+
+class FlushPlugin:
+    """The three flush strategies of the reference and the pool one of them uses."""
+
+    plugin_name = "flush"
+
+    @hookimpl
+    def flintmq_flush_services(self, register: RegisterFlushStrategy) -> None:
+        register(FlushStrategy("group_commit", GroupCommit, GroupCommitSection, synchronous=True))
+        register(FlushStrategy("flush_real_time", FlushRealTime, FlushRealTimeSection))
+        register(FlushStrategy("commit_real_time", CommitRealTime, CommitRealTimeSection, uses_pool=True))
+
+    @hookimpl
+    def flintmq_transient_store_pools(self, register: RegisterPool) -> None:
+        register("default", AnonymousBufferPool)
+
+
+class DispatchersPlugin:
+    """Consume queues, the index and the filters' bit maps."""
+
+    plugin_name = "dispatchers"
+
+    @hookimpl
+    def flintmq_dispatchers(self, register: RegisterDispatcher) -> None:
+        register("consume_queue", _consume_queue, essential=True)
+        register("index", _index)
+        register(FILTER_BITMAP, _filter_bitmap)
+
+    @hookimpl
+    def flintmq_index_builders(self, register: RegisterIndexBuilder) -> None:
+        register("index", _index_builder)
+
+
+class FiltersPlugin:
+    """Filtering by tags and by SQL92 expressions over properties."""
+
+    plugin_name = "filters"
+
+    @hookimpl
+    def flintmq_message_filters(self, register: RegisterFilter) -> None:
+        register("TAG", _tag_filter)
+        register("SQL92", sql92_filter)
+
+
+def _consume_queue(context: DispatcherContext) -> CommitLogDispatcher:
+    return BuildConsumeQueue(context.store.consume_queues)
+
+
+def _index(context: DispatcherContext) -> CommitLogDispatcher:
+    return BuildIndex(context.store)
+
+
+def _filter_bitmap(context: DispatcherContext) -> CommitLogDispatcher:
+    return CalcBitMap(context.consumer_filters)
+
+
+def _index_builder(context: DispatcherContext) -> IndexBuilder:
+    """The store has opened its own index already: recovery needs it before any plugin is asked."""
+    index: IndexBuilder = context.store.index
+    return index
+
+
+def _tag_filter(expression: str, codes: frozenset[int]) -> MessageFilter:
+    from flintmq.core.broker.filters import tag_filter
+
+    return tag_filter(expression, codes)
+
+
+BUILTIN_PLUGINS: tuple[object, ...] = (FlushPlugin(), DispatchersPlugin(), FiltersPlugin(), TimerPlugin(), AclPlugin())
+"""For ``Kernel.assemble(builtins=...)``; processors and commands are added by whoever owns them."""

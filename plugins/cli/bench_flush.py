@@ -1,0 +1,300 @@
+"""``flintmq bench flush``: which flush strategy for this disk, this load, and this much to lose."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from flintmq.plugins.cli import options
+from flintmq.plugins.cli.exits import CommandError, ExitCode
+
+if TYPE_CHECKING:
+    from flintmq.plugins.bench.flush_bench import FlushReport
+    from flintmq.plugins.bench.flush_plan import FlushPlan
+    from flintmq.plugins.bench.flush_summary import FlushSummary
+    from flintmq.plugins.bench.interval import Estimate
+
+DEFAULT_STRATEGIES = "group_commit,flush_real_time,commit_real_time"
+
+
+def flush(
+    strategies: Annotated[
+        str,
+        typer.Option(
+            "--strategies",
+            "-s",
+            metavar="A,B,...",
+            help="Names, each perhaps with settings: group_commit:interval_ms=1",
+        ),
+    ] = DEFAULT_STRATEGIES,
+    threads: Annotated[int, typer.Option("--threads", metavar="N", min=1, max=10_000, help="Writers that wait.")] = 32,
+    size: Annotated[int, typer.Option("--size", metavar="BYTES", min=0, max=4 * 1024 * 1024, help="Of a body.")] = 1024,
+    batch: Annotated[int, typer.Option("--batch", metavar="K", min=1, max=4096, help="Messages in one put.")] = 1,
+    seconds: Annotated[float, typer.Option("--seconds", metavar="S", min=0.01, help="Measured time of a round.")] = 2.0,
+    warmup: Annotated[float, typer.Option("--warmup", metavar="S", min=0, help="Load before it, per round.")] = 0.5,
+    rounds: Annotated[int, typer.Option("--rounds", metavar="R", min=1, help="Of every strategy, in turn.")] = 5,
+    quiet: Annotated[
+        float, typer.Option("--quiet", metavar="S", min=0, help="Wait so long for a quiet machine, before each turn.")
+    ] = 0.0,
+    directory: Annotated[
+        Path | None, typer.Option("--dir", metavar="DIR", help="Make stores here: on the disk to be measured.")
+    ] = None,
+    plugin: Annotated[
+        list[str] | None, typer.Option("--plugin", metavar="MODULE[:OBJECT]", help="A plugin that is not installed.")
+    ] = None,
+    settings: options.Settings = None,
+    power_cut: Annotated[
+        float, typer.Option("--power-cut", metavar="S", min=0, help="Time on a simulated disk before its power is cut.")
+    ] = 1.0,
+    as_json: Annotated[bool, typer.Option("--json", help="One line per strategy, then one of the whole.")] = False,
+    report: Annotated[
+        Path | None, typer.Option("--report", metavar="FILE", help="Write everything there, as JSON.")
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", metavar="FILE.svg", help="Draw it: .svg, .png or .pdf.")
+    ] = None,
+    loop: Annotated[str, typer.Option("--loop", metavar="NAME", help="auto, asyncio or uvloop.")] = "auto",
+) -> None:
+    """Compare flush strategies: speed, latency, syncs, bytes written, and what a power cut would take."""
+    from flintmq.plugins.bench.flush_bench import bench_flush
+    from flintmq.plugins.bench.flush_plan import FlushPlan
+
+    _check_plot(plot)
+    if loop not in ("auto", "asyncio", "uvloop"):
+        raise CommandError(f"--loop is auto, asyncio or uvloop, not '{loop[:40]}'", ExitCode.USAGE)
+    all_settings = tuple(settings or ())
+    if plugin:
+        all_settings = (f"plugins={','.join(map(_plugin, plugin))}", *all_settings)
+    with _folder(directory) as folder:
+        plan = FlushPlan(
+            contenders=_contenders(strategies),
+            folder=folder,
+            threads=threads,
+            size_bytes=size,
+            batch=batch,
+            seconds=seconds,
+            warmup_s=warmup,
+            rounds=rounds,
+            quiet_s=quiet,
+            settings=all_settings,
+            power_cut_s=power_cut,
+        )
+        with _progress() as tell:
+            try:
+                made = bench_flush(plan, loop=loop, progress=tell)
+            except ImportError as error:
+                raise CommandError("uvloop is not installed: pip install 'flintmq[fast]'", ExitCode.USAGE) from error
+    document = made.as_json()
+    if report is not None:
+        write_report(document, report)
+    if plot is not None:
+        _draw(document, plot)
+    if as_json:
+        _print_lines(made, document)
+    else:
+        _print_tables(made)
+
+
+def _plugin(target: str) -> str:
+    """As the configuration names it, ``package.module:object``; a module alone is an object of its package."""
+    import importlib
+
+    if ":" in target or "." not in target:
+        return target
+    try:
+        importlib.import_module(target)
+    except Exception as error:  # importing a plugin runs its code
+        raise CommandError(f"--plugin {target}: {type(error).__name__}: {error}", ExitCode.USAGE) from error
+    return ":".join(target.rsplit(".", 1))
+
+
+def _contenders(text: str) -> Any:
+    from flintmq.plugins.bench.flush_plan import parse_contender
+
+    try:
+        found = tuple(parse_contender(part.strip()) for part in text.split(",") if part.strip())
+    except ValueError as error:
+        raise CommandError(f"--strategies: {error}", ExitCode.USAGE) from error
+    if not found:
+        raise CommandError("--strategies names none", ExitCode.USAGE)
+    if len({one.label for one in found}) < len(found):
+        raise CommandError("--strategies names one twice", ExitCode.USAGE)
+    return found
+
+
+@contextlib.contextmanager
+def _folder(directory: Path | None) -> Iterator[Path]:
+    """Where stores are made: what was named, else a folder of our own among the temporary ones."""
+    if directory is not None:
+        if not directory.is_dir():
+            raise CommandError(f"--dir: there is no folder {directory}", ExitCode.USAGE)
+        yield directory
+        return
+    with tempfile.TemporaryDirectory(prefix="flintmq-bench-") as made:
+        yield Path(made)
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Any]:
+    """Tells what happens now on a terminal's last line; nothing where stderr is none."""
+    from flintmq.plugins.cli.output import console
+
+    screen = console(stderr=True)
+    if not screen.is_terminal:
+        yield lambda _text: None
+        return
+    with screen.status("starting") as status:
+        yield lambda text: status.update(text)
+
+
+def _check_plot(plot: Path | None) -> None:
+    """Before minutes are spent on what cannot be drawn."""
+    if plot is None:
+        return
+    import importlib.util
+
+    from flintmq.plugins.bench.picture import FORMATS, INSTALL
+
+    if plot.suffix.lower() not in FORMATS:
+        raise CommandError(f"--plot: '{plot.name}' ends with none of {', '.join(FORMATS)}", ExitCode.USAGE)
+    if importlib.util.find_spec("matplotlib") is None:
+        raise CommandError(INSTALL, ExitCode.USAGE)
+
+
+def write_report(document: dict[str, Any], path: Path) -> None:
+    """Writes a report. Raises ``CommandError``."""
+    import json
+
+    try:
+        path.write_text(json.dumps(document, indent=1) + "\n", "utf-8")
+    except OSError as error:
+        raise CommandError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def _draw(document: dict[str, Any], path: Path) -> None:
+    from flintmq.plugins.bench.picture import draw_flush
+
+    try:
+        draw_flush(document, path)
+    except OSError as error:
+        raise CommandError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def _print_lines(made: FlushReport, document: dict[str, Any]) -> None:
+    from flintmq.plugins.cli.output import print_json
+
+    for one in made.strategies:
+        print_json(one.as_json())
+    keys = ("made", "seconds", "environment", "plan", "config", "doubts")
+    print_json({"bench": "flush summary", **{key: document[key] for key in keys}})
+
+
+def _print_tables(made: FlushReport) -> None:
+    from flintmq.plugins.cli.exits import warn
+    from flintmq.plugins.cli.output import print_table
+
+    print_table(
+        (
+            "strategy",
+            "messages/s#",
+            "p50 ms#",
+            "p99 ms#",
+            "p99.9 ms#",
+            "syncs/s#",
+            "msgs/sync#",
+            "bytes/msg#",
+            "CPU µs/msg#",
+        ),
+        [
+            (
+                one.contender.label,
+                *(
+                    plus_minus(one.figures[name])
+                    for name in (
+                        "rate",
+                        "p50_ms",
+                        "p99_ms",
+                        "p999_ms",
+                        "syncs_per_s",
+                        "messages_per_sync",
+                        "written_bytes_per_message",
+                        "cpu_us",
+                    )
+                ),
+            )
+            for one in made.strategies
+        ],
+        title=_title(made.plan),
+    )
+    print_table(
+        (
+            "strategy",
+            "not on disk#",
+            "= ms of load#",
+            "kill -9#",
+            "power cut, simulated#",
+            "of acknowledged#",
+            "refused#",
+        ),
+        [_losses(one) for one in made.strategies],
+        title="Acknowledged messages at risk: the most at any acknowledgement, and what a power cut took",
+    )
+    if len(made.strategies) > 1:
+        names = ("rate", "p50_ms", "p99_ms", "cpu_us", "written_bytes_per_message")
+        print_table(
+            ("strategy", "messages/s#", "p50#", "p99#", "CPU/msg#", "bytes/msg#"),
+            [
+                (one.contender.label, *(plus_minus(one.ratios[n]) if n in one.ratios else "-" for n in names))
+                for one in made.strategies[1:]
+            ],
+            title=f"Ratio to {made.strategies[0].contender.label}, round by round",
+        )
+    disk = made.environment["disk"]
+    print(
+        f"{made.environment['cpu']}, {made.environment['cores']} cores, {made.environment['system']}, Python "
+        f"{made.environment['python']}; {disk['filesystem']} on {disk['device']}; ± is the 95 % interval of the mean"
+    )
+    for one in made.strategies:
+        if one.power_cut is not None and one.power_cut.why_not:
+            warn(f"{one.contender.label}: no power cut could be tried: {one.power_cut.why_not}")
+    for doubt in made.doubts:
+        warn(doubt)
+
+
+def _title(plan: FlushPlan) -> str:
+    put = f"{plan.size_bytes} bytes" if plan.batch == 1 else f"{plan.batch} × {plan.size_bytes} bytes"
+    return f"{plan.threads} writers, {put} a put, {plan.rounds} interleaved rounds of {plan.seconds:g} s"
+
+
+def _losses(one: FlushSummary) -> tuple[object, ...]:
+    cut = one.power_cut
+    tried = cut is not None and cut.lost_messages is not None
+    return (
+        one.contender.label,
+        f"{one.worst['unsynced_messages']:,.0f}",
+        f"{one.worst['unsynced_ms']:,.1f}",
+        f"{one.worst['uncommitted_messages']:,.0f}",
+        cut.lost_messages if tried and cut is not None else "-",
+        cut.acknowledged_messages if tried and cut is not None else "-",
+        one.errors,
+    )
+
+
+def plus_minus(value: Estimate) -> str:
+    """A mean and half its interval, with as many digits as mean something."""
+    import math
+
+    if not math.isfinite(value.high):
+        return _number(value.mean)
+    return f"{_number(value.mean)} ±{_number(value.half_width)}"
+
+
+def _number(value: float) -> str:
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"

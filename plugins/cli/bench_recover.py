@@ -1,0 +1,33 @@
+"""``flintmq bench recover``: how fast a broker starts on a store, after a crash and after a stop."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flintmq.plugins.cli import options
+
+StoreDir = Annotated[
+    Path, typer.Option("--store", metavar="DIR", help="A store; it is only read, copies are measured.")
+]
+WorkDir = Annotated[
+    Path | None,
+    typer.Option("--work", metavar="DIR", help="Where the copies are made; else the folder for temporary files."),
+]
+
+
+def recover(store: StoreDir, work: WorkDir = None, settings: options.Settings = None) -> None:
+    """Measure starts on a store (after a crash, a kill, a stop, without queues and index) and look-ups. One line of JSON."""
+    from flintmq.config import load_config
+    from flintmq.core.broker.delay_levels import DelayLevels
+    from flintmq.plugins.bench.recover import bench_recover
+    from flintmq.plugins.cli.output import print_json
+
+    config = load_config(None, settings or (), {}).config
+    levels = DelayLevels(config.delay.levels)
+    with tempfile.TemporaryDirectory(prefix="flintmq-recover-", dir=work) as folder:
+        result = bench_recover(store, Path(folder), config, {level: levels.delay_ms(level) for level in levels})
+        print_json(result.as_json())

@@ -1,0 +1,123 @@
+"""``flintmq config``: show, check and import configurations."""
+
+from __future__ import annotations
+
+import enum
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import attrs
+import typer
+
+from flintmq.plugins.cli import options
+from flintmq.plugins.cli.exits import CommandError, ExitCode
+
+if TYPE_CHECKING:
+    from flintmq.config import LoadedConfig
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="Show, check and import configurations.")
+
+
+class RoleName(enum.StrEnum):
+    """Whose meaning an ambiguous RocketMQ name has."""
+
+    BROKER = "broker"
+    NAMESRV = "namesrv"
+
+
+Role = Annotated[RoleName, typer.Option("--role", help="Whose listenPort and the like are meant.")]
+
+
+@app.command()
+def show(
+    config: options.ConfigFile = None,
+    settings: options.Settings = None,
+    changed: Annotated[bool, typer.Option("--changed", help="Only what is not at its default.")] = False,
+    as_yaml: Annotated[bool, typer.Option("--yaml", help="Print YAML that loads as the same configuration.")] = False,
+    role: Role = RoleName.BROKER,
+    as_json: options.AsJson = False,
+) -> None:
+    """Show every setting with where its value comes from, and RocketMQ's name for it."""
+    from flintmq.config import load_config, rows, to_yaml
+    from flintmq.plugins.cli.output import print_json, print_table
+
+    loaded = load_config(config, settings or (), role=role.value)
+    if as_yaml:
+        print(to_yaml(loaded.config, only_changed=changed), end="")
+        return
+    found = [row for row in rows(loaded) if not changed or row.origin != "default"]
+    if as_json:
+        print_json([attrs.asdict(row) for row in found])
+        return
+    print_table(("key", "value", "from", "RocketMQ"), ((row.key, row.value, row.origin, row.rocketmq) for row in found))
+
+
+@app.command("import")
+def import_(
+    file: Annotated[Path, typer.Argument(help="RocketMQ's broker.conf or namesrv.conf.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the YAML here; else to stdout.")
+    ] = None,
+    role: Role = RoleName.BROKER,
+) -> None:
+    """Translate RocketMQ's broker.conf to YAML; what cannot be taken over is listed on stderr with the reason."""
+    from flintmq.config import import_broker_conf
+
+    try:
+        text = file.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CommandError(f"{file}: {getattr(error, 'strerror', None) or 'not UTF-8'}", ExitCode.USAGE) from error
+    imported = import_broker_conf(text, role=role.value, file=str(file))
+    for name, value, why in imported.dropped:
+        print(f"dropped {name}={value}: {why}", file=sys.stderr)
+    if output is None:
+        print(imported.yaml, end="")
+        return
+    try:
+        output.write_text(imported.yaml, "utf-8")
+    except OSError as error:
+        raise CommandError(f"{output}: {error.strerror or error}") from error
+    print(f"{output}: {len(imported.kept)} settings, {len(imported.dropped)} dropped", file=sys.stderr)
+
+
+@app.command()
+def check(
+    file: Annotated[Path, typer.Argument(help="A YAML configuration.")],
+    settings: options.Settings = None,
+    role: Role = RoleName.BROKER,
+    as_json: options.AsJson = False,
+) -> None:
+    """Check a configuration, its plugins included, without starting anything. Exit code 2 says what is wrong and where."""
+    from flintmq.config import load_config
+    from flintmq.plugins.cli.output import print_json
+
+    loaded = load_config(file, settings or (), role=role.value)
+    plugins = _check_plugins(loaded, file)
+    changed = sum(origin.kind != "default" for origin in loaded.origins.values())
+    if as_json:
+        print_json({"file": str(file), "ok": True, "settings": changed, "plugins": plugins})
+    else:
+        print(f"{file}: ok, {changed} settings, {plugins} plugins")
+
+
+def _check_plugins(loaded: LoadedConfig, file: Path) -> int:
+    """Everything the configuration names must be there, and plugins' sections must fit their models."""
+    from flintmq.plugins.cli.plugins import assembled
+
+    kernel = assembled(loaded, file)
+    chosen = loaded.config
+    strategy = kernel.flush_strategy(chosen.flush.strategy).value
+    kernel.pool(chosen.flush.pool)
+    kernel.index_builder(chosen.index.builder)
+    kernel.check_dispatchers(chosen.dispatchers)
+    kernel.dispatchers(chosen.dispatchers)
+    kernel.authenticators(chosen.authenticators_in_force)
+    models: dict[str, type[Any]] = {section.name: section.value for section in kernel.config_sections()}
+    for other in kernel.flush_strategies():
+        if other.value.settings_model is not None and f"flush.{other.name}" in loaded.sections:
+            models[f"flush.{other.name}"] = other.value.settings_model
+    loaded.check_claimed((*models, f"flush.{strategy.name}"))
+    for name, model in models.items():
+        loaded.section(name, model)
+    return sum(info.enabled for info in kernel.describe())

@@ -1,0 +1,183 @@
+"""``flintmq consume``: prints messages, with a group as its member, without one as a mere reader that leaves no trace."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flintmq.plugins.cli import options
+from flintmq.plugins.cli.exits import CommandError
+
+if TYPE_CHECKING:
+    from flintmq.remoting.bodies import MessageQueue
+    from flintmq.remoting.client.instance import ClientInstance
+    from flintmq.remoting.client.message import MessageExt
+
+READER_GROUP = "TOOLS_CONSUMER"
+"""Named in the requests of a reader: every broker has this group, so none is created."""
+SUSPEND_MS = 1_000
+PULL_SIZE = 32
+
+
+def consume(
+    topic: Annotated[str, typer.Argument(help="The topic.")],
+    namesrv: options.NameServers = None,
+    group: Annotated[
+        str | None,
+        typer.Option("--group", "-g", help="Consume as a member of this group: offsets are kept. Without: just read."),
+    ] = None,
+    tags: Annotated[str, typer.Option("--tags", metavar="EXPR", help="Only these: 'A || B'.")] = "*",
+    begin: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="first|last|TIME",
+            help="Where to begin (a group: where it has no offset yet). TIME: 2026-01-31T12:00 or ms since 1970.",
+        ),
+    ] = "first",
+    count: Annotated[
+        int | None, typer.Option("--count", metavar="N", min=1, help="Stop after so many; fewer is a failure.")
+    ] = None,
+    timeout: Annotated[
+        str, typer.Option("--timeout", metavar="10s", help="Stop when nothing came for so long; 0: never.")
+    ] = "10s",
+    broadcast: Annotated[
+        bool, typer.Option("--broadcast", help="With --group: get every message, whatever other members get.")
+    ] = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Print a topic's messages as they come.
+
+    One line each: broker:queue:offset, id, tags, keys, body. With --json a JSON object each.
+    """
+    from flintmq.plugins.cli.connect import with_client
+
+    timestamp_ms = None if begin in ("first", "last") else options.timestamp_ms(begin, "--from")
+    printer = Printer(count, options.timeout_s(timeout, "--timeout"), as_json)
+
+    async def work(client: ClientInstance) -> None:
+        if group is None:
+            await _read(client, topic, tags, begin, timestamp_ms, printer)
+        else:
+            await _join(client, topic, tags, begin, timestamp_ms, printer, group, broadcast)
+
+    with_client(namesrv, work)
+    if count is not None and printer.printed < count:
+        raise CommandError(f"{printer.printed} of {count} messages came within {timeout}")
+
+
+class Printer:
+    """Prints messages until there are enough or nothing has come for too long. Loop thread."""
+
+    def __init__(self, count: int | None, timeout_s: float | None, as_json: bool) -> None:
+        self._count = count
+        self._timeout_s = timeout_s
+        self._as_json = as_json
+        self._came = asyncio.Event()
+        self.printed = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether as many were printed as were asked for."""
+        return self._count is not None and self.printed >= self._count
+
+    def take(self, message: MessageExt) -> None:
+        """Prints a message."""
+        from flintmq.plugins.cli.output import message_json, message_text, print_json
+
+        if self._as_json:
+            print_json(message_json(message))
+        else:
+            print(message_text(message), flush=True)
+        self.printed += 1
+        self._came.set()
+
+    async def wait(self) -> None:
+        """Returns when it is full, or nothing has come for the timeout."""
+        while not self.is_full:
+            self._came.clear()
+            try:
+                async with asyncio.timeout(self._timeout_s):
+                    await self._came.wait()
+            except TimeoutError:
+                return
+
+
+async def _read(
+    client: ClientInstance, topic: str, tags: str, begin: str, timestamp_ms: int | None, printer: Printer
+) -> None:
+    """Pulls every queue side by side; offsets are not stored anywhere."""
+    from flintmq.remoting.client.pull_consumer import PullConsumer
+
+    reader = PullConsumer(READER_GROUP, client=client)
+
+    async def follow(queue: MessageQueue) -> None:
+        if begin == "last":
+            queue_offset = await reader.max_offset(queue)
+        elif timestamp_ms is not None:
+            queue_offset = await reader.search_offset(queue, timestamp_ms)
+        else:
+            queue_offset = await reader.min_offset(queue)
+        while True:
+            pulled = await reader.pull(
+                queue, queue_offset, max_messages=PULL_SIZE, suspend_ms=SUSPEND_MS, expression=tags
+            )
+            for message in pulled.messages:
+                if printer.is_full:
+                    return
+                printer.take(message)
+            queue_offset = pulled.next_begin_queue_offset
+
+    followers = [asyncio.ensure_future(follow(queue)) for queue in await reader.queues(topic)]
+    waiting = asyncio.ensure_future(printer.wait())
+    try:
+        await asyncio.wait({waiting, *followers}, return_when=asyncio.FIRST_COMPLETED)
+        for follower in followers:
+            if follower.done():
+                follower.result()
+    finally:
+        for task in (waiting, *followers):
+            task.cancel()
+        await asyncio.gather(waiting, *followers, return_exceptions=True)
+
+
+async def _join(
+    client: ClientInstance,
+    topic: str,
+    tags: str,
+    begin: str,
+    timestamp_ms: int | None,
+    printer: Printer,
+    group: str,
+    broadcast: bool,
+) -> None:
+    """Consumes as a member; what was not printed is not consumed."""
+    from flintmq.remoting.client.consumer import (
+        BROADCASTING,
+        CLUSTERING,
+        FROM_FIRST,
+        FROM_LAST,
+        FROM_TIMESTAMP,
+        Consumer,
+        ConsumerSettings,
+    )
+
+    await client.routes.route(topic)  # a member would wait for the topic; somebody at a terminal wants to know
+    settings = ConsumerSettings(
+        message_model=BROADCASTING if broadcast else CLUSTERING,
+        consume_from=FROM_TIMESTAMP if timestamp_ms is not None else FROM_LAST if begin == "last" else FROM_FIRST,
+        consume_from_timestamp_ms=timestamp_ms or 0,
+        concurrency=1,
+    )
+
+    async def listener(message: MessageExt) -> None:
+        if printer.is_full:
+            await asyncio.Event().wait()  # until the consumer is closed: the message stays unconsumed
+        printer.take(message)
+
+    consumer = Consumer(group, listener=listener, settings=settings, client=client)
+    await consumer.subscribe(topic, tags)
+    async with consumer:
+        await printer.wait()

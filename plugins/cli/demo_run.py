@@ -1,0 +1,204 @@
+"""What ``flintmq demo`` does with one flush strategy: send over the wire, consume, look up, and check everything."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from typing import Final
+
+import attrs
+
+from flintmq.core.errors import FlintError
+from flintmq.remoting.bodies import MessageQueue
+from flintmq.remoting.client.admin import AdminClient
+from flintmq.remoting.client.instance import ClientInstance
+from flintmq.remoting.client.message import Message, MessageExt
+from flintmq.remoting.client.producer import Producer, SendResult
+from flintmq.remoting.client.pull_consumer import PullConsumer
+
+TOPIC: Final = "Demo"
+QUEUES: Final = 4
+LANES_PER_QUEUE: Final = 24
+"""Senders of one queue; each sends one message after the other, so that the order of its messages is known."""
+PULL_SIZE: Final = 32
+SUSPEND_MS: Final = 3_000
+STALL_S: Final = 15.0
+LOOK_UPS: Final = 8
+
+Progress = Callable[[str, int], None]
+"""Told the phase and how many more messages it has done."""
+
+
+@attrs.define
+class DemoResult:
+    """How one strategy did."""
+
+    strategy: str
+    messages: int
+    send_per_s: float = 0.0
+    send_p50_ms: float = 0.0
+    send_p99_ms: float = 0.0
+    consume_per_s: float = 0.0
+    found_by_key: int = 0
+    found_by_id: int = 0
+    problems: list[str] = attrs.field(factory=list)
+    """What did not verify; empty when all is well."""
+
+
+@attrs.frozen
+class _Sent:
+    """A message that was acknowledged."""
+
+    number: int
+    lane: int
+    result: SendResult
+
+
+def body_of(strategy: str, number: int) -> bytes:
+    """The body of the n-th message: some 130 bytes that no other message has."""
+    return f'{{"order": {number}, "strategy": "{strategy}", "check": {number * 2654435761 % 2**32:#010x}}}'.ljust(
+        128
+    ).encode()
+
+
+def key_of(number: int) -> str:
+    """The key of the n-th message."""
+    return f"order-{number}"
+
+
+async def run_strategy(strategy: str, name_server: str, messages: int, progress: Progress) -> DemoResult:
+    """Sends, consumes, looks up and verifies; what goes wrong stands in the result's problems."""
+    result = DemoResult(strategy, messages)
+    client = ClientInstance(name_server)
+    try:
+        admin = AdminClient(client=client)
+        await admin.create_topic(TOPIC, queues=QUEUES)
+        sent = await _send(client, strategy, messages, result, progress)
+        came = await _consume(client, messages, result, progress)
+        verify(strategy, sent, came, result.problems)
+        await _look_up(admin, strategy, sent, result)
+    except FlintError as error:
+        result.problems.append(f"{type(error).__name__}: {error}")
+    finally:
+        await client.close()
+    return result
+
+
+async def _send(
+    client: ClientInstance, strategy: str, messages: int, result: DemoResult, progress: Progress
+) -> list[_Sent]:
+    sent: list[_Sent] = []
+    latencies_s: list[float] = []
+    async with Producer("demo-producer", client=client) as producer:
+        queues = await _queues(producer)
+        lanes = LANES_PER_QUEUE * len(queues)
+
+        async def lane(number: int) -> None:
+            queue = queues[number % len(queues)]
+            for n in range(number, messages, lanes):
+                message = Message(TOPIC, body_of(strategy, n), tags="demo", keys=(key_of(n),))
+                begin_s = time.perf_counter()
+                stored = await producer.send(message, queue, timeout_ms=15_000)
+                latencies_s.append(time.perf_counter() - begin_s)
+                if stored.status.name != "SEND_OK":
+                    result.problems.append(f"message {n} was answered {stored.status.name}")
+                sent.append(_Sent(n, number, stored))
+                progress("send", 1)
+
+        begin_s = time.perf_counter()
+        await asyncio.gather(*(lane(number) for number in range(lanes)))
+        result.send_per_s = messages / (time.perf_counter() - begin_s)
+    latencies_s.sort()
+    result.send_p50_ms = latencies_s[len(latencies_s) // 2] * 1000
+    result.send_p99_ms = latencies_s[len(latencies_s) * 99 // 100] * 1000
+    return sent
+
+
+async def _queues(producer: Producer) -> tuple[MessageQueue, ...]:
+    """The topic's queues; a name server hears of a new topic a moment after its broker."""
+    for _ in range(50):
+        queues = await producer.queues(TOPIC)
+        if len(queues) >= QUEUES:
+            return queues
+        await asyncio.sleep(0.1)
+    raise FlintError(f"topic {TOPIC} has {len(queues)} queues, {QUEUES} were asked for")
+
+
+async def _consume(client: ClientInstance, messages: int, result: DemoResult, progress: Progress) -> list[MessageExt]:
+    consumer = PullConsumer("demo-consumer", client=client)
+    came: list[MessageExt] = []
+
+    async def follow(queue: MessageQueue) -> None:
+        queue_offset = 0
+        while True:
+            pulled = await consumer.pull(queue, queue_offset, max_messages=PULL_SIZE, suspend_ms=SUSPEND_MS)
+            came.extend(pulled.messages)
+            progress("consume", len(pulled.messages))
+            queue_offset = pulled.next_begin_queue_offset
+            if len(came) >= messages:
+                return
+            last_s[0] = time.perf_counter() if pulled.messages else last_s[0]
+            if time.perf_counter() - last_s[0] > STALL_S:
+                return
+
+    begin_s = time.perf_counter()
+    last_s = [begin_s]
+    followers = [asyncio.ensure_future(follow(queue)) for queue in await consumer.queues(TOPIC)]
+    try:
+        pending: set[asyncio.Future[None]] = set(followers)
+        while pending and len(came) < messages:
+            done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+    finally:
+        for task in followers:
+            task.cancel()
+        await asyncio.gather(*followers, return_exceptions=True)
+    result.consume_per_s = len(came) / (time.perf_counter() - begin_s)
+    return came
+
+
+def verify(strategy: str, sent: list[_Sent], came: list[MessageExt], problems: list[str]) -> None:
+    """Nothing lost, nothing twice, every body, key and place as acknowledged, and each lane's order kept."""
+    places = {(s.result.queue.queue_id, s.result.queue_offset): s for s in sent}
+    if len(places) != len(sent):
+        problems.append(f"{len(sent)} messages were acknowledged at {len(places)} places")
+    seen: set[tuple[int, int]] = set()
+    last_of_lane: dict[int, int] = {}
+    for message in sorted(came, key=lambda message: (message.queue_id, message.queue_offset)):
+        place = (message.queue_id, message.queue_offset)
+        if place in seen:
+            problems.append(f"{place} came twice")
+            continue
+        seen.add(place)
+        known = places.get(place)
+        if known is None:
+            problems.append(f"{place} was never acknowledged")
+            continue
+        if message.body != body_of(strategy, known.number) or message.keys != (key_of(known.number),):
+            problems.append(f"message {known.number} came with another body or key")
+        if message.msg_id != known.result.msg_id or message.offset_msg_id != known.result.offset_msg_id:
+            problems.append(f"message {known.number} came with another id")
+        if last_of_lane.get(known.lane, -1) >= known.number:
+            problems.append(f"message {known.number} came out of order")
+        last_of_lane[known.lane] = known.number
+    lost = len(places.keys() - seen)
+    if lost:
+        problems.append(f"{lost} of {len(sent)} messages did not come back")
+
+
+async def _look_up(admin: AdminClient, strategy: str, sent: list[_Sent], result: DemoResult) -> None:
+    """Some messages by key and by id."""
+    for chosen in random.sample(sent, min(LOOK_UPS, len(sent))):
+        body = body_of(strategy, chosen.number)
+        by_key = await admin.query_by_key(TOPIC, key_of(chosen.number))
+        if [message.body for message in by_key] == [body]:
+            result.found_by_key += 1
+        else:
+            result.problems.append(f"key {key_of(chosen.number)} finds {len(by_key)} messages, or another one")
+        if (await admin.view_message(chosen.result.offset_msg_id)).body == body:
+            result.found_by_id += 1
+        else:
+            result.problems.append(f"id {chosen.result.offset_msg_id} finds another message")

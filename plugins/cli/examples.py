@@ -1,0 +1,77 @@
+"""What the help of each command ends with: examples that work as they stand.
+
+The folders, files and topics are those of the README; the tests parse every line.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
+    "run": ("flintmq run --store ./store", "flintmq run -c broker.yaml --port 0 --namesrv-port 0"),
+    "namesrv": ("flintmq namesrv --port 9876",),
+    "broker": ("flintmq broker -n 127.0.0.1:9876 --store ./store --set flush.strategy=group_commit",),
+    "demo": ("flintmq demo --messages 1000 --json",),
+    "send": (
+        "flintmq send Orders '{\"id\": 1}' --tags new --keys order-1",
+        "flintmq send Orders --file orders.jsonl --lines --batch 32",
+    ),
+    "consume": (
+        "flintmq consume Orders --from 2026-01-31T12:00 --tags 'new || paid'",
+        "flintmq consume Orders --group billing --count 1 --json",
+    ),
+    "query": ("flintmq query Orders --key order-1", "flintmq query --id 7F00000100002A9F0000000000000000"),
+    "topics": ("flintmq topics --all --json",),
+    "topics list": ("flintmq topics list --json",),
+    "topics show": ("flintmq topics show Orders",),
+    "topics create": ("flintmq topics create Orders --queues 4",),
+    "topics delete": ("flintmq topics delete Orders",),
+    "groups": ("flintmq groups --json",),
+    "groups list": ("flintmq groups list --all",),
+    "groups show": ("flintmq groups show billing Orders",),
+    "groups create": ("flintmq groups create billing --retries 3",),
+    "groups reset": ("flintmq groups reset billing Orders --to 2026-01-31T12:00",),
+    "groups delete": ("flintmq groups delete billing --offsets",),
+    "status": ("flintmq status --topic Orders",),
+    "bench send": (
+        "flintmq bench send --seconds 5 --set flush.strategy=group_commit",
+        "flintmq bench send -n 127.0.0.1:9876 --connections 32 --inflight 8",
+    ),
+    "bench consume": ("flintmq bench consume --seconds 5",),
+    "bench flush": (
+        "flintmq bench flush --rounds 3 --report before.json",
+        "flintmq bench flush -s group_commit,flush_real_time:interval_ms=100",
+    ),
+    "bench latency": ("flintmq bench latency --rate 2000",),
+    "bench compare": ("flintmq bench compare --against 127.0.0.1:9875 --rows send-4x8,consume",),
+    "bench report": ("flintmq bench report before.json after.json",),
+    "bench recover": ("flintmq bench recover --store ./store",),
+    "store verify": ("flintmq store verify ./store --json",),
+    "store explain": (
+        "flintmq store explain ./store",
+        "flintmq store explain ./store --position 4711",
+        "flintmq store explain ./store --queue Orders/0/17",
+        "flintmq store explain ./store --key Orders order-1",
+    ),
+    "store repair": ("flintmq store repair ./store",),
+    "store salvage": ("flintmq store salvage ./damaged ./saved",),
+    "store diff": ("flintmq store diff ./master ./slave",),
+    "store cat": (
+        "flintmq store cat ./store --topic Orders --limit 10",
+        "flintmq store cat ./store --parquet orders.parquet",
+    ),
+    "config show": ("flintmq config show -c broker.yaml --changed",),
+    "config check": ("flintmq config check broker.yaml",),
+    "config import": ("flintmq config import broker.conf -o broker.yaml",),
+    "plugins": ("flintmq plugins -c broker.yaml",),
+}
+"""By the words that name the command. A group that brings an ending of its own keeps it."""
+
+
+def add_examples(command: Any, words: str) -> None:
+    """Ends the help of a command, and of those in its group, with its examples."""
+    found = EXAMPLES.get(words, ())
+    if found and not command.epilog:
+        command.epilog = "\n\n".join((f"Example{'s' if len(found) > 1 else ''}:", *found))
+    for name, inner in getattr(command, "commands", {}).items():
+        add_examples(inner, f"{words} {name}")

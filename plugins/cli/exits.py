@@ -1,0 +1,85 @@
+"""How ``flintmq`` ends: exit codes, and one clear line on stderr for what went wrong.
+
+====  ==========================================================================
+code  meaning
+====  ==========================================================================
+0     all is well
+1     it failed: refused by a broker, not found, fewer messages than asked for
+2     wrong usage: the command line, a configuration or a plugin
+3     the store: locked by another broker, of another format, full, unreadable
+4     the network: a port is in use, or nobody answers at an address
+5     the store is fenced: a sync failed, so the broker stopped by itself
+130   interrupted (Ctrl-C) while waiting for something
+====  ==========================================================================
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+import sys
+import traceback
+
+from flintmq.core.errors import FlintError, PluginError, RemotingError, StoreError, StoreFencedError
+
+
+class ExitCode(enum.IntEnum):
+    """What the process tells whoever started it."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    STORE = 3
+    NETWORK = 4
+    FENCED = 5
+    INTERRUPTED = 130
+
+
+class CommandError(Exception):
+    """A command fails with this message and this exit code."""
+
+    def __init__(self, message: str, code: ExitCode = ExitCode.FAILED) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def exit_code_of(error: BaseException) -> ExitCode:
+    """The exit code for an error."""
+    from flintmq.config.errors import ConfigError
+
+    if isinstance(error, CommandError):
+        return error.code
+    if isinstance(error, KeyboardInterrupt):
+        return ExitCode.INTERRUPTED
+    if isinstance(error, (ConfigError, PluginError)):
+        return ExitCode.USAGE
+    if isinstance(error, StoreFencedError):
+        return ExitCode.FENCED
+    if isinstance(error, StoreError):
+        return ExitCode.STORE
+    if isinstance(error, RemotingError):
+        return ExitCode.NETWORK
+    return ExitCode.FAILED
+
+
+def report(error: BaseException) -> ExitCode:
+    """Writes one line about an error to stderr, with ``--log-level debug`` its traceback before, and returns its exit code."""
+    from flintmq.config.errors import ConfigError
+
+    if logging.getLogger("flintmq").isEnabledFor(logging.DEBUG):
+        traceback.print_exception(error)
+    text = " ".join(str(error).split())
+    if not isinstance(error, (FlintError, ConfigError, CommandError)):
+        text = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    complain(text)
+    return exit_code_of(error)
+
+
+def complain(text: str) -> None:
+    """One line on stderr, marked as an error."""
+    print(f"flintmq: error: {text}", file=sys.stderr, flush=True)
+
+
+def warn(text: str) -> None:
+    """One line on stderr, marked as a warning."""
+    print(f"flintmq: warning: {text}", file=sys.stderr, flush=True)

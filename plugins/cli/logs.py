@@ -1,0 +1,41 @@
+"""Logging of the command line: to stderr, so that stdout carries results only."""
+
+from __future__ import annotations
+
+import enum
+import logging
+import sys
+from typing import TextIO
+
+FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+class LogLevel(enum.StrEnum):
+    """What is logged, and everything more important."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+def configure(level: LogLevel) -> None:
+    """From now on FlintMQ's and asyncio's loggers write to stderr; the last call's level counts."""
+    flintmq = logging.getLogger("flintmq")
+    flintmq.setLevel(level.upper())
+    for logger in (flintmq, logging.getLogger("asyncio")):
+        for handler in [handler for handler in logger.handlers if isinstance(handler, _StderrHandler)]:
+            logger.removeHandler(handler)
+        logger.addHandler(_StderrHandler())
+
+
+class _StderrHandler(logging.StreamHandler):  # type: ignore[type-arg]
+    """Ours, to be told apart from those that others added. Writes to what stderr is at the time."""
+
+    def __init__(self) -> None:
+        logging.Handler.__init__(self)
+        self.setFormatter(logging.Formatter(FORMAT))
+
+    @property
+    def stream(self) -> TextIO:
+        return sys.stderr

@@ -1,0 +1,100 @@
+"""What commands print: tables for people, JSON for programs. Results go to stdout, remarks to stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from flintmq.remoting.client.message import MessageExt
+
+WIDTH_WITHOUT_TERMINAL = 160
+
+
+def print_json(value: object) -> None:
+    """One JSON document on one line, at once."""
+    print(json.dumps(value, ensure_ascii=False), flush=True)
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Where tables go. Without a terminal lines are wide, and no text is taken for markup."""
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() else WIDTH_WITHOUT_TERMINAL
+    return Console(stderr=stderr, width=width, markup=False, highlight=False)
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str = "") -> None:
+    """A table; columns whose name ends with ``#`` hold numbers. What looks like markup is text."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=Text(title) if title else None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        number = column.endswith("#")
+        table.add_column(column.removesuffix("#"), justify="right" if number else "left", no_wrap=number)
+    for row in rows:
+        table.add_row(*(Text(_cell(value)) for value in row))
+    console().print(table)
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return str(value)
+
+
+def body_fields(body: bytes) -> dict[str, str]:
+    """A body as JSON can hold it: ``body`` where it is UTF-8, else ``body_base64``."""
+    try:
+        return {"body": body.decode("utf-8")}
+    except UnicodeDecodeError:
+        import base64
+
+        return {"body_base64": base64.b64encode(body).decode()}
+
+
+def message_json(message: MessageExt) -> dict[str, Any]:
+    """A message as ``--json`` prints it. Times are milliseconds since 1970."""
+    return {
+        "topic": message.topic,
+        "broker": message.broker_name,
+        "queue_id": message.queue_id,
+        "queue_offset": message.queue_offset,
+        "msg_id": message.msg_id,
+        "offset_msg_id": message.offset_msg_id,
+        "tags": message.tags,
+        "keys": list(message.keys),
+        "born_timestamp_ms": message.born_timestamp_ms,
+        "store_timestamp_ms": message.store_timestamp_ms,
+        "born_host": message.born_host,
+        "store_host": message.store_host,
+        "reconsume_times": message.reconsume_times,
+        "size_bytes": message.store_size_bytes,
+        "properties": dict(message.properties),
+        **body_fields(message.body),
+    }
+
+
+def message_text(message: MessageExt) -> str:
+    """A message on one line, for people."""
+    body = body_fields(message.body)
+    text = body.get("body") or (f"base64:{body['body_base64']}" if "body_base64" in body else "")
+    labels = [f"tags={message.tags}"] if message.tags else []
+    labels += [f"keys={' '.join(message.keys)}"] if message.keys else []
+    labels += [f"reconsumed={message.reconsume_times}"] if message.reconsume_times else []
+    place = f"{message.broker_name}:{message.queue_id}:{message.queue_offset}"
+    return " ".join([place, message.msg_id, *labels, text])
+
+
+def when(timestamp_ms: int) -> str:
+    """A time for people, local; ``-`` for none."""
+    from datetime import datetime
+
+    return f"{datetime.fromtimestamp(timestamp_ms / 1000):%Y-%m-%d %H:%M:%S}" if timestamp_ms > 0 else "-"

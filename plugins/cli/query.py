@@ -1,0 +1,81 @@
+"""``flintmq query``: messages by key or by id."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flintmq.plugins.cli import options
+from flintmq.plugins.cli.exits import CommandError, ExitCode
+
+if TYPE_CHECKING:
+    from flintmq.remoting.client.admin import AdminClient
+    from flintmq.remoting.client.message import MessageExt
+
+
+def query(
+    topic: Annotated[str | None, typer.Argument(help="The topic; not needed for a broker's id.")] = None,
+    namesrv: options.NameServers = None,
+    key: Annotated[str | None, typer.Option("--key", help="One of the message's keys.")] = None,
+    message_id: Annotated[
+        str | None, typer.Option("--id", help="The sender's id (with TOPIC) or the broker's (offset msg id).")
+    ] = None,
+    max_num: Annotated[int, typer.Option("--max", metavar="N", min=1, help="At most so many.")] = 32,
+    as_json: options.AsJson = False,
+) -> None:
+    """Find messages by key or id. Nothing found is a failure (exit code 1)."""
+    from flintmq.plugins.cli.connect import with_admin
+    from flintmq.plugins.cli.output import message_json, print_json
+
+    if (key is None) == (message_id is None):
+        raise CommandError("give one of: --key KEY, --id ID", ExitCode.USAGE)
+    if topic is None and key is not None:
+        raise CommandError("--key needs the topic: flintmq query TOPIC --key KEY", ExitCode.USAGE)
+
+    async def work(admin: AdminClient) -> list[MessageExt]:
+        if message_id is None:
+            assert topic is not None
+            assert key is not None
+            return await admin.query_by_key(topic, key, max_num=max_num)
+        if topic is not None:
+            found = await admin.query_by_key(topic, message_id, max_num=max_num, unique=True)
+            if found:
+                return found
+        try:
+            return [await admin.view_message(message_id)]
+        except ValueError as error:
+            hint = "" if topic is not None else "; a sender's id needs the topic too"
+            raise CommandError(f"'{message_id[:80]}' is no broker's message id{hint}", ExitCode.USAGE) from error
+
+    found = with_admin(namesrv, work)
+    if as_json:
+        for message in found:
+            print_json(message_json(message))
+    else:
+        for message in found:
+            _show(message)
+    if not found:
+        raise CommandError(f"no message of topic {topic} has the {'key' if key else 'id'} '{key or message_id}'")
+
+
+def _show(message: MessageExt) -> None:
+    from flintmq.plugins.cli.output import body_fields, print_table, when
+
+    body = body_fields(message.body)
+    print_table(
+        ("message", message.msg_id),
+        (
+            ("topic", message.topic),
+            ("queue", f"{message.broker_name}:{message.queue_id}".lstrip(":")),
+            ("queue offset", message.queue_offset),
+            ("offset msg id", message.offset_msg_id),
+            ("tags", message.tags),
+            ("keys", " ".join(message.keys)),
+            ("born", f"{when(message.born_timestamp_ms)} at {message.born_host}"),
+            ("stored", f"{when(message.store_timestamp_ms)} at {message.store_host}"),
+            ("reconsumed", message.reconsume_times),
+            ("properties", " ".join(f"{name}={value}" for name, value in message.properties.items())),
+            *body.items(),
+        ),
+    )

@@ -1,0 +1,202 @@
+"""``flintmq send``: messages from the command line, a file, or made up."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flintmq.plugins.cli import options
+from flintmq.plugins.cli.exits import CommandError, ExitCode
+
+if TYPE_CHECKING:
+    from flintmq.remoting.bodies import MessageQueue
+    from flintmq.remoting.client.instance import ClientInstance
+    from flintmq.remoting.client.message import Message
+    from flintmq.remoting.client.producer import Producer, SendResult
+
+IN_FLIGHT = 64
+"""Sends of made-up messages that wait for an answer at a time."""
+PATTERN = bytes(range(33, 127))
+
+
+def send(
+    topic: Annotated[str, typer.Argument(help="Created by the first message where the broker allows it.")],
+    bodies: Annotated[list[str] | None, typer.Argument(metavar="[BODY]...", help="One message each.")] = None,
+    namesrv: options.NameServers = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", "-f", metavar="FILE", help="The body is this file's content; - is stdin.")
+    ] = None,
+    lines: Annotated[bool, typer.Option("--lines", help="With --file: each line is a message.")] = False,
+    count: Annotated[int, typer.Option("--count", metavar="N", min=1, help="Send so many of each.")] = 1,
+    size: Annotated[
+        int | None, typer.Option("--size", metavar="BYTES", min=0, help="Make up a body of so many bytes.")
+    ] = None,
+    tags: Annotated[str, typer.Option("--tags", metavar="TAG", help="What subscriptions choose by; one tag.")] = "",
+    keys: Annotated[str, typer.Option("--keys", metavar="KEYS", help="What queries find it by; blanks separate.")] = "",
+    properties: Annotated[
+        list[str] | None, typer.Option("--property", metavar="KEY=VALUE", help="A property. May be repeated.")
+    ] = None,
+    delay_level: Annotated[int, typer.Option("--delay-level", metavar="1..18", min=0, help="Deliver later.")] = 0,
+    queue: Annotated[
+        str | None, typer.Option("--queue", metavar="[BROKER:]N", help="Send to this queue; else to each in turn.")
+    ] = None,
+    batch: Annotated[int, typer.Option("--batch", metavar="N", min=1, help="Send so many in one request.")] = 1,
+    group: Annotated[str, typer.Option("--group", "-g", help="The producer group.")] = "flintmq-cli",
+    as_json: options.AsJson = False,
+) -> None:
+    """Send messages.
+
+    Prints where each was stored; with --count only how many and how fast.
+    """
+    from flintmq.plugins.cli.connect import with_client
+    from flintmq.remoting.client.message import Message
+
+    user_properties = _properties(properties or ())
+    messages = [
+        Message(topic, body, tags=tags, keys=keys.split(), properties=user_properties, delay_level=delay_level)
+        for body in _bodies(bodies or (), file, lines, size)
+    ]
+    total = len(messages) * count
+
+    async def work(client: ClientInstance) -> None:
+        from flintmq.remoting.client.producer import Producer
+
+        begin_s = time.perf_counter()
+        async with Producer(group, client=client) as producer:
+            target = await _queue(producer, topic, queue) if queue is not None else None
+            repeated = itertools.chain.from_iterable(itertools.repeat(messages, count))
+            results = await _send_all(producer, repeated, target, batch, 1 if count == 1 else IN_FLIGHT)
+        if count == 1 and batch == 1:
+            _print_each(results, as_json)
+        else:
+            _print_summary(topic, total, sum(len(m.body) for m in messages) * count, begin_s, results, as_json)
+
+    with_client(namesrv, work)
+
+
+async def _send_all(
+    producer: Producer, messages: Iterator[Message], target: MessageQueue | None, batch: int, in_flight: int
+) -> list[SendResult]:
+    """Sends everything; one after the other when ``in_flight`` is 1. The first failure ends it."""
+    import asyncio
+
+    results: list[SendResult] = []
+
+    async def sender() -> None:
+        while some := list(itertools.islice(messages, batch)):
+            if batch == 1:
+                results.append(await producer.send(some[0], target))
+            else:
+                results.append(await producer.send_batch(some, target))
+
+    senders = [asyncio.ensure_future(sender()) for _ in range(in_flight)]
+    try:
+        await asyncio.gather(*senders)
+    finally:
+        for task in senders:
+            task.cancel()
+        await asyncio.gather(*senders, return_exceptions=True)
+    return results
+
+
+def _bodies(bodies: Sequence[str], file: Path | None, lines: bool, size: int | None) -> list[bytes]:
+    if (bool(bodies) + (file is not None) + (size is not None)) != 1:
+        raise CommandError("give one of: BODY..., --file FILE, --size BYTES", ExitCode.USAGE)
+    if size is not None:
+        return [(PATTERN * (size // len(PATTERN) + 1))[:size]]
+    if file is None:
+        return [body.encode("utf-8", "surrogateescape") for body in bodies]
+    try:
+        content = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+    except OSError as error:
+        raise CommandError(f"{file}: {error.strerror or error}") from error
+    return content.splitlines() if lines else [content]
+
+
+def _properties(texts: Sequence[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise CommandError(f"--property is written KEY=VALUE, not '{text[:80]}'", ExitCode.USAGE)
+        found[key] = value
+    return found
+
+
+async def _queue(producer: Producer, topic: str, text: str) -> MessageQueue:
+    broker, _, number = text.rpartition(":")
+    queues = await producer.queues(topic)
+    for queue in queues:
+        if str(queue.queue_id) == number and broker in ("", queue.broker_name):
+            return queue
+    there = ", ".join(f"{queue.broker_name}:{queue.queue_id}" for queue in queues)
+    raise CommandError(
+        f"--queue: topic {topic} has no queue '{text[:80]}'; there are: {there or 'none'}", ExitCode.USAGE
+    )
+
+
+def _print_each(results: Sequence[SendResult], as_json: bool) -> None:
+    from flintmq.plugins.cli.output import print_json, print_table
+
+    if as_json:
+        for result in results:
+            print_json(
+                {
+                    "status": result.status.name,
+                    "msg_id": result.msg_id,
+                    "offset_msg_id": result.offset_msg_id,
+                    "topic": result.queue.topic,
+                    "broker": result.queue.broker_name,
+                    "queue_id": result.queue.queue_id,
+                    "queue_offset": result.queue_offset,
+                }
+            )
+    else:
+        print_table(
+            ("status", "queue", "offset#", "msg id", "offset msg id"),
+            (
+                (
+                    result.status.name,
+                    f"{result.queue.broker_name}:{result.queue.queue_id}",
+                    result.queue_offset,
+                    result.msg_id,
+                    result.offset_msg_id,
+                )
+                for result in results
+            ),
+        )
+    _fail_unless_durable(results)
+
+
+def _print_summary(
+    topic: str, total: int, body_bytes: int, begin_s: float, results: Sequence[SendResult], as_json: bool
+) -> None:
+    from flintmq.plugins.cli.output import print_json
+
+    seconds = max(time.perf_counter() - begin_s, 1e-6)
+    if as_json:
+        print_json(
+            {
+                "topic": topic,
+                "messages": total,
+                "requests": len(results),
+                "body_bytes": body_bytes,
+                "seconds": round(seconds, 6),
+                "messages_per_s": round(total / seconds, 1),
+            }
+        )
+    else:
+        print(f"sent {total:,} messages to {topic} in {seconds:.2f} s: {total / seconds:,.0f}/s")
+    _fail_unless_durable(results)
+
+
+def _fail_unless_durable(results: Sequence[SendResult]) -> None:
+    bad = [result.status.name for result in results if result.status.name != "SEND_OK"]
+    if bad:
+        raise CommandError(f"{len(bad)} of {len(results)} requests were stored, but not as durably as asked: {bad[0]}")

@@ -1,0 +1,166 @@
+"""``flintmq status``: clusters, brokers and how they are; on demand how far the groups of a topic lag behind."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from flintmq.plugins.cli import options
+
+if TYPE_CHECKING:
+    from flintmq.remoting.client.admin import AdminClient
+
+
+def status(
+    namesrv: options.NameServers = None,
+    topic: Annotated[
+        str | None, typer.Option("--topic", "-t", help="Also how far this topic's groups lag behind.")
+    ] = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Show clusters, brokers, rates, totals and disks."""
+    from flintmq.plugins.cli.connect import with_admin
+    from flintmq.plugins.cli.output import print_json
+
+    async def work(admin: AdminClient) -> dict[str, Any]:
+        found: dict[str, Any] = {
+            "name_servers": list(admin.client.routes.name_servers),
+            "brokers": await _brokers(admin),
+            "topics": len(await admin.topic_list()),
+        }
+        if topic is not None:
+            found["topic"] = topic
+            found["groups"] = await _groups(admin, topic)
+        return found
+
+    found = with_admin(namesrv, work)
+    if as_json:
+        print_json(found)
+    else:
+        _show(found)
+
+
+async def _brokers(admin: AdminClient) -> list[dict[str, Any]]:
+    info = await admin.cluster_info()
+    clusters = {name: cluster for cluster, names in info.cluster_addr_table.items() for name in names}
+    return [
+        {"cluster": clusters.get(name, ""), "broker": name, "id": number, "address": address}
+        | await _figures(admin, address)
+        for name, data in sorted(info.broker_addr_table.items())
+        for number, address in sorted(data.broker_addrs.items())
+    ]
+
+
+async def _figures(admin: AdminClient, address: str) -> dict[str, Any]:
+    """A broker's own account; why there is none when it does not answer: the others' still counts."""
+    from flintmq.core.errors import FlintError
+
+    try:
+        info = await admin.runtime_info(address)
+    except FlintError as error:
+        return {"error": str(error)}
+    return {
+        "version": info.get("brokerVersionDesc", ""),
+        "uptime": info.get("runtime", "").strip("[] "),
+        "put_per_s": _first(info.get("putTps", "")),
+        "get_per_s": _first(info.get("getTransferedTps", "")),
+        "put_today": _number(info, "msgPutTotalTodayNow") - _number(info, "msgPutTotalTodayMorning"),
+        "got_today": _number(info, "msgGetTotalTodayNow") - _number(info, "msgGetTotalTodayMorning"),
+        "commit_log_bytes": _number(info, "commitLogMaxOffset") - _number(info, "commitLogMinOffset"),
+        "dispatch_behind_bytes": _number(info, "dispatchBehindBytes"),
+        "disk_ratio": _first(info.get("commitLogDiskRatio", "")),
+        "earliest_message_timestamp_ms": _number(info, "earliestMessageTimeStamp"),
+    }
+
+
+def _number(info: dict[str, str], name: str) -> int:
+    text = info.get(name, "").strip()
+    return int(text) if text.lstrip("-").isdecimal() else 0
+
+
+def _first(text: str) -> float:
+    """The first of several numbers: the rate over the shortest time."""
+    try:
+        return round(float(text.split()[0]), 2)
+    except (IndexError, ValueError):
+        return 0.0
+
+
+async def _groups(admin: AdminClient, topic: str) -> list[dict[str, Any]]:
+    """Groups that consume a topic, with their lag over all queues."""
+    from flintmq.plugins.cli.groups import lags
+    from flintmq.remoting.bodies import GroupList
+    from flintmq.remoting.codes import RequestCode
+    from flintmq.remoting.command import request
+    from flintmq.remoting.headers import QueryTopicConsumeByWhoRequestHeader
+
+    route = await admin.client.routes.route(topic)
+    header = QueryTopicConsumeByWhoRequestHeader(topic=topic)
+    groups: set[str] = set()
+    for name in route.broker_addrs:
+        answer = await admin.client.ask(route.address(name), request(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, header))
+        groups.update(GroupList.decode(answer.body).group_list)
+    return [
+        {"group": group, "lag": sum(queue["lag"] for queue in await lags(admin, group, topic))}
+        for group in sorted(groups)
+    ]
+
+
+def _show(found: dict[str, Any]) -> None:
+    from flintmq.plugins.cli.output import print_table
+
+    brokers = found["brokers"]
+    print_table(
+        (
+            "cluster",
+            "broker",
+            "address",
+            "version",
+            "put/s#",
+            "get/s#",
+            "put today#",
+            "got today#",
+            "log#",
+            "disk#",
+            "up",
+        ),
+        (
+            (
+                row["cluster"],
+                f"{row['broker']}:{row['id']}",
+                row["address"],
+                *(
+                    (row["error"], *[""] * 7)
+                    if "error" in row
+                    else (
+                        row["version"],
+                        f"{row['put_per_s']:,.1f}",
+                        f"{row['get_per_s']:,.1f}",
+                        row["put_today"],
+                        row["got_today"],
+                        _size(row["commit_log_bytes"]),
+                        f"{row['disk_ratio']:.0%}",
+                        row["uptime"],
+                    )
+                ),
+            )
+            for row in brokers
+        ),
+        title=f"name servers {', '.join(found['name_servers'])}: {len(brokers)} brokers, {found['topics']} topics",
+    )
+    if "groups" in found:
+        print_table(
+            ("group", "lag#"),
+            ((row["group"], row["lag"]) for row in found["groups"]),
+            title=f"groups of {found['topic']}",
+        )
+
+
+def _size(count: int) -> str:
+    size = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"

@@ -1,0 +1,202 @@
+"""``flintmq topics``: list, show, create, delete."""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from flintmq.plugins.cli import options
+
+if TYPE_CHECKING:
+    from flintmq.remoting.client.admin import AdminClient
+
+app = typer.Typer(add_completion=False, help="List, show, create and delete topics. Without a command: list.")
+
+All = Annotated[bool, typer.Option("--all", help="Also the system's and groups' retry topics.")]
+Topic = Annotated[str, typer.Argument(help="The topic.")]
+Cluster = Annotated[str | None, typer.Option("--cluster", help="Only this cluster's brokers; else all.")]
+
+
+class Permission(enum.StrEnum):
+    """What clients may do with a topic."""
+
+    RW = "rw"
+    READ = "r"
+    WRITE = "w"
+
+    @property
+    def bits(self) -> int:
+        """As the protocol has it."""
+        return {"rw": 6, "r": 4, "w": 2}[self.value]
+
+
+@app.callback(invoke_without_command=True)
+def topics(
+    ctx: typer.Context, namesrv: options.NameServers = None, all_: All = False, as_json: options.AsJson = False
+) -> None:
+    ctx.obj = namesrv
+    if ctx.invoked_subcommand is None:
+        list_(ctx, namesrv, all_, as_json)
+
+
+@app.command("list")
+def list_(
+    ctx: typer.Context, namesrv: options.NameServers = None, all_: All = False, as_json: options.AsJson = False
+) -> None:
+    """List the topics with their queues."""
+    from flintmq.plugins.cli.connect import with_admin
+    from flintmq.plugins.cli.output import print_json, print_table
+
+    async def work(admin: AdminClient) -> list[dict[str, Any]]:
+        return await _topics(admin, all_)
+
+    found = with_admin(namesrv or ctx.obj, work)
+    if as_json:
+        print_json(found)
+        return
+    print_table(
+        ("topic", "read queues#", "write queues#", "permission", "brokers"),
+        (
+            (row["topic"], row["read_queues"], row["write_queues"], row["permission"], ", ".join(row["brokers"]))
+            for row in found
+        ),
+    )
+
+
+async def _topics(admin: AdminClient, everything: bool) -> list[dict[str, Any]]:
+    from flintmq.remoting.client.route import MASTER_ID
+
+    info = await admin.cluster_info()
+    found: dict[str, dict[str, Any]] = {}
+    for name, data in sorted(info.broker_addr_table.items()):
+        address = data.broker_addrs.get(MASTER_ID)
+        if address is None:
+            continue
+        own = {name, *info.cluster_addr_table}
+        for config in (await admin.topic_configs(address)).topic_config_table.values():
+            topic = config.topic_name
+            system = topic in own or _is_system(topic)
+            if system and not everything:
+                continue
+            row = found.setdefault(
+                topic,
+                {
+                    "topic": topic,
+                    "read_queues": 0,
+                    "write_queues": 0,
+                    "permission": "",
+                    "system": system,
+                    "brokers": [],
+                },
+            )
+            row["read_queues"] += config.read_queue_nums
+            row["write_queues"] += config.write_queue_nums
+            row["permission"] = _permission_text(config.perm)
+            row["brokers"].append(name)
+    return [found[topic] for topic in sorted(found)]
+
+
+def _is_system(topic: str) -> bool:
+    from flintmq.core.broker.topic_name import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPIC_PREFIX, SYSTEM_TOPICS, reply_topic
+
+    prefixes = (RETRY_PREFIX, DLQ_PREFIX, SYSTEM_TOPIC_PREFIX)
+    return topic in SYSTEM_TOPICS or topic.startswith(prefixes) or topic.endswith(reply_topic(""))
+
+
+def _permission_text(bits: int) -> str:
+    return f"{'r' if bits & 4 else ''}{'w' if bits & 2 else ''}" or "-"
+
+
+@app.command()
+def show(
+    ctx: typer.Context, topic: Topic, namesrv: options.NameServers = None, as_json: options.AsJson = False
+) -> None:
+    """Show a topic's queues, and how many messages each holds."""
+    from flintmq.plugins.cli.connect import with_admin
+    from flintmq.plugins.cli.output import print_json, print_table, when
+
+    async def work(admin: AdminClient) -> list[dict[str, Any]]:
+        stats = await admin.topic_stats(topic)
+        return [
+            {
+                "broker": queue.broker_name,
+                "queue_id": queue.queue_id,
+                "min_queue_offset": entry.min_queue_offset,
+                "max_queue_offset": entry.max_queue_offset,
+                "messages": entry.max_queue_offset - entry.min_queue_offset,
+                "last_update_timestamp_ms": entry.last_update_timestamp_ms,
+            }
+            for queue, entry in sorted(stats.items())
+        ]
+
+    queues = with_admin(namesrv or ctx.obj, work)
+    total = sum(queue["messages"] for queue in queues)
+    if as_json:
+        print_json({"topic": topic, "messages": total, "queues": queues})
+        return
+    print_table(
+        ("queue", "first offset#", "next offset#", "messages#", "last stored"),
+        (
+            (
+                f"{queue['broker']}:{queue['queue_id']}",
+                queue["min_queue_offset"],
+                queue["max_queue_offset"],
+                queue["messages"],
+                when(queue["last_update_timestamp_ms"]),
+            )
+            for queue in queues
+        ),
+        title=f"{topic}: {total:,} messages",
+    )
+
+
+@app.command()
+def create(
+    ctx: typer.Context,
+    topic: Topic,
+    namesrv: options.NameServers = None,
+    queues: Annotated[int, typer.Option("--queues", metavar="N", min=1, max=65535, help="At each broker.")] = 8,
+    permission: Annotated[Permission, typer.Option("--permission", help="What clients may do.")] = Permission.RW,
+    order: Annotated[bool, typer.Option("--order", help="The topic is an ordered one.")] = False,
+    cluster: Cluster = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Create a topic, or change one."""
+    from flintmq.plugins.cli.connect import with_admin
+    from flintmq.plugins.cli.output import print_json
+
+    async def work(admin: AdminClient) -> None:
+        await admin.create_topic(topic, queues=queues, perm=permission.bits, order=order, cluster=cluster)
+
+    with_admin(namesrv or ctx.obj, work)
+    if as_json:
+        print_json({"topic": topic, "queues": queues, "permission": permission.value, "order": order})
+    else:
+        print(f"topic {topic} has {queues} queues at each broker")
+
+
+@app.command()
+def delete(
+    ctx: typer.Context,
+    topic: Topic,
+    namesrv: options.NameServers = None,
+    cluster: Cluster = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Delete a topic and its queues."""
+    from flintmq.plugins.cli.connect import with_admin
+    from flintmq.plugins.cli.exits import CommandError
+    from flintmq.plugins.cli.output import print_json
+
+    async def work(admin: AdminClient) -> None:
+        if topic not in {row["topic"] for row in await _topics(admin, True)}:
+            raise CommandError(f"there is no topic {topic}")
+        await admin.delete_topic(topic, cluster=cluster)
+
+    with_admin(namesrv or ctx.obj, work)
+    if as_json:
+        print_json({"topic": topic, "deleted": True})
+    else:
+        print(f"topic {topic} is deleted")

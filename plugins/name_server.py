@@ -1,0 +1,142 @@
+"""The name server: routes, key-values and their sockets put together."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from pathlib import Path
+
+import attrs
+
+from flintmq.config import BrokerConfig, LoadedConfig, NamesrvConfig
+from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
+from flintmq.core.io.json_file import JsonFile
+from flintmq.core.route.kv_config import KVConfigManager
+from flintmq.core.route.route_manager import RouteInfoManager
+from flintmq.plugins.acl import make_authenticator
+from flintmq.plugins.broker import as_loaded
+from flintmq.plugins.exposure import REMINDER_S, check_exposure, remind
+from flintmq.plugins.secure_links import TLS_RELOAD_S, server_tls
+from flintmq.plugins.service import Service
+from flintmq.plugins.timers import Timers
+from flintmq.remoting.access_rules import AUDITED
+from flintmq.remoting.audit import RefusalAudit, audited
+from flintmq.remoting.channel import ServerChannel
+from flintmq.remoting.processors.namesrv import NamesrvRouteProcessor
+from flintmq.remoting.processors.namesrv_config import NamesrvConfigProcessor, NamesrvSettings
+from flintmq.remoting.server import Pool, RemotingServer, bind
+
+log = logging.getLogger("flintmq.namesrv")
+
+_QUEUE_CAPACITY = 10_000
+
+
+class NameServer(Service):
+    """A name server, embedded or served; used like :class:`flintmq.plugins.broker.Broker`.
+
+    Args:
+        config: as for a broker; the section ``nameserver`` counts.
+        clock: time.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig | LoadedConfig | Path | str | None = None,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        super().__init__()
+        self.loaded = as_loaded(config)
+        self.config: NamesrvConfig = self.loaded.config.nameserver
+        self._clock = clock
+        self._timers = Timers()
+        self._socket: socket.socket | None = None
+        self._running = False
+        self.host = self.config.host
+        self.port = 0
+        self.settings: NamesrvSettings
+        self.routes: RouteInfoManager
+        self.kv: KVConfigManager
+        self.server: RemotingServer
+
+    @property
+    def address(self) -> str:
+        """``host:port`` for clients and brokers."""
+        return f"{self.host}:{self.port}"
+
+    @property
+    def loop_name(self) -> str:
+        return self.loaded.config.listen.loop
+
+    async def start(self) -> None:
+        config = self.config
+        whole = self.loaded.config
+        exposed = check_exposure(
+            config.host,
+            host_key="nameserver.host",
+            acl_key="nameserver.acl_enable",
+            has_acl=config.acl_enable,
+            insecure=whole.listen.insecure,
+        )
+        acl = make_authenticator(whole) if config.acl_enable else None
+        tls = server_tls(whole)
+        self._socket = bind(config.host, config.port)
+        try:
+            self.host, self.port = self._socket.getsockname()[:2]
+            self.routes = RouteInfoManager(self._clock, expiry_s=config.broker_expiry_ms / 1000)
+            self.kv = KVConfigManager(JsonFile(Path(config.kv_path)) if config.kv_path else None)
+            self.kv.load()
+            listen = self.loaded.config.listen
+            self.server = RemotingServer(
+                self._clock,
+                max_frame_bytes=listen.max_frame_bytes,
+                max_connections=listen.max_connections,
+                idle_timeout_ms=config.idle_timeout_ms,
+                backlog=listen.backlog,
+                on_closed=self._channel_closed,
+            )
+            settings = self.settings = NamesrvSettings(attrs.evolve(config, port=self.port), self._changed)
+            pool = Pool("admin", _QUEUE_CAPACITY)
+            for processor in (
+                NamesrvRouteProcessor(self.routes, self.kv, lambda: settings.config.order_message_enable),
+                NamesrvConfigProcessor(self.kv, settings),
+            ):
+                self.server.add_processor(processor, tuple(processor.handlers()), pool)
+            self.server.wrap(AUDITED, audited)
+            self.server.on_refused = RefusalAudit(self._clock, AUDITED)
+            if acl is not None:
+                self.server.authenticate_with((acl,))
+            await self.server.listen(self._socket, tls)
+        except BaseException:
+            self._socket.close()
+            raise
+        self._timers.pace(config.scan_interval_ms / 1000, self._scan, "broker expiry")
+        if acl is not None:
+            self._timers.every(whole.acl.reload_interval_ms / 1000, acl.store.reload, "account files")
+        if tls is not None:
+            self._timers.every(TLS_RELOAD_S, tls.reload, "certificate")
+        if exposed:
+            self._timers.every(REMINDER_S, lambda: remind(config.host), "open door")
+        self._running = True
+        log.info("name server listens on %s", self.address)
+
+    def _changed(self, config: NamesrvConfig) -> None:
+        """Settings were changed over the wire."""
+        self.config = config
+        self.server.idle_timeout_ms = config.idle_timeout_ms
+
+    def _channel_closed(self, channel: ServerChannel) -> None:
+        self.routes.close_channel(channel)
+
+    def _scan(self) -> float:
+        for channel in self.routes.remove_expired():
+            channel.close("no registration for too long")
+        return self.config.scan_interval_ms / 1000
+
+    async def stop(self) -> None:
+        if not self._running:
+            return
+        self._running = False
+        self._timers.cancel()
+        await self.server.close()
+        log.info("name server %s stopped", self.address)

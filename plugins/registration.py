@@ -1,0 +1,116 @@
+"""Tells name servers who the broker is and which topics it has (reference: protocol 5.3)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import msgspec
+
+from flintmq.core.broker.state import BrokerState
+from flintmq.core.errors import FlintError, RemotingError
+from flintmq.remoting.bodies import KVTable, RegisterBrokerBody, TopicConfigSerializeWrapper
+from flintmq.remoting.client.transport import RemotingClient
+from flintmq.remoting.codes import RequestCode
+from flintmq.remoting.command import request
+from flintmq.remoting.headers_route import RegisterBrokerRequestHeader, UnregisterBrokerRequestHeader
+from flintmq.remoting.register_broker_body import body_crc32, encode_register_broker_body
+
+log = logging.getLogger("flintmq.broker")
+
+
+class Registration:
+    """Registers at the start, at every interval, and at once when a topic changed. Loop thread."""
+
+    def __init__(self, state: BrokerState, client: RemotingClient, addresses: tuple[str, ...], ha_address: str) -> None:
+        self._state = state
+        self._client = client
+        self._addresses = addresses
+        self._ha_address = ha_address
+        self._changed = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self.registered: dict[str, bool] = {}
+        """Per name server whether the last registration got through."""
+
+    async def start(self) -> None:
+        """Registers once with every name server, then keeps doing so. A name server that is away is tried again."""
+        await self.register_all()
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def topic_changed(self) -> None:
+        """Registers soon; several changes within one turn of the loop make one registration."""
+        self._changed.set()
+
+    async def _run(self) -> None:
+        interval_s = self._state.config.namesrv.register_interval_ms / 1000
+        while True:
+            try:
+                async with asyncio.timeout(interval_s):
+                    await self._changed.wait()
+            except TimeoutError:
+                pass
+            self._changed.clear()
+            await self.register_all()
+
+    async def register_all(self) -> None:
+        """Registers with every name server side by side."""
+        await asyncio.gather(*(self._register(address) for address in self._addresses))
+
+    async def _register(self, address: str) -> None:
+        state = self._state
+        broker = state.config.broker
+        body = encode_register_broker_body(self._body())
+        header = RegisterBrokerRequestHeader(
+            broker_name=broker.name,
+            broker_addr=state.advertised_address,
+            cluster_name=broker.cluster,
+            ha_server_addr=self._ha_address,
+            broker_id=broker.id,
+            compressed=False,
+            body_crc32=body_crc32(body),
+        )
+        command = request(RequestCode.REGISTER_BROKER, header, body, language="JAVA")
+        try:
+            answer = await self._client.invoke(address, command, state.config.namesrv.register_timeout_ms)
+        except RemotingError as error:
+            if self.registered.get(address, True):
+                log.warning("name server %s: %s; trying again", address, error)
+            self.registered[address] = False
+            return
+        if answer.code != 0:
+            log.warning("name server %s refused the registration: %s", address, answer.remark)
+            self.registered[address] = False
+            return
+        self.registered[address] = True
+        if answer.body:
+            try:
+                # Which topics are ordered is a matter of the name server's configuration (reference: algorithms 11).
+                state.topics.update_order_topics(KVTable.decode(answer.body).table.keys())
+            except FlintError as error:  # a body that is no table, or a full disk: neither ends the registering
+                log.warning("the order configuration of name server %s: %s", address, error)
+
+    def _body(self) -> RegisterBrokerBody:
+        table = self._state.topics.to_wire(self._state.config.broker.permission)
+        return RegisterBrokerBody([], msgspec.convert(table, TopicConfigSerializeWrapper))
+
+    async def stop(self) -> None:
+        """Unregisters everywhere; a name server that does not answer is left to its expiry."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await asyncio.gather(*(self._unregister(address) for address in self._addresses))
+
+    async def _unregister(self, address: str) -> None:
+        state = self._state
+        if not self.registered.get(address):
+            return
+        header = UnregisterBrokerRequestHeader(
+            broker_name=state.config.broker.name,
+            broker_addr=state.advertised_address,
+            cluster_name=state.config.broker.cluster,
+            broker_id=state.config.broker.id,
+        )
+        try:
+            await self._client.invoke(address, request(RequestCode.UNREGISTER_BROKER, header, language="JAVA"), 1_000)
+        except RemotingError as error:
+            log.info("name server %s was not told that the broker stops: %s", address, error)

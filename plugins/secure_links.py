@@ -1,0 +1,39 @@
+"""TLS of a server's ports, and the client by which a broker speaks to name servers: encrypted and signed where asked for."""
+
+from __future__ import annotations
+
+import ssl
+from typing import TYPE_CHECKING, Final
+
+from flintmq.remoting.client.acl_signer import AclSigner
+from flintmq.remoting.client.transport import RemotingClient
+from flintmq.remoting.tls import ServerTls, client_context
+
+if TYPE_CHECKING:
+    from flintmq.config import BrokerConfig
+
+TLS_RELOAD_S: Final = 5.0
+"""How often a server looks whether its certificate was renewed."""
+
+
+def server_tls(config: BrokerConfig) -> ServerTls | None:
+    """What ``listen.tls`` asks for; None for plain connections. Raises ``ConfigError``."""
+    section = config.listen.tls
+    return None if section.mode_in_force == "disabled" else ServerTls(section)
+
+
+def name_server_client(config: BrokerConfig) -> RemotingClient:
+    """A client that signs and encrypts as ``namesrv:`` says. Raises ``ConfigError``."""
+    client = RemotingClient(ssl_context=_name_server_tls(config))
+    namesrv = config.namesrv
+    if namesrv.access_key is not None and namesrv.secret_key is not None:
+        client.add_hook(AclSigner(namesrv.access_key, namesrv.secret_key))
+    return client
+
+
+def _name_server_tls(config: BrokerConfig) -> ssl.SSLContext | None:
+    tls = config.listen.tls
+    wanted = config.namesrv.tls if config.namesrv.tls is not None else tls.mode_in_force == "required"
+    if not wanted:
+        return None
+    return client_context(config.namesrv.tls_ca or tls.certificate, tls.certificate, tls.key, password=tls.key_password)

@@ -1,0 +1,158 @@
+"""A server that lives in an event loop: the caller's, or one of its own in a thread.
+
+``async with service`` runs in the caller's loop. ``with service`` starts a thread with a loop, and :meth:`Service.call` runs
+work there. Either way everything is released at the end: sockets, threads, files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import CancelledError, wait
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+from flintmq.core.errors import FlintError
+
+T = TypeVar("T")
+
+_STOPPED_POLL_S: Final = 1.0
+"""How often a call that waits for the loop looks whether the loop is still there."""
+
+
+def run_loop_named(name: str) -> Callable[[Coroutine[Any, Any, T]], T]:
+    """How to run a coroutine on the event loop of a name.
+
+    Args:
+        name: ``asyncio``, ``uvloop`` (ImportError when it is not installed), or ``auto`` for uvloop where it is installed.
+    """
+    if name == "asyncio":
+        return asyncio.run
+    try:
+        import uvloop
+    except ImportError:
+        if name == "auto":
+            return asyncio.run
+        raise
+    return uvloop.run
+
+
+class Service(ABC):
+    """Start and stop, for a broker or a name server. Not restartable."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._stop_thread: asyncio.Event | None = None
+        self._failure: BaseException | None = None
+
+    @abstractmethod
+    async def start(self) -> None:
+        """Starts on the running loop. Raises what kept it from starting; nothing is left behind then."""
+
+    @abstractmethod
+    async def stop(self) -> None:
+        """Stops in order. Idempotent."""
+
+    @property
+    def loop_name(self) -> str:
+        """The event loop that ``with`` runs on: ``asyncio``, ``uvloop`` or ``auto``."""
+        return "asyncio"
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        self._loop = asyncio.get_running_loop()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    def __enter__(self) -> Self:
+        started = threading.Event()
+
+        def live() -> None:
+            try:
+                run_loop_named(self.loop_name)(self._live(started))
+            except BaseException as error:  # whoever waits for the start must hear of it
+                self._failure = self._failure or error
+            finally:
+                started.set()
+
+        self._thread = threading.Thread(
+            target=live,
+            name=f"flintmq-{type(self).__name__.lower()}",
+            daemon=True,
+        )
+        self._thread.start()
+        started.wait()
+        if self._failure is not None:
+            self._thread.join()
+            raise self._failure
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._loop is not None
+        assert self._stop_thread is not None
+        assert self._thread is not None
+        with contextlib.suppress(RuntimeError):  # the loop has ended by itself: its failure is told below
+            self._loop.call_soon_threadsafe(self._stop_thread.set)
+        self._thread.join()
+        if self._failure is not None:
+            raise self._failure
+
+    async def _live(self, started: threading.Event) -> None:
+        self._stop_thread = asyncio.Event()
+        try:
+            try:
+                await self.start()
+            finally:
+                self._loop = asyncio.get_running_loop()
+        except BaseException as error:
+            self._failure = error
+            started.set()
+            return
+        started.set()
+        await self._stop_thread.wait()
+        try:
+            await self.stop()
+        except BaseException as error:
+            self._failure = error
+
+    @property
+    def in_own_thread(self) -> bool:
+        """Whether this was started with ``with`` and the caller is another thread than its loop's."""
+        return self._thread is not None and threading.current_thread() is not self._thread
+
+    def call(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Runs a coroutine function on the loop's thread and waits for its result; for services started with ``with``.
+
+        Raises:
+            FlintError: the service has stopped, or stops meanwhile.
+        """
+        assert self._loop is not None
+        assert self._thread is not None
+
+        async def run() -> T:
+            return await work()
+
+        running = run()
+        try:
+            future = asyncio.run_coroutine_threadsafe(running, self._loop)
+        except RuntimeError as error:
+            running.close()
+            raise FlintError(f"the {type(self).__name__.lower()} has stopped") from error
+        while not wait((future,), _STOPPED_POLL_S).done:
+            if not self._thread.is_alive():  # the loop ended before it came to it
+                running.close()
+                raise FlintError(f"the {type(self).__name__.lower()} has stopped")
+        try:
+            return future.result()
+        except CancelledError as error:
+            raise FlintError(f"the {type(self).__name__.lower()} has stopped") from error
