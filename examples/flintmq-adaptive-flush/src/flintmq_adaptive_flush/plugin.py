@@ -1,0 +1,19 @@
+"""What the entry point names: the hooks."""
+
+from __future__ import annotations
+
+from flintmq.core.hookspecs import RegisterFlushStrategy, hookimpl
+from flintmq.core.ports import FlushStrategy
+from flintmq_adaptive_flush.service import AdaptiveGroupCommit, AdaptiveGroupCommitSection
+
+
+@hookimpl
+def flintmq_flush_services(register: RegisterFlushStrategy) -> None:
+    register(
+        FlushStrategy(
+            "adaptive_group_commit",
+            AdaptiveGroupCommit,
+            settings_model=AdaptiveGroupCommitSection,
+            synchronous=True,
+        )
+    )

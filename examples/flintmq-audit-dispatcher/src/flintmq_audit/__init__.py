@@ -1,0 +1,1 @@
+"""An example plugin of FlintMQ: an account of what was stored."""

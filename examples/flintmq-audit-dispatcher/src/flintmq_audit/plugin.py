@@ -1,0 +1,35 @@
+"""What the entry point names: the hooks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import attrs
+
+from flintmq.core.hookspecs import DispatcherContext, RegisterConfigSection, RegisterDispatcher, hookimpl
+from flintmq_audit.dispatcher import AuditDispatcher
+
+
+@attrs.frozen(kw_only=True)
+class AuditSection:
+    """``audit:`` of the configuration."""
+
+    path: str = "flintmq-audit.jsonl"
+    """The file that lines are appended to."""
+    max_bytes: int = attrs.field(default=64 * 1024 * 1024, validator=attrs.validators.ge(4096))
+    """At this size the file becomes ``<path>.1``."""
+
+
+@hookimpl
+def flintmq_config_sections(register: RegisterConfigSection) -> None:
+    register("audit", AuditSection)
+
+
+@hookimpl
+def flintmq_dispatchers(register: RegisterDispatcher) -> None:
+    register("audit", make_dispatcher)
+
+
+def make_dispatcher(context: DispatcherContext) -> AuditDispatcher:
+    settings: AuditSection = context.settings or AuditSection()
+    return AuditDispatcher(Path(settings.path), settings.max_bytes)

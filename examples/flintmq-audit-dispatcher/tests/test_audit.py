@@ -1,0 +1,74 @@
+"""The account must be complete, without anything twice, across restarts, crashes and rotations."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+import pytest
+from flintmq_audit.dispatcher import AuditDispatcher
+
+from flintmq.core.testing.dispatcher_kit import check_dispatcher, sample_requests
+
+
+def account(*paths: Path) -> dict[str, tuple[int, int]]:
+    """(messages, bytes) of each topic: the same however the batches were cut."""
+    totals: dict[str, tuple[int, int]] = {}
+    for line in itertools.chain.from_iterable(path.read_text("utf-8").splitlines() for path in paths if path.exists()):
+        entry = json.loads(line)
+        messages, size = totals.get(entry["topic"], (0, 0))
+        totals[entry["topic"]] = (messages + entry["messages"], size + entry["bytes"])
+    return totals
+
+
+def test_it_is_a_dispatcher(tmp_path: Path) -> None:
+    numbers = itertools.count()
+    paths: dict[int, Path] = {}
+
+    def make() -> AuditDispatcher:
+        path = tmp_path / f"{next(numbers)}.jsonl"
+        dispatcher = AuditDispatcher(path, 1 << 20)
+        paths[id(dispatcher)] = path
+        return dispatcher
+
+    check_dispatcher(make, observe=lambda dispatcher: account(paths[id(dispatcher)]))
+
+
+def test_a_restart_goes_on_where_the_file_ends(tmp_path: Path) -> None:
+    path, requests = tmp_path / "audit.jsonl", sample_requests(20)
+    first = AuditDispatcher(path, 1 << 20)
+    first.dispatch(requests[:12])
+    first.close()
+    second = AuditDispatcher(path, 1 << 20)
+    second.dispatch(requests)
+    second.close()
+    assert sum(messages for messages, _ in account(path).values()) == 20
+
+
+def test_a_torn_line_is_cut(tmp_path: Path) -> None:
+    path, requests = tmp_path / "audit.jsonl", sample_requests(4)
+    first = AuditDispatcher(path, 1 << 20)
+    first.dispatch(requests[:2])
+    first.close()
+    path.write_bytes(path.read_bytes() + b'{"topic":"Ord')
+    second = AuditDispatcher(path, 1 << 20)
+    second.dispatch(requests)
+    second.close()
+    assert sum(messages for messages, _ in account(path).values()) == 4
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_rotation_keeps_one_file_and_the_position(tmp_path: Path, restart: bool) -> None:
+    path, requests = tmp_path / "audit.jsonl", sample_requests(30)
+    dispatcher = AuditDispatcher(path, 600)
+    for request in requests:
+        dispatcher.dispatch([request])
+    if restart:
+        dispatcher.close()
+        dispatcher = AuditDispatcher(path, 600)
+    size = path.stat().st_size
+    dispatcher.dispatch(requests)
+    dispatcher.close()
+    assert path.stat().st_size == size <= 600
+    assert path.with_name("audit.jsonl.1").stat().st_size <= 600

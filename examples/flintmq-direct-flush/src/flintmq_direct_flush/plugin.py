@@ -1,0 +1,14 @@
+"""What the entry point names: the hooks."""
+
+from __future__ import annotations
+
+from flintmq.core.hookspecs import RegisterFlushStrategy, hookimpl
+from flintmq.core.ports import FlushStrategy
+from flintmq_direct_flush.service import DirectFlush, DirectFlushSection
+
+
+@hookimpl
+def flintmq_flush_services(register: RegisterFlushStrategy) -> None:
+    register(
+        FlushStrategy("direct_flush", DirectFlush, settings_model=DirectFlushSection, synchronous=True, uses_pool=True)
+    )

@@ -1,0 +1,68 @@
+"""The strategy: group commit over a log whose ``flush`` writes the pool's buffer to the disk.
+
+Appends go to the transient store pool, so the file's mapped pages are never dirty: a direct write over dirty pages makes the
+kernel write them first, and costs twice. A commit is the write itself, durable when it returns; the flush that follows only
+makes a new file's name durable.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+from flintmq.core.ports import FileWriter, FlushableLog, FlushContext
+from flintmq.flush.group_commit import GroupCommit
+from flintmq_direct_flush.writer import Mode, SyncedWriter
+
+
+@attrs.frozen(kw_only=True)
+class DirectFlushSection:
+    """``flush.direct_flush:`` of the configuration."""
+
+    mode: Mode = "direct"
+    """``direct``: past the page cache. ``dsync``: through it, synced with the write."""
+    sync_flush_timeout_ms: int = attrs.field(default=5_000, validator=attrs.validators.ge(1))
+    """How long an acknowledgement waits for its write."""
+    interval_ms: int = attrs.field(default=10, validator=attrs.validators.ge(1))
+    """How often bytes that nobody waits for are written."""
+    pool_size: int = attrs.field(default=3, validator=attrs.validators.ge(2))
+    """Buffers of one commit log file each; two are in use while the log goes on to its next file."""
+
+
+class WriteThroughLog:
+    """A log whose ``flush`` commits through a writer first. As thread-safe as the log in it."""
+
+    def __init__(self, log: FlushableLog, write: FileWriter) -> None:
+        self._log = log
+        self._write = write
+
+    @property
+    def wrote_offset_bytes(self) -> int:
+        return self._log.wrote_offset_bytes
+
+    @property
+    def committed_offset_bytes(self) -> int:
+        return self._log.committed_offset_bytes
+
+    @property
+    def flushed_offset_bytes(self) -> int:
+        return self._log.flushed_offset_bytes
+
+    def commit(self, least_pages: int, write: FileWriter | None = None) -> int:
+        return self._log.commit(least_pages, write or self._write)
+
+    def flush(self, least_pages: int, *, written_through: bool = True) -> int:
+        self._log.commit(least_pages, self._write)
+        return self._log.flush(least_pages, written_through=written_through)
+
+
+class DirectFlush(GroupCommit):
+    """Group commit whose sync is a write: an acknowledgement means written to the disk."""
+
+    def __init__(self, context: FlushContext) -> None:
+        settings: DirectFlushSection = context.settings
+        self.writer = SyncedWriter(settings.mode)
+        super().__init__(attrs.evolve(context, log=WriteThroughLog(context.log, self.writer)))
+
+    def finish(self) -> None:
+        super().finish()
+        self.writer.close()
