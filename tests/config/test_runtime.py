@@ -1,0 +1,143 @@
+"""Changing settings over the wire was once a remote code execution: what may be changed is a list, and it is checked here."""
+
+from __future__ import annotations
+
+import pytest
+
+from flintmq.config import (
+    NAMESRV_RUNTIME_KEYS,
+    RUNTIME_KEYS,
+    BrokerConfig,
+    ConfigError,
+    NamesrvConfig,
+    as_properties,
+    evolve,
+    evolve_namesrv,
+    import_broker_conf,
+    load_text,
+    namesrv_as_properties,
+)
+from flintmq.config.schema import KEYS, aliases
+
+
+def test_nothing_dangerous_is_on_the_list() -> None:
+    """Paths, addresses, ports, names, plugins and strategies stay as they were at the start."""
+    for entry in (*RUNTIME_KEYS.values(), *NAMESRV_RUNTIME_KEYS.values()):
+        section, _, name = entry.key.rpartition(".")
+        assert section in (
+            "store",
+            "topics",
+            "groups",
+            "offsets",
+            "pull",
+            "transactions",
+            "admission",
+            "broker",
+            "nameserver",
+        )
+        assert not {"path", "host", "port", "addresses", "name", "cluster", "id", "compat", "loop"} & {*name.split("_")}
+        hint = KEYS[entry.key].hint
+        assert hint in (int, bool) or entry.key == "store.delete_when"
+        if hint is int:
+            assert entry.minimum is not None
+            assert entry.maximum is not None
+
+
+@pytest.mark.parametrize("name", sorted(set(aliases("broker")) - set(RUNTIME_KEYS)))
+def test_every_other_key_is_refused(name: str) -> None:
+    """The list is an allow-list: a key added later is refused until someone decides otherwise."""
+    for spelling in (name, aliases("broker")[name][0]):
+        with pytest.raises(ConfigError, match="cannot be changed while running"):
+            evolve(BrokerConfig(), {spelling: "1"})
+
+
+@pytest.mark.parametrize(
+    "name", ["plugins", "dispatchers", "authenticators", "flushDiskType", "flush.strategy", "store.path"]
+)
+def test_keys_without_a_plain_rocketmq_name_are_refused(name: str) -> None:
+    """Also those that have no RocketMQ name or a composite one."""
+    with pytest.raises(ConfigError, match="cannot be changed while running"):
+        evolve(BrokerConfig(), {name: "x"})
+
+
+def test_changes_by_either_name() -> None:
+    """mqadmin sends RocketMQ's names, our own tools the dotted ones."""
+    config = BrokerConfig()
+    changed = evolve(
+        config,
+        {
+            "accessMessageInMemoryMaxRatio": "30",
+            "pull.short_polling_ms": "2s",
+            "deleteWhen": "4;16",
+            "traceOn": "false",
+        },
+    )
+    assert changed.store.access_in_memory_ratio == 30
+    assert changed.pull.short_polling_ms == 2_000
+    assert changed.store.delete_when == "04;16"
+    assert not changed.broker.trace_on
+    assert config == BrokerConfig()
+    assert evolve(config, {}) == config
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"accessMessageInMemoryMaxRatio": "101"},
+        {"accessMessageInMemoryMaxRatio": "-1"},
+        {"maxMessageSize": "1TiB"},
+        {"brokerPermission": "8"},
+        {"longPollingEnable": "maybe"},
+        {"deleteWhen": "25"},
+        {"fileReservedTime": ""},
+        {"longPollingEnable": "true", "pull.long_polling": "false"},
+        {"longPollingEnabl": "true"},
+    ],
+)
+def test_bad_changes_are_refused(changes: dict[str, str]) -> None:
+    """The same ranges as at the start, and no half-made change."""
+    with pytest.raises(ConfigError):
+        evolve(BrokerConfig(), changes)
+
+
+def test_the_name_server_has_its_own_list() -> None:
+    """listenPort is shown and not changed; seconds stay seconds."""
+    config = evolve_namesrv(NamesrvConfig(), {"orderMessageEnable": "true", "serverChannelMaxIdleTimeSeconds": "60"})
+    assert (config.order_message_enable, config.idle_timeout_ms) == (True, 60_000)
+    told = namesrv_as_properties(config)
+    assert (told["listenPort"], told["serverChannelMaxIdleTimeSeconds"]) == ("9876", "60")
+    assert "kvConfigPath" not in told
+    for refused in ("listenPort", "kvConfigPath", "bindAddress", "accessMessageInMemoryMaxRatio"):
+        with pytest.raises(ConfigError, match="cannot be changed while running"):
+            evolve_namesrv(NamesrvConfig(), {refused: "1"})
+
+
+def test_properties_are_told_in_rocketmqs_units() -> None:
+    """mqadmin getBrokerConfig and its scripts read these."""
+    told = as_properties(
+        load_text(
+            "flush: {strategy: commit_real_time, commit_real_time: {flush_interval_ms: 77}}\nnamesrvAddr: a:1;b:2"
+        ).config
+    )
+    assert told["brokerName"] == "broker-a"
+    assert told["listenPort"] == "10911"
+    assert told["haListenPort"] == "10912"
+    assert told["brokerIP1"] == "127.0.0.1"
+    assert told["serverChannelMaxIdleTimeSeconds"] == "120"
+    assert told["mappedFileSizeCommitLog"] == "1073741824"
+    assert told["storePathCommitLog"] == "./flintmq-store/commitlog"
+    assert (told["flushDiskType"], told["transientStorePoolEnable"]) == ("ASYNC_FLUSH", "true")
+    assert told["flushIntervalCommitLog"] == "77"
+    assert told["namesrvAddr"] == "a:1;b:2"
+    assert set(RUNTIME_KEYS) <= set(told)
+    assert "kvConfigPath" not in told
+    assert list(told) == sorted(told)
+
+
+def test_what_is_told_can_be_imported() -> None:
+    """A broker's configuration read over the wire starts another one like it."""
+    config = load_text("flushDiskType: SYNC_FLUSH\nbrokerName: x\ndeleteWhen: 04;05\nmaxMessageSize: 1MiB").config
+    text = "".join(f"{name}={value}\n" for name, value in as_properties(config).items())
+    result = import_broker_conf(text)
+    assert [name for name, _, _ in result.dropped] == ["brokerRole"], "told to tools, and nothing to be set here"
+    assert as_properties(load_text(result.yaml).config) == as_properties(config)

@@ -1,0 +1,43 @@
+"""Makes ``import flintmq`` mean this checkout, whatever its folder is called, and adds the ``--slow`` flag."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def _register_checkout() -> None:
+    """The repository root *is* the package, so its folder's name need not be ``flintmq``."""
+    if "flintmq" in sys.modules:
+        return
+    spec = importlib.util.spec_from_file_location(
+        "flintmq", ROOT / "__init__.py", submodule_search_locations=[str(ROOT)]
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["flintmq"] = module
+    spec.loader.exec_module(module)
+
+
+_register_checkout()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--slow", action="store_true", help="run the tests marked slow too")
+    parser.addoption("--crash-states", type=int, default=6_000, help="how many crash states tests/crash tries")
+    parser.addoption("--crash-seed", type=int, default=0, help="with which script tests/crash begins")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--slow"):
+        return
+    skip = pytest.mark.skip(reason="takes long: run with --slow")
+    for item in items:
+        if "slow" in item.keywords:
+            item.add_marker(skip)

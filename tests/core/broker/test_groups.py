@@ -1,0 +1,70 @@
+"""Consumer groups appear on first use; their settings steer retries and must come back after a restart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flintmq.core.broker.group_config import SubscriptionGroupConfig
+from flintmq.core.broker.groups import SubscriptionGroupManager
+from flintmq.core.errors import RefusedError
+from flintmq.core.io.json_file import JsonFile
+from flintmq.core.testing.clock import ManualClock
+
+
+def test_has_the_built_in_groups() -> None:
+    groups = SubscriptionGroupManager(None, ManualClock())
+    assert {config.group_name for config in groups} == {
+        "TOOLS_CONSUMER",
+        "FILTERSRV_CONSUMER",
+        "SELF_TEST_C_GROUP",
+        "CID_ONS-HTTP-PROXY",
+        "CID_ONSAPI_PULL",
+        "CID_ONSAPI_PERMISSION",
+        "CID_ONSAPI_OWNER",
+    }
+
+
+def test_makes_groups_on_first_use_only_where_that_is_allowed() -> None:
+    groups = SubscriptionGroupManager(None, ManualClock())
+    assert groups.find("g") is None
+    assert groups.select("g") == SubscriptionGroupConfig("g")
+    assert groups.find("g") is not None
+    assert groups.data_version.counter == 1
+    assert groups.select("bad group") is None
+    assert groups.select("x" * 256) is None
+    strict = SubscriptionGroupManager(None, ManualClock(), auto_create=False)
+    assert strict.select("g") is None
+    assert strict.select("CID_RMQ_SYS_TRANS") is not None
+
+
+def test_keeps_changes_over_a_restart(tmp_path: Path) -> None:
+    file = JsonFile(tmp_path / "subscriptionGroup.json")
+    groups = SubscriptionGroupManager(file, ManualClock())
+    mine = SubscriptionGroupConfig("g", consume_broadcast_enable=False, retry_queue_nums=0, retry_max_times=3)
+    groups.put(mine)
+    groups.put(SubscriptionGroupConfig("h", consume_enable=False))
+    assert groups.delete("TOOLS_CONSUMER")
+    assert not groups.delete("TOOLS_CONSUMER")
+    again = SubscriptionGroupManager(file, ManualClock())
+    assert again.load()
+    assert again.find("g") == mine
+    assert again.find("h") == SubscriptionGroupConfig("h", consume_enable=False)
+    assert again.data_version == groups.data_version
+    with pytest.raises(RefusedError):
+        groups.put(SubscriptionGroupConfig("no good"))
+    with pytest.raises(RefusedError):
+        groups.put(SubscriptionGroupConfig(" "))
+
+
+def test_reads_what_is_missing_and_ignores_what_is_new() -> None:
+    assert SubscriptionGroupConfig.from_wire({"groupSysFlag": 1}, "g") == SubscriptionGroupConfig("g")
+    one = SubscriptionGroupConfig("g", broker_id=5, notify_consumer_ids_changed_enable=False)
+    assert SubscriptionGroupConfig.from_wire(one.to_wire()) == one
+
+
+def test_a_slave_takes_over_exactly_the_masters_table() -> None:
+    groups = SubscriptionGroupManager(None, ManualClock())
+    groups.replace({"subscriptionGroupTable": {"g": {}}, "dataVersion": {"counter": 2}})
+    assert [config.group_name for config in groups] == ["g"]

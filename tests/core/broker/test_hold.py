@@ -1,0 +1,151 @@
+"""A held pull that is not woken costs its consumer seconds; one that is woken twice is answered twice."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from flintmq.core.broker.filters import tag_filter
+from flintmq.core.broker.hold import HeldPull, PullRequestHoldService
+from flintmq.core.ports import DispatchRequest
+from flintmq.core.testing.channel import RecordingChannel
+from flintmq.core.testing.clock import ManualClock
+
+
+def record(topic: str, queue_id: int, queue_offset: int, tags_code: int = 0, **properties: str) -> DispatchRequest:
+    return DispatchRequest(topic, queue_id, 0, 100, tags_code, 0, queue_offset, "", "", 0, 0, properties)
+
+
+class Held:
+    """A service with a clock, the ends of queues, and the pulls that were let go."""
+
+    def __init__(self, limit: int = 1000) -> None:
+        self.clock = ManualClock()
+        self.ends: dict[tuple[str, int], int] = {}
+        self.resumed: list[HeldPull] = []
+        self.service = PullRequestHoldService(
+            self.clock, lambda topic, queue_id: self.ends.get((topic, queue_id), 0), limit=limit
+        )
+        self.channel = RecordingChannel()
+
+    def hold(self, queue_offset: int = 0, timeout_ms: int = 15_000, queue_id: int = 0, **extra: object) -> HeldPull:
+        pull = self.service.hold(
+            "T",
+            queue_id,
+            queue_offset,
+            self.channel,
+            timeout_ms,
+            self.resumed.append,
+            **extra,  # type: ignore[arg-type]
+        )
+        assert pull is not None
+        return pull
+
+
+def test_an_arrival_wakes_the_pulls_of_its_queue_only() -> None:
+    held = Held()
+    first, other, far = held.hold(5), held.hold(5, queue_id=1), held.hold(9)
+    assert held.service.arrived([record("U", 0, 7), record("T", 2, 7), record("T", 0, 4)]) == 0
+    assert held.service.arrived([record("T", 0, 5), record("T", 0, 6)]) == 1
+    assert held.resumed == [first]
+    assert not first.is_held
+    assert other.is_held
+    assert far.is_held
+    assert len(held.service) == 2
+
+
+def test_a_filter_keeps_a_pull_held_until_the_periodic_check() -> None:
+    held = Held()
+    pull = held.hold(0, message_filter=tag_filter("A", frozenset()))
+    assert held.service.notify_arriving("T", 0, 1, 66) == 0
+    assert held.service.check() == 0
+    held.ends["T", 0] = 1
+    assert held.service.check() == 1
+    assert held.resumed == [pull]
+    held.hold(1, message_filter=tag_filter("A", frozenset()))
+    assert held.service.notify_arriving("T", 0, 2, 65) == 1
+    held.hold(1, message_filter=tag_filter("A", frozenset()))
+    assert held.service.notify_arriving("T", 0, 2) == 1
+
+
+def test_properties_are_asked_only_of_filters_that_need_them() -> None:
+    class Even:
+        needs_properties = True
+
+        def matches_tags_code(self, tags_code: int) -> bool:
+            return True
+
+        def matches_properties(self, properties: Mapping[str, str]) -> bool:
+            return properties.get("n") == "2"
+
+    held = Held()
+    held.hold(0, message_filter=Even())
+    assert held.service.arrived([record("T", 0, 0, n="1")]) == 0
+    assert held.service.arrived([record("T", 0, 1, n="2")]) == 1
+
+
+def test_time_runs_out_at_the_deadline_and_not_before() -> None:
+    held = Held()
+    late, soon = held.hold(0, 15_000), held.hold(0, 1_000)
+    assert held.service.next_deadline_s == held.clock.monotonic_s() + 1
+    held.clock.advance_ms(999)
+    assert held.service.expire() == 0
+    held.clock.advance_ms(1)
+    assert held.service.expire() == 1
+    assert held.resumed == [soon]
+    assert held.service.next_deadline_s == late.deadline_s
+    held.clock.advance_ms(20_000)
+    held.service.expire()
+    assert held.service.next_deadline_s is None
+
+
+def test_a_closed_connection_takes_its_pulls_along_unanswered() -> None:
+    held = Held()
+    held.hold(0)
+    held.hold(0, queue_id=1)
+    assert held.service.close_channel(held.channel) == 2
+    assert held.service.close_channel(held.channel) == 0
+    held.clock.advance_ms(20_000)
+    assert held.service.expire() == 0
+    assert held.resumed == []
+    assert len(held.service) == 0
+
+
+def test_a_pull_may_be_held_again_while_it_is_resumed() -> None:
+    held = Held()
+    held.service.hold("T", 0, 0, held.channel, 1_000, lambda pull: held.hold(pull.queue_offset + 1) and None)
+    assert held.service.arrived([record("T", 0, 0)]) == 1
+    assert len(held.service) == 1
+    assert held.service.release_all() == 1
+    assert len(held.service) == 0
+
+
+def test_too_many_pulls_are_not_held() -> None:
+    held = Held(limit=1)
+    held.hold(0)
+    assert held.service.hold("T", 0, 0, held.channel, 1_000, held.resumed.append) is None
+
+
+def test_a_hundred_thousand_held_pulls_cost_an_arrival_nothing() -> None:
+    held = Held(limit=200_000)
+    channels = [RecordingChannel() for _ in range(1_000)]
+    for number in range(100_000):
+        held.service.hold(f"T{number % 1000}", 0, 0, channels[number % 1000], 15_000, held.resumed.append)
+    started_s = time.perf_counter()
+    for queue_offset in range(10_000):
+        held.service.arrived([record("busy", 0, queue_offset)])
+    assert time.perf_counter() - started_s < 1.0
+    assert held.service.arrived([record("T7", 0, 0)]) == 100
+    held.clock.advance_ms(15_000)
+    assert held.service.expire() == 99_900
+    assert held.service.next_deadline_s is None
+
+
+def test_deadlines_of_pulls_long_gone_do_not_pile_up() -> None:
+    held = Held()
+    keep = held.hold(10**9, 15_000, queue_id=3)
+    for queue_offset in range(5_000):
+        held.hold(queue_offset, 60_000)
+        held.service.arrived([record("T", 0, queue_offset)])
+    assert len(held.service._deadlines) < 200
+    assert keep.is_held

@@ -1,0 +1,80 @@
+"""Consumer offsets decide what a group sees after a restart: they must be kept exactly, and written only when they changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flintmq.core.broker.offsets import ConsumerOffsetManager
+from flintmq.core.errors import StoreError
+from flintmq.core.io.json_file import JsonFile
+
+
+def test_puts_what_comes_even_backwards() -> None:
+    offsets = ConsumerOffsetManager()
+    assert offsets.query("T", "g", 0) == -1
+    offsets.commit("T", "g", 0, 5)
+    offsets.commit("T", "g", 0, 3, "someone")
+    assert offsets.query("T", "g", 0) == 3
+    assert offsets.query_all("T", "g") == {0: 3}
+    assert offsets.query_all("T", "h") == {}
+
+
+def test_finds_groups_and_topics_each_way() -> None:
+    offsets = ConsumerOffsetManager()
+    offsets.commit("T", "g", 0, 5)
+    offsets.commit("T", "h", 0, 4)
+    offsets.commit("U", "g", 0, 1)
+    assert offsets.which_topic_by_consumer("g") == {"T", "U"}
+    assert offsets.which_group_by_topic("T") == {"g", "h"}
+    assert len(offsets) == 3
+    assert offsets.min_offset_in_all_groups("T") == {0: 4}
+    assert offsets.min_offset_in_all_groups("T", frozenset({"h"})) == {0: 5}
+    assert offsets.query("T", "h", 0) == 4, "asking must not change anything"
+
+
+def test_clones_and_removes() -> None:
+    offsets = ConsumerOffsetManager()
+    offsets.commit("T", "g", 0, 5)
+    offsets.clone("g", "copy", "T")
+    offsets.clone("g", "copy", "missing")
+    offsets.commit("T", "g", 0, 6)
+    assert offsets.query("T", "copy", 0) == 5
+    offsets.remove_group("g")
+    assert offsets.which_group_by_topic("T") == {"copy"}
+    offsets.remove("T", "copy")
+    assert len(offsets) == 0
+    offsets.commit("U", "g", 0, 5)
+    offsets.remove_topic("U")
+    offsets.remove_topic("U")
+    assert offsets.which_topic_by_consumer("g") == set()
+
+
+def test_writes_only_when_something_changed(tmp_path: Path) -> None:
+    offsets = ConsumerOffsetManager(JsonFile(tmp_path / "consumerOffset.json"))
+    assert not offsets.persist()
+    offsets.commit("T", "g", 0, 5)
+    assert offsets.persist()
+    offsets.commit("T", "g", 0, 5)
+    assert not offsets.is_dirty
+    assert (tmp_path / "consumerOffset.json").read_text() == '{\n\t"offsetTable":{\n\t\t"T@g":{0:5\n\t\t}\n\t}\n}'
+    again = ConsumerOffsetManager(JsonFile(tmp_path / "consumerOffset.json"))
+    assert again.load()
+    assert not again.is_dirty
+    assert again.query("T", "g", 0) == 5
+
+
+def test_reads_quoted_keys_groups_with_an_at_and_skips_nonsense() -> None:
+    offsets = ConsumerOffsetManager()
+    offsets.replace({"offsetTable": {"T@g@h": {"0": 7}, "noat": {0: 1}, "@g": {0: 1}}, "dataVersion": {}})
+    assert offsets.to_wire() == {"offsetTable": {"T@g@h": {0: 7}}}
+
+
+def test_a_failed_write_is_tried_again(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("")
+    offsets = ConsumerOffsetManager(JsonFile(tmp_path / "x" / "consumerOffset.json"))
+    offsets.commit("T", "g", 0, 5)
+    with pytest.raises(StoreError):
+        offsets.persist()
+    assert offsets.is_dirty

@@ -1,0 +1,44 @@
+"""Two orderly consumers must never hold the same queue; a dead one must not hold it for ever."""
+
+from __future__ import annotations
+
+from flintmq.core.broker.message_queue import MessageQueue
+from flintmq.core.broker.queue_locks import RebalanceLockManager
+from flintmq.core.testing.clock import ManualClock
+
+Q0, Q1 = MessageQueue("T", "b", 0), MessageQueue("T", "b", 1)
+
+
+def test_locks_renews_and_unlocks_per_group_and_client() -> None:
+    locks = RebalanceLockManager(ManualClock())
+    assert locks.lock_batch("g", [Q0], "a") == [Q0]
+    assert locks.lock_batch("g", [Q0, Q1, Q1], "b") == [Q1]
+    assert locks.lock_batch("g", [Q0], "a") == [Q0]
+    assert locks.lock_batch("h", [Q0], "b") == [Q0]
+    locks.unlock_batch("g", [Q0], "b")
+    assert locks.lock_batch("g", [Q0], "b") == []
+    locks.unlock_batch("g", [Q0], "a")
+    assert locks.lock_batch("g", [Q0], "b") == [Q0]
+    assert locks.owner("g", Q0) == "b"
+    assert locks.lock_batch("x", [], "b") == []
+    locks.unlock_batch("none", [Q0], "b")
+
+
+def test_locks_expire_after_60_seconds_without_renewal() -> None:
+    clock = ManualClock()
+    locks = RebalanceLockManager(clock)
+    locks.lock_batch("g", [Q0], "a")
+    clock.advance_ms(60_000)
+    assert locks.lock_batch("g", [Q0], "b") == []
+    assert locks.remove_expired() == 0
+    clock.advance_ms(1)
+    assert locks.owner("g", Q0) is None
+    assert locks.lock_batch("g", [Q0], "b") == [Q0]
+    clock.advance_ms(60_001)
+    assert locks.remove_expired() == 1
+    assert locks.remove_expired() == 0
+
+
+def test_queues_read_from_bodies_are_equal() -> None:
+    assert MessageQueue.from_wire(Q0.to_wire()) == Q0
+    assert Q0.to_key() == MessageQueue.from_wire(Q0.to_key()).to_key()

@@ -1,0 +1,90 @@
+"""A refused message must come again later, and end in the dead letter queue: neither lost nor delivered for ever."""
+
+from __future__ import annotations
+
+from flintmq.core.broker.group_config import SubscriptionGroupConfig
+from flintmq.core.broker.retry import (
+    SendBackPlan,
+    is_dead_on_send,
+    max_reconsume_times,
+    plan_send_back,
+    retry_group,
+    without_delay,
+)
+from flintmq.core.message import properties as props
+from flintmq.core.message.record import Record
+
+HOST = b"\x7f\x00\x00\x01\x00\x00\x2a\x9f"
+GROUP = SubscriptionGroupConfig("g", retry_queue_nums=4)
+
+
+def record(reconsume_times: int = 0, topic: str = "T", **properties: str) -> Record:
+    raw = props.properties_to_string(properties).encode()
+    return Record(topic, 0, 0, 0, 100, 7, 1, 0, 5, HOST, 6, HOST, reconsume_times, 0, b"body", raw)
+
+
+def plan(stored: Record, delay_level: int = 0, group: SubscriptionGroupConfig = GROUP, **more: object) -> SendBackPlan:
+    settings: dict[str, object] = {"requested_max": None, "version": 407, "choose_queue": lambda nums: nums - 1, **more}
+    made = plan_send_back(stored, "ID", group, delay_level=delay_level, **settings)  # type: ignore[arg-type]
+    assert made is not None
+    return made
+
+
+def test_the_first_refusal_waits_at_level_3_in_the_retry_topic() -> None:
+    made = plan(record(UNIQ_KEY="u", TAGS="A"))
+    assert (made.topic, made.queue_id, made.queue_nums, made.delay_level) == ("%RETRY%g", 3, 4, 3)
+    assert not made.is_dead_letter
+    assert made.properties == {
+        "UNIQ_KEY": "u",
+        "TAGS": "A",
+        "RETRY_TOPIC": "T",
+        "ORIGIN_MESSAGE_ID": "ID",
+        "WAIT": "false",
+        "DELAY": "3",
+    }
+    inner = made.message(record(UNIQ_KEY="u"), HOST)
+    assert (inner.topic, inner.queue_id, inner.reconsume_times, inner.flag, inner.sys_flag) == ("%RETRY%g", 3, 1, 7, 1)
+    assert (inner.body, inner.born_timestamp_ms, inner.wait) == (b"body", 5, False)
+    assert props.string_to_properties(inner.properties_bytes.decode()) == made.properties
+
+
+def test_later_refusals_wait_longer_and_keep_their_origin() -> None:
+    made = plan(record(2, "%RETRY%g", RETRY_TOPIC="T", ORIGIN_MESSAGE_ID="FIRST", DELAY="4"))
+    assert made.delay_level == 5
+    assert made.properties["RETRY_TOPIC"] == "T"
+    assert made.properties["ORIGIN_MESSAGE_ID"] == "FIRST"
+    assert made.reconsume_times == 3
+    assert plan(record(2), delay_level=1).properties["DELAY"] == "1"
+
+
+def test_too_many_refusals_or_a_negative_level_are_a_dead_letter() -> None:
+    for made in (plan(record(16)), plan(record(0), delay_level=-1), plan(record(1), requested_max=1)):
+        assert made.is_dead_letter
+        assert (made.topic, made.queue_nums, made.queue_id, made.delay_level) == ("%DLQ%g", 1, 0, 0)
+        assert made.properties["DELAY"] == "0", "as the real broker stores it"
+
+
+def test_a_group_without_retry_queues_drops_what_it_refuses() -> None:
+    none = SubscriptionGroupConfig("g", retry_queue_nums=0)
+    assert (
+        plan_send_back(
+            record(), "ID", none, delay_level=0, requested_max=None, version=407, choose_queue=lambda nums: 0
+        )
+        is None
+    )
+
+
+def test_only_newer_clients_may_set_the_number_of_attempts() -> None:
+    assert max_reconsume_times(GROUP, 3, 121) == 3
+    assert max_reconsume_times(GROUP, 3, 120) == 16
+    assert max_reconsume_times(GROUP, None, 407) == 16
+    assert max_reconsume_times(GROUP, -1, 407) == 16
+
+
+def test_sends_to_a_retry_topic_are_diverted_by_the_same_rule() -> None:
+    assert retry_group("%RETRY%g") == "g"
+    assert retry_group("T") is None
+    assert is_dead_on_send(GROUP, 1, 1, 407)
+    assert not is_dead_on_send(GROUP, None, 1, 407)
+    assert not is_dead_on_send(GROUP, 1, 1, 100)
+    assert without_delay({"DELAY": "4", "a": "b"}) == {"a": "b"}

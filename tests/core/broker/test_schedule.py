@@ -1,0 +1,219 @@
+"""A delayed message must come once it is due, at its real topic, with what was stored; never early, never lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import pytest
+
+from flintmq.core.broker import schedule as schedule_module
+from flintmq.core.broker.delay_levels import DelayLevels
+from flintmq.core.broker.schedule import (
+    PutOutcome,
+    ScheduleMessageService,
+    delivery_of,
+    redirect_to_schedule,
+)
+from flintmq.core.errors import FlintError
+from flintmq.core.io.json_file import JsonFile
+from flintmq.core.message import properties as props
+from flintmq.core.message.record import MessageExtBrokerInner, Record
+
+HOST = b"\x7f\x00\x00\x01\x00\x00\x2a\x9f"
+NOW = 1_700_000_000_000
+
+
+def message(
+    properties: dict[str, str], topic: str = "T", queue_id: int = 1, sys_flag: int = 0
+) -> MessageExtBrokerInner:
+    raw = props.properties_to_string(properties).encode()
+    return MessageExtBrokerInner(topic, queue_id, b"body", properties, raw, 5, HOST, HOST, 3, sys_flag, 2)
+
+
+class FakeStore:
+    """Schedule queues as lists, and what was put."""
+
+    def __init__(self) -> None:
+        self.queues: dict[int, list[tuple[int, int, int]]] = {}
+        self.min: dict[int, int] = {}
+        self.records: dict[int, Record] = {}
+        self.put: list[MessageExtBrokerInner] = []
+        self.outcomes: list[PutOutcome] = []
+
+    def add(self, text: str, level: int, due_ms: int, **more: str) -> None:
+        inner = message({"n": text, props.DELAY: str(level), **more})
+        redirect_to_schedule(inner, DelayLevels())
+        at = len(self.records) * 100
+        raw = inner.properties_bytes
+        self.records[at] = Record(
+            inner.topic, inner.queue_id, 0, at, 100, 3, inner.sys_flag, 0, 5, HOST, NOW, HOST, 2, 0, b"body", raw
+        )
+        self.queues.setdefault(level - 1, []).append((at, 100, due_ms))
+
+    def min_queue_offset(self, topic: str, queue_id: int) -> int:
+        return self.min.get(queue_id, 0)
+
+    def max_queue_offset(self, topic: str, queue_id: int) -> int:
+        return len(self.queues.get(queue_id, ()))
+
+    def queue_units(
+        self, topic: str, queue_id: int, queue_offset: int, max_units: int
+    ) -> Iterable[tuple[int, int, int]]:
+        return self.queues[queue_id][queue_offset : queue_offset + max_units]
+
+    def look_message(self, commit_log_offset_bytes: int, size_bytes: int) -> Record | None:
+        return self.records.get(commit_log_offset_bytes)
+
+    def put_messages(self, messages: Sequence[MessageExtBrokerInner]) -> Sequence[PutOutcome]:
+        outcomes: list[PutOutcome] = []
+        for _ in messages:
+            later = PutOutcome.LATER in outcomes
+            outcomes.append(PutOutcome.LATER if later else self.outcomes.pop(0) if self.outcomes else PutOutcome.STORED)
+        self.put += [m for m, outcome in zip(messages, outcomes, strict=True) if outcome is PutOutcome.STORED]
+        return outcomes
+
+    @property
+    def names(self) -> list[str]:
+        return [m.properties["n"] for m in self.put]
+
+
+def service(store: FakeStore, file: JsonFile | None = None) -> ScheduleMessageService:
+    return ScheduleMessageService(store, DelayLevels(), file)
+
+
+def test_levels_are_parsed_and_clamped() -> None:
+    levels = DelayLevels("1s 2m 3h 4d")
+    assert [levels.delay_ms(level) for level in (0, 1, 2, 3, 4, 5)] == [
+        1000,
+        1000,
+        120_000,
+        10_800_000,
+        345_600_000,
+        1000,
+    ]
+    assert [levels.clamp(level) for level in (-1, 0, 4, 99)] == [0, 0, 4, 4]
+    assert levels.delivery_timestamp_ms(2, NOW) == NOW + 120_000
+    assert DelayLevels().max_level == 18
+    for broken in ("", "5", "1w", "s", "-1s"):
+        with pytest.raises(FlintError):
+            DelayLevels(broken)
+
+
+def test_a_delayed_message_waits_under_another_topic() -> None:
+    inner = message({props.DELAY: "99", "k": "v", props.WAIT: "true"})
+    assert redirect_to_schedule(inner, DelayLevels())
+    assert (inner.topic, inner.queue_id) == ("SCHEDULE_TOPIC_XXXX", 17)
+    expected = {"DELAY": "18", "k": "v", "WAIT": "true", "REAL_TOPIC": "T", "REAL_QID": "1"}
+    assert inner.properties == expected
+    assert props.string_to_properties(inner.properties_bytes.decode()) == expected
+
+
+@pytest.mark.parametrize("delay", ["0", "-1", "", "x", "1.5", "²", "9" * 50])
+def test_no_delay_is_no_redirection(delay: str) -> None:
+    inner = message({props.DELAY: delay})
+    assert not redirect_to_schedule(inner, DelayLevels())
+    assert inner.topic == "T"
+
+
+def test_prepared_messages_are_never_delayed() -> None:
+    assert not redirect_to_schedule(message({props.DELAY: "1"}, sys_flag=4), DelayLevels())
+    assert redirect_to_schedule(message({props.DELAY: "1"}, sys_flag=8), DelayLevels())
+
+
+def test_what_is_delivered_keeps_its_stored_properties() -> None:
+    store = FakeStore()
+    store.add("a", 1, NOW)
+    record = store.records[0]
+    delivered = delivery_of(record)
+    assert delivered is not None
+    assert (delivered.topic, delivered.queue_id, delivered.reconsume_times, delivered.flag) == ("T", 1, 2, 3)
+    assert props.DELAY not in delivered.properties
+    assert delivered.properties_bytes == record.properties_bytes
+    assert not delivered.wait
+    assert delivered.born_timestamp_ms == 5
+
+
+def test_delivers_in_order_what_is_due_and_says_when_to_come_again() -> None:
+    store = FakeStore()
+    for number in range(4):
+        store.add(str(number), 2, NOW + 100 * number)
+    store.add("other level", 1, NOW + 900)
+    delays = service(store)
+    assert delays.run_due(NOW - 1) == NOW
+    assert store.put == []
+    assert delays.run_due(NOW + 150) == NOW + 200
+    assert store.names == ["0", "1"]
+    assert delays.run_due(NOW + 300) == NOW + 900
+    assert delays.run_due(NOW + 900) == NOW + 1_900
+    assert store.names == ["0", "1", "2", "3", "other level"]
+    assert delays.delivered == 5
+    assert delays.runtime_info() == {"scheduleMessageOffset_1": "1,1", "scheduleMessageOffset_2": "4,4"}
+
+
+def test_a_clock_that_went_back_delays_nothing() -> None:
+    store = FakeStore()
+    store.add("a", 1, NOW + 1_001)
+    service(store).run_due(NOW)
+    assert store.names == ["a"], "due later than the level's delay from now: stored before the clock went back"
+
+
+def test_a_failed_put_is_tried_again_in_order() -> None:
+    store = FakeStore()
+    for number in range(3):
+        store.add(str(number), 1, NOW)
+    store.outcomes = [PutOutcome.STORED, PutOutcome.LATER]
+    delays = service(store)
+    assert delays.run_due(NOW) == NOW + 100
+    assert delays.offset(1) == 1
+    delays.run_due(NOW + 100)
+    assert store.names == ["0", "1", "2"]
+    assert delays.offset(1) == 3
+
+
+def test_what_can_never_be_delivered_is_counted_and_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+    store = FakeStore()
+    for text in ("gone", "half", "illegal", "good"):
+        store.add(text, 1, NOW)
+    del store.records[0]
+    half = store.records[100]
+    half.properties_bytes = b"REAL_TOPIC\x01RMQ_SYS_TRANS_HALF_TOPIC\x02REAL_QID\x010"
+    store.outcomes = [PutOutcome.ILLEGAL]
+    delays = service(store)
+    delays.run_due(NOW)
+    assert store.names == ["good"]
+    assert (delays.delivered, delays.discarded, delays.offset(1)) == (1, 3, 4)
+    assert "is discarded" in caplog.text
+
+
+def test_one_pass_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schedule_module, "UNITS_PER_PASS", 2)
+    store = FakeStore()
+    for number in range(3):
+        store.add(str(number), 1, NOW)
+    delays = service(store)
+    assert delays.run_due(NOW) == NOW
+    assert delays.run_due(NOW) == NOW + 1_000
+    assert delays.delivered == 3
+
+
+def test_offsets_survive_a_restart_and_are_moved_into_the_queue(tmp_path: Path) -> None:
+    file = JsonFile(tmp_path / "delayOffset.json")
+    store = FakeStore()
+    store.add("a", 1, NOW)
+    store.add("b", 3, NOW)
+    delays = service(store, file)
+    delays.run_due(NOW)
+    assert delays.persist()
+    assert not delays.persist()
+    assert file.path.read_text() == '{\n\t"offsetTable":{1:1,3:1\n\t}\n}'
+    again = service(store, file)
+    assert again.load()
+    again.run_due(NOW)
+    assert store.names == ["a", "b"]
+    file.save({"offsetTable": {"1": 99, "3": 0, "7": 5}})
+    store.min[2] = 1
+    cut = service(store, file)
+    cut.load()
+    assert [cut.offset(level) for level in (1, 3, 7)] == [1, 1, 0]
+    assert not service(store).load()

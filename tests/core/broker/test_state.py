@@ -1,0 +1,57 @@
+"""Who owns the store at which moment: two threads that dispatch at once would make one queue file twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flintmq.config.models import BrokerConfig
+from flintmq.core.broker.state import BrokerState
+from flintmq.core.testing.clock import ManualClock
+
+
+class CountingStore:
+    """Says that more is left once, and counts how often it was asked."""
+
+    def __init__(self) -> None:
+        self.dispatched = 0
+
+    def dispatch(self) -> bool:
+        self.dispatched += 1
+        return self.dispatched == 1
+
+
+class Loop:
+    """Runs what it was given when told to."""
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+
+    def call_soon(self, call: Any) -> None:
+        self.calls.append(call)
+
+    call_soon_threadsafe = call_soon
+
+    def turn(self) -> None:
+        calls, self.calls = self.calls, []
+        for call in calls:
+            call()
+
+
+def test_the_loop_dispatches_until_the_store_is_handed_over() -> None:
+    """A flush that ends while the store is being closed on another thread must not make the loop dispatch beside it."""
+    state: Any = BrokerState(BrokerConfig(), ManualClock())
+    state.store, state.loop = CountingStore(), Loop()
+    state.progressed()
+    state.loop.turn()
+    state.loop.turn()
+    state.loop.turn()
+    assert state.store.dispatched == 2
+    state.progressed()
+    state.loop.turn()
+    state.hand_over_store()
+    state.dispatch()
+    state.progressed()
+    for _ in range(4):
+        state.loop.turn()
+    assert state.store.dispatched == 2
+    assert not state.loop.calls

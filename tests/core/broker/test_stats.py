@@ -1,0 +1,105 @@
+"""What is counted on the hot paths must add up, per topic and group, and cost next to nothing there."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from flintmq.core.broker.stats import BrokerStats
+from flintmq.core.testing.clock import ManualClock
+
+
+def records(*found: tuple[str, int, int]) -> list[Any]:
+    return [SimpleNamespace(topic=topic, queue_id=queue_id, message_size_bytes=size) for topic, queue_id, size in found]
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def stats(clock: ManualClock) -> BrokerStats:
+    return BrokerStats(clock, "C")
+
+
+def minute(stats: BrokerStats, clock: ManualClock, name: str, key: str) -> tuple[int, float]:
+    stats.sample()
+    clock.advance_ms(10_000)
+    stats.sample()
+    found = stats.table.view(name, key)
+    assert found is not None, (name, key)
+    return found[0].sum, found[0].tps
+
+
+def test_an_append_counts_per_topic_and_for_the_broker(stats: BrokerStats, clock: ManualClock) -> None:
+    """One topic and several take different ways through the code."""
+    stats.stored(records(("T", 0, 100), ("T", 1, 50)))
+    stats.stored(records(("T", 0, 1), ("U", 0, 2), ("T", 0, 3)))
+    stats.stored([])
+    assert (stats.put_messages, stats.put_bytes) == (5, 156)
+    assert stats.table.view("TOPIC_PUT_NUMS", "T") is not None, "seen before the first sample"
+    stats.stored(records(("T", 0, 7)))
+    assert minute(stats, clock, "TOPIC_PUT_NUMS", "T") == (5, 0.5)
+    assert minute(stats, clock, "TOPIC_PUT_SIZE", "T")[0] == 161
+    assert minute(stats, clock, "TOPIC_PUT_NUMS", "U")[0] == 1
+    assert minute(stats, clock, "BROKER_PUT_NUMS", "C")[0] == 6
+    assert stats.table.view("QUEUE_PUT_NUMS", "T@0") is None
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_delayed_messages_count_per_level(stats: BrokerStats, clock: ManualClock, mixed: bool) -> None:
+    """The reference counts queues in the schedule topic only."""
+    stats.stored(
+        records(("SCHEDULE_TOPIC_XXXX", 3, 100), ("SCHEDULE_TOPIC_XXXX", 3, 20), *([("T", 0, 1)] if mixed else []))
+    )
+    assert minute(stats, clock, "QUEUE_PUT_NUMS", "SCHEDULE_TOPIC_XXXX@3")[0] == 2
+    assert minute(stats, clock, "QUEUE_PUT_SIZE", "SCHEDULE_TOPIC_XXXX@3")[0] == 120
+
+
+def test_a_pull_counts_per_group_with_its_latency(stats: BrokerStats, clock: ManualClock) -> None:
+    """consumeTps of 208 and 317 comes from here."""
+    stats.handed_out("T", "g", 2, 32, 4_000, 0.004)
+    stats.handed_out("T", "g", 2, 8, 1_000, 0.002)
+    assert stats.consume_tps("g", "T") == 0.0, "no span of time has passed"
+    assert minute(stats, clock, "GROUP_GET_NUMS", "T@g") == (40, 4.0)
+    assert minute(stats, clock, "GROUP_GET_SIZE", "T@g")[0] == 5_000
+    assert minute(stats, clock, "BROKER_GET_NUMS", "C")[0] == 40
+    latency = stats.table.view("GROUP_GET_LATENCY", "2@T@g")
+    assert latency is not None
+    assert (latency[0].sum, latency[0].avgpt) == (6, 3.0)
+    assert stats.consume_tps("g", "T") > 0
+    assert (stats.get_found, stats.get_messages, stats.get_bytes, stats.get_time_max_s) == (2, 40, 5_000, 0.004)
+
+
+def test_counters_go_with_their_topic_and_their_group(stats: BrokerStats) -> None:
+    """A broker on which topics come and go keeps nothing of them."""
+    for topic in ("T", "T2"):
+        stats.stored(records((topic, 0, 1)))
+        for group in ("g", "g2"):
+            stats.handed_out(topic, group, 0, 1, 1)
+            stats.sent_back(topic, group)
+    stats.forget_topic("T")
+    assert stats.table.view("TOPIC_PUT_NUMS", "T") is None
+    assert stats.table.view("GROUP_GET_LATENCY", "0@T@g") is None
+    assert stats.table.view("TOPIC_PUT_NUMS", "T2") is not None
+    stats.forget_group("g")
+    assert stats.table.view("SNDBCK_PUT_NUMS", "T2@g") is None
+    assert stats.table.view("SNDBCK_PUT_NUMS", "T2@g2") is not None
+    stats.forget_group("g2")
+    assert len(stats.table) == 2 + 2, "what is the broker's and T2's own is left"
+
+
+def test_times_of_appends_are_told_by_the_minute(stats: BrokerStats) -> None:
+    """putMessageDistributeTime and putMessageEntireTimeMax of request 28."""
+    stats.stored(records(("T", 0, 1), ("T", 0, 1)), 0.0004)
+    stats.stored(records(("T", 0, 1)), 0.03)
+    stats.stored(records(("T", 0, 1)), 11.0)
+    assert stats.put_times_text() == "null"
+    stats.roll_put_times()
+    text = stats.put_times_text()
+    assert text.startswith("[<=0ms]:2 [0~10ms]:0 [10~50ms]:1 ")
+    assert text.endswith("[10s~]:1 ")
+    assert stats.put_time_max_s == 11.0

@@ -1,0 +1,44 @@
+"""Tag codes must be Java's, or the broker filters away what a consumer subscribed to."""
+
+from __future__ import annotations
+
+import pytest
+
+from flintmq.core.broker.filters import TagFilter, tag_filter
+from flintmq.core.broker.subscription import SubscriptionData, build_subscription
+from flintmq.core.errors import RefusedError
+from flintmq.core.ports import MessageFilter
+from flintmq.core.response_code import ResponseCode
+
+
+def test_builds_tag_subscriptions_as_java_does() -> None:
+    built = build_subscription("T", "A || B||", sub_version=7)
+    assert built == SubscriptionData("T", "A || B||", "TAG", frozenset("AB"), frozenset({65, 66}), 7)
+    for everything in (None, "", "  ", "*"):
+        assert build_subscription("T", everything).code_set == frozenset()
+    assert build_subscription("T", "x > 1", "SQL92").expression_type == "SQL92"
+
+
+@pytest.mark.parametrize(("expression", "kind"), [("||", "TAG"), (" ", "SQL92"), (None, "SQL92")])
+def test_refuses_expressions_without_content(expression: str | None, kind: str) -> None:
+    with pytest.raises(RefusedError) as caught:
+        build_subscription("T", expression, kind)
+    assert caught.value.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+
+
+def test_wire_form_goes_both_ways() -> None:
+    one = build_subscription("T", "A || B", sub_version=3)
+    assert SubscriptionData.from_wire(one.to_wire()) == one
+    assert list(one.to_wire()) == sorted(one.to_wire())
+    assert SubscriptionData.from_wire({"topic": "T", "tagsSet": None}).is_tag_type
+
+
+def test_tag_filter_compares_codes() -> None:
+    some: MessageFilter = tag_filter("A", frozenset())
+    assert some.matches_tags_code(65)
+    assert not some.matches_tags_code(66)
+    assert some.matches_properties({})
+    assert not some.needs_properties
+    assert tag_filter("ignored", frozenset({66})).matches_tags_code(66)
+    assert TagFilter(frozenset()).matches_tags_code(1)
+    assert tag_filter("*", frozenset()).matches_tags_code(1)

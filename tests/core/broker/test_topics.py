@@ -1,0 +1,157 @@
+"""Which topics exist, and who may make them, decides whether an unmodified client can send at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flintmq.core.broker import perm
+from flintmq.core.broker import topic_name as names
+from flintmq.core.broker.topic_config import TopicConfig
+from flintmq.core.broker.topics import TopicConfigManager, boot_topics
+from flintmq.core.errors import RefusedError, StoreError
+from flintmq.core.io.json_file import JsonFile
+from flintmq.core.response_code import ResponseCode
+from flintmq.core.testing.clock import ManualClock
+
+
+def manager(file: JsonFile | None = None, *, auto_create: bool = True) -> TopicConfigManager:
+    boot = boot_topics(cluster="C", broker_name="b-a", auto_create=auto_create, trace_topic="RMQ_SYS_TRACE_TOPIC")
+    return TopicConfigManager(file, ManualClock(), boot, auto_create=auto_create)
+
+
+def test_boots_with_the_references_topics() -> None:
+    table = {config.topic_name: (config.write_queue_nums, config.perm) for config in manager()}
+    assert table == {
+        "SELF_TEST_TOPIC": (1, 6),
+        "TBW102": (8, 7),
+        "BenchmarkTest": (1024, 6),
+        "C": (16, 7),
+        "b-a": (1, 7),
+        "OFFSET_MOVED_EVENT": (1, 6),
+        "SCHEDULE_TOPIC_XXXX": (18, 6),
+        "RMQ_SYS_TRACE_TOPIC": (1, 6),
+        "C_REPLY_TOPIC": (1, 6),
+    }
+    assert boot_topics(cluster="C", broker_name="b", cluster_topic=False)["C"].perm == 1
+
+
+def test_a_send_makes_a_topic_of_the_template_once() -> None:
+    topics = manager()
+    calls: list[int] = []
+    topics.on_change = lambda: calls.append(topics.data_version.counter)
+    made = topics.create_in_send("T", "TBW102", "1.2.3.4:5", 4)
+    assert made == TopicConfig("T", 4, 4, 6)
+    assert topics.create_in_send("T", "TBW102", "1.2.3.4:5", 4) is made
+    assert calls == [1]
+    big = topics.create_in_send("U", "TBW102", "1.2.3.4:5", 100)
+    assert big is not None
+    assert big.write_queue_nums == 8
+
+
+def test_no_topic_without_a_template() -> None:
+    topics = manager()
+    assert topics.create_in_send("T", "NO_SUCH", "x", 4) is None
+    assert topics.create_in_send("T", "SELF_TEST_TOPIC", "x", 4) is None
+    retry = topics.create_in_send("%RETRY%g", "NO_SUCH", "x", 4)
+    assert retry == TopicConfig("%RETRY%g", 1, 1, 6)
+
+
+def test_switching_auto_create_off_counts_although_the_file_still_has_the_template(tmp_path: Path) -> None:
+    file = JsonFile(tmp_path / "topics.json")
+    manager(file).persist()
+    topics = manager(file, auto_create=False)
+    assert topics.load()
+    assert "TBW102" in topics
+    assert topics.create_in_send("T", "TBW102", "x", 4) is None
+
+
+def test_changes_are_on_disk_before_the_call_returns(tmp_path: Path) -> None:
+    file = JsonFile(tmp_path / "topics.json")
+    topics = manager(file)
+    topics.put(TopicConfig("T", 3, 5, 6, order=True, topic_sys_flag=1))
+    again = manager(file)
+    assert again.load()
+    assert again.select("T") == TopicConfig("T", 3, 5, 6, order=True, topic_sys_flag=1)
+    assert again.data_version == topics.data_version
+    assert topics.delete("T")
+    assert not topics.delete("T")
+    third = manager(file)
+    third.load()
+    assert "T" not in third
+
+
+def test_the_listener_hears_of_a_change_even_when_the_disk_refuses(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("")
+    topics = manager(JsonFile(tmp_path / "x" / "topics.json"))
+    calls: list[str] = []
+    topics.on_change = lambda: calls.append("changed")
+    with pytest.raises(StoreError):
+        topics.put(TopicConfig("T"))
+    assert calls == ["changed"]
+
+
+def test_a_broker_that_may_not_write_registers_its_own_permission() -> None:
+    topics = manager()
+    topics.put(TopicConfig("T", 3, 5, 6, order=True))
+    assert topics.to_wire()["topicConfigTable"]["T"]["perm"] == 6
+    assert topics.to_wire(perm.READ)["topicConfigTable"]["T"] == TopicConfig("T", 3, 5, perm.READ).to_wire()
+
+
+def test_order_topics_follow_the_name_server() -> None:
+    topics = manager()
+    topics.put(TopicConfig("T"))
+    topics.put(TopicConfig("U", order=True))
+    version = topics.data_version.counter
+    topics.update_order_topics({"T", "missing"})
+    assert [c.topic_name for c in topics if c.order] == ["T"]
+    topics.update_order_topics({"T"})
+    assert topics.data_version.counter == version + 1
+
+
+def test_a_slave_takes_over_exactly_the_masters_table() -> None:
+    topics = manager()
+    topics.put(TopicConfig("gone"))
+    topics.replace({"dataVersion": {"counter": 9, "timestamp": 5}, "topicConfigTable": {"T": {"perm": 4}}})
+    assert [c.topic_name for c in topics] == ["T"]
+    assert topics.data_version.counter == 9
+
+
+def test_queue_numbers_are_checked() -> None:
+    topics = manager()
+    with pytest.raises(RefusedError):
+        topics.put(TopicConfig("T", read_queue_nums=-1))
+    with pytest.raises(RefusedError):
+        topics.put(TopicConfig("T", write_queue_nums=1_000_000))
+
+
+@pytest.mark.parametrize("topic", ["", "  ", "bad topic", "a@b", "../x", "ü", "x" * 128, "a\n"])
+def test_refuses_names_in_the_words_of_the_reference(topic: str) -> None:
+    with pytest.raises(RefusedError, match=r"^The specified topic ") as caught:
+        names.check_topic_name(topic)
+    assert caught.value.code == ResponseCode.SYSTEM_ERROR
+
+
+def test_takes_names_the_reference_takes() -> None:
+    for topic in ("%RETRY%g", "a|b", "A_-9", "x" * 127):
+        names.check_topic_name(topic)
+
+
+def test_system_and_forbidden_topics() -> None:
+    topics = manager()
+    for topic in ("TBW102", "C", "b-a", "rmq_sys_x", "C_REPLY_TOPIC"):
+        with pytest.raises(RefusedError, match="is conflict with system topic"):
+            topics.check_not_system(topic)
+    topics.check_not_system("T")
+    with pytest.raises(RefusedError, match=r"Sending message to topic\[SCHEDULE_TOPIC_XXXX\] is forbidden\.") as caught:
+        names.check_not_forbidden("SCHEDULE_TOPIC_XXXX")
+    assert caught.value.code == ResponseCode.NO_PERMISSION
+    names.check_not_forbidden("TBW102")
+
+
+def test_describes_a_topic_as_remarks_show_it() -> None:
+    assert TopicConfig("T", 2, 2, 6).describe() == (
+        "TopicConfig [topicName=T, readQueueNums=2, writeQueueNums=2, perm=RW-, topicFilterType=SINGLE_TAG, "
+        "topicSysFlag=0, order=false]"
+    )

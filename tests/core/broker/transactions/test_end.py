@@ -1,0 +1,181 @@
+"""A transaction ends once, at the half message its producer means and no other, whatever comes late, twice or early."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from flintmq.core.broker.topic_name import SCHEDULE_TOPIC, TRANS_OP_HALF_TOPIC
+from flintmq.core.broker.transactions import half_message as half
+from flintmq.core.broker.transactions.table import TransactionTable
+from flintmq.core.errors import RefusedError
+from flintmq.core.response_code import ResponseCode
+
+COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
+
+
+def ops(bench: Any) -> list[bytes]:
+    return [record.body for record in bench.store.queues[TRANS_OP_HALF_TOPIC, 0]]
+
+
+def test_a_commit_delivers_the_half_message_and_notes_that_it_is_done(bench: Any) -> None:
+    made = bench.send("A", TAGS="t")
+    assert (made.topic, made.queue_id, made.sys_flag) == ("RMQ_SYS_TRANS_HALF_TOPIC", 0, 0)
+    bench.end(made)
+    (final,) = bench.delivered
+    assert (final.sys_flag, final.prepared_transaction_offset_bytes) == (8, made.commit_log_offset_bytes)
+    assert final.properties_bytes == made.properties_bytes
+    (op,) = bench.store.queues[TRANS_OP_HALF_TOPIC, 0]
+    assert (op.body, op.properties, op.born_host) == (b"0", {"TAGS": "d", "WAIT": "true"}, bench.store.store_host)
+    assert bench.positions == (1, 1)
+
+
+def test_a_rollback_only_notes_it_and_an_undecided_producer_changes_nothing(bench: Any) -> None:
+    first, second = bench.send("A"), bench.send("B")
+    bench.end(first, UNKNOWN)
+    bench.end(second, ROLLBACK)
+    assert not bench.delivered
+    assert ops(bench) == [b"1"]
+    assert bench.positions == (0, 0)
+    bench.end(first, ROLLBACK)
+    assert bench.positions == (2, 2)
+
+
+@pytest.mark.parametrize("first", [COMMIT, ROLLBACK])
+@pytest.mark.parametrize("second", [COMMIT, ROLLBACK])
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_second_end_is_refused(bench: Any, first: int, second: int, restart: bool) -> None:
+    bench.send("in front, open")
+    made = bench.send("A")
+    bench.end(made, first)
+    if restart:
+        bench.restart()
+    with pytest.raises(RefusedError, match="has ended"):
+        bench.end(made, second)
+    assert len(bench.delivered) == (first == COMMIT)
+    assert ops(bench) == [b"1"]
+
+
+@pytest.mark.parametrize("newest_first", [False, True])
+@pytest.mark.parametrize("decision", [COMMIT, ROLLBACK])
+def test_a_half_message_and_its_copy_end_together(bench: Any, newest_first: bool, decision: int) -> None:
+    made = bench.send("A")
+    bench.round()
+    copy = bench.halves[1]
+    ends = [copy, made] if newest_first else [made, copy]
+    bench.end(ends[0], decision)
+    with pytest.raises(RefusedError, match="has ended"):
+        bench.end(ends[1], COMMIT)
+    assert len(bench.delivered) == (decision == COMMIT)
+    assert b"1" in ops(bench), "the next broker must not ask about the copy"
+    assert not bench.round()
+    bench.restart()
+    assert not bench.round()
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"producer_group": "other"}, "transaction.group"),
+        ({"half_queue_offset": 7}, "transaction.queue_offset"),
+        ({"commit_log_offset_bytes": 3}, "transaction.gone"),
+        ({"msg_id": "ANOTHER"}, "transaction.id"),
+        ({"msg_id": "ANOTHER", "transaction_id": "THIRD"}, "transaction.id"),
+    ],
+)
+def test_another_message_than_the_one_meant_is_not_ended(bench: Any, changes: dict[str, Any], reason: str) -> None:
+    made = bench.send("A")
+    with pytest.raises(RefusedError) as refused:
+        bench.end(made, **changes)
+    assert (refused.value.code, refused.value.reason) == (ResponseCode.SYSTEM_ERROR, reason)
+    bench.end(made)
+
+
+def test_a_client_may_name_the_message_in_any_of_the_ways_in_use(bench: Any) -> None:
+    place = "7F00000100002A9F0000000000000000"
+    for key, names in (
+        ("A", {"msg_id": place}),
+        ("B", {"msg_id": "", "transaction_id": ""}),
+        ("C", {"msg_id": "x", "transaction_id": "C"}),
+    ):
+        made = bench.send(key)
+        bench.end(made, **names)
+    assert len(bench.delivered) == 3
+
+
+def test_no_other_record_can_be_committed(bench: Any) -> None:
+    bench.end(bench.send("A"))
+    (final,) = bench.delivered
+    with pytest.raises(RefusedError) as refused:
+        bench.end(final)
+    assert refused.value.reason == "transaction.gone"
+
+
+def test_a_message_sent_again_after_its_rollback_is_another_transaction(bench: Any) -> None:
+    bench.end(bench.send("A"), ROLLBACK)
+    bench.clock.advance_ms(1)
+    bench.end(bench.send("A"), COMMIT)
+    assert len(bench.delivered) == 1
+
+
+def test_messages_without_a_unique_key_are_kept_apart(bench: Any) -> None:
+    first, second = bench.send(""), bench.send("")
+    bench.end(first, ROLLBACK)
+    bench.end(second, COMMIT)
+    assert len(bench.delivered) == 1
+
+
+def test_a_delay_counts_from_the_commit(bench: Any) -> None:
+    bench.end(bench.send("A", DELAY="3"))
+    (waiting,) = bench.store.queues[SCHEDULE_TOPIC, 2]
+    assert waiting.properties["REAL_TOPIC"] == "T"
+    assert not bench.delivered
+
+
+def test_an_end_that_comes_before_its_half_message_can_be_read_waits_for_it(bench: Any) -> None:
+    made = bench.send("A")
+    bench.store.unreadable_from = 0
+    bench.end(made)
+    bench.run()
+    assert not bench.delivered
+    bench.store.unreadable_from = None
+    bench.run()
+    assert len(bench.delivered) == 1
+    assert bench.run() is None
+
+
+def test_a_store_that_takes_nothing_leaves_the_transaction_open(bench: Any) -> None:
+    made = bench.send("A")
+    bench.store.refuse["T"] = RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, "full")
+    with pytest.raises(RefusedError, match="full"):
+        bench.end(made)
+    bench.store.refuse.clear()
+    bench.end(made)
+    assert len(bench.delivered) == 1
+
+
+def test_a_half_message_without_a_real_topic_cannot_be_committed(bench: Any) -> None:
+    made = bench.send("A")
+    made.properties_bytes = made.properties_bytes.replace(b"REAL_QID\x011", b"REAL_QID\x01x")
+    with pytest.raises(RefusedError) as refused:
+        bench.end(made)
+    assert refused.value.reason == "transaction.no_topic"
+    bench.end(made, ROLLBACK)
+
+
+def test_who_retries_a_committed_message_begins_no_transaction() -> None:
+    assert half.asks_for_transaction({"TRAN_MSG": "true"}, 0)
+    assert half.asks_for_transaction({"TRAN_MSG": "True"}, 0)
+    assert not half.asks_for_transaction({"TRAN_MSG": "true"}, 1)
+    assert not half.asks_for_transaction({"TRAN_MSG": "false"}, 0)
+
+
+def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flintmq.core.broker.transactions.table.REMEMBERED_MAX", 3)
+    table = TransactionTable()
+    for offset in range(10):
+        table.ended((str(offset), 0, b""), offset)
+    assert table.position == 10
+    assert [table.was_ended((str(offset), 0, b"")) for offset in (6, 7)] == [False, True]
+    assert not table.is_open(("0", 0, b""), 0)

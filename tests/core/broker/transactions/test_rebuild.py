@@ -1,0 +1,107 @@
+"""After a restart the queues alone tell what is open, whoever wrote them and however the broker ended."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from flintmq.core.broker.topic_name import TRANS_OP_HALF_TOPIC
+from flintmq.core.broker.transactions import half_message as half
+from flintmq.core.errors import RefusedError
+
+COMMIT, ROLLBACK = 8, 12
+
+
+def put_op(bench: Any, body: bytes) -> None:
+    op = half.op_of(0, bench.clock.now_ms(), bench.store.store_host)
+    op.body = body
+    bench.store.append([op])
+
+
+def test_several_offsets_in_one_op_record_as_newer_brokers_write_them(bench: Any) -> None:
+    for number in range(4):
+        bench.send(str(number))
+    put_op(bench, b"0,2,x,")
+    bench.restart()
+    assert {header["msgId"] for _, header, _ in bench.round()} == {"1", "3"}
+    assert bench.positions == (4, 1)
+
+
+def test_an_end_at_the_first_half_message_ends_the_copy_too(bench: Any) -> None:
+    """The reference forgets this, and asks again."""
+    made = bench.send("A")
+    bench.round()
+    put_op(bench, b"0")
+    bench.restart()
+    assert not bench.round()
+    for place in (made, bench.halves[1]):
+        with pytest.raises(RefusedError, match="has ended"):
+            bench.end(place)
+
+
+def test_an_immune_copy_names_the_half_message_that_was_ended(bench: Any) -> None:
+    made = bench.send("A")
+    copy = half.copy_of(made, {"TRAN_PREPARED_QUEUE_OFFSET": "0", "UNIQ_KEY": "changed"})
+    bench.store.append([copy])
+    put_op(bench, b"0")
+    bench.restart()
+    assert not bench.round()
+
+
+def test_a_final_record_that_lost_its_op_record_in_a_crash_gets_it_again(bench: Any) -> None:
+    made = bench.send("A")
+    bench.end(made)
+    bench.store.cut(len(bench.store.log) - 1)
+    bench.restart()
+    assert [op.body for op in bench.store.queues[TRANS_OP_HALF_TOPIC, 0]] == [b"0"]
+    with pytest.raises(RefusedError, match="has ended"):
+        bench.end(made)
+    assert len(bench.delivered) == 1
+
+
+def test_an_op_record_never_ends_what_came_after_it(bench: Any) -> None:
+    put_op(bench, b"0")
+    bench.send("A")
+    bench.restart()
+    assert len(bench.round()) == 1
+
+
+def test_op_records_that_tell_nothing_are_passed_over(bench: Any) -> None:
+    bench.send("A")
+    for body in (b"", b"x", b"99", b"9" * 50):
+        put_op(bench, body)
+    bench.restart()
+    assert bench.positions == (0, 4)
+    assert len(bench.round()) == 1
+
+
+@pytest.mark.parametrize("saved", [(-1, -1), (0, 0), (99, 99)])
+def test_saved_positions_outside_the_queues_are_moved_into_them(bench: Any, saved: tuple[int, int]) -> None:
+    bench.end(bench.send("A"), ROLLBACK)
+    bench.store.saved = saved
+    bench.restart()
+    assert bench.positions == (1, 1)
+    assert bench.store.saved == (1, 1)
+
+
+def test_positions_are_not_saved_before_what_they_stand_for_is_on_disk(bench: Any) -> None:
+    bench.send("A")
+    bench.store.flushed = bench.store.wrote_offset_bytes
+    bench.round()
+    assert bench.positions[0] == 1
+    assert bench.store.saved == (-1, -1)
+    bench.store.flushed = None
+    bench.run()
+    assert bench.store.saved == (1, 0)
+
+
+def test_an_op_record_of_a_given_up_message_is_found_again(make_bench: Any) -> None:
+    bench = make_bench(check_max=1)
+    made = bench.send("A")
+    bench.round()
+    bench.round()
+    bench.end(made, ROLLBACK)
+    bench.restart()
+    with pytest.raises(RefusedError, match="has ended"):
+        bench.end(made, COMMIT)

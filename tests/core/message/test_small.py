@@ -1,0 +1,182 @@
+"""The little codecs around the record: each has one peer that decides what is right, the reference."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from flintmq.core.limits import BATCH_MAX_MESSAGES
+from flintmq.core.message import sys_flag
+from flintmq.core.message.batch import BatchError, BatchItem, decode_batch, encode_batch
+from flintmq.core.message.host import host_text, pack_host, unpack_host
+from flintmq.core.message.java_hash import index_key_hash, java_hash, tags_hash
+from flintmq.core.message.message_id import MessageId, decode_message_id, offset_message_id
+from flintmq.core.message.properties import properties_to_string, string_to_properties, without_property
+
+
+def plain_java_hash(text: str) -> int:
+    """The definition, one UTF-16 unit after the other."""
+    raw = text.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for at in range(0, len(raw), 2):
+        value = (31 * value + int.from_bytes(raw[at : at + 2], "big")) & 0xFFFFFFFF
+    return value - (1 << 32) if value >= 1 << 31 else value
+
+
+ANY_TEXT = st.text(st.characters(), max_size=40) | st.text("0123456789ABCDEFGHIJKLMN:;<=>?@", max_size=600)
+
+
+@given(ANY_TEXT)
+@example("")
+@example("FD0000000000000000000000000000020EE94E0E2F2A671989890000")
+@example("1_2")
+@example(" 1")
+@example("+1")
+@example("\ud800")
+@example("A" * 255)
+@example("A" * 256)
+@example("a" * 600)
+@example("深圳😀")
+def test_java_hash_is_the_definition(text: str) -> None:
+    assert java_hash(text) == tags_hash(text) == plain_java_hash(text)
+
+
+@given(st.text("AZaz09_-%|", max_size=127), ANY_TEXT)
+@example("T", "k" * 511)
+@example("T", "k" * 512)
+def test_the_index_hash_combines_topic_and_key(topic: str, key: str) -> None:
+    value = plain_java_hash(f"{topic}#{key}")
+    assert index_key_hash(topic, key) == (0 if value == -(2**31) else abs(value))
+
+
+def test_the_one_number_without_an_absolute_value_becomes_zero() -> None:
+    key = _key_of_min_value()
+    assert plain_java_hash("#" + key) == -(2**31)
+    assert index_key_hash("", key) == 0
+
+
+def _key_of_min_value() -> str:
+    """Greedy digits of 2**31 in base 31 behind the '#' that a topic of nothing leaves."""
+    length = 7
+    rest = (0x80000000 - ord("#") * 31**length) & 0xFFFFFFFF
+    rest += 1 << 32
+    units = []
+    for place in range(length - 1, -1, -1):
+        unit = min(rest // 31**place, 0xD7FF)
+        units.append(unit)
+        rest -= unit * 31**place
+    assert rest == 0
+    return "".join(map(chr, units))
+
+
+# properties
+
+
+@pytest.mark.parametrize(
+    ("text", "properties"),
+    [
+        ("", {}),
+        ("a\x01b", {"a": "b"}),
+        ("a\x01b\x02", {"a": "b"}),
+        ("a\x01b\x02c\x01d\x02", {"a": "b", "c": "d"}),
+        ("a\x01\x02c\x01d", {"c": "d"}),
+        ("\x01b\x02c\x01d", {"c": "d"}),
+        ("ab\x02c\x01d", {"c": "d"}),
+        ("\x02\x02c\x01d\x02\x02", {"c": "d"}),
+        ("a\x01b\x02a\x01c", {"a": "c"}),
+        ("a\x01b\x01c", {"a": "b\x01c"}),
+        ("WAIT\x01true\x02地区\x01深圳", {"WAIT": "true", "地区": "深圳"}),
+    ],
+)
+def test_properties_are_read_leniently(text: str, properties: dict[str, str]) -> None:
+    assert string_to_properties(text) == properties
+
+
+WORDS = st.text(st.characters(codec="utf-8", exclude_characters="\x01\x02"), min_size=1, max_size=12)
+
+
+@given(st.dictionaries(WORDS, WORDS, max_size=6), st.booleans())
+def test_properties_come_back_with_and_without_the_last_separator(properties: dict[str, str], old: bool) -> None:
+    text = properties_to_string(properties)
+    assert not text.endswith("\x02")
+    assert string_to_properties(text + "\x02" * (old and bool(text))) == properties
+
+
+@given(st.dictionaries(WORDS, WORDS, max_size=6), WORDS)
+def test_taking_a_property_out_leaves_the_others(properties: dict[str, str], name: str) -> None:
+    text = properties_to_string({**properties, name: "v"})
+    rest = {key: value for key, value in properties.items() if key != name}
+    assert string_to_properties(without_property(text, name)) == rest
+    assert without_property(without_property(text, name), name) == without_property(text, name)
+
+
+def test_taking_out_does_not_confuse_a_name_with_the_end_of_another() -> None:
+    assert without_property("AWAIT\x011\x02WAIT\x012\x02B\x013", "WAIT") == "AWAIT\x011\x02B\x013"
+    assert without_property("AWAIT\x011", "WAIT") == "AWAIT\x011"
+
+
+# batches
+
+ITEMS = st.builds(BatchItem, st.integers(-(2**31), 2**31 - 1), st.binary(max_size=50), st.binary(max_size=50))
+
+
+@given(st.lists(ITEMS, max_size=5))
+def test_a_batch_comes_back(items: list[BatchItem]) -> None:
+    assert decode_batch(encode_batch(items)) == items
+
+
+@given(st.lists(ITEMS, min_size=1, max_size=3), st.data())
+def test_a_damaged_batch_raises_one_error_only(items: list[BatchItem], data: st.DataObject) -> None:
+    raw = bytearray(encode_batch(items))
+    raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
+    for damaged in (bytes(raw), bytes(raw[: data.draw(st.integers(0, len(raw)))])):
+        try:
+            decode_batch(damaged)
+        except BatchError:
+            continue
+
+
+def test_a_batch_is_bounded() -> None:
+    item = BatchItem(0, b"", b"")
+    assert len(decode_batch(encode_batch([item] * BATCH_MAX_MESSAGES))) == BATCH_MAX_MESSAGES
+    with pytest.raises(BatchError, match="more than"):
+        decode_batch(encode_batch([item] * (BATCH_MAX_MESSAGES + 1)))
+
+
+# hosts and message ids
+
+
+@given(st.ip_addresses(), st.integers(0, 65_535))
+def test_hosts_come_back(ip: object, port: int) -> None:
+    packed = pack_host(str(ip), port)
+    assert len(packed) in (8, 20)
+    assert unpack_host(packed) == (str(ip), port)
+    assert unpack_host(memoryview(packed)) == (str(ip), port)
+
+
+def test_hosts_read_well() -> None:
+    assert host_text(pack_host("10.0.0.1", 10911)) == "10.0.0.1:10911"
+    assert host_text(pack_host("fe80::1%eth0", 10911)) == "[fe80::1]:10911"
+
+
+@given(st.ip_addresses(), st.integers(0, 65_535), st.integers(0, 2**63 - 1))
+def test_a_message_id_says_where_the_message_lies(ip: object, port: int, physical: int) -> None:
+    text = offset_message_id(pack_host(str(ip), port).hex().upper(), physical)
+    assert len(text) in (32, 56)
+    assert decode_message_id(text) == decode_message_id(text.lower()) == MessageId(str(ip), port, physical)
+
+
+def test_a_message_id_of_the_reference_is_read() -> None:
+    assert decode_message_id("7F00000100002A9F000000000000010E") == MessageId("127.0.0.1", 10911, 270)
+
+
+@pytest.mark.parametrize("text", ["", "7F", "7F" * 15, "ZZ" * 16, "7F" * 17, "é" * 32])
+def test_what_is_no_message_id_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"hex"):
+        decode_message_id(text)
+
+
+def test_transaction_bits() -> None:
+    assert sys_flag.transaction_type(0x1 | sys_flag.TRANSACTION_COMMIT) == sys_flag.TRANSACTION_COMMIT
+    assert sys_flag.without_transaction(0x31 | sys_flag.TRANSACTION_ROLLBACK) == 0x31

@@ -1,0 +1,184 @@
+"""A queue file is read by offset alone: where a unit lies is what it means."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flintmq.core.errors import StoreFormatError, StoreFullError
+from flintmq.core.io.disk import OS_DISK
+from flintmq.core.ports import DispatchRequest
+from flintmq.core.store.consume_queue import ConsumeQueueTable
+from flintmq.core.testing.faulty_disk import FaultyDisk
+from flintmq.core.testing.store import message, opened, snapshot
+
+FILE_BYTES = 200
+
+
+def request(number: int, queue_offset: int | None = None, topic: str = "T", queue_id: int = 0) -> DispatchRequest:
+    """The number-th record of 100 bytes."""
+    at = queue_offset if queue_offset is not None else number
+    return DispatchRequest(topic, queue_id, number * 100, 100, -number, number, at, "", "", 0, 0, {})
+
+
+def table(path: Path, disk: FaultyDisk | None = None) -> ConsumeQueueTable:
+    made = ConsumeQueueTable(disk or OS_DISK, path, FILE_BYTES)
+    made.load()
+    made.recover()
+    return made
+
+
+def unit(number: int) -> tuple[int, int, int]:
+    return number * 100, 100, -number
+
+
+@pytest.mark.parametrize("first", [0, 1, 9, 10, 13, 1_000_003])
+def test_a_queue_may_begin_at_any_offset(tmp_path: Path, first: int) -> None:
+    """Its first file is filled up with units of no message (reference: store-format 3), also after a restart."""
+    queues = table(tmp_path)
+    queues.put_batch([request(first + n) for n in range(12)])
+    for made in (queues, table(tmp_path)):
+        made.correct_min_offsets(0)
+        queue = made.find("T", 0)
+        assert queue is not None
+        assert (queue.min_queue_offset, queue.max_queue_offset) == (first, first + 12)
+        assert [queue.unit(first + n) for n in range(12)] == [unit(first + n) for n in range(12)]
+        assert queue.max_physical_offset_bytes == (first + 12) * 100
+        made.close()
+    raw = (tmp_path / "T/0" / f"{first // 10 * FILE_BYTES:020d}").read_bytes()
+    for filler in range(first % 10):
+        assert struct.unpack_from(">qiq", raw, filler * 20) == (0, 0x7FFFFFFF, 0)
+
+
+@given(st.lists(st.integers(1, 15), max_size=12), st.data())
+@settings(max_examples=50)
+def test_what_was_taken_is_ignored(
+    tmp_path_factory: pytest.TempPathFactory, sizes: list[int], data: st.DataObject
+) -> None:
+    """After a crash records come again: from any earlier one on, in batches of any size."""
+    queues = table(tmp_path_factory.mktemp("queue"))
+    done = 0
+    for size in sizes:
+        start = data.draw(st.integers(0, done))
+        queues.put_batch([request(n) for n in range(start, done + size)])
+        done += size
+    queue = queues.find("T", 0)
+    if queue is not None:
+        assert queue.max_queue_offset == done
+        assert [queue.unit(n) for n in range(done)] == [unit(n) for n in range(done)]
+        assert queue.unit(done) is None
+    queues.close()
+
+
+@pytest.mark.parametrize("cut", range(0, 26))
+def test_cut_units_are_gone_for_good(tmp_path: Path, cut: int) -> None:
+    """Cut anywhere, also at a file's edge: what remains is what a queue of so many messages is, byte for byte."""
+    queues = table(tmp_path / "a")
+    queues.put_batch([request(n) for n in range(25)])
+    queues.truncate_physical(cut * 100 + 50)
+    kept = min(cut, 25)
+    queue = queues.find("T", 0)
+    assert queue is not None
+    assert queue.max_queue_offset == kept
+    assert queue.max_physical_offset_bytes == (kept * 100 if kept else -1)
+    queues.close()
+    again = table(tmp_path / "a")
+    found = again.find("T", 0)
+    assert found is not None
+    assert found.max_queue_offset == kept
+    again.put_batch([request(n) for n in range(kept, 30)])
+    again.close()
+    whole = table(tmp_path / "b")
+    whole.put_batch([request(n) for n in range(30)])
+    whole.close()
+    assert snapshot(tmp_path / "a") == snapshot(tmp_path / "b")
+
+
+@pytest.mark.parametrize("first", [0, 7, 20])
+@pytest.mark.parametrize("after", [0, 1, 2])
+def test_a_full_disk_in_the_middle_of_a_batch_repeats_nothing(tmp_path: Path, first: int, after: int) -> None:
+    """The units that had room are there; the same batch again goes on behind them."""
+    disk = FaultyDisk()
+    queues = table(tmp_path, disk)
+    batch = [request(first + n) for n in range(35)]
+    disk.fail("map_file", after=after)
+    with pytest.raises(StoreFullError):
+        queues.put_batch(batch)
+    disk.heal()
+    queues.put_batch(batch)
+    queue = queues.find("T", 0)
+    assert queue is not None
+    assert queue.max_queue_offset == first + 35
+    assert [queue.unit(first + n) for n in range(35)] == [unit(first + n) for n in range(35)]
+    queues.close()
+
+
+def test_a_first_file_without_room_for_its_filling_is_not_left_behind(tmp_path: Path) -> None:
+    """Left there half filled, the queue would begin at the wrong offset."""
+    disk = FaultyDisk()
+    queues = ConsumeQueueTable(disk, tmp_path, 200_000)
+    disk.fail("allocate")
+    batch = [request(9_000 + n) for n in range(3)]
+    with pytest.raises(StoreFullError):
+        queues.put_batch(batch)
+    assert snapshot(tmp_path) == {}
+    disk.heal()
+    queues.put_batch(batch)
+    queue = queues.find("T", 0)
+    assert queue is not None
+    assert queue.unit(9_001) == unit(9_001)
+    queues.close()
+
+
+def test_a_write_stays_below_what_was_allocated(tmp_path: Path) -> None:
+    """A queue file found on disk may be sparse: it is backed before it is written on, or a full disk ends the process."""
+    queues = table(tmp_path, FaultyDisk())
+    queues.put_batch([request(n) for n in range(5)])
+    queues.close()
+    again = table(tmp_path, FaultyDisk())
+    again.put_batch([request(n) for n in range(5, 8)])
+    again.truncate_physical(600)
+    again.close()
+
+
+def test_the_minimum_follows_the_log(tmp_path: Path) -> None:
+    """The first unit whose message still exists; past the end when none does."""
+    queues = table(tmp_path)
+    queues.put_batch([request(n) for n in range(25)])
+    queue = queues.find("T", 0)
+    assert queue is not None
+    for physical, minimum in ((0, 0), (1, 1), (100, 1), (1_850, 19), (2_400, 24), (2_401, 25), (99_999, 25)):
+        queue.correct_min_offset(physical)
+        assert queue.min_queue_offset == minimum
+    assert queue.next_file_queue_offset(13) == 20
+    queues.close()
+
+
+def test_deleting_a_topic_deletes_its_queues_only(tmp_path: Path) -> None:
+    """Files, folders, offsets; the next message begins at 0. The records stay in the log."""
+    with opened(tmp_path) as store:
+        store.put([message("A", queue_id) for queue_id in (0, 1, 3)] + [message("B", 0), message("A", 0)])
+        store.dispatch()
+        assert store.topics() == {"A", "B"}
+        store.delete_topic("A")
+        assert store.topics() == {"B"}
+        assert not (tmp_path / "consumequeue" / "A").exists()
+        assert store.max_queue_offset("A", 0) == 0
+        store.put([message("A", 0)])
+        store.dispatch()
+        assert (store.min_queue_offset("A", 0), store.max_queue_offset("A", 0)) == (0, 1)
+        assert store.max_queue_offset("B", 0) == 1
+        store.delete_topic("never seen"[:5])
+
+
+@pytest.mark.parametrize("topic", ["..", "a/b", "", "x" * 128, "a b", "a\x00b", "."])
+def test_a_topic_cannot_lead_out_of_the_store(tmp_path: Path, topic: str) -> None:
+    """Names come from clients and from records; checked a second time where they become folders."""
+    queues = table(tmp_path)
+    with pytest.raises(StoreFormatError):
+        queues.put_batch([request(0, topic=topic)])
+    assert snapshot(tmp_path) == {}

@@ -1,0 +1,125 @@
+"""Queues and index are derived from the log; however the records get to them, the bytes must be the same."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flintmq.core.message.host import pack_host
+from flintmq.core.message.record import MessageExtBrokerInner
+from flintmq.core.message.sys_flag import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from flintmq.core.ports import DispatchRequest
+from flintmq.core.store import reput_message_service
+from flintmq.core.testing.clock import ManualClock
+from flintmq.core.testing.store import BY_HAND, make_store, message, open_store, opened, snapshot, start_store
+
+V6 = pack_host("fd00::1", 1)
+
+
+@st.composite
+def messages(draw: st.DrawFn) -> MessageExtBrokerInner:
+    number = draw(st.integers(0, 10_000))
+    words = draw(st.lists(st.sampled_from(["k1", "k2", "ü"]), max_size=2))
+    extra = {"born_host": V6} if draw(st.booleans()) else {}
+    return message(
+        draw(st.sampled_from(["A", "B", "SCHEDULE_TOPIC_XXXX"])),
+        draw(st.integers(0, 1)),
+        b"b" * draw(st.integers(0, 900)),
+        tags=draw(st.sampled_from(["", "TagA", "标"])),
+        keys=" ".join(words),
+        uniq_key=f"{number:032X}" if number % 3 else "",
+        sys_flag=draw(st.sampled_from([0, 1, TRANSACTION_PREPARED, TRANSACTION_COMMIT, TRANSACTION_ROLLBACK])),
+        DELAY=draw(st.sampled_from(["", "2"])),
+        **extra,
+    )
+
+
+class Recorder:
+    """A dispatcher that remembers, and checks the ceiling at the moment it is called."""
+
+    def __init__(self) -> None:
+        self.seen: list[DispatchRequest] = []
+        self.ceiling = 0
+
+    def dispatch(self, batch: Sequence[DispatchRequest]) -> None:
+        last = batch[-1]
+        assert last.commit_log_offset_bytes + last.message_size_bytes <= self.ceiling
+        self.seen += batch
+
+
+STEPS = st.lists(st.one_of(st.lists(messages(), min_size=1, max_size=5), st.integers(0, 1_000)), max_size=25)
+
+
+@pytest.mark.parametrize("forget", [False, True])
+@given(STEPS)
+@settings(max_examples=40)
+def test_every_record_is_dispatched_once_in_order_and_below_the_ceiling(
+    tmp_path_factory: pytest.TempPathFactory, forget: bool, steps: list[list[MessageExtBrokerInner] | int]
+) -> None:
+    """Random batches under a random ceiling (as a slave's acknowledgements move it, also into the middle of a record), from
+    memory or read back from the log: the same requests, and the same bytes as a rebuild."""
+    root = tmp_path_factory.mktemp("store")
+    with pytest.MonkeyPatch.context() as patch:
+        if forget:
+            patch.setattr(reput_message_service, "_WAITING_MAX", 3)
+        patch.setattr(reput_message_service, "_BATCH", 4)
+        recorder = Recorder()
+        store = start_store(make_store(root / "a", strategy=BY_HAND, clock=ManualClock()), recorder)
+        watermarks = store.watermarks
+        watermarks.replicated = 0
+        appended: list[DispatchRequest] = []
+        for step in steps:
+            if isinstance(step, int):
+                ahead = watermarks.wrote - watermarks.replicated
+                watermarks.replicated += ahead * step // 1_000
+                recorder.ceiling = watermarks.readable
+                while store.dispatch():
+                    pass
+                assert watermarks.dispatched <= watermarks.readable
+            else:
+                appended += [result for result in store.put(list(step)).results if isinstance(result, DispatchRequest)]
+        watermarks.replicated = None
+        recorder.ceiling = watermarks.readable
+        while store.dispatch():
+            pass
+        assert watermarks.dispatched == watermarks.wrote
+        assert recorder.seen == appended
+        assert list(store.commit_log.requests(0, watermarks.wrote)) == appended
+        store.close()
+    shutil.copytree(root / "a", root / "b", ignore=shutil.ignore_patterns("consumequeue", "index"))
+    open_store(root / "b").close()
+    assert snapshot(root / "a", "consumequeue") == snapshot(root / "b", "consumequeue")
+    assert list(snapshot(root / "a", "index").values()) == list(snapshot(root / "b", "index").values())
+
+
+def test_arrival_is_told_after_the_dispatchers(tmp_path: Path) -> None:
+    """A pull that is woken must find its message."""
+    with opened(tmp_path) as store:
+        seen: list[int] = []
+
+        def arrived(batch: Sequence[DispatchRequest]) -> None:
+            seen.append(store.max_queue_offset("T", 0))
+            assert batch[-1].queue_offset == 1
+
+        store.reput.on_arrival = arrived
+        store.put([message(), message()])
+        assert store.reput.behind_bytes > 0
+        store.dispatch()
+        assert store.reput.behind_bytes == 0
+        assert seen == [2]
+
+
+def test_a_long_way_behind_is_told_in_portions(tmp_path: Path) -> None:
+    """The loop gets its turn between them."""
+    with pytest.MonkeyPatch.context() as patch, opened(tmp_path, strategy=BY_HAND) as store:
+        patch.setattr(reput_message_service, "_BATCH", 1)
+        store.put([message() for _ in range(10)])
+        assert store.reput.run(max_batches=3)
+        assert store.max_queue_offset("T", 0) == 3
+        assert not store.dispatch()
+        assert store.max_queue_offset("T", 0) == 10

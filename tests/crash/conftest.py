@@ -1,0 +1,77 @@
+"""What is crashed: the three flush strategies, driven by hand."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import hypothesis
+import pytest
+
+from flintmq.config.store_sections import CommitRealTimeSection, FlushRealTimeSection, GroupCommitSection
+from flintmq.core.ports import FlushStrategy
+from flintmq.core.testing.crash_run import CONFIG, Kind
+from flintmq.flush.commit_real_time import CommitRealTime
+from flintmq.flush.flush_real_time import FlushRealTime
+from flintmq.flush.group_commit import GroupCommit
+from flintmq.flush.transient_store_pool import AnonymousBufferPool
+
+hypothesis.settings.register_profile("shared-machine", deadline=None)
+hypothesis.settings.load_profile("shared-machine")
+
+GROUP_COMMIT = Kind(FlushStrategy("group_commit", GroupCommit, synchronous=True), GroupCommitSection())
+FLUSH_REAL_TIME = Kind(
+    FlushStrategy("flush_real_time", FlushRealTime), FlushRealTimeSection(least_pages=0), acknowledges="wrote"
+)
+COMMIT_REAL_TIME = Kind(
+    FlushStrategy("commit_real_time", CommitRealTime, uses_pool=True),
+    CommitRealTimeSection(least_pages=0, flush_least_pages=0),
+    pool=lambda: AnonymousBufferPool(2, CONFIG.store.commit_log_file_bytes),
+    acknowledges="appended",
+)
+KINDS = [GROUP_COMMIT, FLUSH_REAL_TIME, COMMIT_REAL_TIME]
+
+
+@pytest.fixture(params=KINDS, ids=lambda kind: kind.strategy.name)
+def kind(request: pytest.FixtureRequest) -> Kind:
+    """Each strategy."""
+    found = request.param
+    assert isinstance(found, Kind)
+    return found
+
+
+@pytest.fixture(scope="session")
+def kinds() -> list[Kind]:
+    """All strategies, for tests that draw one."""
+    return KINDS
+
+
+@pytest.fixture
+def group_commit() -> Kind:
+    """The strategy that promises most."""
+    return GROUP_COMMIT
+
+
+@pytest.fixture
+def flush_real_time() -> Kind:
+    return FLUSH_REAL_TIME
+
+
+@pytest.fixture
+def crash_states(request: pytest.FixtureRequest) -> int:
+    """How many crash states the whole suite is to try."""
+    return int(request.config.getoption("--crash-states"))
+
+
+@pytest.fixture
+def seed(request: pytest.FixtureRequest) -> int:
+    """Where the scripts begin; printed where a test fails."""
+    return int(request.config.getoption("--crash-seed"))
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    """Thousands of recoveries, each with a warning that is meant for an operator."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)

@@ -1,0 +1,186 @@
+"""The built-in dispatchers hand on exactly the records the reference does, and the kit finds out who does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from flintmq.core.ports import CommitLogDispatcher, DispatchRequest, IndexBuilder
+from flintmq.core.testing.dispatcher_kit import check_dispatcher, sample_requests
+from flintmq.core.testing.failure import KitFailure
+from flintmq.dispatchers.consume_queue import BuildConsumeQueue
+from flintmq.dispatchers.index import BuildIndex
+
+
+class Taker:
+    """Stands for the consume queues and the index: takes each physical offset once, as both really do."""
+
+    def __init__(self) -> None:
+        self.taken: list[int] = []
+        self.calls = 0
+
+    def put_batch(self, batch: Sequence[DispatchRequest]) -> None:
+        self.calls += 1
+        last = self.taken[-1] if self.taken else -1
+        self.taken += [r.commit_log_offset_bytes for r in batch if r.commit_log_offset_bytes > last]
+
+    put = put_batch
+
+    def query(
+        self, topic: str, key: str, max_num: int, begin_timestamp_ms: int, end_timestamp_ms: int
+    ) -> tuple[list[int], int, int]:
+        return [], 0, 0
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Store:
+    def __init__(self) -> None:
+        self.taker = Taker()
+        self.index: IndexBuilder = self.taker
+
+
+class ObservedConsumeQueue(BuildConsumeQueue):
+    def __init__(self) -> None:
+        self.taker = Taker()
+        super().__init__(self.taker)
+
+
+class ObservedIndex(BuildIndex):
+    def __init__(self) -> None:
+        store = Store()
+        self.taker = store.taker
+        super().__init__(store)
+
+
+OBSERVED = [ObservedConsumeQueue, ObservedIndex]
+
+
+@pytest.mark.parametrize("dispatcher", OBSERVED)
+def test_built_in_dispatchers_pass_the_kit(dispatcher: type[ObservedConsumeQueue] | type[ObservedIndex]) -> None:
+    check_dispatcher(dispatcher, observe=lambda made: made.taker.taken)
+
+
+@pytest.mark.parametrize(
+    ("dispatcher", "types"), [(ObservedConsumeQueue, {0x0, 0x8}), (ObservedIndex, {0x0, 0x4, 0x8})]
+)
+def test_transaction_types_that_pass(
+    dispatcher: type[ObservedConsumeQueue] | type[ObservedIndex], types: set[int]
+) -> None:
+    """A prepared message in a queue would be consumed before its transaction commits (algorithms 5)."""
+    made, requests = dispatcher(), sample_requests()
+    made.dispatch(requests)
+    by_offset = {request.commit_log_offset_bytes: request.sys_flag & 0xC for request in requests}
+    assert {by_offset[offset] for offset in made.taker.taken} == types
+    assert made.taker.taken == [offset for offset, kind in by_offset.items() if kind in types]
+    assert made.taker.calls == 1, "a batch is handed on in one call"
+
+
+@pytest.mark.parametrize("dispatcher", OBSERVED)
+def test_a_batch_of_nothing_visible_is_not_handed_on(
+    dispatcher: type[ObservedConsumeQueue] | type[ObservedIndex],
+) -> None:
+    made = dispatcher()
+    made.dispatch([request for request in sample_requests() if request.sys_flag & 0xC == 0xC])
+    assert made.taker.calls == 0
+
+
+def test_the_index_dispatcher_follows_the_store_to_another_builder() -> None:
+    """A plugin's index builder may take the built-in's place after the dispatchers are made."""
+    store = Store()
+    dispatcher = BuildIndex(store)
+    store.index = other = Taker()
+    dispatcher.dispatch(sample_requests(3))
+    assert (store.taker.calls, other.calls) == (0, 1)
+
+
+class Rows:
+    """A correct dispatcher to derive broken ones from."""
+
+    def __init__(self) -> None:
+        self.rows: list[int] = []
+        self.last = -1
+
+    def dispatch(self, batch: Sequence[DispatchRequest]) -> None:
+        for request in batch:
+            if request.commit_log_offset_bytes > self.last:
+                self.last = request.commit_log_offset_bytes
+                self.rows.append(request.commit_log_offset_bytes)
+
+
+class TakesTwice(Rows):
+    def dispatch(self, batch: Sequence[DispatchRequest]) -> None:
+        self.rows += [request.commit_log_offset_bytes for request in batch]
+
+
+class Reverses(Rows):
+    def dispatch(self, batch: Sequence[DispatchRequest]) -> None:
+        new = [r.commit_log_offset_bytes for r in batch if r.commit_log_offset_bytes > self.last]
+        self.rows += reversed(new)
+        self.last = max(new, default=self.last)
+
+
+class WantsAFirst(Rows):
+    def dispatch(self, batch: Sequence[DispatchRequest]) -> None:
+        assert batch[0].topic
+        super().dispatch(batch)
+
+
+class SkipsOverlaps(Rows):
+    """Ignores a whole batch when its first record is known."""
+
+    def dispatch(self, batch: Sequence[DispatchRequest]) -> None:
+        if batch and batch[0].commit_log_offset_bytes > self.last:
+            super().dispatch(batch)
+
+
+class ChangesRequests(Rows):
+    def dispatch(self, batch: Sequence[DispatchRequest]) -> None:
+        super().dispatch(batch)
+        for request in batch:
+            request.topic = request.topic.upper()
+
+
+class EmptiesTheBatch(Rows):
+    def dispatch(self, batch: Sequence[DispatchRequest]) -> None:
+        super().dispatch(batch)
+        if isinstance(batch, list):
+            batch.clear()
+
+
+class KeepsNothing(Rows):
+    def dispatch(self, batch: Sequence[DispatchRequest]) -> None:
+        """Does nothing."""
+
+
+class IsACoroutine(Rows):
+    def dispatch(self, batch: Sequence[DispatchRequest]) -> None:
+        super().dispatch(batch)
+        return iter(())  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    ("dispatcher", "rule"),
+    [
+        (TakesTwice, "comes again is ignored"),
+        (Reverses, "one by one makes the same"),
+        (WantsAFirst, "dispatch of an empty batch raised IndexError"),
+        (SkipsOverlaps, "overlap are taken once"),
+        (ChangesRequests, "lets its batch and the requests alone"),
+        (EmptiesTheBatch, "lets its batch and the requests alone"),
+        (KeepsNothing, "observe sees what was dispatched"),
+        (IsACoroutine, "dispatch returns nothing"),
+    ],
+)
+def test_the_kit_catches(dispatcher: Callable[[], Rows], rule: str) -> None:
+    with pytest.raises(KitFailure, match=rule):
+        check_dispatcher(dispatcher, observe=lambda made: made.rows)
+
+
+def test_the_kit_passes_a_correct_dispatcher_and_needs_no_observer() -> None:
+    check_dispatcher(Rows, observe=lambda made: made.rows)
+    blind: Callable[[], CommitLogDispatcher] = Rows
+    check_dispatcher(blind)

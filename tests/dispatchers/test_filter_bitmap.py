@@ -1,0 +1,63 @@
+"""Bit maps say whose filter a record fits; a record nobody filters carries none."""
+
+from __future__ import annotations
+
+from flintmq.core.broker.consumer_filters import ConsumerFilterManager
+from flintmq.core.broker.subscription import build_subscription
+from flintmq.core.filter.bloom import BloomFilter
+from flintmq.core.filter.sql92 import sql92_filter
+from flintmq.core.ports import DispatchRequest
+from flintmq.core.testing.clock import ManualClock
+from flintmq.dispatchers.filter_bitmap import CalcBitMap
+
+
+def request(topic: str, sys_flag: int = 0, **properties: str) -> DispatchRequest:
+    return DispatchRequest(topic, 0, 0, 100, 0, 0, 0, "", "", sys_flag, 0, properties)
+
+
+def filters(**by_group: str) -> ConsumerFilterManager:
+    made = ConsumerFilterManager(ManualClock(), {"SQL92": sql92_filter}, BloomFilter(20, 32))
+    for group, expression in by_group.items():
+        made.register(group, [build_subscription("T", expression, "SQL92", 1)])
+    return made
+
+
+def test_positions_of_the_groups_that_fit_are_set() -> None:
+    """All bits of a group whose filter fits, and of no other."""
+    known = filters(big="a > 5", small="a < 5", unfit="a = 5 OR b > 1")
+    batch = [request("T", a="9"), request("T", a="1", b="x"), request("U", a="9"), request("T", a="7"), request("T")]
+    CalcBitMap(known).dispatch(batch)
+    bloom = known.bloom_filter
+    expected = [["big"], ["small"], None, ["big"], []]
+    made = [
+        None if groups is None else bloom.bit_map(bloom.positions(f"{group}#T") for group in groups)
+        for groups in expected
+    ]
+    assert [entry.bit_map for entry in batch] == made
+
+
+def test_the_same_records_give_the_same_bit_maps() -> None:
+    """A full disk makes a batch come again; the second time must not differ."""
+    dispatcher = CalcBitMap(filters(g="a > 5"))
+    batch = [request("T", a=str(n)) for n in range(10)]
+    dispatcher.dispatch(batch)
+    first = [entry.bit_map for entry in batch]
+    dispatcher.dispatch(batch)
+    assert [entry.bit_map for entry in batch] == first
+    dispatcher.dispatch([])
+
+
+def test_invisible_records_need_none() -> None:
+    """Prepared and rolled back records never enter a queue."""
+    batch = [request("T", sys_flag, a="9") for sys_flag in (0x4, 0xC, 0x8)]
+    CalcBitMap(filters(g="a > 5")).dispatch(batch)
+    assert [entry.bit_map is None for entry in batch] == [True, True, False]
+
+
+def test_dead_filters_count_until_they_are_forgotten() -> None:
+    """The group comes back and reads what was stored meanwhile by its bit maps."""
+    known = filters(g="a > 5")
+    known.unregister("g")
+    batch = [request("T", a="9")]
+    CalcBitMap(known).dispatch(batch)
+    assert batch[0].bit_map == known.bloom_filter.bit_map([known.bloom_filter.positions("g#T")])

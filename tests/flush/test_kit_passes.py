@@ -1,0 +1,47 @@
+"""The built-in strategies keep every rule that plugin authors' strategies are held to."""
+
+from __future__ import annotations
+
+import attrs
+
+from flintmq.config.models import CommitRealTimeSection, FlushRealTimeSection, GroupCommitSection
+from flintmq.core.testing.flush_kit import check_flush_service
+from flintmq.core.testing.pool_kit import check_transient_store_pool
+from flintmq.flush.commit_real_time import CommitRealTime
+from flintmq.flush.flush_real_time import FlushRealTime
+from flintmq.flush.group_commit import GroupCommit
+from flintmq.flush.transient_store_pool import AnonymousBufferPool
+
+FAST_REAL_TIME = FlushRealTimeSection(interval_ms=2, least_pages=4, thorough_interval_ms=5)
+
+
+def test_group_commit() -> None:
+    check_flush_service(
+        GroupCommit,
+        settings=GroupCommitSection(sync_flush_timeout_ms=100, interval_ms=2),
+        synchronous=True,
+        timeout_s=0.1,
+    )
+
+
+def test_flush_real_time_timed() -> None:
+    check_flush_service(FlushRealTime, settings=FAST_REAL_TIME, synchronous=False)
+
+
+def test_flush_real_time_woken_by_appends() -> None:
+    check_flush_service(FlushRealTime, settings=attrs.evolve(FAST_REAL_TIME, timed=False), synchronous=False)
+
+
+def test_commit_real_time() -> None:
+    settings = CommitRealTimeSection(
+        interval_ms=2,
+        thorough_interval_ms=4,
+        flush_interval_ms=2,
+        flush_least_pages=4,
+        flush_thorough_interval_ms=5,
+    )
+    check_flush_service(CommitRealTime, settings=settings, synchronous=False, pool_factory=AnonymousBufferPool)
+
+
+def test_transient_store_pool() -> None:
+    check_transient_store_pool(AnonymousBufferPool)

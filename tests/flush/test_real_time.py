@@ -1,0 +1,169 @@
+"""The asynchronous strategies' rounds: when a page is dirty enough, when everything goes, what a stop does."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+
+from flintmq.config.models import CommitRealTimeSection, FlushRealTimeSection
+from flintmq.core.ports import FlushContext
+from flintmq.core.testing.clock import ManualClock
+from flintmq.core.testing.fake_log import FakeLog
+from flintmq.flush.commit_real_time import CommitRealTime
+from flintmq.flush.flush_real_time import FlushRealTime
+from flintmq.flush.service_thread import ServiceThread
+from flintmq.flush.transient_store_pool import AnonymousBufferPool
+from flintmq.flush.waiter import DONE, FENCED
+
+PAGE = 4096
+
+
+def flush_service(log: FakeLog, clock: ManualClock, **changes: object) -> FlushRealTime:
+    settings = attrs.evolve(FlushRealTimeSection(), **changes)
+    return FlushRealTime(FlushContext(log, clock, settings, None))
+
+
+def commit_service(log: FakeLog, clock: ManualClock) -> CommitRealTime:
+    return CommitRealTime(FlushContext(log, clock, CommitRealTimeSection(), None))
+
+
+def count_wakeups(thread: ServiceThread) -> list[None]:
+    calls: list[None] = []
+    thread.wakeup = lambda: calls.append(None)  # type: ignore[method-assign]
+    return calls
+
+
+def test_four_pages_or_ten_seconds() -> None:
+    """flushCommitLogLeastPages and flushCommitLogThoroughInterval, as the reference counts them."""
+    log, clock = FakeLog(), ManualClock()
+    flusher = flush_service(log, clock).flusher
+    flusher.run_once(clock.monotonic_s())  # the first round is a thorough one
+    log.append(4 * PAGE - 1)
+    clock.advance_ms(500)
+    flusher.run_once(clock.monotonic_s())
+    assert log.flushed_offset_bytes == 0
+    log.append(1)
+    flusher.run_once(clock.monotonic_s())
+    assert log.flushed_offset_bytes == 4 * PAGE
+    log.append(100)
+    clock.advance_ms(9_499)
+    flusher.run_once(clock.monotonic_s())
+    assert log.flushed_offset_bytes == 4 * PAGE
+    clock.advance_ms(1)
+    flusher.run_once(clock.monotonic_s())
+    assert log.flushed_offset_bytes == 4 * PAGE + 100
+    assert flusher.wait_s(clock.monotonic_s()) == pytest.approx(0.5)
+
+
+def test_a_full_file_is_flushed_whatever_its_pages() -> None:
+    log, clock = FakeLog(file_bytes=PAGE), ManualClock()
+    flusher = flush_service(log, clock).flusher
+    flusher.run_once(clock.monotonic_s())
+    log.append(2 * PAGE + 10)
+    flusher.run_once(clock.monotonic_s())
+    assert log.flushed_offset_bytes == 2 * PAGE
+
+
+def test_timed_means_that_appends_wake_nobody() -> None:
+    """flushCommitLogTimed: a wake-up per append costs the loop thread a thread switch."""
+    log, clock = FakeLog(), ManualClock()
+    timed, woken = flush_service(log, clock), flush_service(log, clock, timed=False)
+    timed_calls, woken_calls = count_wakeups(timed.flusher), count_wakeups(woken.flusher)
+    assert timed.submit(1) is DONE
+    assert woken.submit(1) is DONE
+    assert (len(timed_calls), len(woken_calls)) == (0, 1)
+
+
+def test_a_failed_sync_ends_the_flusher_quietly_and_fences() -> None:
+    log, clock = FakeLog(), ManualClock()
+    service = flush_service(log, clock)
+    log.fail_syncs()
+    log.append(100)
+    service.flusher.run_once(clock.monotonic_s())
+    service.flusher.run_once(clock.monotonic_s())
+    assert service.failure is not None
+    assert service.submit(100) is FENCED
+    assert service.flusher.wait_s(clock.monotonic_s()) is None
+    service.stop()
+    assert log.calls_after_fence == 0
+
+
+def test_stop_gives_up_after_ten_rounds_without_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log that never gets clean must not keep the broker from stopping."""
+    log, clock = FakeLog(), ManualClock()
+    service = flush_service(log, clock)
+    log.append(100)
+    calls: list[int] = []
+
+    def stuck(least_pages: int) -> int:
+        calls.append(least_pages)
+        return 0
+
+    monkeypatch.setattr(log, "flush", stuck)
+    service.stop()
+    assert calls == [0] * 10
+
+
+def test_commits_come_first_and_wake_the_flusher() -> None:
+    log, clock = FakeLog(file_bytes=16 * PAGE, pool=AnonymousBufferPool(2, 16 * PAGE)), ManualClock()
+    service = commit_service(log, clock)
+    woken = count_wakeups(service.flusher)
+    service.run_once(clock.monotonic_s())
+    assert not woken, "nothing committed, nothing to flush"
+    log.append(100)
+    clock.advance_ms(100)
+    service.run_once(clock.monotonic_s())
+    assert log.committed_offset_bytes == 0, "less than four pages, and not yet 200 ms"
+    clock.advance_ms(100)
+    service.run_once(clock.monotonic_s())
+    assert (log.committed_offset_bytes, log.flushed_offset_bytes, len(woken)) == (100, 0, 1)
+    service.flusher.run_once(clock.monotonic_s())
+    assert log.flushed_offset_bytes == 100
+    service.stop()
+
+
+def test_only_appends_that_would_be_committed_wake_the_committer() -> None:
+    log, clock = FakeLog(file_bytes=16 * PAGE, pool=AnonymousBufferPool(2, 16 * PAGE)), ManualClock()
+    service = commit_service(log, clock)
+    woken = count_wakeups(service)
+    assert service.submit(4 * PAGE - 1) is DONE
+    assert not woken
+    assert service.submit(4 * PAGE) is DONE
+    assert len(woken) == 1
+
+
+def test_a_failed_commit_fences_and_stops_both() -> None:
+    log, clock = FakeLog(file_bytes=16 * PAGE, pool=AnonymousBufferPool(2, 16 * PAGE)), ManualClock()
+    service = commit_service(log, clock)
+    log.fail_commits()
+    log.append(100)
+    service.run_once(clock.monotonic_s())
+    assert service.submit(100) is FENCED
+    assert service.wait_s(clock.monotonic_s()) is None
+    service.run_once(clock.monotonic_s())
+    service.stop()
+    assert (log.committed_offset_bytes, log.flushed_offset_bytes) == (0, 0)
+
+
+def test_stop_commits_then_flushes() -> None:
+    log, clock = FakeLog(file_bytes=PAGE, pool=AnonymousBufferPool(4, PAGE)), ManualClock()
+    service = commit_service(log, clock)
+    log.append(2 * PAGE + 100)
+    service.stop()
+    assert log.flushed_offset_bytes == 2 * PAGE + 100
+    assert service.submit(1) is FENCED
+
+
+def test_stop_gives_up_after_ten_commits_without_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    log, clock = FakeLog(file_bytes=PAGE, pool=AnonymousBufferPool(1, PAGE)), ManualClock()
+    service = commit_service(log, clock)
+    log.append(100)
+    calls: list[int] = []
+
+    def stuck(least_pages: int) -> int:
+        calls.append(least_pages)
+        return 0
+
+    monkeypatch.setattr(log, "commit", stuck)
+    service.stop()
+    assert calls == [0] * 10

@@ -1,0 +1,453 @@
+"""A broker inside somebody's program: it starts, serves, and leaves nothing behind.
+
+What an embedder cannot see must not be there: threads, tasks, descriptors, locks, half-started sockets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import flintmq
+from flintmq.core.errors import PluginError, RefusedError, RemotingError, StoreFormatError, StoreLockedError
+from flintmq.core.ports import FlushStatus
+from flintmq.core.store.store_lock import StoreLock
+
+STRATEGIES = ("group_commit", "flush_real_time", "commit_real_time")
+
+
+def descriptors() -> dict[str, str]:
+    gc.collect()
+    found = {}
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
+        try:
+            found[name] = os.readlink(f"/proc/self/fd/{name}")  # noqa: PTH115
+        except FileNotFoundError:
+            continue  # the listing's own
+    return found
+
+
+@contextmanager
+def nothing_left(store: Path | None = None) -> Iterator[None]:
+    """Fails when threads or descriptors are left, or the store is not free."""
+    with asyncio.Runner(loop_factory=loop_factories()[-1]) as runner:
+        runner.run(asyncio.sleep(0))  # uvloop opens a pipe of its own with its first loop
+    before, threads = descriptors(), set(threading.enumerate())
+    yield
+    after = descriptors()
+    left = {name: target for name, target in after.items() if before.get(name) != target}
+    assert not left, left
+    assert set(threading.enumerate()) <= threads
+    if store is not None and store.exists():
+        assert not (store / "abort").exists()
+        StoreLock(store).release()
+
+
+def run(work: Callable[[], Any], factory: Any = None) -> Any:
+    """Runs a coroutine function, and fails when it leaves tasks behind."""
+
+    async def checked() -> Any:
+        result = await work()
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        return result
+
+    with asyncio.Runner(loop_factory=factory) as runner:
+        return runner.run(checked())
+
+
+def loop_factories() -> list[Any]:
+    try:
+        import uvloop
+    except ImportError:
+        return [None]
+    return [None, uvloop.new_event_loop]
+
+
+@pytest.mark.parametrize("factory", loop_factories(), ids=lambda factory: "uvloop" if factory else "asyncio")
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_broker_and_a_name_server_in_the_callers_loop_leave_nothing(
+    configure: Any, tmp_path: Path, strategy: str, factory: Any, unexpected: list[str]
+) -> None:
+    """The promise of embedding, for every flush strategy and both event loops."""
+    config = configure(f"flush.strategy={strategy}")
+
+    async def live() -> None:
+        async with flintmq.NameServer(config) as namesrv:
+            loaded = config.with_overrides([f"namesrv.addresses={namesrv.address}"])
+            async with flintmq.Broker(loaded) as broker:
+                put = await broker.put([flintmq.Message("T", b"one"), flintmq.Message("T", b"two")])
+                assert put.status is FlushStatus.FLUSHED
+                assert broker.port > 0
+
+    with nothing_left(tmp_path / "store"):
+        run(live, factory)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_broker_in_its_own_thread_leaves_nothing(
+    configure: Any, connect: Any, tmp_path: Path, strategy: str, unexpected: list[str]
+) -> None:
+    """``with`` is what scripts and tests use; a client that is still connected must not keep the broker alive."""
+    with nothing_left(tmp_path / "store"):
+        with flintmq.NameServer(configure()) as namesrv:
+            config = configure(f"flush.strategy={strategy}", f"namesrv.addresses={namesrv.address}")
+            with flintmq.Broker(config) as broker:
+                wire = connect(broker)
+                assert wire.send("T", b"over the wire").code == 0
+                put = broker.put([flintmq.Message("T", b"in process")])
+                assert put.status is FlushStatus.FLUSHED
+                assert wire.is_served()
+        assert wire.is_closed_by_peer()
+        wire.close()
+
+
+def test_uvloop_by_configuration(configure: Any) -> None:
+    """``listen.loop`` is one line of YAML; it must reach the thread."""
+    pytest.importorskip("uvloop")
+    with flintmq.Broker(configure("listen.loop=uvloop")) as broker:
+
+        async def loop_type() -> str:
+            return type(asyncio.get_running_loop()).__module__
+
+        assert broker.call(loop_type).startswith("uvloop")
+
+
+def test_a_loop_that_is_not_installed_is_an_error_and_no_hang(configure: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error in the thread before the loop runs must reach the caller, who waits for the start."""
+    monkeypatch.setitem(__import__("sys").modules, "uvloop", None)
+    with nothing_left(), pytest.raises(ImportError), flintmq.Broker(configure("listen.loop=uvloop")):
+        pass
+
+
+def test_several_brokers_in_one_process(configure: Any, connect: Any, tmp_path: Path) -> None:
+    """Nothing of a broker is global: each has its store, its offsets, its port."""
+    with nothing_left():
+        names = ("a", "b", "c")
+        brokers = [flintmq.Broker(configure(f"broker.name={name}", store=name)) for name in names]
+        for broker in brokers:
+            broker.__enter__()
+        try:
+            for number, broker in enumerate(brokers):
+                wire = connect(broker)
+                for _ in range(number + 1):
+                    last = wire.send("T", names[number].encode())
+                assert last.queue_offset == number
+                assert {record.body for record in wire.pull_all("T")} == {names[number].encode()}
+                wire.close()
+        finally:
+            for broker in brokers:
+                broker.__exit__(None, None, None)
+        assert all((tmp_path / name / "commitlog").is_dir() for name in names)
+
+
+# put
+
+
+def test_put_spreads_over_the_queues_and_tells_where(configure: Any) -> None:
+    """An embedder needs what a producer is told: queue, offset, both ids."""
+
+    async def live() -> None:
+        async with flintmq.Broker(configure("flush.strategy=group_commit")) as broker:
+            batch = broker.put([flintmq.Message("T", b"%d" % number, tags="x") for number in range(8)])
+            assert len(batch) == 8
+            assert batch.status in (None, FlushStatus.FLUSHED)
+            done = await batch
+            assert done is batch
+            assert batch.status is FlushStatus.FLUSHED
+            assert sorted((result.queue_id, result.queue_offset) for result in batch) == [
+                (queue, offset) for queue in range(4) for offset in range(2)
+            ]
+            assert len({result.message_id for result in batch}) == len({result.unique_key for result in batch}) == 8
+            store = broker.state.store
+            assert store.watermarks.flushed == store.watermarks.wrote  # awaited means synced
+            for number, result in enumerate(batch):
+                record = store.message_at(result.commit_log_offset_bytes)
+                assert record is not None
+                assert record.body == b"%d" % number
+            assert len(await broker.put([])) == 0
+
+    run(live)
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (flintmq.Message("no topic", b""), ""),
+        (flintmq.Message("t" * 128, b""), ""),
+        (flintmq.Message("../../etc", b""), ""),
+        (flintmq.Message("SCHEDULE_TOPIC_XXXX", b""), ""),
+        (flintmq.Message("T", b"x" * (4 * 1024 * 1024 + 1)), "message.body_too_long"),
+        (flintmq.Message("T", b"", keys="k" * 33_000), "message.properties_too_long"),
+    ],
+    ids=["blank", "long", "path", "forbidden", "body", "properties"],
+)
+@pytest.mark.parametrize("own_thread", [True, False])
+def test_put_refuses_what_a_send_is_refused_for(
+    configure: Any, message: flintmq.Message, reason: str, own_thread: bool
+) -> None:
+    """The same checks in-process and over the wire; nothing of a refused batch is stored."""
+    config = configure()
+    batch = [flintmq.Message("T", b"good"), message]
+    if own_thread:
+        with flintmq.Broker(config) as broker:
+            with pytest.raises(RefusedError) as refused:
+                broker.put(batch)
+            assert broker.state.store.watermarks.wrote == 0
+    else:
+
+        async def live() -> None:
+            async with flintmq.Broker(config) as broker:
+                with pytest.raises(RefusedError) as caught:
+                    broker.put(batch)
+                assert caught.value.reason == reason
+                assert broker.state.store.watermarks.wrote == 0
+
+        run(live)
+        return
+    assert refused.value.reason == reason
+
+
+def test_put_before_and_after_is_refused(configure: Any, tmp_path: Path) -> None:
+    """A message that comes when the store is closed must not be written behind its lock."""
+    broker = flintmq.Broker(configure())
+    with pytest.raises(flintmq.FlintError):
+        broker.put([flintmq.Message("T", b"early")])
+    with broker:
+        broker.put([flintmq.Message("T", b"in time")])
+    wrote = broker.state.store.watermarks.wrote
+    with pytest.raises(flintmq.FlintError):
+        broker.put([flintmq.Message("T", b"late")])
+    assert broker.state.store.watermarks.wrote == wrote
+
+    async def live() -> None:
+        async with flintmq.Broker(configure(store="other")) as other:
+            await other.put([flintmq.Message("T", b"in time")])
+        with pytest.raises(flintmq.FlintError):
+            other.put([flintmq.Message("T", b"late")])
+
+    run(live)
+
+
+def test_put_while_it_stops(configure: Any) -> None:
+    """Whatever is put while a broker stops is either stored or refused, never half of both."""
+
+    async def live() -> None:
+        broker = flintmq.Broker(configure())
+        await broker.start()
+        accepted: list[int] = []
+        stopping = asyncio.create_task(broker.stop())
+        while not stopping.done():
+            with suppress(flintmq.FlintError):
+                accepted += [r.commit_log_offset_bytes for r in broker.put([flintmq.Message("T", b"x" * 10)])]
+            await asyncio.sleep(0)
+        await stopping
+        async with flintmq.Broker(configure()) as again:
+            store = again.state.store
+            assert store.started_clean
+            assert [store.message_at(offset) is not None for offset in accepted] == [True] * len(accepted)
+
+    run(live)
+
+
+# life
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_restart_goes_on_where_it_stopped(configure: Any, connect: Any, strategy: str) -> None:
+    """Offsets continue, old messages are there, and the second start is a clean one."""
+    for life in range(3):
+        with flintmq.Broker(configure(f"flush.strategy={strategy}")) as broker:
+            assert broker.state.store.started_clean
+            wire = connect(broker)
+            for number in range(10):
+                assert wire.send("T", b"%d-%d" % (life, number)).queue_offset == life * 10 + number
+            assert len(wire.pull_all("T", at_least=(life + 1) * 10)) == (life + 1) * 10
+
+
+def test_stop_twice_and_stop_without_start(configure: Any) -> None:
+    """Cleaning up twice is what ``finally`` blocks do."""
+
+    async def live() -> None:
+        broker = flintmq.Broker(configure())
+        await broker.stop()
+        await broker.start()
+        await asyncio.gather(broker.stop(), broker.stop())
+        await broker.stop()
+        namesrv = flintmq.NameServer(configure())
+        await namesrv.stop()
+        await namesrv.start()
+        await namesrv.stop()
+        await namesrv.stop()
+
+    with nothing_left():
+        run(live)
+
+
+def test_an_error_in_the_body_still_stops(configure: Any, tmp_path: Path) -> None:
+    """``with`` is for errors first of all."""
+    with nothing_left(tmp_path / "store"), pytest.raises(ZeroDivisionError), flintmq.Broker(configure()):
+        raise ZeroDivisionError
+
+
+def test_a_cancelled_program_still_stops(configure: Any, tmp_path: Path) -> None:
+    """Control-C cancels the main task in the middle of the body."""
+
+    async def live() -> None:
+        async def body() -> None:
+            async with flintmq.Broker(configure()) as broker:
+                await broker.put([flintmq.Message("T", b"")])
+                ready.set()
+                await asyncio.Event().wait()
+
+        ready = asyncio.Event()
+        task = asyncio.create_task(body())
+        await ready.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    with nothing_left(tmp_path / "store"):
+        run(live)
+
+
+# starts that fail
+
+
+@contextmanager
+def port_taken(configure: Any) -> Iterator[Any]:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        yield configure(f"listen.port={other.getsockname()[1]}")
+
+
+@contextmanager
+def store_locked(configure: Any) -> Iterator[Any]:
+    config = configure()
+    Path(config.config.store.path).mkdir()
+    lock = StoreLock(Path(config.config.store.path))
+    yield config
+    lock.release()
+
+
+@contextmanager
+def plugin_unknown(configure: Any) -> Iterator[Any]:
+    yield configure("plugins=nobody.has_this:plugin")
+
+
+@contextmanager
+def strategy_unknown(configure: Any) -> Iterator[Any]:
+    yield configure("flush.strategy=nobody_has_this")
+
+
+@contextmanager
+def other_file_size(configure: Any) -> Iterator[Any]:
+    with flintmq.Broker(configure()) as broker:
+        broker.put([flintmq.Message("T", b"x" * 1000) for _ in range(2000)])  # several files
+    yield configure("store.commit_log_file_bytes=2097152")
+
+
+@contextmanager
+def stray_file(configure: Any) -> Iterator[Any]:
+    with flintmq.Broker(configure()) as broker:
+        broker.put([flintmq.Message("T", b"x")])
+        path = broker.store_path
+    (path / "commitlog" / "notes.txt").write_text("not mine")
+    yield configure("flush.strategy=commit_real_time")
+    (path / "commitlog" / "notes.txt").unlink()
+
+
+class Unwilling:
+    """A plugin that raises when the broker is about to listen."""
+
+    plugin_name = "unwilling"
+
+    @flintmq.hookimpl
+    def flintmq_dispatchers(self, register: Any) -> None:
+        def factory(context: Any) -> Any:
+            raise RuntimeError("not today")
+
+        register("consume_queue", factory, essential=True)
+
+
+@pytest.mark.parametrize("own_thread", [True, False])
+@pytest.mark.parametrize(
+    ("why", "error"),
+    [
+        (port_taken, RemotingError),
+        (store_locked, StoreLockedError),
+        (plugin_unknown, PluginError),
+        (strategy_unknown, PluginError),
+        (other_file_size, StoreFormatError),
+        (stray_file, StoreFormatError),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_a_failed_start_leaves_nothing_behind(
+    configure: Any, why: Any, error: type[Exception], own_thread: bool, tmp_path: Path
+) -> None:
+    """Whoever catches the error tries again with other settings in the same process."""
+    with why(configure) as config, nothing_left():
+        if own_thread:
+            with pytest.raises(error), flintmq.Broker(config):
+                pass
+        else:
+
+            async def live() -> None:
+                with pytest.raises(error):
+                    await flintmq.Broker(config).start()
+
+            run(live)
+    if (tmp_path / "store").exists():
+        StoreLock(tmp_path / "store").release()
+    with flintmq.Broker(configure()) as broker:
+        broker.put([flintmq.Message("T", b"now it works")])
+
+
+def test_a_plugin_that_fails_at_the_start_leaves_nothing_behind(configure: Any, tmp_path: Path) -> None:
+    """The store is open by then: it must be closed again, and stay clean."""
+    started = flintmq.Broker(configure(), plugins=[Unwilling()])
+    with nothing_left(tmp_path / "store"), pytest.raises(PluginError, match=r"'unwilling'.*not today"), started:
+        pass
+    with flintmq.Broker(configure()) as broker:
+        assert broker.state.store.started_clean
+
+
+def test_a_failed_start_after_a_crash_stays_a_crash(configure: Any, tmp_path: Path) -> None:
+    """Only a stop that put everything on disk may call the store clean."""
+    with flintmq.Broker(configure()) as broker:
+        broker.put([flintmq.Message("T", b"x")])
+    (tmp_path / "store" / "abort").touch()
+    with (
+        pytest.raises(PluginError, match=r"'unwilling'.*not today"),
+        flintmq.Broker(configure(), plugins=[Unwilling()]),
+    ):
+        pass
+    assert (tmp_path / "store" / "abort").exists()
+    with flintmq.Broker(configure()) as broker:
+        assert not broker.state.store.started_clean
+
+
+def test_a_name_server_that_cannot_listen(configure: Any) -> None:
+    """As for a broker."""
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        config = configure(f"nameserver.port={other.getsockname()[1]}")
+        with nothing_left(), pytest.raises(RemotingError), flintmq.NameServer(config):
+            pass
+
+
+def test_a_second_broker_on_the_same_store_is_told(configure: Any) -> None:
+    """Two writers would destroy the log; the first one must not notice anything."""
+    with flintmq.Broker(configure()) as broker:
+        with pytest.raises(StoreLockedError), flintmq.Broker(configure()):
+            pass
+        assert broker.put([flintmq.Message("T", b"still mine")])[0].queue_offset == 0

@@ -1,0 +1,72 @@
+"""Timers as clients see them: sent with a property of 5.x, delivered by any broker that runs then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import flintmq
+from flintmq.core.message.batch import BatchItem, encode_batch
+from flintmq.core.message.properties import properties_to_string
+from flintmq.remoting.bodies import KVTable
+from flintmq.remoting.codes import RequestCode
+
+
+def test_a_timer_survives_the_broker_it_was_sent_to(
+    configure: Callable[..., Any], connect: Callable[[Any], Any], unexpected: list[str]
+) -> None:
+    """Acknowledged with the queue it was meant for; not seen before its time; delivered by the next broker."""
+    with flintmq.Broker(configure()) as broker:
+        wire = connect(broker)
+        assert wire.send("T", b"now", queue_id=2).code == 0
+        sent = wire.send("T", b"later", queue_id=2, properties={"TIMER_DELAY_MS": "1500", "k": "v"})
+        assert (sent.code, sent.queue_id) == (0, 2)
+        assert wire.pull("T", 1, queue_id=2).code == 19
+        figures = KVTable.decode(wire.ask(RequestCode.GET_BROKER_RUNTIME_INFO).body).table
+        assert figures["timerCongestNum"] == "1"
+    with flintmq.Broker(configure()) as broker:
+        wire = connect(broker)
+        (record,) = wire.pull("T", 1, queue_id=2, _suspend_ms=5_000).records
+        assert record.body == b"later"
+        assert record.properties["k"] == "v"
+        late_ms = record.store_timestamp_ms - int(record.properties["TIMER_OUT_MS"])
+        assert 0 <= late_ms < 1_000
+        figures = KVTable.decode(wire.ask(RequestCode.GET_BROKER_RUNTIME_INFO).body).table
+        assert figures["timerCongestNum"] == "0"
+    with flintmq.Broker(configure()) as broker:
+        assert connect(broker).pull("T", 2, queue_id=2).max_offset == 2, "it does not come again"
+
+
+def test_what_cannot_be_a_timer_is_refused(
+    configure: Callable[..., Any], connect: Callable[[Any], Any], unexpected: list[str]
+) -> None:
+    """Too far, not a number, in a batch, or sent to the timers' own topic, which no client sees."""
+    with flintmq.Broker(configure("delay.timer_max_delay_ms=1h")) as broker:
+        wire = connect(broker)
+        far = wire.send("T", b"x", properties={"TIMER_DELAY_SEC": "3601"})
+        assert far.code == 13
+        assert "timer_max_delay_ms" in far.remark
+        assert wire.send("T", b"x", properties={"TIMER_DELIVER_MS": "soon"}).code == 13
+        assert wire.send("rmq_sys_wheel_timer", b"x").code == 16
+        assert wire.pull("rmq_sys_wheel_timer").code == 17
+        for item_properties, code in (("TIMER_DELAY_MS\x015", 13), ("k\x01TIMER_DELAY_MS", 0)):
+            items = [BatchItem(0, b"TIMER_D", item_properties.encode())]
+            assert wire.send("T", encode_batch(items), batch=True).code == code
+        shared = properties_to_string({"TIMER_DELAY_MS": "5"})
+        assert wire.send("T", encode_batch([BatchItem(0, b"", b"")]), batch=True, properties=shared).code == 13
+        assert wire.send("T", b"TIMER_DELAY_MS", properties={"TIMER_DELAYED": "x"}).code == 0
+
+
+def test_switched_off_the_properties_mean_nothing(
+    configure: Callable[..., Any], connect: Callable[[Any], Any], unexpected: list[str]
+) -> None:
+    """As with RocketMQ 4.9; and a delay level counts before a time."""
+    with flintmq.Broker(configure("delay.timer_enable=false")) as broker:
+        wire = connect(broker)
+        wire.send("T", b"x", properties={"TIMER_DELAY_SEC": "3600"})
+        assert wire.pull("T").bodies == [b"x"]
+    with flintmq.Broker(configure()) as broker:
+        wire = connect(broker)
+        wire.send("T", b"y", properties={"TIMER_DELAY_SEC": "3600", "DELAY": "18"})
+        answer = wire.ask(RequestCode.GET_MAX_OFFSET, {"topic": "SCHEDULE_TOPIC_XXXX", "queueId": 17})
+        assert answer.ext_fields == {"offset": "1"}

@@ -1,0 +1,77 @@
+"""``topics``, ``groups``, ``status``: what administrators look at and change."""
+
+from __future__ import annotations
+
+from .conftest import RunCommand
+
+
+def test_topics_live_and_die(cli: RunCommand, name_server: str) -> None:
+    """Created, listed, shown, changed and deleted by name, in both kinds of output."""
+    where = ("-n", name_server)
+    assert cli("topics", "create", "Life", "--queues", 3, *where).code == 0
+    for listing in (cli("topics", *where, "--json"), cli("topics", *where, "list", "--json")):
+        row = next(row for row in listing.json if row["topic"] == "Life")
+        assert (row["read_queues"], row["write_queues"], row["permission"]) == (3, 3, "rw")
+        assert row["brokers"] == ["broker-a"]
+    assert "Life" in cli("topics", *where).out
+    cli("send", "Life", "x", "--queue", 2, *where)
+    shown = cli("topics", "show", "Life", *where, "--json").json
+    assert shown["messages"] == 1
+    assert [queue["messages"] for queue in shown["queues"]] == [0, 0, 1]
+    assert "Life: 1 messages" in cli("topics", "show", "Life", *where).out
+    assert cli("topics", "create", "Life", "--queues", 4, "--permission", "r", *where, "--json").json["queues"] == 4
+    assert cli("topics", "delete", "Life", *where).code == 0
+    again = cli("topics", "delete", "Life", *where)
+    assert again.code == 1
+    assert "no topic Life" in again.err
+    assert "Life" not in cli("topics", *where).out
+
+
+def test_system_topics_are_hidden(cli: RunCommand, name_server: str) -> None:
+    """A dozen topics that nobody made hide those that somebody did."""
+    seen = {row["topic"] for row in cli("topics", "-n", name_server, "--json").json}
+    everything = {row["topic"] for row in cli("topics", "--all", "-n", name_server, "--json").json}
+    assert {"TBW102", "SCHEDULE_TOPIC_XXXX", "broker-a", "DefaultCluster"} <= everything - seen
+
+
+def test_groups(cli: RunCommand, name_server: str, topic: str) -> None:
+    """A group's life, and how far it lags behind."""
+    where = ("-n", name_server)
+    assert cli("groups", "create", "Readers", "--retries", 3, *where).code == 0
+    assert "Readers" in {row["group"] for row in cli("groups", *where, "--json").json}
+    cli("send", topic, "a", "b", "--queue", 0, *where)
+    cli("consume", topic, "-g", "Readers", "--count", 1, *where)
+    shown = cli("groups", "show", "Readers", topic, *where, "--json").json
+    assert shown["lag"] == 1
+    assert "lag 1" in cli("groups", "show", "Readers", topic, *where).out
+    assert cli("groups", "delete", "Readers", "--offsets", *where, "--json").json == {
+        "group": "Readers",
+        "deleted": True,
+    }
+    assert cli("groups", "delete", "Readers", *where).code == 1
+
+
+def test_reset_needs_online_members(cli: RunCommand, name_server: str, topic: str) -> None:
+    """Offsets are moved by members: without any, nothing is claimed to have happened."""
+    outcome = cli("groups", "reset", "Nobody", topic, "--to", "first", "-n", name_server)
+    assert outcome.code == 1
+    assert outcome.err.startswith("flintmq: error: ")
+    assert cli("groups", "reset", "Nobody", topic, "--to", "soon", "-n", name_server).code == 2
+
+
+def test_status(cli: RunCommand, name_server: str, topic: str) -> None:
+    """The first look at a cluster: who is there, how busy, how full, who lags."""
+    where = ("-n", name_server)
+    cli("send", topic, "x", *where)
+    cli("consume", topic, "-g", "Slow", "--count", 1, *where)
+    found = cli("status", "--topic", topic, *where, "--json").json
+    (broker,) = found["brokers"]
+    assert (broker["cluster"], broker["broker"], broker["id"]) == ("DefaultCluster", "broker-a", 0)
+    assert broker["version"] == "V4_9_7"
+    assert broker["put_today"] >= 1
+    assert broker["commit_log_bytes"] > 0
+    assert 0 < broker["disk_ratio"] <= 1
+    assert {"group": "Slow", "lag": 0} in found["groups"]
+    text = cli("status", "--topic", topic, *where).out
+    assert "broker-a:0" in text
+    assert "Slow" in text

@@ -1,0 +1,127 @@
+"""``config`` and ``plugins``: what is in force and why, before anything is started."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import flintmq
+
+from .conftest import RunCommand
+
+WITH_SECTION = """
+import attrs
+from flintmq.core.hookspecs import hookimpl
+
+@attrs.frozen
+class Settings:
+    level: int = 1
+
+class plugin:
+    @hookimpl
+    def flintmq_config_sections(self, register):
+        register("sectioned", Settings)
+"""
+
+
+def test_show_names_origins(cli: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ "Why is it so?" is answered by the place each value comes from."""
+    file = tmp_path / "b.yaml"
+    file.write_text("broker:\n  name: b\n")
+    monkeypatch.setenv("FLINTMQ_BROKER__ID", "3")
+    rows = cli("config", "show", "-c", file, "--set", "flushDiskType=SYNC_FLUSH", "--json").json
+    by_key = {row["key"]: row for row in rows}
+    assert by_key["broker.name"]["origin"] == f"{file}:2"
+    assert by_key["broker.id"]["origin"] == "environment FLINTMQ_BROKER__ID"
+    assert by_key["flush.strategy"]["origin"] == "command line"
+    assert by_key["flush.strategy"]["value"] == "group_commit"
+    assert by_key["listen.port"]["origin"] == "default"
+    assert by_key["listen.port"]["rocketmq"] == "listenPort"
+    changed = cli("config", "show", "-c", file, "--changed", "--json").json
+    assert {row["key"] for row in changed} == {"broker.name", "broker.id"}
+    assert "broker.name" in cli("config", "show", "-c", file, "--changed").out
+
+
+def test_show_as_yaml_loads_again(cli: RunCommand, tmp_path: Path) -> None:
+    """What is shown can be kept."""
+    text = cli("config", "show", "--set", "store.path=/x", "--set", "listen.port=5", "--yaml", "--changed").out
+    (tmp_path / "b.yaml").write_text(text)
+    loaded = flintmq.load_config(tmp_path / "b.yaml", environ={})
+    assert (str(loaded.config.store.path), loaded.config.listen.port) == ("/x", 5)
+
+
+def test_import(cli: RunCommand, tmp_path: Path) -> None:
+    """A broker.conf moves over in one command; what stays behind is said, with the reason."""
+    conf = tmp_path / "broker.conf"
+    conf.write_text("brokerName=b\nlistenPort=1234\nabortFile=x\n")
+    outcome = cli("config", "import", conf)
+    assert outcome.code == 0
+    assert "port: 1234" in outcome.out
+    assert outcome.err == "dropped abortFile=x: it lies in store.path\n"
+    out = tmp_path / "b.yaml"
+    assert cli("config", "import", conf, "-o", out).out == ""
+    checked = cli("config", "check", out, "--json").json
+    assert checked["ok"] is True
+    assert checked["settings"] == 2
+    assert cli("config", "import", tmp_path / "none.conf").code == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("store:\n  pth: x\n", ":2: unknown key 'store.pth'; did you mean 'store.path'?"),
+        ("flush:\n  strategy: nope\n", "no flush strategy is named 'nope'"),
+        ("dispatchers: [consume_queue, nope]\n", "no dispatcher is named 'nope'"),
+        ("dispatchers: [index]\n", "'dispatchers' leaves out 'consume_queue'"),
+        ("plugins: [no.such:thing]\n", ":1: plugin 'no.such.thing'"),
+        ("nobodys:\n  key: 1\n", "no plugin has such a section"),
+    ],
+)
+def test_check_finds(cli: RunCommand, tmp_path: Path, text: str, said: str) -> None:
+    """Whatever would keep a broker from starting is found without starting it."""
+    file = tmp_path / "b.yaml"
+    file.write_text(text)
+    outcome = cli("config", "check", file)
+    assert outcome.code == 2
+    assert said in outcome.err
+
+
+def test_check_looks_into_plugins_sections(
+    cli: RunCommand, tmp_path: Path, plugin_module: Callable[[str, str], str]
+) -> None:
+    """A plugin's own settings are settings: a mistake in them is found too."""
+    target = plugin_module("cli_sectioned_plugin", WITH_SECTION)
+    file = tmp_path / "b.yaml"
+    file.write_text(f"plugins: ['{target}']\nsectioned:\n  level: 5\n")
+    assert cli("config", "check", file).code == 0
+    file.write_text(f"plugins: ['{target}']\nsectioned:\n  levle: 5\n")
+    outcome = cli("config", "check", file)
+    assert outcome.code == 2
+    assert f"{file}:3" in outcome.err
+
+
+def test_plugins(cli: RunCommand, tmp_path: Path, plugin_module: Callable[[str, str], str]) -> None:
+    """What is loaded, from where, and what it brought."""
+    target = plugin_module("cli_listed_plugin", WITH_SECTION)
+    file = tmp_path / "b.yaml"
+    file.write_text(f"plugins: ['{target}']\n")
+    rows = {row["name"]: row for row in cli("plugins", "-c", file, "--json").json}
+    assert "flush strategy group_commit" in rows["flush"]["registered"]
+    assert rows["flush"]["source"] == "built-in"
+    mine = rows["cli_listed_plugin.plugin"]
+    assert mine["place"] == f"{file}:1"
+    assert mine["hooks"] == ["flintmq_config_sections"]
+    text = cli("plugins", "-c", file).out
+    assert "cli_listed_plugin.plugin" in text
+    assert "dispatcher consume_queue" in text
+
+
+def test_plugins_that_cannot_be_loaded(cli: RunCommand, tmp_path: Path) -> None:
+    """The broker would refuse to start: so does the list, naming the line."""
+    file = tmp_path / "b.yaml"
+    file.write_text("plugins:\n  - a.b:c\n")
+    outcome = cli("plugins", "-c", file)
+    assert outcome.code == 2
+    assert f"{file}:2" in outcome.err

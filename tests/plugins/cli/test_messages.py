@@ -1,0 +1,166 @@
+"""``send``, ``consume`` and ``query``: what goes in comes out, in both kinds of output."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .conftest import RunCommand
+
+
+def test_round_trip_with_everything(cli: RunCommand, name_server: str, topic: str) -> None:
+    """Every option of send must arrive at a consumer."""
+    sent = cli(
+        *("send", topic, "grüße", "-n", name_server, "--tags", "A", "--keys", "k1 k2"),
+        *("--property", "colour=red", "--queue", 1, "--json"),
+    ).json
+    assert sent["status"] == "SEND_OK"
+    assert (sent["queue_id"], sent["queue_offset"]) == (1, 0)
+    came = cli("consume", topic, "-n", name_server, "--count", 1, "--json").json
+    assert came["body"] == "grüße"
+    assert (came["tags"], came["keys"], came["queue_id"]) == ("A", ["k1", "k2"], 1)
+    assert came["properties"]["colour"] == "red"
+    assert (came["msg_id"], came["offset_msg_id"]) == (sent["msg_id"], sent["offset_msg_id"])
+
+
+def test_text_is_text(cli: RunCommand, name_server: str, topic: str) -> None:
+    """Rich takes brackets for markup: a body's are nobody's markup."""
+    assert "SEND_OK" in cli("send", topic, "[bold]x[/bold]", "-n", name_server).out
+    assert "[bold]x[/bold]" in cli("consume", topic, "-n", name_server, "--count", 1).out
+
+
+def test_binary_file(cli: RunCommand, name_server: str, topic: str, tmp_path: Path) -> None:
+    """Bodies are bytes; JSON holds those that are no text as base64."""
+    (tmp_path / "f").write_bytes(b"\xff\x00")
+    assert cli("send", topic, "--file", tmp_path / "f", "-n", name_server).code == 0
+    assert cli("consume", topic, "-n", name_server, "--count", 1, "--json").json["body_base64"] == "/wA="
+    assert "base64:/wA=" in cli("consume", topic, "-n", name_server, "--count", 1).out
+
+
+def test_lines_of_a_file(cli: RunCommand, name_server: str, topic: str, tmp_path: Path) -> None:
+    """A file of lines is the usual way to load test data, in its order."""
+    (tmp_path / "f").write_text("one\ntwo\nthree\n")
+    assert cli("send", topic, "--file", tmp_path / "f", "--lines", "--queue", 0, "-n", name_server).code == 0
+    came = cli("consume", topic, "-n", name_server, "--count", 3, "--json").json_lines
+    assert [message["body"] for message in came] == ["one", "two", "three"]
+
+
+@pytest.mark.parametrize("batch", [1, 16])
+def test_many_made_up_messages(cli: RunCommand, name_server: str, topic: str, batch: int) -> None:
+    """Bulk sends say how many and how fast, and lose nothing."""
+    summary = cli("send", topic, "--size", 64, "--count", 100, "--batch", batch, "-n", name_server, "--json").json
+    assert summary["messages"] == 100
+    assert summary["requests"] == -(-100 // batch)
+    assert summary["body_bytes"] == 6400
+    assert summary["messages_per_s"] > 0
+    assert cli("topics", "show", topic, "-n", name_server, "--json").json["messages"] == 100
+
+
+def test_group_goes_on_where_it_stopped(cli: RunCommand, name_server: str, topic: str) -> None:
+    """What was printed is consumed, what was not is not: --count must be exact."""
+    bodies = [str(n) for n in range(7)]
+    cli("send", topic, *bodies, "--queue", 0, "-n", name_server)
+    group = f"g_{topic}"
+    first = cli("consume", topic, "-g", group, "--count", 3, "-n", name_server, "--json").json_lines
+    rest = cli("consume", topic, "-g", group, "--count", 4, "-n", name_server, "--json").json_lines
+    assert [message["body"] for message in [*first, *rest]] == bodies
+    shown = cli("groups", "show", group, topic, "-n", name_server, "--json").json
+    assert shown["lag"] == 0
+
+
+def test_reading_leaves_no_trace(cli: RunCommand, name_server: str, topic: str) -> None:
+    """Without a group somebody only looks: again and again, and no group appears."""
+    cli("send", topic, "x", "-n", name_server)
+    before = cli("groups", "list", "--all", "-n", name_server, "--json").json
+    for _ in range(2):
+        assert cli("consume", topic, "--count", 1, "-n", name_server).code == 0
+    assert cli("groups", "list", "--all", "-n", name_server, "--json").json == before
+
+
+def test_broadcast(
+    cli: RunCommand, name_server: str, topic: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A broadcasting member keeps its offsets here, not at the broker."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    cli("send", topic, "x", "-n", name_server)
+    outcome = cli("consume", topic, "-g", "gb", "--broadcast", "--count", 1, "-n", name_server, "--json")
+    assert outcome.json["body"] == "x"
+    assert list(tmp_path.rglob("offsets.json"))
+
+
+def test_tags_and_places(cli: RunCommand, name_server: str, topic: str) -> None:
+    """Choosing by tag and by place is what a look at production needs."""
+    first = cli("send", topic, "a", "--tags", "A", "-n", name_server, "--json").json
+    cli("send", topic, "b", "--tags", "B", "-n", name_server)
+    assert first["status"] == "SEND_OK"
+    only = cli("consume", topic, "--tags", "B", "--timeout", "200ms", "-n", name_server, "--json").json_lines
+    assert [message["body"] for message in only] == ["b"]
+    assert cli("consume", topic, "--from", "last", "--timeout", "100ms", "-n", name_server).out == ""
+    everything = cli("consume", topic, "--from", "2001-01-01", "--count", 2, "-n", name_server)
+    assert everything.code == 0
+
+
+def test_fewer_than_asked_for(cli: RunCommand, name_server: str, topic: str) -> None:
+    """A script that waits for a message learns that it did not come."""
+    outcome = cli("consume", topic, "--count", 1, "--timeout", "100ms", "-n", name_server)
+    assert outcome.code == 1
+    assert outcome.err == "flintmq: error: 0 of 1 messages came within 100ms\n"
+    assert cli("consume", topic, "--timeout", "100ms", "-n", name_server).code == 0
+
+
+def test_query(cli: RunCommand, name_server: str, topic: str) -> None:
+    """A message is found by key, by the sender's id and by the broker's."""
+    sent = cli("send", topic, "x", "--keys", "k9", "-n", name_server, "--json").json
+    assert cli("consume", topic, "--count", 1, "-n", name_server).code == 0
+    for how in (
+        (topic, "--key", "k9"),
+        (topic, "--id", sent["msg_id"]),
+        (topic, "--id", sent["offset_msg_id"]),
+        ("--id", sent["offset_msg_id"]),
+    ):
+        found = cli("query", *how, "-n", name_server, "--json").json
+        assert found["msg_id"] == sent["msg_id"], how
+    assert "k9" in cli("query", topic, "--key", "k9", "-n", name_server).out
+    missing = cli("query", topic, "--key", "nope", "-n", name_server)
+    assert missing.code == 1
+    assert "nope" in missing.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("send", "T"),
+        ("send", "T", "x", "--size", "3"),
+        ("send", "T", "x", "--property", "nonsense"),
+        ("consume", "T", "--timeout", "soon"),
+        ("consume", "T", "--from", "yesterday"),
+        ("query", "--key", "k"),
+        ("query", "T"),
+        ("query", "--id", "xyz"),
+        ("topics", "-n", "nonsense"),
+    ],
+)
+def test_wrong_usage(cli: RunCommand, name_server: str, arguments: tuple[str, ...]) -> None:
+    """What is wrong is said before, or instead of, asking a broker."""
+    where = () if "-n" in arguments else ("-n", name_server)
+    outcome = cli(*arguments, *where)
+    assert outcome.code == 2, outcome.err
+    assert outcome.err.count("\n") == 1
+
+
+def test_unknown_queue_and_topic(cli: RunCommand, name_server: str, topic: str) -> None:
+    """A place that is not there is named, with those that are."""
+    outcome = cli("send", topic, "x", "--queue", 7, "-n", name_server)
+    assert outcome.code == 2
+    assert "broker-a:0, broker-a:1" in outcome.err
+    assert cli("consume", "no_such_topic", "-n", name_server).code == 1
+    assert cli("consume", "no_such_topic", "-g", "g", "-n", name_server).code == 1
+
+
+def test_name_server_from_the_environment(
+    cli: RunCommand, name_server: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RocketMQ's tools take NAMESRV_ADDR: so do these."""
+    monkeypatch.setenv("NAMESRV_ADDR", name_server)
+    assert cli("send", topic, "x").code == 0

@@ -1,0 +1,257 @@
+"""``run``, ``namesrv`` and ``broker``: READY when they serve, an orderly stop, and a clear refusal when they cannot."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+import flintmq
+from flintmq.core.errors import StoreFencedError
+from flintmq.plugins.cli.serving import FenceWatch, serve
+from flintmq.remoting.client.transport import RemotingClient
+from flintmq.remoting.codes import RequestCode
+from flintmq.remoting.command import request
+from flintmq.remoting.headers import PutKVConfigRequestHeader
+
+from .conftest import RunCommand
+
+PROGRAM = "from flintmq.plugins.cli.main import main; main()"
+
+
+@contextlib.contextmanager
+def serving(*arguments: object, program: str = PROGRAM) -> Iterator[tuple[subprocess.Popen[str], dict[str, str]]]:
+    """A serving process and the words of its READY line."""
+    command = [sys.executable, "-c", program, *(str(argument) for argument in arguments)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            assert line.startswith("READY "), line + (process.stderr.read() if process.stderr else "")
+            yield process, dict(word.split("=", 1) for word in line.split()[1:])
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    """Exit code and the rest of both outputs."""
+    out, err = process.communicate(timeout=20)
+    return process.returncode, out, err
+
+
+def test_run_serves_and_stops(tmp_path: Path, cli: RunCommand, small: list[str]) -> None:
+    """The whole life: one READY line with what scripts need, traffic, two interrupts, exit code 0, a clean store."""
+    store = tmp_path / "store"
+    with serving("run", "--store", store, "--log-level", "info", *small) as (process, ready):
+        assert ready.keys() == {"namesrv", "broker", "store", "pid"}
+        assert ready["store"] == str(store)
+        assert int(ready["pid"]) == process.pid
+        assert cli("send", "T", "hello", "-n", ready["namesrv"]).code == 0
+        assert "hello" in cli("consume", "T", "--count", 1, "-n", ready["namesrv"]).out
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGINT)
+        code, out, err = finish(process)
+    assert code == 0, err
+    assert out == "", "only READY goes to stdout"
+    assert "listens on" in err
+    assert not (store / "abort").exists()
+    with serving("run", "--store", store, *small) as (process, ready):
+        assert "hello" in cli("consume", "T", "--count", 1, "-n", ready["namesrv"]).out
+        process.terminate()
+        assert finish(process)[0] == 0
+
+
+def test_namesrv_and_broker_apart(tmp_path: Path, cli: RunCommand, small: list[str]) -> None:
+    """As in production: a name server with its own file, a broker that finds it, each stopped by SIGTERM."""
+    with serving("namesrv", "--set", "listenPort=0", "--kv-path", tmp_path / "kv.json") as (names, ready):
+        assert ready.keys() == {"namesrv", "pid"}
+        address = ready["namesrv"]
+        with serving("broker", "-n", address, "--store", tmp_path / "s", *small) as (broker, ready):
+            assert ready.keys() == {"broker", "store", "pid"}
+            assert [row["address"] for row in cli("status", "-n", address, "--json").json["brokers"]] == [
+                ready["broker"]
+            ]
+            broker.terminate()
+            assert finish(broker)[0] == 0
+        assert cli("status", "-n", address, "--json").json["brokers"] == [], "a broker that stops unregisters"
+        names.terminate()
+        assert finish(names)[0] == 0
+
+
+def test_silent_name_server_does_not_keep_ready_from_coming(tmp_path: Path, small: list[str]) -> None:
+    """A name server that accepts and never answers costs one registration timeout, no more."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        settings = ["--set", "namesrv.register_timeout_ms=200ms", *small]
+        with serving("broker", "-n", address, "--store", tmp_path / "s", *settings) as (process, _):
+            process.terminate()
+            assert finish(process)[0] == 0
+
+
+FAILING_SYNC = """
+import errno, sys
+from flintmq.core.io import disk
+real = disk.OS_DISK.map_file
+class Region:
+    def __init__(self, region): self._region = region
+    def __getattr__(self, name): return getattr(self._region, name)
+    def sync(self, *arguments): raise OSError(errno.EIO, "Input/output error")
+def failing(path, *arguments, **options):
+    region = real(path, *arguments, **options)
+    return Region(region) if path.parent.name == "commitlog" else region
+disk.OsDisk.map_file = lambda self, path, *arguments, **options: failing(path, *arguments, **options)
+from flintmq.plugins.cli.main import main
+main()
+"""
+
+
+def test_fenced_store_ends_the_process(tmp_path: Path, cli: RunCommand, small: list[str]) -> None:
+    """After a failed sync only a restart helps: the process says why and ends with 5, so that its supervisor acts."""
+    arguments = ["run", "--store", tmp_path / "s", "--set", "flush.strategy=group_commit", *small]
+    with serving(*arguments, program=FAILING_SYNC) as (process, ready):
+        assert cli("send", "T", "lost", "-n", ready["namesrv"]).code in (1, 4), "refused, and then nobody is there"
+        code, _, err = finish(process)
+    assert code == 5, err
+    last = err.splitlines()[-1]
+    assert last.startswith("flintmq: error: ")
+    assert "sync failed" in last
+
+
+def test_fence_is_reported_even_when_all_else_is_well() -> None:
+    """The watch alone decides: whatever was started is stopped first, then the error says why."""
+    stopped: list[bool] = []
+
+    async def start(stack: AsyncExitStack, watch: FenceWatch) -> str:
+        stack.callback(stopped.append, True)
+        watch.flintmq_broker_fenced(None, "disk: sync failed")
+        return "nothing"
+
+    with pytest.raises(StoreFencedError, match="sync failed"):
+        serve(start, "asyncio")
+    assert stopped
+
+
+def test_signal_while_starting(capfd: pytest.CaptureFixture[str]) -> None:
+    """Recovery of a large store takes a while: a stop during it is obeyed, and what had started is stopped."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    stopped: list[bool] = []
+
+    async def start(stack: AsyncExitStack, watch: FenceWatch) -> str:
+        stack.callback(stopped.append, True)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.Event().wait()
+        raise AssertionError("unreachable")
+
+    try:
+        serve(start, "asyncio")
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert stopped
+    assert capfd.readouterr().out == "", "READY would be a lie"
+
+
+def test_run_keeps_the_name_servers_key_values(tmp_path: Path, small: list[str]) -> None:
+    """A name server beside a broker keeps its key-values in the store's folder for our own files."""
+
+    async def put(address: str) -> None:
+        header = PutKVConfigRequestHeader(namespace="ns", key="k", value="v")
+        async with RemotingClient() as client:
+            answer = await client.invoke(address, request(RequestCode.PUT_KV_CONFIG, header), 3_000)
+            assert answer.code == 0
+
+    with serving("run", "--store", tmp_path / "s", *small) as (process, ready):
+        asyncio.run(put(ready["namesrv"]))
+        process.terminate()
+        assert finish(process)[0] == 0
+    assert '"v"' in (tmp_path / "s" / "flint" / "kvConfig.json").read_text()
+
+
+def test_port_in_use(tmp_path: Path, cli: RunCommand, small: list[str]) -> None:
+    """The commonest failure of all names the address."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        values = [value for value in small[1::2] if value != "listen.port=0"]
+        settings = [word for value in values for word in ("--set", value)]
+        outcome = cli("run", "--store", tmp_path / "s", "--port", port, "--log-level", "error", *settings)
+    assert outcome.code == 4
+    assert outcome.err == f"flintmq: error: cannot listen on 127.0.0.1:{port}: Address already in use\n"
+    assert outcome.out == "", "READY is a promise"
+
+
+def test_second_broker_on_one_store(tmp_path: Path, cli: RunCommand, small: list[str]) -> None:
+    """Two writers of one log would destroy it."""
+    loaded = flintmq.load_config(None, [*small[1::2], f"store.path={tmp_path / 's'}"], {})
+    with flintmq.Broker(loaded):
+        outcome = cli("run", "--store", tmp_path / "s", "--log-level", "error", *small)
+    assert outcome.code == 3
+    assert outcome.err.startswith(f"flintmq: error: {tmp_path / 's'}: another broker")
+
+
+def test_other_commit_log_file_size(tmp_path: Path, cli: RunCommand, small: list[str]) -> None:
+    """Opened with another file size, a log would be taken apart in the wrong places."""
+    loaded = flintmq.load_config(None, [*small[1::2], f"store.path={tmp_path / 's'}"], {})
+    with flintmq.Broker(loaded) as broker:
+        broker.put([flintmq.Message("T", b"x")])
+    smaller = ["--set", "store.commit_log_file_bytes=2MiB", *small[2:]]
+    outcome = cli("run", "--store", tmp_path / "s", "--log-level", "error", *smaller)
+    assert outcome.code == 3
+    assert "bytes" in outcome.err
+
+
+def test_unknown_key_names_its_line(tmp_path: Path, cli: RunCommand) -> None:
+    """A typing mistake is named where it was made, with what was meant."""
+    file = tmp_path / "broker.yaml"
+    file.write_text("broker:\n  name: b\nflush:\n  stratgy: group_commit\n")
+    outcome = cli("run", "-c", file)
+    assert outcome.code == 2
+    assert outcome.err.startswith(f"flintmq: error: {file}:4: unknown key 'flush.stratgy'; did you mean")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--set", "nonsense"], "key=value"),
+        (["--set", "listen.port=many"], "listen.port"),
+        (["--set", "flush.strategy=nope"], "no flush strategy is named 'nope'"),
+        (["--port", "0", "--set", "listenPort=1"], "sets already"),
+        (["-c", "/nonexistent.yaml"], "cannot be read"),
+    ],
+)
+def test_wrong_settings(tmp_path: Path, cli: RunCommand, arguments: list[str], said: str) -> None:
+    """Nothing is started from a configuration that is not understood."""
+    outcome = cli("run", "--namesrv-port", 0, "--store", tmp_path / "s", "--log-level", "error", *arguments)
+    assert outcome.code == 2
+    assert said in outcome.err
+    assert not (tmp_path / "s" / "commitlog").exists()
+
+
+def test_signal_handlers_return_after_a_failure(cli: RunCommand) -> None:
+    """A command that failed to start inside a larger program leaves its Ctrl-C alone."""
+    before = signal.getsignal(signal.SIGINT)
+    assert cli("run", "--set", "nonsense").code == 2
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        assert cli("namesrv", "--port", taken.getsockname()[1], "--log-level", "error").code == 4
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_read_only_folder(tmp_path: Path, cli: RunCommand, small: list[str]) -> None:
+    """A store that cannot be written is said to be so before anything listens."""
+    if os.geteuid() == 0:
+        folder = Path("/proc/flintmq")  # root may write everywhere but there
+    else:
+        folder = tmp_path / "locked" / "s"
+        folder.parent.mkdir(mode=0o500)
+    outcome = cli("run", "--store", folder, "--log-level", "error", *small)
+    assert outcome.code == 3
+    assert str(folder) in outcome.err

@@ -1,0 +1,210 @@
+"""The examples are what plugin authors start from: they must install, be found, be chosen by one line, and pass their tests."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+import flintmq
+from flintmq.config.models import PluginRef
+from flintmq.core.hookspecs import DispatcherContext
+from flintmq.core.kernel import Kernel
+from flintmq.core.plugin_info import PluginSource
+from flintmq.core.testing.clock import ManualClock
+from flintmq.core.testing.dispatcher_kit import sample_requests
+from flintmq.core.testing.flush_kit import check_flush_service
+from flintmq.plugins.builtin import BUILTIN_PLUGINS
+
+ROOT = Path(str(flintmq.__file__)).resolve().parent
+EXAMPLES = ROOT / "examples"
+NAMES = ("flintmq-audit-dispatcher", "flintmq-adaptive-flush", "flintmq-direct-flush")
+
+PACKAGES = ("flintmq_audit", "flintmq_adaptive_flush", "flintmq_direct_flush")
+
+pytestmark = pytest.mark.skipif(
+    not EXAMPLES.is_dir(), reason="the examples are part of the repository, not of the wheel"
+)
+
+
+def unpack(name: str, target: Path) -> None:
+    """Installs as an installer does, without one: the package, and the metadata that announces its entry points."""
+    project = tomllib.loads((EXAMPLES / name / "pyproject.toml").read_text("utf-8"))["project"]
+    shutil.copytree(
+        EXAMPLES / name / "src", target, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.egg-info", "__pycache__")
+    )
+    info = target / f"{name.replace('-', '_')}-{project['version']}.dist-info"
+    info.mkdir()
+    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {project['version']}\n"
+    (info / "METADATA").write_text(metadata, encoding="utf-8")
+    lines = [
+        f"[{group}]\n" + "\n".join(f"{key} = {value}" for key, value in entries.items())
+        for group, entries in project["entry-points"].items()
+    ]
+    (info / "entry_points.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """All examples on the import path, forgotten afterwards."""
+    target = tmp_path / "site"
+    target.mkdir()
+    for name in NAMES:
+        unpack(name, target)
+    monkeypatch.syspath_prepend(str(target))
+    yield target
+    for name in [name for name in sys.modules if name.split(".")[0] in PACKAGES]:
+        del sys.modules[name]
+
+
+@pytest.mark.usefixtures("installed")
+def test_all_are_found_by_their_entry_points() -> None:
+    kernel = Kernel.assemble((), BUILTIN_PLUGINS)
+    found = {info.name: info for info in kernel.describe() if info.origin.source is PluginSource.ENTRY_POINT}
+    assert found["audit"].origin.place == "flintmq-audit-dispatcher 1.0.0"
+    assert set(found["audit"].registered) == {"dispatcher audit", "config section audit"}
+    assert found["adaptive-flush"].registered == ("flush strategy adaptive_group_commit",)
+    assert found["direct-flush"].registered == ("flush strategy direct_flush",)
+    assert [entry.name for entry in kernel.dispatchers(["consume_queue", "audit"])] == ["consume_queue", "audit"]
+
+
+def test_the_audit_dispatcher_works_through_the_kernel(installed: Path) -> None:
+    """From its section of the configuration to its lines: nothing of it is known to the broker beforehand."""
+    kernel = Kernel.assemble((), BUILTIN_PLUGINS, disabled=["adaptive-flush"])
+    (registered,) = kernel.dispatchers(["audit"])
+    assert not registered.essential
+    section = kernel.section_for(registered)
+    assert section == "audit"
+    (model,) = [entry.value for entry in kernel.config_sections() if entry.name == section]
+    path = installed.parent / "audit.jsonl"
+    settings = model(path=str(path), max_bytes=8192)
+    dispatcher = registered.value(DispatcherContext(store=None, settings=settings, clock=ManualClock()))
+    isolated = kernel.isolate(dispatcher, registered.owner, registered.essential)
+    isolated.dispatch(sample_requests(20))
+    isolated.close()
+    assert sum(json.loads(line)["messages"] for line in path.read_text("utf-8").splitlines()) == 20
+
+
+@pytest.mark.usefixtures("installed")
+def test_the_adaptive_strategy_is_chosen_by_name_and_passes_the_kit() -> None:
+    strategy = Kernel.assemble((), BUILTIN_PLUGINS).flush_strategy("adaptive_group_commit").value
+    assert strategy.synchronous
+    assert strategy.settings_model is not None
+    settings = strategy.settings_model(sync_flush_timeout_ms=100, interval_ms=2)
+    check_flush_service(strategy.factory, settings=settings, synchronous=True, timeout_s=0.1)
+
+
+@pytest.mark.usefixtures("installed")
+def test_the_direct_strategy_runs_in_a_broker(tmp_path: Path) -> None:
+    """It needs the transient store pool, which the broker makes from the strategy's own settings."""
+    settings = [
+        f"store.path={tmp_path / 'store'}",
+        "store.commit_log_file_bytes=1MiB",
+        "listen.port=0",
+        "listen.vip=false",
+    ]
+    more = ["flush.strategy=direct_flush", "flush.direct_flush.mode=dsync", "flush.direct_flush.pool_size=2"]
+    with flintmq.Broker(flintmq.load_config(None, [*settings, *more], {})) as broker:
+        (put,) = broker.put([flintmq.Message("T", b"through")])
+        assert b"through" in (tmp_path / "store" / "commitlog" / f"{0:020}").read_bytes()
+        assert put.queue_offset == 0
+
+
+def test_a_line_of_yaml_replaces_a_built_in(installed: Path) -> None:
+    """``plugins:`` names a module on the path, and its 'group_commit' is the one the broker gets."""
+    (installed / "house_rules.py").write_text(
+        "from flintmq.core.hookspecs import hookimpl\n"
+        "from flintmq.core.ports import FlushStrategy\n"
+        "from flintmq_adaptive_flush.service import AdaptiveGroupCommit, AdaptiveGroupCommitSection\n"
+        "class HouseRules:\n"
+        "    @hookimpl\n"
+        "    def flintmq_flush_services(self, register):\n"
+        "        register(FlushStrategy('group_commit', AdaptiveGroupCommit, AdaptiveGroupCommitSection, True))\n",
+        encoding="utf-8",
+    )
+    try:
+        kernel = Kernel.assemble([PluginRef("house_rules:HouseRules", line=3)], BUILTIN_PLUGINS, config_path="b.yaml")
+    finally:
+        sys.modules.pop("house_rules", None)
+    assert kernel.flush_strategy("group_commit").owner.place == "b.yaml:3"
+    assert kernel.flush_strategy("flush/group_commit").owner.built_in
+
+
+def test_a_plugin_that_is_installed_and_listed_is_loaded_once(installed: Path) -> None:
+    """Whoever names it in the configuration as well, to be sure, must not be told that it exists twice."""
+    (installed / "twice.py").write_text(
+        "from flintmq.core.hookspecs import hookimpl\n"
+        "class Twice:\n"
+        "    @hookimpl\n"
+        "    def flintmq_dispatchers(self, register): register('twice', print)\n",
+        encoding="utf-8",
+    )
+    info = installed / "twice-2.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: twice\nVersion: 2.0\n", encoding="utf-8")
+    (info / "entry_points.txt").write_text("[flintmq]\ntwice = twice:Twice\n", encoding="utf-8")
+    try:
+        kernel = Kernel.assemble([PluginRef("twice:Twice", line=1)], BUILTIN_PLUGINS)
+    finally:
+        sys.modules.pop("twice", None)
+    assert kernel.dispatchers(["twice"])[0].owner.place == "twice 2.0"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_their_own_tests_pass(name: str, installed: Path) -> None:
+    """An author copies the tests too."""
+    program = (
+        "import importlib.util, sys, pytest\n"
+        f"spec = importlib.util.spec_from_file_location('flintmq', {str(ROOT / '__init__.py')!r}, "
+        f"submodule_search_locations=[{str(ROOT)!r}])\n"
+        "module = importlib.util.module_from_spec(spec); sys.modules['flintmq'] = module; spec.loader.exec_module(module)\n"
+        "sys.exit(pytest.main(['-q', '--import-mode=importlib', '-p', 'no:cacheprovider', '-c', '/dev/null', sys.argv[1]]))"
+    )
+    tests = shutil.copytree(EXAMPLES / name / "tests", installed.parent / "tests")
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", program, str(tests)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(installed)},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_pip_installs_them(name: str, tmp_path: Path) -> None:
+    """What ``pip install .`` makes is what the other tests put on the path by hand."""
+    if importlib.util.find_spec("pip") is None or importlib.util.find_spec("setuptools") is None:
+        pytest.skip("pip or setuptools is not installed here")
+    major = int(version("setuptools").split(".")[0])
+    if major < 71 and importlib.util.find_spec("wheel") is None:
+        pytest.skip(f"setuptools {major} builds no wheel without the wheel package")
+    source = shutil.copytree(EXAMPLES / name, tmp_path / name)
+    target = tmp_path / "site"
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    done = subprocess.run(
+        [*command, "--target", str(target), str(source)], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    by_hand = tmp_path / "by-hand"
+    by_hand.mkdir()
+    unpack(name, by_hand)
+
+    def modules(folder: Path) -> set[str]:
+        return {str(path.relative_to(folder)) for path in folder.rglob("*.py")}
+
+    assert modules(target) == modules(by_hand)
+    (announced,) = target.glob("*.dist-info/entry_points.txt")
+    (expected,) = by_hand.glob("*.dist-info/entry_points.txt")
+    assert announced.read_text("utf-8").split() == expected.read_text("utf-8").split()

@@ -1,0 +1,139 @@
+"""Administration speaks to the right brokers and finds what was asked for, not what shares a hash with it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from flintmq.core.errors import RefusedError
+from flintmq.core.message.sys_flag import COMPRESSED
+from flintmq.remoting.bodies import (
+    ConsumerConnection,
+    ConsumeStats,
+    KVTable,
+    MessageQueue,
+    OffsetWrapper,
+    ResetOffsetBody,
+    SubscriptionGroupConfig,
+    TopicConfigSerializeWrapper,
+    TopicList,
+    TopicOffset,
+    TopicStatsTable,
+)
+from flintmq.remoting.client import compression
+from flintmq.remoting.client.admin import AdminClient
+from flintmq.remoting.client.compression import CompressionError, compress, decompress
+from flintmq.remoting.codes import RequestCode
+from flintmq.remoting.command import response
+
+Q0 = MessageQueue("broker-a", 0, "T")
+
+
+def run(fake_peer: Any, fake_broker: Any, test: Callable[[Any, AdminClient], Awaitable[None]]) -> None:
+    async def with_admin() -> None:
+        async with fake_peer() as peer, AdminClient(peer.address) as admin:
+            await test(fake_broker(peer), admin)
+
+    asyncio.run(with_admin())
+
+
+def test_topics_and_groups_are_created_at_the_masters(fake_peer: Any, fake_broker: Any) -> None:
+    async def test(broker: Any, admin: AdminClient) -> None:
+        await admin.create_topic("new", queues=4, cluster="C")
+        await admin.create_group(SubscriptionGroupConfig(group_name="g"))
+        await admin.delete_group("g", remove_offset=True)
+        await admin.delete_topic("new", cluster="C")
+        (created,) = broker.peer.of_code(17)
+        assert created.ext_fields == {
+            "topic": "new",
+            "defaultTopic": "TBW102",
+            "readQueueNums": "4",
+            "writeQueueNums": "4",
+            "perm": "6",
+            "topicFilterType": "SINGLE_TAG",
+            "topicSysFlag": "0",
+            "order": "false",
+        }
+        assert SubscriptionGroupConfig.decode(broker.peer.of_code(200)[0].body).group_name == "g"
+        assert broker.peer.of_code(207)[0].ext_fields["removeOffset"] == "true"
+        assert [broker.peer.of_code(code)[0].ext_fields["topic"] for code in (215, 216)] == ["new", "new"]
+        with pytest.raises(RefusedError, match="no cluster X"):
+            await admin.create_topic("new", cluster="X")
+
+    run(fake_peer, fake_broker, test)
+
+
+def test_what_is_known_is_told(fake_peer: Any, fake_broker: Any) -> None:
+    async def test(broker: Any, admin: AdminClient) -> None:
+        bodies = {
+            206: TopicList(topic_list=["T"]),
+            28: KVTable({"putTps": "1"}),
+            202: TopicStatsTable({Q0: TopicOffset(1, 3, 0)}),
+            208: ConsumeStats(1.5, {Q0: OffsetWrapper(3, 1, 0)}),
+            203: ConsumerConnection(message_model="CLUSTERING"),
+            222: ResetOffsetBody({Q0: 7}),
+            21: TopicConfigSerializeWrapper(),
+        }
+        for code, body in bodies.items():
+            broker.peer.answers[code] = lambda asked, body=body: response(asked, 0, body=body.encode())
+        broker.peer.answers[26] = lambda asked: response(asked, 0, body=b"# comment\na=1\nb = x=y\n")
+        address = broker.peer.address
+        assert await admin.topic_list() == ["T"]
+        assert (await admin.topic_route("T")).queue_datas[0].read_queue_nums == 2
+        assert (await admin.cluster_info()).cluster_addr_table == {"C": ["broker-a"]}
+        assert await admin.runtime_info(address) == {"putTps": "1"}
+        assert await admin.broker_config(address) == {"a": "1", "b": "x=y"}
+        assert (await admin.topic_stats("T"))[Q0].max_queue_offset == 3
+        assert (await admin.consume_stats("g", "T")).offset_table[Q0].consumer_offset == 1
+        assert (await admin.consumer_connections("g", address)).message_model == "CLUSTERING"
+        assert await admin.reset_offset("T", "g", -1) == {Q0: 7}
+        assert (await admin.topic_configs(address)).topic_config_table == {}
+        assert (await admin.min_offset(Q0), await admin.max_offset(Q0), await admin.search_offset(Q0, 1)) == (0, 0, 1)
+
+    run(fake_peer, fake_broker, test)
+
+
+def test_messages_are_found_by_key_and_by_id(fake_peer: Any, fake_broker: Any) -> None:
+    async def test(broker: Any, admin: AdminClient) -> None:
+        assert await admin.query_by_key("T", "k1") == []
+        broker.put("T", 0, b"one", "KEYS\x01k1 k2\x02UNIQ_KEY\x01u1")
+        msg_id = broker.put("T", 1, b"two", "KEYS\x01k3\x02UNIQ_KEY\x01u2")
+        assert [message.body for message in await admin.query_by_key("T", "k2")] == [b"one"]
+        assert [message.body for message in await admin.query_by_key("T", "u2", unique=True)] == [b"two"]
+        assert broker.peer.of_code(12)[-1].ext_fields["_UNIQUE_KEY_QUERY"] == "true"
+        with pytest.raises(ValueError, match="hex digits"):
+            await admin.view_message("nonsense")
+        broker.peer.answers[RequestCode.VIEW_MESSAGE_BY_ID] = lambda asked: response(asked, 1, "can not find message")
+        with pytest.raises(RefusedError, match="can not find message"):
+            await admin.view_message(f"7F000001{broker.peer.port:08X}{0:016X}")
+        broker.peer.answers[RequestCode.VIEW_MESSAGE_BY_ID] = broker.view
+        found = await admin.view_message(f"7F000001{broker.peer.port:08X}{msg_id[-16:]}")
+        assert (found.body, found.offset_msg_id) == (b"two", msg_id)
+
+    run(fake_peer, fake_broker, test)
+
+
+def test_bodies_are_decompressed_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    body, flags = compress(b"x" * 1000)
+    assert decompress(body, flags) == b"x" * 1000
+    assert decompress(body, COMPRESSED) == b"x" * 1000
+    assert decompress(b"plain", 0) == b"plain"
+    for damaged, bits in ((b"nonsense", flags), (body[:-2], flags), (b"x", COMPRESSED | 0x400)):
+        with pytest.raises(CompressionError):
+            decompress(damaged, bits)
+    monkeypatch.setattr(compression, "DECOMPRESSED_MAX_BYTES", 999)
+    with pytest.raises(CompressionError, match="longer than 999"):
+        decompress(body, flags)
+
+
+@pytest.mark.parametrize("method", [0x100, 0x200])
+def test_methods_of_packages_that_are_missing_say_so(method: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise ImportError(name)
+
+    monkeypatch.setattr(compression, "import_module", missing)
+    with pytest.raises(CompressionError, match="not installed"):
+        decompress(b"x", COMPRESSED | method)

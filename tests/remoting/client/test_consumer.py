@@ -1,0 +1,439 @@
+"""A group consumer gets its share, loses nothing it has not consumed, and answers for itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flintmq.core.errors import JsonSyntaxError, RefusedError
+from flintmq.remoting.bodies import (
+    ConsumeMessageDirectlyResult,
+    ConsumerRunningInfo,
+    GetConsumerStatusBody,
+    HeartbeatData,
+    MessageQueue,
+    ResetOffsetBody,
+)
+from flintmq.remoting.client.broker_api import PullStatus
+from flintmq.remoting.client.consumer import BROADCASTING, FROM_FIRST, FROM_TIMESTAMP, Consumer, ConsumerSettings
+from flintmq.remoting.client.consumer import ConsumeResult as Result
+from flintmq.remoting.client.message import MessageExt
+from flintmq.remoting.client.offset_store import FileOffsetStore
+from flintmq.remoting.client.pull_consumer import PullConsumer
+from flintmq.remoting.client.rebalance import allocate_averagely
+from flintmq.remoting.command import request, response
+
+FAST = ConsumerSettings(
+    consume_from=FROM_FIRST, rebalance_interval_s=0.05, error_delay_s=0.01, retry_delay_s=0.005, lock_interval_s=0.05
+)
+Q0, Q1 = MessageQueue("broker-a", 0, "T"), MessageQueue("broker-a", 1, "T")
+
+
+class Listener:
+    """Remembers what it was handed; fails as often as it is told to."""
+
+    def __init__(self, failures: int = 0) -> None:
+        self.messages: list[MessageExt] = []
+        self.failures = failures
+        self._arrived = asyncio.Condition()
+
+    async def __call__(self, message: MessageExt) -> Result | None:
+        async with self._arrived:
+            self.messages.append(message)
+            self._arrived.notify_all()
+        if self.failures > 0:
+            self.failures -= 1
+            if self.failures % 2:
+                return Result.LATER
+            raise ValueError("listener failed on purpose")
+        return None
+
+    async def until(self, count: int) -> list[bytes]:
+        async with asyncio.timeout(5), self._arrived:
+            await self._arrived.wait_for(lambda: len(self.messages) >= count)
+        return [message.body for message in self.messages]
+
+
+def run(fake_peer: Any, fake_broker: Any, test: Callable[[Any], Awaitable[None]]) -> None:
+    async def with_broker() -> None:
+        async with fake_peer() as peer:
+            await test(fake_broker(peer))
+
+    asyncio.run(with_broker())
+
+
+def member(broker: Any, listener: Any, settings: ConsumerSettings = FAST, **options: Any) -> Consumer:
+    return Consumer("g", broker.peer.address, listener, settings=settings, **options)
+
+
+def test_messages_come_and_offsets_are_committed(fake_peer: Any, fake_broker: Any) -> None:
+    async def test(broker: Any) -> None:
+        for number in range(5):
+            broker.put("T", number % 2, b"%d" % number, "TAGS\x01A\x02KEYS\x01k1 k2\x02UNIQ_KEY\x01id")
+        listener = Listener()
+        async with member(broker, listener) as consumer:
+            await consumer.subscribe("T")
+            assert sorted(await listener.until(5)) == [b"0", b"1", b"2", b"3", b"4"]
+            broker.put("T", 0, b"late")
+            await listener.until(6)
+        assert broker.offsets == {("g", "T", 0): 4, ("g", "T", 1): 2}
+        message = listener.messages[0]
+        assert (message.tags, message.keys, message.msg_id) == ("A", ("k1", "k2"), "id")
+        assert message.queue in (Q0, Q1)
+        assert message.born_host == "127.0.0.1:10911"
+        (left,) = broker.peer.of_code(35)
+        assert left.ext_fields["consumerGroup"] == "g"
+        heartbeat = HeartbeatData.decode(broker.peer.of_code(34)[0].body)
+        topics = [wanted.topic for wanted in heartbeat.consumer_data_set[0].subscription_data_set]
+        assert sorted(topics) == ["%RETRY%g", "T"]
+
+    run(fake_peer, fake_broker, test)
+
+
+def test_a_stored_offset_is_gone_on_from(fake_peer: Any, fake_broker: Any) -> None:
+    async def test(broker: Any) -> None:
+        for number in range(4):
+            broker.put("T", 0, b"%d" % number)
+        broker.offsets["g", "T", 0] = 2
+        listener = Listener()
+        async with member(broker, listener) as consumer:
+            await consumer.subscribe("T")
+            assert await listener.until(2) == [b"2", b"3"]
+
+    run(fake_peer, fake_broker, test)
+
+
+@pytest.mark.parametrize(("consume_from", "first"), [(None, b"new"), (FROM_FIRST, b"0"), (FROM_TIMESTAMP, b"1")])
+def test_a_new_group_begins_where_it_wants(fake_peer: Any, fake_broker: Any, consume_from: Any, first: bytes) -> None:
+    async def test(broker: Any) -> None:
+        broker.queue_nums = 1
+        for number in range(2):
+            broker.put("T", 0, b"%d" % number)
+        listener = Listener()
+        settings = attrs.evolve(FAST, consume_from=consume_from or ConsumerSettings().consume_from)
+        async with member(broker, listener, settings) as consumer:
+            await consumer.subscribe("T")
+            await broker.peer.until(lambda: bool(broker.peer.of_code(11)))
+            broker.put("T", 0, b"new")
+            assert (await listener.until(1))[0] == first
+
+    run(fake_peer, fake_broker, test)
+
+
+def test_an_illegal_offset_is_corrected(fake_peer: Any, fake_broker: Any) -> None:
+    async def test(broker: Any) -> None:
+        broker.offsets["g", "T", 0] = 99
+        listener = Listener()
+        async with member(broker, listener) as consumer:
+            await consumer.subscribe("T")
+            await broker.peer.until(lambda: any(held.ext_fields["queueId"] == "0" for held in broker.held))
+            broker.put("T", 0, b"x")
+            assert await listener.until(1) == [b"x"]
+
+    run(fake_peer, fake_broker, test)
+
+
+def test_tags_are_compared_again_here(fake_peer: Any, fake_broker: Any) -> None:
+    """A broker compares hashes, and "Aa" has the hash of "BB". What is passed over counts as consumed."""
+
+    async def test(broker: Any) -> None:
+        for tag in ("Aa", "BB", "Aa", "BB"):
+            broker.put("T", 0, tag.encode(), f"TAGS\x01{tag}")
+        listener = Listener()
+        async with member(broker, listener) as consumer:
+            await consumer.subscribe("T", "Aa || other")
+            assert await listener.until(2) == [b"Aa", b"Aa"]
+        assert broker.offsets["g", "T", 0] == 4
+
+    run(fake_peer, fake_broker, test)
+
+
+def test_members_share_the_queues_and_a_notice_makes_them_share_anew(fake_peer: Any, fake_broker: Any) -> None:
+    async def test(broker: Any) -> None:
+        settings = attrs.evolve(FAST, rebalance_interval_s=60.0)
+        first, second = Listener(), Listener()
+        async with member(broker, first, settings, client_id="1") as one:
+            await one.subscribe("T")
+            await broker.peer.until(lambda: len(broker.held) == 2)
+            async with member(broker, second, settings, client_id="2") as two:
+                await two.subscribe("T")
+                await broker.peer.until(lambda: len(broker.members["g"]) == 2 and len(broker.held) == 3)
+                broker.peer.push(request(40, {"consumerGroup": "g"}, oneway=True))
+                await broker.peer.until(lambda: set(one.process_queues) == {Q0} and set(two.process_queues) == {Q1})
+                broker.put("T", 0, b"zero")
+                broker.put("T", 1, b"one")
+                assert await first.until(1) == [b"zero"]
+                assert await second.until(1) == [b"one"]
+
+    run(fake_peer, fake_broker, test)
+
+
+def test_failed_messages_are_sent_back(fake_peer: Any, fake_broker: Any) -> None:
+    async def test(broker: Any) -> None:
+        broker.queue_nums = 1
+        broker.put("T", 0, b"x", "UNIQ_KEY\x01id")
+        listener = Listener(failures=1)
+        async with member(broker, listener) as consumer:
+            await consumer.subscribe("T")
+            await broker.peer.until(lambda: Q0 in consumer.process_queues)
+            await broker.peer.until(lambda: consumer.process_queues[Q0].commit_offset == 1)
+        (asked,) = broker.peer.of_code(36)
+        assert asked.ext_fields["offset"] == "0"
+        assert asked.ext_fields["originMsgId"] == "id"
+        assert (asked.ext_fields["group"], asked.ext_fields["maxReconsumeTimes"]) == ("g", "16")
+        assert broker.offsets["g", "T", 0] == 1
+
+    run(fake_peer, fake_broker, test)
+
+
+def test_what_cannot_be_sent_back_is_tried_again_here(fake_peer: Any, fake_broker: Any) -> None:
+    async def test(broker: Any) -> None:
+        broker.put("T", 0, b"x")
+        broker.peer.answers[36] = lambda asked: response(asked, 1, "no")
+        listener = Listener(failures=2)
+        async with member(broker, listener) as consumer:
+            await consumer.subscribe("T")
+            await listener.until(3)
+        assert broker.offsets["g", "T", 0] == 1
+
+    run(fake_peer, fake_broker, test)
+
+
+def test_messages_that_come_again_have_their_first_topic(fake_peer: Any, fake_broker: Any) -> None:
+    async def test(broker: Any) -> None:
+        broker.topics.add("%RETRY%g")
+        broker.put("%RETRY%g", 0, b"again", "RETRY_TOPIC\x01T", reconsume_times=1)
+        listener = Listener()
+        async with member(broker, listener):
+            await listener.until(1)
+        assert (listener.messages[0].topic, listener.messages[0].reconsume_times) == ("T", 1)
+
+    run(fake_peer, fake_broker, test)
+
+
+def test_orderly_messages_wait_for_the_one_before(fake_peer: Any, fake_broker: Any) -> None:
+    async def test(broker: Any) -> None:
+        broker.queue_nums = 1
+        for number in range(3):
+            broker.put("T", 0, b"%d" % number)
+        listener = Listener(failures=2)
+        async with member(broker, listener, attrs.evolve(FAST, orderly=True), client_id="me") as consumer:
+            await consumer.subscribe("T")
+            assert await listener.until(5) == [b"0", b"0", b"0", b"1", b"2"]
+            assert broker.locks == {Q0: "me"}
+            assert [message.reconsume_times for message in listener.messages] == [0, 1, 2, 0, 0]
+        assert broker.locks == {}
+        assert broker.offsets["g", "T", 0] == 3
+        assert not broker.peer.of_code(36)
+
+    run(fake_peer, fake_broker, test)
+
+
+def test_an_orderly_message_becomes_a_dead_letter_at_last(fake_peer: Any, fake_broker: Any) -> None:
+    async def test(broker: Any) -> None:
+        broker.queue_nums = 1
+        broker.put("T", 0, b"bad")
+        broker.put("T", 0, b"good")
+        listener = Listener(failures=3)
+        settings = attrs.evolve(FAST, orderly=True, max_reconsume_times=2)
+        async with member(broker, listener, settings) as consumer:
+            await consumer.subscribe("T")
+            assert await listener.until(4) == [b"bad"] * 3 + [b"good"]
+        (asked,) = broker.peer.of_code(36)
+        assert asked.ext_fields["delayLevel"] == "-1"
+
+    run(fake_peer, fake_broker, test)
+
+
+def test_a_queue_locked_by_another_is_left_alone_until_it_is_free(fake_peer: Any, fake_broker: Any) -> None:
+    async def test(broker: Any) -> None:
+        broker.queue_nums = 1
+        broker.locks[Q0] = "another"
+        broker.put("T", 0, b"x")
+        listener = Listener()
+        async with member(broker, listener, attrs.evolve(FAST, orderly=True)) as consumer:
+            await consumer.subscribe("T")
+            await broker.peer.until(lambda: len(broker.peer.of_code(41)) >= 2)
+            assert not listener.messages
+            broker.locks.clear()
+            await listener.until(1)
+            broker.locks[Q0] = "another"
+            await consumer.renew_locks()
+            assert consumer.process_queues == {}
+
+    run(fake_peer, fake_broker, test)
+
+
+def test_broadcasting_members_get_everything_and_keep_offsets_in_a_file(
+    fake_peer: Any, fake_broker: Any, tmp_path: Path
+) -> None:
+    async def test(broker: Any) -> None:
+        settings = attrs.evolve(FAST, message_model=BROADCASTING, offset_folder=tmp_path)
+        for number in range(4):
+            broker.put("T", number % 2, b"%d" % number)
+        for name in ("1", "2"):
+            listener = Listener(failures=1)
+            async with member(broker, listener, settings, client_id=name) as consumer:
+                await consumer.subscribe("T")
+                assert sorted(await listener.until(4)) == [b"0", b"1", b"2", b"3"]
+        broker.put("T", 0, b"new")
+        listener = Listener()
+        async with member(broker, listener, settings, client_id="1") as consumer:
+            await consumer.subscribe("T")
+            assert await listener.until(1) == [b"new"]
+        stored = ResetOffsetBody.decode((tmp_path / "1" / "g" / "offsets.json").read_bytes())
+        assert stored.offset_table == {Q0: 3, Q1: 2}
+        assert broker.offsets == {}
+        assert not broker.peer.of_code(36)
+
+    run(fake_peer, fake_broker, test)
+
+
+def test_a_damaged_offset_file_is_reported(tmp_path: Path) -> None:
+    path = tmp_path / "offsets.json"
+    path.write_text("{{")
+    with pytest.raises(JsonSyntaxError, match=r"offsets\.json"):
+        asyncio.run(FileOffsetStore(path).load(Q0))
+
+
+def test_iterating_consumes_what_the_loop_has_finished_with(fake_peer: Any, fake_broker: Any) -> None:
+    """The message that a loop is broken at comes again."""
+
+    async def test(broker: Any) -> None:
+        broker.queue_nums = 1
+        for number in range(3):
+            broker.put("T", 0, b"%d" % number)
+        seen = []
+        async with member(broker, None) as consumer:
+            await consumer.subscribe("T")
+            async for message in consumer:
+                seen.append(message.body)
+                if len(seen) == 2:
+                    break
+        assert seen == [b"0", b"1"]
+        assert broker.offsets["g", "T", 0] == 1
+        with pytest.raises(TypeError, match="listener"):
+            await anext(aiter(member(broker, Listener())))
+
+    run(fake_peer, fake_broker, test)
+
+
+def test_a_plain_function_as_listener_runs_in_a_thread(fake_peer: Any, fake_broker: Any) -> None:
+    async def test(broker: Any) -> None:
+        loop = asyncio.get_running_loop()
+        done = asyncio.Event()
+        broker.put("T", 0, b"x")
+
+        def listen(message: MessageExt) -> None:
+            loop.call_soon_threadsafe(done.set)
+
+        async with member(broker, listen) as consumer:
+            await consumer.subscribe("T")
+            await asyncio.wait_for(done.wait(), 5)
+
+    run(fake_peer, fake_broker, test)
+
+
+def test_reset_offsets_are_obeyed(fake_peer: Any, fake_broker: Any) -> None:
+    async def test(broker: Any) -> None:
+        for number in range(3):
+            broker.put("T", 0, b"%d" % number)
+        listener = Listener()
+        async with member(broker, listener) as consumer:
+            await consumer.subscribe("T")
+            await listener.until(3)
+            header = {"topic": "T", "group": "g", "timestamp": "0", "isForce": "true"}
+            body = ResetOffsetBody({Q0: 1, MessageQueue("elsewhere", 0, "T"): 0}).encode()
+            broker.peer.push(request(220, header, body, oneway=True))
+            assert (await listener.until(5))[3:] == [b"1", b"2"]
+
+    run(fake_peer, fake_broker, test)
+
+
+def test_questions_about_a_consumer_are_answered(fake_peer: Any, fake_broker: Any) -> None:
+    async def test(broker: Any) -> None:
+        broker.put("T", 0, b"x")
+        listener = Listener()
+        async with member(broker, listener, client_id="me") as consumer:
+            await consumer.subscribe("T", "*")
+            await listener.until(1)
+            peer = broker.peer
+            about = {"consumerGroup": "g", "clientId": "me"}
+            peer.push(request(221, {"topic": "T", "group": "g"}, opaque=1))
+            peer.push(request(307, about, opaque=2))
+            peer.push(request(309, {**about, "brokerName": "broker-a"}, broker.by_place[0], opaque=3))
+            peer.push(request(307, {**about, "consumerGroup": "other"}, opaque=4))
+            await peer.until(lambda: len(peer.responses) == 4)
+            answers = {answer.opaque: answer for answer in peer.responses}
+            assert GetConsumerStatusBody.decode(answers[1].body).message_queue_table == {Q0: 1, Q1: 0}
+            info = ConsumerRunningInfo.decode(answers[2].body)
+            assert info.mq_table[Q0].commit_consumer_offset == 1
+            assert info.properties["PROP_CONSUMEORDERLY"] == "false"
+            assert info.status_table["T"].consume_ok_tps > 0
+            result = ConsumeMessageDirectlyResult.decode(answers[3].body)
+            assert result.consume_result == "CR_SUCCESS"
+            assert len(listener.messages) == 2
+            assert (answers[4].code, answers[4].remark) == (
+                1,
+                "the consumer group other is not here [group.unknown]",
+            )
+
+    run(fake_peer, fake_broker, test)
+
+
+def test_a_filter_that_the_broker_refuses_is_refused_at_once(fake_peer: Any, fake_broker: Any) -> None:
+    async def test(broker: Any) -> None:
+        broker.peer.answers[46] = lambda asked: response(asked, 23, "no SQL")
+        async with member(broker, Listener()) as consumer:
+            with pytest.raises(RefusedError, match="no SQL"):
+                await consumer.subscribe("T", "a >", "SQL92")
+            assert "T" not in consumer.subscriptions
+
+    run(fake_peer, fake_broker, test)
+
+
+def test_pulling_by_hand(fake_peer: Any, fake_broker: Any) -> None:
+    async def test(broker: Any) -> None:
+        for number in range(3):
+            broker.put("T", 0, b"%d" % number, f"TAGS\x01{'AB'[number % 2]}")
+        async with PullConsumer("g", broker.peer.address) as consumer:
+            assert await consumer.queues("T") == (Q0, Q1)
+            assert await consumer.committed(Q0) is None
+            result = await consumer.pull(Q0, 0, expression="A", max_messages=2)
+            assert result.status is PullStatus.FOUND
+            assert [message.body for message in result.messages] == [b"0"]
+            assert (result.next_begin_queue_offset, result.max_queue_offset) == (2, 3)
+            await consumer.commit(Q0, 2)
+            assert await consumer.committed(Q0) == 2
+            assert (await consumer.pull(Q0, 3)).status is PullStatus.NO_NEW_MESSAGE
+            assert (await consumer.pull(Q0, 9)).status is PullStatus.OFFSET_ILLEGAL
+            assert await consumer.max_offset(Q0) == 3
+            assert await consumer.min_offset(Q0) == 0
+            assert await consumer.search_offset(Q0, 5) == 1
+            broker.peer.answers[11] = lambda asked: response(asked, 16, "not readable")
+            with pytest.raises(RefusedError, match="not readable"):
+                await consumer.pull(Q0, 0)
+
+    run(fake_peer, fake_broker, test)
+
+
+@given(st.integers(1, 9), st.integers(0, 30), st.randoms())
+def test_every_queue_has_exactly_one_owner_and_shares_are_even(members: int, queues: int, shuffle: Any) -> None:
+    ids = [f"c{number}" for number in range(members)]
+    all_queues = [MessageQueue("b", number, "T") for number in range(queues)]
+    shares = []
+    for client_id in ids:
+        seen_ids, seen_queues = list(ids), list(all_queues)
+        shuffle.shuffle(seen_ids)
+        shuffle.shuffle(seen_queues)
+        shares.append(allocate_averagely(client_id, seen_ids, seen_queues))
+    assert [queue for share in shares for queue in share] == all_queues
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+    assert allocate_averagely("stranger", ids, all_queues) == []

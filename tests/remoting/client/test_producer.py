@@ -1,0 +1,271 @@
+"""A producer spreads messages, tries elsewhere when it may help, and says exactly what was stored."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from flintmq.core.errors import RefusedError, RemotingError
+from flintmq.core.message.batch import decode_batch
+from flintmq.core.message.properties import string_to_properties
+from flintmq.remoting.client.message import Message
+from flintmq.remoting.client.producer import Producer, SendStatus
+from flintmq.remoting.client.unique_id import UniqueIdMaker, make_client_id
+from flintmq.remoting.command import RemotingCommand, response
+
+
+def run(fake_peer: Any, fake_broker: Any, test: Callable[[Any, Producer], Awaitable[None]], **options: Any) -> None:
+    async def with_producer() -> None:
+        async with fake_peer() as peer:
+            broker = fake_broker(peer)
+            async with Producer("pg", peer.address, **options) as producer:
+                await test(broker, producer)
+
+    asyncio.run(with_producer())
+
+
+def test_a_message_is_sent_with_all_it_has(fake_peer: Any, fake_broker: Any) -> None:
+    async def test(broker: Any, producer: Producer) -> None:
+        message = Message("T", b"body", tags="A", keys="k1 k2", properties={"user": "x"}, delay_level=3, flag=7)
+        result = await producer.send(message)
+        (asked,) = broker.peer.of_code(310)
+        assert result.status is SendStatus.SEND_OK
+        assert result.queue.topic == "T"
+        assert (result.queue.broker_name, result.queue_offset, result.region_id) == ("broker-a", 0, "R")
+        assert broker.sent_properties(asked) == {
+            "user": "x",
+            "KEYS": "k1 k2",
+            "UNIQ_KEY": result.msg_id,
+            "WAIT": "true",
+            "DELAY": "3",
+            "TAGS": "A",
+        }
+        assert asked.body == b"body"
+        assert asked.ext_fields["h"] == "7"
+        assert asked.ext_fields["n"] == "broker-a"
+
+    run(fake_peer, fake_broker, test)
+
+
+def test_messages_go_round_the_queues(fake_peer: Any, fake_broker: Any) -> None:
+    async def test(broker: Any, producer: Producer) -> None:
+        queues = await producer.queues("T")
+        used = [(await producer.send(Message("T", b"%d" % number))).queue for number in range(4)]
+        assert used[:2] == used[2:]
+        assert set(used) == set(queues)
+        assert (await producer.send(Message("T", b"x"), queues[1])).queue == queues[1]
+        assert len(broker.peer.of_code(105)) == 1
+
+    run(fake_peer, fake_broker, test)
+
+
+@pytest.mark.parametrize("code", [1, 14, 16, 17, 204, 205])
+def test_refusals_that_another_broker_may_not_share_are_tried_again(
+    fake_peer: Any, fake_broker: Any, code: int
+) -> None:
+    async def test(broker: Any, producer: Producer) -> None:
+        def refuse_twice(asked: RemotingCommand) -> RemotingCommand:
+            return response(asked, code, "no") if len(broker.peer.of_code(310)) <= 2 else broker.send(asked)
+
+        broker.peer.answers[310] = refuse_twice
+        assert (await producer.send(Message("T", b"x"))).status is SendStatus.SEND_OK
+        assert len(broker.peer.of_code(310)) == 3
+        broker.peer.answers[310] = lambda asked: response(asked, code, "never")
+        with pytest.raises(RefusedError, match="never") as refused:
+            await producer.send(Message("T", b"x"))
+        assert refused.value.code == code
+
+    run(fake_peer, fake_broker, test)
+
+
+@pytest.mark.parametrize("code", [2, 13, 26])
+def test_other_refusals_are_final(fake_peer: Any, fake_broker: Any, code: int) -> None:
+    async def test(broker: Any, producer: Producer) -> None:
+        broker.peer.answers[310] = lambda asked: response(asked, code, "no")
+        with pytest.raises(RefusedError) as refused:
+            await producer.send(Message("T", b"x"))
+        assert refused.value.code == code
+        assert len(broker.peer.of_code(310)) == 1
+
+    run(fake_peer, fake_broker, test)
+
+
+def test_a_lost_connection_is_tried_again(fake_peer: Any, fake_broker: Any) -> None:
+    async def test(broker: Any, producer: Producer) -> None:
+        def hang_up_once(asked: RemotingCommand) -> RemotingCommand | None:
+            if len(broker.peer.of_code(310)) > 1:
+                return broker.send(asked)
+            broker.peer.transports[0].abort()
+            return None
+
+        broker.peer.answers[310] = hang_up_once
+        assert (await producer.send(Message("T", b"x"))).status is SendStatus.SEND_OK
+
+    run(fake_peer, fake_broker, test)
+
+
+@pytest.mark.parametrize("status", list(SendStatus))
+def test_half_successes_are_results(fake_peer: Any, fake_broker: Any, status: SendStatus) -> None:
+    async def test(broker: Any, producer: Producer) -> None:
+        def answer(asked: RemotingCommand) -> RemotingCommand:
+            stored = broker.send(asked)
+            stored.code = int(status.value)
+            return stored
+
+        broker.peer.answers[310] = answer
+        assert (await producer.send(Message("T", b"x"))).status is status
+
+    run(fake_peer, fake_broker, test)
+
+
+def test_an_unknown_topic_is_created_by_sending(fake_peer: Any, fake_broker: Any) -> None:
+    """The auto-create topic tells where; with at most the producer's number of queues."""
+
+    async def test(broker: Any, producer: Producer) -> None:
+        with pytest.raises(RefusedError) as refused:
+            await producer.send(Message("new", b"x"))
+        assert refused.value.code == 17
+        broker.topics.add("TBW102")
+        broker.queue_nums = 8
+        assert len(await producer.queues("new")) == 4
+        await producer.send(Message("new", b"x"))
+        (asked,) = broker.peer.of_code(310)
+        assert (asked.ext_fields["b"], asked.ext_fields["c"]) == ("new", "TBW102")
+
+    run(fake_peer, fake_broker, test)
+
+
+def test_a_batch_is_one_request(fake_peer: Any, fake_broker: Any) -> None:
+    async def test(broker: Any, producer: Producer) -> None:
+        messages = [Message("T", b"%d" % number, tags="A", keys=[f"k{number}"], flag=number) for number in range(3)]
+        result = await producer.send_batch(messages)
+        (asked,) = broker.peer.of_code(320)
+        items = decode_batch(asked.body)
+        assert [(item.body, item.flag) for item in items] == [(b"0", 0), (b"1", 1), (b"2", 2)]
+        ids = [string_to_properties(item.properties_bytes.decode())["UNIQ_KEY"] for item in items]
+        assert result.msg_id.split(",") == ids
+        assert len(result.offset_msg_id.split(",")) == 3
+        assert asked.ext_fields["m"] == "true"
+        assert broker.sent_properties(asked) == {"WAIT": "true"}
+
+    run(fake_peer, fake_broker, test)
+
+
+def test_what_cannot_be_a_batch_is_refused_at_once(fake_peer: Any, fake_broker: Any) -> None:
+    async def test(broker: Any, producer: Producer) -> None:
+        for messages in (
+            [],
+            [Message("T", b""), Message("U", b"")],
+            [Message("T", b""), Message("T", b"", wait_store=False)],
+            [Message("T", b"", delay_level=1)],
+            [Message("%RETRY%g", b"")],
+        ):
+            with pytest.raises(ValueError, match="batch"):
+                await producer.send_batch(messages)
+        assert not broker.peer.of_code(320)
+
+    run(fake_peer, fake_broker, test)
+
+
+def test_what_cannot_be_stored_is_refused_at_once(fake_peer: Any, fake_broker: Any) -> None:
+    async def test(broker: Any, producer: Producer) -> None:
+        with pytest.raises(ValueError, match="11 bytes"):
+            await producer.send(Message("T", bytes(11)))
+        with pytest.raises(ValueError, match="properties of"):
+            await producer.send(Message("T", b"", properties={"big": "x" * 32_768}))
+        with pytest.raises(ValueError, match="separator"):
+            await producer.send(Message("T", b"", properties={"a\x01": "x"}))
+        with pytest.raises(ValueError, match="separator"):
+            await producer.send(Message("T", b"", tags="a\x02b"))
+
+    run(fake_peer, fake_broker, test, max_message_bytes=10)
+
+
+def test_long_bodies_are_compressed_when_asked(fake_peer: Any, fake_broker: Any) -> None:
+    async def test(broker: Any, producer: Producer) -> None:
+        await producer.send(Message("T", b"x" * 99))
+        await producer.send(Message("T", b"x" * 100))
+        short, long = broker.peer.of_code(310)
+        assert (short.body, short.ext_fields["f"]) == (b"x" * 99, "0")
+        assert (zlib.decompress(long.body), long.ext_fields["f"]) == (b"x" * 100, str(0x301))
+
+    run(fake_peer, fake_broker, test, compress_over_bytes=100)
+
+
+def test_oneway_sends_are_not_answered(fake_peer: Any, fake_broker: Any) -> None:
+    async def test(broker: Any, producer: Producer) -> None:
+        await producer.send_oneway(Message("T", b"x"))
+        await broker.peer.until(lambda: bool(broker.peer.of_code(310)))
+        assert broker.peer.of_code(310)[0].is_oneway
+
+    run(fake_peer, fake_broker, test)
+
+
+def test_the_group_is_announced_and_left(fake_peer: Any, fake_broker: Any) -> None:
+    async def with_producer() -> None:
+        async with fake_peer() as peer:
+            broker = fake_broker(peer)
+            async with Producer("pg", peer.address) as producer:
+                await producer.queues("T")
+                assert await producer.client.send_heartbeats() == 1
+            (heartbeat,) = peer.of_code(34)
+            assert b'"producerDataSet":[{"groupName":"pg"}]' in heartbeat.body
+            (left,) = peer.of_code(35)
+            assert left.ext_fields["producerGroup"] == "pg"
+            assert broker.members == {}
+
+    asyncio.run(with_producer())
+
+
+def test_a_name_server_that_is_gone_is_passed_over(fake_peer: Any, fake_broker: Any) -> None:
+    async def with_producer() -> None:
+        async with fake_peer() as peer:
+            fake_broker(peer)
+            async with Producer("pg", ["127.0.0.1:1", peer.address]) as producer:
+                await producer.send(Message("T", b"x"))
+                assert producer.client.routes.name_servers[0] == peer.address
+        async with Producer("pg", "127.0.0.1:1") as producer:
+            with pytest.raises(RemotingError):
+                await producer.send(Message("T", b"x"))
+        with pytest.raises(ValueError, match="name server"):
+            Producer("pg", " ; ")
+
+    asyncio.run(with_producer())
+
+
+class MonthClock:
+    """A clock that is set by hand."""
+
+    def __init__(self, now_ms: int) -> None:
+        self.ms = now_ms
+
+    def now_ms(self) -> int:
+        return self.ms
+
+    def monotonic_s(self) -> float:
+        return self.ms / 1000
+
+
+def test_unique_ids_have_the_reference_s_form() -> None:
+    """Address, process, time since the first of the month and a counter: 32 digits, 56 with IPv6; never the same twice."""
+    clock = MonthClock(1_701_388_800_000 + 86_400_000)  # early December 2023 in any time zone
+    maker = UniqueIdMaker("10.0.0.1", clock)
+    first, second = maker.make(), maker.make()
+    assert len(first) == 32
+    assert first.startswith("0A000001")
+    assert first[:-4] == second[:-4]
+    assert int(second[-4:], 16) == int(first[-4:], 16) + 1
+    clock.ms += 5
+    assert int(maker.make()[20:28], 16) == int(first[20:28], 16) + 5
+    clock.ms += 40 * 86_400_000
+    assert int(maker.make()[20:28], 16) < 32 * 86_400_000
+    assert len(UniqueIdMaker("fd00::1", clock).make()) == 56
+
+
+def test_client_ids_are_unique_unless_named() -> None:
+    assert make_client_id("1.2.3.4", "DEFAULT") == "1.2.3.4@DEFAULT"
+    assert make_client_id("1.2.3.4") != make_client_id("1.2.3.4")

@@ -1,0 +1,127 @@
+"""A message sent in a transaction arrives if, and only if, the local part commits: client and broker over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from flintmq.config.models import BrokerConfig
+from flintmq.config.server_sections import ListenSection, NamesrvConfig, NamesrvSection
+from flintmq.config.service_sections import TransactionsSection
+from flintmq.config.store_sections import StoreSection
+from flintmq.core.errors import RefusedError
+from flintmq.plugins.broker import Broker
+from flintmq.plugins.name_server import NameServer
+from flintmq.remoting.client import (
+    AdminClient,
+    Message,
+    MessageExt,
+    PullConsumer,
+    TransactionProducer,
+    TransactionState,
+)
+
+COMMIT, ROLLBACK, UNKNOWN = TransactionState.COMMIT, TransactionState.ROLLBACK, TransactionState.UNKNOWN
+Body = Callable[[str, Broker], Awaitable[None]]
+
+
+def serve(path: Path, body: Body, **transactions: object) -> None:
+    """Runs a test against a broker with one topic of one queue."""
+
+    async def run() -> None:
+        async with NameServer(BrokerConfig(nameserver=NamesrvConfig(port=0))) as name_server:
+            config = BrokerConfig(
+                listen=ListenSection(port=0, vip=False),
+                namesrv=NamesrvSection(addresses=(name_server.address,)),
+                store=StoreSection(path=str(path / "store"), commit_log_file_bytes=1 << 20),
+                transactions=TransactionsSection(**transactions),  # type: ignore[arg-type]
+            )
+            async with Broker(config) as broker, AdminClient(name_server.address) as admin:
+                await admin.create_topic("T", queues=1)
+                await body(name_server.address, broker)
+
+    asyncio.run(run())
+
+
+async def delivered(name_server: str) -> list[bytes]:
+    async with PullConsumer("look", name_server) as consumer:
+        (queue,) = await consumer.queues("T")
+        pulled = await consumer.pull(queue, 0)
+        return [message.body for message in pulled.messages]
+
+
+async def until(what: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not what():  # noqa: ASYNC110 - the broker has no event for it
+            await asyncio.sleep(0.01)
+
+
+def never(message: MessageExt) -> TransactionState:
+    raise AssertionError(f"asked about {message.msg_id}")
+
+
+def test_commit_rollback_and_a_local_part_that_raises(tmp_path: Path) -> None:
+    async def body(name_server: str, broker: Broker) -> None:
+        seen: list[str] = []
+
+        async def commit(message: Message, transaction_id: str) -> TransactionState:
+            seen.append(transaction_id)
+            return COMMIT
+
+        def fail(message: Message, transaction_id: str) -> TransactionState:
+            raise OSError("no database")
+
+        async with TransactionProducer("p", name_server, check=never) as producer:
+            result = await producer.send_in_transaction(Message("T", b"yes", tags="A"), commit)
+            assert (result.state, [result.sent.msg_id]) == (COMMIT, seen)
+            assert (await producer.send_in_transaction(Message("T", b"no"), lambda *_: ROLLBACK)).state is ROLLBACK
+            with pytest.raises(OSError, match="no database"):
+                await producer.send_in_transaction(Message("T", b"open"), fail)
+            with pytest.raises(ValueError, match="delayed"):
+                await producer.send_in_transaction(Message("T", b"x", delay_level=1), commit)
+            await until(lambda: broker.state.transactions.committed + broker.state.transactions.rolled_back == 2)
+        assert await delivered(name_server) == [b"yes"]
+
+    serve(tmp_path, body)
+
+
+def test_the_broker_asks_about_what_is_open(tmp_path: Path) -> None:
+    async def body(name_server: str, broker: Broker) -> None:
+        asked: list[tuple[bytes, str]] = []
+
+        async def check(message: MessageExt) -> TransactionState:
+            asked.append((message.body, message.properties["TRANSACTION_CHECK_TIMES"]))
+            if len(asked) == 1:
+                raise OSError("no database yet")
+            return UNKNOWN if len(asked) == 2 else COMMIT
+
+        async with TransactionProducer("p", name_server, check=check) as producer:
+            await producer.send_in_transaction(Message("T", b"late"), lambda *_: UNKNOWN)
+            await until(lambda: broker.state.transactions.committed == 1)
+        assert asked == [(b"late", "1"), (b"late", "2"), (b"late", "3")]
+        assert await delivered(name_server) == [b"late"]
+
+    serve(tmp_path, body, timeout_ms=10, check_interval_ms=50)
+
+
+def test_the_first_message_of_a_new_topic_can_be_asked_about(tmp_path: Path) -> None:
+    """The topic has no route of its own yet: the broker must know the producer all the same, before its checks run out."""
+
+    async def body(name_server: str, broker: Broker) -> None:
+        async with TransactionProducer("p", name_server, check=lambda _message: COMMIT) as producer:
+            await producer.send_in_transaction(Message("NotThereYet", b"first"), lambda *_: UNKNOWN)
+            await until(lambda: broker.state.transactions.committed == 1)
+
+    serve(tmp_path, body, timeout_ms=10, check_interval_ms=50)
+
+
+def test_a_broker_can_refuse_transactions(tmp_path: Path) -> None:
+    async def body(name_server: str, broker: Broker) -> None:
+        async with TransactionProducer("p", name_server, check=never, retries=0) as producer:
+            with pytest.raises(RefusedError, match="rejectTransactionMessage"):
+                await producer.send_in_transaction(Message("T", b"x"), lambda *_: COMMIT)
+
+    serve(tmp_path, body, reject=True)

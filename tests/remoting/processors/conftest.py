@@ -1,0 +1,191 @@
+"""A broker's state over a store that is a table, and requests without a socket."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from flintmq.config.models import BrokerConfig
+from flintmq.core.broker.consumers import ConsumerTable
+from flintmq.core.broker.delay_levels import DelayLevels
+from flintmq.core.broker.groups import SubscriptionGroupManager
+from flintmq.core.broker.offsets import ConsumerOffsetManager
+from flintmq.core.broker.producers import ProducerTable
+from flintmq.core.broker.queue_locks import RebalanceLockManager
+from flintmq.core.broker.schedule import ScheduleMessageService
+from flintmq.core.broker.state import BrokerState
+from flintmq.core.broker.stats import BrokerStats
+from flintmq.core.broker.topics import TopicConfigManager, boot_topics
+from flintmq.core.errors import RefusedError, RemotingError
+from flintmq.core.io import fastjson
+from flintmq.core.io.disk import OS_DISK
+from flintmq.core.testing.channel import RecordingChannel
+from flintmq.core.testing.clock import ManualClock
+from flintmq.remoting.command import RemotingCommand
+from flintmq.remoting.request import Handler, Request, Response
+
+
+class ClientChannel(RecordingChannel):
+    """A connection that can be asked; answers what was prepared."""
+
+    def __init__(self, remote_address: str = "127.0.0.1:40000") -> None:
+        super().__init__(remote_address)
+        self.answers: list[RemotingCommand | RemotingError] = []
+        self.asked: list[tuple[int, dict[str, str], bytes]] = []
+
+    async def invoke(self, code: int, header: Mapping[str, str], body: bytes, timeout_s: float) -> RemotingCommand:
+        self.asked.append((code, dict(header), body))
+        answer = self.answers.pop(0)
+        if isinstance(answer, RemotingError):
+            raise answer
+        return answer
+
+
+class FakeStore:
+    """Queues as lists of (store time, tags code); message n of a queue lies at 1000 * queue + 100 * n."""
+
+    def __init__(self, root: Path) -> None:
+        self.queues: dict[tuple[str, int], list[tuple[int, int]]] = {}
+        self.root = root
+        self.disk = OS_DISK
+        self.commit_log_folders = (root / "commitlog",)
+        self.in_memory = True
+        self.config: BrokerConfig | None = None
+        self.watermarks = SimpleNamespace(wrote=2048, committed=2048, flushed=1149)
+        self.reput = SimpleNamespace(behind_bytes=7)
+        self.consume_queues = self
+        self.commit_log = SimpleNamespace(
+            min_offset_bytes=0,
+            max_offset_bytes=2048,
+            store_timestamp_ms=lambda at: 123,
+            slice=lambda at, size: memoryview(b"x" * size),
+        )
+
+    def update_config(self, config: BrokerConfig) -> None:
+        self.config = config
+
+    def max_queue_offset(self, topic: str, queue_id: int) -> int:
+        return len(self.queues.get((topic, queue_id), ()))
+
+    def min_queue_offset(self, topic: str, queue_id: int) -> int:
+        return 0
+
+    def queue_offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
+        times = [time_ms for time_ms, _ in self.queues.get((topic, queue_id), ())]
+        return min(range(len(times)), key=lambda n: abs(times[n] - timestamp_ms)) if times else 0
+
+    def message_store_time(self, topic: str, queue_id: int, queue_offset: int) -> int:
+        entries = self.queues.get((topic, queue_id), [])
+        return entries[queue_offset][0] if 0 <= queue_offset < len(entries) else -1
+
+    def earliest_message_store_time(self, topic: str, queue_id: int) -> int:
+        return self.message_store_time(topic, queue_id, 0)
+
+    def check_in_mem_by_consume_offset(self, topic: str, queue_id: int, queue_offset: int) -> bool:
+        return self.in_memory
+
+    def message_at(self, commit_log_offset_bytes: int) -> Any:
+        return SimpleNamespace(size_bytes=3) if commit_log_offset_bytes == 100 else None
+
+    def topics(self) -> set[str]:
+        return {topic for topic, _ in self.queues}
+
+    def delete_topic(self, topic: str) -> None:
+        for key in [key for key in self.queues if key[0] == topic]:
+            del self.queues[key]
+
+    def find(self, topic: str, queue_id: int) -> Any:
+        entries = self.queues.get((topic, queue_id))
+        if entries is None:
+            return None
+
+        def units(start: int, count: int) -> Iterator[tuple[int, int, int]]:
+            for n, (_, tags_code) in enumerate(entries[start : start + count], start):
+                yield 1000 * queue_id + 100 * n, 90, tags_code
+
+        return SimpleNamespace(min_queue_offset=0, max_queue_offset=len(entries), units=units)
+
+
+class Bench:
+    """A broker's state and a way to ask its processors."""
+
+    def __init__(self, root: Path) -> None:
+        self.clock = ManualClock()
+        self.store = FakeStore(root)
+        self.configs: list[BrokerConfig] = []
+        state: Any = BrokerState(BrokerConfig(), self.clock)
+        state.store = self.store
+        state.topics = TopicConfigManager(
+            None, self.clock, boot_topics(cluster="DefaultCluster", broker_name="broker-a")
+        )
+        state.groups = SubscriptionGroupManager(None, self.clock)
+        state.offsets = ConsumerOffsetManager()
+        state.consumers = ConsumerTable(self.clock)
+        state.producers = ProducerTable(self.clock)
+        state.locks = RebalanceLockManager(self.clock)
+        state.schedule = ScheduleMessageService(state.store, DelayLevels())
+        state.stats = BrokerStats(self.clock)
+        state.filters = {}
+        state.on_config = self.configs.append
+        state.advertised_address = "127.0.0.1:10911"
+        self.state: BrokerState = state
+        self.channel = ClientChannel()
+
+    def request(
+        self,
+        code: int,
+        fields: dict[str, str] | None = None,
+        body: object = b"",
+        *,
+        version: int = 407,
+        language: str = "JAVA",
+        channel: ClientChannel | None = None,
+    ) -> Request:
+        raw = body if isinstance(body, bytes) else fastjson.dumps(body).encode()
+        chosen: Any = channel or self.channel
+        return Request(chosen, code, 1, 0, version, language, 0, fields, raw)
+
+
+def ask(handlers: dict[int, Handler], request: Request) -> Response:
+    """A synchronous processor's answer, a refusal included."""
+    try:
+        answer = handlers[request.code](request)
+    except RefusedError as error:
+        return Response(error.code, error.remark)
+    assert isinstance(answer, Response)
+    return answer
+
+
+async def ask_later(handlers: dict[int, Handler], request: Request) -> Response:
+    """The answer of a processor that waits for a client."""
+    try:
+        answer: Any = handlers[request.code](request)
+        found = await answer
+    except RefusedError as error:
+        return Response(error.code, error.remark)
+    assert isinstance(found, Response)
+    return found
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+@pytest.fixture(name="ask")
+def ask_fixture() -> Callable[[dict[int, Handler], Request], Response]:
+    return ask
+
+
+@pytest.fixture(name="ask_later")
+def ask_later_fixture() -> Any:
+    return ask_later
+
+
+@pytest.fixture
+def new_channel() -> type[ClientChannel]:
+    return ClientChannel

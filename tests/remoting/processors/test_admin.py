@@ -1,0 +1,448 @@
+"""Administration tools and slaves read and change a broker through these codes; their answers are parsed by Java."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any
+
+import pytest
+
+from flintmq.core.broker.stats_table import StatsTable
+from flintmq.core.broker.subscription import build_subscription
+from flintmq.core.broker.topic_config import TopicConfig
+from flintmq.core.errors import RemotingTimeoutError
+from flintmq.core.io import fastjson
+from flintmq.core.io.fastjson import ObjectKey
+from flintmq.remoting.codes import RequestCode as Code
+from flintmq.remoting.command import RemotingCommand
+from flintmq.remoting.processors.admin_broker import AdminBrokerProcessor
+from flintmq.remoting.processors.admin_clients import AdminClientProcessor
+from flintmq.remoting.processors.admin_groups import AdminGroupProcessor
+from flintmq.remoting.processors.admin_topics import AdminTopicProcessor
+from flintmq.remoting.processors.answers import format_properties, read_properties
+from flintmq.remoting.processors.runtime_info import RuntimeInfo
+
+NOW = 1_700_000_000_000
+
+
+def mq(queue_id: int = 0, topic: str = "T") -> ObjectKey:
+    return ObjectKey({"brokerName": "broker-a", "queueId": queue_id, "topic": topic})
+
+
+def new_topic(topic: str, **more: str) -> dict[str, str]:
+    fields = {"topic": topic, "defaultTopic": "TBW102", "readQueueNums": "3", "writeQueueNums": "5", "perm": "6"}
+    return fields | {"topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false"} | more
+
+
+@pytest.fixture
+def with_topic(bench: Any) -> Any:
+    """Topic T with two queues, three messages in queue 0, and group g at offset 2 of it."""
+    bench.state.topics.put(TopicConfig("T", 2, 2))
+    bench.store.queues["T", 0] = [(NOW - 300, 65), (NOW - 200, 66), (NOW - 100, 65)]
+    bench.state.offsets.commit("T", "g", 0, 2)
+    return bench
+
+
+def test_topics_are_made_changed_and_deleted(bench: Any, ask: Any) -> None:
+    handlers = AdminTopicProcessor(bench.state).handlers()
+    assert ask(handlers, bench.request(Code.UPDATE_AND_CREATE_TOPIC, new_topic("T", order="true"))).code == 0
+    assert bench.state.topics.select("T") == TopicConfig("T", 3, 5, order=True)
+    for bad in ("bad topic", "TBW102", "broker-a", ""):
+        refused = ask(handlers, bench.request(Code.UPDATE_AND_CREATE_TOPIC, new_topic(bad)))
+        assert refused.code == 1
+        assert "topic" in (refused.remark or "")
+    table = fastjson.loads(ask(handlers, bench.request(Code.GET_ALL_TOPIC_CONFIG)).body)
+    assert table["topicConfigTable"]["T"]["writeQueueNums"] == 5
+    assert table["dataVersion"]["counter"] == 1
+    bench.store.queues["T", 0] = [(NOW, 0)]
+    bench.state.offsets.commit("T", "g", 0, 1)
+    assert ask(handlers, bench.request(Code.DELETE_TOPIC_IN_BROKER, {"topic": "T"})).code == 0
+    assert bench.state.topics.select("T") is None
+    assert bench.store.topics() == set()
+    assert bench.state.offsets.query("T", "g", 0) == -1
+    assert ask(handlers, bench.request(Code.DELETE_TOPIC_IN_BROKER, {"topic": "TBW102"})).code == 1
+    assert (
+        "TBW102"
+        in fastjson.loads(ask(handlers, bench.request(Code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)).body)["topicList"]
+    )
+
+
+def test_queues_are_measured(with_topic: Any, ask: Any) -> None:
+    bench = with_topic
+    handlers = AdminTopicProcessor(bench.state).handlers()
+    queue = {"topic": "T", "queueId": "0"}
+    assert ask(handlers, bench.request(Code.GET_MAX_OFFSET, queue)).ext_fields == {"offset": "3"}
+    assert ask(handlers, bench.request(Code.GET_MIN_OFFSET, queue)).ext_fields == {"offset": "0"}
+    assert ask(handlers, bench.request(Code.GET_EARLIEST_MSG_STORETIME, queue)).ext_fields == {
+        "timestamp": str(NOW - 300)
+    }
+    assert ask(
+        handlers, bench.request(Code.SEARCH_OFFSET_BY_TIMESTAMP, queue | {"timestamp": str(NOW - 190)})
+    ).ext_fields == {"offset": "1"}
+    assert ask(handlers, bench.request(Code.GET_MAX_OFFSET, {"topic": "T"})).code == 1
+    stats = fastjson.loads(ask(handlers, bench.request(Code.GET_TOPIC_STATS_INFO, {"topic": "T"})).body)["offsetTable"]
+    assert stats == {
+        mq(0): {"lastUpdateTimestamp": NOW - 100, "maxOffset": 3, "minOffset": 0},
+        mq(1): {"lastUpdateTimestamp": 0, "maxOffset": 0, "minOffset": 0},
+    }
+    assert ask(handlers, bench.request(Code.GET_TOPIC_STATS_INFO, {"topic": "none"})).code == 17
+    entries = fastjson.loads(
+        ask(handlers, bench.request(Code.QUERY_CONSUME_QUEUE, queue | {"index": "1", "count": "10"})).body
+    )
+    assert (entries["minQueueIndex"], entries["maxQueueIndex"]) == (0, 3)
+    assert [(e["physicOffset"], e["physicSize"], e["tagsCode"]) for e in entries["queueData"]] == [
+        (100, 90, 66),
+        (200, 90, 65),
+    ]
+    assert ask(handlers, bench.request(Code.QUERY_CONSUME_QUEUE, queue | {"index": "3", "count": "1"})).code == 1
+    assert ask(handlers, bench.request(Code.QUERY_CONSUME_QUEUE, {"topic": "x", "queueId": "0"})).code == 1
+
+
+def test_who_consumes_a_topic_and_cleaning_up(with_topic: Any, ask: Any) -> None:
+    bench = with_topic
+    cleaned: list[str] = []
+    handlers = AdminTopicProcessor(bench.state, lambda: cleaned.append("queues")).handlers()
+    bench.state.consumers.register("online", bench.channel, "c", [build_subscription("T", "A")])
+    assert fastjson.loads(ask(handlers, bench.request(Code.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": "T"})).body) == {
+        "groupList": ["g", "online"]
+    }
+    seen = fastjson.loads(
+        ask(
+            handlers,
+            bench.request(
+                Code.QUERY_CONSUME_QUEUE, {"topic": "T", "queueId": "0", "count": "3", "consumerGroup": "online"}
+            ),
+        ).body
+    )
+    assert [entry["eval"] for entry in seen["queueData"]] == [True, False, True]
+    assert seen["subscriptionData"]["tagsSet"] == ["A"]
+    bench.store.queues["unknown", 0] = []
+    bench.store.queues["SCHEDULE_TOPIC_XXXX", 0] = []
+    assert ask(handlers, bench.request(Code.CLEAN_UNUSED_TOPIC)).code == 0
+    assert bench.store.topics() == {"T", "SCHEDULE_TOPIC_XXXX"}
+    assert ask(handlers, bench.request(Code.CLEAN_EXPIRED_CONSUMEQUEUE)).code == 0
+    assert cleaned == ["queues"]
+
+
+def test_groups_are_made_changed_and_deleted(with_topic: Any, ask: Any) -> None:
+    bench = with_topic
+    handlers = AdminGroupProcessor(bench.state).handlers()
+    body = {"groupName": "g", "retryMaxTimes": 3, "retryQueueNums": 0, "consumeBroadcastEnable": False}
+    assert ask(handlers, bench.request(Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, body)).code == 0
+    table = fastjson.loads(ask(handlers, bench.request(Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)).body)[
+        "subscriptionGroupTable"
+    ]
+    assert table["g"]["retryMaxTimes"] == 3
+    assert ask(handlers, bench.request(Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, {"groupName": "a b"})).code == 1
+    assert fastjson.loads(ask(handlers, bench.request(Code.GET_ALL_CONSUMER_OFFSET)).body) == {
+        "offsetTable": {"T@g": {0: 2}}
+    }
+    assert (
+        ask(handlers, bench.request(Code.DELETE_SUBSCRIPTIONGROUP, {"groupName": "g", "removeOffset": "true"})).code
+        == 0
+    )
+    assert bench.state.groups.find("g") is None
+    assert bench.state.offsets.query("T", "g", 0) == -1
+
+
+def test_queue_locks(bench: Any, ask: Any) -> None:
+    handlers = AdminGroupProcessor(bench.state).handlers()
+    q0 = {"brokerName": "b", "queueId": 0, "topic": "T"}
+
+    def lock(client: str) -> Any:
+        body = {"clientId": client, "consumerGroup": "g", "mqSet": [q0]}
+        return fastjson.loads(ask(handlers, bench.request(Code.LOCK_BATCH_MQ, None, body)).body)["lockOKMQSet"]
+
+    assert lock("a") == [q0]
+    assert lock("b") == []
+    assert (
+        ask(
+            handlers,
+            bench.request(Code.UNLOCK_BATCH_MQ, None, {"clientId": "a", "consumerGroup": "g", "mqSet": [q0]}),
+        ).code
+        == 0
+    )
+    assert lock("b") == [q0]
+
+
+def test_how_far_groups_are_behind(with_topic: Any, ask: Any) -> None:
+    bench = with_topic
+    bench.state.stats.consume_tps = lambda group, topic: 1.5
+    handlers = AdminGroupProcessor(bench.state).handlers()
+    expected = {
+        mq(0): {"brokerOffset": 3, "consumerOffset": 2, "lastTimestamp": NOW - 200},
+        mq(1): {"brokerOffset": 0, "consumerOffset": 0, "lastTimestamp": 0},
+    }
+    for fields in ({"consumerGroup": "g"}, {"consumerGroup": "g", "topic": "T"}):
+        stats = fastjson.loads(ask(handlers, bench.request(Code.GET_CONSUME_STATS, fields)).body)
+        assert stats == {"consumeTps": 1.5, "offsetTable": expected}
+    bench.state.groups.select("g")
+    everything = fastjson.loads(ask(handlers, bench.request(Code.GET_BROKER_CONSUME_STATS, {"isOrder": "false"})).body)
+    assert everything["brokerAddr"] == "127.0.0.1:10911"
+    assert everything["totalDiff"] == 1
+    assert {"g": [stats]} in everything["consumeStatsList"]
+    ordered = fastjson.loads(ask(handlers, bench.request(Code.GET_BROKER_CONSUME_STATS, {"isOrder": "true"})).body)
+    assert {"g": []} in ordered["consumeStatsList"]
+    bench.state.consumers.register("g", bench.channel, "c", [build_subscription("U", "*")])
+    left = fastjson.loads(ask(handlers, bench.request(Code.GET_CONSUME_STATS, {"consumerGroup": "g"})).body)
+    assert left["offsetTable"] == {}, "a group that is online no longer counts topics it left"
+
+
+def test_offsets_are_cloned_compared_and_dated(with_topic: Any, ask: Any) -> None:
+    bench = with_topic
+    handlers = AdminGroupProcessor(bench.state).handlers()
+    clone = {"srcGroup": "g", "destGroup": "h", "topic": "T", "offline": "true"}
+    assert ask(handlers, bench.request(Code.CLONE_GROUP_OFFSET, clone)).code == 0
+    assert bench.state.offsets.query("T", "h", 0) == 2
+    bench.state.offsets.commit("T", "h", 0, 1)
+    compare = {"compareGroup": "h", "topic": "T", "filterGroups": "h"}
+    found = fastjson.loads(ask(handlers, bench.request(Code.QUERY_CORRECTION_OFFSET, compare)).body)
+    assert found == {"correctionOffsets": {0: 2**63 - 1}}
+    assert bench.state.offsets.query("T", "h", 0) == 1, "asking must not drop the filtered group's offsets"
+    spans = fastjson.loads(
+        ask(handlers, bench.request(Code.QUERY_CONSUME_TIME_SPAN, {"topic": "T", "group": "g"})).body
+    )["consumeTimeSpanSet"]
+    first = spans[0]
+    assert (first["minTimeStamp"], first["maxTimeStamp"], first["consumeTimeStamp"]) == (
+        NOW - 300,
+        NOW - 100,
+        NOW - 200,
+    )
+    assert first["delayTime"] == 100
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d#\d\d:\d\d:\d\d:\d{3}", first["minTimeStampStr"])
+    assert spans[1]["minTimeStamp"] == -1
+    assert ask(handlers, bench.request(Code.QUERY_CONSUME_TIME_SPAN, {"topic": "none", "group": "g"})).code == 17
+
+
+def test_connections_are_told(bench: Any, ask: Any) -> None:
+    handlers = AdminClientProcessor(bench.state).handlers()
+    offline = ask(handlers, bench.request(Code.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": "g"}))
+    assert (offline.code, offline.remark) == (206, "the consumer group[g] not online")
+    assert ask(handlers, bench.request(Code.GET_PRODUCER_CONNECTION_LIST, {"producerGroup": "pg"})).code == 1
+    bench.state.consumers.register("g", bench.channel, "c", [build_subscription("T", "A || B")], version=407)
+    bench.state.producers.register("pg", bench.channel, "p", "GO", 317)
+    info = fastjson.loads(ask(handlers, bench.request(Code.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": "g"})).body)
+    assert info["connectionSet"] == [
+        {"clientAddr": "127.0.0.1:40000", "clientId": "c", "language": "JAVA", "version": 407}
+    ]
+    assert info["subscriptionTable"]["T"]["codeSet"] == [65, 66]
+    producers = fastjson.loads(
+        ask(handlers, bench.request(Code.GET_PRODUCER_CONNECTION_LIST, {"producerGroup": "pg"})).body
+    )
+    assert producers["connectionSet"][0]["language"] == "GO"
+    table = fastjson.loads(ask(handlers, bench.request(Code.GET_ALL_PRODUCER_INFO)).body)
+    assert table["data"]["pg"][0]["remoteIP"] == "/127.0.0.1:40000"
+
+
+def test_offsets_are_reset_by_the_consumers_themselves(with_topic: Any, ask: Any) -> None:
+    bench = with_topic
+    handlers = AdminClientProcessor(bench.state).handlers()
+    reset = {"topic": "T", "group": "g", "timestamp": str(NOW - 300), "isForce": "true"}
+    assert ask(handlers, bench.request(Code.INVOKE_BROKER_TO_RESET_OFFSET, reset | {"topic": "none"})).code == 1
+    assert ask(handlers, bench.request(Code.INVOKE_BROKER_TO_RESET_OFFSET, reset)).code == 1, "queue 1 has no offset"
+    bench.state.offsets.commit("T", "g", 1, 0)
+    assert ask(handlers, bench.request(Code.INVOKE_BROKER_TO_RESET_OFFSET, reset)).code == 206
+    bench.state.consumers.register("g", bench.channel, "c", [build_subscription("T", "*")], version=407)
+    bench.channel.sent.clear()
+    answer = ask(handlers, bench.request(Code.INVOKE_BROKER_TO_RESET_OFFSET, reset))
+    assert fastjson.loads(answer.body) == {"offsetTable": {mq(0): 0, mq(1): 0}}
+    code, header, body = bench.channel.sent[0]
+    assert (code, header) == (Code.RESET_CONSUMER_CLIENT_OFFSET, reset)
+    assert body == answer.body
+    assert bench.state.offsets.query("T", "g", 0) == 2
+    ask(handlers, bench.request(Code.INVOKE_BROKER_TO_RESET_OFFSET, reset, language="CPP"))
+    assert fastjson.loads(bench.channel.sent[1][2])["offsetTable"][0] == {
+        "brokerName": "broker-a",
+        "offset": 0,
+        "queueId": 0,
+        "topic": "T",
+    }
+    end = reset | {"timestamp": "-1"}
+    assert (
+        fastjson.loads(ask(handlers, bench.request(Code.INVOKE_BROKER_TO_RESET_OFFSET, end)).body)["offsetTable"][mq(0)]
+        == 3
+    )
+    gentle = end | {"isForce": "false"}
+    assert (
+        fastjson.loads(ask(handlers, bench.request(Code.INVOKE_BROKER_TO_RESET_OFFSET, gentle)).body)["offsetTable"][
+            mq(0)
+        ]
+        == 2
+    )
+    bench.state.consumers.register("g", bench.channel, "old", [build_subscription("T", "*")], version=20)
+    assert ask(handlers, bench.request(Code.INVOKE_BROKER_TO_RESET_OFFSET, reset)).code == 1
+
+
+def test_clients_are_asked_on_behalf_of_tools(bench: Any, ask_later: Any, new_channel: Any) -> None:
+    handlers = AdminClientProcessor(bench.state).handlers()
+    silent = new_channel()
+    bench.state.consumers.register("g", bench.channel, "c", [], version=407)
+    bench.state.consumers.register("g", silent, "silent", [], version=407)
+    bench.state.consumers.register("old", silent, "old", [], version=30)
+
+    async def play() -> None:
+        status = b'{"consumerTable":{},"messageQueueTable":{{"brokerName":"broker-a","queueId":0,"topic":"T"}:5}}'
+        bench.channel.answers = [RemotingCommand(code=0, body=status)]
+        silent.answers = [RemotingTimeoutError("no answer")]
+        answer = await ask_later(
+            handlers,
+            bench.request(Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, {"topic": "T", "group": "g", "clientAddr": ""}),
+        )
+        assert fastjson.loads(answer.body)["consumerTable"] == {"c": {mq(0): 5}}
+        assert bench.channel.asked == [(Code.GET_CONSUMER_STATUS_FROM_CLIENT, {"group": "g", "topic": "T"}, b"")]
+        assert (
+            await ask_later(
+                handlers, bench.request(Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, {"topic": "T", "group": "x"})
+            )
+        ).code == 1
+
+        bench.channel.answers = [RemotingCommand(code=0, body=b"{}", ext_fields={"a": "b"}, remark="r")]
+        running = {"consumerGroup": "g", "clientId": "c", "jstackEnable": "true"}
+        answer = await ask_later(handlers, bench.request(Code.GET_CONSUMER_RUNNING_INFO, running))
+        assert (answer.code, answer.remark, answer.ext_fields, answer.body) == (0, "r", {"a": "b"}, b"{}")
+        assert bench.channel.asked[1] == (Code.GET_CONSUMER_RUNNING_INFO, running, b"")
+        silent.answers = [RemotingTimeoutError("no answer")]
+        assert (
+            await ask_later(handlers, bench.request(Code.GET_CONSUMER_RUNNING_INFO, running | {"clientId": "silent"}))
+        ).code == 207
+        assert (
+            await ask_later(handlers, bench.request(Code.GET_CONSUMER_RUNNING_INFO, running | {"clientId": "nobody"}))
+        ).code == 1
+        old = {"consumerGroup": "old", "clientId": "old"}
+        assert "too low" in (await ask_later(handlers, bench.request(Code.GET_CONSUMER_RUNNING_INFO, old))).remark
+
+        bench.channel.answers = [RemotingCommand(code=0, body=b"{}")]
+        direct = {"consumerGroup": "g", "clientId": "c", "msgId": "7F00000100002A9F" + f"{100:016X}"}
+        assert (await ask_later(handlers, bench.request(Code.CONSUME_MESSAGE_DIRECTLY, direct))).code == 0
+        code, header, body = bench.channel.asked[2]
+        assert (code, body, header["brokerName"]) == (Code.CONSUME_MESSAGE_DIRECTLY, b"xxx", "broker-a")
+        for wrong in ("zz", "7F00000100002A9F" + f"{999:016X}"):
+            assert (
+                await ask_later(handlers, bench.request(Code.CONSUME_MESSAGE_DIRECTLY, direct | {"msgId": wrong}))
+            ).code == 1
+
+    asyncio.run(play())
+
+
+def test_settings_are_told_and_changed_by_an_allow_list(bench: Any, ask: Any) -> None:
+    deleted: list[str] = []
+    handlers = AdminBrokerProcessor(
+        bench.state, dict, StatsTable(bench.clock), lambda: deleted.append("files")
+    ).handlers()
+    before = ask(handlers, bench.request(Code.GET_BROKER_CONFIG))
+    assert fastjson.loads(before.ext_fields["version"])["counter"] == 0
+    settings = read_properties(before.body)
+    assert settings["brokerName"] == "broker-a"
+    assert {"listenPort", "brokerIP1", "fileReservedTime", "messageDelayLevel"} <= settings.keys()
+    assert ask(handlers, bench.request(Code.UPDATE_BROKER_CONFIG, None, b"fileReservedTime=71\n")).code == 0
+    assert bench.configs == [bench.state.config]
+    assert bench.store.config is bench.state.config
+    after = ask(handlers, bench.request(Code.GET_BROKER_CONFIG))
+    assert read_properties(after.body)["fileReservedTime"] == "71"
+    assert fastjson.loads(after.ext_fields["version"])["counter"] == 1
+    for refused, code in (
+        (b"brokerConfigPath=/tmp/x", 16),
+        (b"storePathRootDir=/", 16),
+        (b"fileReservedTime=71\nnonsense=1", 16),
+        (b"fileReservedTime=soon", 1),
+    ):
+        assert ask(handlers, bench.request(Code.UPDATE_BROKER_CONFIG, None, refused)).code == code
+    assert len(bench.configs) == 1
+    assert ask(handlers, bench.request(Code.DELETE_EXPIRED_COMMITLOG)).code == 0
+    assert deleted == ["files"]
+    assert fastjson.loads(ask(handlers, bench.request(Code.GET_ALL_DELAY_OFFSET)).body) == {"offsetTable": {}}
+
+
+def test_properties_text_survives_java() -> None:
+    values = {"a": "b=c:d", "path": "C:\\x", "text": " ü\n中\t", "empty": ""}
+    raw = format_properties(values)
+    assert raw.isascii()
+    assert read_properties(raw) == values
+
+
+def test_statistics_of_the_last_minute(bench: Any, ask: Any) -> None:
+    stats = StatsTable(bench.clock)
+    handlers = AdminBrokerProcessor(bench.state, dict, stats).handlers()
+    ask_for = bench.request(Code.VIEW_BROKER_STATS_DATA, {"statsName": "TOPIC_PUT_NUMS", "statsKey": "T"})
+    assert ask(handlers, ask_for).code == 1
+    stats.add("TOPIC_PUT_NUMS", "T", 0, 0)
+    for _ in range(6):
+        stats.add("TOPIC_PUT_NUMS", "T", 20, 2)
+        bench.clock.advance_ms(10_000)
+        stats.sample()
+    found = fastjson.loads(ask(handlers, ask_for).body)
+    assert found["statsMinute"] == {"avgpt": 10.0, "sum": 120, "tps": 2.0}
+    assert found["statsDay"] == {"avgpt": 0.0, "sum": 0, "tps": 0.0}
+    assert stats.tps("TOPIC_PUT_NUMS", "T") == 2.0
+    for _ in range(7):
+        bench.clock.advance_ms(10_000)
+        stats.sample()
+    assert stats.tps("TOPIC_PUT_NUMS", "T") == 0.0
+    stats.remove_where(lambda _name, parts: parts[0] == "T")
+    assert stats.view("TOPIC_PUT_NUMS", "T") is None
+    assert stats.tps("TOPIC_PUT_NUMS", "T") == 0.0
+
+
+def test_runtime_figures_have_every_key_tools_read(bench: Any, ask: Any) -> None:
+    runtime = RuntimeInfo(bench.state, {})
+    handlers = AdminBrokerProcessor(bench.state, runtime, StatsTable(bench.clock)).handlers()
+    for _ in range(7):
+        bench.state.stats.put_messages += 100
+        bench.clock.advance_ms(10_000)
+        runtime.sample()
+    table = fastjson.loads(ask(handlers, bench.request(Code.GET_BROKER_RUNTIME_INFO)).body)["table"]
+    for key in [
+        "brokerVersion",
+        "brokerVersionDesc",
+        "bootTimestamp",
+        "runtime",
+        "putTps",
+        "getTransferedTps",
+        "getTotalTps",
+        "getFoundTps",
+        "getMissTps",
+        "msgPutTotalTodayMorning",
+        "msgPutTotalTodayNow",
+        "msgPutTotalYesterdayMorning",
+        "msgGetTotalTodayMorning",
+        "msgGetTotalTodayNow",
+        "msgGetTotalYesterdayMorning",
+        "putMessageTimesTotal",
+        "putMessageDistributeTime",
+        "putMessageAverageSize",
+        "putMessageSizeTotal",
+        "putMessageEntireTimeMax",
+        "getMessageEntireTimeMax",
+        "commitLogMinOffset",
+        "commitLogMaxOffset",
+        "commitLogDiskRatio",
+        "consumeQueueDiskRatio",
+        "commitLogDirCapacity",
+        "dispatchMaxBuffer",
+        "dispatchBehindBytes",
+        "pageCacheLockTimeMills",
+        "earliestMessageTimeStamp",
+        "startAcceptSendRequestTimeStamp",
+        "sendThreadPoolQueueSize",
+        "sendThreadPoolQueueCapacity",
+        "pullThreadPoolQueueSize",
+        "pullThreadPoolQueueCapacity",
+        "queryThreadPoolQueueSize",
+        "queryThreadPoolQueueCapacity",
+        "EndTransactionQueueSize",
+        "EndTransactionThreadPoolQueueCapacity",
+        "sendThreadPoolQueueHeadWaitTimeMills",
+        "pullThreadPoolQueueHeadWaitTimeMills",
+        "queryThreadPoolQueueHeadWaitTimeMills",
+        "remainHowManyDataToFlush",
+        "remainTransientStoreBufferNumbs",
+    ]:
+        assert key in table, key
+    assert table["putTps"] == "10.0 10.0"
+    assert re.fullmatch(r"[0-9.E-]+( [0-9.E-]+){0,2}", table["getMissTps"])
+    assert table["remainHowManyDataToFlush"] == "899 B"
+    assert table["runtime"] == "[ 0 days, 0 hours, 1 minutes, 10 seconds ]"
+    bench.clock.advance_ms(86_400_000)
+    runtime.sample()
+    assert runtime()["msgPutTotalTodayMorning"] == "700"

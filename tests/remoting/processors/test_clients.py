@@ -1,0 +1,117 @@
+"""Heartbeats, farewells, member lists and offsets: without them no unmodified consumer gets a queue."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from flintmq.core.errors import RefusedError
+from flintmq.core.io import fastjson
+from flintmq.remoting.codes import RequestCode as Code
+from flintmq.remoting.processors.client_manage import ClientManageProcessor
+from flintmq.remoting.processors.consumer_manage import ConsumerManageProcessor
+
+
+def heartbeat(client_id: str, group: str, topic: str, **more: object) -> dict[str, object]:
+    return {
+        "clientID": client_id,
+        "consumerDataSet": [
+            {
+                "groupName": group,
+                "consumeType": "CONSUME_PASSIVELY",
+                "messageModel": "CLUSTERING",
+                "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
+                "subscriptionDataSet": [
+                    {"topic": topic, "subString": "*", "subVersion": 1, "codeSet": [], "tagsSet": []}
+                ],
+                **more,
+            }
+        ],
+        "producerDataSet": [{"groupName": "pg"}],
+    }
+
+
+def test_a_heartbeat_registers_notifies_and_makes_the_retry_topic(bench: Any, ask: Any) -> None:
+    handlers = ClientManageProcessor(bench.state).handlers()
+    assert ask(handlers, bench.request(Code.HEART_BEAT, None, heartbeat("a", "g", "T"))).code == 0
+    config = bench.state.topics.select("%RETRY%g")
+    assert (config.read_queue_nums, config.perm) == (1, 6)
+    assert bench.channel.sent == [(40, {"consumerGroup": "g"}, b"")]
+    assert [member.client_id for member in bench.state.producers.members("pg")] == ["a"]
+    info = bench.state.consumers.find("g")
+    assert info.consume_from_where == "CONSUME_FROM_FIRST_OFFSET"
+    assert set(info.subscriptions) == {"T"}
+    ask(handlers, bench.request(Code.HEART_BEAT, None, heartbeat("a", "g", "T")))
+    assert len(bench.channel.sent) == 1
+
+
+def test_units_mark_their_retry_topic_and_long_groups_get_none(bench: Any, ask: Any) -> None:
+    handlers = ClientManageProcessor(bench.state).handlers()
+    ask(handlers, bench.request(Code.HEART_BEAT, None, heartbeat("a", "g", "T", unitMode=True)))
+    assert bench.state.topics.select("%RETRY%g").topic_sys_flag == 2
+    assert ask(handlers, bench.request(Code.HEART_BEAT, None, heartbeat("a", "x" * 200, "T"))).code == 0
+    assert bench.state.topics.select("%RETRY%" + "x" * 200) is None
+
+
+def test_leaving_tells_the_others(bench: Any, ask: Any, new_channel: Any) -> None:
+    handlers = ClientManageProcessor(bench.state).handlers()
+    other = new_channel()
+    ask(handlers, bench.request(Code.HEART_BEAT, None, heartbeat("a", "g", "T")))
+    ask(handlers, bench.request(Code.HEART_BEAT, None, heartbeat("b", "g", "T"), channel=other))
+    bench.channel.sent.clear()
+    farewell = bench.request(
+        Code.UNREGISTER_CLIENT, {"clientID": "b", "producerGroup": "pg", "consumerGroup": "g"}, channel=other
+    )
+    assert ask(handlers, farewell).code == 0
+    assert bench.channel.sent == [(40, {"consumerGroup": "g"}, b"")]
+    assert len(bench.state.producers.members("pg")) == 1
+
+
+def test_subscriptions_are_checked_before_a_consumer_starts(bench: Any, ask: Any) -> None:
+    def broken(expression: str, codes: frozenset[int]) -> Any:
+        raise RefusedError(23, f"no SQL: {expression}")
+
+    def check(kind: str) -> int:
+        body: Mapping[str, object] = {"subscriptionData": {"topic": "T", "expressionType": kind, "subString": "x"}}
+        answer = ask(ClientManageProcessor(bench.state).handlers(), bench.request(Code.CHECK_CLIENT_CONFIG, None, body))
+        return int(answer.code)
+
+    assert check("TAG") == 0
+    assert check("SQL92") == 1
+    bench.state.config = attrs.evolve(
+        bench.state.config, pull=attrs.evolve(bench.state.config.pull, property_filter=True)
+    )
+    assert check("SQL92") == 23
+    bench.state.filters = {"SQL92": broken}
+    assert check("SQL92") == 23
+    bench.state.filters = {"SQL92": lambda expression, codes: None}
+    assert check("SQL92") == 0
+    assert (
+        ask(ClientManageProcessor(bench.state).handlers(), bench.request(Code.CHECK_CLIENT_CONFIG, None, {})).code == 0
+    )
+
+
+def test_the_list_of_members_is_an_error_without_members(bench: Any, ask: Any) -> None:
+    handlers = ConsumerManageProcessor(bench.state).handlers()
+    empty = ask(handlers, bench.request(Code.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "g"}))
+    assert (empty.code, empty.remark) == (1, "no consumer for this group, g")
+    ask(
+        ClientManageProcessor(bench.state).handlers(),
+        bench.request(Code.HEART_BEAT, None, heartbeat("a", "g", "T")),
+    )
+    answer = ask(handlers, bench.request(Code.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "g"}))
+    assert fastjson.loads(answer.body) == {"consumerIdList": ["a"]}
+
+
+def test_offsets_are_kept_and_a_young_queue_starts_at_0(bench: Any, ask: Any) -> None:
+    handlers = ConsumerManageProcessor(bench.state).handlers()
+    queue = {"consumerGroup": "g", "topic": "T", "queueId": "0"}
+    assert ask(handlers, bench.request(Code.QUERY_CONSUMER_OFFSET, queue)).ext_fields == {"offset": "0"}
+    bench.store.in_memory = False
+    assert ask(handlers, bench.request(Code.QUERY_CONSUMER_OFFSET, queue)).code == 22
+    assert ask(handlers, bench.request(Code.UPDATE_CONSUMER_OFFSET, queue | {"commitOffset": "7"})).code == 0
+    assert ask(handlers, bench.request(Code.QUERY_CONSUMER_OFFSET, queue)).ext_fields == {"offset": "7"}
+    assert ask(handlers, bench.request(Code.UPDATE_CONSUMER_OFFSET, queue | {"commitOffset": "-1"})).code == 1
+    assert ask(handlers, bench.request(Code.UPDATE_CONSUMER_OFFSET, {"topic": "T"})).code == 1

@@ -1,0 +1,155 @@
+"""Brokers and clients of every age meet at the name server: what it answers decides whether they find each other."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import pytest
+
+from flintmq.config.models import NamesrvConfig
+from flintmq.core.io import fastjson
+from flintmq.core.route.kv_config import KVConfigManager
+from flintmq.core.route.route_manager import RouteInfoManager
+from flintmq.remoting.codes import RequestCode as Code
+from flintmq.remoting.processors.namesrv import NamesrvRouteProcessor
+from flintmq.remoting.processors.namesrv_config import NamesrvConfigProcessor, NamesrvSettings
+
+
+class Names:
+    """A name server without a socket."""
+
+    def __init__(self, bench: Any, ask: Any) -> None:
+        self.bench = bench
+        self.routes = RouteInfoManager(bench.clock)
+        self.kv = KVConfigManager()
+        self.settings = NamesrvSettings(NamesrvConfig())
+        routes = NamesrvRouteProcessor(self.routes, self.kv, lambda: self.settings.config.order_message_enable)
+        self.handlers = routes.handlers() | NamesrvConfigProcessor(self.kv, self.settings).handlers()
+        self._ask = ask
+
+    def ask(self, code: int, body: object = b"", *, version: int = 407, channel: Any = None, **fields: str) -> Any:
+        request = self.bench.request(code, fields, body, version=version, channel=channel)
+        return self._ask(self.handlers, request)
+
+    def register(self, broker_id: int = 0, address: str = "h:1", crc: int | None = None, **topics: int) -> Any:
+        body = fastjson.dumps(
+            {
+                "filterServerList": [],
+                "topicConfigSerializeWrapper": {
+                    "dataVersion": {"counter": 1, "timestamp": 2},
+                    "topicConfigTable": {
+                        name: {"topicName": name, "readQueueNums": nums, "writeQueueNums": nums, "perm": 6}
+                        for name, nums in topics.items()
+                    },
+                },
+            }
+        ).encode()
+        return self.ask(
+            Code.REGISTER_BROKER,
+            body,
+            brokerName="a",
+            brokerAddr=address,
+            clusterName="C",
+            haServerAddr=address + "0",
+            brokerId=str(broker_id),
+            compressed="false",
+            bodyCrc32=str(zlib.crc32(body) & 0x7FFFFFFF if crc is None else crc),
+        )
+
+
+@pytest.fixture
+def names(bench: Any, ask: Any) -> Names:
+    return Names(bench, ask)
+
+
+def test_a_route_has_the_keys_its_client_can_read(names: Names) -> None:
+    assert names.register(T=4).code == 0
+    old = names.ask(Code.GET_ROUTEINFO_BY_TOPIC, version=317, topic="T").body.decode()
+    assert '"brokerAddrs":{0:"h:1"}' in old
+    for new in (
+        names.ask(Code.GET_ROUTEINFO_BY_TOPIC, version=401, topic="T"),
+        names.ask(Code.GET_ROUTEINFO_BY_TOPIC, version=313, topic="T", acceptStandardJsonOnly="true"),
+    ):
+        assert '"brokerAddrs":{"0":"h:1"}' in new.body.decode()
+    assert fastjson.loads(old)["queueDatas"][0]["readQueueNums"] == 4
+    missing = names.ask(Code.GET_ROUTEINFO_BY_TOPIC, topic="U")
+    assert missing.code == 17
+    assert missing.remark == "No topic route info in name server for the topic: U"
+    assert names.ask(Code.GET_ROUTEINFO_BY_TOPIC).code == 1
+
+
+def test_a_wrong_checksum_registers_nothing(names: Names) -> None:
+    assert names.register(crc=12345, T=4).code == 1
+    assert names.ask(Code.GET_ROUTEINFO_BY_TOPIC, topic="T").code == 17
+
+
+def test_a_slave_is_told_its_master_and_everyone_the_order_configuration(names: Names) -> None:
+    names.ask(Code.PUT_KV_CONFIG, namespace="ORDER_TOPIC_CONFIG", key="T", value="a:4")
+    master = names.register(T=4)
+    assert master.ext_fields == {}
+    assert fastjson.loads(master.body) == {"table": {"T": "a:4"}}
+    assert names.register(1, "h:2").ext_fields == {"haServerAddr": "h:10", "masterAddr": "h:1"}
+    assert "orderTopicConf" not in fastjson.loads(names.ask(Code.GET_ROUTEINFO_BY_TOPIC, topic="T").body)
+    assert names.ask(Code.UPDATE_NAMESRV_CONFIG, b"orderMessageEnable=true\n").code == 0
+    assert fastjson.loads(names.ask(Code.GET_ROUTEINFO_BY_TOPIC, topic="T").body)["orderTopicConf"] == "a:4"
+
+
+def test_data_version_is_compared_and_told(names: Names) -> None:
+    identity = {"brokerName": "a", "brokerAddr": "h:1", "clusterName": "C", "brokerId": "0"}
+    assert names.ask(Code.QUERY_DATA_VERSION, b'{"counter":1,"timestamp":2}', **identity).ext_fields == {
+        "changed": "true"
+    }
+    names.register(T=4)
+    same = names.ask(Code.QUERY_DATA_VERSION, b'{"counter":1,"timestamp":2}', **identity)
+    assert same.ext_fields == {"changed": "false"}
+    assert fastjson.loads(same.body) == {"counter": 1, "timestamp": 2}
+    assert names.ask(Code.QUERY_DATA_VERSION, b'{"counter":2,"timestamp":2}', **identity).ext_fields == {
+        "changed": "true"
+    }
+    assert names.ask(Code.UNREGISTER_BROKER, **identity).code == 0
+    assert names.ask(Code.GET_ROUTEINFO_BY_TOPIC, topic="T").code == 17
+
+
+def test_lists_and_permissions(names: Names) -> None:
+    names.register(T=4, U=1)
+    for code, fields in (
+        (Code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {}),
+        (Code.GET_TOPICS_BY_CLUSTER, {"cluster": "C"}),
+    ):
+        assert fastjson.loads(names.ask(code, **fields).body) == {"topicList": ["T", "U"]}
+    assert fastjson.loads(names.ask(Code.GET_SYSTEM_TOPIC_LIST_FROM_NS).body) == {
+        "brokerAddr": "h:1",
+        "topicList": ["C", "a"],
+    }
+    for code in (
+        Code.GET_UNIT_TOPIC_LIST,
+        Code.GET_HAS_UNIT_SUB_TOPIC_LIST,
+        Code.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
+    ):
+        assert fastjson.loads(names.ask(code).body) == {"topicList": []}
+    assert fastjson.loads(names.ask(Code.GET_BROKER_CLUSTER_INFO).body)["clusterAddrTable"] == {"C": ["a"]}
+    assert names.ask(Code.WIPE_WRITE_PERM_OF_BROKER, brokerName="a").ext_fields == {"wipeTopicCount": "2"}
+    assert fastjson.loads(names.ask(Code.GET_ROUTEINFO_BY_TOPIC, topic="T").body)["queueDatas"][0]["perm"] == 4
+    assert names.ask(Code.ADD_WRITE_PERM_OF_BROKER, brokerName="a").ext_fields == {"addTopicCount": "2"}
+    assert names.ask(Code.DELETE_TOPIC_IN_NAMESRV, topic="T").code == 0
+    assert names.ask(Code.GET_ROUTEINFO_BY_TOPIC, topic="T").code == 17
+
+
+def test_key_value_configuration(names: Names) -> None:
+    assert names.ask(Code.PUT_KV_CONFIG, namespace="n", key="k", value="wörld=2").code == 0
+    assert names.ask(Code.GET_KV_CONFIG, namespace="n", key="k").ext_fields == {"value": "wörld=2"}
+    assert fastjson.loads(names.ask(Code.GET_KVLIST_BY_NAMESPACE, namespace="n").body) == {"table": {"k": "wörld=2"}}
+    assert names.ask(Code.DELETE_KV_CONFIG, namespace="n", key="k").code == 0
+    assert names.ask(Code.GET_KV_CONFIG, namespace="n", key="k").code == 22
+    assert names.ask(Code.GET_KVLIST_BY_NAMESPACE, namespace="none").code == 22
+
+
+def test_only_listed_settings_may_be_changed(names: Names) -> None:
+    text = names.ask(Code.GET_NAMESRV_CONFIG).body.decode()
+    assert "orderMessageEnable=false\n" in text
+    assert "listenPort=9876\n" in text
+    assert names.ask(Code.UPDATE_NAMESRV_CONFIG, b"serverChannelMaxIdleTimeSeconds=121").code == 0
+    assert "serverChannelMaxIdleTimeSeconds=121\n" in names.ask(Code.GET_NAMESRV_CONFIG).body.decode()
+    for refused, code in ((b"kvConfigPath=/etc/passwd", 16), (b"orderMessageEnable=maybe", 1), (b"\xff", 1)):
+        assert names.ask(Code.UPDATE_NAMESRV_CONFIG, refused).code == code

@@ -1,0 +1,115 @@
+"""Settings changed over the wire (25): an allow-list, key by key; what is on it takes effect, what is not changes nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from flintmq.config.runtime import RUNTIME_KEYS
+from flintmq.config.schema import KEYS, aliases
+from flintmq.core.broker.topic_config import TopicConfig
+from flintmq.core.response_code import ResponseCode
+from flintmq.remoting.codes import RequestCode
+from flintmq.remoting.processors.admin_broker import AdminBrokerProcessor
+from flintmq.remoting.processors.answers import format_properties, read_properties
+
+OTHER_TEXT = {"store.delete_when": "07"}
+NAMES = sorted(
+    {*KEYS, *aliases("broker"), "flushDiskType", "configBlackList", "brokerConfigPath", "rocketmqHome", "nope"}
+)
+
+
+def change(bench: Any, ask: Any, **values: str) -> Any:
+    handlers = AdminBrokerProcessor(bench.state, dict, bench.state.stats.table).handlers()
+    body = format_properties({name.replace("__", "."): value for name, value in values.items()})
+    return ask(handlers, bench.request(RequestCode.UPDATE_BROKER_CONFIG, body=body))
+
+
+def told(bench: Any, ask: Any) -> dict[str, str]:
+    handlers = AdminBrokerProcessor(bench.state, dict, bench.state.stats.table).handlers()
+    return read_properties(ask(handlers, bench.request(RequestCode.GET_BROKER_CONFIG)).body)
+
+
+def another(name: str, config: Any) -> str:
+    """A value that the key takes and does not have."""
+    key = KEYS[RUNTIME_KEYS[name].key]
+    now = key.value_of(config)
+    if isinstance(now, bool):
+        return str(not now).lower()
+    if isinstance(now, int):
+        spec = key.spec
+        wanted = now + 1 if spec.maximum is None or now < spec.maximum else now - 1
+        return str(wanted)
+    return OTHER_TEXT[key.name]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_key_there_is(bench: Any, ask: Any, name: str) -> None:
+    """By either spelling: changed and told, or refused with NO_PERMISSION and nothing changed. Paths, classes, addresses
+    and plugins are among the latter because everything is that nobody put on the list."""
+    before = bench.state.config
+    entry = RUNTIME_KEYS.get(name)
+    dotted = {found.key: alias for alias, found in RUNTIME_KEYS.items()}
+    if entry is None and name not in dotted:
+        answer = change(bench, ask, **{name.replace(".", "__"): "1"})
+        assert answer.code == ResponseCode.NO_PERMISSION
+        assert name in answer.remark
+        assert bench.state.config is before
+        return
+    alias = name if entry is not None else dotted[name]
+    value = another(alias, before)
+    answer = change(bench, ask, **{name.replace(".", "__"): value})
+    assert (answer.code, answer.remark) == (0, None)
+    assert KEYS[RUNTIME_KEYS[alias].key].value_of(bench.state.config) != KEYS[RUNTIME_KEYS[alias].key].value_of(before)
+    assert told(bench, ask)[alias] == value
+    assert bench.store.config is bench.state.config, "the store reads the new settings"
+
+
+@pytest.mark.parametrize("name", sorted(RUNTIME_KEYS))
+def test_a_value_that_does_not_fit_changes_nothing(bench: Any, ask: Any, name: str) -> None:
+    before = bench.state.config
+    assert change(bench, ask, **{name: "☃"}).code == ResponseCode.SYSTEM_ERROR
+    assert bench.state.config is before
+
+
+def test_all_changes_or_none(bench: Any, ask: Any) -> None:
+    """One that is refused takes the others with it."""
+    before = bench.state.config
+    assert change(bench, ask, fileReservedTime="71", storePathRootDir="/tmp/x").code == ResponseCode.NO_PERMISSION
+    assert change(bench, ask, fileReservedTime="71", maxMessageSize="-1").code == ResponseCode.SYSTEM_ERROR
+    assert bench.state.config is before
+
+
+def test_switches_take_effect_at_once(bench: Any, ask: Any) -> None:
+    """An answer that says yes and changes nothing would be a lie."""
+    state = bench.state
+    change(bench, ask, autoCreateTopicEnable="false", autoCreateSubscriptionGroup="false")
+    assert state.topics.create_in_send("New", "TBW102", "test", 4) is None
+    assert state.groups.select("new") is None
+    state.topics.delete("TBW102")
+    change(bench, ask, autoCreateTopicEnable="true", autoCreateSubscriptionGroup="true")
+    made = state.topics.create_in_send("New", "TBW102", "test", 4)
+    assert isinstance(made, TopicConfig)
+    assert state.groups.select("new") is not None
+    change(bench, ask, notifyConsumerIdsChangedEnable="false")
+    state.consumers.register("g", bench.channel, "c", [])
+    assert bench.channel.sent == []
+
+
+def test_name_servers_hear_of_another_permission(bench: Any, ask: Any) -> None:
+    registrations: list[int] = []
+    bench.state.topics.on_change = lambda: registrations.append(1)
+    change(bench, ask, fileReservedTime="71")
+    assert registrations == []
+    change(bench, ask, brokerPermission="4")
+    assert registrations == [1]
+
+
+def test_secrets_are_not_among_the_settings_told(bench: Any, ask: Any) -> None:
+    """A key marked secret is left out of 26, whatever its name."""
+    shown = set(told(bench, ask))
+    for key in KEYS.values():
+        if key.spec.secret:
+            assert shown.isdisjoint(key.spec.rocketmq)
+    assert not [name for name in shown if "secret" in name.lower() or "passw" in name.lower()]

@@ -1,0 +1,31 @@
+"""The repository's root is the package, so what is installed is a list by hand: these hold the list against the tree."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+CODE = ("config", "core", "dispatchers", "flush", "plugins", "remoting")
+
+
+def test_every_subpackage_is_installed() -> None:
+    """One that is forgotten in pyproject.toml would be missing from the wheel without a word."""
+    listed = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"])
+    found = {"flintmq"}
+    for folder in CODE:
+        for init in (ROOT / folder).rglob("__init__.py"):
+            found.add(".".join(("flintmq", *init.parent.relative_to(ROOT).parts)))
+    assert listed == found
+
+
+def test_no_module_lies_outside_a_package() -> None:
+    """A folder without ``__init__.py`` works in a checkout and is missing once installed."""
+    for folder in CODE:
+        for module in (ROOT / folder).rglob("*.py"):
+            assert (module.parent / "__init__.py").exists(), module
+
+
+def test_the_root_holds_no_other_module() -> None:
+    """Every module in the root goes into the wheel as ``flintmq.<name>``."""
+    assert {path.name for path in ROOT.glob("*.py")} == {"__init__.py", "__main__.py"}
