@@ -1,0 +1,148 @@
+"""Writes the pages of docs/ that are derived from the code: ``python tools/docs.py`` (``--check`` only compares).
+
+The settings come from the models, the hooks from their specs, the request codes from the table of processors; a test runs the
+check, so the pages cannot drift.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from pathlib import Path
+
+import flintmq
+from flintmq.config import BrokerConfig, NamesrvConfig
+from flintmq.config.emit import display
+from flintmq.config.schema import COMPOSITES, KEYS
+from flintmq.core.hookspecs import FlintSpecs
+from flintmq.core.io.clock import SYSTEM_CLOCK
+from flintmq.core.route.kv_config import KVConfigManager
+from flintmq.core.route.route_manager import RouteInfoManager
+from flintmq.plugins.processors import TABLE
+from flintmq.remoting.codes import RequestCode
+from flintmq.remoting.processors.namesrv import NamesrvRouteProcessor
+from flintmq.remoting.processors.namesrv_config import NamesrvConfigProcessor, NamesrvSettings
+
+DOCS = Path(flintmq.__file__).resolve().parent / "docs"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def settings() -> str:
+    """docs/settings.md."""
+    lines = [
+        "# Settings",
+        "",
+        "Every key of the YAML, its default, and the RocketMQ names that mean the same and are accepted in its place. Sizes",
+        "take units (`64MiB`), durations too (`500ms`). Layers: default, file, environment (`FLINTMQ_FLUSH__STRATEGY`),",
+        "command line (`--set key=value`). Written by `tools/docs.py`.",
+        "",
+        "| key | default | RocketMQ's name | meaning |",
+        "|---|---|---|---|",
+    ]
+    config = BrokerConfig()
+    for name, key in KEYS.items():
+        names = COMPOSITES if name == "flush.strategy" else key.spec.rocketmq
+        default = display(key.value_of(config), key.spec)
+        shown = f"`{_cell(default)}`" if default else ""
+        lines.append(f"| `{name}` | {shown} | {', '.join(f'`{n}`' for n in names)} | {_cell(key.doc)} |")
+    return "\n".join(lines) + "\n"
+
+
+def hooks() -> str:
+    """docs/hooks.md."""
+    lines = [
+        "# Hooks",
+        "",
+        "What a plugin can implement. The manual, with types, is `core/hookspecs.py`; this page is written by `tools/docs.py`.",
+        "",
+    ]
+    for name, function in vars(FlintSpecs).items():
+        if name.startswith("flintmq_"):
+            arguments = [argument for argument in inspect.signature(function).parameters if argument != "self"]
+            lines += [f"## `{name}({', '.join(arguments)})`", "", inspect.cleandoc(function.__doc__ or ""), ""]
+    return "\n".join(lines)
+
+
+PUSHED = frozenset(
+    {
+        RequestCode.CHECK_TRANSACTION_STATE,
+        RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
+        RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
+        RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
+        RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT,
+    }
+)
+"""Codes that the broker sends to clients."""
+
+
+def answered_by() -> tuple[dict[int, str], set[int]]:
+    """The broker's processor of each code, and the codes that the name server answers."""
+    broker = {int(code): name for name, codes, _factory, _pool in TABLE for code in codes}
+    kv = KVConfigManager()
+    name_server = {
+        *NamesrvRouteProcessor(RouteInfoManager(SYSTEM_CLOCK), kv).handlers(),
+        *NamesrvConfigProcessor(kv, NamesrvSettings(NamesrvConfig())).handlers(),
+    }
+    return broker, set(map(int, name_server))
+
+
+def tested_by() -> dict[int, str]:
+    """One file of tests for each code that is named in one: the nearest to the processors."""
+    tests = DOCS.parent / "tests"
+    files = sorted(tests.rglob("test_*.py"), key=lambda file: ("processors" not in file.parts, file.as_posix()))
+    found: dict[int, str] = {}
+    for file in files:
+        names = set(re.findall(r"\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+\b", file.read_text()))
+        for code in RequestCode:
+            if code.name in names:
+                found.setdefault(int(code), file.relative_to(tests).as_posix())
+    return found
+
+
+def request_codes() -> str:
+    """docs/request-codes.md."""
+    broker, name_server = answered_by()
+    tests = tested_by()
+    lines = [
+        "# Request codes",
+        "",
+        "Every request code of RocketMQ 4.9, and who answers it here. What nobody answers gets code 3 (not supported) and",
+        "says so. Written by `tools/docs.py`.",
+        "",
+        "| code | name | broker's processor | name server | tested by (in `tests/`) |",
+        "|---|---|---|---|---|",
+    ]
+    for code in sorted(RequestCode):
+        here = f"`{broker[code]}`" if code in broker else "sends it to clients" if code in PUSHED else ""
+        there = "yes" if code in name_server else ""
+        test = f"`{tests[code]}`" if code in tests and (here or there) else ""
+        lines.append(f"| {int(code)} | {code.name} | {here} | {there} | {test} |")
+    return "\n".join(lines) + "\n"
+
+
+PAGES = {"settings.md": settings, "hooks.md": hooks, "request-codes.md": request_codes}
+
+
+def main(arguments: list[str]) -> int:
+    """Writes the pages, or with ``--check`` says which are stale."""
+    stale = []
+    for name, make in PAGES.items():
+        path = DOCS / name
+        text = make()
+        if "--check" in arguments:
+            if not path.exists() or path.read_text() != text:
+                stale.append(name)
+        else:
+            DOCS.mkdir(exist_ok=True)
+            path.write_text(text)
+    for name in stale:
+        print(f"docs/{name} is stale: run python tools/docs.py", file=sys.stderr)
+    return 1 if stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
