@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# conformance.sh GROUPS|whole [options]: runs the real Java client's suite against FlintMQ.
+# conformance.sh GROUPS|secure|whole [options]: runs the real Java client's suite against FlintMQ.
 #   GROUPS  such as wire,route,send: against `flintmq run` on free ports
+#   secure  the groups acl and tls and some of the others, every client signing and encrypting, broker and name server taking
+#           nothing unsigned; then sends and pulls where nobody comes in without a client certificate
 #   whole   every group, with traces and with restarts by SIGKILL and SIGTERM: against `flintmq namesrv` and `flintmq broker`
 # Options go to the suite (--jobs 1, --patience 2, --acl KEY:SECRET, ...). FLINTMQ_SET="key=value ..." adds settings.
 # The suite lies beside the checkout (../shared/conformance; FLINTMQ_SHARED names another place) and needs Java 17.
@@ -37,7 +39,24 @@ finish() {
 trap finish EXIT
 
 extra=()
-if [[ $groups == whole ]]; then
+once_more=()        # what a case keeps when it is run again, alone
+if [[ $groups == secure ]]; then
+  for name in server client; do
+    openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj "/CN=$name" -keyout "$work/$name.key" -out "$work/$name.pem" \
+      2>"$work/openssl.err" || { cat "$work/openssl.err" >&2; exit 1; }
+  done
+  cat "$work/client.pem" "$work/server.pem" >"$work/known.pem"        # the broker is a client of the name server
+  install -m 600 "$shared/conformance/plain_acl.yml" "$work/plain_acl.yml"
+  settings+=(
+    --set aclEnable=true --set acl.file="$work/plain_acl.yml" --set acl.list_accounts=true
+    --set namesrv.access_key=flintadmin --set namesrv.secret_key=flintsecret
+    --set tls.server.certPath="$work/server.pem" --set tls.server.keyPath="$work/server.key"
+  )
+  once_more=(--acl flintadmin:flintsecret --tls)
+  extra=("${once_more[@]}" --only acl,tls,route,filter)
+  start broker run --store "$work/store" --namesrv-port 0 --port 0 "${settings[@]}" --set tls.server.mode=permissive
+  namesrv=$(told broker namesrv)
+elif [[ $groups == whole ]]; then
   # The broker is restarted on its port, so the port must be none that the system hands to clients meanwhile.
   port=$((12000 + RANDOM % 1000 * 8))
   start namesrv namesrv --port 0
@@ -55,7 +74,8 @@ if [[ $groups == whole ]]; then
     printf ' >"$work/broker.out" 2>>"$work/broker.err" </dev/null &\necho $! >"$work/broker.pid"\nawait broker\n'
   } >"$work/restart"
   chmod +x "$work/restart"
-  extra=(--trace --restart-cmd "$work/restart")
+  once_more=(--trace --restart-cmd "$work/restart")
+  extra=("${once_more[@]}")
 else
   extra=(--only "$groups")
   start broker run --store "$work/store" --namesrv-port 0 --port 0 "${settings[@]}"
@@ -68,11 +88,19 @@ suite "${extra[@]}" "$@" || status=$?
 if [[ $status -eq 1 ]]; then
   again=$(sed -n 's/^FAIL \([^ :]*\).*/\1/p' "$work/cases" | sort -u | paste -sd,)
   echo "conformance: once more, alone: $again"
-  [[ $groups == whole ]] || extra=()
   status=0
-  suite "${extra[@]}" --only "$again" --jobs 1 "$@" || status=$?
+  suite "${once_more[@]}" --only "$again" --jobs 1 "$@" || status=$?
 fi
-if [[ $status -ne 0 ]]; then echo "--- the broker said:" >&2; tail -50 "$work/broker.err" >&2; exit "$status"; fi
+if [[ $status -eq 0 && $groups == secure ]]; then
+  # The closed house: the name server takes nothing unsigned, nobody speaks in clear or without a certificate of ours. The real
+  # client has one only outside its test mode.
+  start closed run --store "$work/closed-store" --namesrv-port 0 --port 0 "${settings[@]}" --set nameserver.acl_enable=true \
+    --set tls.server.mode=required --set tls.server.trustCertPath="$work/known.pem" --set tls.server.authClient=true
+  namesrv=$(told closed namesrv)
+  export JAVA_TOOL_OPTIONS="-Dtls.test.mode.enable=false -Dtls.client.certPath=$work/client.pem -Dtls.client.keyPath=$work/client.key"
+  suite "${once_more[@]}" --only send/sync-result,send/async,pull/from-offset,tls/send-and-pull "$@" || status=$?
+fi
+if [[ $status -ne 0 ]]; then echo "--- the broker said:" >&2; tail -n 50 "$work"/*.err >&2; exit "$status"; fi
 
 pid=$(cat "$work/broker.pid")
 kill -TERM "$pid"
