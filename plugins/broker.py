@@ -196,7 +196,7 @@ class Broker(Service):
         state.schedule.load()
         self._held.callback(_persist, "delay offsets", state.schedule.persist)
         state.transactions = TransactionalMessageService(
-            TransactionStoreAdapter(state), state.producers, state.delay_levels, lambda: state.config, self._clock
+            TransactionStoreAdapter(state), state.producers, state.intake.delay, lambda: state.config, self._clock
         )
         state.transactions.load()
         self._held.callback(state.transactions.settle)

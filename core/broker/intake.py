@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
 from flintmq.core.broker.retry import DLQ_QUEUE_NUMS, is_dead_on_send, retry_group, without_delay
-from flintmq.core.broker.schedule import redirect_to_schedule
+from flintmq.core.broker.schedule import redirect_to_schedule, wanted_level
 from flintmq.core.broker.timer_message import MARK as TIMER_MARK
 from flintmq.core.broker.timer_message import TimerRedirect
 from flintmq.core.broker.topic_config import UNIT_SUB_FLAG, TopicConfig
@@ -131,11 +131,20 @@ class MessageIntake:
         )
         if "TRAN_MSG" in properties and asks_for_transaction(properties, header.reconsume_times):
             self._begin_transaction(message)
-        elif "DELAY" in properties and redirect_to_schedule(message, state.delay_levels):
-            self._check_properties(message)
-        if self.timer is not None and TIMER_MARK in properties_text and self.timer(message):
+        elif ("DELAY" in properties or TIMER_MARK in properties_text) and self.delay(message):
             self._check_properties(message)
         return message
+
+    def delay(self, message: MessageExtBrokerInner) -> bool:
+        """Sends a message that asks to be delivered later to where it waits; says whether it did. A delay level counts
+        before a time.
+
+        Raises:
+            RefusedError: the time that the message names is not acceptable, or too many are due then.
+        """
+        if redirect_to_schedule(message, self._state.delay_levels):
+            return True
+        return self.timer is not None and self.timer(message)
 
     def batch(self, header: SendHeader, body: bytes, sender: Sender) -> list[MessageExtBrokerInner]:
         """The members of a batch send, ready to be appended in one piece.
@@ -282,7 +291,10 @@ class MessageIntake:
             raise self._illegal("message.properties_too_long", measured, "")
 
     def _begin_transaction(self, message: MessageExtBrokerInner) -> None:
-        """A half message waits for its end; a delay counts from there."""
+        """A half message waits for its end; a delay counts from there.
+
+        A time that can never be kept is refused now: the producer that ends the transaction waits for no answer.
+        """
         if self._state.config.transactions.reject:
             raise RefusedError(
                 ResponseCode.NO_PERMISSION,
@@ -290,6 +302,8 @@ class MessageIntake:
                 reason="transaction.rejected",
                 key="transactions.reject (rejectTransactionMessage)",
             )
+        if self.timer is not None and not wanted_level(message.properties, self._state.delay_levels):
+            self.timer.wanted_ms(message.properties)
         redirect_to_half(message)
         self._check_properties(message, HALF_PROPERTIES_SPARE_BYTES)
         self._state.topics.create_in_send_back(message.topic, 1)

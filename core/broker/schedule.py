@@ -63,6 +63,12 @@ class ScheduleStore(Protocol):
         ...
 
 
+def wanted_level(properties: Mapping[str, str], levels: DelayLevels) -> int:
+    """The delay level that a message asks for, at most the highest; 0 for none."""
+    wanted = properties.get(props.DELAY, "")
+    return levels.clamp(int(wanted)) if wanted.isascii() and wanted.isdigit() and len(wanted) < 10 else 0
+
+
 def redirect_to_schedule(message: MessageExtBrokerInner, levels: DelayLevels) -> bool:
     """Sends a message that asks for a delay to the schedule topic instead; says whether it did.
 
@@ -71,8 +77,7 @@ def redirect_to_schedule(message: MessageExtBrokerInner, levels: DelayLevels) ->
     """
     if transaction_type(message.sys_flag) not in (TRANSACTION_NOT, TRANSACTION_COMMIT):
         return False
-    wanted = message.properties.get(props.DELAY, "")
-    level = levels.clamp(int(wanted)) if wanted.isascii() and wanted.isdigit() and len(wanted) < 10 else 0
+    level = wanted_level(message.properties, levels)
     if not level:
         return False
     message.properties[props.DELAY] = str(level)

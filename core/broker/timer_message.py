@@ -61,23 +61,19 @@ class TimerRedirect:
         self._longest_ms = longest_ms
         self._has_room = has_room
 
-    def __call__(self, message: MessageExtBrokerInner) -> bool:
-        """Redirects a message; says whether it did. Not one whose time has come, nor one that waits for something else
-        already: its transaction's end, or a delay level, which counts before a time.
+    def wanted_ms(self, properties: Mapping[str, str]) -> int | None:
+        """When a message is due, in ms since 1970; None when it names no time, or one that has come.
 
         Raises:
-            RefusedError: MESSAGE_ILLEGAL for a time that cannot be read or lies too far ahead, SYSTEM_BUSY when too many
-                messages are due then already.
+            RefusedError: MESSAGE_ILLEGAL for a time that cannot be read or lies too far ahead.
         """
-        if message.topic in FORBIDDEN_TOPICS or transaction_type(message.sys_flag) not in _WHOLE:
-            return False
         now_ms = self._clock.now_ms()
         try:
-            wanted_ms = due_ms(message.properties, now_ms)
+            wanted_ms = due_ms(properties, now_ms)
         except ValueError as error:
             raise RefusedError(ResponseCode.MESSAGE_ILLEGAL, str(error), reason="timer.malformed") from error
         if wanted_ms is None or wanted_ms <= now_ms:
-            return False
+            return None
         longest_ms, key = self._longest_ms()
         if wanted_ms - now_ms > longest_ms:
             raise RefusedError(
@@ -87,6 +83,20 @@ class TimerRedirect:
                 measured=f"{wanted_ms - now_ms} ms",
                 key=key,
             )
+        return wanted_ms
+
+    def __call__(self, message: MessageExtBrokerInner) -> bool:
+        """Redirects a message; says whether it did. Not one whose time has come, nor one that waits for something else
+        already: its transaction's end, or a delay level, which counts before a time.
+
+        Raises:
+            RefusedError: MESSAGE_ILLEGAL as for :meth:`wanted_ms`, SYSTEM_BUSY when too many messages are due then already.
+        """
+        if message.topic in FORBIDDEN_TOPICS or transaction_type(message.sys_flag) not in _WHOLE:
+            return False
+        wanted_ms = self.wanted_ms(message.properties)
+        if wanted_ms is None:
+            return False
         if not self._has_room(wanted_ms):
             raise RefusedError(
                 ResponseCode.SYSTEM_BUSY,

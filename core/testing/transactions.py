@@ -11,7 +11,10 @@ import attrs
 from flintmq.config.models import BrokerConfig
 from flintmq.config.service_sections import TransactionsSection
 from flintmq.core.broker.delay_levels import DelayLevels
+from flintmq.core.broker.intake import MessageIntake
 from flintmq.core.broker.producers import ProducerTable
+from flintmq.core.broker.state import BrokerState
+from flintmq.core.broker.timer_message import TimerRedirect
 from flintmq.core.broker.topic_name import TRANS_HALF_TOPIC
 from flintmq.core.broker.transactions.half_message import redirect_to_half
 from flintmq.core.broker.transactions.service import EndTransaction, TransactionalMessageService
@@ -135,11 +138,20 @@ class TransactionBench:
         self.channel = RecordingChannel()
         self.producers.register(GROUP, self.channel, "client")
         self.config = BrokerConfig(transactions=TransactionsSection(**settings))
+        state = BrokerState(self.config, self.clock)
+        state.delay_levels = DelayLevels()
+        self.intake = MessageIntake(state)
+        self.longest_delay_ms = 3 * 86_400_000
+        self.room = True
+        """Whether another message may be due at a time."""
+        self.intake.timer = TimerRedirect(
+            self.clock, lambda: (self.longest_delay_ms, "delay.timer_max_delay_ms"), lambda _due_ms: self.room
+        )
         self.restart()
 
     def restart(self) -> None:
         self.service = TransactionalMessageService(
-            self.store, self.producers, DelayLevels(), lambda: self.config, self.clock
+            self.store, self.producers, self.intake.delay, lambda: self.config, self.clock
         )
         self.service.load()
 

@@ -14,9 +14,7 @@ from typing import Final
 import attrs
 
 from flintmq.config.models import BrokerConfig
-from flintmq.core.broker.delay_levels import DelayLevels
 from flintmq.core.broker.producers import ProducerTable
-from flintmq.core.broker.schedule import redirect_to_schedule
 from flintmq.core.broker.topic_name import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
 from flintmq.core.broker.transactions import half_message as half
 from flintmq.core.broker.transactions.check import IDLE_S, TransactionalMessageCheckService
@@ -60,7 +58,8 @@ class TransactionalMessageService:
     Args:
         store: see :class:`TransactionStore`.
         producers: who can be asked.
-        levels: delays of messages that are to be delivered later once they are committed.
+        delay: sends a committed message that is to be delivered later to where it waits
+            (:meth:`flintmq.core.broker.intake.MessageIntake.delay`).
         config: the settings in force.
         clock: time.
     """
@@ -69,12 +68,12 @@ class TransactionalMessageService:
         self,
         store: TransactionStore,
         producers: ProducerTable,
-        levels: DelayLevels,
+        delay: Callable[[MessageExtBrokerInner], bool],
         config: Callable[[], BrokerConfig],
         clock: Clock,
     ) -> None:
         self._store = store
-        self._levels = levels
+        self._delay = delay
         self._clock = clock
         self._early: deque[EndTransaction] = deque()
         self._saved = (-1, -1)
@@ -141,7 +140,9 @@ class TransactionalMessageService:
 
         Raises:
             RefusedError: SYSTEM_ERROR, in the words of the reference: the half message is not there, is another one or
-                another group's, or its transaction has ended; or what the store refuses with.
+                another group's, or its transaction has ended; what the store refuses with; or the time that a committed
+                message names is one at which too many are due, or further ahead than settings now allow. Then it stays
+                open, and its producer is asked again.
         """
         if request.from_check:
             _log.debug("%s was asked and says %d: %s", request.producer_group, request.decision, request)
@@ -187,7 +188,7 @@ class TransactionalMessageService:
         message = half.final_of(record)
         if message is None:
             raise _refused("transaction.no_topic", "the half message has no real topic", str(record.queue_offset))
-        redirect_to_schedule(message, self._levels)
+        self._delay(message)
         return message
 
     def _op(self, half_queue_offset: int) -> MessageExtBrokerInner:

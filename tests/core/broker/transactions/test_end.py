@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from flintmq.core.broker.topic_name import SCHEDULE_TOPIC, TRANS_OP_HALF_TOPIC
+from flintmq.core.broker.topic_name import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_OP_HALF_TOPIC
 from flintmq.core.broker.transactions import half_message as half
 from flintmq.core.broker.transactions.table import TransactionTable
 from flintmq.core.errors import RefusedError
@@ -131,6 +131,66 @@ def test_a_delay_counts_from_the_commit(bench: Any) -> None:
     (waiting,) = bench.store.queues[SCHEDULE_TOPIC, 2]
     assert waiting.properties["REAL_TOPIC"] == "T"
     assert not bench.delivered
+
+
+@pytest.mark.parametrize(
+    ("named", "due_after_commit_ms"),
+    [
+        ({"TIMER_DELAY_SEC": "7200"}, 7_200_000),
+        ({"TIMER_DELAY_MS": "1500"}, 1_500),
+        ({"TIMER_DELIVER_MS": "+9000"}, 5_000),
+    ],
+)
+def test_a_time_is_kept_after_the_commit(bench: Any, named: dict[str, str], due_after_commit_ms: int) -> None:
+    """A delay counts from the commit as a level's does; a time is a time. The commit comes 4 s after the half message."""
+    sent_ms = bench.clock.now_ms()
+    named = {name: str(sent_ms + int(text)) if text[0] == "+" else text for name, text in named.items()}
+    made = bench.send("A", **named)
+    bench.clock.advance_ms(4_000)
+    bench.end(made)
+    (waiting,) = bench.store.queues[TIMER_TOPIC, 0]
+    assert not bench.delivered
+    assert waiting.sys_flag == 8
+    assert waiting.prepared_transaction_offset_bytes == made.commit_log_offset_bytes
+    assert {name: waiting.properties[name] for name in ("REAL_TOPIC", "REAL_QID", "TIMER_OUT_MS")} == {
+        "REAL_TOPIC": "T",
+        "REAL_QID": "1",
+        "TIMER_OUT_MS": str(bench.clock.now_ms() + due_after_commit_ms),
+    }
+
+
+def test_a_time_that_has_come_by_the_commit_delivers_at_once(bench: Any) -> None:
+    made = bench.send("A", TIMER_DELIVER_MS=str(bench.clock.now_ms() + 1_000))
+    bench.clock.advance_ms(1_001)
+    bench.end(made)
+    assert len(bench.delivered) == 1
+
+
+def test_a_level_counts_before_a_time(bench: Any) -> None:
+    bench.end(bench.send("A", DELAY="1", TIMER_DELAY_SEC="60"))
+    assert len(bench.store.queues[SCHEDULE_TOPIC, 0]) == 1
+    assert not bench.store.queues[TIMER_TOPIC, 0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"), [({"room": False}, "timer.crowded"), ({"longest_delay_ms": 9_999}, "timer.too_far")]
+)
+def test_a_time_that_cannot_be_kept_now_leaves_the_transaction_open(
+    bench: Any, changes: dict[str, Any], reason: str
+) -> None:
+    """It was acknowledged and committed: it must neither come early nor be lost."""
+    made = bench.send("A", TIMER_DELAY_MS="10000")
+    before = {name: getattr(bench, name) for name in changes}
+    vars(bench).update(changes)
+    with pytest.raises(RefusedError) as refused:
+        bench.end(made)
+    assert refused.value.reason == reason
+    assert not bench.delivered
+    ((_, header, _),) = bench.round()
+    vars(bench).update(before)
+    bench.end(bench.halves[int(header["tranStateTableOffset"])])
+    assert len(bench.store.queues[TIMER_TOPIC, 0]) == 1
+    assert not bench.round()
 
 
 def test_an_end_that_comes_before_its_half_message_can_be_read_waits_for_it(bench: Any) -> None:

@@ -16,7 +16,6 @@ import pytest
 import flintmq
 from flintmq.config.models import BrokerConfig
 from flintmq.config.service_sections import TransactionsSection
-from flintmq.core.broker.delay_levels import DelayLevels
 from flintmq.core.broker.offsets import ConsumerOffsetManager
 from flintmq.core.broker.producers import ProducerTable
 from flintmq.core.broker.stats import BrokerStats
@@ -77,7 +76,7 @@ class TakenOver:
         )
         config = BrokerConfig(transactions=TransactionsSection(timeout_ms=1000, check_interval_ms=2000, check_max=3))
         self.service = TransactionalMessageService(
-            TransactionStoreAdapter(state), producers, DelayLevels(), lambda: config, self.clock
+            TransactionStoreAdapter(state), producers, lambda _message: False, lambda: config, self.clock
         )
         self.service.load()
 

@@ -12,6 +12,7 @@ from flintmq.config.service_sections import TransactionsSection
 from flintmq.core.broker.delay_levels import DelayLevels
 from flintmq.core.broker.intake import MessageIntake
 from flintmq.core.broker.state import BrokerState
+from flintmq.core.broker.timer_message import TimerRedirect
 from flintmq.core.broker.topics import TopicConfigManager, boot_topics
 from flintmq.core.errors import RefusedError
 from flintmq.core.message.host import pack_host
@@ -72,6 +73,21 @@ def test_transactions_can_be_switched_off() -> None:
     with pytest.raises(RefusedError) as refused:
         send(make_intake(reject=True), SENT)
     assert (refused.value.code, refused.value.key) == (16, "transactions.reject (rejectTransactionMessage)")
+
+
+@pytest.mark.parametrize(
+    ("named", "reason"),
+    [({"TIMER_DELAY_SEC": "61"}, "timer.too_far"), ({"TIMER_DELIVER_MS": "soon"}, "timer.malformed")],
+)
+def test_a_time_that_can_never_be_kept_is_refused_at_the_send(named: dict[str, str], reason: str) -> None:
+    """Its producer does not wait for the answer to the commit: there nobody would hear of it."""
+    intake = make_intake()
+    intake.timer = TimerRedirect(ManualClock(), lambda: (60_000, "the.key"), lambda _due_ms: False)
+    with pytest.raises(RefusedError) as refused:
+        send(intake, SENT | named)
+    assert (refused.value.code, refused.value.reason) == (13, reason)
+    send(intake, SENT | named | {"DELAY": "1"})
+    assert send(intake, SENT | {"TIMER_DELAY_SEC": "60"}).topic == "RMQ_SYS_TRANS_HALF_TOPIC"
 
 
 def test_properties_leave_room_for_what_copies_add() -> None:

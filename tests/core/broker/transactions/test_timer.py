@@ -1,0 +1,131 @@
+"""A committed message that names its time comes then, across a restart: half topic, timer topic, wheel, real topic."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from flintmq.config.models import BrokerConfig
+from flintmq.core.broker.delay_levels import DelayLevels
+from flintmq.core.broker.intake import MessageIntake
+from flintmq.core.broker.offsets import ConsumerOffsetManager
+from flintmq.core.broker.producers import ProducerTable
+from flintmq.core.broker.state import BrokerState
+from flintmq.core.broker.stats import BrokerStats
+from flintmq.core.broker.timer_message import TimerRedirect
+from flintmq.core.broker.timer_service import TimerMessageService
+from flintmq.core.broker.timer_wheel import TimerWheel
+from flintmq.core.broker.topics import TopicConfigManager, boot_topics
+from flintmq.core.broker.transactions.service import EndTransaction, TransactionalMessageService
+from flintmq.core.io.json_file import JsonFile
+from flintmq.core.message.properties import properties_to_string
+from flintmq.core.ports import DispatchRequest
+from flintmq.core.testing.clock import ManualClock
+from flintmq.core.testing.store import open_store
+from flintmq.plugins.schedule_store import ScheduleStoreAdapter
+from flintmq.plugins.transaction_store import TransactionStoreAdapter
+
+HOUR_MS = 3_600_000
+SENDER = SimpleNamespace(packed_host=b"\x7f\0\0\1\0\0\x9c\x40", remote_address="127.0.0.1:40000")
+
+
+class Bench:
+    """A store with transactions and timers, on a clock moved by hand."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.clock = ManualClock()
+        self.open()
+
+    def open(self) -> None:
+        config = BrokerConfig()
+        state: Any = BrokerState(config, self.clock)
+        state.advertise("127.0.0.1", 10911)
+        state.delay_levels = DelayLevels()
+        state.stats = BrokerStats(self.clock)
+        state.topics = TopicConfigManager(
+            None, self.clock, boot_topics(cluster="DefaultCluster", broker_name="broker-a")
+        )
+        state.offsets = ConsumerOffsetManager(JsonFile(self.folder / "config" / "consumerOffset.json"))
+        state.offsets.load()
+        self.store = state.store = open_store(self.folder, clock=self.clock)
+        self.state = state
+        self.intake = MessageIntake(state)
+        self.intake.timer = TimerRedirect(self.clock, lambda: (72 * HOUR_MS, "the.key"), lambda _due_ms: True)
+        self.transactions = TransactionalMessageService(
+            TransactionStoreAdapter(state), ProducerTable(self.clock), self.intake.delay, lambda: config, self.clock
+        )
+        self.transactions.load()
+        timer = self.folder / "flint" / "timer"
+        self.timer = TimerMessageService(
+            ScheduleStoreAdapter(self.store, state.stats), TimerWheel(timer), JsonFile(timer / "position.json")
+        )
+        self.timer.load()
+
+    def close(self) -> None:
+        self.timer.persist()
+        self.transactions.settle()
+        self.state.offsets.persist()
+        self.store.close()
+
+    def send(self, **properties: str) -> DispatchRequest:
+        header = SimpleNamespace(
+            topic="T",
+            queue_id=2,
+            properties=properties_to_string({"TRAN_MSG": "true", "PGROUP": "pg", "UNIQ_KEY": "A", **properties}),
+            default_topic="TBW102",
+            default_topic_queue_nums=4,
+            sys_flag=4,
+            born_timestamp_ms=self.clock.now_ms(),
+            flag=0,
+            reconsume_times=0,
+            max_reconsume_times=None,
+            unit_mode=False,
+        )
+        (half,) = self.store.put([self.intake.single(header, b"body", SENDER, 407)]).records
+        self.store.dispatch()
+        return half
+
+    def commit(self, half: DispatchRequest) -> None:
+        self.transactions.end(EndTransaction("pg", half.queue_offset, half.commit_log_offset_bytes, 8, "A"))
+        self.store.dispatch()
+
+    def turn_to(self, at_ms: int) -> None:
+        self.clock.advance_ms(at_ms - self.clock.now_ms())
+        while self.timer.run(at_ms) <= at_ms:
+            self.store.dispatch()
+        self.store.dispatch()
+
+    def delivered(self) -> int:
+        return self.store.max_queue_offset("T", 2)
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_two_hours_after_the_commit(tmp_path: Path, restart: bool) -> None:
+    bench = Bench(tmp_path)
+    try:
+        half = bench.send(TIMER_DELAY_SEC="7200")
+        bench.turn_to(bench.clock.now_ms() + 5 * HOUR_MS)  # long after the delay, had it counted from the send
+        assert bench.delivered() == 0
+        bench.commit(half)
+        due_ms = bench.clock.now_ms() + 2 * HOUR_MS
+        bench.turn_to(due_ms - HOUR_MS)
+        if restart:
+            bench.close()
+            bench.open()
+        bench.turn_to(due_ms - 1)
+        assert bench.delivered() == 0
+        bench.turn_to(due_ms)
+        assert bench.delivered() == 1
+        unit = bench.store.consume_queues.find("T", 2)
+        assert unit is not None
+        found = unit.unit(0)
+        assert found is not None
+        record = bench.store.commit_log.record(found[0])
+        assert record is not None
+        assert (record.body, record.sys_flag) == (b"body", 8)
+    finally:
+        bench.close()
