@@ -31,7 +31,8 @@ class MappedRegion(Protocol):
         ...
 
     def write(self, position: int, data: bytes | memoryview) -> None:
-        """Copies data to a position below what :meth:`allocate` has covered."""
+        """Copies data to a position below what :meth:`allocate` has covered, in order: whoever is killed meanwhile leaves
+        the first bytes of it and nothing behind them."""
         ...
 
     def allocate(self, end: int) -> None:
@@ -130,6 +131,8 @@ class Disk(Protocol):
 
 
 _SINGLE_PAGES_BYTES = 64 * 1024 * 1024
+_IN_ORDER_BYTES = 16 * 1024
+"""The C library copies larger pieces page by page in turns: a kill in between leaves later records behind zeros."""
 _ZEROS = memoryview(bytes(1024 * 1024))
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -168,7 +171,13 @@ class OsRegion:
             self._map.madvise(mmap.MADV_RANDOM, start, min(end, self._size) - start)
 
     def write(self, position: int, data: bytes | memoryview) -> None:
-        self._view[position : position + len(data)] = data
+        if len(data) <= _IN_ORDER_BYTES:
+            self._view[position : position + len(data)] = data
+            return
+        data = memoryview(data)
+        for at in range(0, len(data), _IN_ORDER_BYTES):
+            part = data[at : at + _IN_ORDER_BYTES]
+            self._view[position + at : position + at + len(part)] = part
 
     def allocate(self, end: int) -> None:
         if end <= self._allocated:

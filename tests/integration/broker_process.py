@@ -20,7 +20,22 @@ from flintmq.core.message.batch import BatchItem, encode_batch
 from flintmq.remoting.codes import RequestCode
 
 READY = re.compile(r"READY .*\bbroker=(\S+)")
-START_S = 30.0
+START_S = 60.0
+_STARTED: list[BrokerProcess] = []
+_SENDERS: list[Sender] = []
+
+
+def end_what_is_left() -> None:
+    """Kills the processes and ends the senders that a failed test left behind, so that it fails no other test."""
+    for broker in _STARTED:
+        if broker.process.poll() is None:
+            broker.process.kill()
+        broker.wait()
+    for sender in _SENDERS:
+        sender.stopping.set()
+        sender.join(START_S)
+    _STARTED.clear()
+    _SENDERS.clear()
 
 
 class BrokerProcess:
@@ -48,6 +63,7 @@ class BrokerProcess:
                 env=environment | {"PYTHONPATH": str(checkout)},
             )
         self.address = ""
+        _STARTED.append(self)
 
     def wait_ready(self) -> None:
         """Reads the READY line. Raises AssertionError with the log when there is none."""
@@ -136,6 +152,7 @@ class Sender(threading.Thread):
         self.stopping = threading.Event()
         self.acknowledged = 0
         self.error: BaseException | None = None
+        _SENDERS.append(self)
 
     def run(self) -> None:
         try:

@@ -13,6 +13,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from bare_wire import Wire, settings
+from broker_process import end_what_is_left
 
 
 class Unexpected(logging.Handler):
@@ -26,6 +27,13 @@ class Unexpected(logging.Handler):
         if (record.exc_info and record.exc_info[0] is not None) or record.name == "asyncio":
             formatter = logging.Formatter("%(name)s %(message)s")
             self.found.append(formatter.format(record)[-1500:])
+
+
+@pytest.fixture(autouse=True)
+def no_process_stays() -> Iterator[None]:
+    """What a failed test left running ends with it."""
+    yield
+    end_what_is_left()
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import os
 import random
 import signal
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -38,22 +39,20 @@ def kill_again_and_again(
             early.end(signal.SIGKILL)
         broker = BrokerProcess(store, *overrides)
         broker.wait_ready()
-        with_check = Wire(broker.address)
-        promises.check(with_check, TOPIC, may_lose=may_lose)
-        senders = load(broker.address, TOPIC, promises, chance)
-        time.sleep(chance.uniform(0.02, load_s))
-        assert broker.end(signal.SIGKILL) == -signal.SIGKILL
-        acknowledged += ended(senders)
-        with_check.close()
+        with closing(Wire(broker.address)) as with_check:
+            promises.check(with_check, TOPIC, may_lose=may_lose)
+            senders = load(broker.address, TOPIC, promises, chance)
+            time.sleep(chance.uniform(0.02, load_s))
+            assert broker.end(signal.SIGKILL) == -signal.SIGKILL
+            acknowledged += ended(senders)
         assert (store / "abort").exists()
     assert not promises.refused, promises.refused[:3]
     for _ in range(2):  # the second start finds what the first one left
         broker = BrokerProcess(store, *overrides)
         broker.wait_ready()
-        wire = Wire(broker.address)
-        total = promises.check(wire, TOPIC, may_lose=may_lose)
-        assert wire.is_served()
-        wire.close()
+        with closing(Wire(broker.address)) as wire:
+            total = promises.check(wire, TOPIC, may_lose=may_lose)
+            assert wire.is_served()
         assert broker.end(signal.SIGTERM) == 0
         assert not (store / "abort").exists()
     assert total >= (0 if may_lose else acknowledged)
@@ -120,8 +119,7 @@ def test_sigterm_under_load_loses_nothing(tmp_path: Path, strategy: str) -> None
         assert not (store / "abort").exists()
     broker = BrokerProcess(store, f"flush.strategy={strategy}")
     broker.wait_ready()
-    wire = Wire(broker.address)
-    assert promises.check(wire, TOPIC) >= len(promises.acknowledged)
-    wire.close()
+    with closing(Wire(broker.address)) as wire:
+        assert promises.check(wire, TOPIC) >= len(promises.acknowledged)
     assert broker.end(signal.SIGTERM) == 0
     assert "Traceback" not in broker.log.read_text()
