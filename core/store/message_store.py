@@ -11,6 +11,7 @@ import errno
 import itertools
 import logging
 import os
+import secrets
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -41,6 +42,7 @@ from flintmq.core.store.commit_log import Appendable, Appended, CommitLog
 from flintmq.core.store.consume_queue import FILLER_SIZE, UNIT, UNIT_BYTES, ConsumeQueueTable
 from flintmq.core.store.consume_queue_ext import FOLDER as EXT
 from flintmq.core.store.consume_queue_ext import ExtFiles, ResolvingFilter
+from flintmq.core.store.epochs import RECOVERED, EpochFile, epochs_path
 from flintmq.core.store.get_message import GetMessageResult, GetMessageStatus
 from flintmq.core.store.index_service import IndexService
 from flintmq.core.store.mapped_file_queue import MappedFileQueue
@@ -128,6 +130,7 @@ class MessageStore:
         self.commit_log: CommitLog
         self.consume_queues: ConsumeQueueTable
         self.checkpoint: StoreCheckpoint
+        self.epochs: EpochFile
         self.index: IndexBuilder
         self.reput: ReputMessageService
         self.flush_service: FlushCommitLogService
@@ -156,6 +159,9 @@ class MessageStore:
 
     def _take_lock(self) -> StoreLock:
         return StoreLock(self.root)
+
+    def _make_id(self, length_bytes: int) -> str:
+        return secrets.token_hex(length_bytes)
 
     @contextlib.contextmanager
     def _disk_errors(self) -> Iterator[None]:
@@ -218,6 +224,7 @@ class MessageStore:
         self.index = index
         index.on_failed = self._forget_boot
         self._opened.append(index.close)
+        self.epochs = EpochFile(self.disk, epochs_path(self.root), queue.min_offset_bytes, self._make_id)
         self._recover(index, index.load(clean=self.started_clean, same_boot=same_boot), same_boot=same_boot)
         self.reput = ReputMessageService(self.commit_log)
 
@@ -252,6 +259,8 @@ class MessageStore:
         queues.gone_below_bytes = commit_log.min_offset_bytes
         dispatched = 0
         if not commit_log.queue.files:
+            if self.epochs.epochs.current.start_offset_bytes > 0:  # the log was taken away
+                self.epochs.begin(0, RECOVERED)
             queues.delete_all()
             index.drop_beyond(0)
         elif self.started_clean:
@@ -263,7 +272,8 @@ class MessageStore:
 
     def _recover_normally(self, index: IndexService) -> int:
         commit_log, queues = self.commit_log, self.consume_queues
-        found = self._cut(self._walk().run(recovery.normal_start(commit_log)))
+        walked = self._walk().run(recovery.normal_start(commit_log))
+        found = self._cut(walked, may_have_lost=False)
         end = found.end_offset_bytes
         queues.truncate_physical(end)
         index_from = index.drop_beyond(end) if found.cut else None
@@ -293,7 +303,7 @@ class MessageStore:
         if self.config.index.enable:
             # What is indexed anew may begin before the records that may lack a queue unit: it is walked too.
             first = min(first, max(0, (index_from - commit_log.min_offset_bytes) // commit_log.queue.file_bytes))
-        found = self._cut(self._walk(trusted_ms).run(first, counted))
+        found = self._cut(self._walk(trusted_ms).run(first, counted), may_have_lost=not same_boot)
         if not same_boot:
             recovery.write_again(commit_log, found)
         for file in commit_log.queue.files[first:]:
@@ -336,14 +346,35 @@ class MessageStore:
         if self.started_clean:
             self.disk.write_file(self.abort_file, b"")
 
-    def _cut(self, found: recovery.Recovered) -> recovery.Recovered:
+    def _cut(self, walked: recovery.Recovered, *, may_have_lost: bool) -> recovery.Recovered:
+        """Repairs what a walk found; begins an epoch where something that may have been read is taken off the log's end.
+
+        Args:
+            walked: what the walk found.
+            may_have_lost: whether the log may have been longer, without leaving a trace: after a power cut.
+        """
         quarantine = self.root / "flint" / "quarantine"
-        found = recovery.repair(self.disk, quarantine, self.commit_log, found, self._mark_abort)
+        end = walked.end_offset_bytes
+        begun = may_have_lost or end < self.epochs.epochs.current.start_offset_bytes
+        if begun:
+            self._begin_epoch(end)
+
+        def before_change() -> None:
+            nonlocal begun
+            self._mark_abort()
+            if walked.cut is not None and not begun:
+                begun = True
+                self._begin_epoch(end)
+
+        found = recovery.repair(self.disk, quarantine, self.commit_log, walked, before_change)
         self.recovered = found
         self.commit_log.queue.truncate(found.end_offset_bytes)
         self.watermarks.set_all(found.end_offset_bytes)
         self.commit_log.set_tail(found.end_offset_bytes, found.store_timestamp_ms)
         return found
+
+    def _begin_epoch(self, end_offset_bytes: int) -> None:
+        self.epochs.begin(end_offset_bytes, RECOVERED, self.commit_log.min_offset_bytes)
 
     def start(self, dispatchers: Sequence[CommitLogDispatcher], index: IndexBuilder | None = None) -> None:
         """Lets the dispatchers catch up, then starts the flush services and marks the store as in use.

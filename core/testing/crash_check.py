@@ -12,11 +12,12 @@ from flintmq.core.message.record import HEAD_V4_BYTES, MAGIC_BLANK, decode_recor
 from flintmq.core.message.sys_flag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from flintmq.core.ports import DispatchRequest, FlushStatus
 from flintmq.core.store.consume_queue import FILLER_SIZE, UNIT, UNIT_BYTES
+from flintmq.core.store.epochs import epochs_path
 from flintmq.core.store.index_file import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES
 from flintmq.core.store.index_service import IndexService
 from flintmq.core.store.recovery import LOST_TOPIC
 from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.crash_run import CrashFailure, CrashRun, SteppedStore, start_stepped
+from flintmq.core.testing.crash_run import ROOT, CrashFailure, CrashRun, SteppedStore, start_stepped
 from flintmq.core.testing.simulated_disk import Image, SimulatedDisk
 from flintmq.core.testing.store import DELAY_LEVEL_MS, IMMEDIATE, message
 
@@ -82,7 +83,9 @@ class Check:
         if goes_on:
             self._close(again)
             second = disk2.image()
-            expect(second.files == first.files, "recovery happens once", _difference(first, second))
+            different = _difference(first, second)
+            # A log whose last file was cut away ends with a BLANK; the next start ends it before that, in a new epoch.
+            expect(different in ([], [str(epochs_path(ROOT))]), "recovery happens once", different)
             store = self._open(SimulatedDisk(second, boot=self._boot, journal=False))
             self.go_on(store)
             self._close(store)
