@@ -8,7 +8,7 @@ import statistics
 from array import array
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import attrs
 
@@ -81,7 +81,17 @@ def machine_facts() -> dict[str, Any]:
     }
 
 
-def ratios(ours: Sequence[BenchResult], theirs: Sequence[BenchResult]) -> dict[str, Any]:
+class Measured(Protocol):
+    """What runs of any kind have in common; figures that :func:`ratios` knows are attributes of their names."""
+
+    @property
+    def bench(self) -> str: ...
+
+    @property
+    def target(self) -> str: ...
+
+
+def ratios(ours: Sequence[Measured], theirs: Sequence[Measured]) -> dict[str, Any]:
     """Our medians over theirs: a rate above 1 and a latency below 1 are better."""
     found: dict[str, Any] = {"bench": f"{ours[0].bench} ratio", "target": ours[0].target, "against": theirs[0].target}
     for name in ("rate", "p50_ms", "p99_ms", "p999_ms", "client_cpu_us", "broker_cpu_us"):

@@ -37,18 +37,38 @@ def latency(
     pid: Annotated[
         int | None, typer.Option("--pid", help="The broker's process: its processor time is measured.")
     ] = None,
+    against: Annotated[
+        str | None, typer.Option("--against", metavar="HOST:PORT", help="Also measure the broker of this name server.")
+    ] = None,
+    against_pid: Annotated[int | None, typer.Option("--against-pid", help="Likewise, of the other broker.")] = None,
+    rounds: Annotated[
+        int, typer.Option("--rounds", metavar="N", min=1, help="With --against: runs of each, in turn.")
+    ] = 3,
     settings: options.Settings = None,
     loop: Annotated[str, typer.Option("--loop", metavar="NAME", help="auto, asyncio or uvloop.")] = "auto",
 ) -> None:
-    """Measure end to end: from the send to a listener that waits. One line of JSON."""
+    """Measure end to end: from the send to a listener that waits. One line of JSON per run, then the ratios."""
     from flintmq.plugins.bench.latency import run_latency
+    from flintmq.plugins.bench.result import ratios
     from flintmq.plugins.bench.run import BenchSettings
     from flintmq.plugins.cli.bench import broker_to_measure
+    from flintmq.plugins.cli.connect import checked_name_servers
     from flintmq.plugins.cli.output import print_json
 
     bench = BenchSettings(bench="send", topic=topic, seconds=seconds, warmup_s=warmup, size_bytes=size, queues=queues)
+    run = _runner(loop)
     with broker_to_measure(namesrv, pid, settings) as target:
-        print_json(_runner(loop)(run_latency(bench, rate, *target)).as_json())
+        if against is None:
+            print_json(run(run_latency(bench, rate, *target)).as_json())
+            return
+        other = (checked_name_servers(against), against_pid)
+        ours, theirs = [], []
+        for _ in range(rounds):
+            ours.append(run(run_latency(bench, rate, *target)))
+            print_json(ours[-1].as_json())
+            theirs.append(run(run_latency(bench, rate, *other)))
+            print_json(theirs[-1].as_json())
+        print_json(ratios(ours, theirs))
 
 
 def compare(

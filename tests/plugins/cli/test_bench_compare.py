@@ -108,6 +108,16 @@ def test_latency(cli: RunCommand, name_server: str) -> None:
         assert found["send_p50_ms"] > 0
 
 
+def test_latency_against_another(cli: RunCommand, name_server: str) -> None:
+    """Both are measured in turn, and the last line has the ratios."""
+    words = ("--rate", 200, "--seconds", 0.1, "--warmup", 0, "--rounds", 2, "--topic", "Latency")
+    outcome = cli("bench", "latency", "-n", name_server, "--against", name_server, *words)
+    lines = [json.loads(line) for line in outcome.out.splitlines()]
+    assert [line["bench"] for line in lines] == [*(["latency"] * 4), "latency ratio"]
+    assert lines[-1]["rounds"] == 2
+    assert lines[-1]["p50_ms"] > 0
+
+
 def test_compare_with_itself(cli: RunCommand, name_server: str) -> None:
     """Every row that needs no command, both sides, and the ratio."""
     rows = "send-4x1,batch-32,consume,latency-2000,memory,in-process,start"
