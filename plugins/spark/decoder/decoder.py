@@ -1,0 +1,193 @@
+"""The decoder: columns of Arrow from records of the commit log."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Literal
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from flintmq.core.message import properties as props
+from flintmq.core.message.record import RECORD_MIN_BYTES, RecordError, decode_record
+from flintmq.plugins.spark.decoder.bodies import body_column, wrong_crc
+from flintmq.plugins.spark.decoder.heads import Bools, Heads, Ints, born_host_at, read_heads, store_host_at
+from flintmq.plugins.spark.decoder.hosts import host_column, message_id_column
+from flintmq.plugins.spark.decoder.property_map import PropertyMap
+from flintmq.plugins.spark.decoder.rows import RowFilter, has_tag
+from flintmq.plugins.spark.decoder.slices import as_text, take_slices
+from flintmq.plugins.spark.errors import BadRecordError
+from flintmq.plugins.spark.schema import ALL_NAMES, PropertiesFormat, arrow_schema
+
+_FIRST_MS: Final = -62_135_596_800_000
+_LAST_MS: Final = 253_402_300_799_999
+"""The years 1 to 9999, beyond which neither Python nor Spark's text form has a time."""
+
+_INT_FIELDS: Final = {
+    "queueId": "queue_id",
+    "storeSize": "size",
+    "flag": "flag",
+    "sysFlag": "sys_flag",
+    "reconsumeTimes": "reconsume_times",
+    "bodyCrc": "crc",
+}
+_LONG_FIELDS: Final = {
+    "queueOffset": "queue_offset",
+    "physicalOffset": "physical_offset",
+    "preparedTransactionOffset": "prepared_transaction_offset",
+}
+_TIME_FIELDS: Final = {"bornTimestamp": "born_timestamp", "storeTimestamp": "store_timestamp"}
+_PROPERTIES: Final = {"uniqKey": props.UNIQ_KEY, "tags": props.TAGS, "keys": props.KEYS}
+
+
+@attrs.define
+class _Rows:
+    """The records of one batch."""
+
+    data: npt.NDArray[np.uint8]
+    heads: Heads
+    _properties: PropertyMap | None = None
+
+    def properties(self) -> PropertyMap:
+        """Made when first asked for."""
+        if self._properties is None:
+            self._properties = PropertyMap(self.data, self.heads)
+        return self._properties
+
+    def chosen(self, mask: Bools | None) -> _Rows:
+        return self if mask is None else _Rows(self.data, self.heads.chosen(mask))
+
+
+@attrs.frozen
+class Decoder:
+    """How records become rows. A value that pickles; no state, so any thread may use it."""
+
+    columns: tuple[str, ...] = ALL_NAMES
+    """As the table of :mod:`flintmq.plugins.spark.schema` spells them."""
+    rows: RowFilter = attrs.field(factory=RowFilter)
+    broker_name: str | None = None
+    """What the column ``brokerName`` holds."""
+    raw_body: bool = False
+    properties_format: PropertiesFormat = "map"
+    verify_crc: bool = False
+    bad_records: Literal["fail", "skip"] = "fail"
+
+    def decode(self, buffer: Any, starts: Sequence[int] | Ints, where: str = "") -> pa.RecordBatch:
+        """Reads the records that begin at some positions of some bytes.
+
+        Args:
+            buffer: anything with bytes: a map of a file, a PULL answer's body.
+            starts: ascending positions in it.
+            where: what the bytes are, for errors.
+
+        Returns:
+            One row for each record that :attr:`rows` lets through.
+
+        Raises:
+            BadRecordError: at a position lies no record, or with :attr:`verify_crc` a body that was changed; not with
+                ``bad_records`` of ``skip``.
+        """
+        data = np.frombuffer(buffer, np.uint8)
+        rows = self._whole(data, np.asarray(starts, np.int64), where)
+        rows = rows.chosen(self.rows.mask(data, rows.heads))
+        if self.rows.tags is not None:
+            mask = has_tag(rows.properties().column(props.TAGS), self.rows.tags)
+            rows = rows if mask.all() else rows.chosen(mask)
+        if self.verify_crc:
+            rows = self._intact(rows, where)
+        arrays = [self._column(name, rows) for name in self.columns]
+        return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(self.columns, self.properties_format))
+
+    def _whole(self, data: npt.NDArray[np.uint8], starts: Ints, where: str) -> _Rows:
+        """The heads of what are records."""
+        last = len(data) - RECORD_MIN_BYTES
+        if len(starts) and starts[-1] > last:
+            cut_off = starts > last
+            if self.bad_records == "fail":
+                raise _bad(data, int(starts[cut_off][0]), where)
+            starts = starts[~cut_off]
+        heads = read_heads(data, starts)
+        if heads.bad is None:
+            return _Rows(data, heads)
+        if self.bad_records == "fail":
+            raise _bad(data, int(starts[heads.bad][0]), where)
+        return _Rows(data, read_heads(data, starts[~heads.bad]))
+
+    def _intact(self, rows: _Rows, where: str) -> _Rows:
+        """The records whose bodies have their CRC."""
+        wrong = wrong_crc(rows.data, rows.heads)
+        if wrong is None:
+            return rows
+        if self.bad_records == "fail":
+            raise _bad(rows.data, int(rows.heads.start[wrong][0]), where)
+        return rows.chosen(~wrong)
+
+    def _column(self, name: str, rows: _Rows) -> pa.Array:
+        if name in _INT_FIELDS:
+            return pa.array(rows.heads.raw[_INT_FIELDS[name]].astype(np.int32))
+        if name in _LONG_FIELDS:
+            return pa.array(rows.heads.raw[_LONG_FIELDS[name]].astype(np.int64))
+        if name in _TIME_FIELDS:
+            return _timestamps(rows.heads.raw[_TIME_FIELDS[name]].astype(np.int64))
+        if name in _PROPERTIES:
+            return rows.properties().column(_PROPERTIES[name])
+        if name == "brokerName":
+            return pa.array([self.broker_name], pa.string()).take(pa.array(np.zeros(len(rows.heads), np.int32)))
+        if name == "body":
+            return body_column(rows.data, rows.heads, raw=self.raw_body)
+        if name == "properties":
+            return self._properties(rows.properties())
+        return _TEXTS[name](rows.data, rows.heads)
+
+    def _properties(self, properties: PropertyMap) -> pa.Array:
+        if self.properties_format == "map":
+            return properties.maps()
+        texts = [json.dumps(one, ensure_ascii=False, separators=(",", ":")) for one in properties.dictionaries()]
+        return pa.array(texts, pa.string())
+
+
+def decode(buffer: Any, starts: Sequence[int] | Ints, columns: Sequence[str] = ALL_NAMES) -> pa.RecordBatch:
+    """Reads the records at ascending positions of some bytes; see :meth:`Decoder.decode`."""
+    return Decoder(tuple(columns)).decode(buffer, starts)
+
+
+def _topics(data: npt.NDArray[np.uint8], heads: Heads) -> pa.Array:
+    return as_text(take_slices(data, heads.topic_at, heads.topic_length))
+
+
+def _born_hosts(data: npt.NDArray[np.uint8], heads: Heads) -> pa.Array:
+    return host_column(data, born_host_at(heads), heads.born_v6)
+
+
+def _store_hosts(data: npt.NDArray[np.uint8], heads: Heads) -> pa.Array:
+    return host_column(data, store_host_at(heads), heads.store_v6)
+
+
+_TEXTS: Final[dict[str, Callable[[npt.NDArray[np.uint8], Heads], pa.Array]]] = {
+    "topic": _topics,
+    "bornHost": _born_hosts,
+    "storeHost": _store_hosts,
+    "msgId": message_id_column,
+}
+
+
+def _timestamps(times_ms: Ints) -> pa.Array:
+    """Times for Spark, in microseconds; null where there is none: a client chooses ``bornTimestamp``."""
+    outside = (times_ms < _FIRST_MS) | (times_ms > _LAST_MS)
+    mask = outside if outside.any() else None
+    times_us = pa.array(np.where(outside, 0, times_ms) * 1000, mask=mask)
+    return times_us.view(pa.timestamp("us", tz="UTC"))
+
+
+def _bad(data: npt.NDArray[np.uint8], at: int, where: str) -> BadRecordError:
+    try:
+        decode_record(data.data, at)
+        reason = "it is no record"
+    except RecordError as error:
+        reason = str(error)
+    return BadRecordError(
+        f"{where or 'the bytes'}: no record at {at}: {reason}. With option badRecords=skip it is left out"
+    )

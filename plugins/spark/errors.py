@@ -1,0 +1,55 @@
+"""What the Spark plugin raises on purpose. Spark shows the text on the driver, so each names the option to change.
+
+::
+
+    FlintError
+    └── SparkPluginError
+        ├── OptionError           an option is unknown, or its value cannot be used
+        ├── SchemaError           a column is unknown, or asked for with another type
+        ├── RuntimeMissingError   PySpark, pyarrow or a Java to run on is not there
+        ├── UnknownTopicError     no queue of a topic that was asked for exists
+        ├── UnsettledStoreError   the store is being written, or ends in something torn, and nothing says how far to read
+        ├── BadRecordError        bytes that should be a record are none
+        ├── DataLossError         messages that should be read are gone
+        └── CheckpointError       an offset of another transport, store or history
+"""
+
+from __future__ import annotations
+
+from flintmq.core.errors import FlintError
+
+
+class SparkPluginError(FlintError):
+    """The root of what the Spark plugin raises."""
+
+
+class OptionError(SparkPluginError):
+    """An option is unknown, or its value cannot be used."""
+
+
+class SchemaError(SparkPluginError):
+    """A column is unknown, or asked for with another type."""
+
+
+class RuntimeMissingError(SparkPluginError):
+    """PySpark, pyarrow or a Java to run on is not there; says what to install."""
+
+
+class UnknownTopicError(SparkPluginError):
+    """No queue of a topic that was asked for exists."""
+
+
+class UnsettledStoreError(SparkPluginError):
+    """The store is being written, or ends in something torn, and nothing says how far it may be read."""
+
+
+class BadRecordError(SparkPluginError):
+    """Bytes that should be a record are none."""
+
+
+class DataLossError(SparkPluginError):
+    """Messages that should be read are gone: retention took them, or the log was cut."""
+
+
+class CheckpointError(SparkPluginError):
+    """An offset that belongs to another transport, another store, or another history of this one."""

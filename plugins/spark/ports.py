@@ -1,0 +1,101 @@
+"""The port between Spark's readers and what messages are read from: files of a store, or a broker over the wire.
+
+The readers (:mod:`~flintmq.plugins.spark.batch_reader`, :mod:`~flintmq.plugins.spark.stream_reader`) know Spark; a transport
+knows offsets. It is made from :class:`~flintmq.plugins.spark.options.ReadOptions`, pickled to the workers, and opens nothing
+before it is used there. No method is called from two threads at once.
+
+An *offset* is what Spark writes into a checkpoint: a JSON object that the transport makes and understands. It always has
+``"v"``, the version of its form, and ``"transport"``, so that one is never taken for the other's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import attrs
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from flintmq.plugins.spark.bounds import Bounds
+
+Offset = dict[str, Any]
+"""A position in everything that is read, as JSON."""
+
+
+@attrs.frozen
+class Limit:
+    """How much a micro-batch may hold; None means any number."""
+
+    max_rows: int | None = None
+    max_bytes: int | None = None
+
+
+class Part(Protocol):
+    """What one task reads: a small value that pickles. Its content is the transport's business."""
+
+
+class MessageTransport(Protocol):
+    """Where messages come from."""
+
+    name: Literal["store", "broker"]
+
+    def initial(self, default: Literal["earliest", "latest"]) -> Offset:
+        """Where reading begins: what ``startingOffsets`` or ``startingTimestamp`` say, else the default.
+
+        Raises:
+            SparkPluginError: an unknown topic, an offset out of range, a store that cannot be read; names the option.
+        """
+        ...
+
+    def final(self) -> Offset:
+        """Where a batch read ends, exclusive: ``endingOffsets``, ``endingTimestamp``, or the latest. Raises as above."""
+        ...
+
+    def latest(self) -> Offset:
+        """The end of what may be read now. Raises as above."""
+        ...
+
+    def limited(self, start: Offset, end: Offset, limit: Limit) -> Offset:
+        """The furthest offset between two that keeps within a limit, but behind ``start`` where anything is there at all."""
+        ...
+
+    def rows_between(self, start: Offset, end: Offset, enough: int) -> int:
+        """How many messages lie between; may stop counting at ``enough``."""
+        ...
+
+    def checked(self, offset: Offset) -> Offset:
+        """An offset out of a checkpoint, if it belongs to this transport, this store and its history.
+
+        With ``failOnDataLoss`` switched off, what is gone is skipped: the offset returned may lie further on.
+
+        Raises:
+            CheckpointError: it belongs elsewhere.
+            DataLossError: what follows it is gone.
+        """
+        ...
+
+    def narrowed(self, bounds: Bounds) -> MessageTransport:
+        """A transport that may leave out what lies outside the bounds; Spark filters again."""
+        ...
+
+    def plan(self, start: Offset, end: Offset) -> Sequence[Part]:
+        """The tasks that together read every message in [start, end) once: few and large (reference: spark 8.4)."""
+        ...
+
+    def read(self, part: Part) -> Iterator[pyarrow.RecordBatch]:
+        """What a worker runs: the rows of a part, with the columns of the options in their order.
+
+        Raises:
+            SparkPluginError: see :mod:`flintmq.plugins.spark.errors`.
+        """
+        ...
+
+    def commit(self, end: Offset) -> None:
+        """Everything before ``end`` has been processed. Never used for recovery."""
+        ...
+
+    def close(self) -> None:
+        """Lets go of files and connections; :meth:`plan` and the others may be called again afterwards."""
+        ...

@@ -1,0 +1,157 @@
+"""The columns of a message, by the names that users of rocketmq-spark know (reference: spark 7).
+
+One table serves Spark, Arrow, the options ``columns`` and ``.schema(...)``, and the documentation. PySpark and pyarrow are
+imported when a schema is asked for, not before.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import attrs
+
+from flintmq.plugins.spark.errors import SchemaError
+
+if TYPE_CHECKING:
+    import pyarrow
+    from pyspark.sql.types import StructType
+
+ColumnType = Literal["string", "int", "bigint", "timestamp", "binary", "map<string,string>"]
+PropertiesFormat = Literal["map", "json"]
+
+
+@attrs.frozen
+class Column:
+    """One column."""
+
+    name: str
+    type: ColumnType
+    """As Spark's DDL has it."""
+    meaning: str
+    """For the documentation."""
+
+
+COLUMNS: Final = (
+    Column("topic", "string", "The topic."),
+    Column("brokerName", "string", "The broker's name; null for a store that does not tell (see `brokerName`)."),
+    Column("queueId", "int", "Number of the queue."),
+    Column("queueOffset", "bigint", "Place in its queue."),
+    Column("physicalOffset", "bigint", "Place in the commit log, in bytes."),
+    Column("storeSize", "int", "Bytes of the record in the commit log."),
+    Column("msgId", "string", "The broker's id of the message (offsetMsgId): store host and physical offset in hex."),
+    Column("uniqKey", "string", "The id that the producer's client gave it; null without one."),
+    Column("tags", "string", "The tag; null without one."),
+    Column("keys", "string", "The keys, separated by blanks; null without any."),
+    Column("flag", "int", "The producer's flag."),
+    Column("sysFlag", "int", "Bits: 1 compressed, 4 and 8 transaction, 16 and 32 IPv6 hosts."),
+    Column("bornTimestamp", "timestamp", "When the producer made it; null for a time outside the years 1 to 9999."),
+    Column("storeTimestamp", "timestamp", "When the broker stored it."),
+    Column("bornHost", "string", "The producer's `ip:port`, `[ip]:port` for IPv6."),
+    Column("storeHost", "string", "The broker's `ip:port`."),
+    Column("reconsumeTimes", "int", "How often a consumer has sent it back."),
+    Column("preparedTransactionOffset", "bigint", "Where the half message of a committed transaction lies."),
+    Column("bodyCrc", "int", "CRC-32 of the stored body, without the highest bit."),
+    Column("body", "binary", "The body, decompressed (see `rawBody`)."),
+    Column("properties", "map<string,string>", "All properties; of equal names the last one counts."),
+)
+"""Every column, in the order of ``SELECT *``."""
+
+BY_NAME: Final = {column.name.lower(): column for column in COLUMNS}
+"""Spark's column names know no case."""
+
+ALL_NAMES: Final = tuple(column.name for column in COLUMNS)
+
+
+def chosen(names: Sequence[str]) -> tuple[str, ...]:
+    """The columns of that names, spelled as the table has them, in the order given.
+
+    Raises:
+        SchemaError: one is unknown or comes twice.
+    """
+    found: list[str] = []
+    for name in names:
+        column = BY_NAME.get(name.strip().lower())
+        if column is None:
+            raise SchemaError(f"there is no column {name.strip()[:80]!r}{nearest(name, ALL_NAMES)}")
+        if column.name in found:
+            raise SchemaError(f"the column {column.name} comes twice")
+        found.append(column.name)
+    if not found:
+        raise SchemaError("no column is left: name at least one in the option columns")
+    return tuple(found)
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    """``; did you mean 'x'?`` where something known is near, else the list of what is known."""
+    by_lower = {one.lower(): one for one in known}
+    close = difflib.get_close_matches(name.strip().lower()[:80], by_lower, n=1, cutoff=0.6)
+    return f"; did you mean {by_lower[close[0]]!r}?" if close else f"; known are: {', '.join(known)}"
+
+
+def type_of(name: str, properties_format: PropertiesFormat = "map") -> str:
+    """The Spark type of a column."""
+    if name == "properties" and properties_format == "json":
+        return "string"
+    return BY_NAME[name.lower()].type
+
+
+def arrow_type(name: str, properties_format: PropertiesFormat = "map") -> pyarrow.DataType:
+    """The Arrow type that Spark demands for a column, to the time zone."""
+    import pyarrow as pa
+
+    types: dict[str, Any] = {
+        "string": pa.string(),
+        "int": pa.int32(),
+        "bigint": pa.int64(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+        "binary": pa.binary(),
+        "map<string,string>": pa.map_(pa.string(), pa.string()),
+    }
+    return types[type_of(name, properties_format)]
+
+
+def arrow_schema(columns: Sequence[str], properties_format: PropertiesFormat = "map") -> pyarrow.Schema:
+    """The Arrow schema of batches with these columns. Spark compares it to the last bit."""
+    import pyarrow as pa
+
+    return pa.schema([(name, arrow_type(name, properties_format)) for name in columns])
+
+
+def spark_schema(columns: Sequence[str] = ALL_NAMES, properties_format: PropertiesFormat = "map") -> StructType:
+    """The Spark schema of a data frame with these columns; every column may be null."""
+    from pyspark.sql import types as spark
+
+    types: dict[str, spark.DataType] = {
+        "string": spark.StringType(),
+        "int": spark.IntegerType(),
+        "bigint": spark.LongType(),
+        "timestamp": spark.TimestampType(),
+        "binary": spark.BinaryType(),
+        "map<string,string>": spark.MapType(spark.StringType(), spark.StringType()),
+    }
+    return spark.StructType(
+        [spark.StructField(name, types[type_of(name, properties_format)]) for name in chosen(columns)]
+    )
+
+
+def columns_of(schema: StructType, properties_format: PropertiesFormat = "map") -> tuple[str, ...]:
+    """The columns that a schema given by ``.schema(...)`` asks for, so that only they are read.
+
+    Raises:
+        SchemaError: a column is unknown, comes twice, has another type, or must not be null.
+    """
+    names = chosen(schema.fieldNames())
+    for name, field in zip(names, schema.fields, strict=True):
+        expected, given = type_of(name, properties_format), field.dataType.simpleString()
+        if given != expected:
+            raise SchemaError(
+                f"the column {name} has type {expected}, the schema says {given}: "
+                f"give .schema(...) that type, or leave it out and cast afterwards"
+            )
+        if field.name != name:
+            raise SchemaError(f"the column is spelled {name!r}, the schema says {field.name!r}")
+        if not field.nullable:
+            raise SchemaError(f"the column {name} may be null, the schema says NOT NULL: leave that out")
+    return names

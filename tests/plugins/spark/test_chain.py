@@ -1,0 +1,59 @@
+"""The walk finds each record once, in whatever else lies around, and nothing that only looks like one."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flintmq.core.message.record import encode_blank
+from flintmq.core.testing.records import RecordFields, encode_all
+from flintmq.plugins.spark.decoder import chain
+
+
+def walked(log: bytes, start: int = 0) -> tuple[list[int], int, str]:
+    found = chain.walk(np.frombuffer(log, np.uint8), start, len(log))
+    return found.starts.tolist(), found.end, found.why
+
+
+@pytest.mark.parametrize("stretch_bytes", [100, 8 * 1024 * 1024])
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.binary(max_size=200) | st.just(b"forged"), max_size=30), st.integers(0, 4))
+def test_every_record_is_found_and_no_forged_one(stretch_bytes: int, bodies: list[bytes], tail: int) -> None:
+    """A producer can put a whole record, with the right position in it, into a body."""
+    log = bytearray()
+    starts = []
+    for body in bodies:
+        starts.append(len(log))
+        if body == b"forged":
+            body = RecordFields(body=b"not a message").encode(len(log) + 88)
+        log += RecordFields(body=body).encode(len(log))
+    end = len(log)
+    rest, why = [
+        (b"", "end"),
+        (bytes(500), "zero"),
+        (encode_blank(300) + b"\xda" * 292, "blank"),
+        (b"\xda\xa3\x20\xa7" * 30, "bad"),
+        (RecordFields().encode(0)[:-1], "bad"),
+    ][tail]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chain, "_STRETCH_BYTES", stretch_bytes)
+        assert walked(bytes(log + rest)) == (starts, end, why)
+
+
+@pytest.mark.parametrize("size", range(8, 92))
+def test_a_blank_of_any_size_ends_a_file(size: int) -> None:
+    """The blank tail can be 8 bytes long: nothing may be read behind it."""
+    log, starts = encode_all([RecordFields()] * 2)
+    assert walked(log + encode_blank(size) + bytes(size - 8)) == (starts, len(log), "blank")
+
+
+def test_many_records_are_found_from_any_of_them() -> None:
+    """More than a stretch and more than a run of single steps."""
+    random_bodies = random.Random(7)
+    log, starts = encode_all([RecordFields(body=random_bodies.randbytes(50) + b"\xda\xa3\x20\xa7")] * 5_000)
+    assert walked(log)[0] == starts
+    assert walked(log, starts[4_321])[0] == starts[4_321:]

@@ -1,0 +1,204 @@
+"""The vectorised decoder gives the rows of the parser that reads one record at a time, for whatever lies in a log."""
+
+from __future__ import annotations
+
+import lzma
+import struct
+import zlib
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from expected_rows import rows_at, rows_of
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from flintmq.core.testing.records import HOST_V4, HOST_V6, RecordFields, encode_all
+from flintmq.plugins.spark.decoder import Decoder, RowFilter, decode
+from flintmq.plugins.spark.errors import BadRecordError
+from flintmq.plugins.spark.schema import ALL_NAMES, arrow_schema
+
+INT32 = st.integers(-(2**31), 2**31 - 1)
+INT64 = st.integers(-(2**63), 2**63 - 1)
+NAMES = st.sampled_from(["TAGS", "KEYS", "UNIQ_KEY", "WAIT", "REGION", "größe", "a"])
+ENTRY = st.tuples(NAMES | st.text("xyz\x01", max_size=3), st.text("abc ü𝄞\x01", max_size=6)).map("\x01".join)
+PROPERTIES = st.lists(ENTRY | st.just("") | st.text("ab\x01", max_size=4), max_size=8).map("\x02".join)
+HOSTS = st.sampled_from([HOST_V4, HOST_V6, bytes((10, 0, 0, 7)) + struct.pack(">i", 4711)])
+RECORDS = st.builds(
+    RecordFields,
+    topic=st.sampled_from([b"Orders", b"", b"p" * 127, "zürich".encode()]),
+    body=st.binary(max_size=40),
+    properties=PROPERTIES.map(str.encode) | st.binary(max_size=20),
+    queue_id=INT32,
+    flag=INT32,
+    queue_offset=INT64,
+    sys_flag=st.sampled_from([0, 1, 2, 4, 8, 0xC, 0x101, 0x201, 0x301, 0x701]),
+    born_timestamp_ms=INT64 | st.just(1_700_000_000_000),
+    born_host=HOSTS,
+    store_timestamp_ms=INT64 | st.just(1_700_000_000_000),
+    store_host=HOSTS,
+    reconsume_times=INT32,
+    prepared_transaction_offset_bytes=INT64,
+    is_v2=st.booleans(),
+)
+
+
+@settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(RECORDS, max_size=12), st.data())
+def test_any_records_give_the_rows_of_the_plain_parser(records: list[RecordFields], data: Any) -> None:
+    """Hosts of both lengths, both magics, odd properties, any numbers, and any ascending subset of them."""
+    log, starts = encode_all(records, 4096)
+    chosen = [at for at in starts if data.draw(st.booleans())]
+    batch = Decoder(broker_name="broker-a").decode(log, chosen)
+    batch.validate(full=True)
+    assert batch.schema.equals(arrow_schema(ALL_NAMES))
+    assert rows_of(batch) == rows_at(log, chosen, "broker-a")
+
+
+@pytest.mark.parametrize("name", ALL_NAMES)
+def test_each_column_alone_is_the_same_as_among_all(name: str) -> None:
+    """Pruning must not change a column, nor may one need another."""
+    records = [RecordFields(properties=b"TAGS\x01a\x02KEYS\x01k", queue_offset=n, born_host=HOST_V6) for n in range(5)]
+    log, starts = encode_all(records)
+    assert decode(log, starts, [name]).column(0).equals(decode(log, starts).column(name))
+
+
+@pytest.mark.parametrize("names", [3, 80])
+def test_of_equal_properties_the_last_one_counts(names: int) -> None:
+    """As in Java; batch members have WAIT twice. Also with more names than fit the fast check."""
+    entries = [f"name{n}\x01{n}" for n in range(names)] + ["name1\x01again", "WAIT\x01true", "WAIT\x01false"]
+    log, starts = encode_all(
+        [RecordFields(properties=b"a\x01b"), RecordFields(properties="\x02".join(entries).encode())]
+    )
+    second = rows_of(decode(log, starts))[1]["properties"]
+    assert len(second) == names + 1
+    assert (second["name1"], second["WAIT"]) == ("again", "false")
+
+
+def test_largest_properties_and_an_empty_record_side_by_side() -> None:
+    """The limits of the format: 32,767 bytes of properties, and no body, topic or properties at all."""
+    most = b"\x02".join(b"n%04d\x01vv" % n for n in range(3_000))[:32_767]
+    log, starts = encode_all([RecordFields(b"", b""), RecordFields(properties=most), RecordFields(b"", b"")])
+    assert rows_of(decode(log, starts)) == rows_at(log, starts)
+
+
+def test_bodies_are_decompressed_by_their_method_and_kept_when_they_cannot_be() -> None:
+    """zlib, lz4 and zstd; a client that sets the flag without compressing must not stop a pipeline."""
+    plain = b"The quick brown fox " * 50
+
+    def compressed(codec: str) -> bytes:
+        sink = pa.BufferOutputStream()
+        with pa.CompressedOutputStream(sink, codec) as stream:
+            stream.write(plain)
+        return bytes(sink.getvalue())
+
+    records = [
+        RecordFields(body=zlib.compress(plain), sys_flag=1),
+        RecordFields(body=zlib.compress(plain), sys_flag=0x301),
+        RecordFields(body=compressed("lz4"), sys_flag=0x101),
+        RecordFields(body=compressed("zstd"), sys_flag=0x201),
+        RecordFields(body=plain, sys_flag=0x301),
+        RecordFields(body=plain, sys_flag=0x201),
+        RecordFields(body=zlib.compress(plain)[:-9], sys_flag=1),
+        RecordFields(body=lzma.compress(plain), sys_flag=0x701),
+        RecordFields(body=b"", sys_flag=1),
+        RecordFields(body=plain),
+    ]
+    log, starts = encode_all(records)
+    bodies = decode(log, starts, ["body"]).column(0).to_pylist()
+    assert bodies[:4] == [plain] * 4
+    assert bodies[4:] == [record.body for record in records[4:]]
+    raw = Decoder(("body",), raw_body=True).decode(log, starts).column(0).to_pylist()
+    assert raw == [record.body for record in records]
+
+
+def test_prepared_and_rolled_back_messages_never_become_rows() -> None:
+    """They were never visible to a consumer."""
+    log, starts = encode_all([RecordFields(queue_offset=n, sys_flag=flag) for n, flag in enumerate((0, 4, 8, 12))])
+    assert decode(log, starts, ["queueOffset"]).column(0).to_pylist() == [0, 2]
+
+
+def test_tags_and_topics_choose_rows() -> None:
+    """By the exact tag, not by its hash: "Aa" and "BB" have the same."""
+    records = [
+        RecordFields(topic, properties=b"TAGS\x01" + tag if tag else b"", queue_offset=n)
+        for n, (topic, tag) in enumerate(
+            [(b"A", b"Aa"), (b"A", b"BB"), (b"B", b"Aa"), (b"A", b""), (b"%RETRY%g", b"Aa")]
+        )
+    ]
+    log, starts = encode_all(records)
+
+    def rows(**conditions: Any) -> list[int]:
+        batch = Decoder(("queueOffset",), RowFilter(**conditions)).decode(log, starts)
+        return list(batch.column(0).to_pylist())
+
+    assert rows() == [0, 1, 2, 3, 4]
+    assert rows(tags=frozenset({"Aa"})) == [0, 2, 4]
+    assert rows(tags=frozenset({"Aa"}), topics=frozenset({"A"})) == [0]
+    assert rows(system_topics=False) == [0, 1, 2, 3]
+    assert rows(topics=frozenset({"C"})) == []
+
+
+def damaged(at: int, value: bytes) -> tuple[bytes, list[int]]:
+    """Three records, the second of them with some bytes changed."""
+    log, starts = encode_all([RecordFields(properties=b"a\x01b")] * 3)
+    place = starts[1] + at
+    return log[:place] + value + log[place + len(value) :], starts
+
+
+@pytest.mark.parametrize(
+    ("at", "value"),
+    [
+        (0, b"\x7f\xff\xff\xff"),
+        (0, b"\x00\x00\x00\x05"),
+        (0, b"\xff\xff\xff\xff"),
+        (4, b"\x00\x00\x00\x00"),
+        (36, b"\x00\x00\x00\x30"),
+        (84, b"\x7f\xff\xff\xff"),
+        (84, b"\xff\xff\xff\xff"),
+        (84, b"\x00\x00\x00\x04"),
+        (93, b"\xff"),
+        (100, b"\xff\xff"),
+        (100, b"\x00\x00"),
+    ],
+)
+def test_a_damaged_record_is_named_or_left_out(at: int, value: bytes) -> None:
+    """No length is followed out of the record; the error says where and which option goes on."""
+    log, starts = damaged(at, value)
+    with pytest.raises(BadRecordError, match=rf"segment 7: no record at {starts[1]}: .*badRecords=skip"):
+        Decoder().decode(log, starts, "segment 7")
+    batch = Decoder(bad_records="skip").decode(log, starts)
+    assert rows_of(batch) == rows_at(log, [starts[0], starts[2]])
+
+
+def test_a_record_cut_off_at_the_end_is_named_or_left_out() -> None:
+    """A torn tail."""
+    log, starts = encode_all([RecordFields()] * 2)
+    for missing in (1, 20, len(log) - starts[1] - 1):
+        with pytest.raises(BadRecordError):
+            Decoder().decode(log[:-missing], starts)
+        assert len(Decoder(bad_records="skip").decode(log[:-missing], starts)) == 1
+
+
+def test_a_changed_body_is_found_when_asked_for() -> None:
+    """Costs a pass over all bodies, so only with verifyCrc."""
+    log, starts = encode_all([RecordFields(), RecordFields(crc=1), RecordFields(body=b"")])
+    assert len(decode(log, starts)) == 3
+    with pytest.raises(BadRecordError, match="CRC"):
+        Decoder(verify_crc=True).decode(log, starts)
+    assert len(Decoder(verify_crc=True, bad_records="skip").decode(log, starts)) == 2
+
+
+def test_properties_as_json_are_what_rocketmq_spark_gives() -> None:
+    """One string of JSON for each message."""
+    log, starts = encode_all([RecordFields(properties='a\x01ü\x02b\x01"'.encode()), RecordFields()])
+    batch = Decoder(("properties",), properties_format="json").decode(log, starts)
+    assert batch.column(0).to_pylist() == ['{"a":"ü","b":"\\""}', "{}"]
+
+
+def test_no_records_give_an_empty_batch_of_the_same_schema() -> None:
+    """Spark compares the schema of the first batch, whatever it holds."""
+    batch = decode(b"", np.empty(0, np.int64))
+    assert batch.num_rows == 0
+    assert batch.schema.equals(arrow_schema(ALL_NAMES))

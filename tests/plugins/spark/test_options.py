@@ -1,0 +1,153 @@
+"""Options are read as users of Spark expect, and a mistake is an error that says what to change."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+from flintmq.plugins.spark.errors import OptionError, SchemaError, SparkPluginError
+from flintmq.plugins.spark.option_values import EARLIEST, LATEST, place
+from flintmq.plugins.spark.options import READ_OPTIONS, ReadOptions
+from flintmq.plugins.spark.schema import ALL_NAMES
+
+SAMPLES = {
+    "path": "/data/store",
+    "nameServer": "h:9876",
+    "brokerAddr": "h:10911",
+    "subscribe": "a, b",
+    "subscribePattern": "orders-.*",
+    "queues": '{"a": [0, 1]}',
+    "tags": "x || y",
+    "startingOffsets": "earliest",
+    "endingOffsets": "latest",
+    "startingOffsetsByTimestampStrategy": "latest",
+    "maxBytesPerTrigger": "64m",
+    "maxPartitionBytes": "1g",
+    "batchBytes": "4mb",
+    "maxTriggerDelay": "30s",
+    "columns": "topic, BODY",
+    "visibility": "Dispatched",
+    "badRecords": "skip",
+    "propertiesFormat": "json",
+    "brokerName": "broker-a",
+    "commitLogPath": "/a,/b",
+    "commitGroup": "g",
+    "failOnDataLoss": "false",
+    **dict.fromkeys(["includeSystemTopics", "verifyCrc", "rawBody", "pushdown"], "TRUE"),
+}
+
+
+def given(name: str, value: str) -> dict[str, str]:
+    """An option with whatever it needs beside it."""
+    option = next(one for one in READ_OPTIONS if one.name == name)
+    if name in ("path", "nameServer", "brokerAddr"):
+        beside = {} if name == "path" else {"subscribe": "a"}
+    elif option.only == "broker":
+        beside = {"nameServer": "h:9876", "subscribe": "a"}
+    else:
+        beside = {"path": "/data/store"}
+    return {**beside, name: value}
+
+
+@pytest.mark.parametrize("option", READ_OPTIONS, ids=lambda one: one.name)
+def test_each_option_is_read_in_any_case_by_each_name(option: Any) -> None:
+    """Spark hands names over in lower case; a value must change exactly its own attribute."""
+    value = SAMPLES.get(option.name, "7")
+    plain = ReadOptions.parse(given("path", "/data/store"))
+    found = ReadOptions.parse(given(option.name, value))
+    for name in (option.name.lower(), option.name.upper(), *option.aliases):
+        beside = {key: text for key, text in given(option.name, value).items() if key != option.name}
+        assert ReadOptions.parse({**beside, name: value}) == found
+    assert option.name == "path" or found != plain
+    assert pickle.loads(pickle.dumps(found)) == found
+
+
+def test_values_are_what_they_say() -> None:
+    """One of each kind, with Spark's units: m and mb are 1024 squared."""
+    options = ReadOptions.parse(
+        {
+            "path": "/s",
+            "topic": "a,b , a",
+            "subExpression": "x||y ||x",
+            "maxbytespertrigger": "64m",
+            "maxPartitionBytes": "1MB",
+            "batchBytes": "100",
+            "maxTriggerDelay": "15m",
+            "columns": "body,TOPIC",
+            "queues": '{"a":[1,0]}',
+        }
+    )
+    assert options.subscribe == ("a", "b")
+    assert options.tags == ("x", "y")
+    assert (options.max_bytes_per_trigger, options.max_partition_bytes, options.batch_bytes) == (64 << 20, 1 << 20, 100)
+    assert options.max_trigger_delay_ms == 900_000
+    assert options.columns == ("body", "topic")
+    assert options.queues == {"a": {0, 1}}
+    assert ReadOptions.parse({"path": "/s", "tags": "*"}).tags == ()
+    assert ReadOptions.parse({"path": "/s"}).columns == ALL_NAMES
+
+
+def test_the_limit_in_bytes_holds_unless_there_is_one_in_messages() -> None:
+    """A first micro-batch that takes everything runs out of memory; who counts messages has chosen a limit."""
+    assert ReadOptions.parse({"path": "/s"}).bytes_per_trigger == 256 << 20
+    assert ReadOptions.parse({"path": "/s", "maxOffsetsPerTrigger": "5"}).bytes_per_trigger is None
+    both = ReadOptions.parse({"path": "/s", "maxOffsetsPerTrigger": "5", "maxBytesPerTrigger": "1k"})
+    assert both.bytes_per_trigger == 1024
+
+
+def test_places_are_words_queue_offsets_or_positions() -> None:
+    """rocketmq-spark's JSON with -2 and -1, and the physical form."""
+    assert place("startingOffsets", " Earliest ") == EARLIEST
+    assert place("startingOffsets", "latest") == LATEST
+    found = place("startingOffsets", '{"t": {"broker-a": {"0": 23, "1": -1, "2": -2}}}')
+    assert found.queue_offsets == {("t", "broker-a", 0): 23, ("t", "broker-a", 1): -1, ("t", "broker-a", 2): -2}
+    assert place("endingOffsets", '{"broker-a": {"phys": 4096}}').physical_offsets == {"broker-a": 4096}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"path": "/s", "failOnDataLos": "false"}, "unknown option 'failOnDataLos'; did you mean 'failOnDataLoss'?"),
+        ({"path": "/s", "kafka.bootstrap.servers": "h"}, "unknown option .* known are: path, nameServer"),
+        ({}, "nameServer or option brokerAddr; there is none"),
+        ({"path": "/s", "nameServer": "h:1"}, "there is path and nameServer"),
+        ({"path": "/s", "topic": "a", "subscribe": "b"}, "subscribe is given twice"),
+        ({"path": "/s", "subscribe": "a", "subscribePattern": "b"}, "either subscribe or subscribePattern"),
+        ({"nameServer": "h:1"}, "needs the option subscribe"),
+        ({"path": "/s", "pullBatchSize": "3"}, "pullBatchSize only goes with nameServer"),
+        ({"nameServer": "h:1", "topic": "a", "visibility": "flushed"}, "visibility only goes with load"),
+        ({"path": "/s", "startingOffsets": "latest", "startingTimestamp": "1"}, "either startingOffsets or"),
+        ({"path": "/s", "endingOffsets": "latest", "endingTimestamp": "1"}, "either endingOffsets or"),
+        ({"path": "/s", "minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "5"}, "is more than"),
+        ({"path": "/s", "columns": "topic,bodi"}, "no column 'bodi'; did you mean 'body'"),
+        ({"path": "/s", "columns": "topic,Topic"}, "topic comes twice"),
+        ({"path": " "}, "path is empty"),
+        ({"path": "/s", "subscribe": ","}, "subscribe names nothing"),
+        ({"path": "/s", "subscribePattern": "("}, "no regular expression"),
+        ({"path": "/s", "failOnDataLoss": "yes"}, "must be true or false, not 'yes'"),
+        ({"path": "/s", "maxOffsetsPerTrigger": "0"}, "at least 1"),
+        ({"path": "/s", "maxOffsetsPerTrigger": "1e6"}, "whole number"),
+        ({"path": "/s", "maxBytesPerTrigger": "64 parsecs"}, "must be a size"),
+        ({"path": "/s", "maxTriggerDelay": "soon"}, "must be a duration"),
+        ({"path": "/s", "visibility": "all"}, "flushed or dispatched or confirmed, not 'all'"),
+        ({"path": "/s", "tags": "a || *"}, "tags separated by"),
+        ({"path": "/s", "queues": "[1]"}, "must be JSON such as"),
+        ({"path": "/s", "queues": '{"a": ["0"]}'}, "'a' needs a list of queue numbers"),
+        ({"path": "/s", "startingOffsets": "soonest"}, "neither a known word nor JSON"),
+        ({"path": "/s", "startingOffsets": "7"}, "must be earliest, latest"),
+        ({"path": "/s", "startingOffsets": '{"t": {"b": 7}}'}, "needs queues such as"),
+        ({"path": "/s", "startingOffsets": '{"t": {"b": {"0": -3}}}'}, "needs a queue offset"),
+        ({"path": "/s", "startingOffsets": '{"t": {"b": {"x": 3}}}'}, "queue 'x' of 't'"),
+        ({"path": "/s", "startingOffsets": '{"b": {"phys": -1}}'}, "must be a position in bytes"),
+        ({"path": "/s", "startingOffsets": '{"b": {"phys": true}}'}, "must be a position in bytes"),
+        ({"path": "/s", "startingOffsets": "[" * 100_000}, "neither a known word nor JSON"),
+    ],
+)
+def test_a_mistake_is_named(options: dict[str, str], message: str) -> None:
+    """On the driver, before anything is opened."""
+    with pytest.raises(SparkPluginError, match=message) as raised:
+        ReadOptions.parse(options)
+    assert isinstance(raised.value, OptionError | SchemaError)
+    assert len(str(raised.value)) < 1_200
