@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from flintmq.core.broker import perm
 from flintmq.core.broker.topic_name import AUTO_CREATE_TOPIC
@@ -26,6 +26,7 @@ from flintmq.remoting.bodies import (
 )
 from flintmq.remoting.client.broker_api import BrokerApi
 from flintmq.remoting.client.instance import ClientInstance, checked
+from flintmq.remoting.client.instance_user import InstanceUser
 from flintmq.remoting.client.message import MessageExt, decode_messages
 from flintmq.remoting.client.route import MASTER_ID
 from flintmq.remoting.codes import RequestCode, ResponseCode
@@ -49,7 +50,7 @@ LONG_TIMEOUT_MS: Final = 10_000
 ALL_TIME_MS: Final = 2**63 - 1
 
 
-class AdminClient:
+class AdminClient(InstanceUser):
     """Asks name servers and brokers. Loop thread only; use it in an ``async with`` statement.
 
     Every method raises ``RemotingError`` when nobody answers and ``RefusedError`` when a request is refused. Where a method
@@ -64,20 +65,8 @@ class AdminClient:
     def __init__(
         self, name_servers: str | Sequence[str] = (), *, client: ClientInstance | None = None, **instance_options: Any
     ) -> None:
-        self.client = client or ClientInstance(name_servers, **instance_options)
-        self._owns_client = client is None
+        super().__init__(name_servers, client, instance_options)
         self._api = BrokerApi(self.client, ADMIN_GROUP)
-
-    async def close(self) -> None:
-        """Closes the connections. Idempotent."""
-        if self._owns_client:
-            await self.client.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *exception: object) -> None:
-        await self.close()
 
     # --- name servers ---
 

@@ -16,7 +16,7 @@ import inspect
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal
 
 import attrs
 import msgspec
@@ -30,6 +30,7 @@ from flintmq.remoting.bodies import SubscriptionData as WireSubscription
 from flintmq.remoting.client.broker_api import BrokerApi, PullStatus
 from flintmq.remoting.client.consumer_requests import ConsumerRequests
 from flintmq.remoting.client.instance import ClientInstance, log, repeat
+from flintmq.remoting.client.instance_user import InstanceUser
 from flintmq.remoting.client.message import MessageExt
 from flintmq.remoting.client.offset_store import BrokerOffsetStore, FileOffsetStore, OffsetStore
 from flintmq.remoting.client.process_queue import ProcessQueue
@@ -105,7 +106,7 @@ class ConsumerSettings:
     allocate: AllocateStrategy = allocate_averagely
 
 
-class Consumer:
+class Consumer(InstanceUser):
     """A member of a consumer group. Loop thread only; use it in an ``async with`` statement.
 
     With a listener, messages are handed to it. Without one, iterate: a message counts as consumed when the next one is
@@ -141,8 +142,7 @@ class Consumer:
         self.settings = settings or ConsumerSettings()
         if self.settings.message_model == BROADCASTING:  # its offsets are found again by this name
             instance_options.setdefault("client_id", make_client_id(instance_name="DEFAULT"))
-        self.client = client or ClientInstance(name_servers, **instance_options)
-        self._owns_client = client is None
+        super().__init__(name_servers, client, instance_options)
         self.api = BrokerApi(self.client, group)
         self.subscriptions: dict[str, SubscriptionData] = {}
         self.process_queues: dict[MessageQueue, ProcessQueue] = {}
@@ -202,15 +202,7 @@ class Consumer:
             self.client.consumers.pop(self.group, None)
             self.client.forget_group(self.group)
             await self.client.unregister(consumer_group=self.group)
-        if self._owns_client:
-            await self.client.close()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *exception: object) -> None:
-        await self.close()
+        await super().close()
 
     async def subscribe(self, topic: str, expression: str = "*", expression_type: str = TAG) -> None:
         """From now on messages of the topic are wanted that fit the expression (``*``, ``A || B``, or SQL92).

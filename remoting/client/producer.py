@@ -7,7 +7,7 @@ import enum
 import itertools
 import random
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import attrs
 
@@ -24,6 +24,7 @@ from flintmq.core.message.properties import (
 from flintmq.remoting.bodies import MessageQueue
 from flintmq.remoting.client.compression import compress
 from flintmq.remoting.client.instance import ClientInstance, checked
+from flintmq.remoting.client.instance_user import InstanceUser
 from flintmq.remoting.client.message import Message, MessageExt
 from flintmq.remoting.client.request_reply import is_reply, make_reply
 from flintmq.remoting.client.route import TopicRoute, make_topic_route
@@ -91,7 +92,7 @@ class _Prepared:
     batch: bool = False
 
 
-class Producer:
+class Producer(InstanceUser):
     """Sends messages, each to the next queue of its topic. Loop thread only; use it in an ``async with`` statement.
 
     Args:
@@ -117,9 +118,8 @@ class Producer:
         default_topic_queue_nums: int = 4,
         **instance_options: Any,
     ) -> None:
+        super().__init__(name_servers, client, instance_options)
         self.group = group
-        self.client = client or ClientInstance(name_servers, **instance_options)
-        self._owns_client = client is None
         self._retries = retries
         self._compress_over_bytes = compress_over_bytes
         self._max_message_bytes = max_message_bytes
@@ -136,15 +136,7 @@ class Producer:
         if self.group in self.client.producer_groups:
             self.client.producer_groups.discard(self.group)
             await self.client.unregister(producer_group=self.group)
-        if self._owns_client:
-            await self.client.close()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *exception: object) -> None:
-        await self.close()
+        await super().close()
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The queues of a topic that can be written to. Raises as :meth:`send`."""

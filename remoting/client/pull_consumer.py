@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any
 
 from flintmq.core.broker.subscription import TAG, build_subscription
 from flintmq.remoting.bodies import MessageQueue
 from flintmq.remoting.client.broker_api import BrokerApi, PullResult
 from flintmq.remoting.client.instance import ClientInstance
+from flintmq.remoting.client.instance_user import InstanceUser
 
 
-class PullConsumer:
+class PullConsumer(InstanceUser):
     """Pulls messages on demand. It is no member of its group: nobody rebalances. Loop thread only; use ``async with``.
 
     Every method raises ``RemotingError`` when nobody answers and ``RefusedError`` when a request is refused.
@@ -31,21 +32,9 @@ class PullConsumer:
         client: ClientInstance | None = None,
         **instance_options: Any,
     ) -> None:
+        super().__init__(name_servers, client, instance_options)
         self.group = group
-        self.client = client or ClientInstance(name_servers, **instance_options)
-        self._owns_client = client is None
         self._api = BrokerApi(self.client, group)
-
-    async def close(self) -> None:
-        """Closes the connections. Idempotent."""
-        if self._owns_client:
-            await self.client.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *exception: object) -> None:
-        await self.close()
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The queues of a topic that can be read."""
