@@ -180,6 +180,9 @@ def _plugin(node: RawScalar) -> PluginRef:
 def _bind_union(node: RawNode, arms: tuple[Any, ...], spec: FieldSpec, key: str, plain: Unit | None) -> Any:
     if type(None) in arms and isinstance(node, RawScalar) and node.is_null:
         return None
+    sections = [arm for arm in arms if isinstance(arm, type) and attrs.has(arm)]
+    if isinstance(node, RawMapping) and len(sections) == 1:
+        return bind_value(node, sections[0], spec, key)  # nothing else can be meant, and its error says what is wrong
     # Text accepts everything, so it is asked last.
     candidates = sorted((arm for arm in arms if arm is not type(None)), key=lambda arm: arm is str)
     for arm in candidates[:-1]:

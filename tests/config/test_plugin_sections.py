@@ -155,3 +155,25 @@ def test_what_looks_like_a_secret_is_not_shown() -> None:
     shown = {row.key: row.value for row in rows(loaded)}
     assert shown["audit.path"] == "x"
     assert "hunter2" not in "".join(shown.values())
+
+
+@attrs.frozen
+class Place:
+    """Where a text is."""
+
+    env: str
+
+
+@attrs.frozen
+class TextOrPlace:
+    """A section with a value of two kinds."""
+
+    password: str | Place
+
+
+def test_a_section_where_text_would_do_too_is_told_its_own_mistake() -> None:
+    """A value that is text or a section: with a section only that can be meant, so its misspelt key is what is named."""
+
+    text = "my_plugin:\n  password: {evn: X}\n"
+    with pytest.raises(ConfigError, match=r"'my_plugin\.password\.evn'; did you mean 'my_plugin\.password\.env'"):
+        load_text(text).section("my_plugin", TextOrPlace)

@@ -1,0 +1,18 @@
+"""Pipelines in YAML: messages from a FlintMQ source, decoded, through named SQL steps, into any number of sinks.
+
+::
+
+    loaded = load_pipeline(Path("orders.yaml"))      # needs no Spark: every mistake has its line
+    planned = plan(spark, loaded)                    # analysed by Spark, nothing is read
+    run(planned)                                     # batch, or streaming with a checkpoint
+
+The command is ``flintmq pipeline run``; ``python -m flintmq.plugins.spark.pipeline`` does the same under ``spark-submit``.
+The guide is docs/pipelines.md.
+"""
+
+from __future__ import annotations
+
+from flintmq.plugins.spark.pipeline.load import LoadedPipeline, load_pipeline, load_pipeline_text
+from flintmq.plugins.spark.pipeline.models import Pipeline
+
+__all__ = ["LoadedPipeline", "Pipeline", "load_pipeline", "load_pipeline_text"]

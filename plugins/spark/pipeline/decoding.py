@@ -1,0 +1,144 @@
+"""From messages to the first view: the body decoded, what cannot be decoded dealt with, the struct flattened."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+from flintmq.plugins.spark.pipeline.arrow_decoder import decoded_column
+from flintmq.plugins.spark.pipeline.avro_decoder import AvroDecoder
+from flintmq.plugins.spark.pipeline.avro_types import avro_type, parse_avro
+from flintmq.plugins.spark.pipeline.load import LoadedPipeline
+from flintmq.plugins.spark.pipeline.protobuf_decoder import ProtobufDecoder
+from flintmq.plugins.spark.pipeline.protobuf_types import message_descriptor, protobuf_type
+from flintmq.plugins.spark.pipeline.requirements import require
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType, StructType
+
+CORRUPT: Final = "_flintmq_corrupt"
+"""Where ``from_json`` puts the text it cannot read."""
+
+
+def decoded(messages: DataFrame, loaded: LoadedPipeline) -> DataFrame:
+    """The messages with their bodies decoded as the pipeline says.
+
+    Raises:
+        ConfigError: the schema cannot be read or used, the column is missing, or names would collide; names the line.
+    """
+    section = loaded.pipeline.decode
+    if section.format == "binary":
+        return messages
+    if section.column not in messages.columns:
+        raise loaded.error(
+            "decode.column",
+            f"'decode.column': messages have no column '{section.column}': {', '.join(messages.columns)}",
+        )
+    if section.into in messages.columns and section.into != section.column:
+        raise loaded.error("decode.into", f"'decode.into': messages have a column '{section.into}' already")
+    column = _column(messages, loaded)
+    return _flattened(_checked(messages, column, loaded), loaded)
+
+
+def _column(messages: DataFrame, loaded: LoadedPipeline) -> Column:
+    """The decoded value; null where the body is none."""
+    section = loaded.pipeline.decode
+    body = messages[section.column]
+    if section.format == "string":
+        from pyspark.sql import functions as sql
+
+        # Bytes that are no UTF-8 make no text; without this check Spark would hand them on as they are.
+        return sql.try_validate_utf8(body.cast("string"))
+    if section.format == "json":
+        return _json(body, loaded)
+    if section.format == "avro":
+        schema_json = _schema_text(loaded)
+        require("avro", "decode.format: avro", loaded.origin("decode.format"))
+        with loaded.placed("decode.schema_file" if section.schema is None else "decode.schema"):
+            result = avro_type(parse_avro(schema_json))
+        return decoded_column(body, AvroDecoder(json.dumps(json.loads(schema_json)), section.framing), result)
+    require("protobuf", "decode.format: protobuf", loaded.origin("decode.format"))
+    assert section.schema_file is not None
+    assert section.message is not None
+    assert section.framing != "single_object"
+    descriptor_set = loaded.read("decode.schema_file", section.schema_file)
+    with loaded.placed("decode.message"):
+        result = protobuf_type(message_descriptor(descriptor_set, section.message))
+    return decoded_column(body, ProtobufDecoder(descriptor_set, section.message, section.framing), result)
+
+
+def _json(body: Column, loaded: LoadedPipeline) -> Column:
+    from pyspark.sql import functions as sql
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    wanted = json_schema(loaded)
+    with_corrupt = StructType([*wanted.fields, StructField(CORRUPT, StringType())])
+    options = {**loaded.pipeline.decode.options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+    parsed = sql.from_json(body.cast("string"), with_corrupt, options)
+    kept = sql.struct(*(parsed[field.name].alias(field.name) for field in wanted.fields))
+    return sql.when(parsed.isNotNull() & parsed[CORRUPT].isNull(), kept)
+
+
+def json_schema(loaded: LoadedPipeline) -> StructType:
+    """The columns of JSON bodies: written as Spark's DDL, or as the JSON that ``StructType.json()`` makes.
+
+    Raises:
+        ConfigError: the text is neither.
+    """
+    from pyspark.errors import PySparkException
+    from pyspark.sql.types import StructType
+
+    text = _schema_text(loaded).strip()
+    key = "decode.schema" if loaded.pipeline.decode.schema is not None else "decode.schema_file"
+    try:
+        found: DataType = StructType.fromJson(json.loads(text)) if text.startswith("{") else StructType.fromDDL(text)
+    except (PySparkException, ValueError, KeyError, TypeError, AttributeError) as error:
+        reason = " ".join(str(error).split("\n\n")[0].split())[:200]
+        raise loaded.error(key, f"'{key}' is no schema such as 'id BIGINT, name STRING': {reason}") from error
+    if not isinstance(found, StructType) or not found.fields:
+        raise loaded.error(key, f"'{key}' names no columns")
+    return found
+
+
+def _schema_text(loaded: LoadedPipeline) -> str:
+    section = loaded.pipeline.decode
+    if section.schema is not None:
+        return section.schema
+    assert section.schema_file is not None
+    return loaded.read_text("decode.schema_file", section.schema_file)
+
+
+def _checked(messages: DataFrame, column: Column, loaded: LoadedPipeline) -> DataFrame:
+    from pyspark.sql import functions as sql
+
+    section = loaded.pipeline.decode
+    present = sql.col(section.column).isNotNull()
+    if section.on_error == "fail":
+        named = [name for name in ("topic", "brokerName", "queueId", "queueOffset") if name in messages.columns]
+        place = sql.concat_ws(" ", *(sql.concat(sql.lit(f"{name}="), sql.col(name).cast("string")) for name in named))
+        complaint = sql.concat(
+            sql.lit(f"the {section.column} of the message "),
+            place,
+            sql.lit(f" is no {section.format} of the pipeline's schema; decode.on_error: null or drop goes on"),
+        )
+        column = sql.coalesce(column, sql.when(present, sql.raise_error(complaint)))
+    if section.on_error != "drop":
+        return messages.withColumn(section.into, column)
+    # Decided before the body is replaced where 'into' is its own column.
+    marked = messages.select("*", column.alias(CORRUPT)).where(sql.col(CORRUPT).isNotNull() | ~present)
+    return marked.withColumn(section.into, sql.col(CORRUPT)).drop(CORRUPT)
+
+
+def _flattened(frame: DataFrame, loaded: LoadedPipeline) -> DataFrame:
+    section = loaded.pipeline.decode
+    if not section.flatten:
+        return frame
+    inner = frame.select(f"{section.into}.*").columns
+    outer = [name for name in frame.columns if name != section.into]
+    known = {name.casefold() for name in outer}
+    both = [name for name in inner if name.casefold() in known]
+    if both:
+        message = f"'decode.flatten': messages have columns of these names already: {', '.join(both)}"
+        raise loaded.error("decode.flatten", message)
+    return frame.select(*outer, f"{section.into}.*")

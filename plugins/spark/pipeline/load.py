@@ -1,0 +1,294 @@
+"""Reads a pipeline's YAML: no Spark is needed, and every mistake is told with its line and the name that was meant."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final, TypeVar
+
+import attrs
+
+from flintmq.config.binding import bind_model, bind_value
+from flintmq.config.errors import ConfigError, nearest
+from flintmq.config.fields import NO_SPEC
+from flintmq.config.raw import Origin, RawList, RawMapping, RawNode, RawScalar, nest
+from flintmq.config.yaml_source import YAML_MAX_BYTES, parse_yaml
+from flintmq.plugins.spark.pipeline.models import (
+    ConsoleSink,
+    DecodeSection,
+    FileSink,
+    JdbcSink,
+    Pipeline,
+    Sink,
+    SparkSection,
+    StepSection,
+    StreamSection,
+    TopicSink,
+)
+from flintmq.plugins.spark.pipeline.references import Text, names_a_secret
+
+M = TypeVar("M")
+
+SINKS: Final[Mapping[str, type[Sink]]] = {
+    "parquet": FileSink,
+    "delta": FileSink,
+    "jdbc": JdbcSink,
+    "console": ConsoleSink,
+    "flintmq": TopicSink,
+}
+"""Formats and their models."""
+
+SCHEMA_FILE_MAX_BYTES: Final = 16 * 1024 * 1024
+"""Descriptor sets with all they import come near a megabyte."""
+
+_TOP_LEVEL: Final = ("name", "source", "decode", "steps", "sinks", "stream", "spark")
+_SINK_KEYS: Final = ("format", "name", "from", "output_mode")
+
+
+@attrs.frozen
+class LoadedPipeline:
+    """A pipeline with the place of everything in it. Immutable; safe to share between threads."""
+
+    pipeline: Pipeline
+    """The values."""
+    raw: RawMapping = attrs.field(repr=False, eq=False)
+    """As written."""
+    file: Path | None = None
+    """Where it was read from; other files are looked for beside it."""
+
+    def origin(self, key: str) -> Origin:
+        """Where a dotted key such as ``steps[1].sql`` was written; the nearest that was, for one that was not."""
+        node: RawNode | None = self.raw
+        origin = self.raw.origin
+        for part in re.findall(r"[^.\[\]]+", key):
+            node = _child(node, part)
+            if node is None:
+                break
+            origin = node.origin
+        return origin
+
+    def error(self, key: str, message: str, suggestion: str | None = None) -> ConfigError:
+        """A :class:`ConfigError` about a key, with its line."""
+        return self.origin(key).error(message, key=key, suggestion=suggestion)
+
+    @contextlib.contextmanager
+    def placed(self, key: str) -> Iterator[None]:
+        """What says in here that something is wrong, without a place, says it with the line of a key."""
+        try:
+            yield
+        except ConfigError as error:
+            if error.file is not None:
+                raise
+            raise self.error(key, f"'{key}': {error.message}", error.suggestion) from error
+
+    def read(self, key: str, path: Path) -> bytes:
+        """A file that the pipeline names, relative to its own folder.
+
+        Raises:
+            ConfigError: it cannot be read or is larger than ``SCHEMA_FILE_MAX_BYTES``.
+        """
+        place = path if self.file is None else self.file.parent / path
+        try:
+            with place.open("rb") as stream:
+                content = stream.read(SCHEMA_FILE_MAX_BYTES + 1)
+        except OSError as error:
+            raise self.error(key, f"'{key}': {place} cannot be read: {error.strerror or error}") from error
+        if len(content) > SCHEMA_FILE_MAX_BYTES:
+            raise self.error(key, f"'{key}': {place} has more than {SCHEMA_FILE_MAX_BYTES} bytes")
+        return content
+
+    def read_text(self, key: str, path: Path) -> str:
+        """As :meth:`read`, as text. Raises ``ConfigError`` also where it is not UTF-8."""
+        try:
+            return self.read(key, path).decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise self.error(key, f"'{key}': {path} is not UTF-8") from error
+
+
+def load_pipeline(file: Path, overrides: Sequence[str] = ()) -> LoadedPipeline:
+    """Loads a pipeline from a YAML file.
+
+    Args:
+        file: the file.
+        overrides: ``key=value`` texts laid over it, for example ``source.path=/data/store``.
+
+    Raises:
+        ConfigError: the file cannot be read, or says something that is no pipeline; names the line.
+    """
+    try:
+        with file.open("rb") as stream:
+            content = stream.read(YAML_MAX_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(f"cannot be read: {error.strerror or error}", file=str(file)) from error
+    return _load(parse_yaml(content, str(file)), file, file.stem, overrides)
+
+
+def load_pipeline_text(text: str, *, name: str = "pipeline", overrides: Sequence[str] = ()) -> LoadedPipeline:
+    """As :func:`load_pipeline`, from text; ``name`` is what errors call it, and the pipeline where it has no name."""
+    return _load(parse_yaml(text, name), None, name, overrides)
+
+
+def _load(raw: RawMapping, file: Path | None, name: str, overrides: Sequence[str]) -> LoadedPipeline:
+    for override in overrides:
+        raw = raw.merged(_override(override))
+    for key, node in raw.entries.items():
+        if key not in _TOP_LEVEL:
+            raise node.origin.error(f"unknown key '{key}'", key=key, suggestion=nearest(key, _TOP_LEVEL))
+    pipeline = Pipeline(
+        name=_name(raw.entries.get("name"), name),
+        source=_source(raw),
+        decode=_section(raw, "decode", DecodeSection) or DecodeSection(),
+        steps=tuple(bind_model(node, StepSection, key) for key, node in _listed(raw, "steps")),
+        sinks=_sinks(raw),
+        stream=_section(raw, "stream", StreamSection),
+        spark=_section(raw, "spark", SparkSection) or SparkSection(),
+    )
+    loaded = LoadedPipeline(pipeline, raw, file)
+    _check_secrets(raw, "")
+    _check_views(loaded)
+    _check_modes(loaded)
+    return loaded
+
+
+def _override(text: str) -> RawMapping:
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise ConfigError(f"a setting is key=value, not '{text[:80]}'", file="command line")
+    path = tuple(key.strip().split("."))
+    if path[0] in ("steps", "sinks"):
+        raise ConfigError(f"'{path[0]}' is a list and can only be changed in the file", key=key, file="command line")
+    return nest(path, RawScalar(value, Origin("command line")))
+
+
+def _name(node: RawNode | None, fallback: str) -> str:
+    text = fallback if node is None else bind_value(node, str, NO_SPEC, "name")
+    if node is None:
+        return re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_") or "pipeline"
+    if re.fullmatch(r"[A-Za-z0-9_-]{1,100}", text) is None:
+        raise node.origin.error("'name' must be letters, digits, '-' and '_', at most 100", key="name")
+    return str(text)
+
+
+def _source(raw: RawMapping) -> Mapping[str, Text]:
+    node = raw.entries.get("source")
+    if node is None:
+        raise raw.origin.error("'source' is required: where the messages come from", key="source")
+    options: Mapping[str, Text] = bind_value(node, Mapping[str, Text], NO_SPEC, "source")
+    return options
+
+
+def _section(raw: RawMapping, key: str, model: type[M]) -> M | None:
+    node = raw.entries.get(key)
+    return None if node is None else bind_value(node, model, NO_SPEC, key)
+
+
+def _listed(raw: RawMapping, key: str) -> list[tuple[str, RawMapping]]:
+    node = raw.entries.get(key, RawList(()))
+    if not isinstance(node, RawList):
+        raise node.origin.error(f"'{key}' is a list: each entry begins with '- '", key=key)
+    for place, item in enumerate(node.items):
+        if not isinstance(item, RawMapping):
+            raise item.origin.error(f"'{key}[{place}]' is a section: it takes 'name: value' lines", key=key)
+    return [(f"{key}[{place}]", item) for place, item in enumerate(node.items) if isinstance(item, RawMapping)]
+
+
+def _sinks(raw: RawMapping) -> tuple[Sink, ...]:
+    found = [_sink(node, key) for key, node in _listed(raw, "sinks")]
+    if not found:
+        origin = raw.entries["sinks"].origin if "sinks" in raw.entries else raw.origin
+        raise origin.error("'sinks' is required: where the rows go", key="sinks")
+    return tuple(_with_names(found))
+
+
+def _sink(node: RawMapping, key: str) -> Sink:
+    format_node = node.entries.get("format")
+    if format_node is None:
+        raise node.origin.error(f"'{key}.format' is required: one of {', '.join(SINKS)}", key=f"{key}.format")
+    format_name = bind_value(format_node, str, NO_SPEC, f"{key}.format")
+    model = SINKS.get(format_name)
+    if model is None:
+        message = f"'{key}.format' must be one of {', '.join(SINKS)}, not '{format_name[:80]}'"
+        raise format_node.origin.error(message, key=f"{key}.format", suggestion=nearest(format_name, SINKS))
+    if model is TopicSink:
+        own = {name: child for name, child in node.entries.items() if name in _SINK_KEYS}
+        rest = {name: child for name, child in node.entries.items() if name not in _SINK_KEYS}
+        node = RawMapping({**own, "options": RawMapping(rest, node.origin)}, node.origin)
+    if "view" in node.entries:
+        name = f"{key}.view"
+        raise node.entries["view"].origin.error(f"unknown key '{name}'", key=name, suggestion=f"{key}.from")
+    # 'from' is no name that Python lets a field have.
+    entries = {"view" if name == "from" else name: child for name, child in node.entries.items()}
+    return bind_model(RawMapping(entries, node.origin), model, key)
+
+
+def _with_names(sinks: Sequence[Sink]) -> list[Sink]:
+    """Sinks without a name are called by their format, numbered where there are several."""
+    formats = [sink.format for sink in sinks if not sink.name]
+    named = []
+    for place, sink in enumerate(sinks):
+        several = formats.count(sink.format) > 1
+        named.append(sink if sink.name else attrs.evolve(sink, name=f"{sink.format}{place + 1 if several else ''}"))
+    return named
+
+
+def _check_secrets(node: RawNode, key: str) -> None:
+    """A secret in plain text is refused wherever it stands."""
+    if isinstance(node, RawMapping):
+        for name, child in node.entries.items():
+            inner = f"{key}.{name}" if key else name
+            if isinstance(child, RawScalar) and names_a_secret(name) and not child.is_null:
+                message = f"'{inner}' may not stand here in plain text: write {{env: NAME}} or {{file: PATH}}"
+                raise child.origin.error(message, key=inner)
+            _check_secrets(child, inner)
+    elif isinstance(node, RawList):
+        for place, child in enumerate(node.items):
+            _check_secrets(child, f"{key}[{place}]")
+
+
+def _check_views(loaded: LoadedPipeline) -> None:
+    pipeline = loaded.pipeline
+    known = [pipeline.decode.view]
+    for place, step in enumerate(pipeline.steps):
+        key = f"steps[{place}].view"
+        if step.view.casefold() in (name.casefold() for name in known):
+            raise loaded.error(key, f"'{key}': there is a view '{step.view}' already")
+        known.append(step.view)
+    names: list[str] = []
+    for place, sink in enumerate(pipeline.sinks):
+        key = f"sinks[{place}]"
+        if sink.view and sink.view not in known:
+            message = f"'{key}.from': there is no view '{sink.view}', only {', '.join(known)}"
+            raise loaded.error(f"{key}.from", message, nearest(sink.view, known))
+        if re.fullmatch(r"[A-Za-z0-9_-]{1,100}", sink.name) is None:
+            raise loaded.error(f"{key}.name", f"'{key}.name' must be letters, digits, '-' and '_', at most 100")
+        if sink.name in names:
+            raise loaded.error(f"{key}.name", f"'{key}.name': there is a sink '{sink.name}' already")
+        names.append(sink.name)
+
+
+def _check_modes(loaded: LoadedPipeline) -> None:
+    """What has a meaning only in batches, or only in streams."""
+    streaming = loaded.pipeline.is_streaming
+    for place, step in enumerate(loaded.pipeline.steps):
+        key = f"steps[{place}]"
+        if step.watermark is not None and not streaming:
+            raise loaded.error(f"{key}.watermark", f"'{key}.watermark' has a meaning only with 'stream'")
+        if step.cache and streaming:
+            raise loaded.error(f"{key}.cache", f"'{key}.cache' has a meaning only without 'stream'")
+    for place in range(len(loaded.pipeline.sinks)):
+        key = f"sinks[{place}]"
+        for name, only_streaming in (("mode", False), ("output_mode", True), ("batch_column", True)):
+            if _child(_child(_child(loaded.raw, "sinks"), str(place)), name) is None or only_streaming is streaming:
+                continue
+            where = "with" if only_streaming else "without"
+            raise loaded.error(f"{key}.{name}", f"'{key}.{name}' has a meaning only {where} 'stream'")
+
+
+def _child(node: RawNode | None, part: str) -> RawNode | None:
+    if isinstance(node, RawMapping):
+        return node.entries.get(part)
+    if isinstance(node, RawList) and part.isdecimal() and int(part) < len(node.items):
+        return node.items[int(part)]
+    return None

@@ -1,0 +1,146 @@
+"""Makes data frames of a pipeline: source, decode, steps. Spark analyses every query here, and nothing is read."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Literal
+
+import attrs
+
+from flintmq.plugins.spark.errors import OptionError
+from flintmq.plugins.spark.options import ReadOptions
+from flintmq.plugins.spark.pipeline.decoding import decoded
+from flintmq.plugins.spark.pipeline.load import LoadedPipeline
+from flintmq.plugins.spark.pipeline.models import Watermark
+from flintmq.plugins.spark.pipeline.references import Redactor, Text
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ExplainMode = Literal["simple", "extended", "codegen", "cost", "formatted"]
+
+
+@attrs.frozen
+class PlannedPipeline:
+    """A pipeline that Spark has understood. Belongs to its session's thread."""
+
+    loaded: LoadedPipeline
+    """What was asked for."""
+    frames: Mapping[str, DataFrame]
+    """Every view's rows, by name, in order."""
+    redactor: Redactor = attrs.field(repr=False)
+    """Knows the secrets that were used."""
+
+    def frame_of(self, place: int) -> DataFrame:
+        """What the sink at a place takes."""
+        view = self.loaded.pipeline.sinks[place].view
+        return self.frames[view] if view else self.last
+
+    @property
+    def last(self) -> DataFrame:
+        """The last view."""
+        return self.frames[self.loaded.pipeline.views[-1]]
+
+    def explain(self, place: int, mode: ExplainMode = "formatted") -> str:
+        """The plan of what a sink takes, as Spark writes it, without secrets."""
+        written = io.StringIO()
+        with contextlib.redirect_stdout(written):
+            self.frame_of(place).explain(mode=mode)
+        return self.redactor.clean(written.getvalue().strip())
+
+
+def check_source(loaded: LoadedPipeline, redactor: Redactor) -> dict[str, str]:
+    """The source's options, checked, secrets filled in. Needs no Spark.
+
+    Raises:
+        ConfigError: an option is unknown or has a value that cannot be used; names its line.
+    """
+    options = revealed(loaded, "source", loaded.pipeline.source, redactor)
+    try:
+        ReadOptions.parse(options)
+    except OptionError as error:
+        named = next((name for name in options if re.search(rf"\b{re.escape(name)}\b", str(error), re.I)), None)
+        key = f"source.{named}" if named else "source"
+        raise loaded.error(key, f"'{key}': {redactor.clean(str(error))}") from error
+    return options
+
+
+def revealed(loaded: LoadedPipeline, key: str, options: Mapping[str, Text], redactor: Redactor) -> dict[str, str]:
+    """Options with their secrets filled in. Raises ``ConfigError`` with the line of one that is not there."""
+    found = {}
+    for name, value in options.items():
+        with loaded.placed(f"{key}.{name}"):
+            found[name] = redactor.reveal(value)
+    return found
+
+
+def plan(spark: SparkSession, loaded: LoadedPipeline) -> PlannedPipeline:
+    """Has Spark analyse a pipeline.
+
+    Args:
+        spark: the session; its temporary views of the pipeline's names are replaced.
+        loaded: the pipeline.
+
+    Raises:
+        ConfigError: a secret, a schema or a column is missing, or a query is wrong; names the line.
+    """
+    redactor = Redactor()
+    pipeline = loaded.pipeline
+    options = check_source(loaded, redactor)
+    reader = spark.readStream if pipeline.is_streaming else spark.read
+    path = options.pop("path", None)
+    with analysed(loaded, "source", redactor):
+        messages = reader.format("flintmq").options(**options).load(path)
+    with analysed(loaded, "decode", redactor):
+        first = decoded(messages, loaded)
+    if pipeline.stream is not None and pipeline.stream.watermark is not None:
+        first = _late(first, pipeline.stream.watermark, loaded, "stream.watermark", redactor)
+    frames = {pipeline.decode.view: first}
+    first.createOrReplaceTempView(pipeline.decode.view)
+    for place, step in enumerate(pipeline.steps):
+        key = f"steps[{place}]"
+        text = step.sql if step.sql_file is None else loaded.read_text(f"{key}.sql_file", step.sql_file)
+        with analysed(loaded, f"{key}.sql" if step.sql_file is None else f"{key}.sql_file", redactor):
+            frame = spark.sql(str(text).strip().removesuffix(";"))
+            _must_be_query(frame, loaded, key)
+        if step.watermark is not None:
+            frame = _late(frame, step.watermark, loaded, f"{key}.watermark", redactor)
+        frames[step.view] = frame.persist() if step.cache else frame
+        frames[step.view].createOrReplaceTempView(step.view)
+    return PlannedPipeline(loaded, frames, redactor)
+
+
+def _must_be_query(frame: DataFrame, loaded: LoadedPipeline, key: str) -> None:
+    if not frame.columns:
+        raise loaded.error(f"{key}.sql", f"'{key}.sql' is no query: it gives no columns")
+
+
+def _late(frame: DataFrame, watermark: Watermark, loaded: LoadedPipeline, key: str, redactor: Redactor) -> DataFrame:
+    with analysed(loaded, f"{key}.column", redactor):
+        return frame.withWatermark(watermark.column, f"{watermark.delay_ms} milliseconds")
+
+
+@contextlib.contextmanager
+def analysed(loaded: LoadedPipeline, key: str, redactor: Redactor) -> Iterator[None]:
+    """What Spark finds wrong in here becomes a ``ConfigError`` with the line of a key, without secrets."""
+    from pyspark.errors import AnalysisException, IllegalArgumentException, ParseException
+
+    try:
+        with loaded.placed(key):
+            yield
+    except (AnalysisException, ParseException, IllegalArgumentException) as error:
+        raise loaded.error(key, f"'{key}': {redactor.clean(first_words(error))}") from error
+
+
+def first_words(error: BaseException) -> str:
+    """What went wrong, of all that Spark says: not the plan, not the stack."""
+    text = str(error)
+    for begin in ("\n== SQL", ";\n", "\n\tat ", "\n\nJVM stacktrace"):
+        text = text.partition(begin)[0]
+    python = re.findall(r"^(?:\w+\.)*\w*(?:Error|Exception): (.+)$", text, re.MULTILINE)
+    if "Traceback (most recent call last)" in text and python:
+        text = python[-1]
+    return " ".join(text.split())[:1_000]

@@ -1,0 +1,103 @@
+"""Secrets of a pipeline: named in the file, found in the environment or in files, never shown."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from flintmq.config.errors import ConfigError
+from flintmq.config.secret import SHOWN
+
+SECRET_FILE_MAX_BYTES: Final = 64 * 1024
+"""A secret is a password or a key, not a disk image."""
+
+_SECRET_NAME = re.compile(r"password|passwd|secret|token|credential|private.?key|access.?key", re.IGNORECASE)
+
+
+@attrs.frozen(kw_only=True)
+class Reference:
+    """Where a secret is: ``{env: DB_PASSWORD}`` or ``{file: /run/secrets/db}``."""
+
+    env: str | None = None
+    """The environment variable that holds it."""
+    file: Path | None = None
+    """The file that holds it; a line break at its end does not count."""
+
+    def __attrs_post_init__(self) -> None:
+        if (self.env is None) is (self.file is None):
+            raise ConfigError("a secret is either {env: NAME} or {file: PATH}")
+
+    @property
+    def place(self) -> str:
+        """In words, for errors."""
+        return f"the environment variable {self.env}" if self.env is not None else f"the file {self.file}"
+
+    def resolve(self, environ: Mapping[str, str] | None = None) -> str:
+        """The secret itself.
+
+        Args:
+            environ: the environment; None for the process's own.
+
+        Raises:
+            ConfigError: there is no such variable or file, or it is empty, too large, or no text.
+        """
+        if self.env is not None:
+            found = (os.environ if environ is None else environ).get(self.env)
+        else:
+            found = self._read()
+        if not found:
+            raise ConfigError(f"{self.place} is {'empty' if found == '' else 'not set'}")
+        return found
+
+    def _read(self) -> str:
+        assert self.file is not None
+        try:
+            with self.file.open("rb") as stream:
+                content = stream.read(SECRET_FILE_MAX_BYTES + 1)
+        except OSError as error:
+            raise ConfigError(f"{self.place} cannot be read: {error.strerror or error}") from error
+        if len(content) > SECRET_FILE_MAX_BYTES:
+            raise ConfigError(f"{self.place} has more than {SECRET_FILE_MAX_BYTES} bytes")
+        try:
+            return content.decode("utf-8").rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"{self.place} is not UTF-8") from error
+
+
+Text = str | Reference
+"""What an option may be: plain, or a reference to a secret."""
+
+
+def names_a_secret(option: str) -> bool:
+    """Whether an option of this name holds a secret, and so may not stand in a file in plain text."""
+    return _SECRET_NAME.search(option) is not None
+
+
+class Redactor:
+    """Takes secrets out of text that is to be shown. Not thread-safe while secrets are still being added."""
+
+    def __init__(self) -> None:
+        self._secrets: set[str] = set()
+
+    def reveal(self, text: Text) -> str:
+        """The text, or the secret it refers to; from then on the secret is taken out of what is shown.
+
+        Raises:
+            ConfigError: see :meth:`Reference.resolve`.
+        """
+        if isinstance(text, str):
+            return text
+        secret = text.resolve()
+        self._secrets.add(secret)
+        return secret
+
+    def clean(self, text: str) -> str:
+        """The text with ``***`` for every secret in it."""
+        for secret in sorted(self._secrets, key=len, reverse=True):
+            text = text.replace(secret, SHOWN)
+        return text

@@ -1,0 +1,54 @@
+"""Secrets: found where the file says they are, and never in anything that is printed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flintmq.config.errors import ConfigError
+from flintmq.plugins.spark.pipeline.references import Redactor, Reference, names_a_secret
+
+
+def test_a_secret_comes_from_the_environment_or_a_file(tmp_path: Path) -> None:
+    """Both ways that container platforms hand over secrets; a file's last line break is no part of it."""
+    file = tmp_path / "password"
+    file.write_text("s3cret\n")
+    assert Reference(env="PW").resolve({"PW": "pa ss"}) == "pa ss"
+    assert Reference(file=file).resolve() == "s3cret"
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\xff\xfe", b"x" * 70_000])
+def test_a_secret_that_is_not_there_says_where_it_should_be(tmp_path: Path, content: bytes | None) -> None:
+    """An empty password sent to a database is a riddle for whoever has to find out."""
+    file = tmp_path / "password"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(ConfigError, match="password"):
+        Reference(file=file).resolve()
+    with pytest.raises(ConfigError, match="environment variable PW is not set"):
+        Reference(env="PW").resolve({})
+
+
+def test_a_reference_names_one_place() -> None:
+    """Which of two would count nobody could tell."""
+    with pytest.raises(ConfigError, match="either"):
+        Reference(env="A", file=Path("b"))
+    with pytest.raises(ConfigError, match="either"):
+        Reference()
+
+
+def test_what_was_revealed_is_taken_out_of_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans and Java's errors repeat options; also where one secret is part of another."""
+    monkeypatch.setenv("SHORT", "abc")
+    monkeypatch.setenv("LONG", "abcdef")
+    redactor = Redactor()
+    assert redactor.reveal(Reference(env="SHORT")) == "abc"
+    assert redactor.reveal(Reference(env="LONG")) == "abcdef"
+    assert redactor.clean("jdbc:x;password=abcdef user=abc") == "jdbc:x;password=*** user=***"
+
+
+def test_names_that_hold_secrets_are_known() -> None:
+    """The options of JDBC, object stores and registries that must not stand in a file."""
+    assert all(map(names_a_secret, ("password", "fs.s3a.secret.key", "accessKey", "oauthToken", "sslPrivateKey")))
+    assert not any(map(names_a_secret, ("user", "url", "partitionColumn", "subscribe", "batchsize")))
