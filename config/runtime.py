@@ -104,7 +104,8 @@ def evolve_namesrv(config: NamesrvConfig, changes: Mapping[str, str]) -> Namesrv
 def as_properties(config: BrokerConfig) -> dict[str, str]:
     """The broker's configuration under RocketMQ's names, as request 26 (GET_BROKER_CONFIG) tells it; no secrets.
 
-    What is unset is told as what it amounts to: ``brokerIP1``, ``haListenPort``, ``storePathCommitLog``.
+    What is unset is told as what it amounts to: ``brokerIP1``, ``haListenPort``, ``storePathCommitLog``, ``useTLS``. Keys that
+    mqadmin stumbles without are told though nobody can set them: ``brokerRole``, ``filterServerNums``.
     """
     flush_side = "flush.commit_real_time." if config.flush.strategy == "commit_real_time" else "flush.flush_real_time."
     found: dict[str, str] = {}
@@ -115,6 +116,8 @@ def as_properties(config: BrokerConfig) -> dict[str, str]:
     listen = config.listen
     found.setdefault("brokerIP1", listen.host)
     found.setdefault("brokerRole", "ASYNC_MASTER")
+    found.setdefault("filterServerNums", "0")
+    found.setdefault("useTLS", str(listen.tls.mode_in_force == "required").lower())
     found.setdefault("haListenPort", str(listen.port + 1 if listen.port else 0))
     found["storePathCommitLog"] = found["storePathCommitLog"] or f"{config.store.path.rstrip('/')}/commitlog"
     return dict(sorted((found | FlushType.of_strategy(config.flush.strategy).as_properties()).items()))

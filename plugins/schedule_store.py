@@ -46,12 +46,15 @@ class ScheduleStoreAdapter:
     def look_message(self, commit_log_offset_bytes: int, size_bytes: int) -> Record | None:
         return self._store.commit_log.record(commit_log_offset_bytes, size_bytes)
 
-    def put_messages(self, messages: Sequence[MessageExtBrokerInner]) -> Sequence[PutOutcome]:
+    def put_messages(
+        self, messages: Sequence[MessageExtBrokerInner], topic: str, queue_id: int
+    ) -> Sequence[PutOutcome]:
         try:
             put = self._store.put(list(messages))
         except RefusedError:
             return [PutOutcome.LATER] * len(messages)
         self._stats.stored(put.records)
+        self._stats.delivered(topic, queue_id, put.records)
         return [_outcome(result) for result in put.results]
 
 

@@ -58,8 +58,14 @@ class ScheduleStore(Protocol):
         """The record at a place of the log; None when there is none any more."""
         ...
 
-    def put_messages(self, messages: Sequence[MessageExtBrokerInner]) -> Sequence[PutOutcome]:
-        """Appends messages in order, one outcome for each; after a LATER nothing is appended. Does not wait for durability."""
+    def put_messages(
+        self, messages: Sequence[MessageExtBrokerInner], topic: str, queue_id: int
+    ) -> Sequence[PutOutcome]:
+        """Appends messages in order, one outcome for each; after a LATER nothing is appended. Does not wait for durability.
+
+        Args:
+            topic: where they waited, with ``queue_id``; for the statistics.
+        """
         ...
 
 
@@ -165,7 +171,7 @@ class ScheduleMessageService:
                 break
             units += 1
             batch.append(self._read(level, commit_log_offset_bytes, size_bytes))
-        done = self._put(batch)
+        done = self._put(batch, queue_id)
         if done:
             self._offsets[level] = queue_offset + done
             self._dirty = True
@@ -196,10 +202,10 @@ class ScheduleMessageService:
             )
         return message
 
-    def _put(self, batch: list[MessageExtBrokerInner | None]) -> int:
+    def _put(self, batch: list[MessageExtBrokerInner | None], queue_id: int) -> int:
         """Delivers in order up to the first that has to wait; returns how many entries are done with."""
         messages = [message for message in batch if message is not None]
-        outcomes = iter(self._store.put_messages(messages) if messages else ())
+        outcomes = iter(self._store.put_messages(messages, SCHEDULE_TOPIC, queue_id) if messages else ())
         for done, message in enumerate(batch):
             if message is None:
                 self.discarded += 1

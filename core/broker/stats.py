@@ -25,8 +25,15 @@ BROKER_PUT_NUMS: Final = "BROKER_PUT_NUMS"
 BROKER_GET_NUMS: Final = "BROKER_GET_NUMS"
 QUEUE_PUT_NUMS: Final = "QUEUE_PUT_NUMS"
 QUEUE_PUT_SIZE: Final = "QUEUE_PUT_SIZE"
+QUEUE_GET_NUMS: Final = "QUEUE_GET_NUMS"
+QUEUE_GET_SIZE: Final = "QUEUE_GET_SIZE"
+
+SCHEDULE_CONSUMER: Final = "SCHEDULE_CONSUMER"
+"""The group under which deliveries of delayed messages are counted."""
 
 _EDGES_S: Final = (0.001, 0.01, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 10.0)
+_BOUNDS_MS: Final = (0.0, *(edge_s * 1000 for edge_s in _EDGES_S), 20_000.0)
+"""Where each of the spans below begins and, followed by the next, ends."""
 _EDGE_NAMES: Final = (
     "[<=0ms]",
     "[0~10ms]",
@@ -77,10 +84,8 @@ class BrokerStats:
         self._puts: dict[str, list[int]] = {}
         """Topic → messages and bytes not folded yet; likewise below."""
         self._queue_puts: dict[tuple[str, int], list[int]] = {}
-        self._gets: dict[tuple[str, str], list[int]] = {}
-        """(topic, group) → messages, bytes."""
-        self._latencies: dict[tuple[int, str, str], list[float]] = {}
-        """(queue, topic, group) → seconds, answers."""
+        self._gets: dict[tuple[int, str, str], list[float]] = {}
+        """(queue, topic, group) → messages, bytes, seconds, answers."""
         self._put_times = [0] * len(_EDGE_NAMES)
         self._last_put_times: list[int] | None = None
         self.table = StatsTable(clock, self._fold)
@@ -152,17 +157,28 @@ class BrokerStats:
         self.get_bytes += size_bytes
         if took_s > self.get_time_max_s:
             self.get_time_max_s = took_s
-        key = (topic, group)
+        key = (queue_id, topic, group)
         entry = self._gets.get(key)
         if entry is None:
-            entry = self._gets[key] = [0, 0]
+            entry = self._gets[key] = [0, 0, 0.0, 0]
         entry[0] += messages
         entry[1] += size_bytes
-        latency = self._latencies.get((queue_id, topic, group))
-        if latency is None:
-            latency = self._latencies[queue_id, topic, group] = [0.0, 0]
-        latency[0] += took_s
-        latency[1] += 1
+        entry[2] += took_s
+        entry[3] += 1
+
+    def delivered(self, topic: str, queue_id: int, records: Sequence[DispatchRequest]) -> None:
+        """Counts messages that were due and have been put where they belong.
+
+        Args:
+            topic: where they waited, with ``queue_id``.
+            records: what became of them.
+        """
+        count, size = len(records), sum([record.message_size_bytes for record in records])
+        add = self.table.add
+        add(QUEUE_GET_NUMS, f"{topic}@{queue_id}@{SCHEDULE_CONSUMER}", count, count)
+        add(QUEUE_GET_SIZE, f"{topic}@{queue_id}@{SCHEDULE_CONSUMER}", size, count)
+        add(GROUP_GET_NUMS, f"{topic}@{SCHEDULE_CONSUMER}", count, count)
+        add(GROUP_GET_SIZE, f"{topic}@{SCHEDULE_CONSUMER}", size, count)
 
     # rare
 
@@ -199,6 +215,18 @@ class BrokerStats:
         pairs = zip(_EDGE_NAMES, self._last_put_times, strict=True)
         return "".join(f"{name}:{count} " for name, count in pairs)
 
+    def put_latency_ms(self, share: float) -> float:
+        """The time within which a share (0.99) of the last whole minute's messages were appended, estimated from
+        :meth:`put_times_text`'s spans; 0 in the first minute."""
+        counts = self._last_put_times or []
+        wanted = sum(counts) * share
+        for number, count in enumerate(counts):
+            if count and wanted <= count:
+                start_ms, end_ms = _BOUNDS_MS[number : number + 2]
+                return start_ms + (end_ms - start_ms) * wanted / count
+            wanted -= count
+        return 0.0
+
     def _fold(self) -> None:
         add = self.table.add
         if self.put_messages != self._folded_put:
@@ -215,10 +243,10 @@ class BrokerStats:
         for (topic, queue_id), (count, size) in self._queue_puts.items():
             add(QUEUE_PUT_NUMS, f"{topic}@{queue_id}", count, count)
             add(QUEUE_PUT_SIZE, f"{topic}@{queue_id}", size, count)
-        for (topic, group), (count, size) in self._gets.items():
-            add(GROUP_GET_NUMS, f"{topic}@{group}", count, count)
-            add(GROUP_GET_SIZE, f"{topic}@{group}", size, count)
-        for (queue_id, topic, group), (seconds, answers) in self._latencies.items():
-            add(GROUP_GET_LATENCY, f"{queue_id}@{topic}@{group}", round(seconds * 1000), int(answers))
-        for waiting in (self._puts, self._queue_puts, self._gets, self._latencies):
+        for (queue_id, topic, group), (messages, size_bytes, seconds, answers) in self._gets.items():
+            pulls = int(answers)
+            add(GROUP_GET_NUMS, f"{topic}@{group}", int(messages), pulls)
+            add(GROUP_GET_SIZE, f"{topic}@{group}", int(size_bytes), pulls)
+            add(GROUP_GET_LATENCY, f"{queue_id}@{topic}@{group}", round(seconds * 1000), pulls)
+        for waiting in (self._puts, self._queue_puts, self._gets):
             waiting.clear()

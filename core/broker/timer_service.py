@@ -133,7 +133,7 @@ class TimerMessageService:
         """Delivers entries in order up to the first that has to wait; returns how many are done with."""
         batch = [self._message(entry) for entry in entries]
         messages = [message for message in batch if message is not None]
-        outcomes = iter(self._store.put_messages(messages) if messages else ())
+        outcomes = iter(self._store.put_messages(messages, TIMER_TOPIC, 0) if messages else ())
         for at, (entry, message) in enumerate(zip(entries, batch, strict=True)):
             outcome = PutOutcome.ILLEGAL if message is None else next(outcomes, PutOutcome.LATER)
             if outcome is PutOutcome.LATER:

@@ -235,6 +235,11 @@ class MessageStore:
         return tuple(Path(path) for path in paths) if paths else (self.root / "commitlog",)
 
     @property
+    def free_pool_buffers(self) -> int | None:
+        """Buffers of the transient store pool that no file has; None without a pool."""
+        return self._pool.available_buffers if self._pool is not None else None
+
+    @property
     def background(self) -> Executor | None:
         """The thread for slow file work, in order; None without one."""
         return self._allocator

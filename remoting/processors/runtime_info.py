@@ -150,13 +150,17 @@ class RuntimeInfo:
             "dispatchMaxBuffer": "0",
             "remainHowManyDataToCommit": _bytes_text(marks.wrote - marks.committed),
             "remainHowManyDataToFlush": _bytes_text(marks.wrote - marks.flushed),
-            "remainTransientStoreBufferNumbs": str(_NO_POOL_BUFFERS),
+            "remainTransientStoreBufferNumbs": str(
+                _NO_POOL_BUFFERS if store.free_pool_buffers is None else store.free_pool_buffers
+            ),
             "pageCacheLockTimeMills": "0",
             "putMessageTimesTotal": str(stats.put_messages),
             "putMessageFailedTimes": str(stats.put_failed),
             "putMessageSizeTotal": str(stats.put_bytes),
             "putMessageAverageSize": str(average),
             "putMessageDistributeTime": stats.put_times_text(),
+            "putLatency99": f"{stats.put_latency_ms(0.99):.2f}",
+            "putLatency999": f"{stats.put_latency_ms(0.999):.2f}",
             "putMessageEntireTimeMax": str(round(stats.put_time_max_s * 1000)),
             "getMessageEntireTimeMax": str(round(stats.get_time_max_s * 1000)),
         }

@@ -125,6 +125,7 @@ def test_properties_are_told_in_rocketmqs_units() -> None:
     assert told["brokerIP1"] == "127.0.0.1"
     assert told["serverChannelMaxIdleTimeSeconds"] == "120"
     assert told["mappedFileSizeCommitLog"] == "1073741824"
+    assert (told["filterServerNums"], told["useTLS"]) == ("0", "false"), "mqadmin exportConfigs reads them"
     assert told["storePathCommitLog"] == "./flintmq-store/commitlog"
     assert (told["flushDiskType"], told["transientStorePoolEnable"]) == ("ASYNC_FLUSH", "true")
     assert told["flushIntervalCommitLog"] == "77"
@@ -139,5 +140,7 @@ def test_what_is_told_can_be_imported() -> None:
     config = load_text("flushDiskType: SYNC_FLUSH\nbrokerName: x\ndeleteWhen: 04;05\nmaxMessageSize: 1MiB").config
     text = "".join(f"{name}={value}\n" for name, value in as_properties(config).items())
     result = import_broker_conf(text)
-    assert [name for name, _, _ in result.dropped] == ["brokerRole"], "told to tools, and nothing to be set here"
+    assert [name for name, _, _ in result.dropped] == ["brokerRole", "filterServerNums"], (
+        "told to tools, and nothing to be set here"
+    )
     assert as_properties(load_text(result.yaml).config) == as_properties(config)

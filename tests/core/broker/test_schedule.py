@@ -65,7 +65,9 @@ class FakeStore:
     def look_message(self, commit_log_offset_bytes: int, size_bytes: int) -> Record | None:
         return self.records.get(commit_log_offset_bytes)
 
-    def put_messages(self, messages: Sequence[MessageExtBrokerInner]) -> Sequence[PutOutcome]:
+    def put_messages(
+        self, messages: Sequence[MessageExtBrokerInner], topic: str, queue_id: int
+    ) -> Sequence[PutOutcome]:
         outcomes: list[PutOutcome] = []
         for _ in messages:
             later = PutOutcome.LATER in outcomes

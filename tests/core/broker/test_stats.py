@@ -59,6 +59,17 @@ def test_delayed_messages_count_per_level(stats: BrokerStats, clock: ManualClock
     assert minute(stats, clock, "QUEUE_PUT_SIZE", "SCHEDULE_TOPIC_XXXX@3")[0] == 120
 
 
+def test_deliveries_count_as_gets_of_their_level(stats: BrokerStats, clock: ManualClock) -> None:
+    """The reference shows delayed messages that were delivered under a group of their own."""
+    stats.delivered("SCHEDULE_TOPIC_XXXX", 3, records(("T", 0, 100), ("U", 1, 20)))
+    stats.delivered("SCHEDULE_TOPIC_XXXX", 0, records(("T", 0, 5)))
+    assert minute(stats, clock, "QUEUE_GET_NUMS", "SCHEDULE_TOPIC_XXXX@3@SCHEDULE_CONSUMER")[0] == 2
+    assert minute(stats, clock, "QUEUE_GET_SIZE", "SCHEDULE_TOPIC_XXXX@3@SCHEDULE_CONSUMER")[0] == 120
+    assert minute(stats, clock, "GROUP_GET_NUMS", "SCHEDULE_TOPIC_XXXX@SCHEDULE_CONSUMER")[0] == 3
+    assert minute(stats, clock, "GROUP_GET_SIZE", "SCHEDULE_TOPIC_XXXX@SCHEDULE_CONSUMER")[0] == 125
+    assert stats.get_messages == 0, "nobody pulled"
+
+
 def test_a_pull_counts_per_group_with_its_latency(stats: BrokerStats, clock: ManualClock) -> None:
     """consumeTps of 208 and 317 comes from here."""
     stats.handed_out("T", "g", 2, 32, 4_000, 0.004)
@@ -67,11 +78,15 @@ def test_a_pull_counts_per_group_with_its_latency(stats: BrokerStats, clock: Man
     assert minute(stats, clock, "GROUP_GET_NUMS", "T@g") == (40, 4.0)
     assert minute(stats, clock, "GROUP_GET_SIZE", "T@g")[0] == 5_000
     assert minute(stats, clock, "BROKER_GET_NUMS", "C")[0] == 40
+    stats.handed_out("T", "g", 3, 20, 1_000, 0.001)
+    per_pull = stats.table.view("GROUP_GET_NUMS", "T@g")
+    assert per_pull is not None
+    assert per_pull[0].avgpt == 20.0, "messages per pull, as the reference has it"
     latency = stats.table.view("GROUP_GET_LATENCY", "2@T@g")
     assert latency is not None
     assert (latency[0].sum, latency[0].avgpt) == (6, 3.0)
     assert stats.consume_tps("g", "T") > 0
-    assert (stats.get_found, stats.get_messages, stats.get_bytes, stats.get_time_max_s) == (2, 40, 5_000, 0.004)
+    assert (stats.get_found, stats.get_messages, stats.get_bytes, stats.get_time_max_s) == (3, 60, 6_000, 0.004)
 
 
 def test_counters_go_with_their_topic_and_their_group(stats: BrokerStats) -> None:
@@ -102,4 +117,9 @@ def test_times_of_appends_are_told_by_the_minute(stats: BrokerStats) -> None:
     text = stats.put_times_text()
     assert text.startswith("[<=0ms]:2 [0~10ms]:0 [10~50ms]:1 ")
     assert text.endswith("[10s~]:1 ")
+    assert stats.put_latency_ms(0.5) == 1.0
+    assert stats.put_latency_ms(0.7) == pytest.approx(42.0)
+    assert 10_000 < stats.put_latency_ms(0.999) <= 20_000
+    stats.roll_put_times()
+    assert stats.put_latency_ms(0.99) == 0.0, "a minute without messages"
     assert stats.put_time_max_s == 11.0

@@ -35,10 +35,10 @@ class FailingStore(ScheduleStoreAdapter):
 
     outcomes: list[PutOutcome]
 
-    def put_messages(self, messages: Any) -> Any:
+    def put_messages(self, messages: Any, topic: str, queue_id: int) -> Any:
         if self.outcomes:
             return [self.outcomes.pop(0) for _ in messages if self.outcomes]
-        return super().put_messages(messages)
+        return super().put_messages(messages, topic, queue_id)
 
 
 class Bench:

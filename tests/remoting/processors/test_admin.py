@@ -437,11 +437,16 @@ def test_runtime_figures_have_every_key_tools_read(bench: Any, ask: Any) -> None
         "queryThreadPoolQueueHeadWaitTimeMills",
         "remainHowManyDataToFlush",
         "remainTransientStoreBufferNumbs",
+        "putLatency99",
+        "putLatency999",
     ]:
         assert key in table, key
     assert table["putTps"] == "10.0 10.0"
     assert re.fullmatch(r"[0-9.E-]+( [0-9.E-]+){0,2}", table["getMissTps"])
     assert table["remainHowManyDataToFlush"] == "899 B"
+    assert table["remainTransientStoreBufferNumbs"] == "2147483647", "what the reference shows without a pool"
+    bench.store.free_pool_buffers = 3
+    assert runtime()["remainTransientStoreBufferNumbs"] == "3"
     assert table["runtime"] == "[ 0 days, 0 hours, 1 minutes, 10 seconds ]"
     bench.clock.advance_ms(86_400_000)
     runtime.sample()

@@ -1,0 +1,130 @@
+"""Every command of the real mqadmin works, as operators type it, and docs/mqadmin.md says what each does."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+import flintmq
+from flintmq.config import load_config
+from flintmq.remoting.client import AdminClient, Consumer, ConsumerSettings, Message, MessageExt, Producer
+
+from .conftest import PEER, Peer
+from .mqadmin import Mqadmin
+from .mqadmin_commands import ACCESS_COMMANDS, COMMANDS
+
+TOPIC = "Mqadmin"
+GROUP = "mqadmin_group"
+PRODUCER_GROUP = "mqadmin_producers"
+DOCS = Path(str(flintmq.__file__)).parent / "docs" / "mqadmin.md"
+ACCOUNT = ("flintadmin", "flintsecret")
+ACCOUNTS = f"accounts:\n- accessKey: {ACCOUNT[0]}\n  secretKey: {ACCOUNT[1]}\n  admin: true\n"
+
+
+def test_the_page_tells_every_command() -> None:
+    """A command that works and is not on the page is not found; one that is on it and never tried may not work."""
+    told = set(re.findall(r"^\| `(\w+)", DOCS.read_text(), re.MULTILINE))
+    assert told == {command.name for command in (*COMMANDS, *ACCESS_COMMANDS)}
+
+
+@asynccontextmanager
+async def serving(folder: Path, *overrides: str) -> AsyncIterator[tuple[str, str]]:
+    """A name server and a broker; gives their addresses."""
+    nameserver = ["nameserver.port=0", *overrides]
+    async with flintmq.NameServer(load_config(None, nameserver, environ={})) as name_server:
+        settings = [
+            f"store.path={folder}",
+            "store.commit_log_file_bytes=1MiB",
+            "listen.port=0",
+            "listen.vip=false",
+            "topics.trace_topic_enable=true",
+            f"namesrv.addresses={name_server.address}",
+            *overrides,
+        ]
+        async with flintmq.Broker(load_config(None, settings, environ={})) as broker:
+            yield name_server.address, broker.address
+
+
+@asynccontextmanager
+async def looked_at(name_server: str, names: dict[str, str]) -> AsyncIterator[None]:
+    """A consumer that has read the topic and a producer, both known to the broker; their ids go to ``names``."""
+    consumed: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def listen(message: MessageExt) -> None:
+        consumed.put_nowait(message.body)
+
+    settings = ConsumerSettings(consume_from="CONSUME_FROM_FIRST_OFFSET")
+    async with (
+        Producer(PRODUCER_GROUP, name_server) as producer,
+        Consumer(GROUP, name_server, listen, settings=settings) as consumer,
+        AdminClient(name_server) as admin,
+    ):
+        await producer.send(Message(f"{TOPIC}_2", b"makes the broker known to the producer"))
+        assert await producer.client.send_heartbeats()
+        await consumer.subscribe(TOPIC)
+        async with asyncio.timeout(60):
+            assert sorted([await consumed.get() for _ in range(3)]) == [b"first", b"second", b"third"]
+            (first,), (traced,) = [await admin.query_by_key(TOPIC, key) for key in ("k1", "k3")]
+            await consumer.commit()
+        names["client_id"] = consumer.client.client_id
+        names["producer_id"] = producer.client.client_id
+        names["offset_id"] = first.offset_msg_id
+        names["unique_key"] = first.properties["UNIQ_KEY"]
+        names["traced_key"] = traced.properties["UNIQ_KEY"]
+        yield
+
+
+@pytest.mark.slow
+@pytest.mark.java
+def test_every_command_of_the_real_mqadmin(peer: Peer, tmp_path: Path) -> None:
+    async def run() -> list[str]:
+        async with serving(tmp_path / "store") as (name_server, broker):
+            names = {
+                "namesrv_port": name_server.rpartition(":")[2],
+                "broker": broker,
+                "name": "broker-a",
+                "cluster": "DefaultCluster",
+                "topic": TOPIC,
+                "group": GROUP,
+                "producer_group": PRODUCER_GROUP,
+                "folder": str(tmp_path / "exported"),
+            }
+            with Mqadmin(PEER, tmp_path / "mqadmin", name_server) as mqadmin:
+                alone = next(at for at, command in enumerate(COMMANDS) if "{offset_id}" in command.line)
+                found = [await asyncio.to_thread(mqadmin.check, command, names) for command in COMMANDS[:alone]]
+                async with looked_at(name_server, names):
+                    found += [await asyncio.to_thread(mqadmin.check, command, names) for command in COMMANDS[alone:]]
+                return [trouble for trouble in found if trouble]
+
+    trouble = asyncio.run(run())
+    assert not trouble, "\n".join(trouble)
+
+
+@pytest.mark.slow
+@pytest.mark.java
+def test_the_commands_for_access_control(peer: Peer, tmp_path: Path) -> None:
+    accounts = tmp_path / "plain_acl.yml"
+    accounts.write_text(ACCOUNTS)
+    accounts.chmod(0o600)
+
+    async def run() -> list[str]:
+        async with serving(tmp_path / "store", "acl.enable=true", "acl.list_accounts=true", f"acl.file={accounts}") as (
+            name_server,
+            broker,
+        ):
+            names = {"broker": broker, "name": "broker-a", "cluster": "DefaultCluster", "access_key": ACCOUNT[0]}
+            with Mqadmin(PEER, tmp_path / "mqadmin", name_server, ACCOUNT) as mqadmin:
+                found = [await asyncio.to_thread(mqadmin.check, command, names) for command in ACCESS_COMMANDS]
+            with Mqadmin(PEER, tmp_path / "stranger", name_server, ("somebody", "elsesecret")) as stranger:
+                refused = await asyncio.to_thread(stranger.run, f"brokerStatus -b {broker}")
+                assert "somebody" in refused, refused
+                assert "commitLogMaxOffset" not in refused
+            return [trouble for trouble in found if trouble]
+
+    trouble = asyncio.run(run())
+    assert not trouble, "\n".join(trouble)
