@@ -14,10 +14,10 @@ States and rules::
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
+from flintmq.core.client_log import client_log
 from flintmq.core.errors import FrameError, RefusedError, RemotingError, RemotingTimeoutError
 from flintmq.core.limits import IN_FLIGHT_PER_CONNECTION, SEND_BUFFER_MAX_BYTES
 from flintmq.core.message.host import pack_host
@@ -28,7 +28,7 @@ from flintmq.remoting.request import Request, Response, decode_request
 if TYPE_CHECKING:
     from flintmq.remoting.server import RemotingServer
 
-log = logging.getLogger("flintmq.remoting")
+log = client_log("flintmq.remoting")
 
 _WRITE_HIGH_WATER_BYTES = 1024 * 1024
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import socket
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final
 
+from flintmq.core.client_log import client_log
 from flintmq.core.errors import FlintError, RefusedError, RemotingError, StoreError
 from flintmq.core.io.clock import Clock
 from flintmq.core.limits import FIRST_FRAME_TIMEOUT_S, FRAME_TIMEOUT_S
@@ -24,7 +24,7 @@ from flintmq.remoting.request import BatchHandler, Handler, Request, Response
 from flintmq.remoting.tls import ServerTls
 from flintmq.remoting.tls_listener import TlsListener
 
-log = logging.getLogger("flintmq.remoting")
+log = client_log("flintmq.remoting")
 
 _SWEEP_S: Final = 5.0
 _DRAIN_POLL_S: Final = 0.002

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import socket
 import ssl
 from collections.abc import Callable
 from typing import Final
 
+from flintmq.core.client_log import client_log
 from flintmq.core.limits import TLS_HANDSHAKE_TIMEOUT_S, TLS_PENDING_MAX
 from flintmq.remoting.tls import ServerTls
 
-log = logging.getLogger("flintmq.tls")
+log = client_log("flintmq.tls")
 
 HANDSHAKE: Final = b"\x16"
 _SHUTDOWN_S: Final = 1.0

@@ -5,19 +5,19 @@ They outlive their group by a day, so that bit maps go on being computed for a g
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from flintmq.core.broker.filter_data import BloomFilterBacked, ConsumerFilterData
 from flintmq.core.broker.subscription import SubscriptionData
+from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError
 from flintmq.core.filter.bloom import BloomFilter
 from flintmq.core.io.clock import Clock
 from flintmq.core.io.json_file import JsonFile
 from flintmq.core.ports import MessageFilter, MessageFilterFactory
 
-_log = logging.getLogger(__name__)
+_log = client_log(__name__)
 
 PERSIST_INTERVAL_S: Final = 10.0
 _CLEAN_AFTER_MS: Final = 24 * 3600 * 1000

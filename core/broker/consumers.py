@@ -6,7 +6,6 @@ clients then divide the queues anew.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Iterator
 from typing import Final
 
@@ -19,12 +18,13 @@ from flintmq.core.broker.consumer_group import (
 )
 from flintmq.core.broker.producers import EXPIRY_S
 from flintmq.core.broker.subscription import SubscriptionData
+from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError
 from flintmq.core.io.clock import Clock
 from flintmq.core.limits import CLIENTS_PER_GROUP_MAX, SUBSCRIPTIONS_PER_HEARTBEAT_MAX
 from flintmq.core.response_code import ResponseCode
 
-_log = logging.getLogger(__name__)
+_log = client_log(__name__)
 
 NOTIFY_CONSUMER_IDS_CHANGED: Final = 40
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from flintmq.core.broker.data_version import DataVersion
 from flintmq.core.broker.group_config import SubscriptionGroupConfig
 from flintmq.core.broker.topic_name import SYSTEM_GROUP_PREFIX, check_group_name, is_name
+from flintmq.core.client_log import client_log
 from flintmq.core.errors import StoreError
 from flintmq.core.io.clock import Clock
 from flintmq.core.io.json_file import JsonFile
 from flintmq.core.limits import GROUP_MAX_BYTES
 
-_log = logging.getLogger(__name__)
+_log = client_log(__name__)
 
 TOOLS_CONSUMER_GROUP: Final = "TOOLS_CONSUMER"
 

@@ -6,13 +6,13 @@ need no check; a topic has no ``@``, so ``topic@group`` can be taken apart again
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from typing import Any
 
+from flintmq.core.client_log import client_log
 from flintmq.core.io.json_file import JsonFile
 
-_log = logging.getLogger(__name__)
+_log = client_log(__name__)
 
 
 class ConsumerOffsetManager:

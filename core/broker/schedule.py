@@ -10,18 +10,18 @@ At least once: the table of offsets is written now and then, and a crash deliver
 from __future__ import annotations
 
 import enum
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from flintmq.core.broker.delay_levels import DelayLevels
 from flintmq.core.broker.topic_name import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
+from flintmq.core.client_log import client_log
 from flintmq.core.io.json_file import JsonFile
 from flintmq.core.message import properties as props
 from flintmq.core.message.record import MessageExtBrokerInner, Record
 from flintmq.core.message.sys_flag import TRANSACTION_COMMIT, TRANSACTION_NOT, transaction_type
 
-_log = logging.getLogger(__name__)
+_log = client_log(__name__)
 
 RETRY_INTERVAL_MS: Final = 100
 """How long to wait after a delivery that failed."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
@@ -12,12 +11,13 @@ from flintmq.core.broker import perm
 from flintmq.core.broker import topic_name as names
 from flintmq.core.broker.data_version import DataVersion
 from flintmq.core.broker.topic_config import TopicConfig
+from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError, StoreError
 from flintmq.core.io.clock import Clock
 from flintmq.core.io.json_file import JsonFile
 from flintmq.core.response_code import ResponseCode
 
-_log = logging.getLogger(__name__)
+_log = client_log(__name__)
 
 QUEUE_NUMS_MAX = 65_536
 """A topic with more queues is a mistake: each queue becomes a folder and an entry at every client."""

@@ -6,7 +6,6 @@ is alive while its connection is open and it registers at least every 120 s.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -16,10 +15,11 @@ from flintmq.core.broker import perm
 from flintmq.core.broker.channel import Channel
 from flintmq.core.broker.data_version import DataVersion
 from flintmq.core.broker.topic_config import UNIT_FLAG, UNIT_SUB_FLAG, TopicConfig
+from flintmq.core.client_log import client_log
 from flintmq.core.io.clock import Clock
 from flintmq.core.route.route_data import MASTER_ID, BrokerData, QueueData, RegisterResult, TopicRouteData
 
-_log = logging.getLogger(__name__)
+_log = client_log(__name__)
 
 BROKER_EXPIRY_S = 120.0
 """A broker that did not register for so long is forgotten."""

@@ -19,6 +19,8 @@ ZLIB: Final = 0x300
 
 DECOMPRESSED_MAX_BYTES: Final = 4 * FRAME_MAX_BYTES
 """A few kilobytes can decompress to gigabytes."""
+_ONE_MORE: Final = DECOMPRESSED_MAX_BYTES + 1
+"""Asked for, so that a body that is longer is told from one that fits."""
 
 
 class CompressionError(FlintError):
@@ -42,9 +44,11 @@ def decompress(body: bytes, sys_flag: int) -> bytes:
     if method in (0, ZLIB):
         return _inflate(body)
     if method == LZ4:
-        return _with_package("lz4.frame", "lz4", body, lambda package: package.decompress)
+        return _with_package("lz4.frame", "lz4", lambda lz4: _unlz4(lz4.LZ4FrameDecompressor(), body))
     if method == ZSTD:
-        return _with_package("zstandard", "zstandard", body, lambda package: package.ZstdDecompressor().stream_reader)
+        return _with_package(
+            "zstandard", "zstandard", lambda zstandard: zstandard.ZstdDecompressor().stream_reader(body).read(_ONE_MORE)
+        )
     raise CompressionError(f"unknown compression method 0x{method:x}")
 
 
@@ -59,13 +63,22 @@ def _inflate(body: bytes) -> bytes:
     return plain
 
 
-def _with_package(module: str, package: str, body: bytes, function: Callable[[Any], Any]) -> bytes:
+def _unlz4(stream: Any, body: bytes) -> bytes:
+    plain: bytes = stream.decompress(body, _ONE_MORE)
+    if not stream.eof and len(plain) < _ONE_MORE:
+        raise ValueError("it is cut off")
+    return plain
+
+
+def _with_package(module: str, package: str, undo: Callable[[Any], bytes]) -> bytes:
     try:
-        undo = function(import_module(module))
+        found = import_module(module)
     except ImportError as failure:
         raise CompressionError(f"the body is compressed with {package}, which is not installed") from failure
     try:
-        plain = undo(body)
-        return bytes(plain.read(DECOMPRESSED_MAX_BYTES) if hasattr(plain, "read") else plain)
+        plain = undo(found)
     except Exception as failure:  # whatever the package raises for damaged input
         raise CompressionError(f"the body is no {package} stream: {failure}") from failure
+    if len(plain) > DECOMPRESSED_MAX_BYTES:
+        raise CompressionError(f"the body's {package} stream is longer than {DECOMPRESSED_MAX_BYTES} bytes")
+    return plain

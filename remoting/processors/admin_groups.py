@@ -19,7 +19,9 @@ from flintmq.remoting.headers_admin import (
     QueryCorrectionOffsetRequestHeader,
     TopicGroupRequestHeader,
 )
+from flintmq.remoting.offset_table import OffsetTable, consume_stats, consume_stats_list
 from flintmq.remoting.processors.answers import topic_missing, with_json
+from flintmq.remoting.processors.turns import Turns
 from flintmq.remoting.request import Handler, Request, Response
 
 LONG_MAX = 2**63 - 1
@@ -79,57 +81,59 @@ class AdminGroupProcessor:
         self._state.locks.unlock_batch(body.consumer_group, map(_core_queue, body.mq_set), body.client_id)
         return Response()
 
-    def consume_stats(self, request: Request) -> Response:
+    async def consume_stats(self, request: Request) -> Response:
         """208: how far a group is behind, in one topic or in all it has offsets in."""
         header = request.header(GetConsumeStatsRequestHeader)
-        topics = (
-            [header.topic]
-            if header.topic
-            else sorted(self._state.offsets.which_topic_by_consumer(header.consumer_group))
-        )
-        stats = bodies.ConsumeStats()
+        group = header.consumer_group
+        topics = [header.topic] if header.topic else sorted(self._state.offsets.which_topic_by_consumer(group))
+        table, turns, tps = OffsetTable(), Turns(), 0.0
         for topic in topics:
-            self._add_stats(stats, header.consumer_group, topic)
-        return Response(body=stats.encode())
+            tps += (await self._add_stats(table, group, topic, turns))[0]
+        return Response(body=consume_stats(tps, table))
 
-    def _add_stats(self, stats: bodies.ConsumeStats, group: str, topic: str) -> None:
+    async def _add_stats(self, table: OffsetTable, group: str, topic: str, turns: Turns) -> tuple[float, int]:
+        """Adds a topic's queues; returns how fast the group consumes it, and how many messages it is behind."""
         config = self._state.topics.select(topic)
         if config is None or self._has_left(group, topic):
-            return
-        store, offsets = self._state.store, self._state.offsets
+            return 0.0, 0
+        store, offsets, behind = self._state.store, self._state.offsets, 0
         for queue_id in range(config.read_queue_nums):
             consumer_offset = max(0, offsets.query(topic, group, queue_id))
             last_ms = store.message_store_time(topic, queue_id, consumer_offset - 1) if consumer_offset else 0
-            stats.offset_table[bodies.MessageQueue(self._state.config.broker.name, queue_id, topic)] = (
-                bodies.OffsetWrapper(max(0, store.max_queue_offset(topic, queue_id)), consumer_offset, max(0, last_ms))
+            end = max(0, store.max_queue_offset(topic, queue_id))
+            behind += end - consumer_offset
+            table.add(
+                bodies.MessageQueue(self._state.config.broker.name, queue_id, topic),
+                bodies.OffsetWrapper(end, consumer_offset, max(0, last_ms)),
             )
-        stats.consume_tps += self._state.stats.consume_tps(group, topic)
+            if turns.is_due:
+                await turns.give()
+        return self._state.stats.consume_tps(group, topic), behind
 
     def _has_left(self, group: str, topic: str) -> bool:
         """True when a group is online and no longer subscribes to a topic it still has offsets in."""
         info = self._state.consumers.find(group)
         return info is not None and bool(info.subscriptions) and topic not in info.subscriptions
 
-    def broker_consume_stats(self, request: Request) -> Response:
+    async def broker_consume_stats(self, request: Request) -> Response:
         """317: the same for every group of the broker."""
         header = request.header(GetBrokerConsumeStatsRequestHeader)
-        found = bodies.ConsumeStatsList(self._state.advertised_address)
+        found: list[tuple[str, list[bytes]]] = []
+        turns, total_diff = Turns(), 0
         for config in self._state.groups:
             group = config.group_name
-            of_group = []
+            of_group: list[bytes] = []
             for topic in sorted(self._state.offsets.which_topic_by_consumer(group)):
                 topic_config = self._state.topics.select(topic)
                 if topic_config is None or (header.is_order and not topic_config.order):
                     continue
-                stats = bodies.ConsumeStats()
-                self._add_stats(stats, group, topic)
-                if stats.offset_table:
-                    of_group.append(stats)
-                    found.total_diff += sum(
-                        entry.broker_queue_offset - entry.consumer_offset for entry in stats.offset_table.values()
-                    )
-            found.consume_stats_list.append({group: of_group})
-        return Response(body=found.encode())
+                table = OffsetTable()
+                tps, behind = await self._add_stats(table, group, topic, turns)
+                if len(table):
+                    of_group.append(consume_stats(tps, table))
+                    total_diff += behind
+            found.append((group, of_group))
+        return Response(body=consume_stats_list(self._state.advertised_address, found, total_diff))
 
     def clone_offsets(self, request: Request) -> Response:
         """314: a group starts where another one is."""
@@ -140,14 +144,19 @@ class AdminGroupProcessor:
                 self._state.offsets.clone(header.src_group, header.dest_group, topic)
         return Response()
 
-    def consume_time_span(self, request: Request) -> Response:
+    async def consume_time_span(self, request: Request) -> Response:
         """303: from when to when a topic's messages are, and how late the group is."""
         header = request.header(TopicGroupRequestHeader)
         config = self._state.topics.select(header.topic)
         if config is None:
             raise topic_missing(header.topic)
-        spans = [self._span(header.topic, header.group, queue_id) for queue_id in range(config.write_queue_nums)]
-        return Response(body=bodies.QueryConsumeTimeSpanBody(spans).encode())
+        spans: list[bytes] = []
+        turns = Turns()
+        for queue_id in range(config.write_queue_nums):
+            spans.append(self._span(header.topic, header.group, queue_id).encode())
+            if turns.is_due:
+                await turns.give()
+        return Response(body=b'{"consumeTimeSpanSet":[%b]}' % b",".join(spans))
 
     def _span(self, topic: str, group: str, queue_id: int) -> bodies.QueueTimeSpan:
         store = self._state.store

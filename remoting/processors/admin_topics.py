@@ -26,7 +26,9 @@ from flintmq.remoting.headers_message import (
     GetMinOffsetRequestHeader,
     SearchOffsetRequestHeader,
 )
+from flintmq.remoting.offset_table import OffsetTable, topic_stats
 from flintmq.remoting.processors.answers import topic_missing, with_json
+from flintmq.remoting.processors.turns import Turns
 from flintmq.remoting.request import Handler, Request, Response
 
 QUEUE_ENTRIES_MAX = 4_096
@@ -94,21 +96,24 @@ class AdminTopicProcessor:
     def system_topics(self, _request: Request) -> Response:
         return Response(body=bodies.TopicList(None, sorted(self._state.topics.system_topics)).encode())
 
-    def topic_stats(self, request: Request) -> Response:
+    async def topic_stats(self, request: Request) -> Response:
         """202: where each queue begins and ends, and when it was last written."""
         topic = request.header(GetTopicStatsInfoRequestHeader).topic
         config = self._state.topics.select(topic)
         if config is None:
             raise topic_missing(topic)
         store = self._state.store
-        table = bodies.TopicStatsTable()
+        table, turns = OffsetTable(), Turns()
         for queue_id in range(config.write_queue_nums):
             end = max(0, store.max_queue_offset(topic, queue_id))
             last_ms = max(0, store.message_store_time(topic, queue_id, end - 1)) if end else 0
-            table.offset_table[bodies.MessageQueue(self._state.config.broker.name, queue_id, topic)] = (
-                bodies.TopicOffset(last_ms, end, max(0, store.min_queue_offset(topic, queue_id)))
+            table.add(
+                bodies.MessageQueue(self._state.config.broker.name, queue_id, topic),
+                bodies.TopicOffset(last_ms, end, max(0, store.min_queue_offset(topic, queue_id))),
             )
-        return Response(body=table.encode())
+            if turns.is_due:
+                await turns.give()
+        return Response(body=topic_stats(table))
 
     def consumed_by(self, request: Request) -> Response:
         """300: groups that subscribe to a topic now, and those that have offsets in it."""

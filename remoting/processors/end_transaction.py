@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import logging
-
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.transactions.service import EndTransaction
+from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError
 from flintmq.core.message.message_id import decode_message_id
 from flintmq.core.response_code import ResponseCode
@@ -13,7 +12,7 @@ from flintmq.remoting.codes import RequestCode
 from flintmq.remoting.headers import EndTransactionRequestHeader, ResumeCheckHalfMessageRequestHeader
 from flintmq.remoting.request import Handler, Request, Response
 
-log = logging.getLogger("flintmq.broker")
+log = client_log("flintmq.broker")
 
 
 class EndTransactionProcessor:

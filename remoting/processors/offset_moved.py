@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 from collections import OrderedDict
 from typing import Final
 
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.topic_name import OFFSET_MOVED_EVENT
+from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError
 from flintmq.core.message import properties as props
 from flintmq.core.message.properties import properties_to_string
 from flintmq.core.message.record import MessageExtBrokerInner
 from flintmq.remoting import bodies
 
-log = logging.getLogger("flintmq.broker")
+log = client_log("flintmq.broker")
 
 _REPEAT_S: Final = 10.0
 _REMEMBERED_MAX: Final = 1024

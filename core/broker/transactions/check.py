@@ -14,7 +14,6 @@ A round runs in slices of a few milliseconds. A producer is asked when the copy 
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable
 from typing import Final
@@ -29,6 +28,7 @@ from flintmq.core.broker.transactions import half_message as half
 from flintmq.core.broker.transactions.half_message import Identity
 from flintmq.core.broker.transactions.ports import TransactionStore
 from flintmq.core.broker.transactions.table import TransactionTable
+from flintmq.core.client_log import client_log
 from flintmq.core.errors import FlintError, RefusedError
 from flintmq.core.io.clock import Clock
 from flintmq.core.message import properties as props
@@ -36,7 +36,7 @@ from flintmq.core.message.record import MessageExtBrokerInner, Record
 from flintmq.core.ports import DispatchRequest
 from flintmq.core.response_code import ResponseCode
 
-_log = logging.getLogger(__name__)
+_log = client_log(__name__)
 
 CHECK_TRANSACTION_STATE: Final = 39
 IDLE_S: Final = 0.05

@@ -6,7 +6,6 @@ completed of a round of checks stays completed, and a look at a message that mus
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable
 from typing import Final
@@ -21,6 +20,7 @@ from flintmq.core.broker.transactions.check import IDLE_S, TransactionalMessageC
 from flintmq.core.broker.transactions.ports import TransactionStore
 from flintmq.core.broker.transactions.rebuild import rebuild
 from flintmq.core.broker.transactions.table import TransactionTable
+from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError
 from flintmq.core.io.clock import Clock
 from flintmq.core.message import properties as props
@@ -29,7 +29,7 @@ from flintmq.core.message.record import MessageExtBrokerInner, Record
 from flintmq.core.message.sys_flag import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from flintmq.core.response_code import ResponseCode
 
-_log = logging.getLogger(__name__)
+_log = client_log(__name__)
 
 EARLY_MAX: Final = 10_000
 """Ends that came before their half message can be read, kept until it can."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -152,9 +154,11 @@ class Bench:
 
 
 def ask(handlers: dict[int, Handler], request: Request) -> Response:
-    """A synchronous processor's answer, a refusal included."""
+    """A processor's answer, a refusal included; one that works in slices gets its turns."""
     try:
-        answer = handlers[request.code](request)
+        answer: Any = handlers[request.code](request)
+        if inspect.iscoroutine(answer):
+            answer = asyncio.run(answer)
     except RefusedError as error:
         return Response(error.code, error.remark)
     assert isinstance(answer, Response)
