@@ -326,6 +326,8 @@ def _fastjson_token(match: re.Match[bytes]) -> bytes:
 
 def escape_as_fastjson(document: bytes) -> bytes:
     """JSON with the few escapes that fastjson writes differently: upper-case digits, and DEL to U+009F, U+2028, U+2029."""
+    if document.isascii() and b"\\u" not in document and b"\x7f" not in document:
+        return document  # nearly every one, at a tenth of the cost of the search
     if _FASTJSON_DIFFERS.search(document) is None:
         return document
     return _FASTJSON_TOKEN.sub(_fastjson_token, document)

@@ -24,7 +24,7 @@ from flintmq.core.broker.transactions.half_message import (
 from flintmq.core.errors import RefusedError
 from flintmq.core.limits import PROPERTIES_MAX_BYTES
 from flintmq.core.message import properties as props
-from flintmq.core.message.batch import BatchError, decode_batch
+from flintmq.core.message.batch import BatchError, MessageBatch, decode_batch, decode_columns
 from flintmq.core.message.properties import properties_to_string, string_to_properties
 from flintmq.core.message.record import MessageExtBrokerInner
 from flintmq.core.message.sys_flag import TRANSACTION_MASK
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from flintmq.core.broker.state import BrokerState
 
 _TIMER_NAMES: Final = frozenset({props.TIMER_DELIVER_MS, props.TIMER_DELAY_MS, props.TIMER_DELAY_SEC})
+_SEPARATOR: Final = ord(props.PROPERTY_SEPARATOR)
 _WAIT_TRUE: Final = "WAIT\x01true"
 _BODY_KEY: Final = "store.max_message_bytes (maxMessageSize)"
 
@@ -146,7 +147,7 @@ class MessageIntake:
             return True
         return self.timer is not None and self.timer(message)
 
-    def batch(self, header: SendHeader, body: bytes, sender: Sender) -> list[MessageExtBrokerInner]:
+    def batch(self, header: SendHeader, body: bytes, sender: Sender) -> MessageBatch:
         """The members of a batch send, ready to be appended in one piece.
 
         Raises:
@@ -169,37 +170,31 @@ class MessageIntake:
             self._check_no_timer(shared, body)
         shared["CLUSTER"] = self._cluster
         suffix = properties_to_string(shared).encode("utf-8", "surrogatepass")
+        parted_suffix = b"\x02" + suffix
         wait = shared.get(props.WAIT) != "false"
         try:
-            items = decode_batch(body)
+            flags, bodies, own_properties = decode_columns(body)
         except BatchError as error:
             raise self._illegal("batch.malformed", str(error), "") from error
-        if not items:
+        if not bodies:
             raise self._illegal("batch.empty", "0 messages", "")
-        members = []
-        for item in items:
-            own = item.properties_bytes
-            stored = own + suffix if not own or own[-1] == 2 else own + b"\x02" + suffix
-            if len(stored) > PROPERTIES_MAX_BYTES:
-                raise self._illegal("message.properties_too_long", f"{len(stored)} bytes of properties", "")
-            members.append(
-                MessageExtBrokerInner(
-                    topic,
-                    queue_id,
-                    item.body,
-                    string_to_properties(stored.decode("utf-8", "replace")),
-                    stored,
-                    header.born_timestamp_ms,
-                    sender.packed_host,
-                    self._state.store_host,
-                    item.flag,
-                    sys_flag,
-                    header.reconsume_times,
-                    0,
-                    wait,
-                )
-            )
-        return members
+        stored = [own + (suffix if not own or own[-1] == _SEPARATOR else parted_suffix) for own in own_properties]
+        longest = max(map(len, stored))
+        if longest > PROPERTIES_MAX_BYTES:
+            raise self._illegal("message.properties_too_long", f"{longest} bytes of properties", "")
+        return MessageBatch(
+            topic,
+            queue_id,
+            flags,
+            bodies,
+            stored,
+            header.born_timestamp_ms,
+            sender.packed_host,
+            self._state.store_host,
+            sys_flag,
+            header.reconsume_times,
+            wait,
+        )
 
     # parts
 

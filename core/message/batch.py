@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Final
 
 import msgspec
 
-from flintmq.core.limits import BATCH_MAX_MESSAGES
+from flintmq.core.limits import BATCH_MAX_MESSAGES, PROPERTIES_MAX_BYTES
 
 _ITEM_HEAD: Final = struct.Struct(">iiiii")
+_HEAD_BYTES: Final = _ITEM_HEAD.size
+_ITEM_MIN_BYTES: Final = _HEAD_BYTES + 2
 _INT16: Final = struct.Struct(">h")
 
 
@@ -26,31 +29,99 @@ class BatchError(ValueError):
     """A batch body that cannot be taken apart."""
 
 
+class MessageBatch(msgspec.Struct, gc=False):
+    """Messages of one topic and queue that are stored in one piece; what each has of its own lies in columns."""
+
+    topic: str
+    queue_id: int
+    flags: Sequence[int]
+    bodies: Sequence[bytes]
+    """At least one; the columns are of one length."""
+    stored_properties: Sequence[bytes]
+    """What is stored of each one's properties, UTF-8."""
+    born_timestamp_ms: int
+    born_host: bytes
+    """Packed, 8 or 20 bytes."""
+    store_host: bytes
+    sys_flag: int = 0
+    """Of ordinary messages: a transaction is no batch."""
+    reconsume_times: int = 0
+    wait: bool = True
+    """False when the sender does not wait for durability (property WAIT)."""
+
+
+Columns = tuple[Sequence[int], Sequence[bytes], Sequence[bytes]]
+"""The flags, bodies and properties of messages."""
+
+
 def decode_batch(body: bytes) -> list[BatchItem]:
     """Takes a batch body apart.
 
     Raises:
         BatchError: lengths that do not fit, or more than ``BATCH_MAX_MESSAGES`` items.
     """
-    items: list[BatchItem] = []
+    return list(map(BatchItem, *decode_columns(body)))
+
+
+def decode_columns(body: bytes) -> Columns:
+    """As :func:`decode_batch`, for whoever needs no object per message."""
+    alike = _decode_alike(body)
+    if alike is not None:
+        return alike
+    flags: list[int] = []
+    bodies: list[bytes] = []
+    properties: list[bytes] = []
     position, end = 0, len(body)
-    while position < end:
-        if end - position < _ITEM_HEAD.size + 2:
-            raise BatchError(f"{end - position} bytes left at {position}, an item has at least {_ITEM_HEAD.size + 2}")
-        total, _magic, _crc, flag, body_length = _ITEM_HEAD.unpack_from(body, position)
-        body_start = position + _ITEM_HEAD.size
+    unpack_head = _ITEM_HEAD.unpack_from
+    for _ in range(BATCH_MAX_MESSAGES):
+        if position >= end:
+            break
+        if end - position < _ITEM_MIN_BYTES:
+            raise BatchError(f"{end - position} bytes left at {position}, an item has at least {_ITEM_MIN_BYTES}")
+        total, _magic, _crc, flag, body_length = unpack_head(body, position)
+        body_start = position + _HEAD_BYTES
         properties_start = body_start + body_length + 2
         if body_length < 0 or properties_start > end:
             raise BatchError(f"body length {body_length} of the item at {position} does not fit")
-        (properties_length,) = _INT16.unpack_from(body, properties_start - 2)
+        properties_length = body[properties_start - 2] << 8 | body[properties_start - 1]
         item_end = properties_start + properties_length
-        if properties_length < 0 or item_end > end or total != item_end - position:
+        if properties_length > PROPERTIES_MAX_BYTES or item_end > end or total != item_end - position:
             raise BatchError(f"the item at {position} says {total} bytes, its fields take {item_end - position}")
-        items.append(BatchItem(flag, body[body_start : body_start + body_length], body[properties_start:item_end]))
-        if len(items) > BATCH_MAX_MESSAGES:
-            raise BatchError(f"more than {BATCH_MAX_MESSAGES} messages in one batch")
+        flags.append(flag)
+        bodies.append(body[body_start : properties_start - 2])
+        properties.append(body[properties_start:item_end])
         position = item_end
-    return items
+    if position < end:
+        raise BatchError(f"more than {BATCH_MAX_MESSAGES} messages in one batch")
+    return flags, bodies, properties
+
+
+def _decode_alike(body: bytes) -> Columns | None:
+    """The columns where all items have the lengths of the first one, at a quarter of the cost; None where they do not."""
+    if len(body) < _ITEM_MIN_BYTES:
+        return None
+    total, _magic, _crc, _flag, body_length = _ITEM_HEAD.unpack_from(body)
+    properties_length = total - _ITEM_MIN_BYTES - body_length
+    if not 0 <= body_length <= len(body) or not 0 <= properties_length <= min(len(body), PROPERTIES_MAX_BYTES):
+        return None
+    count, rest = divmod(len(body), total)
+    if rest or not 1 < count <= BATCH_MAX_MESSAGES:
+        return None
+    totals, flags, body_lengths, bodies, properties_lengths, properties = zip(
+        *_item_struct(body_length, properties_length).iter_unpack(body), strict=True
+    )
+    if (
+        totals.count(total) == count
+        and body_lengths.count(body_length) == count
+        and properties_lengths.count(properties_length) == count
+    ):
+        return flags, bodies, properties
+    return None
+
+
+@lru_cache(maxsize=256)
+def _item_struct(body_length: int, properties_length: int) -> struct.Struct:
+    return struct.Struct(f">i8xii{body_length}sh{properties_length}s")
 
 
 def encode_batch(items: Iterable[BatchItem]) -> bytes:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Sequence
+
 import attrs
 
 from flintmq.core.message.host import V4_BYTES, V6_BYTES, unpack_host
@@ -19,6 +22,12 @@ class MessageId:
 def offset_message_id(store_host_hex: str, commit_log_offset_bytes: int) -> str:
     """``store_host_hex`` is the packed host in upper-case hex, which a broker computes once."""
     return f"{store_host_hex}{commit_log_offset_bytes:016X}"
+
+
+def batch_message_id(store_host_hex: str, commit_log_offsets_bytes: Sequence[int]) -> str:
+    """The ids of a batch's messages, separated by commas, as its answer carries them. At least one."""
+    offsets = struct.pack(f">{len(commit_log_offsets_bytes)}q", *commit_log_offsets_bytes)
+    return store_host_hex + offsets.hex(",", 8).upper().replace(",", f",{store_host_hex}")
 
 
 def decode_message_id(text: str) -> MessageId:

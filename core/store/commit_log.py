@@ -12,13 +12,22 @@ import struct
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
+from zlib import crc32
 
 from flintmq.core.errors import RefusedError, StoreError, StoreFencedError
 from flintmq.core.io.clock import Clock
 from flintmq.core.message import properties as props
 from flintmq.core.message import record as rec
+from flintmq.core.message.batch import MessageBatch
 from flintmq.core.message.java_hash import tags_hash
-from flintmq.core.message.record import MessageExtBrokerInner, encode_blank, encode_record, record_size
+from flintmq.core.message.properties import index_columns, stored_properties
+from flintmq.core.message.record import (
+    MessageExtBrokerInner,
+    batch_size,
+    encode_blank,
+    encode_record,
+    record_size,
+)
 from flintmq.core.message.sys_flag import (
     BORN_HOST_V6,
     STORE_HOST_V6,
@@ -38,8 +47,8 @@ SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 _HEAD: Final = struct.Struct(">IIIiiqqi")
 _UNQUEUED: Final = (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
 
-Appendable = MessageExtBrokerInner | list[MessageExtBrokerInner]
-"""One message, or a batch that must lie in one piece with consecutive queue offsets."""
+Appendable = MessageExtBrokerInner | MessageBatch | list[MessageExtBrokerInner]
+"""One message, or several that must lie in one piece with consecutive queue offsets."""
 Appended = DispatchRequest | list[DispatchRequest] | StoreError | RefusedError
 """What became of an :data:`Appendable`, in the same place."""
 
@@ -122,10 +131,12 @@ class CommitLog:
         for message in messages:
             result: Appended
             try:
-                if isinstance(message, list):
-                    size = sum([record_size(member) for member in message])
-                else:
+                if isinstance(message, MessageExtBrokerInner):
                     size = record_size(message)
+                elif isinstance(message, MessageBatch):
+                    size = batch_size(message)
+                else:
+                    size = sum([record_size(member) for member in message])
                 if position + size > ceiling:
                     if full is not None:
                         results.append(full)
@@ -143,10 +154,12 @@ class CommitLog:
                     if last is not file:
                         file, position, start = last, 0, last.start
                     ceiling = self._ceiling(last)
-                if isinstance(message, list):
+                if isinstance(message, MessageExtBrokerInner):
+                    result = record_of(message, size, start + position, now_ms, parts)
+                elif isinstance(message, MessageBatch):
                     result = self._batch(message, start + position, now_ms, parts)
                 else:
-                    result = record_of(message, size, start + position, now_ms, parts)
+                    result = self._several(message, start + position, now_ms, parts)
             except (struct.error, ValueError) as error:
                 results.append(_unwritable(error))
                 continue
@@ -192,8 +205,7 @@ class CommitLog:
         queue_id = message.queue_id
         properties = message.properties
         if b"\0" in message.properties_bytes:
-            # Nothing else tells properties of which a crash left a part: no checksum covers them.
-            raise ValueError("properties cannot hold the character NUL")
+            raise _nul()
         sys_flag = message.sys_flag
         get = properties.get
         tags = get("TAGS")
@@ -227,6 +239,58 @@ class CommitLog:
         )
 
     def _batch(
+        self, batch: MessageBatch, physical_offset_bytes: int, now_ms: int, parts: list[bytes]
+    ) -> list[DispatchRequest]:
+        """As :meth:`_record`, for a batch as a whole. What is the same for all is made once."""
+        if b"\0" in b"".join(batch.stored_properties):
+            raise _nul()
+        pack_head, shared = rec.batch_head_packer(batch, now_ms)
+        topic, queue_id = batch.topic, batch.queue_id
+        overhead, sys_flag, topic_field = rec.batch_overhead(batch), rec.batch_sys_flag(batch), rec.topic_field(topic)
+        queue_offset = self.next_queue_offset.get((topic, queue_id), 0)
+        properties_length, tail = -1, b""
+        pieces: list[bytes] = []
+        requests: list[DispatchRequest] = []
+        for body, flag, stored, tags, keys, uniq_key in zip(
+            batch.bodies,
+            batch.flags,
+            batch.stored_properties,
+            *index_columns(batch.stored_properties),
+            strict=False,  # what all share is repeated without end
+        ):
+            if len(stored) != properties_length:
+                properties_length = len(stored)
+                tail = topic_field + properties_length.to_bytes(2, "big")
+            body_length = len(body)
+            size = overhead + body_length + properties_length
+            crc = crc32(body) & 0x7FFFFFFF
+            head = pack_head(
+                size, rec.MAGIC_V1, crc, queue_id, flag, queue_offset, physical_offset_bytes, shared, body_length
+            )
+            pieces += head, body, tail, stored
+            requests.append(
+                DispatchRequest(
+                    topic,
+                    queue_id,
+                    physical_offset_bytes,
+                    size,
+                    tags_hash(tags) if tags else 0,
+                    now_ms,
+                    queue_offset,
+                    keys,
+                    uniq_key,
+                    sys_flag,
+                    0,
+                    stored_properties(stored),
+                )
+            )
+            physical_offset_bytes += size
+            queue_offset += 1
+        parts += pieces
+        self.next_queue_offset[(topic, queue_id)] = queue_offset
+        return requests
+
+    def _several(
         self, members: list[MessageExtBrokerInner], physical_offset_bytes: int, now_ms: int, parts: list[bytes]
     ) -> list[DispatchRequest]:
         """As :meth:`_record`, for all members or none: a member that cannot be written leaves no hole in any queue."""
@@ -496,6 +560,11 @@ def _unwritable(error: Exception) -> RefusedError:
         f"the message cannot be written: {error}",
         reason="message.field_out_of_range",
     )
+
+
+def _nul() -> ValueError:
+    # Nothing else tells properties of which a crash left a part: no checksum covers them.
+    return ValueError("properties cannot hold the character NUL")
 
 
 def _nothing() -> None:

@@ -401,13 +401,13 @@ class ConsumeQueueTable:
         pack = UNIT.pack
         queues = self.queues
         grouped: dict[tuple[str, int], list[DispatchRequest]] = {}
+        topic, queue_id = "", -1
+        group: list[DispatchRequest] = []
         for request in batch:
-            key = (request.topic, request.queue_id)
-            group = grouped.get(key)
-            if group is None:
-                grouped[key] = [request]
-            else:
-                group.append(request)
+            if request.queue_id != queue_id or request.topic != topic:
+                topic, queue_id = request.topic, request.queue_id
+                group = grouped.setdefault((topic, queue_id), [])
+            group.append(request)
         for key, group in grouped.items():
             queue = queues.get(key)
             if queue is None:

@@ -13,10 +13,13 @@ from typing import Final
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.topic_name import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
 from flintmq.core.errors import RefusedError, StoreError, StoreFullError
+from flintmq.core.message.batch import MessageBatch
+from flintmq.core.message.message_id import batch_message_id
+from flintmq.core.message.properties import REAL_QUEUE_ID
 from flintmq.core.message.record import MessageExtBrokerInner
 from flintmq.core.ports import DispatchRequest, FlushStatus
 from flintmq.core.response_code import ResponseCode
-from flintmq.core.store.commit_log import Appendable, Appended
+from flintmq.core.store.commit_log import Appended
 from flintmq.remoting.channel import ServerChannel
 from flintmq.remoting.codes import RequestCode
 from flintmq.remoting.command import JSON, ONEWAY_FLAG
@@ -36,6 +39,8 @@ CODES: Final = (
 
 _REDIRECTED: Final = frozenset({SCHEDULE_TOPIC, TRANS_HALF_TOPIC, TIMER_TOPIC})
 """Where a send may lie instead of the queue it was meant for, which is what its answer names."""
+
+Incoming = MessageExtBrokerInner | MessageBatch
 
 Owner = tuple[Request, int]
 """A send, and the queue id that its answer names."""
@@ -71,7 +76,7 @@ class SendMessageProcessor:
         if self._state.config is not self._config:  # changed while running
             self._config = self._state.config
             self._encode_ok = self._make_encoder()
-        messages: list[Appendable] = []
+        messages: list[Incoming] = []
         owners: list[Owner] = []
         for request in self._in_time(pending) if self._config.admission.fast_failure else pending:
             try:
@@ -88,8 +93,9 @@ class SendMessageProcessor:
                 self._refuse(request, RefusedError(ResponseCode.SYSTEM_ERROR, text[:1000]))
                 continue
             messages.append(message)
-            plain = type(message) is MessageExtBrokerInner and message.topic not in _REDIRECTED
-            owners.append((request, message.queue_id if plain else self._answered_queue_id(message)))  # type: ignore[union-attr]
+            owners.append(
+                (request, message.queue_id if message.topic not in _REDIRECTED else self._meant_queue_id(message))
+            )
         if messages:
             self._store(messages, owners)
         self._flush(pending)
@@ -105,7 +111,7 @@ class SendMessageProcessor:
         refused = {id(request) for request, _ in overdue}
         return [request for request in pending if id(request) not in refused]
 
-    def _store(self, messages: list[Appendable], owners: list[Owner]) -> None:
+    def _store(self, messages: list[Incoming], owners: list[Owner]) -> None:
         state = self._state
         monotonic_s = state.clock.monotonic_s
         begin_s = monotonic_s()
@@ -131,8 +137,7 @@ class SendMessageProcessor:
             return
         late: list[tuple[Owner, Appended]] = []
         for owner, message, result in zip(owners, messages, put.results, strict=True):
-            first = message[0] if type(message) is list else message
-            if first.wait or isinstance(result, Exception):  # type: ignore[union-attr]
+            if message.wait or isinstance(result, Exception):
                 late.append((owner, result))
             else:
                 self._answer(owner, result, FlushStatus.FLUSHED)
@@ -177,7 +182,7 @@ class SendMessageProcessor:
 
     # one message
 
-    def _message(self, request: Request) -> Appendable:
+    def _message(self, request: Request) -> Incoming:
         model = SendMessageRequestHeader if request.code == RequestCode.SEND_MESSAGE else SendMessageRequestHeaderV2
         header = request.header(model)
         channel = request.channel
@@ -187,11 +192,9 @@ class SendMessageProcessor:
         return intake.single(header, request.body, channel, request.version)
 
     @staticmethod
-    def _answered_queue_id(message: Appendable) -> int:
-        first: MessageExtBrokerInner = message[0] if type(message) is list else message  # type: ignore[assignment]
-        if first.topic in _REDIRECTED:
-            return int(first.properties["REAL_QID"])
-        return first.queue_id
+    def _meant_queue_id(message: Incoming) -> int:
+        assert isinstance(message, MessageExtBrokerInner)  # a batch is stored where it was sent
+        return int(message.properties[REAL_QUEUE_ID])
 
     def _answer(self, owner: Owner, result: Appended, status: FlushStatus) -> None:
         request, queue_id = owner
@@ -201,7 +204,7 @@ class SendMessageProcessor:
             message_id = f"{host}{result.commit_log_offset_bytes:016X}"
         elif type(result) is list:
             queue_offset = result[0].queue_offset
-            message_id = ",".join([f"{host}{record.commit_log_offset_bytes:016X}" for record in result])
+            message_id = batch_message_id(host, [record.commit_log_offset_bytes for record in result])
         else:
             assert isinstance(result, StoreError | RefusedError)
             self._refuse(request, _refusal(result))

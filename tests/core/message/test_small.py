@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from flintmq.core.limits import BATCH_MAX_MESSAGES
 from flintmq.core.message import sys_flag
-from flintmq.core.message.batch import BatchError, BatchItem, decode_batch, encode_batch
+from flintmq.core.message.batch import BatchError, BatchItem, decode_batch, decode_columns, encode_batch
 from flintmq.core.message.host import host_text, pack_host, unpack_host
 from flintmq.core.message.java_hash import index_key_hash, java_hash, tags_hash
-from flintmq.core.message.message_id import MessageId, decode_message_id, offset_message_id
-from flintmq.core.message.properties import properties_to_string, string_to_properties, without_property
+from flintmq.core.message.message_id import MessageId, batch_message_id, decode_message_id, offset_message_id
+from flintmq.core.message.properties import (
+    index_columns,
+    properties_to_string,
+    stored_properties,
+    string_to_properties,
+    without_property,
+)
 
 
 def plain_java_hash(text: str) -> int:
@@ -116,6 +124,56 @@ def test_taking_out_does_not_confuse_a_name_with_the_end_of_another() -> None:
     assert without_property("AWAIT\x011", "WAIT") == "AWAIT\x011"
 
 
+STORED = st.lists(
+    st.sampled_from(
+        ["UNIQ_KEY\x01", "TAGS\x01", "KEYS\x01", "XUNIQ_KEY\x01", "A", "B1", "ü", "\x02", "\x02UNIQ_KEY\x01"]
+    ),
+    max_size=7,
+).map("".join)
+
+
+@given(st.lists(STORED, min_size=1, max_size=4), st.integers(1, 3))
+@example(["UNIQ_KEY\x01A", "UNIQ_KEY\x01\x02"], 1)
+@example(["UNIQ_KEY\x01A\x02UNIQ_KEY\x01B"], 2)
+@example(["TAGS\x01UNIQ_KEY\x01A"], 2)
+@example(["UNIQ_KEY\x01ü"], 2)
+@example(["UNIQ_KEY\x01A\x02TAGS\x01B", "UNIQ_KEY\x01B\x02TAGS\x01A"], 1)
+def test_the_columns_of_the_index_are_what_the_properties_say(texts: list[str], times: int) -> None:
+    """Messages that are alike are taken apart once; whatever lies between their keys, nobody may be given another's."""
+    texts = texts * times
+    expected = [string_to_properties(text) for text in texts]
+    tags, keys, uniq_keys = index_columns([text.encode() for text in texts])
+    found = zip(expected, tags, keys, uniq_keys, strict=False)
+    assert [(t, k, u) for _one, t, k, u in found] == [
+        (one.get("TAGS", ""), one.get("KEYS", ""), one.get("UNIQ_KEY", "")) for one in expected
+    ]
+
+
+@given(st.lists(st.text("0123456789ABCDEF", min_size=6, max_size=6), min_size=1, max_size=5))
+def test_messages_of_one_sender_keep_their_own_keys(ids: list[str]) -> None:
+    """The short way itself, which random texts seldom take."""
+    texts = [f"UNIQ_KEY\x01{one}\x02WAIT\x01true\x02TAGS\x01T\x02KEYS\x01k" for one in ids]
+    tags, keys, uniq_keys = index_columns([text.encode() for text in texts])
+    assert list(uniq_keys) == ids
+    assert [pair for _id, *pair in zip(ids, tags, keys, strict=False)] == [["T", "k"]] * len(ids)
+
+
+@given(st.dictionaries(WORDS, WORDS, max_size=4))
+def test_stored_properties_are_a_map_like_any_other(properties: dict[str, str]) -> None:
+    """Dispatchers and filters are promised a map, however late it is taken apart."""
+    found = stored_properties(properties_to_string(properties).encode())
+    assert isinstance(found, Mapping)
+    assert found == properties == dict(found)
+    assert len(found) == len(properties)
+    assert list(found) == list(found.keys()) == list(properties)
+    assert list(found.values()) == list(properties.values())
+    assert list(found.items()) == list(properties.items())
+    assert "\0" not in found
+    assert found.get("\0") is None
+    assert found.get("\0", "x") == "x"
+    assert all(name in found and found[name] == found.get(name) == value for name, value in properties.items())
+
+
 # batches
 
 ITEMS = st.builds(BatchItem, st.integers(-(2**31), 2**31 - 1), st.binary(max_size=50), st.binary(max_size=50))
@@ -135,6 +193,21 @@ def test_a_damaged_batch_raises_one_error_only(items: list[BatchItem], data: st.
             decode_batch(damaged)
         except BatchError:
             continue
+
+
+@given(st.lists(st.tuples(st.binary(min_size=9, max_size=9), st.binary(min_size=5, max_size=5)), max_size=8), st.data())
+def test_items_of_one_size_have_a_short_way_that_finds_the_same(
+    pairs: list[tuple[bytes, bytes]], data: st.DataObject
+) -> None:
+    """And that gives way to the other one as soon as one of them differs, also by what it says only."""
+    items = [BatchItem(number, body, stored) for number, (body, stored) in enumerate(pairs)]
+    assert decode_batch(encode_batch(items)) == items
+    if items:
+        other = BatchItem(7, data.draw(st.binary(max_size=20)), data.draw(st.binary(max_size=20)))
+        items.insert(data.draw(st.integers(0, len(items))), other)
+        assert decode_batch(encode_batch(items)) == items
+        flags, bodies, own = decode_columns(encode_batch(items))
+        assert list(map(BatchItem, flags, bodies, own)) == items
 
 
 def test_a_batch_is_bounded() -> None:
@@ -180,3 +253,10 @@ def test_what_is_no_message_id_is_refused(text: str) -> None:
 def test_transaction_bits() -> None:
     assert sys_flag.transaction_type(0x1 | sys_flag.TRANSACTION_COMMIT) == sys_flag.TRANSACTION_COMMIT
     assert sys_flag.without_transaction(0x31 | sys_flag.TRANSACTION_ROLLBACK) == 0x31
+
+
+@given(st.lists(st.integers(0, 2**63 - 1), min_size=1, max_size=5))
+def test_the_ids_of_a_batch_are_its_messages_ids(offsets: list[int]) -> None:
+    """A client takes the answer apart at the commas."""
+    host = pack_host("127.0.0.1", 10911).hex().upper()
+    assert batch_message_id(host, offsets).split(",") == [offset_message_id(host, one) for one in offsets]

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flintmq.core.errors import RefusedError
+from flintmq.core.message.batch import MessageBatch
 from flintmq.core.message.host import pack_host
 from flintmq.core.message.record import MAGIC_BLANK, RECORD_MIN_BYTES, MessageExtBrokerInner, decode_record, record_size
 from flintmq.core.message.sys_flag import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
@@ -173,6 +174,53 @@ def test_the_same_bytes_whether_messages_come_alone_or_together(tmp_path: Path) 
         store.put(list(items))
     folders = ("commitlog", "consumequeue", "index")
     assert snapshot(tmp_path / "a", *folders) == snapshot(tmp_path / "b", *folders)
+
+
+@pytest.mark.parametrize(
+    "hosts", [("127.0.0.1", "127.0.0.1"), ("::1", "127.0.0.1"), ("127.0.0.1", "::1"), ("::1", "::2")]
+)
+@pytest.mark.parametrize("bodies", [[b"", b"1", b"22" * 90], [b"same"] * 3])
+def test_a_batch_writes_the_bytes_of_its_messages(tmp_path: Path, hosts: tuple[str, str], bodies: list[bytes]) -> None:
+    """A batch has a way of its own to the log; neither log nor dispatchers can tell it from single messages."""
+    born, stored_at = (pack_host(host, 10911) for host in hosts)
+    singles = [
+        message("T", 3, body, tags="a", keys="k", uniq_key=f"U{at}", born_host=born, store_host=stored_at, flag=at)
+        for at, body in enumerate(bodies)
+    ]
+    batch = MessageBatch(
+        "T",
+        3,
+        [single.flag for single in singles],
+        bodies,
+        [single.properties_bytes for single in singles],
+        singles[0].born_timestamp_ms,
+        born,
+        stored_at,
+        sys_flag=0x30,  # what a client says of its hosts does not count
+    )
+    with opened(tmp_path / "a", clock=ManualClock()) as alone, opened(tmp_path / "b", clock=ManualClock()) as together:
+        expected = [one(alone, single) for single in singles]
+        (found,) = together.put([batch]).results
+        assert found == expected
+        assert together.put([singles[0]]).results == alone.put([singles[0]]).results
+        alone.dispatch(), together.dispatch()
+    assert snapshot(tmp_path / "a", "commitlog", "consumequeue") == snapshot(
+        tmp_path / "b", "commitlog", "consumequeue"
+    )
+
+
+def test_a_batch_with_a_property_no_record_holds_leaves_nothing(tmp_path: Path) -> None:
+    """All of its messages or none: a hole in the queue's numbers would never be filled."""
+    host = pack_host("127.0.0.1", 10911)
+    with opened(tmp_path) as store:
+        first = one(store, message("T", 0))
+        batch = MessageBatch("T", 0, [0, 0], [b"1", b"2"], [b"a\x01b", b"a\x01\0"], 1, host, host)
+        good = MessageBatch("T", 0, [0, 0], [b"1", b"2"], [b"a\x01b", b"a\x01c"], 1, host, host)
+        refused, stored = store.put([batch, good]).results
+        assert isinstance(refused, RefusedError)
+        assert isinstance(stored, list)
+        assert [request.queue_offset for request in stored] == [1, 2]
+        assert stored[0].commit_log_offset_bytes == first.message_size_bytes
 
 
 def test_wait_is_between_sender_and_broker(tmp_path: Path) -> None:
