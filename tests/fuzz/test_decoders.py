@@ -135,7 +135,7 @@ def test_every_decoder(fuzz_frames: int, fuzz_seed: int) -> None:
     found = decoders()
     with watched_log():
         for name, function, allowed, given in found:
-            assert any([judge(name, function, data, allowed) for data in given]), f"{name} takes none of its seeds"
+            assert any(judge(name, function, data, allowed) for data in given), f"{name} takes none of its seeds"
             for number in range(max(100, fuzz_frames // 200)):
                 data = mutants.bend(given[number % len(given)])
                 judge(name, function, data, allowed)
