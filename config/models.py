@@ -11,6 +11,7 @@ import re
 import attrs
 
 from flintmq.config.errors import ConfigError
+from flintmq.config.feed_sections import LandingSection, SparkFeedSection
 from flintmq.config.fields import option
 from flintmq.config.security_sections import AclAccount, AclSection, TlsSection
 from flintmq.config.server_sections import BrokerSection, ListenSection, NamesrvConfig, NamesrvSection
@@ -45,12 +46,14 @@ __all__ = [
     "GroupCommitSection",
     "GroupsSection",
     "IndexSection",
+    "LandingSection",
     "ListenSection",
     "NamesrvConfig",
     "NamesrvSection",
     "OffsetsSection",
     "PluginRef",
     "PullSection",
+    "SparkFeedSection",
     "StoreSection",
     "TlsSection",
     "TopicsSection",
@@ -91,6 +94,8 @@ class BrokerConfig:
     """Finding messages by key."""
     dispatchers: tuple[str, ...] = option(("consume_queue", "index"), pattern=r"\S+", expects="a list of names")
     """The dispatchers in force, by name, in order."""
+    spark_feed: SparkFeedSection = attrs.field(factory=SparkFeedSection)
+    """What the dispatcher ``spark_feed`` does."""
     flush: FlushSection = attrs.field(factory=FlushSection)
     """When messages become durable."""
     topics: TopicsSection = attrs.field(factory=TopicsSection)

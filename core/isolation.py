@@ -10,7 +10,13 @@ from typing import Final
 from flintmq.core.errors import StoreFencedError, StoreFullError
 from flintmq.core.io.clock import Clock
 from flintmq.core.plugin_info import PluginOrigin
-from flintmq.core.ports import CommitLogDispatcher, DispatchRequest, SupportsClose
+from flintmq.core.ports import (
+    CommitLogDispatcher,
+    DispatchRequest,
+    SupportsCatchUp,
+    SupportsClose,
+    SupportsCommitted,
+)
 
 _LOG = logging.getLogger("flintmq.plugins")
 
@@ -77,6 +83,33 @@ class IsolatedDispatcher:
             if self._essential:
                 raise
             self._count_failure()
+
+    def committed(self) -> int | None:
+        """What the dispatcher has for good, where it says so (:class:`flintmq.core.ports.SupportsCommitted`).
+
+        An essential one that cannot tell stops the start; of an optional one that cannot, nothing is handed over again.
+        """
+        if not isinstance(self._dispatcher, SupportsCommitted):
+            return None
+        try:
+            return self._dispatcher.committed()
+        except Exception as error:
+            self._blame.note(self._owner, "committed", error)
+            if self._essential:
+                raise
+            return None
+
+    def catch_up(self, start_offset_bytes: int, end_offset_bytes: int) -> bool:
+        """Leaves it to the dispatcher to read what it missed; False when it has to be handed over."""
+        if not isinstance(self._dispatcher, SupportsCatchUp):
+            return False
+        try:
+            return self._dispatcher.catch_up(start_offset_bytes, end_offset_bytes)
+        except Exception as error:
+            self._blame.note(self._owner, "catch_up", error)
+            if self._essential:
+                raise
+            return True
 
     def close(self) -> None:
         """Closes the dispatcher where it can be closed; never raises, the store is on its way out."""

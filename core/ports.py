@@ -53,6 +53,33 @@ class CommitLogDispatcher(Protocol):
         ...
 
 
+@runtime_checkable
+class SupportsCommitted(Protocol):
+    """A dispatcher that makes what it takes durable later than the store does.
+
+    Dispatch goes on after a restart where the consume queues end. A dispatcher that had more in memory than on disk, or was
+    switched off meanwhile, says here what it has; the store's start hands it the rest once more before anything new, so that
+    dispatch as a whole restarts from the lowest position of all dispatchers. Asked on the loop thread.
+    """
+
+    def committed(self) -> int | None:
+        """The physical offset below which it needs nothing again; None when nothing is ever to be handed over again."""
+        ...
+
+
+@runtime_checkable
+class SupportsCatchUp(Protocol):
+    """A :class:`SupportsCommitted` that reads what it has missed from the log by itself: a start does not wait for it."""
+
+    def catch_up(self, start_offset_bytes: int, end_offset_bytes: int) -> bool:
+        """Told at the start, on the loop thread, what it has missed. Records from the second position on are dispatched.
+
+        The first one may lie below the log's beginning: then retention has deleted what the dispatcher still needed.
+        False asks the store to hand the records over after all.
+        """
+        ...
+
+
 class FlushStatus(enum.Enum):
     """How a wait for durability ended (reference: algorithms 2 and 4)."""
 
@@ -283,6 +310,10 @@ class Authenticator(Protocol):
 
 @runtime_checkable
 class SupportsClose(Protocol):
-    """What is released when the broker stops."""
+    """What is released when the broker stops.
+
+    The store closes its dispatchers, last one first, after everything was dispatched and synced and before its files are
+    closed; on the thread that closes the store, which need not be the loop's.
+    """
 
     def close(self) -> None: ...

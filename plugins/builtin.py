@@ -24,6 +24,7 @@ from flintmq.flush.flush_real_time import FlushRealTime
 from flintmq.flush.group_commit import GroupCommit
 from flintmq.flush.transient_store_pool import AnonymousBufferPool
 from flintmq.plugins.acl import AclPlugin
+from flintmq.plugins.spark_feed import SparkFeedPlugin
 from flintmq.plugins.timer import TimerPlugin
 
 FILTER_BITMAP: Final = "filter_bitmap"
@@ -97,5 +98,12 @@ def _tag_filter(expression: str, codes: frozenset[int]) -> MessageFilter:
     return tag_filter(expression, codes)
 
 
-BUILTIN_PLUGINS: tuple[object, ...] = (FlushPlugin(), DispatchersPlugin(), FiltersPlugin(), TimerPlugin(), AclPlugin())
+BUILTIN_PLUGINS: tuple[object, ...] = (
+    FlushPlugin(),
+    DispatchersPlugin(),
+    FiltersPlugin(),
+    SparkFeedPlugin(),
+    TimerPlugin(),
+    AclPlugin(),
+)
 """For ``Kernel.assemble(builtins=...)``; processors and commands are added by whoever owns them."""

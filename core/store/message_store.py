@@ -34,6 +34,7 @@ from flintmq.core.ports import (
     FlushWaiter,
     IndexBuilder,
     MessageFilter,
+    SupportsClose,
     TransientStorePool,
 )
 from flintmq.core.response_code import ResponseCode
@@ -48,6 +49,7 @@ from flintmq.core.store.index_service import IndexService
 from flintmq.core.store.mapped_file_queue import MappedFileQueue
 from flintmq.core.store.multi_path_queue import MultiPathMappedFileQueue
 from flintmq.core.store.queue_flusher import QueueFlusher
+from flintmq.core.store.replay import replay
 from flintmq.core.store.reput_message_service import ReputMessageService
 from flintmq.core.store.retention import DiskFull
 from flintmq.core.store.store_checkpoint import StoreCheckpoint
@@ -392,6 +394,7 @@ class MessageStore:
             self._opened.append(index.close)
         self.reput.dispatchers = tuple(dispatchers)
         with self._disk_errors():
+            replay(self.reput.dispatchers, self.commit_log, self.watermarks.dispatched)
             while self.reput.run():
                 pass
             if self.reput.error is not None:
@@ -458,11 +461,19 @@ class MessageStore:
             if self._pool is not None:
                 stack.callback(self._pool.close)
             stack.callback(self._close_files)
+            stack.callback(self._close_dispatchers)
             if self._allocator is not None:
                 if hasattr(self, "commit_log"):
                     self.commit_log.queue.closing = True
                 stack.callback(self._allocator.shutdown, wait=True)
                 self._allocator = None
+
+    def _close_dispatchers(self) -> None:
+        """Whatever they still do with the store's files comes before those are closed."""
+        dispatchers = self.reput.dispatchers if hasattr(self, "reput") else ()
+        for dispatcher in reversed(dispatchers):
+            if isinstance(dispatcher, SupportsClose):
+                dispatcher.close()
 
     def _close_files(self) -> None:
         for close in reversed(self._opened):

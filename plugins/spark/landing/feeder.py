@@ -1,0 +1,305 @@
+"""The feeder: the thread that has the landing zone follow the log, at its own pace.
+
+It is handed positions, never messages: the log is the queue, and what waits in it costs no memory. As long as little waits,
+each batch moves a number and nothing else. When more waits than ``queue_bytes``, it is no longer told of batches at all
+(*catching up*): it lands stretch after stretch from the log until it is near the end, then follows again. Dispatch never
+waits for it.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+import threading
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import attrs
+
+from flintmq.config.feed_sections import LandingSection
+from flintmq.core.errors import FlintError
+from flintmq.core.io.clock import Clock
+from flintmq.plugins.spark.landing.errors import LandingLossError
+from flintmq.plugins.spark.landing.task import Landed
+from flintmq.plugins.spark.landing.worker import is_final
+
+log = logging.getLogger("flintmq.landing")
+
+_TICK_S: Final = 1.0
+_RETRY_FIRST_S: Final = 1.0
+_RETRY_LAST_S: Final = 60.0
+_ABORT_S: Final = 10.0
+
+
+class FeederState(enum.Enum):
+    """What the landing zone is doing."""
+
+    STARTING = "starting"
+    FOLLOWING = "following"
+    """Near the end of the log."""
+    CATCHING_UP = "catching_up"
+    """More waits than ``queue_bytes``, or waited when it was switched on."""
+    RETRYING = "retrying"
+    """The last step failed; it is tried again."""
+    STOPPED = "stopped"
+    """It cannot go on without somebody's decision: see the error."""
+
+
+class LanderHandle(Protocol):
+    """A lander, here or in a process."""
+
+    @property
+    def committed_bytes(self) -> int: ...
+
+    def land(self, limit_offset_bytes: int, max_bytes: int, *, skip_lost: bool = False) -> Landed: ...
+
+    def close(self) -> None: ...
+
+
+@attrs.frozen(kw_only=True)
+class FeederFigures:
+    """What a landing zone has done since the broker started."""
+
+    state: FeederState
+    committed_bytes: int | None
+    """Everything below this physical offset has landed; None as long as that is not known."""
+    lag_bytes: int
+    """How much of the log could land and has not."""
+    lag_ms: int
+    """For how long it has waited, at least."""
+    rows: int
+    files: int
+    file_bytes: int
+    commits: int
+    skipped_hand_overs: int
+    """Batches it was not told of while catching up."""
+    failures: int
+    """Steps that failed and were tried again."""
+    lost_bytes: int
+    """So much of the log was deleted before it could land."""
+    error: str
+    """Why it is stopped or tries again; empty while all is well."""
+
+
+class LandingFeeder:
+    """Has a landing zone follow the log. :meth:`offer` on the loop thread, :meth:`run_once` on the feeder's own.
+
+    Args:
+        make_lander: opens the landing zone; given where a new one begins.
+        settings: when to land how much.
+        readable_bytes: up to where the log may land: dispatched, and on disk. Any thread.
+        begin_bytes: where a new landing zone begins.
+        committed_bytes: how far the zone has come, where that is known before it is opened.
+        clock: time.
+    """
+
+    def __init__(
+        self,
+        make_lander: Callable[[int], LanderHandle],
+        settings: LandingSection,
+        readable_bytes: Callable[[], int],
+        begin_bytes: Callable[[], int],
+        committed_bytes: int | None,
+        clock: Clock,
+    ) -> None:
+        self._make_lander = make_lander
+        self._settings = settings
+        self._readable = readable_bytes
+        self._begin = begin_bytes
+        self._clock = clock
+        self._lander: LanderHandle | None = None
+        self._thread: threading.Thread | None = None
+        self._wake = threading.Event()
+        self._closing = False
+        self._abandoned = False
+        self._state = FeederState.STARTING
+        self._behind = False
+        self._committed = committed_bytes
+        self._read_to = committed_bytes or 0
+        self._waits_since_s: float | None = None
+        self._retry_s = _RETRY_FIRST_S
+        self._error = ""
+        self._rows = self._files = self._file_bytes = self._commits = self._failures = self._lost_bytes = 0
+        self._skipped = 0
+
+    # the loop thread's side
+
+    def start(self) -> None:
+        """Begins to follow the log."""
+        self._thread = threading.Thread(target=self._run, name="flintmq-landing", daemon=True)
+        self._thread.start()
+
+    def offer(self, end_offset_bytes: int) -> None:
+        """Everything below a position is dispatched. Wakes the feeder once enough waits; never blocks."""
+        if self._behind:
+            self._skipped += 1
+            return
+        waiting = end_offset_bytes - self._read_to
+        if waiting >= self._settings.roll_bytes:
+            if waiting > self._settings.queue_bytes and self._state is not FeederState.STARTING:
+                self._behind = True
+            self._wake.set()
+
+    def committed(self) -> int | None:
+        return self._committed
+
+    def catch_up(self, start_offset_bytes: int, end_offset_bytes: int) -> None:
+        log.info("landing goes on at position %d of %d", start_offset_bytes, end_offset_bytes)
+        self._behind = end_offset_bytes - start_offset_bytes > self._settings.queue_bytes
+
+    def close(self) -> None:
+        """Lands what is dispatched, as far as ``stop_timeout_ms`` allows; the rest lands after the next start. Idempotent."""
+        self._closing = True
+        self._wake.set()
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        thread.join(self._settings.stop_timeout_ms / 1000)
+        if thread.is_alive():
+            self._abandoned = True
+            self._wake.set()
+            abort = getattr(self._lander, "abort", None)
+            if abort is not None:
+                abort()
+            thread.join(_ABORT_S)
+            lag = max(0, self._readable() - (self._committed or 0))
+            log.warning("the broker stops with %d bytes of the log not landed; the next start goes on with them", lag)
+
+    def figures(self) -> FeederFigures:
+        """A snapshot. Any thread."""
+        lag = max(0, self._readable() - max(self._read_to, self._committed or 0))
+        since = self._waits_since_s
+        return FeederFigures(
+            state=self._state,
+            committed_bytes=self._committed,
+            lag_bytes=lag,
+            lag_ms=max(0, int((self._clock.monotonic_s() - since) * 1000)) if lag and since is not None else 0,
+            rows=self._rows,
+            files=self._files,
+            file_bytes=self._file_bytes,
+            commits=self._commits,
+            skipped_hand_overs=self._skipped,
+            failures=self._failures,
+            lost_bytes=self._lost_bytes,
+            error=self._error,
+        )
+
+    def runtime_info(self) -> dict[str, str]:
+        """:meth:`figures` as text, by the names that request 28 gives them."""
+        found = self.figures()
+        info = {
+            "State": found.state.value,
+            "CommittedOffset": "" if found.committed_bytes is None else str(found.committed_bytes),
+            "LagBytes": str(found.lag_bytes),
+            "LagMillis": str(found.lag_ms),
+            "Rows": str(found.rows),
+            "Files": str(found.files),
+            "FileBytes": str(found.file_bytes),
+            "Commits": str(found.commits),
+            "SkippedHandOvers": str(found.skipped_hand_overs),
+            "Failures": str(found.failures),
+            "LostBytes": str(found.lost_bytes),
+        }
+        return info | ({"Error": found.error} if found.error else {})
+
+    # the feeder's side
+
+    def _run(self) -> None:
+        try:
+            while True:
+                wait_s = self.run_once()
+                if self._closing and (wait_s > 0 or self._abandoned):
+                    return
+                if wait_s > 0 and not self._wake.wait(wait_s):
+                    continue
+                self._wake.clear()
+        except Exception as error:
+            self._stop(f"{type(error).__name__}: {error}")
+            log.exception("landing stopped by an error nobody expected")
+        finally:
+            self._close_lander()
+
+    def run_once(self) -> float:
+        """Does the next step if one is due; returns after how many seconds to come again, 0 for at once."""
+        if self._state is FeederState.STOPPED:
+            return _TICK_S
+        try:
+            return self._step()
+        except LandingLossError as error:
+            self._lost_bytes += error.lost_to_bytes - error.lost_from_bytes
+            self._stop(str(error))
+        except (FlintError, OSError) as error:
+            if is_final(error):
+                self._stop(str(error))
+            else:
+                return self._retry_later(error)
+        return _TICK_S
+
+    def _step(self) -> float:
+        if self._lander is None:
+            self._lander = self._make_lander(self._begin())
+            self._committed = self._read_to = self._lander.committed_bytes
+            self._state = FeederState.CATCHING_UP if self._behind else FeederState.FOLLOWING
+        settings = self._settings
+        limit = self._readable()
+        waiting = limit - self._read_to
+        if waiting <= 0:
+            self._follow()
+            self._waits_since_s = None
+            return min(_TICK_S, settings.roll_interval_ms / 1000)
+        now_s = self._clock.monotonic_s()
+        if self._waits_since_s is None:
+            self._waits_since_s = now_s
+        due_s = self._waits_since_s + settings.roll_interval_ms / 1000
+        if waiting < settings.roll_bytes:
+            self._follow()
+            if now_s < due_s and not self._closing:
+                return min(due_s - now_s, _TICK_S)
+        elif waiting > settings.queue_bytes:
+            self._behind = True
+            self._state = FeederState.CATCHING_UP
+        self._note(self._lander.land(limit, settings.roll_bytes, skip_lost=not settings.fail_on_data_loss))
+        self._waits_since_s = self._clock.monotonic_s() if self._read_to < limit else None
+        return 0.0
+
+    def _follow(self) -> None:
+        self._behind = False
+        self._state = FeederState.FOLLOWING
+
+    def _note(self, landed: Landed) -> None:
+        self._committed, self._read_to = landed.committed_bytes, landed.read_to_bytes
+        self._rows += landed.rows
+        self._files += landed.files
+        self._file_bytes += landed.file_bytes
+        self._commits += landed.committed_bytes == landed.read_to_bytes and (landed.rows > 0 or landed.lost_bytes > 0)
+        if landed.lost_bytes:
+            self._lost_bytes += landed.lost_bytes
+            log.error(
+                "%d bytes of the log were deleted before they could land; landing goes on at %d, the gap is in the manifest",
+                landed.lost_bytes,
+                landed.read_to_bytes,
+            )
+        self._retry_s = _RETRY_FIRST_S
+        self._error = ""
+
+    def _retry_later(self, error: Exception) -> float:
+        self._failures += 1
+        if not self._error:
+            log.error("landing failed and is tried again: %s", error)
+        self._error = str(error)
+        self._state = FeederState.RETRYING
+        self._close_lander()
+        wait_s, self._retry_s = self._retry_s, min(_RETRY_LAST_S, self._retry_s * 2)
+        return wait_s
+
+    def _stop(self, why: str) -> None:
+        log.critical("landing has stopped: %s", why)
+        self._state = FeederState.STOPPED
+        self._error = why
+        self._behind = True  # nobody is told of anything any more
+        self._close_lander()
+
+    def _close_lander(self) -> None:
+        lander, self._lander = self._lander, None
+        if lander is not None:
+            lander.close()

@@ -1,0 +1,192 @@
+"""The manifest of a landing zone: what has landed, as one small file per commit.
+
+``_flintmq/commit-<start>-<end>.json`` says that the log from one physical offset to another has landed, and in which files.
+Commits follow one another without a gap or an overlap. Because a commit is published in one step, before any of its files
+gets its name, it decides after a crash what happens to them: those of a commit get their names, all others are removed.
+
+Every so often old commits are joined into ``_flintmq/joined-<start>-<end>.jsonl``, a line each.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from flintmq.core.io.disk import Disk
+from flintmq.plugins.spark.landing.errors import LandingError
+from flintmq.plugins.spark.landing.names import MANIFEST_FOLDER
+
+VERSION: Final = 1
+JOIN_AT: Final = 1_000
+"""So many commits are joined into one file."""
+_COMMIT: Final = re.compile(r"commit-(\d{20})-(\d{20})\.json")
+_JOINED: Final = re.compile(r"joined-(\d{20})-(\d{20})\.jsonl")
+
+
+@attrs.frozen
+class LandedFile:
+    """One file of a commit."""
+
+    path: str
+    """Below the landing zone's folder."""
+    topic: str
+    rows: int
+    size_bytes: int
+
+
+@attrs.frozen(kw_only=True)
+class Commit:
+    """What landed in one step."""
+
+    start_offset_bytes: int
+    """Physical offset of the first byte of the log that it covers."""
+    end_offset_bytes: int
+    """Physical offset behind the last one."""
+    files: tuple[LandedFile, ...]
+    """Topic by topic, day by day."""
+    store_id: str
+    """The store that the log belongs to."""
+    epoch: int
+    """The log's epoch when it landed."""
+    broker_name: str
+    committed_at_ms: int
+    """Wall-clock time."""
+    lost_to_bytes: int | None = None
+    """The log from the start to here was deleted before it could land; None when nothing was."""
+
+    @property
+    def name(self) -> str:
+        return f"commit-{self.start_offset_bytes:020d}-{self.end_offset_bytes:020d}.json"
+
+    @property
+    def rows(self) -> int:
+        return sum(file.rows for file in self.files)
+
+    def to_json(self) -> str:
+        return json.dumps({"version": VERSION} | attrs.asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str | bytes, where: object) -> Commit:
+        """Raises LandingError for anything :meth:`to_json` did not write."""
+        try:
+            content: dict[str, Any] = json.loads(text)
+            if content.pop("version") != VERSION:
+                raise LandingError(f"{where} was written by a later FlintMQ: use that one, or another landing zone")
+            files = tuple(LandedFile(**file) for file in content.pop("files"))
+            return cls(files=files, **content)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise LandingError(
+                f"{where} is damaged ({error}); put back a good copy, or land into another folder (spark_feed.landing.path)"
+            ) from error
+
+
+class Manifest:
+    """The commits of one landing zone. One user at a time.
+
+    Args:
+        disk: where the zone lies.
+        root: the landing zone's folder.
+
+    Raises:
+        LandingError: the commits do not follow one another, or one cannot be read.
+    """
+
+    def __init__(self, disk: Disk, root: Path) -> None:
+        self._disk = disk
+        self.folder = root / MANIFEST_FOLDER
+        self._ranges = _ranges(disk, self.folder)
+        _check_chain(self.folder, [found[:2] for found in self._ranges])
+        self.last: Commit | None = self._load_last()
+        """The newest commit."""
+
+    @property
+    def committed_bytes(self) -> int | None:
+        """Everything below this physical offset has landed; None before the first commit."""
+        return self.last.end_offset_bytes if self.last is not None else None
+
+    def add(self, commit: Commit) -> None:
+        """Publishes a commit, durably; from now on it has happened. Raises StoreError or OSError, and then it has not."""
+        temporary = self.folder / f".{commit.name}"
+        self._disk.write_file(temporary, commit.to_json().encode())
+        self._disk.replace(temporary, self.folder / commit.name)
+        self._ranges.append((commit.start_offset_bytes, commit.end_offset_bytes, commit.name))
+        self.last = commit
+
+    def commits(self) -> Iterator[Commit]:
+        """All of them, oldest first."""
+        for _start, _end, name in self._ranges:
+            path = self.folder / name
+            for line in self._disk.read(path).splitlines():
+                yield Commit.from_json(line, path)
+
+    def join_old(self, at: int = JOIN_AT) -> bool:
+        """Joins the commits but the newest one when there are many, so that a folder stays short. Returns whether it did.
+
+        A crash in the middle leaves a joined file and some of what it holds, which the next opening removes.
+        """
+        single = [found for found in self._ranges[:-1] if _COMMIT.fullmatch(found[2])]
+        if len(single) < at:
+            return False
+        lines = [self._disk.read(self.folder / name).strip() + b"\n" for _start, _end, name in single]
+        name = f"joined-{single[0][0]:020d}-{single[-1][1]:020d}.jsonl"
+        temporary = self.folder / f".{name}"
+        self._disk.write_file(temporary, b"".join(lines))
+        self._disk.replace(temporary, self.folder / name)
+        for _start, _end, old in single:
+            self._disk.remove(self.folder / old)
+        self._ranges = _ranges(self._disk, self.folder)
+        return True
+
+    def clean(self) -> None:
+        """Removes what a crash left: unfinished files, and commits that a joined file holds already."""
+        kept = {name for _start, _end, name in self._ranges}
+        for path in self._disk.list_files(self.folder):
+            known = _COMMIT.fullmatch(path.name) or _JOINED.fullmatch(path.name)
+            if path.name.startswith(".") or (known and path.name not in kept):
+                self._disk.remove(path)
+
+    def _load_last(self) -> Commit | None:
+        if not self._ranges:
+            return None
+        path = self.folder / self._ranges[-1][2]
+        last = Commit.from_json(self._disk.read(path).splitlines()[-1], path)
+        if last.end_offset_bytes != self._ranges[-1][1]:
+            raise LandingError(f"{path} does not tell what its name says; land into another folder")
+        return last
+
+
+def committed_position(disk: Disk, root: Path) -> int | None:
+    """How far a landing zone has come, by the names of its commits alone; None for a new one. Reads no file."""
+    ranges = _ranges(disk, root / MANIFEST_FOLDER)
+    return ranges[-1][1] if ranges else None
+
+
+def _ranges(disk: Disk, folder: Path) -> list[tuple[int, int, str]]:
+    """(start, end, name) of each commit and joined file that no joined file covers, in order."""
+    found: list[tuple[int, int, str]] = []
+    for path in disk.list_files(folder):
+        match = _COMMIT.fullmatch(path.name) or _JOINED.fullmatch(path.name)
+        if match:
+            found.append((int(match[1]), int(match[2]), path.name))
+    found.sort(key=lambda one: (one[0], -one[1], one[2]))
+    kept: list[tuple[int, int, str]] = []
+    for one in found:
+        if kept and one[1] <= kept[-1][1] and kept[-1][2].startswith("joined-"):
+            continue  # a joined file has it
+        kept.append(one)
+    return kept
+
+
+def _check_chain(folder: Path, ranges: Sequence[tuple[int, int]]) -> None:
+    for before, after in itertools.pairwise(ranges):
+        if before[1] != after[0]:
+            raise LandingError(
+                f"{folder}: a commit ends at {before[1]} and the next one begins at {after[0]}: commits are missing or "
+                "foreign; put them back, or land into another folder (spark_feed.landing.path)"
+            )

@@ -1,0 +1,163 @@
+"""The Spark feed as a plugin: the dispatcher ``spark_feed`` (see :mod:`flintmq.dispatchers.spark_feed`).
+
+``dispatchers: [consume_queue, index, spark_feed]`` publishes how far other programs may read the log; with
+``spark_feed.landing.path`` messages also land in files. A broker without it removes the feed of an earlier run, which nobody
+would keep true.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from flintmq.config.errors import ConfigError
+from flintmq.core.hookspecs import DispatcherContext, RegisterDispatcher, hookimpl
+from flintmq.core.ports import CommitLogDispatcher
+from flintmq.core.store.feed_publisher import HEARTBEAT_S, FeedPublisher, remove_feed
+from flintmq.dispatchers.spark_feed import SparkFeed
+
+if TYPE_CHECKING:
+    from flintmq.core.store.message_store import MessageStore
+    from flintmq.plugins.broker import Broker
+    from flintmq.plugins.spark.landing.feeder import LandingFeeder
+
+NAME: Final = "spark_feed"
+_LATEST: Final = "latest"
+_NEEDED: Final = {"parquet": ("numpy", "pyarrow"), "delta": ("numpy", "pyarrow", "deltalake")}
+_EXTRA: Final = {"parquet": "spark", "delta": "delta"}
+
+
+class SparkFeedPlugin:
+    """Registers the dispatcher and keeps the feed true as long as the broker runs."""
+
+    plugin_name = NAME
+
+    @hookimpl
+    def flintmq_dispatchers(self, register: RegisterDispatcher) -> None:
+        register(NAME, make_dispatcher)
+
+    @hookimpl
+    def flintmq_broker_starting(self, broker: Broker) -> None:
+        store = broker.state.store
+        feed = find_feed(store.reput.dispatchers)
+        if feed is None:
+            remove_feed(store.disk, Path(store.root))
+            return
+        publisher = feed.publisher
+        assert isinstance(publisher, FeedPublisher)
+        publisher.open(broker.state.loop.call_later)
+        if not store.watermarks.synchronous:  # there a flush makes records visible, and dispatch tells
+            _tell_of_flushes(store, publisher)
+        broker.timers.every(HEARTBEAT_S, publisher.publish, "feed")
+        landing = feed.landing
+        if landing is not None:
+            landing.start()
+        broker.state.runtime_sources.append(lambda: figures(feed, store))
+
+
+def make_dispatcher(context: DispatcherContext) -> CommitLogDispatcher:
+    """Of the store's configuration.
+
+    Raises:
+        ConfigError: a landing zone is asked for, and a package that it needs is not installed.
+    """
+    store: MessageStore = context.store
+    publisher = FeedPublisher(store, context.clock, lambda: store.epochs.epochs.current.number)
+    return SparkFeed(publisher, _landing(context))
+
+
+def find_feed(dispatchers: Iterable[CommitLogDispatcher]) -> SparkFeed | None:
+    """The dispatcher, if it is in force."""
+    for dispatcher in dispatchers:
+        inner = getattr(dispatcher, "inner", dispatcher)
+        if isinstance(inner, SparkFeed):
+            return inner
+    return None
+
+
+def figures(feed: SparkFeed, store: MessageStore) -> Mapping[str, str]:
+    """For request 28 and ``flintmq status``."""
+    publisher = feed.publisher
+    found = {"sparkFeedMessages": str(feed.messages)}
+    if isinstance(publisher, FeedPublisher):
+        found["sparkFeedWrites"] = str(publisher.writes)
+    found["sparkFeedEndOffset"] = str(min(store.watermarks.dispatched, store.watermarks.flushed))
+    landing = feed.landing
+    if landing is not None:
+        found |= {f"sparkFeedLanding{name}": text for name, text in landing.runtime_info().items()}
+    return found
+
+
+def _tell_of_flushes(store: MessageStore, publisher: FeedPublisher) -> None:
+    before = store.on_progress
+
+    def progressed() -> None:
+        publisher.publish()
+        before()
+
+    store.on_progress = progressed
+
+
+def _landing(context: DispatcherContext) -> LandingFeeder | None:
+    store: MessageStore = context.store
+    settings = store.config.spark_feed.landing
+    if settings.path is None:
+        return None
+    missing = [name for name in _NEEDED[settings.format] if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigError(
+            f"'spark_feed.landing.path' is set, and {', '.join(missing)} is not installed: "
+            f"pip install 'flintmq[{_EXTRA[settings.format]}]', or leave the key out",
+            key="spark_feed.landing.path",
+        )
+    from flintmq.plugins.spark.landing.feeder import LanderHandle, LandingFeeder
+    from flintmq.plugins.spark.landing.manifest import committed_position
+    from flintmq.plugins.spark.landing.source import LogSource
+    from flintmq.plugins.spark.landing.task import LandingTask
+
+    marks = store.watermarks
+    root = Path(settings.path).absolute()
+
+    read_only = map(Path, store.config.store.read_only_commit_log_paths)
+    folders = tuple(str(folder.absolute()) for folder in (*store.commit_log_folders, *read_only))
+
+    def task() -> LandingTask:
+        epochs = store.epochs.epochs
+        return LandingTask(
+            path=str(root),
+            format=settings.format,
+            compression=settings.compression,
+            topics=settings.topics,
+            include_system_topics=settings.include_system_topics,
+            log_folders=folders,
+            source=LogSource(
+                store_id=epochs.store_id,
+                broker_name=store.config.broker.name,
+                epochs=tuple((epoch.number, epoch.start_offset_bytes) for epoch in epochs.entries),
+            ),
+        )
+
+    def make_lander(begin_offset_bytes: int) -> LanderHandle:
+        if settings.engine == "thread":
+            from flintmq.plugins.spark.landing.lander import Lander
+
+            return Lander(task(), begin_offset_bytes)
+        from flintmq.plugins.spark.landing.worker import LanderProcess
+
+        return LanderProcess(task(), begin_offset_bytes)
+
+    newest = marks.dispatched
+
+    def begin() -> int:
+        return newest if settings.start == _LATEST else store.commit_log.min_offset_bytes
+
+    return LandingFeeder(
+        make_lander,
+        settings,
+        lambda: min(marks.dispatched, marks.flushed),
+        begin,
+        committed_position(store.disk, root) if settings.format == "parquet" else None,
+        context.clock,
+    )

@@ -1,0 +1,80 @@
+"""The dispatcher that feeds Spark: it moves positions, takes each record once, and keeps nobody waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from flintmq.core.testing.dispatcher_kit import check_dispatcher, sample_requests
+from flintmq.dispatchers.spark_feed import SparkFeed
+
+
+class Publisher:
+    def __init__(self) -> None:
+        self.touched = 0
+        self.closed = 0
+
+    def touch(self) -> None:
+        self.touched += 1
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class Landing:
+    def __init__(self) -> None:
+        self.offered: list[int] = []
+        self.missed: list[tuple[int, int]] = []
+        self.landed: int | None = None
+        self.closed = 0
+
+    def start(self) -> None: ...
+
+    def runtime_info(self) -> Mapping[str, str]:
+        return {}
+
+    def offer(self, end_offset_bytes: int) -> None:
+        self.offered.append(end_offset_bytes)
+
+    def committed(self) -> int | None:
+        return self.landed
+
+    def catch_up(self, start_offset_bytes: int, end_offset_bytes: int) -> None:
+        self.missed.append((start_offset_bytes, end_offset_bytes))
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def test_it_is_a_dispatcher() -> None:
+    """Repeats after a crash, overlaps and any cut into batches give the same."""
+    check_dispatcher(
+        lambda: SparkFeed(Publisher(), Landing()), observe=lambda feed: (feed.end_offset_bytes, feed.messages)
+    )
+
+
+def test_one_word_per_batch() -> None:
+    """What a batch costs does not grow with its messages; what was known before is passed over."""
+    publisher, landing = Publisher(), Landing()
+    feed = SparkFeed(publisher, landing)
+    requests = sample_requests(30)
+    feed.dispatch(requests[:20])
+    feed.dispatch(requests[5:15])
+    feed.dispatch(requests[10:])
+    assert publisher.touched == len(landing.offered) == 2
+    assert feed.messages == 30
+    last = requests[-1]
+    assert landing.offered[-1] == feed.end_offset_bytes == last.commit_log_offset_bytes + last.message_size_bytes
+    feed.close()
+    assert (publisher.closed, landing.closed) == (1, 1)
+
+
+def test_what_has_landed_is_committed() -> None:
+    """Without a landing zone nothing is ever needed again; a new zone has nothing yet, and reads the log itself."""
+    assert SparkFeed(Publisher()).committed() is None
+    landing = Landing()
+    feed = SparkFeed(Publisher(), landing)
+    assert feed.committed() == 0
+    landing.landed = 700
+    assert feed.committed() == 700
+    assert feed.catch_up(700, 900)
+    assert landing.missed == [(700, 900)]
