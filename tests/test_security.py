@@ -27,6 +27,8 @@ BANNED_MODULES = {"subprocess", "pty", "pickle", "shelve", "marshal", "dill", "c
 BANNED_CALLS = {"eval", "exec", "compile", "__import__"}
 BANNED_METHODS = {"system", "popen", "fork", "execv", "execve", "execvp", "spawnv", "spawnl", "posix_spawn",
                   "create_subprocess_exec", "create_subprocess_shell", "unsafe_load", "full_load"}  # fmt: skip
+FIXED_COMMANDS = {"plugins/spark/landing/worker.py": "[sys.executable, '-m', MODULE]"}
+"""Who may start a process, and the one command it may: this interpreter on a module of ours, with nothing added to it."""
 SECRET = "the-secret-that-must-not-be-told"
 ADMIN = "admin-key"
 
@@ -41,13 +43,18 @@ def server_modules() -> Iterator[Path]:
 @pytest.mark.parametrize("path", sorted(server_modules()), ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_no_server_code_starts_programs_or_runs_text(path: Path) -> None:
     """CVE-2023-33246: a timer built a command line of settings that anyone could change. There is no such line to build."""
+    fixed = FIXED_COMMANDS.get(path.relative_to(ROOT).as_posix())
     for node in ast.walk(ast.parse(path.read_text())):
+        if fixed is not None and isinstance(node, ast.Call) and ast.unparse(node.func).startswith("subprocess."):
+            assert (ast.unparse(node.func), ast.unparse(node.args[0])) == ("subprocess.Popen", fixed)
+            assert not {"shell", "executable", "preexec_fn"} & {keyword.arg for keyword in node.keywords}
         names: list[str] = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             names = [node.module or ""]
-        assert not {name.partition(".")[0] for name in names} & BANNED_MODULES, names
+        banned = BANNED_MODULES - ({"subprocess"} if fixed is not None else set())
+        assert not {name.partition(".")[0] for name in names} & banned, names
         if isinstance(node, ast.Call):
             if isinstance(node.func, ast.Name):
                 assert node.func.id not in BANNED_CALLS, f"line {node.lineno}"
