@@ -13,6 +13,7 @@ import attrs
 from flintmq.config.errors import ConfigError
 from flintmq.config.feed_sections import LandingSection, SparkFeedSection
 from flintmq.config.fields import option
+from flintmq.config.replication_section import HaSection
 from flintmq.config.security_sections import AclAccount, AclSection, TlsSection
 from flintmq.config.server_sections import BrokerSection, ListenSection, NamesrvConfig, NamesrvSection
 from flintmq.config.service_sections import (
@@ -45,6 +46,7 @@ __all__ = [
     "FlushSection",
     "GroupCommitSection",
     "GroupsSection",
+    "HaSection",
     "IndexSection",
     "LandingSection",
     "ListenSection",
@@ -88,6 +90,8 @@ class BrokerConfig:
     """The name servers to register with."""
     nameserver: NamesrvConfig = attrs.field(factory=NamesrvConfig)
     """The name server itself."""
+    ha: HaSection = attrs.field(factory=HaSection)
+    """Replication."""
     store: StoreSection = attrs.field(factory=StoreSection)
     """The commit log and the consume queues."""
     index: IndexSection = attrs.field(factory=IndexSection)
@@ -120,6 +124,11 @@ class BrokerConfig:
     """Plugins to load beyond the built-in and the installed ones."""
     disabled_plugins: tuple[str, ...] = option((), pattern=r"\S+", expects="a list of names")
     """Plugins not to load, by name."""
+
+    @property
+    def replicates(self) -> bool:
+        """Whether it is a slave, or lets slaves follow it."""
+        return self.ha.enable or self.broker.role != "async_master"
 
     @property
     def authenticators_in_force(self) -> tuple[str, ...]:

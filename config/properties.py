@@ -25,7 +25,6 @@ _NO_HOLD = "files are deleted in the background; readers keep what they hold"
 
 MEANINGLESS: Final[Mapping[str, str]] = {
     "adminBrokerThreadPoolNums": _THREADS,
-    "brokerIP2": "the replication port listens at listen.host",
     "clientManageThreadPoolNums": _THREADS,
     "consumerManageThreadPoolNums": _THREADS,
     "dLegerGroup": _DLEDGER,
@@ -112,7 +111,7 @@ def import_broker_conf(text: str, *, role: Role = "broker", file: str = "broker.
             dropped.append((entry.key, HIDDEN, f"a secret: write it to '{names[0]}' yourself"))
             continue
         if not found:
-            dropped.append((entry.key, value, _why(entry, value, role)))
+            dropped.append((entry.key, value, _why(entry, role)))
             continue
         kept[entry.key] = names
         values |= found
@@ -127,11 +126,7 @@ def _typed(name: str, node: RawScalar) -> Any:
     return bind_field(node, key.hint, key.field, name, plain=key.spec.rocketmq_unit)
 
 
-def _why(entry: Property, value: str, role: Role) -> str:
-    if entry.key == "brokerRole":
-        if value in ("ASYNC_MASTER", "SYNC_MASTER"):
-            return "every broker is a master; replication has no setting of this name"
-        return "a slave is not supported"
+def _why(entry: Property, role: Role) -> str:
     if entry.key in MEANINGLESS:
         return MEANINGLESS[entry.key]
     near = nearest(entry.key, (*aliases(role), *COMPOSITES), cutoff=0.8)

@@ -115,7 +115,8 @@ def as_properties(config: BrokerConfig) -> dict[str, str]:
             _tell(found, alias, name, config)
     listen = config.listen
     found.setdefault("brokerIP1", listen.host)
-    found.setdefault("brokerRole", "ASYNC_MASTER")
+    found["brokerRole"] = config.broker.role.upper()
+    found.setdefault("brokerIP2", config.ha.advertised_host or found["brokerIP1"])
     found.setdefault("filterServerNums", "0")
     found.setdefault("useTLS", str(listen.tls.mode_in_force == "required").lower())
     found.setdefault("haListenPort", str(listen.port + 1 if listen.port else 0))

@@ -15,6 +15,10 @@ DAY_MS = 86_400_000
 ADDRESS = r"[^\s;,]+:\d{1,5}"
 
 
+def _role(text: str) -> str:
+    return text.lower()
+
+
 @attrs.frozen(kw_only=True)
 class BrokerSection:
     """``broker:`` — who the broker is."""
@@ -25,6 +29,10 @@ class BrokerSection:
     """The cluster the broker belongs to."""
     id: int = option(0, rocketmq="brokerId", minimum=0, maximum=2**63 - 1)
     """0 is the master of its set, anything else a slave."""
+    role: str = option(
+        "async_master", rocketmq="brokerRole", choices=("async_master", "sync_master", "slave"), converter=_role
+    )
+    """A ``sync_master`` acknowledges only what a slave holds; a ``slave`` copies its master and takes no messages."""
     region: str = option("DefaultRegion", rocketmq="regionId")
     """The region's id, given to every message as MSG_REGION."""
     permission: int = option(6, rocketmq="brokerPermission", minimum=0, maximum=7)
@@ -33,6 +41,15 @@ class BrokerSection:
     """Tells producers and consumers that they may trace messages."""
     shutdown_timeout_ms: int = option(10_000, unit="ms", minimum=0, maximum=DAY_MS)
     """How long a stop waits for requests under way before connections are closed."""
+
+    def __attrs_post_init__(self) -> None:
+        if self.role == "slave" and self.id == 0:
+            raise ConfigError("'broker.id' 0 is the master's: a slave needs another one", key="broker.id")
+
+    @property
+    def is_slave(self) -> bool:
+        """Whether it copies a master."""
+        return self.role == "slave"
 
 
 @attrs.frozen(kw_only=True)
@@ -48,7 +65,7 @@ class ListenSection:
     advertised_host: str | None = option(None, rocketmq="brokerIP1")
     """The host the name server hands out for this broker; null is ``host``."""
     ha_port: int | None = option(None, rocketmq="haListenPort", minimum=0, maximum=65535)
-    """The port slaves replicate from; null is ``port`` + 1."""
+    """The port slaves replicate from; null is ``port`` + 1, or a free one where ``port`` is 0; 0 takes a free one."""
     idle_timeout_ms: int = option(
         120_000,
         rocketmq="serverChannelMaxIdleTimeSeconds",

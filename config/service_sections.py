@@ -90,7 +90,8 @@ class PullSection:
     short_polling_ms: int = option(1_000, rocketmq="shortPollingTimeMills", unit="ms", minimum=1, maximum=DAY_MS)
     """How long a pull is held without long polling."""
     slave_read: bool = option(False, rocketmq="slaveReadEnable")
-    """Sends consumers that are far behind to the slave."""
+    """A master sends consumers that are far behind to its slave, and a slave is read from while its master is in reach; one
+    whose master is gone is read from anyway."""
     hold_check_interval_ms: int = option(5_000, unit="ms", minimum=10, maximum=60_000)
     """How often held pulls are looked at though nothing arrived."""
     property_filter: bool = option(False, rocketmq="enablePropertyFilter")

@@ -8,6 +8,8 @@
     │   ├── RemotingConnectError     nobody answers at the address
     │   ├── RemotingTimeoutError     no answer in time
     │   └── FrameError               bytes that are no frame: the connection is closed
+    ├── ReplicationError             the other end of a replication stream breaks its rules: the connection is closed
+    │   └── NotFollowedError         it is not the master that this log came from, or no longer: following it would lose bytes
     ├── StoreError                   the store cannot be opened or used
     │   ├── StoreLockedError         another process has it open
     │   ├── StoreFormatError         its files do not fit the configuration, or each other
@@ -45,6 +47,14 @@ class RemotingTimeoutError(RemotingError):
 
 class FrameError(RemotingError):
     """Bytes that are no frame (reference: protocol 1). The connection that sent them is closed."""
+
+
+class ReplicationError(FlintError):
+    """The other end of a replication stream breaks its rules, or does not know the secret. The connection is closed."""
+
+
+class NotFollowedError(ReplicationError):
+    """The two logs have parted: to follow would lose bytes that nobody has proved to be worthless. Says what to do."""
 
 
 class StoreError(FlintError):

@@ -63,3 +63,15 @@ FILTER_MAX_DEPTH: Final = 48
 
 FILTER_MAX_TERMS: Final = 512
 """Names and values of a filter expression outside IN lists: all of them may be looked at for each of a pull's 800 units."""
+
+HA_FRAME_MAX_BYTES: Final = 16 * 1024 * 1024
+"""Bytes of the log in one frame of a replication stream: the reference's masters send 32 KiB (``haTransferBatchSize``)."""
+
+HA_RECORD_MAX_BYTES: Final = 64 * 1024 * 1024
+"""A slave keeps a record in memory until it is whole: sixteen times the largest message by default, its properties included."""
+
+HA_SEND_BUFFER_BYTES: Final = 1024 * 1024
+"""What may wait for one slave that does not read; as the reference's."""
+
+HA_HANDSHAKE_TIMEOUT_S: Final = 10.0
+"""From a slave's connection to its request; it says it at once."""

@@ -89,6 +89,18 @@ class FlushStatus(enum.Enum):
     """Not in time; the record is stored and may still become durable (FLUSH_DISK_TIMEOUT)."""
     FENCED = "fenced"
     """A sync failed or the service stopped before it happened: the record must not be acknowledged."""
+    SLAVE_TIMEOUT = "slave_timeout"
+    """No slave held it in time; the record is stored and may still be replicated (FLUSH_SLAVE_TIMEOUT)."""
+    SLAVE_NOT_AVAILABLE = "slave_not_available"
+    """No slave follows, or all are too far behind; the record is stored."""
+
+
+class ReplicationGate(Protocol):
+    """Promises that a slave holds what was appended. Loop thread."""
+
+    def submit(self, end_offset_bytes: int) -> FlushWaiter:
+        """A promise for a position; it ends with FLUSHED, SLAVE_TIMEOUT or SLAVE_NOT_AVAILABLE."""
+        ...
 
 
 class FlushWaiter(Protocol):

@@ -49,6 +49,7 @@ from flintmq.plugins.builtin import BUILTIN_PLUGINS, FILTER_BITMAP
 from flintmq.plugins.exposure import REMINDER_S, check_exposure, remind
 from flintmq.plugins.in_process import InProcessPut, PutBatch
 from flintmq.plugins.registration import Registration
+from flintmq.plugins.replication import Replication, begin_epoch_if_replicated
 from flintmq.plugins.schedule_store import ScheduleStoreAdapter
 from flintmq.plugins.secure_links import TLS_RELOAD_S, name_server_client, server_tls
 from flintmq.plugins.service import Service
@@ -128,6 +129,9 @@ class Broker(Service):
         self._held = contextlib.AsyncExitStack()
         """What the start has taken so far; given back in reverse order, whatever fails on the way."""
         self.state = BrokerState(self.loaded.config, clock)
+        self.replication: Replication | None = None
+        """The part it plays in replication; None where it plays none."""
+        self._ha_port = 0
         self.kernel: Kernel
         self.server: RemotingServer
 
@@ -149,6 +153,11 @@ class Broker(Service):
     def port(self) -> int:
         """The port it listens on."""
         return int(self.address.rpartition(":")[2])
+
+    @property
+    def ha_port(self) -> int:
+        """The port that slaves replicate from, or would."""
+        return self._ha_port or self.config.listen.ha_port or self.port + 1
 
     @property
     def store_path(self) -> Path:
@@ -178,6 +187,9 @@ class Broker(Service):
         )
         tls = server_tls(config)
         host, port = self._bind()
+        if config.replicates:
+            self.replication = Replication(config, self._clock)
+            self._ha_port = self.replication.bind(port, self._held)
         state = self.state
         state.loop = asyncio.get_running_loop()
         state.on_config = lambda _config: None
@@ -190,6 +202,10 @@ class Broker(Service):
         self._held.callback(_persist, "consumer offsets", state.offsets.persist)
         state.store.start(self._dispatchers(state), self._index_builder(state))
         self._connect_store(state, strategy)
+        if self.replication is not None:
+            self.replication.attach(state)
+        else:
+            begin_epoch_if_replicated(state)
         state.schedule = ScheduleMessageService(
             ScheduleStoreAdapter(state.store, state.stats), state.delay_levels, self._file("delayOffset.json")
         )
@@ -199,7 +215,8 @@ class Broker(Service):
             TransactionStoreAdapter(state), state.producers, state.intake.delay, lambda: state.config, self._clock
         )
         state.transactions.load()
-        self._held.callback(state.transactions.settle)
+        if not config.broker.is_slave:
+            self._held.callback(state.transactions.settle)
         state.readers = Readers(state.offsets, state.schedule)
         state.cleaner = CleanCommitLogService(state.store, state.readers)
         state.cleaner.check_space()
@@ -219,6 +236,8 @@ class Broker(Service):
         if exposed:
             self.timers.every(REMINDER_S, lambda: remind(config.listen.host), "open door")
         await self._register(state)
+        if self.replication is not None:
+            await self.replication.start(tls, self.timers, self._held)
         self.kernel.ready(self)
         log.info("broker %s listens on %s, store %s", config.broker.name, self.address, self.store_path)
 
@@ -411,9 +430,10 @@ class Broker(Service):
             return
         client = name_server_client(state.config)
         self._held.push_async_callback(client.close)
-        ha_port = state.config.listen.ha_port or self.port + 1
-        ha_address = f"{self.address.rpartition(':')[0]}:{ha_port}"
-        registration = Registration(state, client, addresses, ha_address)
+        ha_host = state.config.ha.advertised_host or self.address.rpartition(":")[0]
+        registration = Registration(state, client, addresses, f"{ha_host}:{self.ha_port}")
+        if self.replication is not None:
+            self.replication.registered_with(registration)
         self._held.push_async_callback(registration.stop)
         state.topics.on_change = registration.topic_changed
         await registration.start()
@@ -432,7 +452,7 @@ class Broker(Service):
         timers.pace(_HOLD_TICK_S, self._expire_held, "held pulls' deadlines")
         timers.every(1.0, state.dispatch, "dispatch")
         timers.pace(config.store.clean_resource_interval_ms / 1000, state.cleaner.tick, "retention")
-        if config.delay.enable:
+        if config.delay.enable and not config.broker.is_slave:
             timers.pace(1.0, self._deliver_delayed, "delayed messages")
         if config.broker.id == 0:
             timers.pace(0.05, self._check_transactions, "transaction checks")

@@ -102,7 +102,8 @@ class PutBatch(Sequence[PutMessageResult]):
         """Waits until the messages are as durable as the flush strategy promises.
 
         Raises:
-            RefusedError: FLUSH_DISK_TIMEOUT (stored, perhaps not durable) or SERVICE_NOT_AVAILABLE (a sync failed).
+            RefusedError: FLUSH_DISK_TIMEOUT (stored, perhaps not durable), FLUSH_SLAVE_TIMEOUT and SLAVE_NOT_AVAILABLE (stored,
+                and no slave has it yet) or SERVICE_NOT_AVAILABLE (a sync failed).
         """
         return self._durable().__await__()
 
@@ -112,6 +113,10 @@ class PutBatch(Sequence[PutMessageResult]):
             raise RefusedError(ResponseCode.FLUSH_DISK_TIMEOUT, "the flush did not end in time", reason="flush.timeout")
         if status is FlushStatus.FENCED:
             raise RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, "a sync failed", reason="store.fenced")
+        if status is FlushStatus.SLAVE_TIMEOUT:
+            raise RefusedError(ResponseCode.FLUSH_SLAVE_TIMEOUT, "no slave held it in time", reason="ha.timeout")
+        if status is FlushStatus.SLAVE_NOT_AVAILABLE:
+            raise RefusedError(ResponseCode.SLAVE_NOT_AVAILABLE, "no slave follows", reason="ha.no_slave")
         return self
 
 
@@ -135,6 +140,8 @@ class InProcessPut:
     def put(self, messages: Sequence[Puttable]) -> PutBatch:
         """Appends messages, each to the next queue of its topic. All are checked before any is appended."""
         state = self._state
+        if state.config.broker.is_slave:
+            state.store.check_writeable()
         now_ms = state.clock.now_ms()
         single = state.intake.single
         select = state.topics.select

@@ -12,8 +12,13 @@ from flintmq.core.errors import FlintError, RemotingError
 from flintmq.remoting.bodies import KVTable, RegisterBrokerBody, TopicConfigSerializeWrapper
 from flintmq.remoting.client.transport import RemotingClient
 from flintmq.remoting.codes import RequestCode
-from flintmq.remoting.command import request
-from flintmq.remoting.headers_route import RegisterBrokerRequestHeader, UnregisterBrokerRequestHeader
+from flintmq.remoting.command import RemotingCommand, request
+from flintmq.remoting.header_codec import decode_header
+from flintmq.remoting.headers_route import (
+    RegisterBrokerRequestHeader,
+    RegisterBrokerResponseHeader,
+    UnregisterBrokerRequestHeader,
+)
 from flintmq.remoting.register_broker_body import body_crc32, encode_register_broker_body
 
 log = logging.getLogger("flintmq.broker")
@@ -31,6 +36,10 @@ class Registration:
         self._task: asyncio.Task[None] | None = None
         self.registered: dict[str, bool] = {}
         """Per name server whether the last registration got through."""
+        self.master_address = ""
+        """A slave's: where clients reach its master, as name servers say; empty while none knows."""
+        self.master_ha_address = ""
+        """The same for the master's replication port."""
 
     async def start(self) -> None:
         """Registers once with every name server, then keeps doing so. A name server that is away is tried again."""
@@ -82,12 +91,20 @@ class Registration:
             self.registered[address] = False
             return
         self.registered[address] = True
+        if broker.id != 0:
+            self._learn_master(answer)
         if answer.body:
             try:
                 # Which topics are ordered is a matter of the name server's configuration (reference: algorithms 11).
                 state.topics.update_order_topics(KVTable.decode(answer.body).table.keys())
             except FlintError as error:  # a body that is no table, or a full disk: neither ends the registering
                 log.warning("the order configuration of name server %s: %s", address, error)
+
+    def _learn_master(self, answer: RemotingCommand) -> None:
+        """A name server that does not know the master says nothing of it; what is known stays then."""
+        found = decode_header(RegisterBrokerResponseHeader, answer.ext_fields)
+        self.master_address = found.master_addr or self.master_address
+        self.master_ha_address = found.ha_server_addr or self.master_ha_address
 
     def _body(self) -> RegisterBrokerBody:
         table = self._state.topics.to_wire(self._state.config.broker.permission)

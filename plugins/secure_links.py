@@ -34,6 +34,10 @@ def name_server_client(config: BrokerConfig) -> RemotingClient:
 def _name_server_tls(config: BrokerConfig) -> ssl.SSLContext | None:
     tls = config.listen.tls
     wanted = config.namesrv.tls if config.namesrv.tls is not None else tls.mode_in_force == "required"
-    if not wanted:
-        return None
+    return replication_client_tls(config) if wanted else None
+
+
+def replication_client_tls(config: BrokerConfig) -> ssl.SSLContext:
+    """What a slave encrypts its connection to the master with: the same as towards name servers. Raises ``ConfigError``."""
+    tls = config.listen.tls
     return client_context(config.namesrv.tls_ca or tls.certificate, tls.certificate, tls.key, password=tls.key_password)

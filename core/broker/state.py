@@ -67,6 +67,8 @@ class BrokerState:
         """Delivers messages that name their time; set by the plugin ``timer``."""
         self.runtime_sources: list[Callable[[], Mapping[str, str]]] = []
         """Further figures for request 28."""
+        self.has_master: Callable[[], bool] = lambda: False
+        """Whether this is a slave whose master is in reach."""
         self._dispatching = False
         self._closing = False
 

@@ -170,6 +170,42 @@ class CommitLog:
         self._moved(file, now_ms)
         return results
 
+    def append_raw(self, physical_offset_bytes: int, data: bytes, store_timestamp_ms: int) -> None:
+        """Appends bytes of a master's log as they are: whole records, or a file's BLANK end. Loop thread only.
+
+        A log without files begins where the first bytes belong.
+
+        Args:
+            physical_offset_bytes: their place: this log's end.
+            data: the bytes, all of one file.
+            store_timestamp_ms: store time of the last record among them; 0 without any.
+
+        Raises:
+            StoreFencedError: a sync failed earlier; nothing was appended.
+            StoreFullError: no room on the disk; nothing was appended.
+            StoreError: they belong elsewhere.
+        """
+        watermarks = self.watermarks
+        if watermarks.fence_reason is not None:
+            raise StoreFencedError(watermarks.fence_reason)
+        file = self.queue.last()
+        if file is not None and physical_offset_bytes != watermarks.wrote:
+            raise StoreError(
+                f"bytes of position {physical_offset_bytes} cannot follow a log that ends at {watermarks.wrote}"
+            )
+        at = physical_offset_bytes % self.queue.file_bytes
+        if at + len(data) > self.queue.file_bytes or (at and file is None):
+            raise StoreError(f"{len(data)} bytes at position {physical_offset_bytes} are not of one file of the log")
+        if file is None:
+            watermarks.set_all(physical_offset_bytes)
+            watermarks.dispatched = physical_offset_bytes
+        if not at:
+            file = self.queue.roll(physical_offset_bytes, len(data))
+        assert file is not None
+        file.grow(at + len(data))
+        file.append(data)
+        self._moved(file, store_timestamp_ms or self._tail[1])
+
     def _ceiling(self, file: MappedFile) -> int:
         """How far records may reach: room for a BLANK stays, and so far the file is backed by disk."""
         return min(file.size, file.grown) - rec.BLANK_MIN_BYTES

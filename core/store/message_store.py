@@ -13,7 +13,7 @@ import logging
 import os
 import secrets
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
@@ -21,6 +21,8 @@ from typing import Final, TypedDict
 
 from flintmq.config.models import BrokerConfig
 from flintmq.core.errors import RefusedError, StoreError, StoreFencedError, StoreFormatError, StoreFullError
+from flintmq.core.ha.record_check import Chunk
+from flintmq.core.ha.waiters import both
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
 from flintmq.core.io.disk import OS_DISK, Disk
 from flintmq.core.message import record as rec
@@ -34,6 +36,7 @@ from flintmq.core.ports import (
     FlushWaiter,
     IndexBuilder,
     MessageFilter,
+    ReplicationGate,
     SupportsClose,
     TransientStorePool,
 )
@@ -43,7 +46,7 @@ from flintmq.core.store.commit_log import Appendable, Appended, CommitLog
 from flintmq.core.store.consume_queue import FILLER_SIZE, UNIT, UNIT_BYTES, ConsumeQueueTable
 from flintmq.core.store.consume_queue_ext import FOLDER as EXT
 from flintmq.core.store.consume_queue_ext import ExtFiles, ResolvingFilter
-from flintmq.core.store.epochs import RECOVERED, EpochFile, epochs_path
+from flintmq.core.store.epochs import MASTER, RECOVERED, EpochFile, epochs_path
 from flintmq.core.store.get_message import GetMessageResult, GetMessageStatus
 from flintmq.core.store.index_service import IndexService
 from flintmq.core.store.mapped_file_queue import MappedFileQueue
@@ -137,6 +140,12 @@ class MessageStore:
         self.reput: ReputMessageService
         self.flush_service: FlushCommitLogService
         self._flusher: QueueFlusher
+        self.gate: ReplicationGate | None = None
+        """Says when a slave holds what was appended; None where nobody waits for one."""
+        self.is_slave = False
+        """Whether the log is a copy of a master's, which nobody else may write to."""
+        self.on_appended: Callable[[], None] = _nothing
+        """Called after each append."""
 
     # life
 
@@ -402,25 +411,28 @@ class MessageStore:
             if not self.started_clean:
                 self.consume_queues.correct_min_offsets(self.commit_log.min_offset_bytes)
             self.commit_log.next_queue_offset = self.consume_queues.next_offsets()
-            settings = self.config.store
-            self._flusher = QueueFlusher(
-                self.consume_queues,
-                self.checkpoint,
-                self.clock,
-                interval_ms=settings.flush_consume_queue_interval_ms,
-                least_pages=settings.flush_consume_queue_least_pages,
-                thorough_interval_ms=settings.flush_consume_queue_thorough_interval_ms,
-            )
-            self.flush_service = self.strategy.factory(
-                FlushContext(log=self.commit_log, clock=self.clock, settings=self._settings, pool=self._pool)
-            )
-            self._flusher.on_failed = self._forget_boot
+            self._make_services()
             self._mark_boot()
             self.disk.write_file(self.abort_file, b"")
-        if settings.warm and not self.commit_log.queue.files:
+        if self.config.store.warm and not self.commit_log.queue.files:
             self.commit_log.queue.prepare(0)
         self._started = True
         self._start_services()
+
+    def _make_services(self) -> None:
+        settings = self.config.store
+        self._flusher = QueueFlusher(
+            self.consume_queues,
+            self.checkpoint,
+            self.clock,
+            interval_ms=settings.flush_consume_queue_interval_ms,
+            least_pages=settings.flush_consume_queue_least_pages,
+            thorough_interval_ms=settings.flush_consume_queue_thorough_interval_ms,
+        )
+        self._flusher.on_failed = self._forget_boot
+        self.flush_service = self.strategy.factory(
+            FlushContext(log=self.commit_log, clock=self.clock, settings=self._settings, pool=self._pool)
+        )
 
     def _start_services(self) -> None:
         self.flush_service.start()
@@ -445,6 +457,9 @@ class MessageStore:
         with self._disk_errors():
             try:
                 if self._started:
+                    self.watermarks.replicated = (
+                        None  # nobody reads any more, and what is in the log belongs into queues
+                    )
                     self.flush_service.stop()
                     clean = self._settle()
             finally:
@@ -526,6 +541,13 @@ class MessageStore:
                 reason="store.fenced",
                 measured=self.watermarks.fence_reason,
             )
+        if self.is_slave:
+            raise RefusedError(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                "service not available now: the broker is a slave; send to its master",
+                reason="store.slave",
+                key="broker.role (brokerRole)",
+            )
         if self.disk_full is not None:
             raise RefusedError(
                 ResponseCode.SERVICE_NOT_AVAILABLE,
@@ -567,7 +589,80 @@ class MessageStore:
             elif type(result) is list:
                 requests += result
         self.reput.appended(requests)
-        return Put(results, requests, self.flush_service.submit(self.watermarks.wrote))
+        wrote = self.watermarks.wrote
+        waiter = self.flush_service.submit(wrote)
+        if self.gate is not None:
+            waiter = both(waiter, self.gate.submit(wrote))
+        self.on_appended()
+        return Put(results, requests, waiter)
+
+    def append_raw(self, chunks: Iterable[Chunk]) -> FlushWaiter:
+        """Appends checked pieces of a master's log and asks for their durability: one waiter for all of them.
+
+        Raises:
+            StoreError: the store is fenced, full, or the pieces do not follow its end. What came before that was appended.
+        """
+        for chunk in chunks:
+            self.commit_log.append_raw(chunk.offset_bytes, chunk.data, chunk.store_timestamp_ms)
+        return self.flush_service.submit(self.watermarks.wrote)
+
+    def become_master(self) -> None:
+        """Begins an epoch at the log's end, before anything is appended that slaves may get. Raises StoreError."""
+        epochs, end = self.epochs.epochs, self.watermarks.wrote
+        # What the recovery of this start or the last one found out is still true, and slaves must know of it.
+        recovered = epochs.current.start_offset_bytes == end and epochs.current.cause == RECOVERED
+        self.epochs.begin(end, RECOVERED if recovered else MASTER, self.commit_log.min_offset_bytes)
+
+    def truncate(self, end_offset_bytes: int) -> Path | None:
+        """Ends the log of a slave earlier, for good; what is cut is kept in the quarantine. Loop thread; blocks on the disk.
+
+        Queues and index are as if the rest had never been. The flush services are stopped meanwhile.
+
+        Args:
+            end_offset_bytes: where a record begins, or the log ends.
+
+        Returns:
+            Where the bytes are that were cut; None when there were none.
+
+        Raises:
+            StoreError: the disk refused something. The store is fenced then: a restart recovers it.
+        """
+        self.flush_service.stop()
+        self._flusher.stop()
+        if self.watermarks.fence_reason is not None:
+            raise StoreFencedError(self.watermarks.fence_reason)
+        try:
+            with self._disk_errors():
+                kept = self._truncate(end_offset_bytes)
+        except StoreError as error:
+            self._fence(f"the log could not be cut: {error}; restart the broker to recover")
+            raise
+        self._make_services()
+        self._start_services()
+        return kept
+
+    def _truncate(self, end_offset_bytes: int) -> Path | None:
+        commit_log, queues, marks = self.commit_log, self.consume_queues, self.watermarks
+        self.index.flush()
+        cut = recovery.Cut(end_offset_bytes, "the master's log has it not", damaged=False, quarantine=None)
+        trusted_ms = recovery.trusted_before(commit_log, end_offset_bytes)
+        walked = recovery.Recovered(end_offset_bytes, end_offset_bytes, trusted_ms, 0, 0, cut)
+        found = recovery.repair(self.disk, self.root / "flint" / "quarantine", commit_log, walked, _nothing)
+        commit_log.queue.truncate(end_offset_bytes)
+        marks.set_all(end_offset_bytes)
+        marks.dispatched = min(marks.dispatched, end_offset_bytes)
+        commit_log.set_tail(end_offset_bytes, trusted_ms)
+        self.checkpoint.rewind(trusted_ms)
+        self.reput.forget()
+        queues.truncate_physical(end_offset_bytes)
+        commit_log.next_queue_offset = queues.next_offsets()
+        if isinstance(self.index, IndexService):
+            index_from = self.index.drop_beyond(end_offset_bytes)
+            if index_from is not None:
+                begin = max(index_from, commit_log.min_offset_bytes)
+                for batch in _batches(commit_log.requests(begin, marks.dispatched)):
+                    self.index.put(batch)
+        return found.cut.quarantine if found.cut is not None else None
 
     def dispatch(self) -> bool:
         """Hands what is readable to the dispatchers; returns whether more is left."""

@@ -45,6 +45,10 @@ class ReputMessageService:
         else:
             self._waiting.clear()
 
+    def forget(self) -> None:
+        """Drops what waits in memory: the log was cut. What is left of it is read back."""
+        self._waiting.clear()
+
     @property
     def behind_bytes(self) -> int:
         return self._watermarks.wrote - self._watermarks.dispatched

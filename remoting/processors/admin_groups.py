@@ -20,7 +20,7 @@ from flintmq.remoting.headers_admin import (
     TopicGroupRequestHeader,
 )
 from flintmq.remoting.offset_table import OffsetTable, consume_stats, consume_stats_list
-from flintmq.remoting.processors.answers import topic_missing, with_json
+from flintmq.remoting.processors.answers import check_not_slave, topic_missing, with_json
 from flintmq.remoting.processors.turns import Turns
 from flintmq.remoting.request import Handler, Request, Response
 
@@ -55,6 +55,7 @@ class AdminGroupProcessor:
 
     def put_group(self, request: Request) -> Response:
         """200: a group as it shall be, new or changed."""
+        check_not_slave(self._state)
         value = fastjson.loads(request.body)
         if not isinstance(value, dict):
             raise JsonSyntaxError("the body is no SubscriptionGroupConfig")
@@ -62,6 +63,7 @@ class AdminGroupProcessor:
         return Response()
 
     def delete_group(self, request: Request) -> Response:
+        check_not_slave(self._state)
         header = request.header(DeleteSubscriptionGroupRequestHeader)
         self._state.groups.delete(header.group_name)
         self._state.stats.forget_group(header.group_name)

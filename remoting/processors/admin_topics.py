@@ -27,7 +27,7 @@ from flintmq.remoting.headers_message import (
     SearchOffsetRequestHeader,
 )
 from flintmq.remoting.offset_table import OffsetTable, topic_stats
-from flintmq.remoting.processors.answers import topic_missing, with_json
+from flintmq.remoting.processors.answers import check_not_slave, topic_missing, with_json
 from flintmq.remoting.processors.turns import Turns
 from flintmq.remoting.request import Handler, Request, Response
 
@@ -66,6 +66,7 @@ class AdminTopicProcessor:
 
     def create_topic(self, request: Request) -> Response:
         """17: a topic as it shall be, new or changed."""
+        check_not_slave(self._state)
         header = request.header(CreateTopicRequestHeader)
         check_topic_name(header.topic)
         self._state.topics.check_not_system(header.topic)
@@ -84,6 +85,7 @@ class AdminTopicProcessor:
 
     def delete_topic(self, request: Request) -> Response:
         """215: settings, queues and the groups' offsets go, so that a topic made again under this name starts anew."""
+        check_not_slave(self._state)
         topic = request.header(DeleteTopicRequestHeader).topic
         check_topic_name(topic)
         self._state.topics.check_not_system(topic)

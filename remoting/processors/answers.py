@@ -7,6 +7,7 @@ from typing import Any
 
 from flintmq.config.errors import ConfigError
 from flintmq.config.java_properties import parse_properties
+from flintmq.core.broker.state import BrokerState
 from flintmq.core.errors import RefusedError
 from flintmq.core.io import fastjson
 from flintmq.core.response_code import ResponseCode
@@ -26,6 +27,21 @@ def with_json(value: Any, *, standard: bool = False) -> Response:
     else:
         text = fastjson.dumps(value)
     return Response(body=text.encode("utf-8", "replace"))
+
+
+def check_not_slave(state: BrokerState) -> None:
+    """A slave's topics and groups are its master's.
+
+    Raises:
+        RefusedError: SYSTEM_ERROR; this is a slave.
+    """
+    if state.config.broker.is_slave:
+        raise RefusedError(
+            ResponseCode.SYSTEM_ERROR,
+            "Can't modify topic or subscription group from slave broker, please execute it from master broker.",
+            reason="store.slave",
+            key="broker.role (brokerRole)",
+        )
 
 
 def topic_missing(topic: str) -> RefusedError:

@@ -26,7 +26,7 @@ class EndTransactionProcessor:
 
     def end(self, request: Request) -> Response:
         header = request.header(EndTransactionRequestHeader)
-        if self._state.config.broker.id != 0:
+        if self._state.config.broker.id != 0 or self._state.config.broker.is_slave:
             return Response(
                 int(ResponseCode.SLAVE_NOT_AVAILABLE),
                 "Transaction message is not supported by slave, please commit at master",

@@ -72,6 +72,9 @@ class PullMessageProcessor:
     def _pull(self, request: Request, header: PullMessageRequestHeader, *, may_hold: bool) -> None:
         state = self._state
         group = self._group(header.consumer_group)
+        if state.config.broker.is_slave and not state.config.pull.slave_read and state.has_master():
+            self._send_to_master(request, header, group)
+            return
         self._check_topic(header, request.channel.remote_address)
         subscription = self._subscription(header, group)
         message_filter = self._filter(subscription, header.consumer_group)
@@ -98,7 +101,7 @@ class PullMessageProcessor:
                     result.next_begin_offset,
                     request.channel.remote_address,
                 )
-        if may_hold and header.sys_flag & COMMIT_OFFSET:
+        if may_hold and header.sys_flag & COMMIT_OFFSET and not state.config.broker.is_slave:
             state.offsets.commit(
                 header.topic,
                 header.consumer_group,
@@ -235,6 +238,13 @@ class PullMessageProcessor:
         return made
 
     # answers
+
+    def _send_to_master(
+        self, request: Request, header: PullMessageRequestHeader, group: SubscriptionGroupConfig
+    ) -> None:
+        """A slave that nobody shall read while its master lives. Nothing is skipped, as the reference's answer would."""
+        result = GetMessageResult(GetMessageStatus.NO_MATCHED_MESSAGE, header.queue_offset, 0, 0, [])
+        self._answer(request, int(ResponseCode.PULL_RETRY_IMMEDIATELY), result, group)
 
     @staticmethod
     def _code(status: GetMessageStatus, queue_offset: int) -> int:

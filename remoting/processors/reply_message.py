@@ -37,6 +37,8 @@ PUSH_TIMEOUT_S: Final = 10.0
 _FLUSH_CODES: Final = {
     FlushStatus.TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
     FlushStatus.FENCED: ResponseCode.SERVICE_NOT_AVAILABLE,
+    FlushStatus.SLAVE_TIMEOUT: ResponseCode.FLUSH_SLAVE_TIMEOUT,
+    FlushStatus.SLAVE_NOT_AVAILABLE: ResponseCode.SLAVE_NOT_AVAILABLE,
 }
 
 

@@ -32,6 +32,8 @@ class SendBackProcessor:
     async def send_back(self, request: Request) -> Response:
         """Stores the copy and answers when it is as durable as the flush strategy promises."""
         state = self._state
+        if state.config.broker.is_slave:
+            state.store.check_writeable()
         header = request.header(ConsumerSendMsgBackRequestHeader)
         group = state.groups.select(header.group)
         if group is None:

@@ -7,6 +7,7 @@ durability; and each connection's answers leave in one write.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
@@ -76,6 +77,9 @@ class SendMessageProcessor:
         if self._state.config is not self._config:  # changed while running
             self._config = self._state.config
             self._encode_ok = self._make_encoder()
+        if self._state.config.broker.is_slave:
+            self._refuse_all(pending)
+            return
         messages: list[Incoming] = []
         owners: list[Owner] = []
         for request in self._in_time(pending) if self._config.admission.fast_failure else pending:
@@ -100,6 +104,15 @@ class SendMessageProcessor:
             self._store(messages, owners)
         self._flush(pending)
         self._state.dispatch()
+
+    def _refuse_all(self, pending: list[Request]) -> None:
+        """A slave takes no messages, and makes no topics for them."""
+        try:
+            self._state.store.check_writeable()
+        except RefusedError as error:
+            for request in pending:
+                self._refuse(request, error)
+        self._flush(pending)
 
     def _in_time(self, pending: list[Request]) -> list[Request]:
         """Refuses those that have waited too long; returns the others."""
@@ -218,10 +231,8 @@ class SendMessageProcessor:
             channel.respond(request, Response(int(ResponseCode.SERVICE_NOT_AVAILABLE), _FENCED_REMARK))
         else:
             fields = self._fields(queue_id, message_id, queue_offset)
-            if status is FlushStatus.TIMEOUT:
-                channel.respond(request, Response(int(ResponseCode.FLUSH_DISK_TIMEOUT), _TIMEOUT_REMARK, fields))
-            else:
-                channel.respond(request, Response(0, None, fields))
+            code, remark = _ANSWERS[status]
+            channel.respond(request, Response(code, remark, fields))
 
     def _fields(self, queue_id: int, message_id: str, queue_offset: int) -> dict[str, str]:
         broker = self._state.config.broker
@@ -246,6 +257,18 @@ _TIMEOUT_REMARK: Final = (
 _FENCED_REMARK: Final = (
     "service not available now: a sync failed, so the message may not be on disk [store.fenced; restart the broker]"
 )
+_ANSWERS: Final[Mapping[FlushStatus, tuple[int, str | None]]] = {
+    FlushStatus.FLUSHED: (0, None),
+    FlushStatus.TIMEOUT: (int(ResponseCode.FLUSH_DISK_TIMEOUT), _TIMEOUT_REMARK),
+    FlushStatus.SLAVE_TIMEOUT: (
+        int(ResponseCode.FLUSH_SLAVE_TIMEOUT),
+        "no slave held the message in time [ha.timeout; see ha.slave_timeout_ms (slaveTimeout)]",
+    ),
+    FlushStatus.SLAVE_NOT_AVAILABLE: (
+        int(ResponseCode.SLAVE_NOT_AVAILABLE),
+        "no slave follows, or all are too far behind [ha.no_slave; see ha.slave_fallbehind_max_bytes (haSlaveFallbehindMax)]",
+    ),
+}
 
 
 def _refusal(error: StoreError | RefusedError) -> RefusedError:

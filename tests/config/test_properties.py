@@ -85,7 +85,6 @@ def test_what_is_dropped_has_a_reason() -> None:
     """An operator must be able to check each line that did not make it."""
     dropped = {name: (value, why) for name, value, why in import_broker_conf(LARGE).dropped}
     assert set(dropped) == {
-        "brokerRole",
         "storePathConsumeQueue",
         "sendMessageThreadPoolNums",
         "maxMesageSize",

@@ -140,7 +140,5 @@ def test_what_is_told_can_be_imported() -> None:
     config = load_text("flushDiskType: SYNC_FLUSH\nbrokerName: x\ndeleteWhen: 04;05\nmaxMessageSize: 1MiB").config
     text = "".join(f"{name}={value}\n" for name, value in as_properties(config).items())
     result = import_broker_conf(text)
-    assert [name for name, _, _ in result.dropped] == ["brokerRole", "filterServerNums"], (
-        "told to tools, and nothing to be set here"
-    )
+    assert [name for name, _, _ in result.dropped] == ["filterServerNums"], "told to tools, and nothing to be set here"
     assert as_properties(load_text(result.yaml).config) == as_properties(config)

@@ -1,0 +1,1 @@
+"""Replication without sockets: bytes and positions in, bytes and positions out (reference: store-format 9, algorithms 9)."""

@@ -1,0 +1,168 @@
+"""May this slave follow this master, and from where? Decided by both ends alike, from what they know of their logs.
+
+Two logs of one store id are equal up to the end of the last epoch that both know (:mod:`flintmq.core.store.epochs`), and where
+they end *within* it up to the shorter one's end. So a slave whose log ends there or before may follow. A longer one has a
+*tail* that its master does not have, and there are three ways in which that comes about:
+
+* The master's power failed before it had synced what the slave had received already. Its recovery began an epoch at its new
+  end, and nobody was promised or shown anything behind it: the master had told so with the frames that it sent. The tail is
+  worthless, and that is *proved*: it goes to the quarantine, and the slave follows.
+* The master was restored from an older copy, or its disk lied. The tail is what the world believes to be stored.
+* Both were masters, one after the other or at once. Each has something that the other has not.
+
+In the last two cases a human must choose which log counts; the error says between what, and how to say so.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final, Literal, Self
+
+import attrs
+
+from flintmq.core.errors import NotFollowedError, ReplicationError
+from flintmq.core.store.epochs import RECOVERED, Epoch, Epochs
+
+Truncate = Literal["proven", "always", "never"]
+_STATE_MAX_BYTES: Final = 16 * 1024 * 1024
+_OFFSET_MAX: Final = 2**63 - 1
+
+
+@attrs.frozen
+class LogState:
+    """What an end says of itself."""
+
+    broker_name: str
+    """Masters and slaves of one set share it."""
+    epochs: Epochs
+    min_offset_bytes: int
+    """The log's oldest position."""
+    end_offset_bytes: int
+    """The log's end; of a log without files 0."""
+    file_bytes: int
+    """Size of one file of the log."""
+    confirmed_offset_bytes: int
+    """A slave's: up to where its master had promised or shown the log, as far as it was told; its end when it does not know."""
+    address: str = ""
+    """``host:port`` that clients are told."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was ever stored here."""
+        return self.end_offset_bytes == self.min_offset_bytes == 0
+
+    def to_bytes(self) -> bytes:
+        """The body of a STATE frame."""
+        content = attrs.asdict(self, filter=lambda attribute, _value: attribute.name != "epochs")
+        content["epochs"] = self.epochs.to_bytes().decode("ascii")
+        return json.dumps(content).encode("ascii")
+
+    @classmethod
+    def from_bytes(cls, raw: bytes) -> Self:
+        """Reads what :meth:`to_bytes` wrote. Raises ReplicationError for anything else."""
+        try:
+            if len(raw) > _STATE_MAX_BYTES:
+                raise ValueError(f"{len(raw)} bytes")
+            content: dict[str, Any] = json.loads(raw)
+            content["epochs"] = Epochs.from_bytes(content["epochs"].encode("ascii"))
+            state = cls(**content)
+            for name in ("min_offset_bytes", "end_offset_bytes", "file_bytes", "confirmed_offset_bytes"):
+                value = getattr(state, name)
+                if type(value) is not int or not 0 <= value <= _OFFSET_MAX:
+                    raise ValueError(f"{name} is {value!r}")
+            if not isinstance(state.broker_name, str) or not isinstance(state.address, str) or not state.file_bytes:
+                raise ValueError("broker_name or file_bytes is missing")
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise ReplicationError(f"the other end's state cannot be read: {str(error)[:200]}") from error
+        return state
+
+
+@attrs.frozen
+class Agreement:
+    """The slave may follow."""
+
+    from_offset_bytes: int
+    """Where the master begins."""
+    truncate_to_bytes: int | None = None
+    """What the slave must do first: end its log there."""
+
+
+def agree(master: LogState, slave: LogState, truncate: Truncate = "proven") -> Agreement:
+    """Whether and from where a slave may follow a master.
+
+    Args:
+        master: what the master says of its log.
+        slave: what the slave says of its own.
+        truncate: what the slave may do with a tail that the master does not have (``ha.truncate``).
+
+    Raises:
+        NotFollowedError: it may not. Says why, and what to do.
+    """
+    if master.broker_name != slave.broker_name:
+        raise NotFollowedError(
+            f"the master is of broker '{master.broker_name}', the slave of '{slave.broker_name}': see broker.name and "
+            "ha.master_address"
+        )
+    if master.file_bytes != slave.file_bytes:
+        raise NotFollowedError(
+            f"the master's log has files of {master.file_bytes} bytes, the slave's of {slave.file_bytes}: "
+            "store.commit_log_file_bytes (mappedFileSizeCommitLog) must be the same"
+        )
+    if slave.is_empty:
+        return Agreement(master.min_offset_bytes)
+    shared = _last_shared(master, slave)
+    common = min(
+        master.epochs.end_offset_bytes(shared, master.end_offset_bytes),
+        slave.epochs.cut_at(slave.end_offset_bytes).end_offset_bytes(shared, slave.end_offset_bytes),
+    )
+    if slave.end_offset_bytes > common:
+        _check_tail(master, slave, shared, common, truncate)
+    if common < master.min_offset_bytes:
+        raise NotFollowedError(
+            f"the slave's log ends at {common}, and the master has deleted everything before {master.min_offset_bytes}: move "
+            "the slave's store away and start it empty"
+        )
+    return Agreement(common, common if slave.end_offset_bytes > common else None)
+
+
+def _last_shared(master: LogState, slave: LogState) -> Epoch:
+    known = {epoch.id: epoch for epoch in master.epochs.entries}
+    if master.epochs.store_id == slave.epochs.store_id:
+        for epoch in reversed(slave.epochs.cut_at(slave.end_offset_bytes).entries):
+            if known.get(epoch.id) == epoch:
+                return epoch
+    raise NotFollowedError(
+        f"the master's log (store {master.epochs.store_id}) is another one than the slave's (store {slave.epochs.store_id}), "
+        "or they have no epoch in common: check ha.master_address; if the master is the right one, move the slave's store away "
+        "and start it empty"
+    )
+
+
+def _check_tail(master: LogState, slave: LogState, shared: Epoch, common: int, truncate: Truncate) -> None:
+    """Raises NotFollowedError unless the slave may end its log at ``common``."""
+    tail = f"the slave's log has {slave.end_offset_bytes - common} bytes from position {common} on that the master's has not"
+    choose = (
+        "Decide which log counts. The slave's: start it as the master (broker.id: 0, broker.role), and the other one as its "
+        "slave. The master's: start the slave once with ha.truncate: always; what it gives up is kept in its flint/quarantine"
+    )
+    if truncate == "always":
+        return
+    own = [epoch for epoch in slave.epochs.entries if shared.number < epoch.number]
+    own = [epoch for epoch in own if epoch.start_offset_bytes < slave.end_offset_bytes]
+    following = [epoch for epoch in master.epochs.entries if epoch.number > shared.number]
+    if own:
+        raise NotFollowedError(
+            f"{tail}: it was written to since epoch {own[0].number} while another was master. {choose}"
+        )
+    if not following or following[0].cause != RECOVERED or following[0].start_offset_bytes != common:
+        raise NotFollowedError(
+            f"{tail}: the master was restored from an older copy, or it is another one than before (its epoch "
+            f"{shared.number} ends at {common}). {choose}"
+        )
+    if slave.confirmed_offset_bytes > common:
+        raise NotFollowedError(
+            f"{tail}, of which {slave.confirmed_offset_bytes - common} may have been acknowledged or read: the master lost "
+            f"them in a crash. {choose}"
+        )
+    if truncate == "never":
+        raise NotFollowedError(f"{tail}; nobody was told of them, and ha.truncate is never. {choose}")

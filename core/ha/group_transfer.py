@@ -1,0 +1,93 @@
+"""Who waits for a slave: the other half of an acknowledgement under ``sync_master`` (reference: algorithms 9).
+
+As a flush service gives a promise for the disk, this gives one for the slaves: it is kept when any slave holds the position.
+Without a slave in reach, or when all are too far behind, it says so at once. One promise for each append, whatever it holds.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from flintmq.core.ha.waiters import HELD, NOT_AVAILABLE, TransferWaiter
+from flintmq.core.io.clock import Clock
+from flintmq.core.ports import FlushStatus, FlushWaiter
+from flintmq.core.store.watermarks import Watermarks
+
+_TICK_S: Final = 1.0
+
+
+class GroupTransferService:
+    """The gate. Loop thread.
+
+    Args:
+        watermarks: the log's; ``replicated`` is moved here, and nothing behind it is read.
+        clock: time.
+        timeout_ms: how long a promise stays open before it ends with SLAVE_TIMEOUT.
+        fallbehind_max_bytes: a slave that is further behind is none.
+    """
+
+    def __init__(self, watermarks: Watermarks, clock: Clock, *, timeout_ms: int, fallbehind_max_bytes: int) -> None:
+        self._watermarks = watermarks
+        self._clock = clock
+        self._timeout_s = timeout_ms / 1000
+        self._fallbehind_max_bytes = fallbehind_max_bytes
+        self._slaves: dict[object, int] = {}
+        self._waiting: deque[TransferWaiter] = deque()
+        self._closed = False
+        watermarks.replicated = watermarks.wrote
+        self.timeouts = 0
+        """Promises that were not kept in time."""
+        self.refused = 0
+        """Promises that were not even tried: no slave in reach."""
+
+    def joined(self, slave: object, held_offset_bytes: int) -> None:
+        """A slave follows, and holds the log up to a position."""
+        self._slaves[slave] = held_offset_bytes
+        self.holds(slave, held_offset_bytes)
+
+    def left(self, slave: object) -> None:
+        """It follows no more. What it holds it holds."""
+        self._slaves.pop(slave, None)
+
+    def holds(self, slave: object, held_offset_bytes: int) -> bool:
+        """A slave reports how far it holds the log; returns whether more is held by any than before."""
+        self._slaves[slave] = held_offset_bytes
+        replicated = self._watermarks.replicated
+        if replicated is None or held_offset_bytes <= replicated:
+            return False
+        self._watermarks.replicated = held_offset_bytes
+        waiting = self._waiting
+        while waiting and waiting[0].end_offset_bytes <= held_offset_bytes:
+            waiting.popleft().complete(FlushStatus.FLUSHED)
+        return True
+
+    def submit(self, end_offset_bytes: int) -> FlushWaiter:
+        """A promise that a slave will hold the log up to a position. Positions only grow from call to call."""
+        replicated = self._watermarks.replicated or 0
+        if end_offset_bytes <= replicated:
+            return HELD
+        newest = max(self._slaves.values(), default=None)
+        if self._closed or newest is None or end_offset_bytes - newest >= self._fallbehind_max_bytes:
+            self.refused += 1
+            return NOT_AVAILABLE
+        waiter = TransferWaiter(end_offset_bytes, self._clock.monotonic_s() + self._timeout_s)
+        self._waiting.append(waiter)
+        return waiter
+
+    def expire(self) -> float:
+        """Ends promises whose time is up; returns after how many seconds to call again."""
+        now_s = self._clock.monotonic_s()
+        waiting = self._waiting
+        while waiting and waiting[0].deadline_s <= now_s:
+            self.timeouts += 1
+            waiting.popleft().complete(FlushStatus.SLAVE_TIMEOUT)
+        return min(_TICK_S, self._timeout_s, waiting[0].deadline_s - now_s if waiting else _TICK_S)
+
+    def close(self) -> None:
+        """Ends every promise; from now on no slave counts, and nothing that is read waits for one."""
+        self._closed = True
+        self._slaves.clear()
+        while self._waiting:
+            self._waiting.popleft().complete(FlushStatus.SLAVE_TIMEOUT)
+        self._watermarks.replicated = None

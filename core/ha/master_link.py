@@ -1,0 +1,189 @@
+"""The master's end of one slave's connection: reports in, pieces of the log out.
+
+::
+
+    GREETING ──request──► TRANSFER          RocketMQ's stream: the first report is the request
+    GREETING ──hello──► PROVING ──state──► TRANSFER
+
+RocketMQ's slave asks for position 0 when its log is empty, and is given the last file only (reference: store-format 9);
+FlintMQ's is given everything there is.
+"""
+
+from __future__ import annotations
+
+import enum
+import secrets
+
+from flintmq.core.errors import NotFollowedError, ReplicationError
+from flintmq.core.ha import plain_stream, sealed_stream
+from flintmq.core.ha.agreement import LogState, agree
+from flintmq.core.ha.link import Buffer, LinkSettings, MasterLog
+from flintmq.core.ha.sealed_stream import FrameType, Keys, Sealer, Unsealer
+from flintmq.core.limits import HA_HANDSHAKE_TIMEOUT_S
+
+
+class Stage(enum.Enum):
+    """How far a connection has come."""
+
+    GREETING = "greeting"
+    PROVING = "proving"
+    TRANSFER = "transfer"
+
+
+class MasterLink:
+    """One slave, as its master sees it. Loop thread.
+
+    Args:
+        log: what is replicated.
+        settings: see :class:`LinkSettings`.
+        now_s: the time, on a monotonic clock.
+    """
+
+    def __init__(self, log: MasterLog, settings: LinkSettings, now_s: float) -> None:
+        self._log = log
+        self._settings = settings
+        self._began_s = self._read_s = self._wrote_s = now_s
+        self.stage = Stage.GREETING
+        self.next_offset_bytes = 0
+        """What is sent next, once the slave follows."""
+        self.held_offset_bytes = 0
+        """How far the slave holds the log, as it says."""
+        self.slave: LogState | None = None
+        """What the slave says of itself; None of RocketMQ's."""
+        self._reports = plain_stream.Reports()
+        self._greeting = b""
+        self._sealer: Sealer | None = None
+        self._unsealer: Unsealer | None = None
+        self._answers: list[Buffer] = []
+
+    def receive(self, data: bytes, now_s: float) -> None:
+        """Takes bytes of the slave.
+
+        Raises:
+            ReplicationError: it breaks the rules, or must not follow. :meth:`farewell` says so to it.
+        """
+        self._read_s = now_s
+        if self._settings.secret is None:
+            report = self._reports.receive(data)
+            if report is not None:
+                self._reported(report)
+            return
+        if self.stage is Stage.GREETING:
+            data = self._greet(data)
+        if data and self._unsealer is not None:
+            for frame in self._unsealer.receive(data):
+                self._framed(frame)
+
+    # RocketMQ's stream
+
+    def _reported(self, offset_bytes: int) -> None:
+        if self.stage is Stage.TRANSFER:
+            self._held(offset_bytes)
+            return
+        end = self._log.end_offset_bytes
+        if offset_bytes == 0:
+            self.next_offset_bytes = max(self._log.min_offset_bytes, end - end % self._log.file_bytes)
+        else:
+            self._held(offset_bytes)
+            self.next_offset_bytes = offset_bytes
+        self.stage = Stage.TRANSFER
+
+    def _held(self, offset_bytes: int) -> None:
+        if offset_bytes > self._log.end_offset_bytes:
+            raise NotFollowedError(
+                f"the slave's log ends at {offset_bytes}, this master's at {self._log.end_offset_bytes}: it follows another "
+                "master, or this one was restored from an older copy. Decide which log counts, and start the other broker "
+                "with an empty store"
+            )
+        self.held_offset_bytes = offset_bytes
+
+    # FlintMQ's
+
+    def _greet(self, data: bytes) -> bytes:
+        """Takes the hello and answers it; returns what follows."""
+        secret = self._settings.secret
+        assert secret is not None
+        hello_bytes = sealed_stream.HELLO.size
+        self._greeting += data
+        if len(self._greeting) < hello_bytes:
+            return b""
+        greeting, rest = self._greeting[:hello_bytes], self._greeting[hello_bytes:]
+        self._greeting = b""
+        slave_nonce = sealed_stream.read_hello(greeting)
+        nonce = secrets.token_bytes(sealed_stream.NONCE_BYTES)
+        keys = Keys.derive(secret, slave_nonce, nonce)
+        self._sealer, self._unsealer = Sealer(keys.master), Unsealer(keys.slave)
+        challenge = (sealed_stream.MAGIC, sealed_stream.VERSION, nonce, keys.proof)
+        self._answers.append(sealed_stream.CHALLENGE.pack(*challenge))
+        self.stage = Stage.PROVING
+        return rest
+
+    def _framed(self, frame: sealed_stream.SealedFrame) -> None:
+        assert self._sealer is not None
+        if frame.type is FrameType.GOODBYE:
+            raise ReplicationError(f"the slave leaves: {frame.body[:500].decode('utf-8', 'replace')}")
+        if self.stage is Stage.PROVING and frame.type is FrameType.STATE:
+            self.slave = LogState.from_bytes(frame.body)
+            mine = self._log.state()
+            # With "always": the tail is the slave's, and what becomes of it is the slave's to say.
+            agreement = agree(mine, self.slave, "always")
+            self._answers += self._sealer.seal(FrameType.STATE, 0, 0, mine.to_bytes())
+            self.next_offset_bytes = agreement.from_offset_bytes
+            return
+        if self.slave is None or frame.type is not FrameType.HELD:
+            raise ReplicationError(f"the slave sent a frame {frame.type.name} in stage {self.stage.value}")
+        if self.stage is Stage.PROVING and frame.offset_bytes > self.next_offset_bytes:
+            raise ReplicationError(f"the slave follows from {frame.offset_bytes}, not from {self.next_offset_bytes}")
+        self._held(frame.offset_bytes)
+        self.stage = Stage.TRANSFER
+
+    # out
+
+    def output(self, budget_bytes: int, now_s: float) -> list[Buffer]:
+        """What is to be written now: answers, pieces of the log of about so many bytes, or a heartbeat.
+
+        Raises:
+            ReplicationError: what the slave needs next is deleted.
+        """
+        out, self._answers = self._answers, []
+        if self.stage is Stage.TRANSFER:
+            end = self._log.end_offset_bytes
+            while budget_bytes > 0 and self.next_offset_bytes < end:
+                piece = self._log.read(self.next_offset_bytes, self._settings.batch_bytes)
+                if piece is None:
+                    raise NotFollowedError(
+                        f"the slave is at {self.next_offset_bytes}, and this master has deleted everything before "
+                        f"{self._log.min_offset_bytes}: start the slave with an empty store"
+                    )
+                out += self._data(self.next_offset_bytes, piece)
+                self.next_offset_bytes += len(piece)
+                budget_bytes -= len(piece)
+            if not out and now_s - self._wrote_s >= self._settings.heartbeat_s:
+                out += self._data(self.next_offset_bytes, b"")
+        if out:
+            self._wrote_s = now_s
+        return out
+
+    def _data(self, offset_bytes: int, piece: Buffer) -> list[Buffer]:
+        if self._sealer is None:
+            header = plain_stream.encode_header(offset_bytes, len(piece))
+            return [header, piece] if piece else [header]
+        kind = FrameType.DATA if piece else FrameType.HEARTBEAT
+        return self._sealer.seal(kind, offset_bytes, self._log.confirmed_offset_bytes, piece)
+
+    def farewell(self, reason: str) -> list[Buffer]:
+        """What tells the slave why the connection ends; nothing in RocketMQ's stream, or before the slave is known."""
+        if self._sealer is None or self.stage is Stage.GREETING:
+            return []
+        return [*self._answers, *self._sealer.seal(FrameType.GOODBYE, 0, 0, reason.encode("utf-8"))]
+
+    def is_dead(self, now_s: float) -> bool:
+        """Whether the other end was silent for too long."""
+        if self.stage is not Stage.TRANSFER and now_s - self._began_s >= HA_HANDSHAKE_TIMEOUT_S:
+            return True
+        return now_s - self._read_s >= self._settings.housekeeping_s
+
+    def next_turn_s(self, now_s: float) -> float:
+        """After how many seconds a heartbeat may be due, or silence too long."""
+        heartbeat_s = self._wrote_s + self._settings.heartbeat_s - now_s
+        return max(0.0, min(heartbeat_s, self._read_s + self._settings.housekeeping_s - now_s))

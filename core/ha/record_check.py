@@ -1,0 +1,156 @@
+"""What a slave lets into its log: whole records that are what they say, at the place they say, and the blank ends of files.
+
+Frames cut records anywhere. Bytes are kept until a record is whole, then it is checked as a recovery would: magic, lengths that
+add up, body checksum, its own position, a topic that may become a folder. What passes is appended byte for byte.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from flintmq.core.errors import ReplicationError, StoreFormatError
+from flintmq.core.io.paths import topic_folder
+from flintmq.core.limits import HA_RECORD_MAX_BYTES
+from flintmq.core.message import record as rec
+from flintmq.core.message.sys_flag import TRANSACTION_PREPARED
+
+_FIXED: Final = struct.Struct(">IIIi12xqi16xq20xi")
+"""Size, magic, crc, queueId, physical offset, sysFlag, store time and body length of a record between IPv4 hosts."""
+_BODY_AT: Final = 88
+_HOSTS_V6: Final = 0x30
+_TOPICS_MAX: Final = 65_536
+_ANYWHERE: Final = Path()
+
+
+@attrs.frozen
+class Chunk:
+    """Checked bytes of one file of the log, to be appended as they are."""
+
+    offset_bytes: int
+    """Physical position of the first byte."""
+    data: bytes
+    store_timestamp_ms: int
+    """Store time of the last record in it; 0 without any."""
+
+
+class RecordChecker:
+    """Takes the log's bytes in order and gives back what may be appended.
+
+    Args:
+        end_offset_bytes: the end of the slave's log.
+        file_bytes: size of one file of it.
+    """
+
+    def __init__(self, end_offset_bytes: int, file_bytes: int) -> None:
+        self._at = end_offset_bytes
+        self._file_bytes = file_bytes
+        self._buffer = bytearray()
+        self._blank_until = 0
+        self._topics: set[bytes] = set()
+
+    @property
+    def received_offset_bytes(self) -> int:
+        """The position of the next byte that is expected."""
+        return self._at + len(self._buffer)
+
+    def receive(self, offset_bytes: int, data: bytes) -> list[Chunk]:
+        """Takes the next bytes.
+
+        Args:
+            offset_bytes: their place, as the master says.
+            data: the bytes.
+
+        Returns:
+            What is checked now, at most one chunk for each file; none while a record is not whole.
+
+        Raises:
+            ReplicationError: not the bytes that are expected, or no valid record. Nothing of it was given back.
+        """
+        if offset_bytes != self.received_offset_bytes:
+            raise ReplicationError(
+                f"the master sent position {offset_bytes}, and this log goes on at {self.received_offset_bytes}"
+            )
+        buffer = self._buffer
+        buffer += data
+        chunks: list[Chunk] = []
+        done = 0
+        while done < len(buffer):
+            taken, stored_ms = self._take(memoryview(buffer)[done:], self._at + done)
+            if not taken:
+                break
+            chunks.append(Chunk(self._at + done, bytes(memoryview(buffer)[done : done + taken]), stored_ms))
+            done += taken
+        del buffer[:done]
+        self._at += done
+        return chunks
+
+    def _take(self, view: memoryview, start: int) -> tuple[int, int]:
+        """How many bytes from the front of a view may be appended to the file that holds ``start``, and the last store time."""
+        room = self._file_bytes - start % self._file_bytes
+        view = view[: min(room, len(view))]
+        at = stored_ms = 0
+        while at < len(view):
+            if start + at < self._blank_until:
+                at = len(view)  # the view ends with the file, and so does the blank
+                break
+            if len(view) - at < rec.BLANK_MIN_BYTES:
+                if room - at < rec.BLANK_MIN_BYTES:
+                    at = len(view)  # nothing fits there: whatever lies there belongs to nobody
+                break
+            size, magic = rec.SIZE_AND_MAGIC.unpack_from(view, at)
+            if magic == rec.MAGIC_BLANK:
+                self._blank_until = start + room
+                continue
+            if not rec.RECORD_MIN_BYTES <= size <= min(room - at, HA_RECORD_MAX_BYTES):
+                raise ReplicationError(
+                    f"no record at position {start + at}: size {size}, magic 0x{magic:08X}, and the file ends after "
+                    f"{room - at} bytes (is store.commit_log_file_bytes that of the master?)"
+                )
+            if len(view) - at < size:
+                break
+            stored_ms = self._check(view, at, start + at)
+            at += size
+        return at, stored_ms
+
+    def _check(self, view: memoryview, at: int, physical_offset_bytes: int) -> int:
+        """Checks the record at a place of a view that holds all of it; returns its store time. Raises ReplicationError."""
+        size, magic, crc, queue_id, physical, sys_flag, stored_ms, body_bytes = _FIXED.unpack_from(view, at)
+        end = at + size
+        topic_at = at + _BODY_AT + body_bytes
+        if (
+            magic == rec.MAGIC_V1
+            and physical == physical_offset_bytes
+            and not sys_flag & _HOSTS_V6
+            and at + _BODY_AT <= topic_at < end - 2
+            and queue_id >= 0
+            and (length_at := topic_at + 1 + view[topic_at]) + 2 <= end
+            and (view[length_at] << 8 | view[length_at + 1]) == end - length_at - 2
+            and view[topic_at:length_at].tobytes() in self._topics
+            and (not body_bytes or zlib.crc32(view[at + _BODY_AT : topic_at]) & 0x7FFFFFFF == crc)
+        ):
+            return int(stored_ms)
+        return self._check_wholly(view[at:end], physical_offset_bytes)
+
+    def _check_wholly(self, view: memoryview, physical_offset_bytes: int) -> int:
+        """Whatever the short way does not know: other hosts, a topic not met before, or no record at all."""
+        try:
+            record = rec.decode_record(view)
+            if record.commit_log_offset_bytes != physical_offset_bytes:
+                raise rec.RecordError(f"the record says it lies at {record.commit_log_offset_bytes}")
+            if not record.sys_flag & TRANSACTION_PREPARED:
+                topic_folder(_ANYWHERE, record.topic)
+                if record.queue_id < 0:
+                    raise rec.RecordError(f"queue {record.queue_id} is none")
+                raw = record.topic.encode("utf-8")
+                if len(raw) < 128 and len(self._topics) < _TOPICS_MAX:
+                    self._topics.add(bytes((len(raw),)) + raw)
+        except (rec.RecordError, StoreFormatError) as error:
+            raise ReplicationError(
+                f"the master's record at position {physical_offset_bytes} is damaged: {error}"
+            ) from error
+        return record.store_timestamp_ms

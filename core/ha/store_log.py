@@ -1,0 +1,95 @@
+"""A message store as either end of a replication connection sees it. Loop thread."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from flintmq.core.ha.agreement import Agreement, LogState
+from flintmq.core.store.epochs import Epochs
+from flintmq.core.store.message_store import MessageStore
+
+log = logging.getLogger("flintmq.ha")
+
+
+class StoreLog:
+    """Implements :class:`~flintmq.core.ha.link.MasterLog`.
+
+    Args:
+        store: open and started.
+        broker_name: of the set of masters and slaves.
+        address: ``host:port`` that clients are told.
+    """
+
+    def __init__(self, store: MessageStore, broker_name: str, address: str) -> None:
+        self.store: Final = store
+        self._broker_name = broker_name
+        self._address = address
+
+    @property
+    def min_offset_bytes(self) -> int:
+        return self.store.commit_log.min_offset_bytes
+
+    @property
+    def end_offset_bytes(self) -> int:
+        return self.store.watermarks.committed
+
+    @property
+    def confirmed_offset_bytes(self) -> int:
+        return self.store.watermarks.readable
+
+    @property
+    def file_bytes(self) -> int:
+        return self.store.commit_log.queue.file_bytes
+
+    def read(self, offset_bytes: int, max_bytes: int) -> memoryview | None:
+        """See :class:`~flintmq.core.ha.link.MasterLog`."""
+        file = self.store.commit_log.queue.find(offset_bytes)
+        if file is None:
+            return None
+        at = offset_bytes - file.start
+        return file.view[at : min(at + max_bytes, file.size, self.end_offset_bytes - file.start)]
+
+    def state(self) -> LogState:
+        """See :class:`~flintmq.core.ha.link.MasterLog`."""
+        return LogState(
+            broker_name=self._broker_name,
+            epochs=self.store.epochs.epochs,
+            min_offset_bytes=self.min_offset_bytes,
+            end_offset_bytes=self.end_offset_bytes,
+            file_bytes=self.file_bytes,
+            confirmed_offset_bytes=self.confirmed_offset_bytes,
+            address=self._address,
+        )
+
+
+class SlaveStoreLog(StoreLog):
+    """Implements :class:`~flintmq.core.ha.link.SlaveLog`, too."""
+
+    def __init__(self, store: MessageStore, broker_name: str, address: str) -> None:
+        super().__init__(store, broker_name, address)
+        self.master_confirmed_offset_bytes: int | None = None
+        """Up to where masters have promised or shown the log, as far as this process was told; None when it was not."""
+
+    @property
+    def end_offset_bytes(self) -> int:
+        return self.store.watermarks.wrote
+
+    @property
+    def confirmed_offset_bytes(self) -> int:
+        told = self.master_confirmed_offset_bytes
+        return self.end_offset_bytes if told is None else told
+
+    def follow(self, agreement: Agreement, epochs: Epochs) -> None:
+        """See :class:`~flintmq.core.ha.link.SlaveLog`."""
+        if agreement.truncate_to_bytes is not None:
+            end = self.end_offset_bytes
+            kept = self.store.truncate(agreement.truncate_to_bytes)
+            log.warning(
+                "the log was cut from %d to %d, where the master's ends; what was cut is in %s",
+                end,
+                agreement.truncate_to_bytes,
+                kept,
+            )
+        if self.store.epochs.epochs != epochs:
+            self.store.epochs.replace(epochs)

@@ -1,0 +1,203 @@
+"""The master's port for slaves: sockets around :class:`flintmq.core.ha.master_link.MasterLink`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+
+from flintmq.core.errors import FlintError, NotFollowedError
+from flintmq.core.ha.group_transfer import GroupTransferService
+from flintmq.core.ha.link import LinkSettings, MasterLog
+from flintmq.core.ha.master_link import MasterLink, Stage
+from flintmq.core.io.clock import Clock
+from flintmq.core.limits import HA_SEND_BUFFER_BYTES
+
+log = logging.getLogger("flintmq.ha")
+
+TICK_MAX_S = 1.0
+
+
+class HaMasterService:
+    """Sends the log to every slave that connects. Loop thread.
+
+    Args:
+        master_log: what is sent.
+        settings: how connections behave.
+        clock: time.
+        gate: told how far slaves hold the log; None where nobody waits for them.
+        max_slaves: further connections are closed.
+        on_progress: called when more is held by a slave than before.
+    """
+
+    def __init__(
+        self,
+        master_log: MasterLog,
+        settings: LinkSettings,
+        clock: Clock,
+        *,
+        gate: GroupTransferService | None,
+        max_slaves: int,
+        on_progress: Callable[[], None],
+    ) -> None:
+        self.log = master_log
+        self.settings = settings
+        self.clock = clock
+        self.gate = gate
+        self._max_slaves = max_slaves
+        self.on_progress = on_progress
+        self.connections: set[SlaveConnection] = set()
+        self._server: asyncio.Server | None = None
+        self._tick: asyncio.TimerHandle | None = None
+        self._pumping = False
+        self._loop: asyncio.AbstractEventLoop
+
+    async def start(self, sock: socket.socket, context: ssl.SSLContext | None = None) -> None:
+        """Listens at a bound socket, encrypted where a context is given."""
+        self._loop = asyncio.get_running_loop()
+        self._server = await self._loop.create_server(lambda: SlaveConnection(self), sock=sock, ssl=context)
+        self._schedule_tick()
+
+    def _schedule_tick(self) -> None:
+        wait_s = min(TICK_MAX_S, self.settings.heartbeat_s / 4, self.settings.housekeeping_s / 4)
+        self._tick = self._loop.call_later(wait_s, self._on_tick)
+
+    def _on_tick(self) -> None:
+        now_s = self.clock.monotonic_s()
+        for connection in list(self.connections):
+            if connection.link.is_dead(now_s):
+                connection.close("silent for too long (ha.housekeeping_interval_ms)")
+            else:
+                connection.pump()
+        self._schedule_tick()
+
+    def has_room(self) -> bool:
+        """Whether one more slave may connect."""
+        return len(self.connections) < self._max_slaves
+
+    def wake(self) -> None:
+        """There is more to send; it goes with the loop's next turn, once however often this is called."""
+        if self.connections and not self._pumping:
+            self._pumping = True
+            self._loop.call_soon(self._pump)
+
+    def wake_from_thread(self) -> None:
+        """As :meth:`wake`, from any thread."""
+        self._loop.call_soon_threadsafe(self.wake)
+
+    def _pump(self) -> None:
+        self._pumping = False
+        for connection in list(self.connections):
+            connection.pump()
+
+    async def stop(self) -> None:
+        """Closes the port and every connection."""
+        if self._tick is not None:
+            self._tick.cancel()
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self.connections):
+            connection.close("the master stops")
+        if self._server is not None:
+            await self._server.wait_closed()
+
+    def runtime_info(self) -> dict[str, str]:
+        """Figures for request 28."""
+        followers = [c.link for c in self.connections if c.link.stage is Stage.TRANSFER]
+        held = max((link.held_offset_bytes for link in followers), default=0)
+        return {
+            "haSlaves": str(len(followers)),
+            "haHeldOffset": str(held),
+            "haBehindBytes": str(self.log.end_offset_bytes - held) if followers else "-1",
+        }
+
+
+class SlaveConnection(asyncio.Protocol):
+    """One slave's socket."""
+
+    def __init__(self, service: HaMasterService) -> None:
+        self._service = service
+        self.link = MasterLink(service.log, service.settings, service.clock.monotonic_s())
+        self._transport: asyncio.Transport | None = None
+        self._is_paused = False
+        self._followed = False
+        self.peer = "?"
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        peer = transport.get_extra_info("peername")
+        self.peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer)
+        self._transport = transport
+        if not self._service.has_room():
+            log.warning("slave %s is turned away: there are too many connections (ha.max_slaves)", self.peer)
+            transport.abort()
+            return
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        transport.set_write_buffer_limits(high=HA_SEND_BUFFER_BYTES)
+        self._service.connections.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        service, link = self._service, self.link
+        try:
+            link.receive(data, service.clock.monotonic_s())
+        except FlintError as error:
+            self.close(str(error), is_serious=isinstance(error, NotFollowedError))
+            return
+        if link.stage is Stage.TRANSFER:
+            self._follows()
+        self.pump()
+
+    def _follows(self) -> None:
+        service, held = self._service, self.link.held_offset_bytes
+        if not self._followed:
+            self._followed = True
+            log.info("slave %s follows from %d on", self.peer, self.link.next_offset_bytes)
+            if service.gate is not None:
+                service.gate.joined(self, held)
+                service.on_progress()
+        elif service.gate is not None and service.gate.holds(self, held):
+            service.on_progress()
+
+    def pump(self) -> None:
+        """Writes what there is, as far as the peer reads."""
+        transport = self._transport
+        if transport is None or self._is_paused or transport.is_closing():
+            return
+        budget = HA_SEND_BUFFER_BYTES - transport.get_write_buffer_size()
+        try:
+            out = self.link.output(budget, self._service.clock.monotonic_s())
+        except FlintError as error:
+            self.close(str(error), is_serious=True)
+            return
+        if out:
+            transport.writelines(out)
+        if self.link.stage is Stage.TRANSFER and self.link.next_offset_bytes < self._service.log.end_offset_bytes:
+            self._service.wake()
+
+    def close(self, reason: str, *, is_serious: bool = False) -> None:
+        """Ends the connection, says why to the log and, where the stream can, to the slave."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        log.log(logging.ERROR if is_serious else logging.WARNING, "slave %s: %s", self.peer, reason)
+        transport.writelines(self.link.farewell(reason))
+        transport.close()
+
+    def pause_writing(self) -> None:
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        self._is_paused = False
+        self.pump()
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        self._transport = None
+        self._service.connections.discard(self)
+        if self._followed:
+            log.info("slave %s is gone, at %d", self.peer, self.link.held_offset_bytes)
+        if self._service.gate is not None:
+            self._service.gate.left(self)

@@ -1,0 +1,240 @@
+"""The slave's connection to its master: a socket around :class:`flintmq.core.ha.slave_link.SlaveLink`, made again and again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from flintmq.core.broker.durability import until_flushed
+from flintmq.core.errors import FlintError, NotFollowedError
+from flintmq.core.ha.link import LinkSettings
+from flintmq.core.ha.record_check import Chunk
+from flintmq.core.ha.slave_link import SlaveLink, SlaveStage
+from flintmq.core.ha.store_log import SlaveStoreLog
+from flintmq.core.io.clock import Clock
+from flintmq.core.ports import FlushStatus
+
+log = logging.getLogger("flintmq.ha")
+
+TICK_MAX_S = 1.0
+CONNECT_TIMEOUT_S = 5.0
+
+
+class HaSlaveService:
+    """Follows a master. Loop thread.
+
+    Args:
+        slave_log: what follows.
+        settings: how the connection behaves.
+        clock: time.
+        find_master: says where the master's replication port is, None while nobody knows.
+        reconnect_s: how long to wait before connecting again.
+        on_appended: called when more of the log is here.
+        context: encrypts the connection; None leaves it plain.
+    """
+
+    def __init__(
+        self,
+        slave_log: SlaveStoreLog,
+        settings: LinkSettings,
+        clock: Clock,
+        *,
+        find_master: Callable[[], Awaitable[str | None]],
+        reconnect_s: float,
+        on_appended: Callable[[], None],
+        context: ssl.SSLContext | None = None,
+    ) -> None:
+        self.log = slave_log
+        self.settings = settings
+        self.clock = clock
+        self._find_master = find_master
+        self._reconnect_s = reconnect_s
+        self.on_appended = on_appended
+        self._context = context
+        self._task: asyncio.Task[None] | None = None
+        self._connection: MasterConnection | None = None
+        self._told = ""
+        self.connects = 0
+        """Connections made so far."""
+
+    @property
+    def is_following(self) -> bool:
+        """Whether a master is in reach, and is followed."""
+        connection = self._connection
+        return connection is not None and connection.link.stage is SlaveStage.FOLLOWING and connection.is_open
+
+    @property
+    def master_client_address(self) -> str:
+        """``host:port`` at which clients reach the master, as it says itself; empty when it did not."""
+        link = self._connection.link if self._connection is not None else None
+        return link.master.address if link is not None and link.master is not None else ""
+
+    def start(self) -> None:
+        """Begins to follow; a master that is away is tried again."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        """Ends the connection. Idempotent."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._follow_once()
+            except (FlintError, OSError, TimeoutError) as error:
+                self.tell(f"{error or type(error).__name__}", is_serious=isinstance(error, NotFollowedError))
+            await asyncio.sleep(self._reconnect_s)
+
+    def tell(self, reason: str, *, is_serious: bool = False) -> None:
+        """Logs why the master is not followed; the same reason once only."""
+        if reason != self._told:
+            self._told = reason
+            log.log(logging.ERROR if is_serious else logging.WARNING, "the master is not followed: %s", reason)
+
+    async def _follow_once(self) -> None:
+        address = await self._find_master()
+        if address is None:
+            self.tell("nobody knows where it is (ha.master_address, namesrv.addresses)")
+            return
+        host, _, port = address.rpartition(":")
+        # What a report claims to hold must be held: also what was written just before the last connection ended.
+        store = self.log.store
+        if await until_flushed(store.flush_service.submit(store.watermarks.wrote)) is not FlushStatus.FLUSHED:
+            self.tell("the log could not be synced", is_serious=True)
+            return
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            _, connection = await loop.create_connection(
+                lambda: MasterConnection(self, address), host.strip("[]"), int(port), ssl=self._context
+            )
+        self.connects += 1
+        self._connection = connection
+        try:
+            await connection.closed
+        finally:
+            self._connection = None
+            connection.abort()
+
+    def followed(self, address: str) -> None:
+        """The master at an address is followed now."""
+        self._told = ""
+        log.info("following the master at %s from %d on", address, self.log.end_offset_bytes)
+
+    def runtime_info(self) -> dict[str, str]:
+        """Figures for request 28."""
+        return {"haFollows": str(self.is_following).lower(), "haConnects": str(self.connects)}
+
+
+class MasterConnection(asyncio.Protocol):
+    """The socket to the master."""
+
+    def __init__(self, service: HaSlaveService, address: str) -> None:
+        self._service = service
+        self._address = address
+        self.link = SlaveLink(service.log, service.settings, service.clock.monotonic_s())
+        self._loop = asyncio.get_running_loop()
+        self.closed: asyncio.Future[None] = self._loop.create_future()
+        self._transport: asyncio.Transport | None = None
+        self._tick: asyncio.TimerHandle | None = None
+        self._followed = False
+
+    @property
+    def is_open(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._write()
+        self._schedule_tick()
+
+    def _schedule_tick(self) -> None:
+        settings = self._service.settings
+        wait_s = min(TICK_MAX_S, settings.heartbeat_s / 4, settings.housekeeping_s / 4)
+        self._tick = self._loop.call_later(wait_s, self._on_tick)
+
+    def _on_tick(self) -> None:
+        if self.link.is_dead(self._service.clock.monotonic_s()):
+            self._give_up("the master is silent (ha.housekeeping_interval_ms)")
+            self.abort()
+            return
+        self._write()
+        self._schedule_tick()
+
+    def data_received(self, data: bytes) -> None:
+        service, link = self._service, self.link
+        try:
+            chunks = link.receive(data, service.clock.monotonic_s())
+            if link.confirmed_offset_bytes is not None:
+                service.log.master_confirmed_offset_bytes = link.confirmed_offset_bytes
+            if chunks:
+                self._append(chunks)
+        except FlintError as error:
+            self._give_up(str(error), is_serious=isinstance(error, NotFollowedError))
+            return
+        if link.stage is SlaveStage.FOLLOWING and not self._followed:
+            self._followed = True
+            service.followed(self._address)
+        self._write()
+
+    def _append(self, chunks: list[Chunk]) -> None:
+        store = self._service.log.store
+        waiter = store.append_raw(chunks)
+        end = store.watermarks.wrote
+        if waiter.status is FlushStatus.FLUSHED:
+            self.link.report(end)
+        else:
+            waiter.add_done_callback(partial(self._flushed, end))
+        self._service.on_appended()
+
+    def _flushed(self, end_offset_bytes: int, status: FlushStatus) -> None:
+        """On the flush service's thread."""
+        if status is FlushStatus.FLUSHED:
+            with contextlib.suppress(RuntimeError):  # the loop has ended: nobody is left to be told
+                self._loop.call_soon_threadsafe(self._report, end_offset_bytes)
+
+    def _report(self, end_offset_bytes: int) -> None:
+        if self.is_open:
+            self.link.report(end_offset_bytes)
+            self._write()
+
+    def _write(self) -> None:
+        transport = self._transport
+        if transport is not None and not transport.is_closing():
+            out = self.link.output(self._service.clock.monotonic_s())
+            if out:
+                transport.writelines(out)
+
+    def _give_up(self, reason: str, *, is_serious: bool = False) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        self._service.tell(reason, is_serious=is_serious)
+        transport.writelines(self.link.farewell(reason))
+        transport.close()
+
+    def abort(self) -> None:
+        """Ends the connection at once."""
+        if self._tick is not None:
+            self._tick.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self._tick is not None:
+            self._tick.cancel()
+        self._transport = None
+        if self._followed:
+            self._service.tell(f"the connection to {self._address} ended{f': {error}' if error else ''}")
+        if not self.closed.done():
+            self.closed.set_result(None)

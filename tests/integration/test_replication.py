@@ -1,0 +1,155 @@
+"""A slave follows its master: byte for byte, through rolls, cuts and restarts; and it is read from when the master is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bare_wire import Wire, send_fields, sent
+from replicas import (
+    assert_same_log,
+    assert_same_queues,
+    caught_up,
+    end_of,
+    eventually,
+    master_settings,
+    slave_settings,
+)
+
+import flintmq
+from flintmq.core.message.batch import BatchItem, encode_batch
+from flintmq.remoting.codes import RequestCode
+
+Connect = Callable[[Any], Wire]
+pytestmark = pytest.mark.timeout(120)
+
+NEW_TOPIC = {
+    "topic": "New",
+    "defaultTopic": "TBW102",
+    "readQueueNums": "1",
+    "writeQueueNums": "1",
+    "perm": "6",
+    "topicFilterType": "SINGLE_TAG",
+    "order": "false",
+}
+
+
+def fill(wire: Wire, count: int, name: str = "m") -> list[bytes]:
+    """Plain, delayed, half and batched messages, enough of them to fill files; returns the plain bodies."""
+    bodies = []
+    for number in range(count):
+        body = b"%s %d " % (name.encode(), number) + b"x" * (number * 97 % 3000)
+        assert wire.send("T", body, queue_id=number % 4).code == 0
+        bodies.append(body)
+        if number % 10 == 0:
+            assert wire.send("T", b"later", properties={"DELAY": "1"}).code == 0
+        if number % 10 == 5:
+            half = {"TRAN_MSG": "true", "PGROUP": "P", "UNIQ_KEY": f"{name}{number}"}
+            assert wire.send("T", b"half", properties=half).code == 0
+        if number % 10 == 7:
+            items = encode_batch(BatchItem(0, b"batched %d" % n, b"") for n in range(5))
+            fields = send_fields("T", 1, batch=True)
+            assert sent(wire.ask(RequestCode.SEND_BATCH_MESSAGE, fields, items)).code == 0
+    return bodies
+
+
+def plain(wire: Wire) -> set[bytes]:
+    return {record.body for queue in range(4) for record in wire.pull_all("T", queue_id=queue)}
+
+
+def test_a_slave_holds_the_same_bytes(tmp_path: Path, connect: Connect, unexpected: list[str]) -> None:
+    """Messages of every kind, over several files, from before and after the slave came."""
+    with flintmq.Broker(master_settings(tmp_path / "m", "delay.enable=false")) as master:
+        wire = connect(master)
+        bodies = fill(wire, 40, "before")
+        with flintmq.Broker(slave_settings(tmp_path / "s", master)) as slave:
+            bodies += fill(wire, 60, "after")
+            caught_up(master, slave)
+            assert slave.state.store.epochs.epochs == master.state.store.epochs.epochs
+    assert len(list((tmp_path / "m" / "commitlog").iterdir())) > 2
+    assert_same_log(tmp_path / "m", tmp_path / "s")
+    assert_same_queues(tmp_path / "m", tmp_path / "s")
+    assert not unexpected
+
+
+def test_a_slave_goes_on_where_it_stopped(tmp_path: Path, connect: Connect) -> None:
+    """A restart of either end copies nothing twice and leaves nothing out."""
+    with flintmq.Broker(master_settings(tmp_path / "m", "delay.enable=false")) as master:
+        wire = connect(master)
+        with flintmq.Broker(slave_settings(tmp_path / "s", master)) as slave:
+            fill(wire, 30, "first")
+            caught_up(master, slave)
+        fill(wire, 30, "second")
+        with flintmq.Broker(slave_settings(tmp_path / "s", master)) as slave:
+            caught_up(master, slave)
+        port = master.ha_port
+    again = master_settings(tmp_path / "m", "delay.enable=false", f"listen.ha_port={port}")
+    with (
+        flintmq.Broker(slave_settings(tmp_path / "s", f"127.0.0.1:{port}")) as slave,
+        flintmq.Broker(again) as master,
+    ):
+        fill(connect(master), 30, "third")
+        caught_up(master, slave)
+    assert_same_log(tmp_path / "m", tmp_path / "s")
+    assert_same_queues(tmp_path / "m", tmp_path / "s")
+
+
+def test_a_slave_is_read_and_not_written(tmp_path: Path, connect: Connect) -> None:
+    """Its log is a copy: a message of its own would make it another one. It is what there is to read without a master."""
+    with flintmq.Broker(master_settings(tmp_path / "m")) as master:
+        bodies = fill(connect(master), 20)
+        with flintmq.Broker(slave_settings(tmp_path / "s", master)) as slave:
+            caught_up(master, slave)
+            eventually(lambda: slave.state.topics.select("T"), "the topic has come")
+            wire = connect(slave)
+            eventually(lambda: slave.state.has_master(), "the slave follows")
+            refused = wire.send("T", b"no")
+            assert (refused.code, "slave" in refused.remark) == (14, True)
+            assert wire.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, NEW_TOPIC).code == 1
+            while_master = wire.pull("T", 0)
+            assert (while_master.code, while_master.next_offset) == (20, 0), "nothing is skipped"
+            master.__exit__(None, None, None)
+            eventually(lambda: not slave.state.has_master(), "the master is gone")
+            assert plain(wire) >= set(bodies)
+
+
+def test_tables_follow(tmp_path: Path, connect: Connect) -> None:
+    """A slave that is promoted must know topics, groups and how far they have read."""
+    with flintmq.Broker(master_settings(tmp_path / "m")) as master:
+        wire = connect(master)
+        fill(wire, 8)
+        assert wire.pull("T", 0, group="Readers").code == 0
+        commit = {"consumerGroup": "Readers", "topic": "T", "queueId": "0", "commitOffset": "2"}
+        assert wire.ask(RequestCode.UPDATE_CONSUMER_OFFSET, commit).code == 0
+        with flintmq.Broker(slave_settings(tmp_path / "s", master)) as slave:
+            state = slave.state
+            eventually(lambda: state.offsets.query("T", "Readers", 0) == 2, "offsets come")
+            eventually(lambda: state.groups.find("Readers"), "groups come")
+            eventually(lambda: state.topics.select("T"), "topics come")
+            assert wire.ask(RequestCode.UPDATE_CONSUMER_OFFSET, commit | {"commitOffset": "5"}).code == 0
+            eventually(lambda: state.offsets.query("T", "Readers", 0) == 5, "offsets come again")
+            eventually(lambda: state.schedule.offset(1) == master.state.schedule.offset(1) > 0, "delay offsets come")
+    for name in ("topics.json", "consumerOffset.json", "delayOffset.json", "subscriptionGroup.json"):
+        assert (tmp_path / "s" / "config" / name).exists()
+
+
+def test_a_sync_master_acknowledges_what_a_slave_holds(tmp_path: Path, connect: Connect) -> None:
+    """Without a slave it says so at once; with one an acknowledgement stands for two copies."""
+    config = master_settings(tmp_path / "m", role="sync_master")
+    with flintmq.Broker(config) as master:
+        wire = connect(master)
+        alone = wire.send("T", b"alone")
+        assert alone.code == 11
+        assert wire.send("T", b"no wait", properties={"WAIT": "false"}).code == 0
+        assert wire.pull("T", 0).code == 19, "nobody reads what a slave does not hold"
+        with flintmq.Broker(slave_settings(tmp_path / "s", master)) as slave:
+            eventually(lambda: wire.pull("T", 0).code == 0, "it is readable once a slave holds it")
+            for number in range(20):
+                before = wire.send("T", b"%d" % number)
+                assert before.code == 0
+                assert end_of(slave) >= int(before.message_id[-16:], 16)
+            caught_up(master, slave)
+        eventually(lambda: wire.send("T", b"alone again").code == 11, "the slave is gone")
+    assert wire.notices == []
