@@ -31,6 +31,9 @@ class TopicsSection:
         expects="a topic's name",
     )
     """The topic that message traces go to."""
+    count_max: int = option(100_000, minimum=100, maximum=QUEUE_MAX)
+    """Topics there may be, each group's retry and dead letter topic among them (about 1 KB each, and a line of the file that
+    every new topic writes anew). No more are made, whoever asks."""
     store_reply: bool = option(True, rocketmq="storeReplyMessageEnable")
     """Stores replies to requests besides passing them on."""
 
@@ -41,6 +44,8 @@ class GroupsSection:
 
     auto_create: bool = option(True, rocketmq="autoCreateSubscriptionGroup")
     """Creates a consumer group when it is first used."""
+    count_max: int = option(50_000, minimum=100, maximum=QUEUE_MAX)
+    """Consumer groups there may be. No more are made, whoever asks."""
     notify_ids_changed: bool = option(True, rocketmq="notifyConsumerIdsChangedEnable")
     """Tells a group's members at once when one joins or leaves."""
 
@@ -53,6 +58,9 @@ class OffsetsSection:
         5_000, rocketmq="flushConsumerOffsetInterval", unit="ms", minimum=10, maximum=DAY_MS
     )
     """How often consumer offsets are written to disk."""
+    entries_max: int = option(1_000_000, minimum=100, maximum=QUEUE_MAX)
+    """Offsets that are kept, one for each queue of each group that reads it (about 100 bytes each). A group that is new to a
+    queue is refused beyond; what is known goes on."""
 
 
 @attrs.frozen(kw_only=True)
@@ -94,6 +102,10 @@ class PullSection:
     whose master is gone is read from anyway."""
     hold_check_interval_ms: int = option(5_000, unit="ms", minimum=10, maximum=60_000)
     """How often held pulls are looked at though nothing arrived."""
+    held_max: int = option(200_000, minimum=100, maximum=QUEUE_MAX)
+    """Pulls that may wait for a message (about 1.3 KB each). Further ones are SYSTEM_BUSY, which clients try again later."""
+    held_per_connection_max: int = option(20_000, minimum=1, maximum=QUEUE_MAX)
+    """Of one connection: a client has one for each queue of each of its groups."""
     property_filter: bool = option(False, rocketmq="enablePropertyFilter")
     """Allows SQL92 expressions in subscriptions."""
     calc_filter_bitmap: bool = option(False, rocketmq="enableCalcFilterBitMap")

@@ -40,9 +40,6 @@ TLS_PENDING_MAX: Final = 1_000
 FRAME_TIMEOUT_S: Final = 60.0
 """A frame must be whole after this: half a frame holds memory."""
 
-HELD_PULLS_MAX: Final = 200_000
-"""Held pulls cost about 1 KB each; beyond this a pull is answered at once with PULL_NOT_FOUND."""
-
 JSON_BODY_MAX_BYTES: Final = FRAME_MAX_BYTES
 """A JSON body is bounded by its frame."""
 
@@ -51,6 +48,15 @@ JSON_MAX_DEPTH: Final = 64
 
 CLIENTS_PER_GROUP_MAX: Final = 10_000
 """Members of one group: the rebalance notice goes to each."""
+
+CLIENT_ID_MAX_BYTES: Final = 1_024
+"""The reference's clients make theirs of an address, a process id and an instance's name."""
+
+GROUPS_PER_CONNECTION_MAX: Final = 4_096
+"""Groups of producers, and again of consumers, that one connection belongs to: a client of many tenants has hundreds."""
+
+QUEUE_LOCKS_MAX: Final = 200_000
+"""Locked queues of all groups (about 300 bytes each): a thousand orderly groups with 200 queues each."""
 
 SUBSCRIPTIONS_PER_HEARTBEAT_MAX: Final = 10_000
 """Topics in one heartbeat."""

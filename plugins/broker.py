@@ -333,17 +333,31 @@ class Broker(Service):
             broker_topic=config.topics.broker_topic,
             trace_topic=config.topics.trace_topic_name if config.topics.trace_topic_enable else None,
         )
-        state.topics = TopicConfigManager(self._file("topics.json"), clock, boot, auto_create=config.topics.auto_create)
-        state.groups = SubscriptionGroupManager(
-            self._file("subscriptionGroup.json"), clock, auto_create=config.groups.auto_create
+        state.topics = TopicConfigManager(
+            self._file("topics.json"),
+            clock,
+            boot,
+            auto_create=config.topics.auto_create,
+            count_max=config.topics.count_max,
         )
-        state.offsets = ConsumerOffsetManager(self._file("consumerOffset.json"))
+        state.groups = SubscriptionGroupManager(
+            self._file("subscriptionGroup.json"),
+            clock,
+            auto_create=config.groups.auto_create,
+            count_max=config.groups.count_max,
+        )
+        state.offsets = ConsumerOffsetManager(self._file("consumerOffset.json"), entries_max=config.offsets.entries_max)
         for table in (state.topics, state.groups, state.offsets):
             table.load()
         state.consumers = ConsumerTable(clock, notify_ids_changed=config.groups.notify_ids_changed)
         state.producers = ProducerTable(clock)
         state.locks = RebalanceLockManager(clock)
-        state.hold = PullRequestHoldService(clock, state.store.max_queue_offset)
+        state.hold = PullRequestHoldService(
+            clock,
+            state.store.max_queue_offset,
+            held_max=config.pull.held_max,
+            held_per_connection_max=config.pull.held_per_connection_max,
+        )
         state.stats = BrokerStats(clock, config.broker.cluster)
         state.intake = MessageIntake(state)
         state.consumers.on_register = state.consumer_filters.register

@@ -84,9 +84,9 @@ class TransactionStoreAdapter:
         )
 
     def save_positions(self, half_queue_offset: int, op_queue_offset: int) -> None:
-        commit = self._state.offsets.commit
-        commit(TRANS_HALF_TOPIC, TRANSACTION_GROUP, HALF_QUEUE_ID, half_queue_offset)
-        commit(TRANS_OP_HALF_TOPIC, TRANSACTION_GROUP, HALF_QUEUE_ID, op_queue_offset)
+        put = self._state.offsets.put
+        put(TRANS_HALF_TOPIC, TRANSACTION_GROUP, HALF_QUEUE_ID, half_queue_offset)
+        put(TRANS_OP_HALF_TOPIC, TRANSACTION_GROUP, HALF_QUEUE_ID, op_queue_offset)
 
 
 def _stored(results: Sequence[Appended]) -> list[DispatchRequest]:

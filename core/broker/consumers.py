@@ -16,12 +16,12 @@ from flintmq.core.broker.consumer_group import (
     CONSUME_PASSIVELY,
     ConsumerGroupInfo,
 )
-from flintmq.core.broker.producers import EXPIRY_S
+from flintmq.core.broker.producers import EXPIRY_S, check_membership
 from flintmq.core.broker.subscription import SubscriptionData
 from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError
 from flintmq.core.io.clock import Clock
-from flintmq.core.limits import CLIENTS_PER_GROUP_MAX, SUBSCRIPTIONS_PER_HEARTBEAT_MAX
+from flintmq.core.limits import SUBSCRIPTIONS_PER_HEARTBEAT_MAX
 from flintmq.core.response_code import ResponseCode
 
 _log = client_log(__name__)
@@ -116,24 +116,19 @@ class ConsumerTable:
         self.on_register(group, subscriptions)
         return is_new or topics_changed
 
-    @staticmethod
     def _check_limits(
-        group: str, channel: Channel, subscriptions: Collection[SubscriptionData], info: ConsumerGroupInfo | None
+        self, group: str, channel: Channel, subscriptions: Collection[SubscriptionData], info: ConsumerGroupInfo | None
     ) -> None:
         if len(subscriptions) > SUBSCRIPTIONS_PER_HEARTBEAT_MAX:
             raise RefusedError(
                 ResponseCode.SYSTEM_ERROR,
                 f"consumer group {group} subscribes to more than {SUBSCRIPTIONS_PER_HEARTBEAT_MAX} topics",
-                reason="subscription.too-many",
-                measured=str(len(subscriptions)),
+                reason="subscription.too_many",
+                measured=f"{len(subscriptions)} topics",
             )
-        if info is not None and channel not in info.members and len(info.members) >= CLIENTS_PER_GROUP_MAX:
-            raise RefusedError(
-                ResponseCode.SYSTEM_ERROR,
-                f"consumer group {group} has {CLIENTS_PER_GROUP_MAX} members",
-                reason="group.full",
-                measured=str(len(info.members)),
-            )
+        members = info.members if info is not None else {}
+        if channel not in members:
+            check_membership("consumer", group, len(members), len(self._groups_of.get(channel, ())))
 
     def _look_for_contradictions(self, info: ConsumerGroupInfo) -> None:
         """Tells once when who contradicts whom has changed; heartbeats that bring nothing new cost a comparison."""

@@ -9,10 +9,11 @@ from flintmq.core.broker.data_version import DataVersion
 from flintmq.core.broker.group_config import SubscriptionGroupConfig
 from flintmq.core.broker.topic_name import SYSTEM_GROUP_PREFIX, check_group_name, is_name
 from flintmq.core.client_log import client_log
-from flintmq.core.errors import StoreError
+from flintmq.core.errors import RefusedError, StoreError
 from flintmq.core.io.clock import Clock
 from flintmq.core.io.json_file import JsonFile
 from flintmq.core.limits import GROUP_MAX_BYTES
+from flintmq.core.response_code import ResponseCode
 
 _log = client_log(__name__)
 
@@ -39,8 +40,11 @@ class SubscriptionGroupManager:
         auto_create: makes a group when it is first used; groups of the system are always made.
     """
 
-    def __init__(self, file: JsonFile | None, clock: Clock, *, auto_create: bool = True) -> None:
+    def __init__(
+        self, file: JsonFile | None, clock: Clock, *, auto_create: bool = True, count_max: int = 50_000
+    ) -> None:
         self._file = file
+        self._count_max = count_max
         self._clock = clock
         self.auto_create = auto_create
         """Whether a group is made when it is first used; may change while running."""
@@ -57,11 +61,16 @@ class SubscriptionGroupManager:
         return group in self._table
 
     def select(self, group: str) -> SubscriptionGroupConfig | None:
-        """The group's settings, made when they may be; None is SUBSCRIPTION_GROUP_NOT_EXIST."""
+        """The group's settings, made when they may be; None is SUBSCRIPTION_GROUP_NOT_EXIST.
+
+        Raises:
+            RefusedError: SYSTEM_ERROR; there are too many groups to make another.
+        """
         config = self._table.get(group)
         if config is None and (self.auto_create or group.startswith(SYSTEM_GROUP_PREFIX)):
             if not is_name(group, GROUP_MAX_BYTES):
                 return None
+            self._check_room()
             config = SubscriptionGroupConfig(group)
             _log.info("consumer group %s created", group)
             self._table[group] = config
@@ -79,10 +88,12 @@ class SubscriptionGroupManager:
         """Adds or replaces a group and persists.
 
         Raises:
-            RefusedError: SYSTEM_ERROR; the name cannot be a group's.
+            RefusedError: SYSTEM_ERROR; the name cannot be a group's, or there are too many groups to make another.
             StoreError: the disk refused; the table has the group, the file has not.
         """
         check_group_name(config.group_name)
+        if config.group_name not in self._table:
+            self._check_room()
         self._table[config.group_name] = config
         self._changed()
 
@@ -92,6 +103,16 @@ class SubscriptionGroupManager:
             return False
         self._changed()
         return True
+
+    def _check_room(self) -> None:
+        if len(self._table) >= self._count_max:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR,
+                "there are too many consumer groups to make another",
+                reason="groups.full",
+                measured=f"{len(self._table)} groups",
+                key="groups.count_max",
+            )
 
     def _changed(self) -> None:
         self.data_version = self.data_version.next(self._clock)

@@ -14,9 +14,10 @@ import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from flintmq.core.broker.channel import Channel
+from flintmq.core.errors import RefusedError
 from flintmq.core.io.clock import Clock
-from flintmq.core.limits import HELD_PULLS_MAX
 from flintmq.core.ports import DispatchRequest, MessageFilter
+from flintmq.core.response_code import ResponseCode
 
 Resume = Callable[["HeldPull"], None]
 
@@ -52,15 +53,22 @@ class PullRequestHoldService:
     Args:
         clock: its monotonic side decides deadlines.
         max_queue_offset: ``(topic, queue_id)`` to the end of a queue, for the periodic check.
-        limit: how many pulls are held at most.
+        held_max: how many pulls are held at most.
+        held_per_connection_max: how many of one connection.
     """
 
     def __init__(
-        self, clock: Clock, max_queue_offset: Callable[[str, int], int], *, limit: int = HELD_PULLS_MAX
+        self,
+        clock: Clock,
+        max_queue_offset: Callable[[str, int], int],
+        *,
+        held_max: int = 200_000,
+        held_per_connection_max: int = 20_000,
     ) -> None:
         self._clock = clock
         self._max_queue_offset = max_queue_offset
-        self._limit = limit
+        self._held_max = held_max
+        self._held_per_connection_max = held_per_connection_max
         self._held: dict[str, dict[int, dict[HeldPull, None]]] = {}
         self._by_channel: dict[Channel, set[HeldPull]] = {}
         self._deadlines: list[tuple[float, int, HeldPull]] = []
@@ -85,7 +93,7 @@ class PullRequestHoldService:
         timeout_ms: int,
         resume: Resume,
         message_filter: MessageFilter | None = None,
-    ) -> HeldPull | None:
+    ) -> HeldPull:
         """Keeps a pull until something happens.
 
         Args:
@@ -94,15 +102,21 @@ class PullRequestHoldService:
             resume: called once, with the pull, when the wait ends; not called when the connection closed.
             message_filter: asked before an arrival wakes the pull.
 
-        Returns:
-            None when too many pulls wait already: answer PULL_NOT_FOUND at once.
+        Raises:
+            RefusedError: SYSTEM_BUSY; too many pulls wait already, of this connection or of all. (An answer that nothing was
+                found would make the client ask again at once, and for ever.)
         """
-        if self._count >= self._limit:
-            return None
+        of_channel = self._by_channel.get(channel)
+        if self._count >= self._held_max:
+            raise _too_many("pull.held_max", self._count)
+        if of_channel is not None and len(of_channel) >= self._held_per_connection_max:
+            raise _too_many("pull.held_per_connection_max", len(of_channel))
         deadline_s = self._clock.monotonic_s() + timeout_ms / 1000
         pull = HeldPull(topic, queue_id, queue_offset, channel, deadline_s, message_filter, resume)
         self._held.setdefault(topic, {}).setdefault(queue_id, {})[pull] = None
-        self._by_channel.setdefault(channel, set()).add(pull)
+        if of_channel is None:
+            of_channel = self._by_channel[channel] = set()
+        of_channel.add(pull)
         self._sequence += 1
         heapq.heappush(self._deadlines, (deadline_s, self._sequence, pull))
         self._count += 1
@@ -212,6 +226,16 @@ class PullRequestHoldService:
         if len(deadlines) > 64 and len(deadlines) > 2 * self._count:
             self._deadlines = [entry for entry in deadlines if entry[2].is_held]
             heapq.heapify(self._deadlines)
+
+
+def _too_many(key: str, count: int) -> RefusedError:
+    return RefusedError(
+        ResponseCode.SYSTEM_BUSY,
+        "the pull cannot be held: too many wait for messages already",
+        reason=key,
+        measured=f"{count} held pulls",
+        key=key,
+    )
 
 
 def _wants(message_filter: MessageFilter | None, tags_code: int | None, properties: Mapping[str, str] | None) -> bool:

@@ -1,7 +1,7 @@
 """How far each group has consumed each queue (reference: algorithms 12, store-format 7).
 
 An offset is put as it comes, even when it goes back: that is how offsets are reset. Nothing here becomes a path, so names
-need no check; a topic has no ``@``, so ``topic@group`` can be taken apart again.
+need no check, but they are counted; a topic has no ``@``, so ``topic@group`` can be taken apart again.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from flintmq.core.client_log import client_log
+from flintmq.core.errors import RefusedError
 from flintmq.core.io.json_file import JsonFile
+from flintmq.core.response_code import ResponseCode
 
 _log = client_log(__name__)
 
@@ -20,10 +22,13 @@ class ConsumerOffsetManager:
 
     Args:
         file: ``config/consumerOffset.json``, or None to keep the table in memory.
+        entries_max: how many offsets are kept at most.
     """
 
-    def __init__(self, file: JsonFile | None = None) -> None:
+    def __init__(self, file: JsonFile | None = None, *, entries_max: int = 1_000_000) -> None:
         self._file = file
+        self._entries_max = entries_max
+        self._entries = 0
         self._table: dict[str, dict[str, dict[int, int]]] = {}
         self._dirty = False
 
@@ -31,17 +36,27 @@ class ConsumerOffsetManager:
         return sum(len(groups) for groups in self._table.values())
 
     @property
+    def entries(self) -> int:
+        """Offsets that are kept: one for each queue of each group."""
+        return self._entries
+
+    @property
     def is_dirty(self) -> bool:
         """True when something changed since the last :meth:`persist`."""
         return self._dirty
 
     def commit(self, topic: str, group: str, queue_id: int, consumer_offset: int, client: str = "") -> None:
-        """Remembers that the group goes on at an offset. ``client`` is who said so, for the log."""
-        queues = self._table.setdefault(topic, {}).setdefault(group, {})
-        before = queues.get(queue_id)
+        """Remembers that the group goes on at an offset. ``client`` is who said so, for the log.
+
+        Raises:
+            RefusedError: SYSTEM_ERROR; the group is new to the queue, and too many offsets are kept already.
+        """
+        before = self.query(topic, group, queue_id)
         if before == consumer_offset:
             return
-        if before is not None and consumer_offset < before:
+        if before < 0:
+            self._check_room(1)
+        elif consumer_offset < before:
             _log.warning(
                 "consumer offset of %s in %s queue %d goes back from %d to %d (%s)",
                 group,
@@ -51,8 +66,24 @@ class ConsumerOffsetManager:
                 consumer_offset,
                 client,
             )
+        self.put(topic, group, queue_id, consumer_offset)
+
+    def put(self, topic: str, group: str, queue_id: int, consumer_offset: int) -> None:
+        """The same for the broker's own groups: without a limit, and without a word."""
+        queues = self._table.setdefault(topic, {}).setdefault(group, {})
+        self._entries += queue_id not in queues
         queues[queue_id] = consumer_offset
         self._dirty = True
+
+    def _check_room(self, more: int) -> None:
+        if self._entries + more > self._entries_max:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR,
+                "too many consumer offsets are kept already: none is kept for a group that is new to a queue",
+                reason="offsets.full",
+                measured=f"{self._entries} offsets",
+                key="offsets.entries_max",
+            )
 
     def query(self, topic: str, group: str, queue_id: int) -> int:
         """The stored offset, -1 when there is none."""
@@ -83,10 +114,18 @@ class ConsumerOffsetManager:
         return smallest
 
     def clone(self, source_group: str, target_group: str, topic: str) -> None:
-        """Gives the target group the source group's offsets in a topic, where there are any."""
-        queues = self._table.get(topic, {}).get(source_group)
+        """Gives the target group the source group's offsets in a topic, where there are any.
+
+        Raises:
+            RefusedError: SYSTEM_ERROR; too many offsets are kept already.
+        """
+        groups = self._table.get(topic, {})
+        queues = groups.get(source_group)
         if queues:
-            self._table[topic][target_group] = dict(queues)
+            more = len(queues) - len(groups.get(target_group, ()))
+            self._check_room(more)
+            groups[target_group] = dict(queues)
+            self._entries += more
             self._dirty = True
 
     def remove_group(self, group: str) -> None:
@@ -96,13 +135,17 @@ class ConsumerOffsetManager:
 
     def remove_topic(self, topic: str) -> None:
         """Forgets a topic for every group."""
-        if self._table.pop(topic, None) is not None:
+        groups = self._table.pop(topic, None)
+        if groups is not None:
+            self._entries -= sum(len(queues) for queues in groups.values())
             self._dirty = True
 
     def remove(self, topic: str, group: str) -> None:
         """Forgets one group in one topic."""
         groups = self._table.get(topic)
-        if groups is not None and groups.pop(group, None) is not None:
+        queues = groups.pop(group, None) if groups is not None else None
+        if groups is not None and queues is not None:
+            self._entries -= len(queues)
             self._dirty = True
             if not groups:
                 del self._table[topic]
@@ -144,5 +187,7 @@ class ConsumerOffsetManager:
             topic, found, group = str(name).partition("@")
             if found and topic and group and isinstance(queues, Mapping):
                 offsets = {int(queue_id): int(consumer_offset) for queue_id, consumer_offset in queues.items()}
+                self._entries -= len(self._table.get(topic, {}).get(group, ()))
                 self._table.setdefault(topic, {})[group] = offsets
+                self._entries += len(offsets)
         self._dirty = True

@@ -8,11 +8,36 @@ from flintmq.core.broker.channel import Channel
 from flintmq.core.broker.client_channel import ClientChannelInfo
 from flintmq.core.errors import RefusedError
 from flintmq.core.io.clock import Clock
-from flintmq.core.limits import CLIENTS_PER_GROUP_MAX
+from flintmq.core.limits import CLIENTS_PER_GROUP_MAX, GROUP_MAX_BYTES, GROUPS_PER_CONNECTION_MAX
 from flintmq.core.response_code import ResponseCode
 
 EXPIRY_S = 120.0
 """A client that sent no heartbeat for so long is gone."""
+
+
+def check_membership(kind: str, group: str, members: int, groups: int) -> None:
+    """Whether a connection may join a group.
+
+    Args:
+        kind: ``producer`` or ``consumer``.
+        group: the group's name.
+        members: how many it has.
+        groups: how many of the kind the connection is in.
+
+    Raises:
+        RefusedError: SYSTEM_ERROR.
+    """
+    if len(group.encode("utf-8", "surrogatepass")) > GROUP_MAX_BYTES:
+        message = f"the name of {kind} group {group[:40]}... is longer than {GROUP_MAX_BYTES} bytes"
+        raise RefusedError(
+            ResponseCode.SYSTEM_ERROR, message, reason="group.illegal", measured=f"{len(group)} characters"
+        )
+    if members >= CLIENTS_PER_GROUP_MAX:
+        message = f"{kind} group {group} is full"
+        raise RefusedError(ResponseCode.SYSTEM_ERROR, message, reason="group.full", measured=f"{members} members")
+    if groups >= GROUPS_PER_CONNECTION_MAX:
+        message = f"this connection is in too many {kind} groups to join {group}"
+        raise RefusedError(ResponseCode.SYSTEM_ERROR, message, reason="connection.groups", measured=f"{groups} groups")
 
 
 class ProducerTable:
@@ -32,26 +57,21 @@ class ProducerTable:
         """Adds a member or notes that it lives; True when it is new.
 
         Raises:
-            RefusedError: SYSTEM_ERROR; the group is full.
+            RefusedError: SYSTEM_ERROR; the group is full, its name too long, or the connection in too many groups.
         """
-        members = self._groups.setdefault(group, {})
+        members = self._groups.get(group, {})
         known = members.get(channel)
         now_ms, now_s = self._clock.now_ms(), self._clock.monotonic_s()
         if known is not None and known.client_id == client_id:
             known.last_update_ms, known.last_update_s = now_ms, now_s
             self._by_client_id[client_id] = known
             return False
-        if known is None and len(members) >= CLIENTS_PER_GROUP_MAX:
-            raise RefusedError(
-                ResponseCode.SYSTEM_ERROR,
-                f"producer group {group} has {CLIENTS_PER_GROUP_MAX} members",
-                reason="group.full",
-                measured=str(len(members)),
-            )
+        if known is None:
+            check_membership("producer", group, len(members), len(self._groups_of.get(channel, ())))
         if known is not None:
             self._forget_client_id(known)
         member = ClientChannelInfo(channel, client_id, language, version, now_ms, now_s)
-        members[channel] = member
+        self._groups.setdefault(group, members)[channel] = member
         self._groups_of.setdefault(channel, set()).add(group)
         self._by_client_id[client_id] = member
         return known is None

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from flintmq.core.broker.message_queue import MessageQueue
+from flintmq.core.errors import RefusedError
 from flintmq.core.io.clock import Clock
+from flintmq.core.limits import QUEUE_LOCKS_MAX
+from flintmq.core.response_code import ResponseCode
 
 LOCK_MAX_LIVE_S = 60.0
 """A lock that was not renewed for so long is anyone's. Clients renew every 20 s."""
@@ -14,18 +17,28 @@ LOCK_MAX_LIVE_S = 60.0
 class RebalanceLockManager:
     """Who holds which queue of which group. Loop thread."""
 
-    def __init__(self, clock: Clock, *, max_live_s: float = LOCK_MAX_LIVE_S) -> None:
+    def __init__(self, clock: Clock, *, max_live_s: float = LOCK_MAX_LIVE_S, count_max: int = QUEUE_LOCKS_MAX) -> None:
         self._clock = clock
+        self._count_max = count_max
+        self._count = 0
         self._max_live_s = max_live_s
         self._locks: dict[str, dict[MessageQueue, tuple[str, float]]] = {}
 
     def lock_batch(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> list[MessageQueue]:
-        """Locks or renews what is free, expired or the client's own. Returns the queues the client holds now."""
+        """Locks or renews what is free, expired or the client's own. Returns the queues the client holds now.
+
+        Raises:
+            RefusedError: SYSTEM_BUSY; too many queues are locked.
+        """
         now_s = self._clock.monotonic_s()
+        wanted = dict.fromkeys(queues)
+        known = self._locks.get(group, {})
+        self._check_room(sum(queue not in known for queue in wanted))
         locks = self._locks.setdefault(group, {})
         held = []
-        for queue in dict.fromkeys(queues):
+        for queue in wanted:
             owner = locks.get(queue)
+            self._count += owner is None
             if owner is None or owner[0] == client_id or now_s - owner[1] > self._max_live_s:
                 locks[queue] = (client_id, now_s)
                 held.append(queue)
@@ -40,6 +53,7 @@ class RebalanceLockManager:
             owner = locks.get(queue)
             if owner is not None and owner[0] == client_id:
                 del locks[queue]
+                self._count -= 1
         if not locks:
             self._locks.pop(group, None)
 
@@ -60,4 +74,16 @@ class RebalanceLockManager:
                 removed += 1
             if not locks:
                 del self._locks[group]
+        self._count -= removed
         return removed
+
+    def _check_room(self, more: int) -> None:
+        if self._count + more > self._count_max:
+            self.remove_expired()
+        if self._count + more > self._count_max:
+            raise RefusedError(
+                ResponseCode.SYSTEM_BUSY,
+                "too many queues are locked",
+                reason="locks.full",
+                measured=f"{self._count} locks",
+            )

@@ -70,9 +70,16 @@ class TopicConfigManager:
     """
 
     def __init__(
-        self, file: JsonFile | None, clock: Clock, boot: Mapping[str, TopicConfig], *, auto_create: bool = True
+        self,
+        file: JsonFile | None,
+        clock: Clock,
+        boot: Mapping[str, TopicConfig],
+        *,
+        auto_create: bool = True,
+        count_max: int = 100_000,
     ) -> None:
         self._file = file
+        self._count_max = count_max
         self._clock = clock
         self._auto_create = auto_create
         self._table: dict[str, TopicConfig] = dict(boot)
@@ -182,7 +189,8 @@ class TopicConfigManager:
         """Adds or replaces a topic, persists and tells the listener.
 
         Raises:
-            RefusedError: SYSTEM_ERROR; the number of queues is negative or beyond :data:`QUEUE_NUMS_MAX`.
+            RefusedError: SYSTEM_ERROR; the number of queues is negative or beyond :data:`QUEUE_NUMS_MAX`, or there are too
+                many topics to make another (the broker's own are always made).
             StoreError: the disk refused; the table has the topic, the file has not.
         """
         for queue_nums in (config.read_queue_nums, config.write_queue_nums):
@@ -193,8 +201,20 @@ class TopicConfigManager:
                     reason="topic.queues",
                     measured=str(queue_nums),
                 )
+        if len(self._table) >= self._count_max:
+            self._check_room(config.topic_name)
         self._table[config.topic_name] = config
         self._changed()
+
+    def _check_room(self, topic: str) -> None:
+        if topic not in self._table and not self.is_system_topic(topic):
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR,
+                f"there are too many topics to make [{topic}]",
+                reason="topics.full",
+                measured=f"{len(self._table)} topics",
+                key="topics.count_max",
+            )
 
     def delete(self, topic: str) -> bool:
         """Forgets a topic; False when it was not there."""

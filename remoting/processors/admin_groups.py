@@ -7,8 +7,10 @@ from datetime import datetime
 from flintmq.core.broker.group_config import SubscriptionGroupConfig
 from flintmq.core.broker.message_queue import MessageQueue
 from flintmq.core.broker.state import BrokerState
+from flintmq.core.broker.topic_name import check_group_name
 from flintmq.core.errors import JsonSyntaxError
 from flintmq.core.io import fastjson
+from flintmq.core.limits import GROUP_MAX_BYTES, TOPIC_MAX_BYTES
 from flintmq.remoting import bodies
 from flintmq.remoting.codes import RequestCode
 from flintmq.remoting.headers_admin import (
@@ -20,7 +22,7 @@ from flintmq.remoting.headers_admin import (
     TopicGroupRequestHeader,
 )
 from flintmq.remoting.offset_table import OffsetTable, consume_stats, consume_stats_list
-from flintmq.remoting.processors.answers import check_not_slave, topic_missing, with_json
+from flintmq.remoting.processors.answers import check_client_id, check_not_slave, topic_missing, with_json
 from flintmq.remoting.processors.turns import Turns
 from flintmq.remoting.request import Handler, Request, Response
 
@@ -72,9 +74,12 @@ class AdminGroupProcessor:
         return Response()
 
     def lock_batch(self, request: Request) -> Response:
-        """41: an orderly consumer asks for queues; it is told those it holds now."""
+        """41: an orderly consumer asks for queues; it is told those it holds now. Nobody holds a queue that cannot be."""
         body = bodies.LockBatchRequestBody.decode(request.body)
-        held = self._state.locks.lock_batch(body.consumer_group, map(_core_queue, body.mq_set), body.client_id)
+        check_client_id(body.client_id)
+        check_group_name(body.consumer_group)
+        wanted = [_core_queue(queue) for queue in body.mq_set if _can_be(queue)]
+        held = self._state.locks.lock_batch(body.consumer_group, wanted, body.client_id)
         queues = [bodies.MessageQueue(queue.broker_name, queue.queue_id, queue.topic) for queue in held]
         return Response(body=bodies.LockBatchResponseBody(queues).encode())
 
@@ -193,6 +198,11 @@ class AdminGroupProcessor:
             if queue_id in found and found[queue_id] > compared:
                 found[queue_id] = LONG_MAX
         return Response(body=bodies.CorrectionOffsets(found).encode())
+
+
+def _can_be(queue: bodies.MessageQueue) -> bool:
+    """Whether a queue's names are short enough for a queue that there is somewhere: locks are kept in memory."""
+    return len(queue.topic) <= TOPIC_MAX_BYTES and len(queue.broker_name) <= GROUP_MAX_BYTES
 
 
 def _core_queue(queue: bodies.MessageQueue) -> MessageQueue:

@@ -10,6 +10,7 @@ from flintmq.config.java_properties import parse_properties
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.errors import RefusedError
 from flintmq.core.io import fastjson
+from flintmq.core.limits import CLIENT_ID_MAX_BYTES
 from flintmq.core.response_code import ResponseCode
 from flintmq.remoting.header_codec import CommandHeader, encode_header
 from flintmq.remoting.request import Response
@@ -47,6 +48,31 @@ def check_not_slave(state: BrokerState) -> None:
 def topic_missing(topic: str) -> RefusedError:
     """TOPIC_NOT_EXIST."""
     return RefusedError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist", reason="topic.missing")
+
+
+def group_missing(group: str) -> RefusedError:
+    """SUBSCRIPTION_GROUP_NOT_EXIST."""
+    return RefusedError(
+        ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+        f"subscription group not exist, {group}",
+        reason="group.missing",
+        key="groups.auto_create (autoCreateSubscriptionGroup)",
+    )
+
+
+def check_client_id(client_id: str) -> None:
+    """Refuses an id that is kept only to fill memory.
+
+    Raises:
+        RefusedError: SYSTEM_ERROR.
+    """
+    if len(client_id.encode("utf-8", "surrogatepass")) > CLIENT_ID_MAX_BYTES:
+        raise RefusedError(
+            ResponseCode.SYSTEM_ERROR,
+            f"the client id {client_id[:40]}... is longer than {CLIENT_ID_MAX_BYTES} bytes",
+            reason="client.illegal",
+            measured=f"{len(client_id)} characters",
+        )
 
 
 def format_properties(values: Mapping[str, str]) -> bytes:

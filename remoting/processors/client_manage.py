@@ -12,6 +12,7 @@ from flintmq.core.response_code import ResponseCode
 from flintmq.remoting import bodies
 from flintmq.remoting.codes import RequestCode
 from flintmq.remoting.headers_message import UnregisterClientRequestHeader
+from flintmq.remoting.processors.answers import check_client_id
 from flintmq.remoting.request import Handler, Request, Response
 
 
@@ -31,6 +32,7 @@ class ClientManageProcessor:
     def heartbeat(self, request: Request) -> Response:
         """34: who a client is and what it subscribes to."""
         body = bodies.HeartbeatData.decode(request.body)
+        check_client_id(body.client_id)
         for consumer in body.consumer_data_set:
             self._register_consumer(request, body.client_id, consumer)
         for producer in body.producer_data_set:

@@ -12,6 +12,7 @@ from flintmq.remoting.headers_message import (
     QueryConsumerOffsetRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
+from flintmq.remoting.processors.answers import group_missing, topic_missing
 from flintmq.remoting.request import Handler, Request, Response
 
 
@@ -56,6 +57,7 @@ class ConsumerManageProcessor:
         )
 
     def update_offset(self, request: Request) -> Response:
+        """15: a group goes on at an offset. Only in queues that there are, so that the table is bounded by what exists."""
         header = request.header(UpdateConsumerOffsetRequestHeader)
         if header.commit_consumer_offset < 0:
             raise RefusedError(
@@ -64,6 +66,7 @@ class ConsumerManageProcessor:
                 reason="offset.negative",
                 measured=str(header.commit_consumer_offset),
             )
+        self._check_known(header)
         self._state.offsets.commit(
             header.topic,
             header.consumer_group,
@@ -72,3 +75,21 @@ class ConsumerManageProcessor:
             request.channel.remote_address,
         )
         return Response(ext_fields={})
+
+    def _check_known(self, header: UpdateConsumerOffsetRequestHeader) -> None:
+        state, topic, group = self._state, header.topic, header.consumer_group
+        if state.offsets.query(topic, group, header.queue_id) >= 0:
+            return
+        config = state.topics.select(topic)
+        if config is None:
+            raise topic_missing(topic)
+        queues = max(config.read_queue_nums, config.write_queue_nums)
+        if not 0 <= header.queue_id < queues:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR,
+                f"queueId[{header.queue_id}] is illegal, topic:[{topic}] has {queues} queues",
+                reason="queue.illegal",
+                measured=f"queue {header.queue_id}",
+            )
+        if state.groups.select(group) is None:
+            raise group_missing(group)

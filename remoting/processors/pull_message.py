@@ -109,12 +109,8 @@ class PullMessageProcessor:
                 header.commit_consumer_offset,
                 request.channel.remote_address,
             )
-        if (
-            code == _NOT_FOUND
-            and may_hold
-            and header.sys_flag & SUSPEND
-            and self._hold(request, header, message_filter)
-        ):
+        if code == _NOT_FOUND and may_hold and header.sys_flag & SUSPEND:
+            self._hold(request, header, message_filter)
             return
         self._answer(request, code, result, group)
 
@@ -253,10 +249,10 @@ class PullMessageProcessor:
             return code
         return _NOT_FOUND if queue_offset == 0 else int(ResponseCode.PULL_OFFSET_MOVED)
 
-    def _hold(self, request: Request, header: PullMessageRequestHeader, message_filter: MessageFilter | None) -> bool:
+    def _hold(self, request: Request, header: PullMessageRequestHeader, message_filter: MessageFilter | None) -> None:
         pull = self._state.config.pull
         wait_ms = header.suspend_timeout_ms if pull.long_polling else pull.short_polling_ms
-        held = self._state.hold.hold(
+        self._state.hold.hold(
             header.topic,
             header.queue_id,
             header.queue_offset,
@@ -265,7 +261,6 @@ class PullMessageProcessor:
             partial(self._resume, request),
             message_filter,
         )
-        return held is not None
 
     def _resume(self, request: Request, _held: HeldPull) -> None:
         self._process(request, may_hold=False)

@@ -17,6 +17,7 @@ from flintmq.core.ports import DispatchRequest, FlushStatus
 from flintmq.core.response_code import ResponseCode
 from flintmq.remoting.codes import RequestCode
 from flintmq.remoting.headers_message import ConsumerSendMsgBackRequestHeader
+from flintmq.remoting.processors.answers import group_missing
 from flintmq.remoting.request import Handler, Request, Response
 
 
@@ -37,12 +38,7 @@ class SendBackProcessor:
         header = request.header(ConsumerSendMsgBackRequestHeader)
         group = state.groups.select(header.group)
         if group is None:
-            raise RefusedError(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"subscription group not exist, {header.group}",
-                reason="group.missing",
-                key="groups.auto_create (autoCreateSubscriptionGroup)",
-            )
+            raise group_missing(header.group)
         if not perm.is_writeable(state.config.broker.permission):
             raise RefusedError(
                 ResponseCode.NO_PERMISSION,

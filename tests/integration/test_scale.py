@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import os
 import statistics
@@ -10,12 +11,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
 import flintmq
 from flintmq.core.broker.topic_config import TopicConfig
+from flintmq.remoting.bodies import MessageQueue
 from flintmq.remoting.client import Consumer, ConsumerSettings, Message, MessageExt, Producer
 from flintmq.remoting.codes import RequestCode
 from flintmq.remoting.command import encode_command, request
@@ -25,19 +27,89 @@ pytestmark = pytest.mark.slow
 
 QUEUES = 64
 CONSUMERS = 50
+REBALANCE_S = 1.0
+OWNED_TWICE_S = REBALANCE_S + 10.0
+"""Clients agree by each computing the same division: they may differ until all have heard of a change and divided anew, at
+the latest at their next round. The rest is for a machine that has other things to do."""
+PATIENCE_S = 90.0
 
 
-async def _until(condition: Callable[[], bool], seconds: float, what: str) -> None:
-    deadline_s = time.monotonic() + seconds
+class Owners:
+    """Looks at who owns which queue, and keeps how long any queue had two owners."""
+
+    def __init__(self, consumers: list[Consumer]) -> None:
+        self._consumers = consumers
+        self._twice_since_s: dict[MessageQueue, float] = {}
+        self.longest_s = 0.0
+
+    def look(self) -> bool:
+        """Whether each queue has exactly one owner, and no two owners' shares differ by more than one queue."""
+        shares = [[queue for queue in consumer.process_queues if queue.topic == "T"] for consumer in self._consumers]
+        owned = Counter(queue for share in shares for queue in share)
+        now_s = time.monotonic()
+        twice = {queue for queue, owners in owned.items() if owners > 1}
+        self._twice_since_s = {queue: self._twice_since_s.get(queue, now_s) for queue in twice}
+        self.longest_s = max([self.longest_s, *(now_s - since_s for since_s in self._twice_since_s.values())])
+        sizes = [len(share) for share in shares]
+        return bool(sizes) and len(owned) == QUEUES and not twice and max(sizes) - min(sizes) <= 1
+
+    async def watch(self) -> None:
+        """Looks all the time, until it is cancelled."""
+        while True:
+            self.look()
+            await asyncio.sleep(0.005)
+
+    async def settle(self, what: str) -> None:
+        """Waits until the queues are shared out."""
+        await _until(self.look, f"{what} do not come to terms")
+
+
+async def _until(condition: Callable[[], bool], what: str) -> None:
+    deadline_s = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < deadline_s, what
         await asyncio.sleep(0.02)
 
 
-@pytest.mark.timeout(180)
+class Sending:
+    """A producer that sends numbers in batches until it is told to stop. An async context manager."""
+
+    def __init__(self, name_server: str) -> None:
+        self._name_server = name_server
+        self._task: asyncio.Task[None] | None = None
+        self._stop = asyncio.Event()
+        self.sent = 0
+
+    async def _send(self) -> None:
+        async with Producer("p", self._name_server) as producer:
+            while not self._stop.is_set():
+                numbers = range(self.sent, self.sent + 100)
+                await producer.send_batch([Message("T", b"%d" % number) for number in numbers])
+                self.sent += 100
+                await asyncio.sleep(0.01)
+
+    async def stop(self) -> int:
+        """Sends no more. Returns how many there were, or raises what went wrong."""
+        self._stop.set()
+        if self._task is not None:
+            await self._task
+        return self.sent
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self._send())
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+
+@pytest.mark.timeout(400)
 def test_fifty_consumers_share_sixty_four_queues(configure: Callable[..., Any], unexpected: list[str]) -> None:
-    """Half of them start, the others join, a third leaves, all while messages are sent: each queue has one owner in the end,
-    shares differ by one, and every message was consumed. What was under way with one who left may come twice."""
+    """Half of them start, the others join, a third leaves, all while messages are sent: each queue has one owner in the end
+    and two at most for a round, shares differ by one, and every message was consumed. What was under way with one who left
+    may come twice."""
     asyncio.run(_share(configure))
 
 
@@ -48,56 +120,49 @@ async def _share(configure: Callable[..., Any]) -> None:
         seen[message.body] += 1
 
     settings = ConsumerSettings(
-        consume_from="CONSUME_FROM_FIRST_OFFSET", rebalance_interval_s=1.0, commit_interval_s=0.1, suspend_ms=2_000
+        consume_from="CONSUME_FROM_FIRST_OFFSET",
+        rebalance_interval_s=REBALANCE_S,
+        commit_interval_s=0.1,
+        suspend_ms=2_000,
     )
-    async with flintmq.NameServer(configure()) as name_server:
+    async with contextlib.AsyncExitStack() as stack:
+        name_server = await stack.enter_async_context(flintmq.NameServer(configure()))
         config = configure(f"namesrv.addresses={name_server.address}", "store.commit_log_file_bytes=64MiB")
-        async with flintmq.Broker(config) as broker:
-            broker.state.topics.put(TopicConfig("T", QUEUES, QUEUES))
-            await asyncio.sleep(0.1)
-            consumers: list[Consumer] = []
+        broker = await stack.enter_async_context(flintmq.Broker(config))
+        broker.state.topics.put(TopicConfig("T", QUEUES, QUEUES))
+        await _until(lambda: name_server.routes.pick_up_topic_route_data("T") is not None, "there is no route")
+        consumers: list[Consumer] = []
+        owners = Owners(consumers)
 
-            async def join(count: int) -> None:
-                made = [Consumer("g", name_server.address, listen, settings=settings) for _ in range(count)]
-                for consumer in made:
-                    await consumer.subscribe("T")
-                await asyncio.gather(*(consumer.start() for consumer in made))
-                consumers.extend(made)
-
-            sent = 0
-            stop = asyncio.Event()
-
-            async def send() -> None:
-                nonlocal sent
-                async with Producer("p", name_server.address) as producer:
-                    while not stop.is_set():
-                        await producer.send_batch([Message("T", b"%d" % number) for number in range(sent, sent + 100)])
-                        sent += 100
-                        await asyncio.sleep(0.005)
-
-            sending = asyncio.create_task(send())
-            await join(CONSUMERS // 2)
-            await _until(lambda: _is_shared(consumers), 30, "the first half does not come to terms")
-            await join(CONSUMERS - CONSUMERS // 2)
-            await _until(lambda: _is_shared(consumers), 30, "the second half does not come to terms")
-            leaving, consumers[:] = consumers[::3], [c for at, c in enumerate(consumers) if at % 3]
+        async def close(leaving: list[Consumer]) -> None:
             await asyncio.gather(*(consumer.close() for consumer in leaving))
-            await _until(lambda: _is_shared(consumers), 30, "those who are left do not come to terms")
-            stop.set()
-            await sending
-            await _until(lambda: len(seen) == sent, 30, f"{sent} sent, {len(seen)} consumed")
-            repeated = sum(count - 1 for count in seen.values())
-            assert repeated < sent / 2
-            print(f"{sent} messages, {repeated} came twice")
-            await asyncio.gather(*(consumer.close() for consumer in consumers))
 
+        stack.push_async_callback(close, consumers)
+        watching = asyncio.create_task(owners.watch())
+        stack.callback(watching.cancel)
 
-def _is_shared(consumers: list[Consumer]) -> bool:
-    """Each queue has exactly one owner, and no two owners' shares differ by more than one queue."""
-    shares = [[queue for queue in consumer.process_queues if queue.topic == "T"] for consumer in consumers]
-    owned = Counter(queue for share in shares for queue in share)
-    sizes = [len(share) for share in shares]
-    return len(owned) == QUEUES and set(owned.values()) == {1} and max(sizes) - min(sizes) <= 1
+        async def join(count: int) -> None:
+            made = [Consumer("g", name_server.address, listen, settings=settings) for _ in range(count)]
+            consumers.extend(made)
+            for consumer in made:
+                await consumer.subscribe("T")
+            await asyncio.gather(*(consumer.start() for consumer in made))
+
+        sending = await stack.enter_async_context(Sending(name_server.address))
+        await join(CONSUMERS // 2)
+        await owners.settle("the first half")
+        await join(CONSUMERS - CONSUMERS // 2)
+        await owners.settle("the two halves")
+        leaving, consumers[:] = consumers[::3], [c for at, c in enumerate(consumers) if at % 3]
+        await close(leaving)
+        await owners.settle("those who are left")
+        sent = await sending.stop()
+        await _until(lambda: len(seen) == sent, f"{sent} sent, {len(seen)} consumed")
+        repeated = sum(count - 1 for count in seen.values())
+        print(f"{sent} messages, {repeated} came twice; a queue had two owners for {owners.longest_s:.2f} s at most")
+        assert repeated < sent / 2
+        assert owners.longest_s < OWNED_TWICE_S
+        assert not watching.done(), "nobody looked"
 
 
 HELD = 100_000
@@ -138,11 +203,11 @@ def _resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc to measure memory")
 def test_a_hundred_thousand_held_pulls(configure: Callable[..., Any], unexpected: list[str]) -> None:
     """A hundred groups wait at each of a thousand queues. A message wakes its hundred within 50 ms (median), one that waits
-    costs less than 3 KB (some 1.5 KB here), and those who are not meant sleep on."""
+    costs less than 3 KB (some 1.3 KB here), and those who are not meant sleep on."""
     asyncio.run(_hold(configure))
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from flintmq.core import limits
 from flintmq.core.broker import consumers as consumers_module
+from flintmq.core.broker import producers as producers_module
 from flintmq.core.broker.consumers import ConsumerTable
 from flintmq.core.broker.producers import ProducerTable
 from flintmq.core.broker.subscription import SubscriptionData
@@ -150,7 +151,8 @@ def test_silent_consumers_expire_and_the_rest_hears_of_it() -> None:
 
 
 def test_groups_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(consumers_module, "CLIENTS_PER_GROUP_MAX", 2)
+    monkeypatch.setattr(producers_module, "CLIENTS_PER_GROUP_MAX", 2)
+    monkeypatch.setattr(producers_module, "GROUPS_PER_CONNECTION_MAX", 2)
     monkeypatch.setattr(consumers_module, "SUBSCRIPTIONS_PER_HEARTBEAT_MAX", 1)
     consumers = ConsumerTable(ManualClock())
     a = RecordingChannel()
@@ -161,6 +163,18 @@ def test_groups_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     consumers.register("g", a, "a", [T])
     with pytest.raises(RefusedError):
         consumers.register("h", a, "a", [T, SubscriptionData("U")])
+    consumers.register("h", a, "a", [T])
+    with pytest.raises(RefusedError) as refused:
+        consumers.register("i", a, "a", [T])
+    assert refused.value.reason == "connection.groups"
+    producers = ProducerTable(ManualClock())
+    for group in ("p", "q", "p"):
+        producers.register(group, a, "a")
+    with pytest.raises(RefusedError, match="too many producer groups"):
+        producers.register("r", a, "a")
+    with pytest.raises(RefusedError, match="longer than 255 bytes"):
+        producers.register("r" * 256, RecordingChannel(), "a")
+    assert len(producers) == 2, "who is refused leaves nothing behind"
     assert limits.CLIENTS_PER_GROUP_MAX > 2
 
 

@@ -68,3 +68,18 @@ def test_a_slave_takes_over_exactly_the_masters_table() -> None:
     groups = SubscriptionGroupManager(None, ManualClock())
     groups.replace({"subscriptionGroupTable": {"g": {}}, "dataVersion": {"counter": 2}})
     assert [config.group_name for config in groups] == ["g"]
+
+
+def test_there_is_an_end_to_groups_that_anyone_can_make() -> None:
+    groups = SubscriptionGroupManager(None, ManualClock(), count_max=9)
+    while len(groups) < 9:
+        assert groups.select(f"g{len(groups)}") is not None
+    with pytest.raises(RefusedError) as refused:
+        groups.select("one_more")
+    assert (refused.value.reason, refused.value.key) == ("groups.full", "groups.count_max")
+    with pytest.raises(RefusedError):
+        groups.put(SubscriptionGroupConfig("one_more"))
+    assert groups.select("g8") is not None
+    groups.put(SubscriptionGroupConfig("g8", retry_max_times=3))
+    groups.delete("g8")
+    assert groups.select("one_more") is not None

@@ -5,8 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
+import pytest
+
 from flintmq.core.broker.filters import tag_filter
 from flintmq.core.broker.hold import HeldPull, PullRequestHoldService
+from flintmq.core.errors import RefusedError
 from flintmq.core.ports import DispatchRequest
 from flintmq.core.testing.channel import RecordingChannel
 from flintmq.core.testing.clock import ManualClock
@@ -19,12 +22,12 @@ def record(topic: str, queue_id: int, queue_offset: int, tags_code: int = 0, **p
 class Held:
     """A service with a clock, the ends of queues, and the pulls that were let go."""
 
-    def __init__(self, limit: int = 1000) -> None:
+    def __init__(self, **limits: int) -> None:
         self.clock = ManualClock()
         self.ends: dict[tuple[str, int], int] = {}
         self.resumed: list[HeldPull] = []
         self.service = PullRequestHoldService(
-            self.clock, lambda topic, queue_id: self.ends.get((topic, queue_id), 0), limit=limit
+            self.clock, lambda topic, queue_id: self.ends.get((topic, queue_id), 0), **limits
         )
         self.channel = RecordingChannel()
 
@@ -120,14 +123,30 @@ def test_a_pull_may_be_held_again_while_it_is_resumed() -> None:
     assert len(held.service) == 0
 
 
-def test_too_many_pulls_are_not_held() -> None:
-    held = Held(limit=1)
+@pytest.mark.parametrize("key", ["held_max", "held_per_connection_max"])
+def test_too_many_pulls_are_refused_with_the_key(key: str) -> None:
+    """One connection must not take the place of all others; who is refused is not told that nothing was found, because
+    then it would ask again at once."""
+    held = Held(**{key: 2})
+    first, _ = held.hold(0), held.hold(0)
+    with pytest.raises(RefusedError) as refused:
+        held.hold(0)
+    assert (refused.value.code, refused.value.key, refused.value.measured) == (2, f"pull.{key}", "2 held pulls")
+    assert len(held.service) == 2
+    assert held.service.arrived([record("T", 0, 0)]) == 2
+    assert first in held.resumed
     held.hold(0)
-    assert held.service.hold("T", 0, 0, held.channel, 1_000, held.resumed.append) is None
+
+
+def test_one_connections_limit_is_not_anothers() -> None:
+    held = Held(held_per_connection_max=1)
+    held.hold(0)
+    held.channel = RecordingChannel()
+    held.hold(0)
 
 
 def test_a_hundred_thousand_held_pulls_cost_an_arrival_nothing() -> None:
-    held = Held(limit=200_000)
+    held = Held()
     channels = [RecordingChannel() for _ in range(1_000)]
     for number in range(100_000):
         held.service.hold(f"T{number % 1000}", 0, 0, channels[number % 1000], 15_000, held.resumed.append)

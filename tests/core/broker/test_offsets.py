@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from flintmq.core.broker.offsets import ConsumerOffsetManager
-from flintmq.core.errors import StoreError
+from flintmq.core.errors import RefusedError, StoreError
 from flintmq.core.io.json_file import JsonFile
 
 
@@ -78,3 +78,38 @@ def test_a_failed_write_is_tried_again(tmp_path: Path) -> None:
     with pytest.raises(StoreError):
         offsets.persist()
     assert offsets.is_dirty
+
+
+def test_a_full_table_keeps_what_it_has_and_names_the_key() -> None:
+    """Names come from clients: without a limit each new one is memory and a longer file for ever."""
+    offsets = ConsumerOffsetManager(entries_max=2)
+    offsets.commit("T", "g", 0, 5)
+    offsets.commit("T", "g", 1, 5)
+    for group, queue_id in (("g", 2), ("h", 0)):
+        with pytest.raises(RefusedError) as refused:
+            offsets.commit("T", group, queue_id, 1)
+        assert (refused.value.reason, refused.value.key) == ("offsets.full", "offsets.entries_max")
+    with pytest.raises(RefusedError):
+        offsets.clone("g", "copy", "T")
+    assert offsets.which_group_by_topic("T") == {"g"}
+    offsets.commit("T", "g", 0, 9)
+    offsets.put("TRANS", "own", 0, 1)
+    assert offsets.entries == 3
+    offsets.remove("T", "g")
+    offsets.commit("T", "h", 0, 1)
+    assert offsets.entries == 2
+
+
+def test_entries_are_counted_whatever_happens_to_them() -> None:
+    offsets = ConsumerOffsetManager()
+    offsets.replace({"offsetTable": {"T@g": {"0": 1, "1": 2}, "U@g": {"0": 3}}})
+    assert offsets.entries == 3
+    offsets.replace({"offsetTable": {"T@g": {"0": 7}}})
+    assert offsets.entries == 2
+    offsets.clone("g", "h", "T")
+    offsets.clone("g", "h", "T")
+    assert offsets.entries == 3
+    offsets.remove_topic("T")
+    assert offsets.entries == 1
+    offsets.remove_group("g")
+    assert offsets.entries == 0

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from flintmq.core.broker.message_queue import MessageQueue
 from flintmq.core.broker.queue_locks import RebalanceLockManager
+from flintmq.core.errors import RefusedError
 from flintmq.core.testing.clock import ManualClock
 
 Q0, Q1 = MessageQueue("T", "b", 0), MessageQueue("T", "b", 1)
@@ -42,3 +45,20 @@ def test_locks_expire_after_60_seconds_without_renewal() -> None:
 def test_queues_read_from_bodies_are_equal() -> None:
     assert MessageQueue.from_wire(Q0.to_wire()) == Q0
     assert Q0.to_key() == MessageQueue.from_wire(Q0.to_key()).to_key()
+
+
+def test_locks_are_bounded_and_expired_ones_make_room() -> None:
+    """Names of groups and clients are whatever a client says."""
+    clock = ManualClock()
+    locks = RebalanceLockManager(clock, count_max=2)
+    locks.lock_batch("g", [Q0], "a")
+    clock.advance_ms(50_000)
+    locks.lock_batch("h", [Q0], "a")
+    with pytest.raises(RefusedError) as refused:
+        locks.lock_batch("i", [Q0], "a")
+    assert (refused.value.code, refused.value.reason) == (2, "locks.full")
+    assert locks.lock_batch("h", [Q0], "a") == [Q0], "who has one may renew it"
+    clock.advance_ms(11_000)
+    assert locks.lock_batch("i", [Q0], "a") == [Q0], "the first has expired"
+    locks.unlock_batch("i", [Q0], "a")
+    assert locks.lock_batch("g", [Q1], "a") == [Q1]

@@ -155,3 +155,21 @@ def test_describes_a_topic_as_remarks_show_it() -> None:
         "TopicConfig [topicName=T, readQueueNums=2, writeQueueNums=2, perm=RW-, topicFilterType=SINGLE_TAG, "
         "topicSysFlag=0, order=false]"
     )
+
+
+def test_there_is_an_end_to_topics_that_anyone_can_make() -> None:
+    """Except for the broker's own, without which transactions would stop."""
+    boot = boot_topics(cluster="C", broker_name="b")
+    topics = TopicConfigManager(None, ManualClock(), boot, count_max=len(boot) + 1)
+    assert topics.create_in_send("T", "TBW102", "somebody", 4) is not None
+    for make in (
+        lambda: topics.create_in_send("U", "TBW102", "somebody", 4),
+        lambda: topics.create_in_send_back("%RETRY%g", 1),
+        lambda: topics.put(TopicConfig("U", 1, 1)),
+    ):
+        with pytest.raises(RefusedError) as refused:
+            make()
+        assert (refused.value.reason, refused.value.key) == ("topics.full", "topics.count_max")
+    topics.put(TopicConfig("T", 8, 8))
+    topics.create_in_send_back("RMQ_SYS_TRANS_HALF_TOPIC", 1)
+    assert "RMQ_SYS_TRANS_HALF_TOPIC" in topics

@@ -164,6 +164,13 @@ def test_queue_locks(bench: Any, ask: Any) -> None:
         == 0
     )
     assert lock("b") == [q0]
+    for other in ({"topic": "T" * 128}, {"brokerName": "b" * 300}):
+        body = {"clientId": "a", "consumerGroup": "g", "mqSet": [q0 | other]}
+        answer = ask(handlers, bench.request(Code.LOCK_BATCH_MQ, None, body))
+        assert fastjson.loads(answer.body)["lockOKMQSet"] == [], "names too long for a queue fill no memory"
+    for named in ({"clientId": "c" * 1025}, {"consumerGroup": "g" * 256}):
+        body = {"clientId": "a", "consumerGroup": "g", "mqSet": [q0]} | named
+        assert ask(handlers, bench.request(Code.LOCK_BATCH_MQ, None, body)).code == 1
 
 
 def test_how_far_groups_are_behind(with_topic: Any, ask: Any) -> None:

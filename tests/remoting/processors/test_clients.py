@@ -7,6 +7,7 @@ from typing import Any
 
 import attrs
 
+from flintmq.core.broker.topic_config import TopicConfig
 from flintmq.core.errors import RefusedError
 from flintmq.core.io import fastjson
 from flintmq.remoting.codes import RequestCode as Code
@@ -111,7 +112,14 @@ def test_offsets_are_kept_and_a_young_queue_starts_at_0(bench: Any, ask: Any) ->
     assert ask(handlers, bench.request(Code.QUERY_CONSUMER_OFFSET, queue)).ext_fields == {"offset": "0"}
     bench.store.in_memory = False
     assert ask(handlers, bench.request(Code.QUERY_CONSUMER_OFFSET, queue)).code == 22
-    assert ask(handlers, bench.request(Code.UPDATE_CONSUMER_OFFSET, queue | {"commitOffset": "7"})).code == 0
+    commit = queue | {"commitOffset": "7"}
+    assert ask(handlers, bench.request(Code.UPDATE_CONSUMER_OFFSET, commit)).code == 17, "nothing is kept of no topic"
+    bench.state.topics.put(TopicConfig("T", 2, 4))
+    for unknown in ("-1", "4"):
+        assert ask(handlers, bench.request(Code.UPDATE_CONSUMER_OFFSET, commit | {"queueId": unknown})).code == 1
+    assert ask(handlers, bench.request(Code.UPDATE_CONSUMER_OFFSET, commit | {"consumerGroup": "a b"})).code == 26
+    assert bench.state.offsets.entries == 0
+    assert ask(handlers, bench.request(Code.UPDATE_CONSUMER_OFFSET, commit)).code == 0
     assert ask(handlers, bench.request(Code.QUERY_CONSUMER_OFFSET, queue)).ext_fields == {"offset": "7"}
     assert ask(handlers, bench.request(Code.UPDATE_CONSUMER_OFFSET, queue | {"commitOffset": "-1"})).code == 1
     assert ask(handlers, bench.request(Code.UPDATE_CONSUMER_OFFSET, {"topic": "T"})).code == 1
