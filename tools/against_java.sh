@@ -1,30 +1,53 @@
 #!/usr/bin/env bash
 # against_java.sh [options of `flintmq bench compare`]: starts the real RocketMQ 4.9 broker of the peer kit and a FlintMQ beside
-# it, and compares them in interleaved rounds. Needs Java 17 and Maven; the kit lies beside the checkout (../shared/peer;
-# FLINTMQ_SHARED names another place).
+# it, and compares them in interleaved rounds. Needs Java 17, Maven and a C compiler; the kit lies beside the checkout
+# (../shared/peer; FLINTMQ_SHARED names another place).
+#   FLUSH=async   ASYNC_FLUSH and flush_real_time (the default), FLUSH=sync SYNC_FLUSH and group_commit,
+#   FLUSH=pool    the transient store pool and commit_real_time; both pools of three buffers
+#   PREPARE=...   a command that is given both name servers before anything is measured
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-peer=${FLINTMQ_SHARED:-../shared}/peer
+peer=$(cd "${FLINTMQ_SHARED:-../shared}/peer" && pwd)
 flintmq=${FLINTMQ:-flintmq}
 work=$(mktemp -d)
 base=$((12000 + RANDOM % 1000 * 8))
 served=
 finish() {
   if [[ -n $served ]]; then kill -TERM "$served" 2>/dev/null || true; wait "$served" || true; fi
-  "$peer/stop.sh" "$work/java" >/dev/null 2>&1 || true
-  "$peer/stop.sh" "$work/java-namesrv" >/dev/null 2>&1 || true
+  for name in java java-start java-namesrv; do "$peer/stop.sh" "$work/$name" >/dev/null 2>&1 || true; done
   rm -rf "$work"
 }
 trap finish EXIT
 
-"$peer/fetch.sh" >/dev/null
-"$peer/namesrv.sh" "$work/java-namesrv" "$base" >/dev/null
+case ${FLUSH:-async} in
+  async) java=(ASYNC_FLUSH false ASYNC_MASTER) ours=(--set flush.strategy=flush_real_time) ;;
+  sync) java=(SYNC_FLUSH false ASYNC_MASTER) ours=(--set flush.strategy=group_commit) ;;
+  pool) java=(ASYNC_FLUSH true ASYNC_MASTER transientStorePoolSize=3)
+        ours=(--set flush.strategy=commit_real_time --set flush.commit_real_time.pool_size=3) ;;
+  *) echo "FLUSH is async, sync or pool" >&2; exit 2 ;;
+esac
 # What a loaded machine must not be taken for: a busy broker.
-NAMESRV=127.0.0.1:$base "$peer/broker.sh" "$work/java" $((base + 4)) ASYNC_FLUSH false ASYNC_MASTER \
-  waitTimeMillsInSendQueue=5000 osPageCacheBusyTimeOutMills=5000 >/dev/null
-"$flintmq" run --store "$work/flintmq" --namesrv-port 0 --port 0 --log-level error >"$work/out" &
+java+=(waitTimeMillsInSendQueue=5000 osPageCacheBusyTimeOutMills=5000)
+
+"$peer/fetch.sh" >/dev/null
+cc -O2 -o "$work/loadgen" "$peer/bench/loadgen.c"
+"$peer/namesrv.sh" "$work/java-namesrv" "$base" >/dev/null
+export NAMESRV=127.0.0.1:$base
+"$peer/broker.sh" "$work/java" $((base + 4)) "${java[@]}" >/dev/null
+# For the row 'start': a broker on a store of its own, each time an empty one.
+cat >"$work/start" <<END
+#!/bin/sh
+rm -rf "$work/java-start" && exec "$peer/broker.sh" "$work/java-start" $((base + 4)) ${java[*]}
+END
+cat >"$work/stop" <<END
+#!/bin/sh
+for name in java java-start; do [ ! -e "$work/\$name.run/pid" ] || "$peer/stop.sh" "$work/\$name"; done
+END
+chmod +x "$work/start" "$work/stop"
+"$flintmq" run --store "$work/flintmq" --namesrv-port 0 --port 0 --log-level error "${ours[@]}" >"$work/out" &
 served=$!
 until grep -q '^READY ' "$work/out"; do kill -0 "$served"; sleep 0.1; done
 namesrv=$(sed -n 's/^READY namesrv=\([^ ]*\).*/\1/p' "$work/out")
-"$flintmq" bench compare -n "$namesrv" --pid "$served" --against "127.0.0.1:$base" \
-  --against-pid "$(cat "$work/java.run/pid")" "$@"
+if [[ -n ${PREPARE:-} ]]; then $PREPARE "$namesrv" "$NAMESRV"; fi
+"$flintmq" bench compare -n "$namesrv" --pid "$served" --against "$NAMESRV" --against-pid "$(cat "$work/java.run/pid")" \
+  --client "$peer/bench.sh" --generator "$work/loadgen" --against-start "$work/start" --against-stop "$work/stop" "$@"

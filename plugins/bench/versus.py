@@ -11,7 +11,7 @@ import shlex
 import statistics
 import subprocess
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -20,6 +20,7 @@ import attrs
 from flintmq.core.errors import FlintError, RemotingError
 from flintmq.plugins.bench.interval import ratio
 from flintmq.plugins.bench.latency import run_latency
+from flintmq.plugins.bench.outside import fresh_topic, generator_port, run_client, run_generator
 from flintmq.plugins.bench.run import BenchSettings, run_bench
 
 Figures = Mapping[str, float | None]
@@ -28,7 +29,13 @@ RunLoop = Callable[[Coroutine[Any, Any, Any]], Any]
 SIZE_BYTES: Final = 128
 TOPIC: Final = "FlintCompare"
 BACKLOG: Final = 200_000
+CLIENT_BACKLOG: Final = 500_000
 START_TIMEOUT_S: Final = 60.0
+
+
+_SEND: Final = ("broker_cpu_us", "rate", "p50_ms", "p99_ms", "client_cpu_us")
+_CLIENT: Final = ("rate", "p50_ms", "p99_ms", "broker_cpu_us", "client_cpu_us")
+_LATENCY: Final = ("p50_ms", "p99_ms", "p999_ms", "broker_cpu_us", "client_cpu_us")
 
 
 @attrs.frozen
@@ -58,6 +65,10 @@ class Setting:
     starts: Mapping[str, Starts] = attrs.field(factory=dict)
     """By a side's name."""
     in_process: Callable[[], Figures] | None = None
+    client: str = ""
+    """The command of the Java client, see :mod:`.outside`."""
+    generator: str = ""
+    """The command of a generator that costs less than ours, for the rows of sends."""
 
 
 @attrs.frozen
@@ -71,10 +82,15 @@ class RowSpec:
     measure: Callable[[Setting, Side], Figures]
     ours_only: bool = False
     """Whether nothing of the kind can be asked of the other broker."""
+    needs_client: bool = False
+    """Whether the Java client makes its load."""
 
 
 def _send(connections: int, inflight: int, batch: int = 1) -> Callable[[Setting, Side], Figures]:
     def measure(setting: Setting, side: Side) -> Figures:
+        if setting.generator and batch == 1:
+            port = setting.run(generator_port(side.name_server))
+            return run_generator(setting.generator, port, connections, inflight, SIZE_BYTES, setting.seconds, side.pid)
         bench = BenchSettings(
             bench="send",
             topic=TOPIC,
@@ -98,6 +114,55 @@ def _consume(setting: Setting, side: Side) -> Figures:
     setting.run(run_bench(attrs.evolve(bench, count=backlog, warmup_s=0.0), side.name_server, None))
     pull = attrs.evolve(bench, bench="consume", connections=4, inflight=1, batch=32, count=backlog, warmup_s=0.0)
     return _figures(setting.run(run_bench(pull, side.name_server, side.pid)))
+
+
+def _client(*words: str) -> Callable[[Setting, Side], Figures]:
+    """A row of the Java client's sends."""
+
+    def measure(setting: Setting, side: Side) -> Figures:
+        timing = ("--seconds", f"{setting.seconds:g}", "--warmup", f"{setting.warmup_s:g}", "--topic", TOPIC)
+        return run_client(setting.client, ("produce", *words, *timing), side.name_server, side.pid)
+
+    return measure
+
+
+def _client_backlog(setting: Setting, side: Side) -> Figures:
+    """A backlog of its own, that the Java push consumer reads from its beginning."""
+    topic = ("--topic", fresh_topic(f"{TOPIC}B"))
+    fill = ("produce", "--mode", "batch", "--batch", "32", "--threads", "2", "--size", str(SIZE_BYTES))
+    run_client(setting.client, (*fill, "--count", str(CLIENT_BACKLOG), *topic), side.name_server, None)
+    read = ("consume", "--count", str(CLIENT_BACKLOG), "--seconds", "300", "--threads", "4", *topic)
+    return run_client(setting.client, read, side.name_server, side.pid)
+
+
+def _client_latency(rate: int) -> Callable[[Setting, Side], Figures]:
+    def measure(setting: Setting, side: Side) -> Figures:
+        seconds = max(setting.seconds, 5.0)
+        words = ("e2e", "--rate", str(rate), "--seconds", f"{seconds:g}", "--topic", f"{TOPIC}E")
+        return run_client(setting.client, words, side.name_server, side.pid)
+
+    return measure
+
+
+def _client_rows() -> Iterator[RowSpec]:
+    for size in (128, 1024, 4096):
+        for threads in (1, 8, 32, 64):
+            title = f"Java client, {threads} thread{'s' * (threads > 1)}, {size} bytes"
+            words = ("--mode", "sync", "--threads", str(threads), "--size", str(size))
+            yield RowSpec(f"java-sync-{threads}-{size}", title, _CLIENT, _client(*words), needs_client=True)
+    for mode, more in (
+        ("async", ("--threads", "2", "--inflight", "1024")),
+        ("oneway", ("--threads", "2", "--inflight", "1024")),
+        ("batch", ("--threads", "4", "--batch", "32")),
+    ):
+        title = f"Java client, {mode}{' of 32' * (mode == 'batch')}, {SIZE_BYTES} bytes"
+        measure = _client("--mode", mode, *more, "--size", str(SIZE_BYTES))
+        yield RowSpec(f"java-{mode}", title, _CLIENT, measure, needs_client=True)
+    title = f"Java push consumer, backlog of {CLIENT_BACKLOG:,}"
+    yield RowSpec("java-backlog", title, ("rate", "broker_cpu_us"), _client_backlog, needs_client=True)
+    for rate in (200, 2000):
+        title = f"Java client, send to listener, {rate:,}/s"
+        yield RowSpec(f"java-latency-{rate}", title, _LATENCY, _client_latency(rate), needs_client=True)
 
 
 def _latency(rate: float) -> Callable[[Setting, Side], Figures]:
@@ -126,7 +191,7 @@ def _figures(result: Any) -> Figures:
 
 
 def _memory(setting: Setting, side: Side) -> Figures:
-    """Resident memory now: of all rows' load, since this row is the last but one."""
+    """Resident memory now."""
     if side.pid is None:
         raise RemotingError(f"the process of {side.name} is not known")
     return memory_mib(side.pid)
@@ -169,9 +234,9 @@ def _in_process(setting: Setting, side: Side) -> Figures:
     return setting.in_process()
 
 
-_SEND = ("broker_cpu_us", "rate", "p50_ms", "p99_ms", "client_cpu_us")
-_LATENCY = ("p50_ms", "p99_ms", "p999_ms", "broker_cpu_us", "client_cpu_us")
+_MEMORY: Final = ("rss_mib", "anonymous_mib")
 ROWS: Final = (
+    RowSpec("memory-idle", "resident memory before any load, MiB", _MEMORY, _memory),
     RowSpec("send-4x1", "send, 4 connections × 1 in flight", _SEND, _send(4, 1)),
     RowSpec("send-4x8", "send, 4 × 8", _SEND, _send(4, 8)),
     RowSpec("send-4x64", "send, 4 × 64", _SEND, _send(4, 64)),
@@ -180,7 +245,8 @@ ROWS: Final = (
     RowSpec("consume", "consume a backlog, pulls of 32", ("broker_cpu_us", "rate", "client_cpu_us"), _consume),
     RowSpec("latency-200", "send to listener, 200 messages/s", _LATENCY, _latency(200)),
     RowSpec("latency-2000", "send to listener, 2,000 messages/s", _LATENCY, _latency(2000)),
-    RowSpec("memory", "resident memory after this load, MiB", ("rss_mib", "anonymous_mib"), _memory),
+    *_client_rows(),
+    RowSpec("memory", "resident memory after this load, MiB", _MEMORY, _memory),
     RowSpec(
         "in-process", "put in the same process, batches of 100, µs a message", ("put_us",), _in_process, ours_only=True
     ),
@@ -222,6 +288,18 @@ class Row:
             if entry:
                 found[name] = entry
         return found
+
+
+def geometric_means(rows: Iterable[Row]) -> dict[str, Any]:
+    """The geometric means of the ratios of all rows of the Java client's sends, by figure; nothing without such rows."""
+    documents = [row.as_json() for row in rows if row.spec.needs_client and row.spec.figures == _CLIENT]
+    found: dict[str, Any] = {}
+    for name in ("rate", "p50_ms", "p99_ms", "broker_cpu_us"):
+        ratios = [one[name]["ratio"] for one in documents if one.get(name, {}).get("ratio")]
+        if ratios:
+            found[name] = {"ratio": round(statistics.geometric_mean(ratios), 4)}
+    count = len(documents)
+    return {"bench": "compare", "row": "java-geometric-mean", "rows": count, **found} if found else {}
 
 
 def _values(rounds: Sequence[Figures], name: str) -> list[float]:

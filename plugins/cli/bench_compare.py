@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from flintmq.plugins.bench.versus import Row, RowSpec, Side, Starts
 
 ROW_NAMES = (
-    "send-4x1, send-4x8, send-4x64, send-32x1, batch-32, consume, latency-200, latency-2000, memory, in-process, start"
+    "memory-idle, send-4x1, send-4x8, send-4x64, send-32x1, batch-32, consume, latency-200, latency-2000, memory, in-process, "
+    "start; with --client java-sync-THREADS-BYTES, java-async, java-oneway, java-batch, java-backlog, java-latency-RATE"
 )
 
 
@@ -90,6 +91,13 @@ def compare(
     against_stop: Annotated[
         str, typer.Option("--against-stop", metavar="COMMAND", help="Stops it; also before the first start.")
     ] = "",
+    client: Annotated[
+        str,
+        typer.Option("--client", metavar="COMMAND", help="Load by the Java client: a program like the kit's bench.sh."),
+    ] = "",
+    generator: Annotated[
+        str, typer.Option("--generator", metavar="COMMAND", help="Load of single sends by a program like loadgen.c.")
+    ] = "",
     settings: options.Settings = None,
     as_json: Annotated[bool, typer.Option("--json", help="One line per row and no table.")] = False,
     loop: Annotated[
@@ -97,13 +105,13 @@ def compare(
     ] = "auto",
 ) -> None:
     """Compare with another broker that speaks RocketMQ: the same load on both, in turn, and the ratio of each round."""
-    from flintmq.plugins.bench.versus import ROWS, Setting, Side, compare_row
+    from flintmq.plugins.bench.versus import ROWS, Setting, Side, compare_row, geometric_means
     from flintmq.plugins.cli.bench import broker_to_measure
     from flintmq.plugins.cli.connect import checked_name_servers
     from flintmq.plugins.cli.exits import warn
     from flintmq.plugins.cli.output import print_json, print_table
 
-    chosen = _rows(rows, ROWS)
+    chosen = _rows(rows, ROWS, bool(client))
     run = _runner(loop)
     starts: dict[str, Starts] = {"FlintMQ": functools.partial(_own_start, settings)}
     other = None
@@ -112,39 +120,47 @@ def compare(
         if against_start:
             starts[other.name] = functools.partial(_other_start, against_start, against_stop, other.name_server)
     setting = Setting(
-        run=run, seconds=seconds, warmup_s=warmup, starts=starts, in_process=functools.partial(_put, run, seconds)
+        run=run,
+        seconds=seconds,
+        warmup_s=warmup,
+        starts=starts,
+        in_process=functools.partial(_put, run, seconds),
+        client=client,
+        generator=generator,
     )
     found: list[Row] = []
     with broker_to_measure(namesrv, pid, settings) as (name_server, own_pid):
         ours = Side("FlintMQ", name_server, own_pid)
-        idle = _idle(ours, other)
         for spec in chosen:
             if spec.name == "start":
                 _stop_other(other, against_stop)
             found.append(compare_row(spec, setting, ours, other, rounds))
-            line = found[-1].as_json() | ({"idle": idle} if spec.name == "memory" else {})
-            print_json(line) if as_json else _tell(found[-1])
+            print_json(found[-1].as_json()) if as_json else _tell(found[-1])
+    means = geometric_means(found)
+    if as_json and means:
+        print_json(means)
     if not as_json:
         print_table(
             ("row", "figure", "FlintMQ#", "other#", "ratio#", "95 %#"),
-            [line for row in found for line in _lines(row)],
+            [line for row in found for line in _lines(row)] + _mean_lines(means),
             title=f"{rounds} rounds of {seconds:g} s, 128 bytes; medians; a ratio below 1 is less than the other's",
         )
-        if idle:
-            print_table(("at rest, before any load", "MiB#"), list(idle.items()))
     for row in found:
         if row.why_not:
             warn(f"{row.spec.name}: {row.why_not}")
 
 
-def _rows(wanted: str | None, known: tuple[RowSpec, ...]) -> tuple[RowSpec, ...]:
+def _rows(wanted: str | None, known: tuple[RowSpec, ...], has_client: bool) -> tuple[RowSpec, ...]:
     if wanted is None:
-        return known
+        return tuple(spec for spec in known if has_client or not spec.needs_client)
     names = [name.strip() for name in wanted.split(",") if name.strip()]
     missing = [name for name in names if name not in {spec.name for spec in known}]
     if missing or not names:
         raise CommandError(f"--rows: there is no row '{', '.join(missing)}'; they are {ROW_NAMES}", ExitCode.USAGE)
-    return tuple(spec for spec in known if spec.name in names)
+    chosen = tuple(spec for spec in known if spec.name in names)
+    if not has_client and any(spec.needs_client for spec in chosen):
+        raise CommandError("rows of the Java client need --client COMMAND", ExitCode.USAGE)
+    return chosen
 
 
 def _runner(loop: str) -> Any:
@@ -156,21 +172,6 @@ def _runner(loop: str) -> Any:
         return run_loop_named(loop)
     except ImportError as error:
         raise CommandError("uvloop is not installed: pip install 'flintmq[fast]'", ExitCode.USAGE) from error
-
-
-def _idle(ours: Side, theirs: Side | None) -> dict[str, float]:
-    from flintmq.plugins.bench.versus import memory_mib
-
-    found: dict[str, float] = {}
-    for side in (ours, theirs):
-        if side is not None and side.pid is not None:
-            try:
-                found |= {
-                    f"{side.name}, {name}": value for name, value in memory_mib(side.pid).items() if value is not None
-                }
-            except OSError as error:
-                raise CommandError(f"the process {side.pid} cannot be looked at: {error.strerror}") from error
-    return found
 
 
 def _put(run: Any, seconds: float) -> dict[str, float]:
@@ -227,6 +228,21 @@ def _lines(row: Row) -> list[tuple[object, ...]]:
                 )
             )
     return found or [(row.spec.title, "not measured", "-", "-", "-", "-")]
+
+
+def _mean_lines(means: dict[str, Any]) -> list[tuple[object, ...]]:
+    names = [name for name, value in means.items() if isinstance(value, dict)]
+    return [
+        (
+            "" if at else f"geometric mean of {means['rows']} rows of the Java client",
+            name,
+            "-",
+            "-",
+            _short(means[name]["ratio"]),
+            "-",
+        )
+        for at, name in enumerate(names)
+    ]
 
 
 def _short(value: float | None) -> str:

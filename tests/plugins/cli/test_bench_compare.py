@@ -156,6 +156,62 @@ def test_compare_with_itself(cli: RunCommand, name_server: str) -> None:
     assert "the other broker" in found["start"]["why_not"]
 
 
+FAKE = """#!{python}
+import json, sys
+words = [word for word in sys.argv[1:] if word != "--fail"]
+if words[0] in ("produce", "consume", "e2e"):
+    found = dict(messages=90, warmup_messages=10, msgs_per_s=450.0, client_cpu_s=0.1, errors=int("--fail" in sys.argv))
+    found["latency_ms"] = dict(p50=0.5, p99=2.0, p999=None)
+else:
+    port, connections, inflight, count, size = map(int, words)
+    assert port > 1023 and size == 128
+    found = dict(n=count, rate=1000 * connections * inflight, bad=0, p50us=5, p99us=7, lg_cpu_us=1.5)
+print(json.dumps(found))
+"""
+
+
+def test_compare_with_the_load_of_other_programs(cli: RunCommand, name_server: str, tmp_path: Path) -> None:
+    """What they print becomes figures, the client's rows have a mean, and what they say of errors costs their row."""
+    program = tmp_path / "load"
+    program.write_text(FAKE.replace("{python}", sys.executable))
+    program.chmod(0o755)
+    rows = "memory-idle,send-4x8,java-sync-8-1024,java-batch,java-backlog,java-latency-200"
+    common = (
+        "bench",
+        "compare",
+        "-n",
+        name_server,
+        "--against",
+        name_server,
+        "--rounds",
+        2,
+        "--seconds",
+        0.01,
+        "--json",
+    )
+    pids = ("--pid", os.getpid(), "--against-pid", os.getpid())
+    outcome = cli(*common, *pids, "--rows", rows, "--generator", program, "--client", program)
+    assert outcome.code == 0, outcome.err
+    found = {line["row"]: line for line in outcome.json_lines}
+    assert ",".join(found) == f"{rows},java-geometric-mean"
+    assert found["send-4x8"]["rate"] == {"ours": 32_000, "theirs": 32_000, "ratio": 1, "ratio_95": [1, 1]}
+    assert found["send-4x8"]["p99_ms"]["ours"] == 0.007
+    assert found["java-sync-8-1024"]["rate"]["ours"] == found["java-backlog"]["rate"]["ours"] == 450
+    assert found["java-latency-200"]["p50_ms"]["ours"] == 0.5
+    assert found["java-geometric-mean"]["rows"] == 2
+    assert found["java-geometric-mean"]["rate"]["ratio"] == 1
+    outcome = cli(*common, "--rows", "java-async", "--client", f"{program} --fail")
+    assert "1 errors in a run of produce --mode async" in outcome.json_lines[0]["why_not"]
+    outcome = cli(*common, "--rows", "java-async", "--client", tmp_path / "nothing")
+    assert "cannot be run" in outcome.json_lines[0]["why_not"]
+
+
+def test_rows_of_the_client_need_it(cli: RunCommand) -> None:
+    outcome = cli("bench", "compare", "--rows", "java-async")
+    assert outcome.code == 2
+    assert "--client" in outcome.err
+
+
 def test_compare_refuses_unknown_rows(cli: RunCommand) -> None:
     outcome = cli("bench", "compare", "--rows", "send-5x5")
     assert outcome.code == 2

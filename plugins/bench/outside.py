@@ -1,0 +1,116 @@
+"""Load made by other programs: the real Java client, and a generator in C that costs next to nothing.
+
+Both are commands that whoever measures names; they are given addresses and print one line of JSON at the end.
+
+* The *client* takes ``produce``, ``consume`` or ``e2e`` with ``--namesrv H:P`` and options like ``--threads``; it prints
+  ``messages``, ``msgs_per_s``, ``latency_ms``, ``errors`` (the peer kit's ``bench.sh``).
+* The *generator* takes a port, connections, sends in flight of each, and how many messages; it prints ``n``, ``rate``,
+  ``bad``, ``p50us``, ``p99us`` and ``lg_cpu_us`` (the peer kit's ``loadgen.c``). It sends to queues 0 to 3 of ``TopicTest``.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+from flintmq.core.errors import FlintError, RemotingError
+from flintmq.plugins.bench.result import process_cpu_s
+from flintmq.plugins.bench.run import BenchSettings, bench_route
+from flintmq.remoting.client.admin import AdminClient
+from flintmq.remoting.client.instance import ClientInstance
+from flintmq.remoting.client.transport import parse_address
+
+TIMEOUT_S: Final = 600.0
+GENERATOR_TOPIC: Final = "TopicTest"
+PROBE_MESSAGES: Final = 20_000
+"""How many the generator sends first, to find out how many it must send to be busy for as long as was asked."""
+
+
+def run_client(command: str, words: Sequence[str], name_server: str, pid: int | None) -> dict[str, float | None]:
+    """One run of the client; the broker's processor time is of all of it, warm-up and the client's connecting included.
+
+    Raises:
+        RemotingError: the command cannot be run, or says nothing.
+        FlintError: it counted errors.
+    """
+    before_s = process_cpu_s(pid) if pid is not None else 0.0
+    said = _json_of([*shlex.split(command), *words, "--namesrv", name_server])
+    spent_s = process_cpu_s(pid) - before_s if pid is not None else None
+    if said.get("errors"):
+        raise FlintError(f"{said['errors']} errors in a run of {' '.join(words)}: {said.get('error_kinds')}")
+    messages = said["messages"] + said.get("warmup_messages", 0)
+    latency_ms = said.get("latency_ms") or {}
+    client_s = said.get("client_cpu_s")
+    return {
+        "rate": said["msgs_per_s"],
+        "p50_ms": latency_ms.get("p50"),
+        "p99_ms": latency_ms.get("p99"),
+        "p999_ms": latency_ms.get("p999"),
+        "broker_cpu_us": None if spent_s is None or not messages else round(spent_s / messages * 1e6, 3),
+        "client_cpu_us": None if client_s is None or not messages else round(client_s / messages * 1e6, 3),
+    }
+
+
+def run_generator(
+    command: str, port: int, connections: int, inflight: int, size_bytes: int, seconds: float, pid: int | None
+) -> dict[str, float | None]:
+    """One run of the generator, of about so many seconds.
+
+    Raises:
+        RemotingError: the command cannot be run.
+        FlintError: sends were refused.
+    """
+    words = [*shlex.split(command), str(port), str(connections), str(inflight)]
+    probe = _json_of([*words, str(PROBE_MESSAGES), str(size_bytes)])
+    count = max(PROBE_MESSAGES, int(probe["rate"] * seconds))
+    before_s = process_cpu_s(pid) if pid is not None else 0.0
+    said = _json_of([*words, str(count), str(size_bytes)])
+    spent_s = process_cpu_s(pid) - before_s if pid is not None else None
+    if said["bad"]:
+        raise FlintError(f"{said['bad']} of {said['n']} sends of the generator were refused")
+    return {
+        "rate": said["rate"],
+        "p50_ms": round(said["p50us"] / 1000, 4),
+        "p99_ms": round(said["p99us"] / 1000, 4),
+        "broker_cpu_us": None if spent_s is None else round(spent_s / said["n"] * 1e6, 3),
+        "client_cpu_us": said["lg_cpu_us"],
+    }
+
+
+async def generator_port(name_server: str) -> int:
+    """Where the generator connects to; its topic is made first."""
+    client = ClientInstance(name_server)
+    try:
+        settings = BenchSettings(bench="send", topic=GENERATOR_TOPIC, queues=4)
+        route = await bench_route(AdminClient(client=client), settings)
+        return parse_address(route.address(route.write_queues[0].broker_name))[1]
+    finally:
+        await client.close()
+
+
+def fresh_topic(name: str) -> str:
+    """A topic that nobody has sent to yet."""
+    return f"{name}{time.time_ns()}"
+
+
+def _json_of(words: Sequence[str]) -> dict[str, Any]:
+    """The last line that a command prints."""
+    try:
+        done = subprocess.run(
+            words, capture_output=True, text=True, timeout=TIMEOUT_S, check=False, stdin=subprocess.DEVNULL
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise RemotingError(f"'{words[0]}' cannot be run: {error}") from error
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    if not lines:
+        said = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["nothing"]
+        raise RemotingError(f"'{' '.join(words)}' ended with {done.returncode}: {said[0]}")
+    try:
+        found: dict[str, Any] = json.loads(lines[-1])
+    except ValueError as error:
+        raise RemotingError(f"'{words[0]}' printed no JSON: {lines[-1][:200]}") from error
+    return found
