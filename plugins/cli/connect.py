@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
 
 from flintmq.core.errors import RefusedError, RemotingError
 from flintmq.plugins.cli.exits import CommandError, ExitCode
@@ -30,32 +30,6 @@ def checked_name_servers(given: str | None) -> str:
     return text
 
 
-def client_options(environ: Mapping[str, str]) -> dict[str, Any]:
-    """How a client signs and encrypts, of ``FLINT_ACCESS_KEY``, ``FLINT_SECRET_KEY`` and ``FLINT_TLS_CA``.
-
-    They are variables, not options, because a command line is seen by everyone on the machine.
-
-    Raises:
-        CommandError: one of the two keys is missing, or the file of authorities cannot be used.
-    """
-    from flintmq.config.errors import ConfigError
-    from flintmq.remoting.client.acl_signer import AclSigner
-    from flintmq.remoting.tls import client_context
-
-    found: dict[str, Any] = {}
-    access_key, secret_key = environ.get("FLINT_ACCESS_KEY"), environ.get("FLINT_SECRET_KEY")
-    if bool(access_key) is not bool(secret_key):
-        raise CommandError("FLINT_ACCESS_KEY and FLINT_SECRET_KEY go together", ExitCode.USAGE)
-    if access_key and secret_key:
-        found["hooks"] = [AclSigner(access_key, secret_key)]
-    if environ.get("FLINT_TLS_CA"):
-        try:
-            found["ssl_context"] = client_context(environ["FLINT_TLS_CA"])
-        except ConfigError as error:
-            raise CommandError(f"FLINT_TLS_CA: {error}", ExitCode.USAGE) from error
-    return found
-
-
 def with_client(given: str | None, work: Callable[[ClientInstance], Awaitable[T]]) -> T:
     """Runs work with a client of these name servers and closes it.
 
@@ -66,9 +40,10 @@ def with_client(given: str | None, work: Callable[[ClientInstance], Awaitable[T]
     addresses = checked_name_servers(given)
 
     async def run() -> T:
+        from flintmq.remoting.client.environment import options_of_environment
         from flintmq.remoting.client.instance import ClientInstance
 
-        client = ClientInstance(addresses, **client_options(os.environ))
+        client = ClientInstance(addresses, **options_of_environment(os.environ))
         try:
             return await work(client)
         finally:

@@ -10,6 +10,7 @@
         ├── UnknownTopicError     no queue of a topic that was asked for exists
         ├── UnsettledStoreError   the store is being written, or ends in something torn, and nothing says how far to read
         ├── BadRecordError        bytes that should be a record are none
+        ├── RowError              a row that cannot become a message
         ├── DataLossError         messages that should be read are gone
         └── CheckpointError       an offset of another transport, store or history
 """
@@ -45,6 +46,10 @@ class UnsettledStoreError(SparkPluginError):
 
 class BadRecordError(SparkPluginError):
     """Bytes that should be a record are none."""
+
+
+class RowError(SparkPluginError):
+    """A row that cannot become a message; says which."""
 
 
 class DataLossError(SparkPluginError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import threading
 from collections.abc import Coroutine
 from types import TracebackType
@@ -24,7 +25,11 @@ class LoopThread:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Runs a coroutine on the loop and waits for its result. Never call it on the loop's own thread."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        return self.start(work).result()
+
+    def start(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+        """Begins a coroutine on the loop."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     @property
     def is_stopped(self) -> bool:

@@ -64,6 +64,19 @@ class PullResult:
     """Which broker of the set to pull from next."""
 
 
+@attrs.frozen
+class PulledRecords:
+    """A pull's answer, its records as they lie in the log."""
+
+    status: PullStatus
+    records: bytes
+    """One behind the other; filtered by tag only as brokers do, by hash."""
+    next_begin_queue_offset: int
+    min_queue_offset: int
+    max_queue_offset: int
+    suggested_broker_id: int
+
+
 class BrokerApi:
     """A consumer group's questions to brokers. Loop thread only.
 
@@ -100,6 +113,41 @@ class BrokerApi:
             suspend_ms: how long the broker may wait for a message to come; 0: not at all.
             commit_consumer_offset: stored as the group's offset on the way, if given.
         """
+        found = await self.pull_records(
+            queue,
+            queue_offset,
+            subscription=subscription,
+            max_messages=max_messages,
+            suspend_ms=suspend_ms,
+            commit_consumer_offset=commit_consumer_offset,
+        )
+        messages = decode_messages(found.records, queue.broker_name)
+        return PullResult(
+            found.status,
+            tuple(message for message in messages if _matches(message, subscription)),
+            found.next_begin_queue_offset,
+            found.min_queue_offset,
+            found.max_queue_offset,
+            found.suggested_broker_id,
+        )
+
+    async def pull_records(
+        self,
+        queue: MessageQueue,
+        queue_offset: int,
+        *,
+        subscription: SubscriptionData,
+        max_messages: int = 32,
+        suspend_ms: int = 0,
+        commit_consumer_offset: int | None = None,
+        timeout_ms: int = 10_000,
+    ) -> PulledRecords:
+        """As :meth:`pull`, without making messages of what comes: for those who read records in their own way.
+
+        Args:
+            queue, queue_offset, subscription, max_messages, suspend_ms, commit_consumer_offset: as for :meth:`pull`.
+            timeout_ms: how long the answer may take; twice ``suspend_ms`` where that is more.
+        """
         flags = FLAG_SUBSCRIPTION
         flags |= FLAG_SUSPEND if suspend_ms else 0
         flags |= FLAG_COMMIT_OFFSET if commit_consumer_offset is not None else 0
@@ -121,19 +169,18 @@ class BrokerApi:
             broker_name=queue.broker_name,
         )
         address = await self.address(queue, broker_id)
-        timeout_ms = max(10_000, 2 * suspend_ms)
+        pull = request(RequestCode.PULL_MESSAGE, header)
         try:
-            answer = await self.client.ask(address, request(RequestCode.PULL_MESSAGE, header), timeout_ms, *_PULL_CODES)
+            answer = await self.client.ask(address, pull, max(timeout_ms, 2 * suspend_ms), *_PULL_CODES)
         except RemotingError:
             self._suggested_broker_ids.pop(queue, None)
             raise
         found = decode_header(PullMessageResponseHeader, answer.ext_fields)
         self._suggested_broker_ids[queue] = found.suggest_which_broker_id
         status = PullStatus(answer.code)
-        messages = decode_messages(answer.body, queue.broker_name) if status is PullStatus.FOUND else []
-        return PullResult(
+        return PulledRecords(
             status,
-            tuple(message for message in messages if _matches(message, subscription)),
+            answer.body if status is PullStatus.FOUND else b"",
             found.next_begin_queue_offset,
             found.min_queue_offset,
             found.max_queue_offset,

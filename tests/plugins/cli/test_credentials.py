@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 import flintmq
-from flintmq.config import load_config
+from flintmq.config import ConfigError, load_config
 from flintmq.core.errors import RefusedError
-from flintmq.plugins.cli.connect import client_options
-from flintmq.plugins.cli.exits import CommandError
 from flintmq.remoting.client import AdminClient
+from flintmq.remoting.client.environment import options_of_environment
 
 KEYS = {"FLINT_ACCESS_KEY": "admin-key", "FLINT_SECRET_KEY": "a secret of some length"}
 
@@ -25,7 +24,10 @@ def test_keys_of_the_environment_open_a_closed_name_server(tmp_path: Path) -> No
     config = load_config(None, ["nameserver.port=0", "nameserver.acl_enable=true", f"acl.file={file}"], {})
 
     async def topics(environ: dict[str, str]) -> list[str]:
-        async with flintmq.NameServer(config) as names, AdminClient(names.address, **client_options(environ)) as admin:
+        async with (
+            flintmq.NameServer(config) as names,
+            AdminClient(names.address, **options_of_environment(environ)) as admin,
+        ):
             return await admin.topic_list()
 
     assert asyncio.run(topics(KEYS)) == []
@@ -36,8 +38,8 @@ def test_keys_of_the_environment_open_a_closed_name_server(tmp_path: Path) -> No
 def test_half_of_the_keys_is_a_mistake() -> None:
     """And so is a file of authorities that is not there; the secret is in no message."""
     for name in KEYS:
-        with pytest.raises(CommandError, match="go together"):
-            client_options({name: KEYS[name]})
-    with pytest.raises(CommandError, match="FLINT_TLS_CA"):
-        client_options({**KEYS, "FLINT_TLS_CA": "/nowhere/ca.pem"})
-    assert client_options({}) == {}
+        with pytest.raises(ConfigError, match="go together"):
+            options_of_environment({name: KEYS[name]})
+    with pytest.raises(ConfigError, match="FLINT_TLS_CA"):
+        options_of_environment({**KEYS, "FLINT_TLS_CA": "/nowhere/ca.pem"})
+    assert options_of_environment({}) == {}

@@ -1,0 +1,147 @@
+"""A client of brokers for processes without an event loop: Spark's planners and workers.
+
+The loop runs in a thread of its own, so that answers come in while Spark takes the rows before them; closing the client ends
+both. Nothing of it is pickled, and nothing is left when a task ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import os
+from collections.abc import Awaitable, Callable, Coroutine
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+from flintmq.config.errors import ConfigError
+from flintmq.core.errors import FlintError, RefusedError, RemotingError
+from flintmq.core.response_code import ResponseCode
+from flintmq.plugins.spark.errors import OptionError, SparkPluginError
+from flintmq.plugins.spark.wire.direct_routes import DirectRoutes
+from flintmq.remoting.bodies import MessageQueue, TopicOffset
+from flintmq.remoting.client.admin import AdminClient
+from flintmq.remoting.client.blocking import LoopThread
+from flintmq.remoting.client.broker_api import BrokerApi
+from flintmq.remoting.client.environment import options_of_environment
+from flintmq.remoting.client.instance import ClientInstance
+
+T = TypeVar("T")
+
+DEFAULT_GROUP: Final = "FLINTMQ_SPARK"
+"""The group pulls are made for. It commits nothing, so all may share it."""
+ATTEMPTS: Final = 4
+PAUSE_S: Final = 0.25
+"""Before the second attempt; twice as long before each further one …"""
+PAUSE_MAX_S: Final = 4.0
+"""… but no longer than this."""
+PASSING_CODES: Final = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE})
+"""Refusals of a broker that has too much to do just now."""
+
+
+class WireClient:
+    """One client. Its methods may be called from any thread; use it in a ``with`` statement.
+
+    Args:
+        name_server: addresses of name servers, or None.
+        broker_addr: the address of one broker, asked without a name server, or None.
+        group: the consumer group.
+
+    Raises:
+        OptionError: an address is none, or the environment's credentials do not go together.
+    """
+
+    def __init__(self, name_server: str | None, broker_addr: str | None = None, group: str = DEFAULT_GROUP) -> None:
+        self.where = f"nameServer {name_server}" if name_server is not None else f"brokerAddr {broker_addr}"
+        self._thread = LoopThread("flintmq-spark")
+        try:
+            self.instance = self._thread.run(self._make(name_server, broker_addr))
+        except BaseException:
+            self._thread.stop()
+            raise
+        self.api = BrokerApi(self.instance, group)
+        self.admin = AdminClient(client=self.instance)
+
+    @staticmethod
+    async def _make(name_server: str | None, broker_addr: str | None) -> ClientInstance:
+        try:
+            instance = ClientInstance(name_server or broker_addr or "", **options_of_environment(os.environ))
+        except (ConfigError, ValueError) as error:
+            raise OptionError(f"option nameServer or brokerAddr: {error}") from error
+        if broker_addr is not None:
+            instance.routes = DirectRoutes(instance, broker_addr)
+        return instance
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Runs a coroutine of this client and waits.
+
+        Raises:
+            SparkPluginError: a broker or name server refused, or did not answer; names it.
+        """
+        return self.result(self.start(work))
+
+    def start(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+        """Begins a coroutine of this client."""
+        return self._thread.start(work)
+
+    def result(self, future: concurrent.futures.Future[T]) -> T:
+        """What a coroutine gave. Raises as :meth:`run`."""
+        try:
+            return future.result()
+        except SparkPluginError:
+            raise
+        except RefusedError as error:
+            raise SparkPluginError(f"{self.where}: refused with code {error.code}: {error.remark}") from error
+        except FlintError as error:
+            raise SparkPluginError(f"{self.where}: {error}") from error
+
+    # --- questions, all of them safe to ask again ---
+
+    async def topics(self) -> list[str]:
+        """Every topic there is."""
+        routes = self.instance.routes
+        if isinstance(routes, DirectRoutes):
+            return await again(routes.topics)
+        return await again(self.admin.topic_list)
+
+    async def bounds(self, topic: str) -> dict[MessageQueue, TopicOffset]:
+        """First and last offsets of the topic's queues that may be read.
+
+        Raises:
+            RefusedError: there is no such topic.
+        """
+        route = await again(lambda: self.instance.routes.route(topic, max_age_s=0))
+        found = await again(lambda: self.admin.topic_stats(topic))
+        return {queue: found.get(queue, TopicOffset()) for queue in route.read_queues}
+
+    def close(self) -> None:
+        """Closes connections and ends the thread. Idempotent."""
+        if not self._thread.is_stopped:
+            self._thread.run(self.instance.close())
+            self._thread.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+async def again(ask: Callable[[], Awaitable[T]], attempts: int = ATTEMPTS) -> T:
+    """Asks until there is an answer, some times: a connection may have been idle for too long, a broker be busy or restart.
+
+    Raises:
+        RemotingError: the last attempt's.
+        RefusedError: likewise, or a refusal that asking again would not change.
+    """
+    for attempt in range(attempts - 1):
+        try:
+            return await ask()
+        except RefusedError as refused:
+            if refused.code not in PASSING_CODES:
+                raise
+        except RemotingError:
+            pass  # counted: the last attempt is told
+        await asyncio.sleep(min(PAUSE_S * 2**attempt, PAUSE_MAX_S))
+    return await ask()

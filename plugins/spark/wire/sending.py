@@ -1,0 +1,192 @@
+"""Sends messages in requests of many, some requests at a time, each again until a broker has it or it is hopeless."""
+
+from __future__ import annotations
+
+import collections
+import concurrent.futures
+import logging
+import zlib
+from types import TracebackType
+from typing import Final, Self
+
+import attrs
+
+from flintmq.core.errors import RefusedError, RemotingError
+from flintmq.plugins.spark.errors import RowError, SparkPluginError
+from flintmq.plugins.spark.wire.client import WireClient, again
+from flintmq.plugins.spark.wire.row_messages import SPARK_TXN, RowMessage
+from flintmq.plugins.spark.write_options import WriteOptions
+from flintmq.remoting.bodies import MessageQueue
+from flintmq.remoting.client.message import Message
+from flintmq.remoting.client.producer import Producer, SendResult, SendStatus
+
+log = logging.getLogger("flintmq.spark")
+
+ITEM_BYTES: Final = 512
+"""What a message takes in a request besides body and properties, more than enough."""
+REQUEST_BYTES: Final = 1024 * 1024
+"""A request is sent when it has become so large: larger ones are no faster."""
+NOT_DURABLE: Final = (SendStatus.FLUSH_DISK_TIMEOUT, SendStatus.FLUSH_SLAVE_TIMEOUT)
+"""The message is stored, but not as safely as the broker's settings ask for."""
+
+_Lane = tuple[str, MessageQueue | None]
+"""A topic, and the queue that a sharding key chose."""
+
+
+@attrs.define
+class _Request:
+    """Messages that will be sent together."""
+
+    messages: list[Message] = attrs.field(factory=list)
+    size_bytes: int = 0
+
+
+class Sender:
+    """Sends the messages of one task. Not thread-safe; use it in a ``with`` statement.
+
+    Args:
+        options: of the write.
+
+    Raises:
+        OptionError: an address is none, or the environment's credentials do not go together.
+    """
+
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = options
+        self._client = WireClient(options.name_server, options.broker_addr)
+        self._producer = Producer(
+            options.group,
+            client=self._client.instance,
+            retries=0,
+            compress_over_bytes=options.compress_over_bytes,
+            max_message_bytes=options.max_message_size_bytes,
+        )
+        self._open: dict[_Lane, _Request] = {}
+        self._under_way: collections.deque[tuple[_Lane, concurrent.futures.Future[None]]] = collections.deque()
+        self._queues: dict[str, tuple[MessageQueue, ...]] = {}
+        self.rows = 0
+        self.requests = 0
+        self.repeated = 0
+
+    def send(self, row: RowMessage) -> None:
+        """Takes a message; it is sent with others, at the latest by :meth:`flush`.
+
+        Raises:
+            RowError: a message cannot be sent.
+            SparkPluginError: one before it could not be sent.
+        """
+        message = row.message
+        lane = (message.topic, self._queue_of(message.topic, row.sharding_key))
+        self.rows += 1
+        alone = message.delay_level or message.topic.startswith("%") or self._is_compressed(message)
+        if alone:
+            self._submit(lane, [message])
+            return
+        size_bytes = len(message.body) + ITEM_BYTES + sum(map(_pair_bytes, message.properties.items()))
+        request = self._open.get(lane)
+        if request is not None and request.size_bytes + size_bytes > min(
+            REQUEST_BYTES, self._options.max_message_size_bytes
+        ):
+            self._submit(lane, self._open.pop(lane).messages)
+            request = None
+        if request is None:
+            request = self._open[lane] = _Request()
+        request.messages.append(message)
+        request.size_bytes += size_bytes
+        if len(request.messages) >= self._options.send_batch:
+            self._submit(lane, self._open.pop(lane).messages)
+
+    def flush(self) -> None:
+        """Sends what is waiting, and waits until brokers have acknowledged everything. Raises as :meth:`send`."""
+        for lane, request in list(self._open.items()):
+            self._submit(lane, request.messages)
+        self._open.clear()
+        while self._under_way:
+            self._take_answer()
+
+    def close(self) -> None:
+        """Ends the connections. Idempotent."""
+        for _, future in self._under_way:
+            future.cancel()
+        self._under_way.clear()
+        self._client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- inside ---
+
+    def _is_compressed(self, message: Message) -> bool:
+        over_bytes = self._options.compress_over_bytes
+        return over_bytes is not None and len(message.body) >= over_bytes
+
+    def _queue_of(self, topic: str, sharding_key: str | None) -> MessageQueue | None:
+        if sharding_key is None:
+            return None
+        if topic not in self._queues:
+            self._queues[topic] = self._client.run(self._asked(topic))
+        queues = self._queues[topic]
+        if not queues:
+            raise SparkPluginError(f"{self._client.where}: topic {topic} has no queue to write to")
+        return queues[zlib.crc32(sharding_key.encode()) % len(queues)]
+
+    async def _asked(self, topic: str) -> tuple[MessageQueue, ...]:
+        return await again(lambda: self._producer.queues(topic))
+
+    def _submit(self, lane: _Lane, messages: list[Message]) -> None:
+        # What belongs to one queue in order waits for what goes there before it.
+        while lane[1] is not None and any(other == lane for other, _ in self._under_way):
+            self._take_answer()
+        while len(self._under_way) >= self._options.send_pipeline:
+            self._take_answer()
+        self.requests += 1
+        self._under_way.append((lane, self._client.start(self._send(messages, lane[1]))))
+
+    def _take_answer(self) -> None:
+        self._client.result(self._under_way.popleft()[1])
+
+    async def _send(self, messages: list[Message], queue: MessageQueue | None) -> None:
+        attempts = 0
+
+        async def attempt() -> None:
+            nonlocal attempts
+            attempts += 1
+            result = await self._send_once(messages, queue)
+            if result.status in NOT_DURABLE:
+                raise RemotingError(f"the broker answered {result.status.name}")
+
+        try:
+            await again(attempt, self._options.send_attempts)
+        except ValueError as error:
+            raise RowError(f"row {_rows(messages)}: {error}") from error
+        except RefusedError as refused:
+            hint = (
+                f"{refused} ({len(messages)} rows to {messages[0].topic}, {_rows(messages)}, attempt {attempts})"
+            )
+            raise RefusedError(refused.code, hint, reason=refused.reason) from refused
+        except RemotingError as error:
+            raise RemotingError(
+                f"{error} ({len(messages)} rows to {messages[0].topic}, sent {attempts} times)"
+            ) from error
+        finally:
+            self.repeated += attempts > 1
+
+    async def _send_once(self, messages: list[Message], queue: MessageQueue | None) -> SendResult:
+        timeout_ms = self._options.send_timeout_ms
+        if len(messages) == 1:
+            return await self._producer.send(messages[0], queue, timeout_ms=timeout_ms)
+        return await self._producer.send_batch(messages, queue, timeout_ms=timeout_ms)
+
+
+def _pair_bytes(pair: tuple[str, str]) -> int:
+    return 3 * (len(pair[0]) + len(pair[1])) + 2
+
+
+def _rows(messages: list[Message]) -> str:
+    first, last = messages[0].properties[SPARK_TXN], messages[-1].properties[SPARK_TXN]
+    return first if first == last else f"{first} to {last}"

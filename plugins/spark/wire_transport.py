@@ -1,0 +1,380 @@
+"""The transport over the wire: offsets of queues from brokers, ranges of queues to tasks, records to rows.
+
+Queues are found when a batch is planned, so new ones are read from their first message on. Nothing is subscribed, locked or
+rebalanced: any task may pull any queue, and what a query has read stands in Spark's checkpoint alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import attrs
+
+from flintmq.core.errors import RefusedError
+from flintmq.core.response_code import ResponseCode
+from flintmq.plugins.spark.bounds import ANY, Bounds, Range
+from flintmq.plugins.spark.decoder import Decoder, RowFilter
+from flintmq.plugins.spark.decoder.rows import is_system_topic
+from flintmq.plugins.spark.errors import (
+    CheckpointError,
+    DataLossError,
+    OptionError,
+    SparkPluginError,
+    UnknownTopicError,
+)
+from flintmq.plugins.spark.option_values import EARLIEST_QUEUE_OFFSET, LATEST_QUEUE_OFFSET, Place
+from flintmq.plugins.spark.options import ReadOptions
+from flintmq.plugins.spark.ports import Limit, Offset
+from flintmq.plugins.spark.wire.batches import batches
+from flintmq.plugins.spark.wire.client import DEFAULT_GROUP, WireClient, again
+from flintmq.plugins.spark.wire.offsets import WireOffset, ordered
+from flintmq.plugins.spark.wire.pulling import Puller
+from flintmq.plugins.spark.wire.ranges import (
+    QueueRange,
+    WirePart,
+    limited_rows,
+    narrowed,
+    packed,
+    parts_wanted,
+    ranges_between,
+)
+from flintmq.remoting.bodies import MessageQueue, TopicOffset
+
+if TYPE_CHECKING:
+    import pyarrow
+
+log = logging.getLogger("flintmq.spark")
+
+ASSUMED_BYTES: Final = 512
+"""A record's size where there is none to look at."""
+SAMPLE_ROWS: Final = 32
+SAMPLE_QUEUES: Final = 4
+
+Edges = Mapping[MessageQueue, TopicOffset]
+"""Queues with their first and last offsets."""
+
+
+class WireTransport:
+    """Pulls from brokers. Pickles without its connections; not to be used by two threads at once.
+
+    Args:
+        options: of the read, with ``nameServer`` or ``brokerAddr``.
+    """
+
+    name: Literal["store", "broker"] = "broker"
+
+    def __init__(self, options: ReadOptions, bounds: Bounds | None = None) -> None:
+        self.options = options
+        self.bounds = bounds or Bounds()
+        self._client: WireClient | None = None
+        self._average_bytes: int | None = None
+        self._committed: Mapping[MessageQueue, int] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"options": self.options, "bounds": self.bounds}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["options"], state["bounds"])  # type: ignore[misc]
+
+    # --- offsets ---
+
+    def initial(self, default: Literal["earliest", "latest"]) -> Offset:
+        """See :class:`~flintmq.plugins.spark.ports.MessageTransport`."""
+        edges = self._edges()
+        if self.options.starting_timestamp_ms is not None:
+            return WireOffset(self._since(edges, self.options.starting_timestamp_ms)).to_json()
+        place = self.options.starting_offsets or Place(default)
+        return WireOffset(_placed("startingOffsets", place, edges, unnamed=default)).to_json()
+
+    def final(self) -> Offset:
+        """See :class:`~flintmq.plugins.spark.ports.MessageTransport`."""
+        edges = self._edges()
+        if self.options.ending_timestamp_ms is not None:
+            return WireOffset(self._before(edges, self.options.ending_timestamp_ms)).to_json()
+        place = self.options.ending_offsets or Place("latest")
+        return WireOffset(_placed("endingOffsets", place, edges, unnamed="latest")).to_json()
+
+    def latest(self) -> Offset:
+        """See :class:`~flintmq.plugins.spark.ports.MessageTransport`."""
+        return WireOffset({queue: edge.max_queue_offset for queue, edge in self._edges().items()}).to_json()
+
+    def limited(self, start: Offset, end: Offset, limit: Limit) -> Offset:
+        """See :class:`~flintmq.plugins.spark.ports.MessageTransport`; bytes by the size of some messages."""
+        ends = WireOffset.from_json(end).queues
+        ranges = self._between(start, end)
+        if not ranges:
+            return end
+        rows = [one for one in (limit.max_rows, self._rows_in(limit.max_bytes, ranges)) if one is not None]
+        if not rows:
+            return end
+        return WireOffset({**ends, **limited_rows(ranges, min(rows))}).to_json()
+
+    def rows_between(self, start: Offset, end: Offset, enough: int) -> int:
+        """See :class:`~flintmq.plugins.spark.ports.MessageTransport`; messages of other tags count."""
+        return sum(one.rows for one in self._between(start, end))
+
+    def checked(self, offset: Offset) -> Offset:
+        """See :class:`~flintmq.plugins.spark.ports.MessageTransport`."""
+        queues = WireOffset.from_json(offset).queues
+        edges = self._edges(sorted({queue.topic for queue in queues}) or None)
+        found = {}
+        for queue in ordered(queues):
+            place, edge = queues[queue], edges.get(queue)
+            if edge is None:
+                self._lost(f"{_name(queue)} is no more", CheckpointError)
+                continue
+            if place > edge.max_queue_offset:
+                self._lost(
+                    f"{_name(queue)}: the checkpoint stands at {place}, the queue ends at {edge.max_queue_offset}: its broker "
+                    "lost its end, or the topic was deleted and made anew",
+                    CheckpointError,
+                )
+            if place < edge.min_queue_offset:
+                self._lost(f"{_name(queue)}: messages {place} to {edge.min_queue_offset - 1} are gone", DataLossError)
+            found[queue] = min(max(place, edge.min_queue_offset), edge.max_queue_offset)
+        return WireOffset(found).to_json()
+
+    def commit(self, end: Offset) -> None:
+        """Tells brokers how far it is, as ``commitGroup``, for their lag display; what goes wrong with that is logged."""
+        if self.options.commit_group is None:
+            return
+        queues = WireOffset.from_json(end).queues
+        changed = {queue: place for queue, place in queues.items() if self._committed.get(queue) != place}
+        client = self._open()
+
+        async def tell() -> None:
+            for queue, place in changed.items():
+                await client.api.commit(queue, place)
+
+        try:
+            client.run(tell())
+            self._committed = queues
+        except SparkPluginError as error:
+            log.warning("the offsets of group %s were not committed: %s", self.options.commit_group, error)
+
+    # --- reading ---
+
+    def narrowed(self, bounds: Bounds) -> WireTransport:
+        """See :class:`~flintmq.plugins.spark.ports.MessageTransport`."""
+        return WireTransport(self.options, bounds)
+
+    def plan(self, start: Offset, end: Offset) -> Sequence[WirePart]:
+        """See :class:`~flintmq.plugins.spark.ports.MessageTransport`."""
+        ranges = narrowed(self._between(start, end), self.bounds)
+        if not ranges or (self.bounds.tags is not None and not self._tags()):
+            return []
+        total_bytes = sum(one.rows for one in ranges) * self._message_bytes(ranges)
+        options = self.options
+        count = parts_wanted(total_bytes, options.max_partition_bytes, options.min_partitions, os.cpu_count() or 1)
+        return packed(ranges, count)
+
+    def read(self, part: WirePart) -> Iterator[pyarrow.RecordBatch]:
+        """See :class:`~flintmq.plugins.spark.ports.MessageTransport`."""
+        options = self.options
+        with self._new_client() as client:
+            puller = Puller(
+                client,
+                self._tags(),
+                options.pull_batch_size,
+                options.pull_timeout_ms,
+                options.pull_pipeline,
+                options.fail_on_data_loss,
+            )
+            yield from batches(puller.pull(part.ranges), self._decoder(), options.batch_rows, options.batch_bytes)
+
+    def close(self) -> None:
+        """See :class:`~flintmq.plugins.spark.ports.MessageTransport`."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    # --- inside ---
+
+    def _decoder(self) -> Decoder:
+        options, bounds = self.options, self.bounds
+        tags = self._tags()
+        stored = _between_ms(options.starting_timestamp_ms, options.ending_timestamp_ms).both(bounds.store_timestamp_ms)
+        return Decoder(
+            options.columns,
+            RowFilter(tags=frozenset(tags) if tags else None, store_timestamp_ms=stored),
+            raw_body=options.raw_body,
+            properties_format=options.properties_format,
+            verify_crc=options.verify_crc,
+            bad_records=options.bad_records,
+        )
+
+    def _tags(self) -> tuple[str, ...]:
+        """What tags are asked for, by the option and by the query; empty for any, and where no tag fits both."""
+        asked, queried = self.options.tags, self.bounds.tags
+        if queried is None:
+            return asked
+        return tuple(tag for tag in asked if tag in queried) if asked else tuple(sorted(queried))
+
+    def _open(self) -> WireClient:
+        if self._client is None:
+            self._client = self._new_client()
+        return self._client
+
+    def _new_client(self) -> WireClient:
+        group = self.options.commit_group or DEFAULT_GROUP
+        return WireClient(self.options.name_server, self.options.broker_addr, group)
+
+    def _edges(self, topics: Sequence[str] | None = None) -> Edges:
+        """The queues that are read, with their first and last offsets.
+
+        Args:
+            topics: instead of those that are read now; one that is no more is passed over then.
+
+        Raises:
+            UnknownTopicError: a topic is not there, or none is.
+        """
+        client = self._open()
+        wanted = self._topics() if topics is None else topics
+
+        async def ask() -> list[Edges | RefusedError]:
+            return await asyncio.gather(*(one(topic) for topic in wanted))
+
+        async def one(topic: str) -> Edges | RefusedError:
+            try:
+                return await client.bounds(topic)
+            except RefusedError as refused:
+                if refused.code != ResponseCode.TOPIC_NOT_EXIST:
+                    raise
+                return refused
+
+        edges: dict[MessageQueue, TopicOffset] = {}
+        for topic, found in zip(wanted, client.run(ask()), strict=True):
+            if not isinstance(found, RefusedError):
+                edges.update({queue: edge for queue, edge in found.items() if self._wants(queue)})
+            elif topics is None:
+                raise UnknownTopicError(f"{client.where}: there is no topic {topic}; see the option subscribe")
+        return edges
+
+    def _topics(self) -> Sequence[str]:
+        options = self.options
+        if options.subscribe is not None:
+            return options.subscribe
+        pattern = options.subscribe_pattern
+        assert pattern is not None
+        client = self._open()
+        known = client.run(client.topics())
+        found = [
+            topic
+            for topic in sorted(known)
+            if pattern.fullmatch(topic) and (options.include_system_topics or not is_system_topic(topic))
+        ]
+        if not found:
+            raise UnknownTopicError(f"{client.where}: no topic fits the option subscribePattern {pattern.pattern!r}")
+        return found
+
+    def _wants(self, queue: MessageQueue) -> bool:
+        chosen = self.options.queues
+        return chosen is None or queue.queue_id in chosen.get(queue.topic, ())
+
+    def _between(self, start: Offset, end: Offset) -> list[QueueRange]:
+        starts, ends = WireOffset.from_json(start).queues, WireOffset.from_json(end).queues
+        new = sorted({queue.topic for queue in ends if queue not in starts})
+        first = {queue: edge.min_queue_offset for queue, edge in self._edges(new).items()} if new else {}
+        return ranges_between(starts, ends, first)
+
+    def _since(self, edges: Edges, timestamp_ms: int) -> dict[MessageQueue, int]:
+        """Where messages begin that were stored since a time; some before it may be among them, which the decoder leaves out.
+
+        Brokers answer with the nearest message, and of several stored in the same millisecond with any. Asked for the
+        millisecond before, they answer with one that lies before all that are wanted, or with the first of these.
+        """
+        found = self._searched(edges, timestamp_ms - 1)
+        if any(found[queue] < edges[queue].max_queue_offset - 1 for queue in edges):
+            return found
+        if self.options.starting_offsets_by_timestamp_strategy == "latest" or self._any_since(edges, timestamp_ms):
+            return found
+        raise OptionError(
+            f"nothing was stored since startingTimestamp {timestamp_ms}; "
+            "with startingOffsetsByTimestampStrategy=latest the read begins with what comes next"
+        )
+
+    def _any_since(self, edges: Edges, timestamp_ms: int) -> bool:
+        """Whether one of the queues' last messages was stored since a time."""
+        last = [
+            QueueRange(queue, edge.max_queue_offset - 1, edge.max_queue_offset)
+            for queue, edge in edges.items()
+            if edge.max_queue_offset > edge.min_queue_offset
+        ]
+        decoder = Decoder(("queueOffset",), RowFilter(store_timestamp_ms=Range(low=timestamp_ms)))
+        puller = Puller(self._open(), fail_on_data_loss=False)
+        return any(batch.num_rows for batch in batches(puller.pull(last), decoder, 1_000, 1 << 20))
+
+    def _before(self, edges: Edges, timestamp_ms: int) -> dict[MessageQueue, int]:
+        """Where messages end that were stored before a time; one at it may be among them, which the decoder leaves out."""
+        found = self._searched(edges, timestamp_ms)
+        return {queue: min(place + 1, edges[queue].max_queue_offset) for queue, place in found.items()}
+
+    def _searched(self, edges: Edges, timestamp_ms: int) -> dict[MessageQueue, int]:
+        client = self._open()
+        queues = [queue for queue in edges if edges[queue].max_queue_offset > edges[queue].min_queue_offset]
+
+        async def search(queue: MessageQueue) -> int:
+            return await again(lambda: client.api.search_offset(queue, timestamp_ms))
+
+        async def ask() -> list[int]:
+            return await asyncio.gather(*(search(queue) for queue in queues))
+
+        found = dict(zip(queues, client.run(ask()), strict=True))
+        return {
+            queue: min(max(found.get(queue, edge.min_queue_offset), edge.min_queue_offset), edge.max_queue_offset)
+            for queue, edge in edges.items()
+        }
+
+    def _rows_in(self, max_bytes: int | None, ranges: Sequence[QueueRange]) -> int | None:
+        return None if max_bytes is None else max(1, max_bytes // self._message_bytes(ranges))
+
+    def _message_bytes(self, ranges: Sequence[QueueRange]) -> int:
+        """How large a record is, going by the first ones of some queues; asked once."""
+        if self._average_bytes is None:
+            step = -(-len(ranges) // SAMPLE_QUEUES)
+            sample = [attrs.evolve(one, end=min(one.end, one.start + SAMPLE_ROWS)) for one in ranges[::step]]
+            puller = Puller(self._open(), timeout_ms=self.options.pull_timeout_ms, fail_on_data_loss=False)
+            pulled = list(puller.pull(sample))
+            rows = sum(len(one.starts) for one in pulled)
+            self._average_bytes = max(1, sum(len(one.records) for one in pulled) // rows) if rows else ASSUMED_BYTES
+        return self._average_bytes
+
+    def _lost(self, why: str, kind: type[SparkPluginError]) -> None:
+        if self.options.fail_on_data_loss:
+            raise kind(f"{why}. With option failOnDataLoss=false the read goes on with what there is")
+        log.warning("%s; failOnDataLoss=false: going on", why)
+
+
+def _placed(
+    option: str, place: Place, edges: Edges, *, unnamed: Literal["earliest", "latest"]
+) -> dict[MessageQueue, int]:
+    """The queue offsets that an option says; queues that it does not name are at ``unnamed``."""
+    if place.kind == "physical":
+        raise OptionError(f"option {option}: places in the commit log only go with load('/data/store')")
+    named = {MessageQueue(broker, queue_id, topic): at for (topic, broker, queue_id), at in place.queue_offsets.items()}
+    for queue in named:
+        if queue not in edges:
+            raise OptionError(f"option {option}: {_name(queue)} is not there, or is not read")
+    kind = unnamed if place.kind == "queues" else place.kind
+    found = {}
+    for queue, edge in edges.items():
+        first, last = edge.min_queue_offset, edge.max_queue_offset
+        at = named.get(queue, EARLIEST_QUEUE_OFFSET if kind == "earliest" else LATEST_QUEUE_OFFSET)
+        at = {EARLIEST_QUEUE_OFFSET: first, LATEST_QUEUE_OFFSET: last}.get(at, at)
+        if not first <= at <= last:
+            raise OptionError(f"option {option}: {_name(queue)} has {first} to {last}, not {at}")
+        found[queue] = at
+    return found
+
+
+def _between_ms(since_ms: int | None, before_ms: int | None) -> Range:
+    low = ANY.low if since_ms is None else since_ms
+    return Range(low, ANY.high if before_ms is None else before_ms - 1)
+
+
+def _name(queue: MessageQueue) -> str:
+    return f"queue {queue.queue_id} of topic {queue.topic} at broker {queue.broker_name}"

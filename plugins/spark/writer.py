@@ -1,0 +1,119 @@
+"""``df.write.format("flintmq")`` and ``writeStream``: rows become messages of any broker, at least once.
+
+The guarantee: when a write, or a micro-batch, has ended without an error, a broker has acknowledged each of its rows. A row may
+be sent more than once: a request whose answer is lost is sent again, and so is everything of a task that Spark runs again. Each
+message has the property ``SPARK_TXN``, ``<query>:<batch>:<partition>:<number>``, the same each time a row is sent as long
+as its partition has the same rows in the same order; consumers that must not see a row twice remember it. ``<query>`` is the
+streaming query's id, which outlives restarts, with the micro-batch's number; a batch write has an id of its own and batch 0.
+
+Rows of a partition with the same ``shardingKey`` go to one queue, in their order.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+import attrs
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from flintmq.plugins.spark.errors import OptionError
+from flintmq.plugins.spark.wire.row_messages import row_messages
+from flintmq.plugins.spark.wire.sending import Sender
+from flintmq.plugins.spark.write_options import WriteOptions, check_columns
+
+if TYPE_CHECKING:
+    import pyarrow
+
+QUERY_ID: Final = "sql.streaming.queryId"
+BATCH_ID: Final = "streaming.sql.batchId"
+"""The local properties in which Spark tells tasks which query and micro-batch they are of."""
+
+
+@attrs.frozen
+class SentRows(WriterCommitMessage):
+    """What a task has sent."""
+
+    rows: int
+    requests: int
+    repeated: int
+    """Requests that were sent again: so many batches may have come twice."""
+
+
+@attrs.frozen
+class RowSender:
+    """Sends a task's rows. A value that pickles."""
+
+    options: WriteOptions
+    write_id: str
+    """The query, where Spark has none."""
+
+    def send(self, batches: Iterator[pyarrow.RecordBatch]) -> SentRows:
+        """What a task does.
+
+        Raises:
+            RowError: a row cannot be sent; says which and why.
+            SparkPluginError: the brokers refuse or do not answer, time and again.
+        """
+        context = TaskContext.get()
+        assert context is not None
+        query = context.getLocalProperty(QUERY_ID) or self.write_id
+        transaction = f"{query}:{context.getLocalProperty(BATCH_ID) or 0}:{context.partitionId()}"
+        with Sender(self.options) as sender:
+            for message in row_messages(batches, self.options, transaction):
+                sender.send(message)
+            sender.flush()
+            return SentRows(sender.rows, sender.requests, sender.repeated)
+
+
+class TopicBatchWriter(DataSourceArrowWriter):
+    """Writes a batch."""
+
+    def __init__(self, sender: RowSender) -> None:
+        self._sender = sender
+
+    def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WriterCommitMessage:
+        return self._sender.send(iterator)
+
+
+class TopicStreamWriter(DataSourceStreamArrowWriter):
+    """Writes the micro-batches of a stream."""
+
+    def __init__(self, sender: RowSender) -> None:
+        self._sender = sender
+
+    def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WriterCommitMessage:
+        return self._sender.send(iterator)
+
+
+def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+    """The writer of a ``df.write``.
+
+    Args:
+        options: as given.
+        schema: of the rows.
+        overwrite: whether what is there shall be replaced.
+
+    Raises:
+        OptionError: an option is unknown or cannot be used, or a topic should be overwritten.
+        SchemaError: rows of this schema cannot be sent.
+    """
+    if overwrite:
+        raise OptionError("messages cannot be overwritten: use mode('append')")
+    return TopicBatchWriter(_sender(options, schema))
+
+
+def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+    """The writer of a ``writeStream``; arguments and errors as for :func:`batch_writer`."""
+    if overwrite:
+        raise OptionError("messages cannot be overwritten: use outputMode append or update")
+    return TopicStreamWriter(_sender(options, schema))
+
+
+def _sender(options: Mapping[str, str], schema: StructType) -> RowSender:
+    parsed = WriteOptions.parse(options)
+    check_columns(schema, parsed)
+    return RowSender(parsed, uuid.uuid4().hex)

@@ -1,0 +1,55 @@
+"""How queues' ranges are limited and packed, for any sizes."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flintmq.plugins.spark.wire.ranges import QueueRange, limited_rows, packed, parts_wanted, ranges_between
+from flintmq.remoting.bodies import MessageQueue
+
+SIZES = st.lists(st.integers(1, 1_000), min_size=1, max_size=20)
+
+
+def ranges_of(sizes: list[int]) -> list[QueueRange]:
+    return [QueueRange(MessageQueue("b", number, "t"), 5, 5 + size) for number, size in enumerate(sizes)]
+
+
+@given(SIZES, st.integers(1, 2_000))
+def test_a_limit_is_kept_and_something_comes(sizes: list[int], max_rows: int) -> None:
+    """At most so many, at least one, within each range; nobody starves where there is one for each."""
+    ranges = ranges_of(sizes)
+    ends = limited_rows(ranges, max_rows)
+    taken = [ends[one.queue] - one.start for one in ranges]
+    assert 1 <= sum(taken) <= max_rows
+    assert all(0 <= got <= one.rows for got, one in zip(taken, ranges, strict=True))
+    assert max_rows < len(ranges) or all(taken)
+
+
+@given(SIZES, st.integers(1, 50))
+def test_parts_hold_everything_once(sizes: list[int], count: int) -> None:
+    """No message is in two parts or in none; parts are few, and equal but for the last."""
+    ranges = ranges_of(sizes)
+    parts = packed(ranges, count)
+    found = [(r.queue.queue_id, at) for part in parts for r in part.ranges for at in range(r.start, r.end)]
+    assert found == [(one.queue.queue_id, at) for one in ranges for at in range(one.start, one.end)]
+    lengths = [sum(r.rows for r in part.ranges) for part in parts]
+    assert len(parts) <= count
+    assert set(lengths[:-1]) <= {lengths[0]}
+    assert lengths[-1] <= lengths[0]
+
+
+def test_the_number_of_parts_fits_the_work() -> None:
+    """Each task has a price: little work is one task, much is one for each 64 MB, and cores do not stand idle between."""
+    mib = 1024 * 1024
+    assert parts_wanted(mib, 64 * mib, None, 8) == 1
+    assert parts_wanted(32 * mib, 64 * mib, None, 2) == 2
+    assert parts_wanted(32 * mib, 64 * mib, None, 8) == 4
+    assert parts_wanted(640 * mib, 64 * mib, None, 2) == 10
+    assert parts_wanted(mib, 64 * mib, 5, 2) == 5
+
+
+def test_a_queue_that_is_new_begins_at_its_first_message() -> None:
+    """Which need not be 0: retention may have been there before us."""
+    old, new = MessageQueue("b", 0, "t"), MessageQueue("b", 1, "t")
+    assert ranges_between({old: 3}, {new: 9, old: 3}, {new: 4}) == [QueueRange(new, 4, 9)]

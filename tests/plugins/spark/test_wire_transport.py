@@ -1,0 +1,280 @@
+"""Pulling over the wire from a running broker, without Spark: offsets, limits, plans, rows, losses."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import pickle
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from served import Served
+
+import flintmq.plugins.spark.wire.pulling as pulling
+from flintmq.plugins.spark.bounds import Bounds, Range
+from flintmq.plugins.spark.errors import (
+    CheckpointError,
+    DataLossError,
+    OptionError,
+    SparkPluginError,
+    UnknownTopicError,
+)
+from flintmq.plugins.spark.options import ReadOptions
+from flintmq.plugins.spark.ports import Limit
+from flintmq.plugins.spark.wire_transport import WireTransport
+
+TOPIC = "orders"
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    """A broker with 100, 50, 0 and 7 messages in the queues of a topic."""
+    with Served(tmp_path) as one:
+        one.create_topic(TOPIC)
+        one.send(TOPIC, bodies(0, 100), 0, tags="even")
+        one.send(TOPIC, bodies(1, 50), 1, tags="odd")
+        one.send(TOPIC, bodies(3, 7), 3)
+        yield one
+
+
+def bodies(queue_id: int, count: int, first: int = 0) -> list[bytes]:
+    """Bodies that no other message has."""
+    return [f"{queue_id}:{number}".encode() for number in range(first, first + count)]
+
+
+def transport(served: Served, **options: str) -> WireTransport:
+    """A transport with options, the topic subscribed by default."""
+    if "subscribePattern" not in options:
+        options.setdefault("subscribe", TOPIC)
+    if "brokerAddr" not in options:
+        options["nameServer"] = served.namesrv
+    return WireTransport(ReadOptions.parse(options))
+
+
+def offset(*places: int) -> dict[str, Any]:
+    """An offset of the topic's queues."""
+    queues = {str(number): place for number, place in enumerate(places)}
+    return {"v": 1, "transport": "broker", "queues": {TOPIC: {"broker-a": queues}}}
+
+
+def places(found: dict[str, Any], topic: str = TOPIC) -> list[int]:
+    """The other way round."""
+    return list(found["queues"][topic]["broker-a"].values())
+
+
+def rows(one: WireTransport, start: dict[str, Any], end: dict[str, Any]) -> list[dict[str, Any]]:
+    """All rows of a plan, each part read by a copy, as workers do."""
+    found: list[dict[str, Any]] = []
+    for part in one.plan(start, end):
+        for batch in pickle.loads(pickle.dumps(one)).read(pickle.loads(pickle.dumps(part))):
+            found += batch.to_pylist()
+    one.close()
+    return found
+
+
+def test_everything_comes_once_and_in_order(served: Served) -> None:
+    """Each message of each queue is one row with its place, in the order of its queue."""
+    one = transport(served, pullBatchSize="7")
+    start, end = one.initial("earliest"), one.final()
+    assert (places(start), places(end)) == ([0, 0, 0, 0], [100, 50, 0, 7])
+    found = rows(one, start, end)
+    assert [(row["queueId"], row["queueOffset"], row["body"]) for row in found] == [
+        (queue, number, f"{queue}:{number}".encode())
+        for queue, count in ((0, 100), (1, 50), (3, 7))
+        for number in range(count)
+    ]
+    assert {(row["topic"], row["brokerName"]) for row in found} == {(TOPIC, "broker-a")}
+    assert {row["tags"] for row in found} == {"even", "odd", None}
+
+
+def test_a_broker_without_a_name_server_is_read_as_well(served: Served) -> None:
+    """brokerAddr is for whoever can reach a broker and no name server; patterns work there too."""
+    one = transport(served, brokerAddr=served.address, subscribePattern="ord.*")
+    assert len(rows(one, one.initial("earliest"), one.final())) == 157
+
+
+def test_tags_are_chosen_exactly(served: Served) -> None:
+    """Brokers compare hashes: 'AaAa' and 'BBBB' have one, and only one of them was asked for."""
+    served.send(TOPIC, bodies(2, 5), 2, tags="AaAa")
+    served.send(TOPIC, bodies(2, 5, 5), 2, tags="BBBB")
+    one = transport(served, tags="BBBB || odd")
+    found = rows(one, one.initial("earliest"), one.final())
+    assert [row["tags"] for row in found] == ["odd"] * 50 + ["BBBB"] * 5
+
+
+def test_places_are_what_the_options_say(served: Served) -> None:
+    """earliest, latest, and each queue by itself with -1 and -2."""
+    assert places(transport(served).initial("latest")) == [100, 50, 0, 7]
+    named = json.dumps({TOPIC: {"broker-a": {"0": 40, "1": -1, "3": -2}}})
+    one = transport(served, startingOffsets=named, endingOffsets=named)
+    assert places(one.initial("earliest")) == [40, 50, 0, 0]
+    assert places(one.final()) == [40, 50, 0, 0]
+    one.close()
+    for bad, says in (
+        ({TOPIC: {"broker-a": {"0": 101}}}, "has 0 to 100, not 101"),
+        ({TOPIC: {"broker-b": {"0": 1}}}, "broker broker-b is not there"),
+        ({"broker-a": {"phys": 0}}, "only go with load"),
+    ):
+        with contextlib.closing(transport(served, startingOffsets=json.dumps(bad))) as failing:  # noqa: SIM117
+            with pytest.raises(OptionError, match=says):
+                failing.initial("latest")
+
+
+def test_times_cut_exactly(served: Served) -> None:
+    """Brokers find the nearest message to a time; what is read must be those at or after it, and before the other."""
+    one = transport(served)
+    stored = [
+        (int(row["storeTimestamp"].timestamp() * 1000), row["body"])
+        for row in rows(one, one.initial("earliest"), one.final())
+    ]
+    middle = sorted(stored)[len(stored) // 2][0]
+    for since, before in ((middle, None), (None, middle), (middle - 1, middle + 1)):
+        options = {"startingTimestamp": since, "endingTimestamp": before}
+        one = transport(served, **{name: str(value) for name, value in options.items() if value is not None})
+        found = sorted(row["body"] for row in rows(one, one.initial("earliest"), one.final()))
+        expected = sorted(
+            body for at, body in stored if (since is None or at >= since) and (before is None or at < before)
+        )
+        assert found == expected
+
+
+def test_a_start_in_the_future_is_an_error_or_the_latest(served: Served) -> None:
+    """A mistyped time must not silently read nothing, unless that is what was asked for."""
+    late = str(int(time.time() * 1000) + 3_600_000)
+    with contextlib.closing(transport(served, startingTimestamp=late)) as one:  # noqa: SIM117
+        with pytest.raises(OptionError, match="startingOffsetsByTimestampStrategy"):
+            one.initial("latest")
+    one = transport(served, startingTimestamp=late, startingOffsetsByTimestampStrategy="latest")
+    assert rows(one, one.initial("latest"), one.final()) == []
+
+
+def test_limits_are_kept_and_starve_nobody(served: Served) -> None:
+    """A batch has at most so many messages, every queue takes part, and batch by batch everything comes."""
+    one = transport(served)
+    at, end, batches = one.initial("earliest"), one.final(), 0
+    while at != end:
+        further = one.limited(at, end, Limit(max_rows=20))
+        taken = [b - a for a, b in zip(places(at), places(further), strict=True)]
+        assert 0 < sum(taken) <= 20
+        assert all(taken[queue] for queue in range(4) if places(at)[queue] < places(end)[queue])
+        at, batches = further, batches + 1
+    assert batches >= 157 // 20
+    small = one.limited(one.initial("earliest"), end, Limit(max_bytes=1))
+    assert sum(places(small)) == 1
+    assert one.rows_between(one.initial("earliest"), end, 1) == 157
+    one.close()
+
+
+def test_plans_are_few_parts_of_equal_size(served: Served) -> None:
+    """minPartitions is reached, each message is in one part, and a queue is cut where that is needed."""
+    one = transport(served, minPartitions="8")
+    parts = one.plan(one.initial("earliest"), one.final())
+    assert [sum(r.rows for r in part.ranges) for part in parts] == [20] * 7 + [17]
+    assert len(transport(served).plan(offset(0, 0, 0, 0), offset(0, 0, 0, 0))) == 0
+    one.close()
+    with contextlib.closing(transport(served)) as whole:
+        assert len(whole.plan(offset(0, 0, 0, 0), offset(100, 50, 0, 7))) == 1
+
+
+def test_what_a_query_leaves_out_is_not_pulled(served: Served) -> None:
+    """Bounds of the query's filters narrow topics, queues, offsets, times and tags; Spark filters again."""
+    one = transport(served).narrowed(Bounds(queue_id=Range(0, 1), queue_offset=Range(45, 60)))
+    parts = one.plan(offset(0, 0, 0, 0), offset(100, 50, 0, 7))
+    assert sum(r.rows for part in parts for r in part.ranges) == 16 + 5
+    one.close()
+    assert transport(served).narrowed(Bounds(topics=frozenset({"other"}))).plan(offset(0), offset(9)) == []
+    both = transport(served, tags="even").narrowed(Bounds(tags=frozenset({"odd"})))
+    assert rows(both, offset(0, 0, 0, 0), offset(100, 50, 0, 7)) == []
+    odd = transport(served).narrowed(Bounds(tags=frozenset({"odd"})))
+    assert len(rows(odd, offset(0, 0, 0, 0), offset(100, 50, 0, 7))) == 50
+
+
+def test_new_queues_are_read_from_their_beginning(served: Served) -> None:
+    """A topic that grows while a query is down must not lose what the new queues got meanwhile."""
+    one = transport(served)
+    before = one.latest()
+    served.create_topic(TOPIC, queues=6)
+    served.send(TOPIC, bodies(5, 9), 5)
+    found = rows(one, one.checked(before), one.latest())
+    assert [(row["queueId"], row["queueOffset"]) for row in found] == [(5, number) for number in range(9)]
+
+
+def test_checkpoints_of_others_are_refused(served: Served) -> None:
+    """An offset of files, of a later version, beyond a queue's end, or of a queue that is no more is never taken for ours."""
+    with contextlib.closing(transport(served)) as one:
+        for bad, says in (
+            ({"v": 1, "transport": "store", "phys": 7}, "transport 'store'"),
+            ({**offset(1), "v": 2}, "version 2"),
+            ({"v": 1, "transport": "broker", "queues": {TOPIC: {"broker-a": {"0": -5}}}}, "is none"),
+            (offset(101), "the queue ends at 100"),
+            (offset(0, 0, 0, 0, 9), "queue 4 of topic orders at broker broker-a is no more"),
+        ):
+            with pytest.raises(CheckpointError, match=says):
+                one.checked(bad)
+    with contextlib.closing(transport(served, failOnDataLoss="false")) as one:
+        assert places(one.checked(offset(101, 0, 0, 0, 9))) == [100, 0, 0, 0]
+
+
+def test_a_topic_that_is_gone_is_a_loss(served: Served) -> None:
+    """Deleting a topic under a query must stop it, or be passed over when that was asked for."""
+    served.create_topic("other")
+    names = f"{TOPIC},other"
+    one = transport(served, subscribe=names)
+    before = one.latest()
+    served.delete_topic("other")
+    with pytest.raises(CheckpointError, match=r"of topic other .* is no more"):
+        one.checked(before)
+    with pytest.raises(UnknownTopicError, match="there is no topic other"):
+        one.latest()
+    one.close()
+
+
+def test_messages_that_are_gone_are_told(
+    served: Served, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between planning and reading a queue may lose its tail or its topic's data: an error, or a warning and on."""
+    monkeypatch.setattr(pulling, "PATIENCE_PAUSE_S", 0.001)
+    one = transport(served)
+    (part,) = one.plan(offset(95, 50, 0, 7), offset(105, 50, 0, 7))
+    one.close()
+    with pytest.raises(DataLossError, match=r"queue offset 100: .* the queue ends at 100.*failOnDataLoss"):
+        list(one.read(part))
+    lossy = transport(served, failOnDataLoss="false")
+    assert sum(batch.num_rows for batch in lossy.read(part)) == 5
+    assert "going on" in caplog.text
+
+
+def test_a_group_is_told_how_far_it_is_when_asked(served: Served) -> None:
+    """commitGroup shows a query's lag in the broker's tools; without it nothing is written there."""
+    with contextlib.closing(transport(served)) as silent:
+        silent.commit(offset(10, 5, 0, 7))
+    with contextlib.closing(transport(served, commitGroup="spark-lag")) as one:
+        one.commit(offset(10, 5, 0, 7))
+    assert served.committed("spark-lag", TOPIC, 0) == 10
+    assert served.committed("spark-lag", TOPIC, 3) == 7
+    assert served.committed("FLINTMQ_SPARK", TOPIC, 0) == 0  # as of a group that nobody knows
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "says"),
+    [
+        ({"subscribe": "nope"}, UnknownTopicError, "no topic nope; see the option subscribe"),
+        ({"subscribePattern": "nope.*"}, UnknownTopicError, "subscribePattern"),
+        ({"subscribe": TOPIC, "nameServer": "nowhere"}, SparkPluginError, "nameServer nowhere"),
+    ],
+)
+def test_mistakes_name_the_option(served: Served, options: dict[str, str], kind: type[Exception], says: str) -> None:
+    """A topic nobody knows, a pattern that fits nothing, an address where nobody answers."""
+    with contextlib.closing(WireTransport(ReadOptions.parse({"nameServer": served.namesrv, **options}))) as one:  # noqa: SIM117
+        with pytest.raises(kind, match=says):
+            one.latest()
+
+
+def test_credentials_of_the_environment_count(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys are never options, which end in plans; half of them is a mistake that is told."""
+    monkeypatch.setenv("FLINT_ACCESS_KEY", "abc")
+    with pytest.raises(OptionError, match="FLINT_ACCESS_KEY and FLINT_SECRET_KEY go together"):
+        transport(served).latest()
