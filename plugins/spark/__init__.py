@@ -12,3 +12,7 @@ Only this package imports PySpark, pyarrow and numpy, and only where they are us
 """
 
 from __future__ import annotations
+
+from flintmq.plugins.spark.session import register, session
+
+__all__ = ["register", "session"]

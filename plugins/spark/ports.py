@@ -39,7 +39,10 @@ class Part(Protocol):
 class MessageTransport(Protocol):
     """Where messages come from."""
 
-    name: Literal["store", "broker"]
+    @property
+    def name(self) -> Literal["store", "broker"]:
+        """What a checkpoint is bound to."""
+        ...
 
     def initial(self, default: Literal["earliest", "latest"]) -> Offset:
         """Where reading begins: what ``startingOffsets`` or ``startingTimestamp`` say, else the default.

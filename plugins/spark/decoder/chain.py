@@ -17,6 +17,8 @@ import numpy.typing as npt
 from flintmq.core.message.record import BLANK_MIN_BYTES, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, RECORD_MIN_BYTES
 from flintmq.plugins.spark.decoder.heads import Ints
 
+Bytes = npt.NDArray[np.uint8]
+
 _SIZE_AND_MAGIC: Final = struct.Struct(">iI")
 _V1_AS_READ: Final = int.from_bytes(MAGIC_V1.to_bytes(4, "big"), "little")
 _V2_AS_READ: Final = int.from_bytes(MAGIC_V2.to_bytes(4, "big"), "little")
@@ -34,7 +36,7 @@ class Chain:
     """What ended it: ``end`` of the bytes, ``blank``, ``zero``, or ``bad`` bytes that begin no record."""
 
 
-def walk(data: npt.NDArray[np.uint8], start: int, end: int) -> Chain:
+def walk(data: Bytes, start: int, end: int) -> Chain:
     """Finds the records in ``data[start:end]``; a record must begin at ``start``, and lie in it wholly to count."""
     found: list[Ints] = []
     at = start
@@ -52,11 +54,11 @@ def walk(data: npt.NDArray[np.uint8], start: int, end: int) -> Chain:
         at = step[-1] + _size(data, step[-1])
 
 
-def _size(data: npt.NDArray[np.uint8], at: int) -> int:
+def _size(data: Bytes, at: int) -> int:
     return int(_SIZE_AND_MAGIC.unpack_from(data.data, at)[0])
 
 
-def _ends_at(data: npt.NDArray[np.uint8], at: int, end: int) -> str:
+def _ends_at(data: Bytes, at: int, end: int) -> str:
     """Why no record is at a place; empty when one is."""
     if at == end:
         return "end"
@@ -74,7 +76,7 @@ _STEPS: Final = 1_000
 _STRETCH_BYTES: Final = 8 * 1024 * 1024
 
 
-def _stepped(data: npt.NDArray[np.uint8], at: int, end: int) -> list[int]:
+def _stepped(data: Bytes, at: int, end: int) -> list[int]:
     """A number of records, one after the other; at least the one that is known to be there."""
     found: list[int] = []
     while len(found) < _STEPS and not _ends_at(data, at, end):
@@ -83,7 +85,7 @@ def _stepped(data: npt.NDArray[np.uint8], at: int, end: int) -> list[int]:
     return found
 
 
-def _linked(data: npt.NDArray[np.uint8], start: int, end: int) -> Ints:
+def _linked(data: Bytes, start: int, end: int) -> Ints:
     """The first records from a place on for which the magic is found where the one before ends."""
     runs: list[Ints] = []
     at = start
@@ -104,7 +106,7 @@ def _linked(data: npt.NDArray[np.uint8], start: int, end: int) -> Ints:
     return np.concatenate(runs) if runs else np.empty(0, np.int64)
 
 
-def _magics(data: npt.NDArray[np.uint8], start: int, end: int) -> Ints:
+def _magics(data: Bytes, start: int, end: int) -> Ints:
     """Every place between two at which a record could begin, going by its magic; ascending."""
     candidates = np.flatnonzero(data[start + 4 : end - 3] == _FIRST_BYTE)
     words = np.ndarray((len(data) - 3,), "<u4", data, 0, (1,))[candidates + (start + 4)]

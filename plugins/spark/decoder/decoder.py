@@ -75,13 +75,17 @@ class Decoder:
     verify_crc: bool = False
     bad_records: Literal["fail", "skip"] = "fail"
 
-    def decode(self, buffer: Any, starts: Sequence[int] | Ints, where: str = "") -> pa.RecordBatch:
+    def decode(
+        self, buffer: Any, starts: Sequence[int] | Ints, where: str = "", first_offset_bytes: int | None = None
+    ) -> pa.RecordBatch:
         """Reads the records that begin at some positions of some bytes.
 
         Args:
             buffer: anything with bytes: a map of a file, a PULL answer's body.
             starts: ascending positions in it.
             where: what the bytes are, for errors.
+            first_offset_bytes: the physical offset of the first byte, where the bytes are a part of the log: then a record
+                must name the place at which it lies.
 
         Returns:
             One row for each record that :attr:`rows` lets through.
@@ -91,7 +95,7 @@ class Decoder:
                 ``bad_records`` of ``skip``.
         """
         data = np.frombuffer(buffer, np.uint8)
-        rows = self._whole(data, np.asarray(starts, np.int64), where)
+        rows = self._whole(data, np.asarray(starts, np.int64), where, first_offset_bytes)
         rows = rows.chosen(self.rows.mask(data, rows.heads))
         if self.rows.tags is not None:
             mask = has_tag(rows.properties().column(props.TAGS), self.rows.tags)
@@ -101,7 +105,7 @@ class Decoder:
         arrays = [self._column(name, rows) for name in self.columns]
         return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(self.columns, self.properties_format))
 
-    def _whole(self, data: npt.NDArray[np.uint8], starts: Ints, where: str) -> _Rows:
+    def _whole(self, data: npt.NDArray[np.uint8], starts: Ints, where: str, first_offset_bytes: int | None) -> _Rows:
         """The heads of what are records."""
         last = len(data) - RECORD_MIN_BYTES
         if len(starts) and starts[-1] > last:
@@ -110,11 +114,15 @@ class Decoder:
                 raise _bad(data, int(starts[cut_off][0]), where)
             starts = starts[~cut_off]
         heads = read_heads(data, starts)
-        if heads.bad is None:
+        bad = heads.bad
+        if first_offset_bytes is not None:
+            strays = heads.raw["physical_offset"] != starts + first_offset_bytes
+            bad = strays if bad is None else bad | strays
+        if bad is None or not bad.any():
             return _Rows(data, heads)
         if self.bad_records == "fail":
-            raise _bad(data, int(starts[heads.bad][0]), where)
-        return _Rows(data, read_heads(data, starts[~heads.bad]))
+            raise _bad(data, int(starts[bad][0]), where)
+        return _Rows(data, read_heads(data, starts[~bad]))
 
     def _intact(self, rows: _Rows, where: str) -> _Rows:
         """The records whose bodies have their CRC."""
@@ -185,7 +193,7 @@ def _timestamps(times_ms: Ints) -> pa.Array:
 def _bad(data: npt.NDArray[np.uint8], at: int, where: str) -> BadRecordError:
     try:
         decode_record(data.data, at)
-        reason = "it is no record"
+        reason = "the record there says that it lies elsewhere in the log"
     except RecordError as error:
         reason = str(error)
     return BadRecordError(

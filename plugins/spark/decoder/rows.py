@@ -10,27 +10,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from flintmq.core.broker.topic_name import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPIC_PREFIX, SYSTEM_TOPICS
 from flintmq.core.message.sys_flag import TRANSACTION_PREPARED
-from flintmq.plugins.spark.bounds import ANY, Range
+from flintmq.plugins.spark.bounds import ANY, Bounds, Range
 from flintmq.plugins.spark.decoder.heads import Bools, Heads
 from flintmq.plugins.spark.decoder.slices import take_slices
 
-SYSTEM_TOPIC_PREFIXES: Final = ("RMQ_SYS_", "%RETRY%", "%DLQ%", "rmq_sys_")
-SYSTEM_TOPICS: Final = frozenset(
-    {
-        "SCHEDULE_TOPIC_XXXX",
-        "TBW102",
-        "BenchmarkTest",
-        "SELF_TEST_TOPIC",
-        "OFFSET_MOVED_EVENT",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
-    }
-)
+_SYSTEM_TOPIC_PREFIXES: Final = ("RMQ_SYS_", SYSTEM_TOPIC_PREFIX, RETRY_PREFIX, DLQ_PREFIX)
 
 
 def is_system_topic(topic: str) -> bool:
     """Whether a topic is the broker's own (reference: algorithms, store-format 2.5)."""
-    return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIXES)
+    return topic in SYSTEM_TOPICS or topic.startswith(_SYSTEM_TOPIC_PREFIXES)
 
 
 @attrs.frozen
@@ -50,6 +41,24 @@ class RowFilter:
     store_timestamp_ms: Range = ANY
     queue_offsets: tuple[tuple[str, int, Range], ...] = ()
     """Topic, queue and the queue offsets of it that are read; of queues that are not named here, all."""
+    queue_id: Range = ANY
+    queue_offset: Range = ANY
+    physical_offset: Range = ANY
+
+    def narrowed(self, bounds: Bounds) -> RowFilter:
+        """The same, without what lies outside some bounds."""
+        topics, tags = bounds.topics, bounds.tags
+        if topics is not None:
+            topics = frozenset(topic for topic in topics if self.wants(topic))
+        return attrs.evolve(
+            self,
+            topics=self.topics if topics is None else topics,
+            tags=self.tags if tags is None else tags if self.tags is None else self.tags & tags,
+            store_timestamp_ms=self.store_timestamp_ms.both(bounds.store_timestamp_ms),
+            queue_id=self.queue_id.both(bounds.queue_id),
+            queue_offset=self.queue_offset.both(bounds.queue_offset),
+            physical_offset=self.physical_offset.both(bounds.physical_offset),
+        )
 
     def mask(self, data: npt.NDArray[np.uint8], heads: Heads) -> Bools | None:
         """Which records become rows, as far as their heads and topics tell; None for all. Tags come later."""
@@ -57,10 +66,16 @@ class RowFilter:
         hidden = heads.sys_flag & TRANSACTION_PREPARED
         if hidden.any():
             keep = hidden == 0
-        if self.store_timestamp_ms != ANY:
-            stored = heads.store_timestamp_ms
-            fits = (stored >= self.store_timestamp_ms.low) & (stored <= self.store_timestamp_ms.high)
-            keep = fits if keep is None else keep & fits
+        for allowed, field in (
+            (self.store_timestamp_ms, "store_timestamp"),
+            (self.queue_id, "queue_id"),
+            (self.queue_offset, "queue_offset"),
+            (self.physical_offset, "physical_offset"),
+        ):
+            if allowed != ANY:
+                numbers = heads.raw[field].astype(np.int64)
+                fits = (numbers >= allowed.low) & (numbers <= allowed.high)
+                keep = fits if keep is None else keep & fits
         if self._asks_for_topics and len(heads):
             fits = self._topic_mask(data, heads)
             keep = fits if keep is None else keep & fits
@@ -76,7 +91,7 @@ class RowFilter:
 
     def wants_queue(self, topic: str, queue_id: int) -> bool:
         """Whether messages of a queue can become rows."""
-        if not self.wants(topic):
+        if not self.wants(topic) or not self.queue_id.low <= queue_id <= self.queue_id.high:
             return False
         chosen = dict(self.queues)
         return not chosen or queue_id in chosen.get(topic, ())

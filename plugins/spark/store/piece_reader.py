@@ -1,0 +1,113 @@
+"""What a worker does with a piece: find where its records begin, and decode them batch by batch."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from flintmq.core.broker.topic_name import SCHEDULE_TOPIC
+from flintmq.core.message.java_hash import tags_hash
+from flintmq.core.store.consume_queue_ext import MAX_ADDRESS
+from flintmq.plugins.spark.decoder import Decoder, chain
+from flintmq.plugins.spark.decoder.heads import Ints
+from flintmq.plugins.spark.errors import BadRecordError, DataLossError
+from flintmq.plugins.spark.options import ReadOptions
+from flintmq.plugins.spark.store.log_files import LogFile, LogFiles, map_file
+from flintmq.plugins.spark.store.pieces import Piece
+from flintmq.plugins.spark.store.queue_units import QueueUnits, Units, list_queues
+from flintmq.plugins.spark.store.record_places import first_place, splitters
+
+log = logging.getLogger("flintmq.spark")
+
+
+class PieceReader:
+    """Reads pieces of one store. No state but caches; one thread.
+
+    Args:
+        root: the store.
+        options: of the read.
+        decoder: makes rows.
+    """
+
+    def __init__(self, root: Path, options: ReadOptions, decoder: Decoder) -> None:
+        self._root = root
+        self._options = options
+        self._decoder = decoder
+        self._queues: list[QueueUnits] | None = None
+
+    def read(self, piece: Piece) -> Iterator[pa.RecordBatch]:
+        """The rows of a piece, in the order of the log; no empty batches.
+
+        Raises:
+            DataLossError: the file is gone, unless ``failOnDataLoss`` is off.
+            BadRecordError: what lies there is no record, unless ``badRecords`` is ``skip``.
+            StoreError: the file cannot be read.
+        """
+        try:
+            data = map_file(piece.path)
+        except FileNotFoundError as error:
+            what = f"{piece.path} was deleted before messages {piece.start} to {piece.end} of the log were read from it"
+            if self._options.fail_on_data_loss:
+                raise DataLossError(
+                    f"{what}. Keep messages longer (fileReservedTime), or go on with option failOnDataLoss=false"
+                ) from error
+            log.warning("%s; going on", what)
+            return
+        starts = self._named(piece) if piece.by_units else self._walked(data, piece)
+        at = 0
+        while at < len(starts):
+            # At most so many rows, and records that begin within so many bytes; the one that crosses the line still counts.
+            full = int(np.searchsorted(starts, starts[at] + self._options.batch_bytes))
+            until = min(at + self._options.batch_rows, max(at + 1, full))
+            batch = self._decoder.decode(data, starts[at:until], piece.path, piece.file_start)
+            if batch.num_rows:
+                yield batch
+            at = until
+
+    def _named(self, piece: Piece) -> Ints:
+        """Where the messages begin that the consume queues name."""
+        rows = self._decoder.rows
+        if self._queues is None:
+            self._queues = list(list_queues(self._root, rows.wants_queue))
+        codes = None if rows.tags is None else np.array(sorted({tags_hash(tag) for tag in rows.tags}), np.int64)
+        found = []
+        for queue in self._queues:
+            units = queue.within(piece.start, piece.end)
+            if codes is not None and queue.topic != SCHEDULE_TOPIC:
+                # An address leads to a consume queue extension, where the tag's hash is; the tag itself decides anyway.
+                units = units.chosen(np.isin(units.tags_code, codes) | (units.tags_code <= MAX_ADDRESS))
+            found.append(units)
+        return Units.merged(found).position - piece.file_start
+
+    def _walked(self, data: npt.NDArray[np.uint8], piece: Piece) -> Ints:
+        """Where all records of the piece begin."""
+        found: list[Ints] = []
+        at, end = piece.start - piece.file_start, piece.end - piece.file_start
+        while True:
+            run = chain.walk(data, at, end)
+            found.append(run.starts)
+            if run.why == "end" or (run.why == "blank" and end == len(data)):
+                return np.concatenate(found)
+            if self._decoder.bad_records == "fail":
+                raise BadRecordError(
+                    f"{piece.path}: no record at {run.end} (physical offset {piece.file_start + run.end}), where one must "
+                    "begin. Have the store checked with `flintmq store verify`, or leave out what is damaged with option "
+                    "badRecords=skip"
+                )
+            log.warning(
+                "%s: no record at %d; going on with the next one that a consume queue names", piece.path, run.end
+            )
+            place = self._next_place(piece, piece.file_start + run.end + 1)
+            if place is None:
+                return np.concatenate(found)
+            at = place - piece.file_start
+
+    def _next_place(self, piece: Piece, position: int) -> int | None:
+        file = LogFile(piece.path, piece.file_start, len(map_file(piece.path)))
+        place = first_place(LogFiles.of([file]), splitters(list(list_queues(self._root))), position)
+        return place if place is not None and place < piece.end else None

@@ -1,0 +1,210 @@
+"""How far a store may be read now, and up to where its consume queues say everything (reference: spark 4.1).
+
+A running broker that feeds Spark says it itself, in ``flint/feed``. Nobody else does, so it is found out:
+
+========================  =====================================  ================================================
+the store                 is read up to                          consume queues are complete
+========================  =====================================  ================================================
+being written, with feed  what the feed says                     all the way
+being written, no feed    the last message in a consume queue    but for the last :data:`IN_FLIGHT` messages
+stopped                   the end of the last whole record       up to the last message in one of them
+crashed                   the same, if nothing torn follows      not to be relied on: a crash may have lost some
+========================  =====================================  ================================================
+
+Where the queues are not complete the log itself is walked. A live log is never walked beyond the end: a half-written record
+may lie there.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Final, Literal
+
+import attrs
+
+from flintmq.core.errors import StoreError
+from flintmq.core.message.record import RecordError, decode_record
+from flintmq.core.store.consume_queue import FILLER_SIZE
+from flintmq.core.store.feed_file import FeedMarks, FeedState, feed_path, read_feed
+from flintmq.core.store.store_lock import is_locked
+from flintmq.plugins.spark.decoder import chain
+from flintmq.plugins.spark.errors import UnsettledStoreError
+from flintmq.plugins.spark.options import Visibility
+from flintmq.plugins.spark.store.log_files import LogFile, LogFiles, map_file
+from flintmq.plugins.spark.store.queue_units import QueueUnits, list_queues
+from flintmq.plugins.spark.store.record_places import is_whole_record
+
+IN_FLIGHT: Final = 2_048
+"""FlintMQ hands so many messages at most to its dispatchers at once, and writes their units queue by queue."""
+_FEED_MAX_AGE_MS: Final = 30_000
+"""A broker writes its feed once a second; one that is older was left behind. Clocks of two machines may differ a little."""
+_STEPS_BACK_MAX: Final = 10_000
+
+State = Literal["fed", "written", "stopped", "crashed"]
+
+
+@attrs.frozen
+class VisibleEnd:
+    """How far the store may be read."""
+
+    state: State
+    end: int
+    """Physical offset behind the last message."""
+    units_complete_to: int
+    """Up to this physical offset each message has its consume queue unit."""
+    epoch_number: int | None = None
+    """Of the log, when the feed says it."""
+
+
+def visible_end(
+    root: Path, log: LogFiles, visibility: Visibility | None, *, reads_torn: bool, now_ms: int | None = None
+) -> VisibleEnd:
+    """Finds it out.
+
+    Args:
+        root: the store.
+        log: its commit log.
+        visibility: what was asked for; None for the best the store can tell.
+        reads_torn: whether to read up to something torn instead of refusing (``badRecords=skip``).
+        now_ms: the wall clock.
+
+    Raises:
+        UnsettledStoreError: nothing tells, or the log ends in something torn. Names the option to change.
+        StoreError: a file cannot be read.
+    """
+    feed = live_feed(root, int(time.time() * 1000) if now_ms is None else now_ms)
+    if feed is not None:
+        end = feed.end_offset_bytes(visibility or "flushed")
+        return VisibleEnd("fed", end, end, feed.epoch)
+    written = is_locked(root)
+    if written and visibility in ("flushed", "confirmed"):
+        raise UnsettledStoreError(
+            f"{root}: a broker is writing this store and does not say what is {visibility}. Add spark_feed to its "
+            "`dispatchers`, or read what consumers can see with option visibility=dispatched"
+        )
+    queues = list(list_queues(root))
+    if written:
+        last = _last_units(log, queues)
+        return VisibleEnd("written", last.end, _settled(queues, last.end))
+    return _static_end(root, log, queues, reads_torn=reads_torn)
+
+
+def live_feed(root: Path, now_ms: int) -> FeedMarks | None:
+    """The feed, if a broker keeps it up to date. Raises StoreError when it cannot be read."""
+    try:
+        feed = read_feed(feed_path(root))
+    except OSError as error:
+        raise StoreError(f"{feed_path(root)}: cannot be read: {error.strerror or error}") from error
+    if feed is None or feed.state is not FeedState.RUNNING or feed.age_ms(now_ms) > _FEED_MAX_AGE_MS:
+        return None
+    return feed
+
+
+@attrs.frozen
+class _Last:
+    """The last message that consume queues speak of and the log has."""
+
+    end: int
+    claimed_position: int
+    """Where the last one lies that they speak of at all; -1 without any."""
+
+
+def _last_units(log: LogFiles, queues: list[QueueUnits]) -> _Last:
+    """The last message of all queues that is whole; units of messages that are gone at the end are passed over."""
+    ends = {(queue.topic, queue.queue_id): queue.end_unit for queue in queues}
+    by_key = {(queue.topic, queue.queue_id): queue for queue in queues}
+    tips: dict[tuple[str, int], tuple[int, int]] = {}
+    for key, queue in by_key.items():
+        ends[key], tip = _tip(queue, ends[key])
+        if tip is not None:
+            tips[key] = tip
+    claimed = max((tip[0] for tip in tips.values()), default=-1)
+    for _ in range(_STEPS_BACK_MAX):
+        if not tips:
+            break
+        key = max(tips, key=lambda one: tips[one])
+        position, size = tips[key]
+        if is_whole_record(log, position, size):
+            return _Last(position + size, claimed)
+        ends[key], tip = _tip(by_key[key], ends[key] - 1)
+        if tip is None:
+            del tips[key]
+        else:
+            tips[key] = tip
+    return _Last(log.start, claimed)
+
+
+def _tip(queue: QueueUnits, end: int) -> tuple[int, tuple[int, int] | None]:
+    """The last unit before a queue offset that has a message, with the queue offset behind it."""
+    while end > queue.first_unit:
+        unit = queue.unit(end - 1)
+        if unit is not None and (unit[0] > 0 or unit[1] != FILLER_SIZE):
+            return end, (unit[0], unit[1])
+        end -= 1
+    return end, None
+
+
+def _settled(queues: list[QueueUnits], end: int) -> int:
+    """A position below which no unit is missing: before the last batch that may be under way."""
+    newest: list[tuple[int, int]] = []
+    for queue in queues:
+        units = queue.range(max(queue.first_unit, queue.end_unit - IN_FLIGHT - 1), queue.end_unit)
+        newest += zip(units.position.tolist(), units.size.tolist(), strict=True)
+    newest = sorted((position, size) for position, size in newest if position + size <= end)
+    return sum(newest[-IN_FLIGHT - 1]) if len(newest) > IN_FLIGHT else 0
+
+
+def _static_end(root: Path, log: LogFiles, queues: list[QueueUnits], *, reads_torn: bool) -> VisibleEnd:
+    """The end of a log that nobody writes."""
+    crashed = (root / "abort").exists()
+    last = _last_units(log, queues)
+    end, whole = _walked_to_end(log, last.end, check_bodies=crashed)
+    claimed_is_torn = last.claimed_position >= end and _is_torn(log, last.claimed_position)
+    if not reads_torn and ((crashed and not whole) or claimed_is_torn):
+        raise UnsettledStoreError(
+            f"{root}: the commit log is torn at {end}, the broker {'crashed' if crashed else 'lost its end'}. Start the broker "
+            "once, it recovers the log; or read up to there with option badRecords=skip"
+        )
+    return VisibleEnd("crashed" if crashed else "stopped", end, 0 if crashed or claimed_is_torn else last.end)
+
+
+def _walked_to_end(log: LogFiles, position: int, *, check_bodies: bool) -> tuple[int, bool]:
+    """Where the records that follow a place end, and whether nothing else follows them."""
+    while (file := log.holding(position)) is not None:
+        try:
+            data = map_file(file.path)
+        except FileNotFoundError:
+            return position, True
+        found = chain.walk(data, position - file.start, file.size)
+        bad = _first_bad_body(data, found) if check_bodies else None
+        if bad is not None:
+            return file.start + bad, False
+        if found.why not in ("blank", "end"):
+            return file.start + found.end, found.why == "zero" and not _goes_on(file, found.end)
+        position = file.end
+    return position, True
+
+
+def _first_bad_body(data: chain.Bytes, found: chain.Chain) -> int | None:
+    """The first of the last records found that is not whole: a torn end is never far from the end."""
+    for start in found.starts[-IN_FLIGHT:].tolist():
+        try:
+            decode_record(data.data, start)
+        except RecordError:
+            return int(start)
+    return None
+
+
+def _goes_on(file: LogFile, at: int) -> bool:
+    """Whether something follows a place where no record begins, within what one append may have left out of order."""
+    return bool(map_file(file.path)[at : at + 4096].any())
+
+
+def _is_torn(log: LogFiles, position: int) -> bool:
+    """Whether bytes lie where a consume queue says that a record does, but no record."""
+    file = log.holding(position)
+    try:
+        return file is not None and _goes_on(file, position - file.start)
+    except FileNotFoundError:
+        return False
