@@ -114,7 +114,8 @@ def as_properties(config: BrokerConfig) -> dict[str, str]:
         if not name.startswith(f"{NAMESERVER}."):
             _tell(found, alias, name, config)
     listen = config.listen
-    found.setdefault("brokerIP1", listen.host)
+    if found.get("brokerIP1", "client") == "client":
+        found["brokerIP1"] = listen.host
     found["brokerRole"] = config.broker.role.upper()
     found.setdefault("brokerIP2", config.ha.advertised_host or found["brokerIP1"])
     found.setdefault("filterServerNums", "0")

@@ -62,8 +62,17 @@ class ListenSection:
     """The port clients speak to; 0 takes a free one."""
     vip: bool = option(True)
     """Also answers at ``port`` - 2, where clients with the VIP channel switched on send to."""
-    advertised_host: str | None = option(None, rocketmq="brokerIP1")
-    """The host the name server hands out for this broker; null is ``host``."""
+    advertised_host: str | None = option(
+        None, rocketmq="brokerIP1", pattern=r"[^\s;,=]{1,255}", expects="a host name, an address, or 'client'"
+    )
+    """The host the name server hands out for this broker; null is ``host``, or where that is every interface, an address of
+    this machine. ``client`` is the address at which the client reached the name server, where both run on one machine."""
+    advertised_port: int | None = option(None, minimum=1, maximum=65535)
+    """The port it hands out; null is ``port``."""
+    advertised: tuple[str, ...] = option(
+        (), pattern=r"[A-Za-z0-9_-]{1,64}=[^\s;,=]{1,255}:\d{1,5}", expects="a list of LISTENER=HOST:PORT"
+    )
+    """What it hands out instead to clients that ask at a listener of ``nameserver.listeners``: ``LISTENER=HOST:PORT`` each."""
     ha_port: int | None = option(None, rocketmq="haListenPort", minimum=0, maximum=65535)
     """The port slaves replicate from; null is ``port`` + 1, or a free one where ``port`` is 0; 0 takes a free one."""
     idle_timeout_ms: int = option(
@@ -135,6 +144,11 @@ class NamesrvConfig:
     """The address to listen at."""
     port: int = option(9876, rocketmq="listenPort", minimum=0, maximum=65535)
     """The port to listen at; 0 takes a free one."""
+    listeners: tuple[str, ...] = option(
+        (), pattern=r"[A-Za-z0-9_-]{1,64}=([^\s;,=]{1,255}:)?\d{1,5}", expects="a list of NAME=PORT or NAME=HOST:PORT"
+    )
+    """Where it listens besides, ``NAME=PORT`` or ``NAME=HOST:PORT`` each (``host`` where none is given). Clients that ask there
+    are told what brokers advertise for that name (``listen.advertised``)."""
     kv_path: str | None = option(None, rocketmq="kvConfigPath")
     """The file that keeps the key-value configuration; null keeps it in memory."""
     acl_enable: bool = option(False, rocketmq="aclEnable")

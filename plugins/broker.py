@@ -12,7 +12,7 @@ import logging
 import socket
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
@@ -42,6 +42,7 @@ from flintmq.core.kernel import Kernel
 from flintmq.core.ports import Authenticator, CommitLogDispatcher, FlushStrategy, IndexBuilder
 from flintmq.core.registry import Registered
 from flintmq.core.response_code import ResponseCode
+from flintmq.core.route.advertised import CLIENT, Advertised
 from flintmq.core.store.cleaner import CleanCommitLogService
 from flintmq.core.store.message_store import MessageStore
 from flintmq.dispatchers.filter_bitmap import CalcBitMap
@@ -122,6 +123,7 @@ class Broker(Service):
         self.authenticators: list[Authenticator] = []
         """Those in force, in order."""
         self._put: InProcessPut | None = None
+        self._port = 0
         self._started = False
         self._stopped = False
         self._closed = True
@@ -152,7 +154,7 @@ class Broker(Service):
     @property
     def port(self) -> int:
         """The port it listens on."""
-        return int(self.address.rpartition(":")[2])
+        return self._port
 
     @property
     def ha_port(self) -> int:
@@ -193,7 +195,7 @@ class Broker(Service):
         state = self.state
         state.loop = asyncio.get_running_loop()
         state.on_config = lambda _config: None
-        state.advertise(config.listen.advertised_host or reachable_host(host), port)
+        await self._advertise(state, host, port)
         state.delay_levels = DelayLevels(config.delay.levels)
         strategy = self._open_store(state)
         self._held.push_async_callback(self._close_store)
@@ -240,6 +242,21 @@ class Broker(Service):
             await self.replication.start(tls, self.timers, self._held)
         self.kernel.ready(self)
         log.info("broker %s listens on %s, store %s", config.broker.name, self.address, self.store_path)
+
+    async def _advertise(self, state: BrokerState, host: str, port: int) -> None:
+        """Says who the broker is: clients are told a name as it is, records carry the address behind it."""
+        listen = state.config.listen
+        self._port = port
+        told = listen.advertised_host
+        as_client = told == CLIENT and host in EVERY_INTERFACE
+        if told is None or told == CLIENT:
+            told = reachable_host(host)
+        state.advertise(
+            told,
+            listen.advertised_port or port,
+            await _ip_of(told) or reachable_host(host),
+            Advertised.of(listen.advertised, as_client=as_client),
+        )
 
     def _assemble(self) -> Kernel:
         from flintmq.plugins.processors import ProcessorsPlugin
@@ -557,9 +574,24 @@ def _persist(what: str, persist: Callable[[], object]) -> None:
         log.error("the newest %s are lost: %s", what, error)
 
 
+async def _ip_of(name: str) -> str | None:
+    """The address of a host; None, with a warning, where its name is not known here (outside of a container it may be)."""
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    except OSError as error:
+        log.warning(
+            "the address of listen.advertised_host %s is not known here: %s; message ids hold another", name, error
+        )
+        return None
+    return str(min(found, key=lambda entry: entry[0] != socket.AF_INET)[4][0])
+
+
+EVERY_INTERFACE: Final = ("0.0.0.0", "::")
+
+
 def reachable_host(host: str) -> str:
     """What clients are told when the broker listens on every address: one of this machine's that is not the loopback."""
-    if host not in ("0.0.0.0", "::"):
+    if host not in EVERY_INTERFACE:
         return host
     try:
         found = socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET, socket.SOCK_STREAM)

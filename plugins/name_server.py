@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
+from functools import partial
 from pathlib import Path
 
 import attrs
@@ -11,10 +12,11 @@ import attrs
 from flintmq.config import BrokerConfig, LoadedConfig, NamesrvConfig
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
 from flintmq.core.io.json_file import JsonFile
+from flintmq.core.route.advertised import host_port
 from flintmq.core.route.kv_config import KVConfigManager
 from flintmq.core.route.route_manager import RouteInfoManager
 from flintmq.plugins.acl import make_authenticator
-from flintmq.plugins.broker import as_loaded
+from flintmq.plugins.broker import EVERY_INTERFACE, as_loaded
 from flintmq.plugins.exposure import REMINDER_S, check_exposure, remind
 from flintmq.plugins.secure_links import TLS_RELOAD_S, server_tls
 from flintmq.plugins.service import Service
@@ -50,7 +52,9 @@ class NameServer(Service):
         self.config: NamesrvConfig = self.loaded.config.nameserver
         self._clock = clock
         self._timers = Timers()
-        self._socket: socket.socket | None = None
+        self._sockets: list[socket.socket] = []
+        self.listeners: dict[str, str] = {}
+        """``host:port`` of each further listener, by its name."""
         self._running = False
         self.host = self.config.host
         self.port = 0
@@ -71,18 +75,24 @@ class NameServer(Service):
     async def start(self) -> None:
         config = self.config
         whole = self.loaded.config
-        exposed = check_exposure(
-            config.host,
-            host_key="nameserver.host",
-            acl_key="nameserver.acl_enable",
-            has_acl=config.acl_enable,
-            insecure=whole.listen.insecure,
-        )
+        hosts = {config.host: "nameserver.host"}
+        for entry in config.listeners:
+            hosts.setdefault(_listener(entry, config.host)[1], "nameserver.listeners")
+        exposed = [
+            host
+            for host, key in hosts.items()
+            if check_exposure(
+                host,
+                host_key=key,
+                acl_key="nameserver.acl_enable",
+                has_acl=config.acl_enable,
+                insecure=whole.listen.insecure,
+            )
+        ]
         acl = make_authenticator(whole) if config.acl_enable else None
         tls = server_tls(whole)
-        self._socket = bind(config.host, config.port)
         try:
-            self.host, self.port = self._socket.getsockname()[:2]
+            names = self._bind()
             self.routes = RouteInfoManager(self._clock, expiry_s=config.broker_expiry_ms / 1000)
             self.kv = KVConfigManager(JsonFile(Path(config.kv_path)) if config.kv_path else None)
             self.kv.load()
@@ -98,7 +108,7 @@ class NameServer(Service):
             settings = self.settings = NamesrvSettings(attrs.evolve(config, port=self.port), self._changed)
             pool = Pool("admin", _QUEUE_CAPACITY)
             for processor in (
-                NamesrvRouteProcessor(self.routes, self.kv, lambda: settings.config.order_message_enable),
+                NamesrvRouteProcessor(self.routes, self.kv, lambda: settings.config.order_message_enable, names),
                 NamesrvConfigProcessor(self.kv, settings),
             ):
                 self.server.add_processor(processor, tuple(processor.handlers()), pool)
@@ -106,19 +116,36 @@ class NameServer(Service):
             self.server.on_refused = RefusalAudit(self._clock, AUDITED)
             if acl is not None:
                 self.server.authenticate_with((acl,))
-            await self.server.listen(self._socket, tls)
+            for sock in self._sockets:
+                await self.server.listen(sock, tls)
         except BaseException:
-            self._socket.close()
+            for sock in self._sockets:
+                sock.close()
             raise
         self._timers.pace(config.scan_interval_ms / 1000, self._scan, "broker expiry")
         if acl is not None:
             self._timers.every(whole.acl.reload_interval_ms / 1000, acl.store.reload, "account files")
         if tls is not None:
             self._timers.every(TLS_RELOAD_S, tls.reload, "certificate")
-        if exposed:
-            self._timers.every(REMINDER_S, lambda: remind(config.host), "open door")
+        for host in exposed:
+            self._timers.every(REMINDER_S, partial(remind, host), f"open door {host}")
         self._running = True
         log.info("name server listens on %s", self.address)
+
+    def _bind(self) -> dict[tuple[str, int], str]:
+        """Takes every socket. Returns the names of the further ones by host (empty: any) and port. Raises RemotingError."""
+        config = self.config
+        self._sockets.append(bind(config.host, config.port))
+        self.host, self.port = self._sockets[0].getsockname()[:2]
+        names: dict[tuple[str, int], str] = {}
+        for entry in config.listeners:
+            name, host, port = _listener(entry, config.host)
+            sock = bind(host, port)
+            self._sockets.append(sock)
+            bound_host, bound_port = sock.getsockname()[:2]
+            names["" if bound_host in EVERY_INTERFACE else bound_host, bound_port] = name
+            self.listeners[name] = host_port(bound_host, bound_port)
+        return names
 
     def _changed(self, config: NamesrvConfig) -> None:
         """Settings were changed over the wire."""
@@ -140,3 +167,10 @@ class NameServer(Service):
         self._timers.cancel()
         await self.server.close()
         log.info("name server %s stopped", self.address)
+
+
+def _listener(entry: str, default_host: str) -> tuple[str, str, int]:
+    """Name, host and port of an entry of ``nameserver.listeners``."""
+    name, _, address = entry.partition("=")
+    host, _, port = address.rpartition(":")
+    return name, host or default_host, int(port)

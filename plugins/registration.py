@@ -32,6 +32,7 @@ class Registration:
         self._client = client
         self._addresses = addresses
         self._ha_address = ha_address
+        self._advertised = state.advertised.to_text() or None
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self.registered: dict[str, bool] = {}
@@ -77,6 +78,7 @@ class Registration:
             broker_id=broker.id,
             compressed=False,
             body_crc32=body_crc32(body),
+            flint_advertised=self._advertised,
         )
         command = request(RequestCode.REGISTER_BROKER, header, body, language="JAVA")
         try:

@@ -52,8 +52,9 @@ class ServerChannel(asyncio.Protocol):
         self.remote_port = 0
         self.packed_host = b"\0" * 8
         """The peer's address as records hold it."""
+        self.local_host = ""
+        """The address that the peer connected to, and its port."""
         self.local_port = 0
-        """The port that the peer connected to."""
         self.opened_s = self.active_s = server.clock.monotonic_s()
         self.has_spoken = False
         self.partial_since_s: float | None = None
@@ -70,7 +71,7 @@ class ServerChannel(asyncio.Protocol):
             self.remote_address = _address(peer[0], peer[1])
             self.packed_host = pack_host(peer[0], peer[1])
         if local:
-            self.local_port = local[1]
+            self.local_host, self.local_port = local[0], local[1]
         if not self._server.opened(self):
             self.close("too many connections (listen.max_connections)")
 

@@ -24,6 +24,7 @@ from flintmq.core.broker.transactions.service import TransactionalMessageService
 from flintmq.core.io.clock import Clock
 from flintmq.core.message.host import pack_host
 from flintmq.core.ports import MessageFilterFactory
+from flintmq.core.route.advertised import Advertised, host_port
 from flintmq.core.store.cleaner import CleanCommitLogService
 from flintmq.core.store.message_store import MessageStore
 
@@ -56,7 +57,8 @@ class BrokerState:
     """The advertised address, packed; part of every record and message id."""
     store_host_hex: str
     advertised_address: str
-    """``host:port`` clients are told."""
+    """``host:port`` that the broker registers under, and that clients are told as far as :attr:`advertised` says no other."""
+    advertised: Advertised
     on_config: Callable[[BrokerConfig], None]
     """Told when settings changed while running."""
 
@@ -72,11 +74,18 @@ class BrokerState:
         self._dispatching = False
         self._closing = False
 
-    def advertise(self, host: str, port: int) -> None:
-        """Sets the address that clients are told and that records carry."""
-        self.store_host = pack_host(host, port)
+    def advertise(self, host: str, port: int, ip: str | None = None, advertised: Advertised = Advertised()) -> None:
+        """Sets the address that clients are told and that records carry.
+
+        Args:
+            host: a name or an address.
+            ip: its address, where it is a name.
+            advertised: what else clients are told.
+        """
+        self.store_host = pack_host(ip or host, port)
         self.store_host_hex = self.store_host.hex().upper()
-        self.advertised_address = f"{host}:{port}"
+        self.advertised_address = host_port(host, port)
+        self.advertised = advertised
 
     def update_config(self, config: BrokerConfig) -> None:
         """Takes settings that may change while running."""

@@ -17,6 +17,7 @@ from flintmq.core.broker.data_version import DataVersion
 from flintmq.core.broker.topic_config import UNIT_FLAG, UNIT_SUB_FLAG, TopicConfig
 from flintmq.core.client_log import client_log
 from flintmq.core.io.clock import Clock
+from flintmq.core.route.advertised import HERE, Advertised, Viewpoint
 from flintmq.core.route.route_data import MASTER_ID, BrokerData, QueueData, RegisterResult, TopicRouteData
 
 _log = client_log(__name__)
@@ -35,6 +36,7 @@ class _LiveBroker:
     ha_server_address: str
     broker_name: str
     broker_id: int
+    advertised: Advertised
 
 
 class RouteInfoManager:
@@ -68,6 +70,7 @@ class RouteInfoManager:
         data_version: DataVersion,
         topics: Iterable[TopicConfig] | None,
         filter_servers: Sequence[str] | None = None,
+        advertised: Advertised = Advertised(),
     ) -> RegisterResult:
         """Takes over what a broker says of itself.
 
@@ -77,6 +80,7 @@ class RouteInfoManager:
         Args:
             topics: the broker's topics; None when it sent none.
             filter_servers: None leaves those known, an empty list removes them.
+            advertised: by which other addresses clients reach it.
         """
         self._clusters.setdefault(cluster, {})[broker_name] = None
         known = self._brokers.get(broker_name)
@@ -94,7 +98,7 @@ class RouteInfoManager:
         if broker_address not in self._live:
             _log.info("broker %s (%s, id %d) registered", broker_name, broker_address, broker_id)
         self._live[broker_address] = _LiveBroker(
-            self._clock.monotonic_s(), data_version, channel, ha_server_address, broker_name, broker_id
+            self._clock.monotonic_s(), data_version, channel, ha_server_address, broker_name, broker_id, advertised
         )
         if filter_servers is not None:
             if filter_servers:
@@ -194,8 +198,8 @@ class RouteInfoManager:
 
     # --- questions ---
 
-    def pick_up_topic_route_data(self, topic: str) -> TopicRouteData | None:
-        """Where a topic is; None when no broker that lives has it."""
+    def pick_up_topic_route_data(self, topic: str, viewpoint: Viewpoint = HERE) -> TopicRouteData | None:
+        """Where a topic is, for a client who asks from there; None when no broker that lives has it."""
         queues = self._topics.get(topic)
         if not queues:
             return None
@@ -204,12 +208,21 @@ class RouteInfoManager:
             return None
         addresses = [address for broker in brokers for address in broker.broker_addrs.values()]
         filters = {address: self._filter_servers[address] for address in addresses if address in self._filter_servers}
-        return TopicRouteData(tuple(queues.values()), brokers, filters)
+        return TopicRouteData(tuple(queues.values()), tuple(self._seen(b, viewpoint) for b in brokers), filters)
 
-    def cluster_info(self) -> dict[str, Any]:
+    def _seen(self, broker: BrokerData, viewpoint: Viewpoint) -> BrokerData:
+        """The broker with the addresses by which a client reaches it who asks from there."""
+        addresses = {number: self._address(address, viewpoint) for number, address in broker.broker_addrs.items()}
+        return attrs.evolve(broker, broker_addrs=addresses) if addresses != broker.broker_addrs else broker
+
+    def _address(self, registered: str, viewpoint: Viewpoint) -> str:
+        live = self._live.get(registered)
+        return live.advertised.address(registered, viewpoint) if live is not None else registered
+
+    def cluster_info(self, viewpoint: Viewpoint = HERE) -> dict[str, Any]:
         """ClusterInfo: every broker and cluster."""
         return {
-            "brokerAddrTable": {name: broker.to_wire() for name, broker in self._brokers.items()},
+            "brokerAddrTable": {name: self._seen(b, viewpoint).to_wire() for name, b in self._brokers.items()},
             "clusterAddrTable": {cluster: list(names) for cluster, names in self._clusters.items()},
         }
 
@@ -221,11 +234,11 @@ class RouteInfoManager:
         names = self._clusters.get(cluster, {}).keys()
         return [topic for topic, queues in self._topics.items() if names & queues.keys()]
 
-    def system_topics(self) -> tuple[list[str], str | None]:
+    def system_topics(self, viewpoint: Viewpoint = HERE) -> tuple[list[str], str | None]:
         """Names of clusters and brokers, which are topics too, and the address of some broker."""
         names = list(dict.fromkeys([*self._clusters, *self._brokers]))
         address = next((a for broker in self._brokers.values() if (a := broker.any_address())), None)
-        return names, address
+        return names, self._address(address, viewpoint) if address is not None else None
 
     def unit_topics(self) -> list[str]:
         """Topics with the unit flag at some broker."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import attrs
 
@@ -10,6 +10,7 @@ from flintmq.core.broker.data_version import DataVersion
 from flintmq.core.broker.topic_config import TopicConfig
 from flintmq.core.errors import RefusedError
 from flintmq.core.response_code import ResponseCode
+from flintmq.core.route.advertised import Advertised, Viewpoint
 from flintmq.core.route.kv_config import ORDER_TOPIC_CONFIG, KVConfigManager
 from flintmq.core.route.route_manager import RouteInfoManager
 from flintmq.remoting import bodies
@@ -41,12 +42,18 @@ class NamesrvRouteProcessor:
         routes: the tables.
         kv: holds the order configuration of topics.
         order_message_enable: whether a route shows it; asked at each request, because it may change.
+        listeners: names of further listeners, by host (empty: any) and port.
     """
 
     def __init__(
-        self, routes: RouteInfoManager, kv: KVConfigManager, order_message_enable: Callable[[], bool] = lambda: False
+        self,
+        routes: RouteInfoManager,
+        kv: KVConfigManager,
+        order_message_enable: Callable[[], bool] = lambda: False,
+        listeners: Mapping[tuple[str, int], str] | None = None,
     ) -> None:
         self._routes = routes
+        self._listeners = listeners or {}
         self._kv = kv
         self._order_message_enable = order_message_enable
 
@@ -57,13 +64,15 @@ class NamesrvRouteProcessor:
             RequestCode.UNREGISTER_BROKER: self.unregister_broker,
             RequestCode.QUERY_DATA_VERSION: self.query_data_version,
             RequestCode.GET_ROUTEINFO_BY_TOPIC: self.route_info,
-            RequestCode.GET_BROKER_CLUSTER_INFO: lambda _: with_json(routes.cluster_info()),
+            RequestCode.GET_BROKER_CLUSTER_INFO: lambda asked: with_json(routes.cluster_info(self._viewpoint(asked))),
             RequestCode.WIPE_WRITE_PERM_OF_BROKER: self.wipe_write_perm,
             RequestCode.ADD_WRITE_PERM_OF_BROKER: self.add_write_perm,
             RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: lambda _: _topic_list(routes.all_topics()),
             RequestCode.DELETE_TOPIC_IN_NAMESRV: self.delete_topic,
             RequestCode.GET_TOPICS_BY_CLUSTER: self.topics_by_cluster,
-            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: lambda _: _topic_list(*routes.system_topics()),
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: lambda asked: _topic_list(
+                *routes.system_topics(self._viewpoint(asked))
+            ),
             RequestCode.GET_UNIT_TOPIC_LIST: lambda _: _topic_list(routes.unit_topics()),
             RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: lambda _: _topic_list(routes.unit_sub_topics()),
             RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: lambda _: _topic_list(routes.unit_sub_ununit_topics()),
@@ -86,6 +95,7 @@ class NamesrvRouteProcessor:
             data_version=_version(wrapper.data_version),
             topics=[_topic(name, config) for name, config in wrapper.topic_config_table.items()],
             filter_servers=body.filter_server_list,
+            advertised=_advertised(header.flint_advertised, request),
         )
         order = self._kv.list_namespace(ORDER_TOPIC_CONFIG)
         return with_header(
@@ -118,7 +128,7 @@ class NamesrvRouteProcessor:
     def route_info(self, request: Request) -> Response:
         """105: where a topic is. Old clients need unquoted keys, new ones standard JSON (reference: protocol 5.1)."""
         header = request.header(GetRouteInfoRequestHeader)
-        route = self._routes.pick_up_topic_route_data(header.topic)
+        route = self._routes.pick_up_topic_route_data(header.topic, self._viewpoint(request))
         if route is None:
             raise RefusedError(
                 ResponseCode.TOPIC_NOT_EXIST, f"No topic route info in name server for the topic: {header.topic}"
@@ -127,6 +137,12 @@ class NamesrvRouteProcessor:
             route = attrs.evolve(route, order_topic_conf=self._kv.get(ORDER_TOPIC_CONFIG, header.topic))
         standard = header.accept_standard_json_only or request.version >= V4_9_4
         return with_json(route.to_wire(), standard=standard)
+
+    def _viewpoint(self, request: Request) -> Viewpoint:
+        """Where the client asks: it is told addresses by which it reaches the brokers."""
+        channel, names = request.channel, self._listeners
+        host, port = channel.local_host, channel.local_port
+        return Viewpoint((names.get((host, port)) or names.get(("", port), "")) if names else "", host)
 
     def wipe_write_perm(self, request: Request) -> Response:
         count = self._routes.wipe_write_perm(request.header(WipeWritePermOfBrokerRequestHeader).broker_name)
@@ -143,6 +159,16 @@ class NamesrvRouteProcessor:
 
     def topics_by_cluster(self, request: Request) -> Response:
         return _topic_list(self._routes.topics_by_cluster(request.header(GetTopicsByClusterRequestHeader).cluster))
+
+
+def _advertised(text: str | None, request: Request) -> Advertised:
+    """What a broker says of its addresses. That it is reached where this name server is counts on the same machine only: there
+    a connection comes from the address that it goes to."""
+    if not text:
+        return Advertised()
+    said = Advertised.parse(text)
+    channel = request.channel
+    return attrs.evolve(said, as_client=said.as_client and channel.remote_host == channel.local_host)
 
 
 def _topic_list(topics: list[str], broker_address: str | None = None) -> Response:

@@ -54,7 +54,7 @@ def test_any_configuration_comes_back_from_yaml(
     config = attrs.evolve(
         plain,
         broker=attrs.evolve(plain.broker, name=name, region=region, id=number),
-        listen=attrs.evolve(plain.listen, advertised_host=host),
+        namesrv=attrs.evolve(plain.namesrv, tls_ca=host),
         authenticators=tuple(names),
         plugins=(PluginRef("a.b:c"),),
     )

@@ -176,6 +176,7 @@ class Client:
     remote_address = "127.0.0.1:1"
     remote_host = "127.0.0.1"
     packed_host = b"\x7f\0\0\1\0\0\0\1"
+    local_host = "127.0.0.1"
     local_port = 0
     is_open = True
 

@@ -36,6 +36,8 @@ class ClientChannel(RecordingChannel):
 
     def __init__(self, remote_address: str = "127.0.0.1:40000") -> None:
         super().__init__(remote_address)
+        self.remote_host = remote_address.rpartition(":")[0]
+        self.local_host, self.local_port = "127.0.0.1", 9876
         self.answers: list[RemotingCommand | RemotingError] = []
         self.asked: list[tuple[int, dict[str, str], bytes]] = []
 

@@ -15,6 +15,8 @@ from flintmq.remoting.codes import RequestCode as Code
 from flintmq.remoting.processors.namesrv import NamesrvRouteProcessor
 from flintmq.remoting.processors.namesrv_config import NamesrvConfigProcessor, NamesrvSettings
 
+from .conftest import ClientChannel
+
 
 class Names:
     """A name server without a socket."""
@@ -24,7 +26,12 @@ class Names:
         self.routes = RouteInfoManager(bench.clock)
         self.kv = KVConfigManager()
         self.settings = NamesrvSettings(NamesrvConfig())
-        routes = NamesrvRouteProcessor(self.routes, self.kv, lambda: self.settings.config.order_message_enable)
+        routes = NamesrvRouteProcessor(
+            self.routes,
+            self.kv,
+            lambda: self.settings.config.order_message_enable,
+            {("", 19876): "outside", ("10.0.0.9", 9876): "vpn"},
+        )
         self.handlers = routes.handlers() | NamesrvConfigProcessor(self.kv, self.settings).handlers()
         self._ask = ask
 
@@ -32,7 +39,15 @@ class Names:
         request = self.bench.request(code, fields, body, version=version, channel=channel)
         return self._ask(self.handlers, request)
 
-    def register(self, broker_id: int = 0, address: str = "h:1", crc: int | None = None, **topics: int) -> Any:
+    def register(
+        self,
+        broker_id: int = 0,
+        address: str = "h:1",
+        crc: int | None = None,
+        channel: Any = None,
+        advertised: str | None = None,
+        **topics: int,
+    ) -> Any:
         body = fastjson.dumps(
             {
                 "filterServerList": [],
@@ -55,12 +70,39 @@ class Names:
             brokerId=str(broker_id),
             compressed="false",
             bodyCrc32=str(zlib.crc32(body) & 0x7FFFFFFF if crc is None else crc),
+            channel=channel,
+            **({"flintAdvertised": advertised} if advertised else {}),
         )
 
 
 @pytest.fixture
 def names(bench: Any, ask: Any) -> Names:
     return Names(bench, ask)
+
+
+@pytest.mark.parametrize(
+    ("broker_from", "client_came_to", "told"),
+    [
+        ("127.0.0.1", ("127.0.0.1", 9876), "127.0.0.1:1"),
+        ("127.0.0.1", ("192.168.1.7", 9876), "192.168.1.7:1"),
+        ("127.0.0.1", ("192.168.1.7", 19876), "mq:2"),
+        ("127.0.0.1", ("10.0.0.9", 9876), "10.8.0.1:3"),
+        ("10.0.0.5", ("192.168.1.7", 9876), "h:1"),
+        ("10.0.0.5", ("192.168.1.7", 19876), "mq:2"),
+    ],
+)
+def test_a_client_is_told_an_address_by_where_it_asks(
+    bench: Any, ask: Any, broker_from: str, client_came_to: tuple[str, int], told: str
+) -> None:
+    """A broker on another machine is not where the name server is, whatever it says."""
+    names = Names(bench, ask)
+    broker, client = ClientChannel(f"{broker_from}:4000"), ClientChannel("192.168.1.9:5000")
+    names.register(channel=broker, advertised="client,outside=mq:2,vpn=10.8.0.1:3", T=1)
+    client.local_host, client.local_port = client_came_to
+    route = fastjson.loads(names.ask(Code.GET_ROUTEINFO_BY_TOPIC, topic="T", channel=client).body)
+    assert list(route["brokerDatas"][0]["brokerAddrs"].values()) == [told]
+    info = fastjson.loads(names.ask(Code.GET_BROKER_CLUSTER_INFO, channel=client).body)
+    assert info["brokerAddrTable"]["a"]["brokerAddrs"] == {0: told}
 
 
 def test_a_route_has_the_keys_its_client_can_read(names: Names) -> None:

@@ -1,0 +1,82 @@
+"""A client that is told an address it cannot reach finds no broker, however well that one runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from flintmq.core.broker.data_version import DataVersion
+from flintmq.core.broker.topic_config import TopicConfig
+from flintmq.core.route.advertised import HERE, Advertised, Viewpoint, host_port
+from flintmq.core.route.route_manager import RouteInfoManager
+from flintmq.core.testing.channel import RecordingChannel
+from flintmq.core.testing.clock import ManualClock
+
+REGISTERED = "172.17.0.2:10911"
+
+
+def test_what_is_said_travels_in_one_field() -> None:
+    said = Advertised.of(["outside=mq.example.com:20911", "vpn=10.8.0.1:10911"], as_client=True)
+    assert said.to_text() == "client,outside=mq.example.com:20911,vpn=10.8.0.1:10911"
+    assert Advertised.parse(said.to_text()) == said
+    assert not Advertised()
+    assert Advertised.of([], as_client=False).to_text() == ""
+
+
+@pytest.mark.parametrize("text", ["", "nonsense", "a=b", "=h:1", "a=h:1:", "a b=h:1", "x=h:123456", "a=;h:1"])
+def test_what_a_stranger_registers_is_read_with_care(text: str) -> None:
+    assert not Advertised.parse(text)
+    assert Advertised.parse(f"{text},ok=h:1").by_listener == {"ok": "h:1"}
+
+
+def test_a_stranger_cannot_fill_memory() -> None:
+    assert len(Advertised.parse(",".join(f"l{number}=h:1" for number in range(10_000))).by_listener) == 64
+
+
+@pytest.mark.parametrize(
+    ("said", "viewpoint", "told"),
+    [
+        (Advertised(), Viewpoint("", "127.0.0.1"), REGISTERED),
+        (Advertised(as_client=True), Viewpoint("", "127.0.0.1"), "127.0.0.1:10911"),
+        (Advertised(as_client=True), Viewpoint("", "192.168.1.7"), "192.168.1.7:10911"),
+        (Advertised(as_client=True), Viewpoint("", "::1"), "[::1]:10911"),
+        (Advertised(as_client=True), HERE, REGISTERED),
+        (Advertised({"outside": "mq:20911"}), Viewpoint("outside", "172.17.0.2"), "mq:20911"),
+        (Advertised({"outside": "mq:20911"}), Viewpoint("", "172.17.0.2"), REGISTERED),
+        (Advertised({"outside": "mq:20911"}), Viewpoint("other", "172.17.0.2"), REGISTERED),
+        (Advertised({"outside": "mq:20911"}, as_client=True), Viewpoint("outside", "127.0.0.1"), "mq:20911"),
+    ],
+)
+def test_who_is_told_what(said: Advertised, viewpoint: Viewpoint, told: str) -> None:
+    assert said.address(REGISTERED, viewpoint) == told
+
+
+def test_every_answer_with_addresses_is_told_so() -> None:
+    """Routes for clients, the cluster for tools, and the broker that a list of system topics names."""
+    routes = RouteInfoManager(ManualClock())
+    for name, said in (("a", Advertised({"outside": "mq:1"})), ("b", Advertised())):
+        routes.register(
+            cluster="C",
+            broker_name=name,
+            broker_id=0,
+            broker_address=f"{name}:10911",
+            ha_server_address="",
+            channel=RecordingChannel(),
+            data_version=DataVersion(1, 1),
+            topics=[TopicConfig("T", 1, 1)],
+            advertised=said,
+        )
+    outside = Viewpoint("outside", "10.0.0.1")
+    for viewpoint, wanted in ((outside, ["mq:1", "b:10911"]), (HERE, ["a:10911", "b:10911"])):
+        route = routes.pick_up_topic_route_data("T", viewpoint)
+        assert route is not None
+        assert [broker.broker_addrs[0] for broker in route.broker_datas] == wanted
+        table = routes.cluster_info(viewpoint)["brokerAddrTable"]
+        assert [table[name]["brokerAddrs"][0] for name in "ab"] == wanted
+        assert routes.system_topics(viewpoint)[1] == wanted[0]
+
+
+def test_addresses_are_written_so_that_a_port_can_be_told_from_them() -> None:
+    assert host_port("10.0.0.1", 1) == "10.0.0.1:1"
+    assert host_port("fe80::1%eth0", 1) == "[fe80::1]:1"
+    assert host_port("::ffff:10.0.0.1", "2") == "10.0.0.1:2"
+    assert host_port("mq.example.com", 3) == "mq.example.com:3"
