@@ -5,18 +5,22 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 from flintmq.core.errors import StoreFencedError, StoreFullError
 from flintmq.core.io.clock import Clock
 from flintmq.core.plugin_info import PluginOrigin
 from flintmq.core.ports import (
+    ColumnDispatcher,
     CommitLogDispatcher,
     DispatchRequest,
     SupportsCatchUp,
     SupportsClose,
     SupportsCommitted,
 )
+from flintmq.core.store.bulk_columns import RecordColumns
+
+Batch = TypeVar("Batch")
 
 _LOG = logging.getLogger("flintmq.plugins")
 
@@ -72,10 +76,13 @@ class IsolatedDispatcher:
         return self._dispatcher
 
     def dispatch(self, batch: Sequence[DispatchRequest]) -> None:
+        self._guarded(self._dispatch, batch)
+
+    def _guarded(self, dispatch: Callable[[Batch], None], batch: Batch) -> None:
         if self.disabled:
             return
         try:
-            self._dispatch(batch)
+            dispatch(batch)
         except (StoreFullError, StoreFencedError):
             raise
         except Exception as error:
@@ -126,3 +133,16 @@ class IsolatedDispatcher:
         if len(self._failed_at_s) == FAILURES_MAX and now_s - self._failed_at_s[0] <= WINDOW_S:
             self.disabled = True
             _LOG.error("%s failed %d times in %.0f s: its dispatcher is off", self._owner, FAILURES_MAX, WINDOW_S)
+
+
+class IsolatedColumnDispatcher(IsolatedDispatcher):
+    """The same for one that also takes columns."""
+
+    def __init__(
+        self, dispatcher: ColumnDispatcher, owner: PluginOrigin, *, essential: bool, blame: Blame, clock: Clock
+    ) -> None:
+        super().__init__(dispatcher, owner, essential=essential, blame=blame, clock=clock)
+        self._dispatch_columns: Callable[[RecordColumns], None] = dispatcher.dispatch_columns
+
+    def dispatch_columns(self, columns: RecordColumns) -> None:
+        self._guarded(self._dispatch_columns, columns)

@@ -9,12 +9,15 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import attrs
 import msgspec
 
 from flintmq.core.io.clock import Clock
+
+if TYPE_CHECKING:
+    from flintmq.core.store.bulk_columns import RecordColumns
 
 
 class DispatchRequest(msgspec.Struct, gc=False):
@@ -77,6 +80,19 @@ class SupportsCatchUp(Protocol):
         The first one may lie below the log's beginning: then retention has deleted what the dispatcher still needed.
         False asks the store to hand the records over after all.
         """
+        ...
+
+
+@runtime_checkable
+class ColumnDispatcher(CommitLogDispatcher, Protocol):
+    """A dispatcher that also takes many records at a time, as numpy columns: a start that must catch up asks for that.
+
+    It makes the same of them as of requests, and never of the same records twice either. When all dispatchers are of this
+    kind, and numpy is installed, a store of a gigabyte is dispatched in seconds.
+    """
+
+    def dispatch_columns(self, columns: RecordColumns) -> None:
+        """As ``dispatch``; ``columns.requests()`` gives the same records as requests."""
         ...
 
 
@@ -272,6 +288,15 @@ class IndexBuilder(Protocol):
     def flush(self) -> None: ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class ColumnIndexBuilder(IndexBuilder, Protocol):
+    """An index builder that also takes many records at a time, see :class:`ColumnDispatcher`."""
+
+    def put_columns(self, columns: RecordColumns) -> None:
+        """As ``put``; leaves out what is rolled back."""
+        ...
 
 
 class MessageFilter(Protocol):

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from flintmq.core.message.sys_flag import TRANSACTION_PREPARED
 from flintmq.core.ports import DispatchRequest
+from flintmq.core.store.bulk_columns import RecordColumns
 
 
 class ConsumeQueues(Protocol):
@@ -14,6 +15,10 @@ class ConsumeQueues(Protocol):
 
     def put_batch(self, batch: Sequence[DispatchRequest]) -> None:
         """Appends a unit per record; ignores records a queue has already."""
+        ...
+
+    def put_columns(self, columns: RecordColumns) -> None:
+        """The same for records read in bulk; leaves out those that stay invisible."""
         ...
 
 
@@ -31,3 +36,6 @@ class BuildConsumeQueue:
         visible = [request for request in batch if not request.sys_flag & TRANSACTION_PREPARED]
         if visible:
             self._consume_queues.put_batch(visible)
+
+    def dispatch_columns(self, columns: RecordColumns) -> None:
+        self._consume_queues.put_columns(columns)

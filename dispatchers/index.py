@@ -7,6 +7,8 @@ from typing import Protocol
 
 from flintmq.core.message.sys_flag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from flintmq.core.ports import DispatchRequest, IndexBuilder
+from flintmq.core.store.bulk_columns import RecordColumns
+from flintmq.core.store.index_service import index_columns
 
 
 class IndexedStore(Protocol):
@@ -28,3 +30,6 @@ class BuildIndex:
         kept = [request for request in batch if request.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK]
         if kept:
             self._store.index.put(kept)
+
+    def dispatch_columns(self, columns: RecordColumns) -> None:
+        index_columns(self._store.index, columns)

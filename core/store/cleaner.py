@@ -15,9 +15,9 @@ from typing import Final, Protocol, runtime_checkable
 
 import attrs
 
+from flintmq.core.broker.topic_name import SCHEDULE_TOPIC
 from flintmq.core.errors import StoreError
 from flintmq.core.message import record as rec
-from flintmq.core.store.commit_log import SCHEDULE_TOPIC
 from flintmq.core.store.consume_queue import ConsumeQueue
 from flintmq.core.store.file_bin import FileBin
 from flintmq.core.store.message_store import MessageStore

@@ -17,6 +17,8 @@ from flintmq.core.io.disk import Disk
 from flintmq.core.io.paths import queue_folder, topic_folder
 from flintmq.core.message.record import RECORD_MIN_BYTES
 from flintmq.core.ports import DispatchRequest
+from flintmq.core.store import queue_bulk
+from flintmq.core.store.bulk_columns import RecordColumns
 from flintmq.core.store.consume_queue_ext import ConsumeQueueExt, ExtFiles, is_address
 from flintmq.core.store.mapped_file_queue import OS_PAGE_BYTES, MappedFile, MappedFileQueue
 
@@ -434,6 +436,32 @@ class ConsumeQueueTable:
             )
         if batch:
             self.last_store_timestamp_ms = batch[-1].store_timestamp_ms
+
+    def put_columns(self, columns: RecordColumns) -> None:
+        """As :meth:`put_batch` for records read in bulk; those that stay invisible are left out here.
+
+        What is not the plain case, units that go on where a queue ends, is put as requests, in the same batches.
+
+        Raises:
+            StoreFullError: no room for the next queue file.
+        """
+        rows = queue_bulk.visible_rows(columns)
+        if not len(rows):
+            return
+        for (topic, queue_id), group in queue_bulk.by_queue(columns, rows):
+            queue = self.queues.get((topic, queue_id))
+            if queue is not None and not self._writes_ext:
+                new = queue_bulk.behind(columns, group, queue.max_physical_offset_bytes)
+                if not len(new):
+                    continue
+                first = queue_bulk.first_of_run(columns, new)
+                if first == queue.max_queue_offset or not self._fills_gaps:
+                    last_end = int(columns.physical[new[-1]] + columns.size[new[-1]])
+                    queue.put([queue_bulk.units(columns, new)], int(columns.queue_offset[new[0]]), last_end)
+                    continue
+            for batch in queue_bulk.batches(columns, group):
+                self.put_batch(columns.requests(batch))
+        self.last_store_timestamp_ms = int(columns.store_timestamp_ms[rows[-1]])
 
     def _put_with_gaps(self, queue: ConsumeQueue, group: Sequence[DispatchRequest]) -> None:
         """Fills a gap before a unit where as many records may have lain in the log between it and the one before it."""

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+import attrs
+
 from flintmq.core.message.java_hash import index_key_hash, topic_head_hash
 
 try:
@@ -15,12 +17,71 @@ except ImportError:  # the loops do it
     numpy = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+
+    from flintmq.core.store.bulk_columns import RecordColumns
+    from flintmq.core.store.bulk_scan import Column
 
 AVAILABLE: Final = numpy is not None
 LEAST: Final = 64
 """Fewer entries are cheaper in a loop."""
 _UNIQ_KEY_CHARACTERS: Final = 32
+_SPAN_GAP_SLOTS: Final = 128
+
+
+@attrs.frozen(eq=False)
+class EntryColumns:
+    """Entries to be added, in order."""
+
+    key_hash: Column
+    physical: Column
+    """Physical offset in bytes."""
+    store_timestamp_ms: Column
+
+    @classmethod
+    def of(cls, entries: Sequence[tuple[int, int, int]]) -> EntryColumns:
+        """From (key hash, physical offset, store timestamp)."""
+        table = numpy.array(entries, numpy.int64)
+        return cls(table[:, 0], table[:, 1], table[:, 2])
+
+    @classmethod
+    def joined(cls, parts: Sequence[EntryColumns]) -> EntryColumns:
+        """Several, one behind the other."""
+        if len(parts) == 1:
+            return parts[0]
+        return cls(
+            numpy.concatenate([part.key_hash for part in parts]),
+            numpy.concatenate([part.physical for part in parts]),
+            numpy.concatenate([part.store_timestamp_ms for part in parts]),
+        )
+
+    @classmethod
+    def of_records(cls, columns: RecordColumns) -> EntryColumns:
+        """The entries of records: all their keys, but none of a rolled back one."""
+        row, key_hash = columns.key_row, columns.key_hash
+        indexed = columns.indexed
+        if not indexed.all():
+            kept = indexed[row]
+            row, key_hash = row[kept], key_hash[kept]
+        return cls(key_hash, columns.physical[row], columns.store_timestamp_ms[row])
+
+    def __len__(self) -> int:
+        return len(self.key_hash)
+
+    def part(self, begin: int, end: int | None = None) -> EntryColumns:
+        """Some of them, one behind the other."""
+        return EntryColumns(self.key_hash[begin:end], self.physical[begin:end], self.store_timestamp_ms[begin:end])
+
+    def at(self, number: int) -> tuple[int, int, int]:
+        """One of them: (key hash, physical offset, store timestamp)."""
+        return int(self.key_hash[number]), int(self.physical[number]), int(self.store_timestamp_ms[number])
+
+    def from_physical(self, offset_bytes: int) -> EntryColumns:
+        """Without those of records before a physical offset."""
+        kept = self.physical >= offset_bytes
+        if kept.all():
+            return self
+        return EntryColumns(self.key_hash[kept], self.physical[kept], self.store_timestamp_ms[kept])
 
 
 def key_hashes(topics: Sequence[str], keys: Sequence[str]) -> list[int]:
@@ -28,7 +89,6 @@ def key_hashes(topics: Sequence[str], keys: Sequence[str]) -> list[int]:
 
     Keys of 32 ASCII characters, which every IPv4 sender's UNIQ_KEY has, are hashed together; others one by one.
     """
-    assert numpy is not None
     joined = "".join(keys)
     if len(joined) == _UNIQ_KEY_CHARACTERS * len(keys) and joined.isascii() and len(set(map(len, keys))) == 1:
         characters = numpy.frombuffer(joined.encode("ascii"), numpy.uint8).reshape(len(keys), _UNIQ_KEY_CHARACTERS)
@@ -62,7 +122,6 @@ def chain(hashes: Any, slots: Any, stored: Any, first_index: int) -> tuple[Any, 
     Returns:
         Per entry the entry before it in its slot; the slots that change; their new values; how many of them were empty.
     """
-    assert numpy is not None
     slot = hashes % slots
     order = numpy.argsort(slot, kind="stable")
     in_order = slot[order]
@@ -81,9 +140,33 @@ def chain(hashes: Any, slots: Any, stored: Any, first_index: int) -> tuple[Any, 
     return previous, slot[lasts], lasts + first_index, empty
 
 
+def slot_spans(slots: memoryview, changed: Any, values: Any) -> Iterator[tuple[int, bytes]]:
+    """What is to be written so that slots have new values: first slot and bytes, piece by piece.
+
+    Slots that are near one another are written together with those between them, as these are: a write costs more than a copy.
+
+    Args:
+        slots: all of them as they are, in the file.
+        changed: numbers of slots, ascending.
+        values: their new ones.
+    """
+    bounds = numpy.flatnonzero(changed[1:] - changed[:-1] > _SPAN_GAP_SLOTS) + 1
+    firsts = numpy.concatenate(([0], bounds))
+    lasts = numpy.concatenate((bounds, [len(changed)])) - 1
+    packed = values.astype(">i4")
+    for first, last, begin, end in zip(
+        firsts.tolist(), lasts.tolist(), changed[firsts].tolist(), changed[lasts].tolist(), strict=True
+    ):
+        if first == last:
+            yield begin, packed[first : first + 1].tobytes()
+            continue
+        span = numpy.frombuffer(slots[begin * 4 : end * 4 + 4], ">i4").copy()
+        span[changed[first : last + 1] - begin] = packed[first : last + 1]
+        yield begin, span.tobytes()
+
+
 def pack_entries(hashes: Any, physical: Any, seconds: Any, previous: Any) -> bytes:
     """Entries as they lie in the file."""
-    assert numpy is not None
     packed = numpy.empty(len(hashes), _ENTRY)
     packed["hash"] = hashes
     packed["physical"] = physical

@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from flintmq.core.io.disk import Disk
 from flintmq.core.store import index_bulk
@@ -79,35 +79,58 @@ class IndexFile:
         Raises:
             StoreFullError: no room on the disk; nothing was added.
         """
-        count = self.index_count
-        taken = min(len(entries), self._entries - count)
-        if taken <= 0:
-            return 0
-        region = self._region
-        entries_at = self._entries_at
-        end = entries_at + (count + taken) * ENTRY_BYTES
-        region.allocate(min(self._size, -(-end // _ALLOCATE_STEP_BYTES) * _ALLOCATE_STEP_BYTES))
-        if count <= 1:
-            self.begin_physical_offset_bytes, self.begin_timestamp_ms = entries[0][1], entries[0][2]
-        if index_bulk.AVAILABLE and taken >= index_bulk.LEAST:
-            changed, packed_entries = self._chain_in_bulk(entries[:taken], count)
-        else:
-            changed, packed_entries = self._chain(entries[:taken], count)
-        # Entries first, then the slots that point at them, then the header that counts them: whenever the process dies,
-        # what lies beyond the count is whole or unknown, and written again.
-        region.write(entries_at + count * ENTRY_BYTES, packed_entries)
-        for slot, index in changed:
-            region.write(HEADER_BYTES + slot * SLOT_BYTES, _SLOT.pack(index))
-        self.index_count = count + taken
-        self.end_physical_offset_bytes = entries[taken - 1][1]
-        self.end_timestamp_ms = entries[taken - 1][2]
-        self._write_header()
+        if index_bulk.AVAILABLE and len(entries) >= index_bulk.LEAST:
+            return self.put_columns(index_bulk.EntryColumns.of(entries))
+        taken = self._make_room(len(entries))
+        if taken:
+            if self.index_count <= 1:
+                self.begin_physical_offset_bytes, self.begin_timestamp_ms = entries[0][1], entries[0][2]
+            changed, packed = self._chain(entries[:taken])
+            slots = [(slot, _SLOT.pack(index)) for slot, index in changed.items()]
+            self._write(packed, slots, taken, entries[taken - 1][1], entries[taken - 1][2])
         return taken
 
-    def _chain(self, entries: Sequence[IndexEntry], count: int) -> tuple[Iterable[tuple[int, int]], bytes]:
+    def put_columns(self, entries: index_bulk.EntryColumns) -> int:
+        """As :meth:`put`, with numpy; writes the same bytes."""
+        taken = self._make_room(len(entries))
+        if taken:
+            entries = entries.part(0, taken)
+            first, last = entries.at(0), entries.at(-1)
+            if self.index_count <= 1:
+                self.begin_physical_offset_bytes, self.begin_timestamp_ms = first[1], first[2]
+            changed, values, packed = self._chain_in_bulk(entries)
+            view = self._region.view[HEADER_BYTES : self._entries_at]
+            self._write(packed, index_bulk.slot_spans(view, changed, values), taken, last[1], last[2])
+        return taken
+
+    def _make_room(self, wanted: int) -> int:
+        """How many entries fit, with disk space for so many. Raises StoreFullError."""
+        taken = min(wanted, self._entries - self.index_count)
+        if taken <= 0:
+            return 0
+        end = self._entries_at + (self.index_count + taken) * ENTRY_BYTES
+        self._region.allocate(min(self._size, -(-end // _ALLOCATE_STEP_BYTES) * _ALLOCATE_STEP_BYTES))
+        return taken
+
+    def _write(
+        self, entries: bytes, slots: Iterable[tuple[int, bytes]], count: int, end_physical: int, end_ms: int
+    ) -> None:
+        """Entries first, then the slots that point at them, then the header that counts them.
+
+        Whenever the process dies, what lies beyond the count is whole or unknown, and written again.
+        """
+        self._region.write(self._entries_at + self.index_count * ENTRY_BYTES, entries)
+        for slot, values in slots:
+            self._region.write(HEADER_BYTES + slot * SLOT_BYTES, values)
+        self.index_count += count
+        self.end_physical_offset_bytes = end_physical
+        self.end_timestamp_ms = end_ms
+        self._write_header()
+
+    def _chain(self, entries: Sequence[IndexEntry]) -> tuple[dict[int, int], bytes]:
         """The slots that new entries change, with their values, and the entries' bytes."""
         view = self._region.view
-        slots, begin_ms = self._slots, self.begin_timestamp_ms
+        slots, begin_ms, count = self._slots, self.begin_timestamp_ms, self.index_count
         newest: dict[int, int] = {}
         packed: list[bytes] = []
         for index, (key_hash, physical, store_ms) in enumerate(entries, count):
@@ -120,24 +143,22 @@ class IndexFile:
             newest[slot] = index
             seconds = max(0, min(_INT_MAX, (store_ms - begin_ms) // 1000))
             packed.append(_ENTRY.pack(key_hash, physical, seconds, previous))
-        return newest.items(), b"".join(packed)
+        return newest, b"".join(packed)
 
-    def _chain_in_bulk(self, entries: Sequence[IndexEntry], count: int) -> tuple[Iterable[tuple[int, int]], bytes]:
-        """The same with numpy."""
+    def _chain_in_bulk(self, entries: index_bulk.EntryColumns) -> tuple[Any, Any, bytes]:
+        """The same with numpy: slots in ascending order, their values, and the entries' bytes."""
         import numpy
 
-        table = numpy.array(entries, numpy.int64)
-        hashes, physical, store_ms = table[:, 0], table[:, 1], table[:, 2]
-        slots = numpy.frombuffer(self._region.view, ">i4", self._slots, HEADER_BYTES)
-        stored = slots[hashes % self._slots].astype(numpy.int64)
+        count = self.index_count
+        slots = numpy.frombuffer(self._region.view[HEADER_BYTES : self._entries_at], ">i4")
+        stored = slots[entries.key_hash % self._slots].astype(numpy.int64)
         stored[stored < 0] = 0
         for at in numpy.flatnonzero(stored >= count):
             stored[at] = self._before(int(stored[at]), count)
-        previous, changed, values, empty = index_bulk.chain(hashes, self._slots, stored, count)
+        previous, changed, values, empty = index_bulk.chain(entries.key_hash, self._slots, stored, count)
         self.hash_slot_count += empty
-        seconds = numpy.clip((store_ms - self.begin_timestamp_ms) // 1000, 0, _INT_MAX)
-        packed = index_bulk.pack_entries(hashes, physical, seconds, previous)
-        return zip(changed.tolist(), values.tolist(), strict=True), packed
+        seconds = numpy.clip((entries.store_timestamp_ms - self.begin_timestamp_ms) // 1000, 0, _INT_MAX)
+        return changed, values, index_bulk.pack_entries(entries.key_hash, entries.physical, seconds, previous)
 
     def _before(self, index: int, count: int) -> int:
         """The newest entry of a slot below the count: a process that died between slots and header left newer ones."""

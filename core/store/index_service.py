@@ -17,14 +17,17 @@ from flintmq.core.io.clock import Clock
 from flintmq.core.io.disk import Disk
 from flintmq.core.message.java_hash import index_key_hash
 from flintmq.core.message.sys_flag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
-from flintmq.core.ports import DispatchRequest
+from flintmq.core.ports import ColumnIndexBuilder, DispatchRequest, IndexBuilder
 from flintmq.core.store import index_bulk
+from flintmq.core.store.bulk_columns import RecordColumns
 from flintmq.core.store.index_file import IndexEntry, IndexFile
 from flintmq.core.store.store_checkpoint import StoreCheckpoint
 
 log = logging.getLogger("flintmq.store")
 
-_GATHER: Final = 1024
+_GATHER: Final = 1_024
+_GATHER_COLUMNS: Final = 262_144
+"""So many entries share the pages of the slots that they change."""
 
 
 class IndexService:
@@ -41,6 +44,8 @@ class IndexService:
         self._clock = clock
         self.files: list[IndexFile] = []
         self._waiting: list[DispatchRequest] = []
+        self._waiting_columns: list[index_bulk.EntryColumns] = []
+        """Entries of records read in bulk; never any while requests wait."""
         self._spoiled = ""
         """Which sync failed; empty while none did."""
         self.on_failed: Callable[[], None] = _nothing
@@ -50,6 +55,8 @@ class IndexService:
 
     def put(self, batch: Sequence[DispatchRequest]) -> None:
         """Takes records in log order; writes when enough wait."""
+        if self._waiting_columns:
+            self.build()
         self._waiting += batch
         if len(self._waiting) >= _GATHER:
             self.build()
@@ -60,10 +67,12 @@ class IndexService:
         Raises:
             StoreFullError: no room; what waits goes on waiting.
         """
+        if self._waiting_columns:
+            self._build_columns()
         waiting = self._waiting
         if not waiting:
             return
-        taken_until = self.files[-1].end_physical_offset_bytes if self.files else 0
+        taken_until = self._end()
         entries = self._entries_of(waiting, taken_until)
         if entries and entries[0][1] == taken_until:
             # The last record taken may have lost some of its entries with a file that is gone, or had no room for them.
@@ -75,6 +84,27 @@ class IndexService:
             taken = self.files[-1].put(entries)
             entries = entries[taken:]
         self._waiting = []
+
+    def put_columns(self, columns: RecordColumns) -> None:
+        """As :meth:`put` for records read in bulk; writes the same bytes, many more at a time."""
+        if self._waiting:
+            self.build()
+        self._waiting_columns.append(index_bulk.EntryColumns.of_records(columns))
+        if sum(map(len, self._waiting_columns)) >= _GATHER_COLUMNS:
+            self.build()
+
+    def _build_columns(self) -> None:
+        taken_until = self._end()
+        entries = index_bulk.EntryColumns.joined(self._waiting_columns).from_physical(taken_until)
+        if len(entries) and entries.at(0)[1] == taken_until:
+            have = self._count_at_end(taken_until)
+            same = int((entries.physical == taken_until).sum())
+            entries = entries.part(min(have, same))
+        while len(entries):
+            if not self.files or self.files[-1].full:
+                self._roll()
+            entries = entries.part(self.files[-1].put_columns(entries))
+        self._waiting_columns = []
 
     @staticmethod
     def _entries_of(waiting: Sequence[DispatchRequest], taken_until: int) -> list[IndexEntry]:
@@ -256,6 +286,14 @@ class IndexService:
     def close(self) -> None:
         for file in self.files:
             file.close()
+
+
+def index_columns(index: IndexBuilder, columns: RecordColumns) -> None:
+    """Gives records read in bulk to an index builder: as they are, or as requests where it takes only those."""
+    if isinstance(index, ColumnIndexBuilder):
+        index.put_columns(columns)
+    else:
+        index.put(columns.requests(columns.indexed))
 
 
 def _nothing() -> None:

@@ -27,6 +27,7 @@ from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
 from flintmq.core.io.disk import OS_DISK, Disk
 from flintmq.core.message import record as rec
 from flintmq.core.message.properties import KEYS, UNIQ_KEY
+from flintmq.core.message.sys_flag import TRANSACTION_PREPARED
 from flintmq.core.ports import (
     CommitLogDispatcher,
     DispatchRequest,
@@ -42,6 +43,7 @@ from flintmq.core.ports import (
 )
 from flintmq.core.response_code import ResponseCode
 from flintmq.core.store import recovery
+from flintmq.core.store.bulk_columns import BATCH_ROWS
 from flintmq.core.store.commit_log import Appendable, Appended, CommitLog
 from flintmq.core.store.consume_queue import FILLER_SIZE, UNIT, UNIT_BYTES, ConsumeQueueTable
 from flintmq.core.store.consume_queue_ext import FOLDER as EXT
@@ -63,7 +65,6 @@ log = logging.getLogger("flintmq.store")
 
 _LOG_STEP_BYTES: Final = 64 * 1024 * 1024
 _SCAN_UNITS: Final = 800
-_REDISPATCH: Final = 1_024
 
 
 class _QueueOptions(TypedDict):
@@ -349,11 +350,20 @@ class MessageStore:
         index_from = max(start if index_from is None else index_from, commit_log.min_offset_bytes)
         indexes = self.config.index.enable
         if indexes and index_from < start:
+            for columns in commit_log.columns(index_from, start):
+                index.put_columns(columns)
+                index_from = columns.end_offset_bytes
             for batch in _batches(commit_log.requests(index_from, start)):
                 index.put(batch)
+        if self.before_redispatch is _no_batch:
+            for columns in commit_log.columns(start, end):
+                queues.put_columns(columns)
+                if indexes:
+                    index.put_columns(columns)
+                start = columns.end_offset_bytes
         for batch in _batches(commit_log.requests(start, end)):
             self.before_redispatch(batch)
-            queues.put_batch([request for request in batch if request.sys_flag & 0xC in (0x0, 0x8)])
+            queues.put_batch([request for request in batch if not request.sys_flag & TRANSACTION_PREPARED])
             if indexes:
                 index.put(batch)
 
@@ -404,7 +414,8 @@ class MessageStore:
         self.reput.dispatchers = tuple(dispatchers)
         with self._disk_errors():
             replay(self.reput.dispatchers, self.commit_log, self.watermarks.dispatched)
-            while self.reput.run():
+            self.reput.run_in_bulk()
+            while self.reput.error is None and self.reput.run():
                 pass
             if self.reput.error is not None:
                 raise self.reput.error
@@ -901,7 +912,7 @@ class MessageStore:
 
 
 def _batches(requests: Iterator[DispatchRequest]) -> Iterator[list[DispatchRequest]]:
-    while batch := list(itertools.islice(requests, _REDISPATCH)):
+    while batch := list(itertools.islice(requests, BATCH_ROWS)):
         yield batch
 
 

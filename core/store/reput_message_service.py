@@ -9,15 +9,17 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 from flintmq.core.errors import StoreError, StoreFullError
-from flintmq.core.ports import CommitLogDispatcher, DispatchRequest
+from flintmq.core.ports import ColumnDispatcher, CommitLogDispatcher, DispatchRequest
+from flintmq.core.store.bulk_columns import BATCH_ROWS
 from flintmq.core.store.commit_log import CommitLog
 
 log = logging.getLogger("flintmq.store")
 
-_BATCH: Final = 2_048
+Batch = TypeVar("Batch")
+
 _WAITING_MAX: Final = 262_144
 
 
@@ -69,27 +71,47 @@ class ReputMessageService:
             batch = self._take(readable)
             if not batch:
                 return False
-            try:
-                for dispatcher in self.dispatchers:
-                    dispatcher.dispatch(batch)
-            except StoreFullError as error:
-                self._stand_still(error, batch, "until there is room")
+            if not self._hand_over([dispatcher.dispatch for dispatcher in self.dispatchers], batch):
+                self._waiting.extendleft(reversed(batch))
                 return False
-            except Exception as error:
-                failure = StoreError(f"an essential dispatcher failed: {type(error).__name__}: {error}")
-                self._stand_still(failure, batch, "until it works again")
-                return False
-            self.error = None
             last = batch[-1]
             watermarks.dispatched = last.commit_log_offset_bytes + last.message_size_bytes
             self.on_arrival(batch)
         return watermarks.dispatched < watermarks.readable
 
-    def _stand_still(self, error: StoreError, batch: list[DispatchRequest], until: str) -> None:
+    def run_in_bulk(self) -> None:
+        """Dispatches what lies in the log before anybody listens: many records at a time, where every dispatcher takes them so.
+
+        What is left (all of it without numpy) is for :meth:`run`. Nobody is told of arrivals.
+        """
+        takers = [one.dispatch_columns for one in self.dispatchers if isinstance(one, ColumnDispatcher)]
+        if len(takers) < len(self.dispatchers) or self._waiting:
+            return
+        watermarks = self._watermarks
+        for columns in self._log.columns(watermarks.dispatched, watermarks.readable):
+            if not self._hand_over(takers, columns):
+                return
+            watermarks.dispatched = columns.end_offset_bytes
+
+    def _hand_over(self, takers: Sequence[Callable[[Batch], None]], batch: Batch) -> bool:
+        """Gives a batch to each in turn; False, with :attr:`error` set, when one could not take it."""
+        try:
+            for taker in takers:
+                taker(batch)
+        except StoreFullError as error:
+            self._stand_still(error, "until there is room")
+            return False
+        except Exception as error:
+            failure = StoreError(f"an essential dispatcher failed: {type(error).__name__}: {error}")
+            self._stand_still(failure, "until it works again")
+            return False
+        self.error = None
+        return True
+
+    def _stand_still(self, error: StoreError, until: str) -> None:
         if self.error is None:
             log.error("dispatch stands still %s: %s", until, error)
         self.error = error
-        self._waiting.extendleft(reversed(batch))
 
     def _take(self, readable: int) -> list[DispatchRequest]:
         """The next batch: from memory where that continues the log without a hole, else from the log."""
@@ -97,13 +119,13 @@ class ReputMessageService:
         dispatched = self._watermarks.dispatched
         if waiting and self._continues(dispatched, waiting[0].commit_log_offset_bytes):
             batch: list[DispatchRequest] = []
-            if len(waiting) <= _BATCH:
+            if len(waiting) <= BATCH_ROWS:
                 last = waiting[-1]
                 if last.commit_log_offset_bytes + last.message_size_bytes <= readable:
                     batch = list(waiting)
                     waiting.clear()
                     return batch
-            while waiting and len(batch) < _BATCH:
+            while waiting and len(batch) < BATCH_ROWS:
                 first = waiting[0]
                 if first.commit_log_offset_bytes + first.message_size_bytes > readable:
                     break
@@ -112,7 +134,7 @@ class ReputMessageService:
         until = min(readable, waiting[0].commit_log_offset_bytes) if waiting else readable
         batch = []
         for request in self._log.requests(dispatched, until):
-            if request.commit_log_offset_bytes + request.message_size_bytes > until or len(batch) == _BATCH:
+            if request.commit_log_offset_bytes + request.message_size_bytes > until or len(batch) == BATCH_ROWS:
                 break  # a slave may have acknowledged half a record
             batch.append(request)
         else:

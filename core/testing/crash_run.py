@@ -20,12 +20,12 @@ from typing import Any, Final, Protocol, runtime_checkable
 import attrs
 
 from flintmq.config.models import BrokerConfig, IndexSection, StoreSection
+from flintmq.core.broker.topic_name import SCHEDULE_TOPIC
 from flintmq.core.errors import RefusedError, StoreError
 from flintmq.core.message.record import MessageExtBrokerInner
 from flintmq.core.message.sys_flag import TRANSACTION_COMMIT, TRANSACTION_PREPARED
 from flintmq.core.ports import DispatchRequest, FlushStatus, FlushStrategy, TransientStorePool
 from flintmq.core.store.cleaner import CleanCommitLogService
-from flintmq.core.store.commit_log import SCHEDULE_TOPIC
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.store.store_lock import StoreLock
 from flintmq.core.testing.clock import ManualClock

@@ -8,6 +8,7 @@ from typing import Final
 
 import attrs
 
+from flintmq.core.broker.topic_name import SCHEDULE_TOPIC
 from flintmq.core.message import properties as props
 from flintmq.core.message.java_hash import index_key_hash, tags_hash
 from flintmq.core.message.record import RECORD_MIN_BYTES, Record
@@ -17,7 +18,6 @@ from flintmq.core.message.sys_flag import (
     TRANSACTION_ROLLBACK,
 )
 from flintmq.core.ports import DispatchRequest
-from flintmq.core.store.commit_log import SCHEDULE_TOPIC
 from flintmq.core.store.consume_queue import UNIT
 from flintmq.core.store.recovery import LOST_TOPIC
 

@@ -13,6 +13,7 @@ import attrs
 from flintmq.config.errors import ConfigError
 from flintmq.config.models import BrokerConfig
 from flintmq.core.errors import StoreError, StoreFormatError
+from flintmq.core.message.sys_flag import TRANSACTION_PREPARED
 from flintmq.core.ports import (
     CommitLogDispatcher,
     DispatchRequest,
@@ -22,9 +23,11 @@ from flintmq.core.ports import (
     FlushStrategy,
     FlushWaiter,
 )
+from flintmq.core.store.bulk_columns import RecordColumns
 from flintmq.core.store.consume_queue import UNIT_BYTES
 from flintmq.core.store.doctor.files import StoreFiles
 from flintmq.core.store.doctor.walk import Kind, walk
+from flintmq.core.store.index_service import index_columns
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.store.store_lock import StoreLock
 
@@ -65,11 +68,16 @@ class _Queues:
         self._progress = progress
 
     def dispatch(self, batch: Sequence[DispatchRequest]) -> None:
-        self._store.consume_queues.put_batch([r for r in batch if r.sys_flag & 0xC in (0x0, 0x8)])
+        self._store.consume_queues.put_batch([r for r in batch if not r.sys_flag & TRANSACTION_PREPARED])
+        self._tell(batch[-1].commit_log_offset_bytes + batch[-1].message_size_bytes)
+
+    def dispatch_columns(self, columns: RecordColumns) -> None:
+        self._store.consume_queues.put_columns(columns)
+        self._tell(columns.end_offset_bytes)
+
+    def _tell(self, end_offset_bytes: int) -> None:
         if self._progress is not None:
-            last = batch[-1]
-            end = last.commit_log_offset_bytes + last.message_size_bytes
-            self._progress(end - self._store.commit_log.min_offset_bytes)
+            self._progress(end_offset_bytes - self._store.commit_log.min_offset_bytes)
 
 
 class _Index:
@@ -78,6 +86,9 @@ class _Index:
 
     def dispatch(self, batch: Sequence[DispatchRequest]) -> None:
         self._store.index.put(batch)
+
+    def dispatch_columns(self, columns: RecordColumns) -> None:
+        index_columns(self._store.index, columns)
 
 
 def fitting(config: BrokerConfig, files: StoreFiles) -> BrokerConfig:
