@@ -44,6 +44,14 @@ class MappedRegion(Protocol):
         lock meanwhile. Raises OSError."""
         ...
 
+    def rewrite(self, start: int, end: int) -> None:
+        """Writes a part that :meth:`allocate` has covered to where it lies, so that the next sync writes it to the disk.
+
+        For pages that the kernel may wrongly call clean: a sync of them failed. Releases the interpreter lock meanwhile.
+        Raises OSError.
+        """
+        ...
+
     def sync(self) -> None:
         """Forces what was written to the disk, and with the first sync the file's name. Raises OSError."""
         ...
@@ -133,6 +141,7 @@ class Disk(Protocol):
 _SINGLE_PAGES_BYTES = 64 * 1024 * 1024
 _IN_ORDER_BYTES = 16 * 1024
 """The C library copies larger pieces page by page in turns: a kill in between leaves later records behind zeros."""
+_REWRITE_BYTES = 1024 * 1024
 _ZEROS = memoryview(bytes(1024 * 1024))
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -194,6 +203,10 @@ class OsRegion:
     def fill_zeros(self, start: int, end: int) -> None:
         while start < end:
             start += os.pwrite(self._fd, _ZEROS[: end - start], start)
+
+    def rewrite(self, start: int, end: int) -> None:
+        while start < end:
+            start += os.pwrite(self._fd, self.view[start : min(end, start + _REWRITE_BYTES)], start)
 
     def sync(self) -> None:
         unnamed = tuple(self._unnamed)

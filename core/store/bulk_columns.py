@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from flintmq.core.ports import DispatchRequest
     from flintmq.core.store.bulk_scan import Column
 
-BATCH_ROWS: Final = 2_048
-"""So many requests make a batch where they are read from the log."""
 _ROWS_FIRST: Final = 1_024
 
 RequestAt = Callable[[int], "DispatchRequest"]
@@ -66,8 +64,6 @@ class RecordColumns:
     """As in the index."""
     end_offset_bytes: int
     """Physical offset behind the last record."""
-    first_row: int
-    """How many records the same reader has read before these."""
     begin_at: Column
     """Where each record begins in its file."""
     request_at: RequestAt
@@ -96,7 +92,6 @@ class ColumnReader:
 
     def __init__(self) -> None:
         self._topics = Topics()
-        self._rows = 0
 
     def read(
         self, view: memoryview, start_offset_bytes: int, at: int, end_at: int, request_at: RequestAt
@@ -131,7 +126,6 @@ class ColumnReader:
             yield self._columns(view, start_offset_bytes, rows.first(whole), codes[:whole], request_at)
             if whole < len(places):
                 return
-            self._rows += whole
             at = rows.end_at
             rows_max = bulk_scan.ROWS_MAX
 
@@ -163,7 +157,6 @@ class ColumnReader:
             key_row[order],
             key_hash[order],
             start_offset_bytes + rows.end_at,
-            self._rows,
             rows.begin,
             request_at,
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +27,7 @@ UNIT_BYTES: Final = 20
 UNIT: Final = struct.Struct(">qiq")
 _STEP_BYTES: Final = 64 * 1024
 _RECOVER_FILES: Final = 3
+_QUEUE_OFFSET: Final = attrgetter("queue_offset")
 _CHUNK_BYTES: Final = 64 * 1024
 FILLER_SIZE: Final = 0x7FFFFFFF
 """The size in a unit without a message: before a queue's first one, and in the place of a lost one. Its position is 0."""
@@ -400,7 +402,6 @@ class ConsumeQueueTable:
         Raises:
             StoreFullError: no room for the next queue file.
         """
-        pack = UNIT.pack
         queues = self.queues
         grouped: dict[tuple[str, int], list[DispatchRequest]] = {}
         topic, queue_id = "", -1
@@ -419,28 +420,18 @@ class ConsumeQueueTable:
                 group = [r for r in group if r.commit_log_offset_bytes + r.message_size_bytes > seen]
                 if not group:
                     continue
-            last = group[-1]
             next_offset = queue.max_queue_offset
-            if self._fills_gaps and (
-                group[0].queue_offset != next_offset or last.queue_offset - group[0].queue_offset >= len(group)
-            ):
+            if self._fills_gaps and [*map(_QUEUE_OFFSET, group)] != [*range(next_offset, next_offset + len(group))]:
                 self._put_with_gaps(queue, group)
-                continue
-            if self._writes_ext:
-                self._put_with_ext(queue, group)
-                continue
-            queue.put(
-                [pack(r.commit_log_offset_bytes, r.message_size_bytes, r.tags_code) for r in group],
-                group[0].queue_offset,
-                last.commit_log_offset_bytes + last.message_size_bytes,
-            )
+            else:
+                self._put_plain(queue, group)
         if batch:
             self.last_store_timestamp_ms = batch[-1].store_timestamp_ms
 
     def put_columns(self, columns: RecordColumns) -> None:
         """As :meth:`put_batch` for records read in bulk; those that stay invisible are left out here.
 
-        What is not the plain case, units that go on where a queue ends, is put as requests, in the same batches.
+        What is not the plain case, units that go on where a queue ends, is put as requests.
 
         Raises:
             StoreFullError: no room for the next queue file.
@@ -459,8 +450,7 @@ class ConsumeQueueTable:
                     last_end = int(columns.physical[new[-1]] + columns.size[new[-1]])
                     queue.put([queue_bulk.units(columns, new)], int(columns.queue_offset[new[0]]), last_end)
                     continue
-            for batch in queue_bulk.batches(columns, group):
-                self.put_batch(columns.requests(batch))
+            self.put_batch(columns.requests(group))
         self.last_store_timestamp_ms = int(columns.store_timestamp_ms[rows[-1]])
 
     def _put_with_gaps(self, queue: ConsumeQueue, group: Sequence[DispatchRequest]) -> None:
@@ -492,10 +482,12 @@ class ConsumeQueueTable:
         if self._writes_ext:
             self._put_with_ext(queue, group)
             return
+        pack = UNIT.pack
+        last = group[-1]
         queue.put(
-            [UNIT.pack(r.commit_log_offset_bytes, r.message_size_bytes, r.tags_code) for r in group],
+            [pack(r.commit_log_offset_bytes, r.message_size_bytes, r.tags_code) for r in group],
             group[0].queue_offset,
-            group[-1].commit_log_offset_bytes + group[-1].message_size_bytes,
+            last.commit_log_offset_bytes + last.message_size_bytes,
         )
 
     def _new_queue(self, topic: str, queue_id: int) -> ConsumeQueue:

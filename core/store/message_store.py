@@ -43,7 +43,6 @@ from flintmq.core.ports import (
 )
 from flintmq.core.response_code import ResponseCode
 from flintmq.core.store import recovery
-from flintmq.core.store.bulk_columns import BATCH_ROWS
 from flintmq.core.store.commit_log import Appendable, Appended, CommitLog
 from flintmq.core.store.consume_queue import FILLER_SIZE, UNIT, UNIT_BYTES, ConsumeQueueTable
 from flintmq.core.store.consume_queue_ext import FOLDER as EXT
@@ -51,6 +50,7 @@ from flintmq.core.store.consume_queue_ext import ExtFiles, ResolvingFilter
 from flintmq.core.store.epochs import MASTER, RECOVERED, EpochFile, epochs_path
 from flintmq.core.store.get_message import GetMessageResult, GetMessageStatus
 from flintmq.core.store.index_service import IndexService
+from flintmq.core.store.log_walk import LogWalk, Recovered
 from flintmq.core.store.mapped_file_queue import MappedFileQueue
 from flintmq.core.store.multi_path_queue import MultiPathMappedFileQueue
 from flintmq.core.store.queue_flusher import QueueFlusher
@@ -65,6 +65,7 @@ log = logging.getLogger("flintmq.store")
 
 _LOG_STEP_BYTES: Final = 64 * 1024 * 1024
 _SCAN_UNITS: Final = 800
+_REDISPATCH: Final = 1_024
 
 
 class _QueueOptions(TypedDict):
@@ -129,7 +130,7 @@ class MessageStore:
         """Called once, on the flush service's thread, when a sync failed."""
         self.before_redispatch: Callable[[Sequence[DispatchRequest]], None] = _no_batch
         """Called with records that recovery puts into queues once more, before it does: whoever computes bit maps."""
-        self.recovered: recovery.Recovered | None = None
+        self.recovered: Recovered | None = None
         self.started_clean = True
         self.disk_full: DiskFull | None = None
         """Why writes are refused for want of space; set and taken back by the cleaner."""
@@ -303,9 +304,9 @@ class MessageStore:
         self._redispatch(index, dispatched, dispatched, index_from)
         return dispatched
 
-    def _walk(self, trusted_ms: int | None = None) -> recovery.LogWalk:
+    def _walk(self, trusted_ms: int | None = None) -> LogWalk:
         settings = self.config.store
-        return recovery.LogWalk(
+        return LogWalk(
             self.commit_log,
             check_crc=settings.check_crc_on_recover,
             skips_damage=settings.compat == "safe",
@@ -372,7 +373,7 @@ class MessageStore:
         if self.started_clean:
             self.disk.write_file(self.abort_file, b"")
 
-    def _cut(self, walked: recovery.Recovered, *, may_have_lost: bool) -> recovery.Recovered:
+    def _cut(self, walked: Recovered, *, may_have_lost: bool) -> Recovered:
         """Repairs what a walk found; begins an epoch where something that may have been read is taken off the log's end.
 
         Args:
@@ -912,7 +913,7 @@ class MessageStore:
 
 
 def _batches(requests: Iterator[DispatchRequest]) -> Iterator[list[DispatchRequest]]:
-    while batch := list(itertools.islice(requests, BATCH_ROWS)):
+    while batch := list(itertools.islice(requests, _REDISPATCH)):
         yield batch
 
 

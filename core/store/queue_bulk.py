@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from flintmq.core.store.bulk_columns import BATCH_ROWS
-
 try:
     import numpy
 except ImportError:  # units are packed one by one
@@ -64,9 +62,3 @@ def units(columns: RecordColumns, rows: Column) -> bytes:
     packed["size"] = columns.size[rows]
     packed["tags_code"] = columns.tags_code[rows]
     return packed.tobytes()
-
-
-def batches(columns: RecordColumns, rows: Column) -> Iterator[Column]:
-    """The rows batch by batch, as they would have come as requests."""
-    number = (rows + columns.first_row) // BATCH_ROWS
-    yield from numpy.split(rows, numpy.flatnonzero(number[1:] != number[:-1]) + 1)

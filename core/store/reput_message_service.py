@@ -13,13 +13,13 @@ from typing import Final, TypeVar
 
 from flintmq.core.errors import StoreError, StoreFullError
 from flintmq.core.ports import ColumnDispatcher, CommitLogDispatcher, DispatchRequest
-from flintmq.core.store.bulk_columns import BATCH_ROWS
 from flintmq.core.store.commit_log import CommitLog
 
 log = logging.getLogger("flintmq.store")
 
 Batch = TypeVar("Batch")
 
+_BATCH: Final = 2_048
 _WAITING_MAX: Final = 262_144
 
 
@@ -119,13 +119,13 @@ class ReputMessageService:
         dispatched = self._watermarks.dispatched
         if waiting and self._continues(dispatched, waiting[0].commit_log_offset_bytes):
             batch: list[DispatchRequest] = []
-            if len(waiting) <= BATCH_ROWS:
+            if len(waiting) <= _BATCH:
                 last = waiting[-1]
                 if last.commit_log_offset_bytes + last.message_size_bytes <= readable:
                     batch = list(waiting)
                     waiting.clear()
                     return batch
-            while waiting and len(batch) < BATCH_ROWS:
+            while waiting and len(batch) < _BATCH:
                 first = waiting[0]
                 if first.commit_log_offset_bytes + first.message_size_bytes > readable:
                     break
@@ -134,7 +134,7 @@ class ReputMessageService:
         until = min(readable, waiting[0].commit_log_offset_bytes) if waiting else readable
         batch = []
         for request in self._log.requests(dispatched, until):
-            if request.commit_log_offset_bytes + request.message_size_bytes > until or len(batch) == BATCH_ROWS:
+            if request.commit_log_offset_bytes + request.message_size_bytes > until or len(batch) == _BATCH:
                 break  # a slave may have acknowledged half a record
             batch.append(request)
         else:

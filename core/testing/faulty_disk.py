@@ -164,6 +164,12 @@ class FaultyRegion:
             raise AssertionError(f"{self._path}: filled up to {end}, allocated up to {self._allocated}")
         self._region.fill_zeros(start, end)
 
+    def rewrite(self, start: int, end: int) -> None:
+        self._disk.check("write", self._path)
+        if end > self._allocated:
+            raise AssertionError(f"{self._path}: written up to {end}, allocated up to {self._allocated}")
+        self._region.rewrite(start, end)
+
     def sync(self) -> None:
         self._disk.check("sync", self._path)
         self._region.sync()

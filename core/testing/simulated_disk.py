@@ -337,6 +337,9 @@ class SimulatedRegion:
     def fill_zeros(self, start: int, end: int) -> None:
         self.write(start, bytes(end - start))
 
+    def rewrite(self, start: int, end: int) -> None:
+        self.write(start, bytes(self.view[start:end]))
+
     def sync(self) -> None:
         self._disk._sync(self._path, self._file)
         while self._unnamed:

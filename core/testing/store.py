@@ -36,6 +36,8 @@ from flintmq.core.ports import (
     FlushStrategy,
     TransientStorePool,
 )
+from flintmq.core.store.bulk_columns import RecordColumns
+from flintmq.core.store.index_service import index_columns
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.clock import ManualClock
 
@@ -124,6 +126,9 @@ class QueueDispatcher:
         queued = (TRANSACTION_NOT, TRANSACTION_COMMIT)
         self._store.consume_queues.put_batch([r for r in batch if r.sys_flag & TRANSACTION_MASK in queued])
 
+    def dispatch_columns(self, columns: RecordColumns) -> None:
+        self._store.consume_queues.put_columns(columns)
+
 
 class IndexDispatcher:
     """What the built-in index dispatcher does, without its plugin."""
@@ -133,6 +138,9 @@ class IndexDispatcher:
 
     def dispatch(self, batch: Sequence[DispatchRequest]) -> None:
         self._store.index.put(batch)
+
+    def dispatch_columns(self, columns: RecordColumns) -> None:
+        index_columns(self._store.index, columns)
 
 
 def make_store(

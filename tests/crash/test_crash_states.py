@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from flintmq.core.store import bulk_scan, commit_log, index_bulk
 from flintmq.core.testing.crash_check import Check, UndetectableError
 from flintmq.core.testing.crash_run import LETTERS, CrashRun, Kind
 from flintmq.core.testing.crash_states import KINDS, states
@@ -100,3 +101,17 @@ def test_the_same_seed_gives_the_same_states(kind: Kind) -> None:
         disk = CrashRun(kind, 5).run(SCRIPTS[2]).disk
         keys.append([image.key() for _at, _damage, image in states(disk, range(0, len(disk.journal), 7), 5)])
     assert keys[0] == keys[1]
+
+
+def test_no_crash_breaks_a_promise_where_the_log_is_read_in_bulk(
+    kind: Kind, crash_states: int, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Small stores are recovered record by record: here as large ones are."""
+    if not bulk_scan.AVAILABLE:
+        pytest.skip("numpy is not installed: there is no bulk way")
+    monkeypatch.setattr(commit_log, "_BULK_BYTES", 0)
+    monkeypatch.setattr(bulk_scan, "ROWS_MIN", 1)
+    monkeypatch.setattr(index_bulk, "LEAST", 1)
+    explore(kind, crash_states // 60, seed + 1)
+    explore_recoveries(kind, crash_states // 120, seed + 1)
+    explore_errors(kind, crash_states // 120, seed + 1)

@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from flintmq.core.store import message_store, recovery
+from flintmq.core.store import log_walk, message_store, recovery
 from flintmq.core.store.commit_log import CommitLog
 from flintmq.core.store.consume_queue import UNIT_BYTES, ConsumeQueue, ConsumeQueueTable
 from flintmq.core.store.index_file import IndexFile
 from flintmq.core.store.index_service import IndexService
+from flintmq.core.store.log_walk import LogWalk
 from flintmq.core.store.mapped_file_queue import MappedFile, MappedFileQueue
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.store.queue_flusher import QueueFlusher
-from flintmq.core.store.recovery import LogWalk
 from flintmq.core.store.store_checkpoint import StoreCheckpoint
 from flintmq.core.store.watermarks import Watermarks
 from flintmq.core.testing.crash_run import CrashFailure, Kind
@@ -202,7 +202,7 @@ def check_no_crc(patch: Patch) -> None:
 
 
 def take_torn_properties(patch: Patch) -> None:
-    patch.setattr(recovery, "_is_torn", lambda *_all: False)
+    patch.setattr(log_walk, "_is_torn", lambda *_all: False)
 
 
 def cut_behind_the_first_bad_record(patch: Patch) -> None:
