@@ -50,7 +50,7 @@ from flintmq.core.store.consume_queue_ext import ExtFiles, ResolvingFilter
 from flintmq.core.store.epochs import MASTER, RECOVERED, EpochFile, epochs_path
 from flintmq.core.store.get_message import GetMessageResult, GetMessageStatus
 from flintmq.core.store.index_service import IndexService
-from flintmq.core.store.log_walk import LogWalk, Recovered
+from flintmq.core.store.log_walk import Cut, LogWalk, Recovered
 from flintmq.core.store.mapped_file_queue import MappedFileQueue
 from flintmq.core.store.multi_path_queue import MultiPathMappedFileQueue
 from flintmq.core.store.queue_flusher import QueueFlusher
@@ -351,11 +351,7 @@ class MessageStore:
         index_from = max(start if index_from is None else index_from, commit_log.min_offset_bytes)
         indexes = self.config.index.enable
         if indexes and index_from < start:
-            for columns in commit_log.columns(index_from, start):
-                index.put_columns(columns)
-                index_from = columns.end_offset_bytes
-            for batch in _batches(commit_log.requests(index_from, start)):
-                index.put(batch)
+            self._index_anew(index, index_from, start)
         if self.before_redispatch is _no_batch:
             for columns in commit_log.columns(start, end):
                 queues.put_columns(columns)
@@ -367,6 +363,14 @@ class MessageStore:
             queues.put_batch([request for request in batch if not request.sys_flag & TRANSACTION_PREPARED])
             if indexes:
                 index.put(batch)
+
+    def _index_anew(self, index: IndexService, begin_offset_bytes: int, end_offset_bytes: int) -> None:
+        """Makes the index entries that are missing between two positions."""
+        for columns in self.commit_log.columns(begin_offset_bytes, end_offset_bytes):
+            index.put_columns(columns)
+            begin_offset_bytes = columns.end_offset_bytes
+        for batch in _batches(self.commit_log.requests(begin_offset_bytes, end_offset_bytes)):
+            index.put(batch)
 
     def _mark_abort(self) -> None:
         """A crash from here on must be noticed, also where the store had been stopped."""
@@ -656,9 +660,9 @@ class MessageStore:
     def _truncate(self, end_offset_bytes: int) -> Path | None:
         commit_log, queues, marks = self.commit_log, self.consume_queues, self.watermarks
         self.index.flush()
-        cut = recovery.Cut(end_offset_bytes, "the master's log has it not", damaged=False, quarantine=None)
+        cut = Cut(end_offset_bytes, "the master's log has it not", damaged=False, quarantine=None)
         trusted_ms = recovery.trusted_before(commit_log, end_offset_bytes)
-        walked = recovery.Recovered(end_offset_bytes, end_offset_bytes, trusted_ms, 0, 0, cut)
+        walked = Recovered(end_offset_bytes, end_offset_bytes, trusted_ms, 0, 0, cut)
         found = recovery.repair(self.disk, self.root / "flint" / "quarantine", commit_log, walked, _nothing)
         commit_log.queue.truncate(end_offset_bytes)
         marks.set_all(end_offset_bytes)
@@ -671,9 +675,7 @@ class MessageStore:
         if isinstance(self.index, IndexService):
             index_from = self.index.drop_beyond(end_offset_bytes)
             if index_from is not None:
-                begin = max(index_from, commit_log.min_offset_bytes)
-                for batch in _batches(commit_log.requests(begin, marks.dispatched)):
-                    self.index.put(batch)
+                self._index_anew(self.index, max(index_from, commit_log.min_offset_bytes), marks.dispatched)
         return found.cut.quarantine if found.cut is not None else None
 
     def dispatch(self) -> bool:
