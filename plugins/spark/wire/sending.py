@@ -165,9 +165,7 @@ class Sender:
         except ValueError as error:
             raise RowError(f"row {_rows(messages)}: {error}") from error
         except RefusedError as refused:
-            hint = (
-                f"{refused} ({len(messages)} rows to {messages[0].topic}, {_rows(messages)}, attempt {attempts})"
-            )
+            hint = f"{refused} ({len(messages)} rows to {messages[0].topic}, {_rows(messages)}, attempt {attempts})"
             raise RefusedError(refused.code, hint, reason=refused.reason) from refused
         except RemotingError as error:
             raise RemotingError(
