@@ -15,10 +15,13 @@ code  meaning
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import logging
+import os
 import sys
 import traceback
+from collections.abc import Callable
 
 from flintmq.core.errors import FlintError, PluginError, RemotingError, StoreError, StoreFencedError
 
@@ -73,6 +76,24 @@ def report(error: BaseException) -> ExitCode:
         text = f"{type(error).__name__}: {text}" if text else type(error).__name__
     complain(text)
     return exit_code_of(error)
+
+
+def finished(work: Callable[[], object], usage: Callable[[Exception], int | None] | None = None) -> int:
+    """Does the work of a command and returns its exit code; what it raises is reported.
+
+    ``usage`` may give another code for an exception, and then has told what is wrong; None leaves it to be reported.
+    """
+    try:
+        outcome = work()
+    except BrokenPipeError:
+        # Whoever read our output has gone, as in `flintmq consume T | head`; the interpreter must not flush to it again.
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.FAILED
+    except Exception as error:
+        code = usage(error) if usage is not None else None
+        return report(error) if code is None else code
+    return outcome if isinstance(outcome, int) else ExitCode.OK
 
 
 def complain(text: str) -> None:

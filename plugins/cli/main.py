@@ -5,9 +5,7 @@ A command's file is imported when the command runs (or when all are listed), and
 
 from __future__ import annotations
 
-import contextlib
 import importlib
-import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Final
@@ -110,20 +108,14 @@ def run_command_line(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code (see :mod:`flintmq.plugins.cli.exits`).
     """
-    try:
-        outcome = app(args=None if arguments is None else list(arguments), prog_name="flintmq", standalone_mode=False)
-    except BrokenPipeError:
-        # Whoever read our output has gone, as in `flintmq consume T | head`; the interpreter must not flush to it again.
-        with contextlib.suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return exits.ExitCode.FAILED
-    except Exception as error:
-        return _usage(error) if hasattr(error, "format_message") else exits.report(error)
-    return outcome if isinstance(outcome, int) else exits.ExitCode.OK
+    words = None if arguments is None else list(arguments)
+    return exits.finished(lambda: app(args=words, prog_name="flintmq", standalone_mode=False), _usage)
 
 
-def _usage(error: Any) -> int:
+def _usage(error: Any) -> int | None:
     """What typer raises for a wrong command line; a group called without a command shows its help instead."""
+    if not hasattr(error, "format_message"):
+        return None
     message = " ".join(str(error.format_message()).split())
     context = getattr(error, "ctx", None)
     if context is not None:
