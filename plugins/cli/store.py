@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flintmq.plugins.cli import options
+from flintmq.plugins.cli import options, store_scale
 from flintmq.plugins.cli.exits import CommandError, ExitCode, warn
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def verify(store: StoreDir, settings: options.Settings = None, as_json: options.
 
     files, config = _open(store, settings)
     with _progress(f"checking {store}", files.log_bytes) as progress:
-        report = check(files, _delays(config), progress)
+        report = check(files, delays(config), progress)
     if as_json:
         print_json(report.to_json())
     else:
@@ -80,7 +80,7 @@ def explain(
         found = doctor.explain_key(files, *key)
     else:
         found = doctor.explain_start(files, cuts_damage=config.store.compat == "strict")
-    _show(found, as_json)
+    show(found, as_json)
 
 
 @app.command()
@@ -95,8 +95,8 @@ def repair(store: StoreDir, settings: options.Settings = None, as_json: options.
         damaged = has_damage(files, config, progress)
     del files  # its maps must not hold what is about to be replaced
     with _progress(f"rebuilding {store}", total) as progress:
-        end, kept = rebuild(store, config, _delays(config), progress, damaged=damaged)
-    _show({"log_ends_at": end, "replaced_are_in": str(kept) if kept else None}, as_json)
+        end, kept = rebuild(store, config, delays(config), progress, damaged=damaged)
+    show({"log_ends_at": end, "replaced_are_in": str(kept) if kept else None}, as_json)
 
 
 @app.command()
@@ -122,8 +122,8 @@ def salvage(
         store=attrs.evolve(fitted.store, path=str(target), commit_log_paths=(), read_only_commit_log_paths=()),
     )
     with _progress(f"rebuilding {target}", StoreFiles(target).log_bytes) as progress:
-        rebuild(target, fitted, _delays(config), progress)
-    _show(attrs.asdict(saved), as_json)
+        rebuild(target, fitted, delays(config), progress)
+    show(attrs.asdict(saved), as_json)
 
 
 @app.command()
@@ -139,7 +139,7 @@ def diff(
     right, _ = _open(other, None)
     with _progress(f"comparing {store} and {other}", left.log_bytes) as progress:
         found = compare(left, right, progress)
-    _show(found, as_json)
+    show(found, as_json)
     if not found["same"]:
         raise typer.Exit(int(ExitCode.FAILED))
 
@@ -180,6 +180,9 @@ def cat(
         print_json(record_json(record, whole_body=True))
 
 
+store_scale.add_to(app)
+
+
 # parts
 
 
@@ -193,12 +196,12 @@ def _open(store: Path, settings: list[str] | None) -> tuple[StoreFiles, BrokerCo
         geometry = IndexGeometry(config.index.max_hash_slot_num, config.index.max_index_num)
     folders = [Path(path) for path in (*config.store.commit_log_paths, *config.store.read_only_commit_log_paths)]
     files = StoreFiles(store, geometry, folders)
-    if _is_running(store):
+    if is_running(store):
         warn(f"a broker runs on {store}: what it writes meanwhile may look like damage")
     return files, config
 
 
-def _is_running(store: Path) -> bool:
+def is_running(store: Path) -> bool:
     """Whether a broker holds the store's lock. Asks only: nothing is locked or made."""
     import fcntl
     import os
@@ -213,7 +216,8 @@ def _is_running(store: Path) -> bool:
     return int(flock.unpack(asked[: flock.size])[0]) != fcntl.F_UNLCK
 
 
-def _delays(config: BrokerConfig) -> dict[int, int]:
+def delays(config: BrokerConfig) -> dict[int, int]:
+    """Delay level to milliseconds."""
     from flintmq.core.broker.delay_levels import DelayLevels
 
     levels = DelayLevels(config.delay.levels)
@@ -246,7 +250,8 @@ def _progress(what: str, total_bytes: int) -> Iterator[Callable[[int], None]]:
         yield update
 
 
-def _show(found: dict[str, Any], as_json: bool) -> None:
+def show(found: dict[str, Any], as_json: bool) -> None:
+    """Prints a result as JSON or as indented lines."""
     from flintmq.plugins.cli.output import print_json
 
     if as_json:

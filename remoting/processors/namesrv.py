@@ -117,7 +117,7 @@ class NamesrvRouteProcessor:
         """322: whether a registration would bring anything new; when not, it counts as a sign of life."""
         header = request.header(QueryDataVersionRequestHeader)
         changed = self._routes.is_data_version_changed(
-            header.broker_addr, _version(bodies.DataVersion.of_request(request.body))
+            header.broker_addr, _version(bodies.DataVersion.decode(request.body))
         )
         if not changed:
             self._routes.touch(header.broker_addr)

@@ -274,3 +274,34 @@ def test_a_log_in_several_folders_is_found_by_its_setting(cli: RunCommand, tmp_p
     setting = f"storePathCommitLog={folders[0]},{folders[1]}"
     report = cli("store", "verify", root, "--set", setting, "--json").json
     assert (report["records"], report["findings"]) == (60, [])
+
+
+SCALE_COMMANDS = (("rebuild",), ("export", "OUT"), ("compact", "OUT"), ("audit",))
+
+
+@pytest.mark.parametrize("command", SCALE_COMMANDS, ids=lambda command: command[0])
+def test_work_on_large_stores(cli: RunCommand, store: Path, tmp_path: Path, command: tuple[str, ...]) -> None:
+    """Each says in JSON what it did, and names the engines when asked for another one."""
+    pytest.importorskip("pyarrow", reason="needs pyarrow")
+    name, *rest = command
+    arguments = [str(store), *(str(tmp_path / word) for word in rest)]
+    sizes = ["--set", "index.max_hash_slot_num=16", "--set", "index.max_index_num=64"] if name == "rebuild" else []
+    outcome = cli("store", name, *arguments, "--engine", "inline", "--json", *sizes)
+    assert outcome.code == 0, outcome.err
+    found = json.loads(outcome.out)
+    assert found["records" if name in ("rebuild", "audit") else "rows"] == 50
+    outcome = cli("store", name, str(store), *(str(tmp_path / f"{word}2") for word in rest), "--engine", "flink")
+    assert outcome.code == 1
+    assert "inline, process, spark" in outcome.err
+
+
+def test_an_audit_that_finds_something_says_so_to_scripts(cli: RunCommand, store: Path) -> None:
+    """Exit code 1, and the places."""
+    pytest.importorskip("pyarrow", reason="needs pyarrow")
+    path = store / "commitlog" / f"{0:020d}"
+    raw = bytearray(path.read_bytes())
+    raw[88] ^= 1
+    path.write_bytes(raw)
+    outcome = cli("store", "audit", str(store), "--engine", "inline")
+    assert outcome.code == 1
+    assert "wrong_crcs" in outcome.out

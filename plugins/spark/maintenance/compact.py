@@ -1,0 +1,178 @@
+"""Compaction by key: of all messages of a topic with the same key only the newest, as Parquet.
+
+Two passes. The first one reads topics, keys and places alone, and finds of each (topic, key) the last place; the second one
+writes the messages at those places. The store is not changed.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import attrs
+import numpy as np
+
+from flintmq.core.store.doctor.files import StoreFiles
+from flintmq.plugins.spark.decoder import Decoder, RowFilter
+from flintmq.plugins.spark.maintenance.engines import Engine
+from flintmq.plugins.spark.maintenance.part_task import PartTask, decoded, new_folder, write_part
+from flintmq.plugins.spark.maintenance.pieces import Piece, log_bytes, plan
+from flintmq.plugins.spark.maintenance.rebuild import Report
+
+if TYPE_CHECKING:
+    import pyarrow
+
+_WORK: Final = ".work"
+_COLUMNS: Final = ("topic", "keys", "physicalOffset")
+
+
+@attrs.frozen
+class NewestTask:
+    """What one task of the first pass reads."""
+
+    piece: Piece
+    rows: RowFilter
+    path: str
+    """Where it leaves the newest place of each key."""
+
+
+@attrs.frozen
+class NewestDone:
+    """What it found."""
+
+    rows: int
+    without_key: int
+    keys: int
+
+
+@attrs.frozen(kw_only=True)
+class Compacted:
+    """What a compaction wrote."""
+
+    rows_read: int
+    rows_without_key: int
+    """Messages without KEYS: they are left out."""
+    rows: int
+    files: int
+    file_bytes: int
+    seconds: float
+
+
+def newest_of_piece(task: NewestTask) -> NewestDone:
+    """Leaves the last place of each (topic, key) of a piece in an Arrow file."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.feather as feather
+
+    batches = list(decoded(task.piece, Decoder(columns=_COLUMNS, rows=task.rows)))
+    rows = sum(batch.num_rows for batch in batches)
+    if not rows:
+        return NewestDone(0, 0, 0)
+    table = pa.Table.from_batches(batches)
+    keyed = table.filter(pc.greater(pc.binary_length(pc.fill_null(table["keys"], "")), 0))
+    newest = newest_of(keyed)
+    feather.write_feather(newest, task.path, compression="uncompressed")
+    return NewestDone(rows, rows - keyed.num_rows, newest.num_rows)
+
+
+def newest_of(rows: pyarrow.Table) -> pyarrow.Table:
+    """The last place of each (topic, key)."""
+    found = rows.group_by(["topic", "keys"], use_threads=False).aggregate([("physicalOffset", "max")])
+    return found.rename_columns(
+        [{"physicalOffset_max": "physicalOffset"}.get(name, name) for name in found.column_names]
+    )
+
+
+def compact(
+    files: StoreFiles,
+    out: Path,
+    engine: Engine,
+    *,
+    topics: frozenset[str] | None = None,
+    broker_name: str | None = None,
+    compression: str = "zstd",
+    report: Report | None = None,
+) -> Compacted:
+    """Writes the newest message of each topic and key into a new folder of Parquet files.
+
+    The key is the property KEYS as the producer gave it. The driver holds the distinct keys once.
+
+    Args:
+        files: the store.
+        out: a new folder, on a disk that every worker of the engine reaches.
+        engine: where the work is done.
+        topics: only these; None for all but the broker's own.
+        broker_name: for the column ``brokerName``.
+        compression: ``zstd``, ``snappy`` or ``none``.
+        report: told of progress.
+
+    Raises:
+        MaintenanceError: ``out`` is not empty, or the log is damaged.
+        StoreError, OSError: a file cannot be read or written.
+    """
+    began_s = time.monotonic()
+    new_folder(out)
+    work = out / _WORK
+    work.mkdir()
+    pieces = plan(files, engine.parallelism)
+    rows = RowFilter(topics=topics, system_topics=False)
+    total = log_bytes(pieces)
+    sizes = [piece.size_bytes for piece in pieces]
+    first = [NewestTask(piece, rows, str(work / f"{number:08d}.arrow")) for number, piece in enumerate(pieces)]
+    found = engine.run(
+        newest_of_piece, first, sizes, (lambda done: report("keys", done, total)) if report is not None else None
+    )
+    chosen = _merge([task.path for task, done in zip(first, found, strict=True) if done.keys])
+    second = _second_tasks(pieces, chosen, work, out, rows, broker_name, compression)
+    written = engine.run(
+        write_part,
+        second,
+        [task.piece.size_bytes for task in second],
+        (lambda done: report("writing", done, total)) if report is not None else None,
+    )
+    shutil.rmtree(work)
+    return Compacted(
+        rows_read=sum(done.rows for done in found),
+        rows_without_key=sum(done.without_key for done in found),
+        rows=sum(done.rows for done in written),
+        files=sum(done.rows > 0 for done in written),
+        file_bytes=sum(done.file_bytes for done in written),
+        seconds=round(time.monotonic() - began_s, 3),
+    )
+
+
+def _merge(paths: list[str]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """The places that are the newest of all pieces, ascending. Pieces are joined one by one, so that only distinct keys are
+    held."""
+    import pyarrow as pa
+    import pyarrow.feather as feather
+
+    newest: pyarrow.Table | None = None
+    for path in paths:
+        piece = feather.read_table(path)
+        newest = piece if newest is None else newest_of(pa.concat_tables([newest, piece.select(newest.column_names)]))
+    if newest is None:
+        return np.empty(0, np.int64)
+    found: np.ndarray[tuple[int], np.dtype[np.int64]] = np.sort(newest["physicalOffset"].to_numpy())
+    return found
+
+
+def _second_tasks(
+    pieces: list[Piece],
+    chosen: np.ndarray[tuple[int], np.dtype[np.int64]],
+    work: Path,
+    out: Path,
+    rows: RowFilter,
+    broker_name: str | None,
+    compression: str,
+) -> list[PartTask]:
+    tasks = []
+    for number, piece in enumerate(pieces):
+        low, high = np.searchsorted(chosen, [piece.base + piece.at, piece.base + piece.end_at])
+        if low < high:
+            path = work / f"{number:08d}.chosen"
+            chosen[low:high].tofile(path)
+            tasks.append(PartTask(piece, str(out), rows, broker_name, compression, str(path)))
+    return tasks

@@ -1,0 +1,106 @@
+"""Writes the messages of a time range into Parquet files, one for each piece of the log."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from flintmq.core.store.doctor.files import StoreFiles
+from flintmq.plugins.spark.bounds import Range
+from flintmq.plugins.spark.decoder import RowFilter
+from flintmq.plugins.spark.maintenance.engines import Engine
+from flintmq.plugins.spark.maintenance.part_task import PartTask, first_store_time_ms, new_folder, write_part
+from flintmq.plugins.spark.maintenance.pieces import Piece, log_bytes, plan
+from flintmq.plugins.spark.maintenance.rebuild import Report
+
+SLACK_MS: Final = 600_000
+"""Store times may go back by so much when a broker's clock is set: pieces are left out with this to spare."""
+
+
+@attrs.frozen(kw_only=True)
+class Exported:
+    """What an export wrote."""
+
+    rows: int
+    files: int
+    file_bytes: int
+    pieces: int
+    pieces_left_out: int
+    """Pieces outside the time range, which were not read."""
+    seconds: float
+
+
+def export(
+    files: StoreFiles,
+    out: Path,
+    engine: Engine,
+    *,
+    begin_ms: int | None = None,
+    end_ms: int | None = None,
+    topics: frozenset[str] | None = None,
+    system_topics: bool = False,
+    broker_name: str | None = None,
+    compression: str = "zstd",
+    report: Report | None = None,
+) -> Exported:
+    """Writes messages into a new folder of Parquet files with every column of the data source.
+
+    Args:
+        files: the store; a broker may run on it, then what it appends meanwhile may be missing.
+        out: a new folder, on a disk that every worker of the engine reaches.
+        engine: where the work is done.
+        begin_ms: messages stored at or after; None from the first one on.
+        end_ms: messages stored before; None to the last one.
+        topics: only these; None for all but, without ``system_topics``, the broker's own.
+        system_topics: the broker's own topics too.
+        broker_name: for the column ``brokerName``.
+        compression: ``zstd``, ``snappy`` or ``none``.
+        report: told of progress.
+
+    Raises:
+        MaintenanceError: ``out`` is not empty, or the log is damaged.
+        StoreError, OSError: a file cannot be read or written.
+    """
+    began_s = time.monotonic()
+    new_folder(out)
+    everything = plan(files, engine.parallelism)
+    low = begin_ms if begin_ms is not None else Range().low
+    high = end_ms - 1 if end_ms is not None else Range().high
+    pieces = within(everything, low, high)
+    rows = RowFilter(topics=topics, system_topics=system_topics, store_timestamp_ms=Range(low, high))
+    tasks = [PartTask(piece, str(out), rows, broker_name, compression) for piece in pieces]
+    total = log_bytes(pieces)
+    done = engine.run(
+        write_part,
+        tasks,
+        [piece.size_bytes for piece in pieces],
+        (lambda part: report("exporting", part, total)) if report is not None else None,
+    )
+    return Exported(
+        rows=sum(one.rows for one in done),
+        files=sum(one.rows > 0 for one in done),
+        file_bytes=sum(one.file_bytes for one in done),
+        pieces=len(pieces),
+        pieces_left_out=len(everything) - len(pieces),
+        seconds=round(time.monotonic() - began_s, 3),
+    )
+
+
+def within(pieces: list[Piece], low_ms: int, high_ms: int) -> list[Piece]:
+    """The pieces that may hold messages of a time range: store times grow along the log, but for a clock that is set."""
+    if low_ms == Range().low and high_ms == Range().high:
+        return pieces
+    begins = [first_store_time_ms(piece) for piece in pieces]
+    kept = []
+    for number, piece in enumerate(pieces):
+        begin = begins[number]
+        following = next((later for later in begins[number + 1 :] if later is not None), None)
+        if begin is not None and begin - SLACK_MS > high_ms:
+            continue
+        if following is not None and following + SLACK_MS < low_ms:
+            continue
+        kept.append(piece)
+    return kept

@@ -1,0 +1,396 @@
+"""Makes queues and index of a large store anew, in parallel and byte for byte as the broker's own loop does.
+
+A consume queue file is a function of the log: a message's unit lies at 20 times its queue offset. So each task writes the
+units of its own piece where they belong, nothing is sorted or sent around. That holds where these are so (reference: spark
+4.3), which is checked; where one is not, the queue is made by the broker's own code, in the log's order, or the store is
+refused:
+
+1. the queue offsets of a queue form one run, without repeats or holes                      else: the broker's code
+2. a queue that begins above 0 begins with filler units                                     made so
+3. prepared and rolled back messages have no units                                          left out
+4. in the schedule topic the tags code is the time of delivery                              needs ``delay.levels`` of the broker
+5. files have the size that the store's files have, or the configuration's, and a zero tail made so
+6. no message belongs into several queues (INNER_MULTI_DISPATCH)                            else: refused
+7. there are no extension files, whose content depends on who filtered when                 else: refused
+8. an index file holds so many keys as there is room for; its name is a time                named by its first key
+9. no broker runs on the store; new folders are made, verified, and then swapped in         else: refused
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import attrs
+import numpy as np
+
+from flintmq.config.models import BrokerConfig
+from flintmq.core.io.disk import OS_DISK, sync_folder
+from flintmq.core.io.paths import queue_folder
+from flintmq.core.store.consume_queue import UNIT, UNIT_BYTES, ConsumeQueueTable
+from flintmq.core.store.doctor.files import StoreFiles, map_read_only
+from flintmq.core.store.doctor.rebuild import fitting, opened, set_aside
+from flintmq.core.store.store_lock import StoreLock
+from flintmq.plugins.spark.maintenance.engines import Engine
+from flintmq.plugins.spark.maintenance.errors import MaintenanceError
+from flintmq.plugins.spark.maintenance.index_task import IndexDone, IndexTask, KeySlice, build_index, index_capacity
+from flintmq.plugins.spark.maintenance.pieces import Piece, log_bytes, plan
+from flintmq.plugins.spark.maintenance.rebuild_task import (
+    KEY,
+    PieceDone,
+    QueueKey,
+    RebuildTask,
+    columns_of,
+    damage,
+    rebuild_piece,
+    write_units,
+)
+
+_FILLER: Final = UNIT.pack(0, 0x7FFFFFFF, 0)
+_DERIVED: Final = ("consumequeue", "index")
+WORK_FOLDER: Final = "rebuild"
+"""In ``flint``: where everything is made before it is swapped in."""
+
+Report = Callable[[str, int, int], None]
+"""Told (what is being done, how much is done, of how much)."""
+
+
+@attrs.frozen(kw_only=True)
+class Rebuilt:
+    """What a rebuild did."""
+
+    records: int
+    units: int
+    queues: int
+    sequential_queues: tuple[str, ...]
+    """Queues that the broker's own code made, because their offsets are no run."""
+    keys: int
+    index_files: int
+    log_ends_at: int
+    replaced_are_in: str | None
+    """Where the old queues and index are kept."""
+    seconds: float
+
+
+def rebuild(
+    root: Path,
+    config: BrokerConfig,
+    delay_level_ms: Mapping[int, int],
+    engine: Engine,
+    *,
+    out: Path | None = None,
+    report: Report | None = None,
+) -> Rebuilt:
+    """Makes queues and index anew.
+
+    Args:
+        root: the store. Nobody may run on it, and it must have been stopped in order.
+        config: as the broker's, for the index, the delay levels and what the files do not tell.
+        delay_level_ms: delay level to milliseconds.
+        engine: where the work is done.
+        out: a new folder to leave ``consumequeue`` and ``index`` in; the store is not touched then. Without it they replace
+            the store's.
+        report: told of progress.
+
+    Raises:
+        StoreLockedError: a broker runs on it.
+        MaintenanceError: the store cannot be rebuilt in this way; says what can be done. Nothing has changed.
+        StoreError: the new queues cannot be written, or the broker's own start does not take them.
+    """
+    began_s = time.monotonic()
+    lock = StoreLock(root)
+    try:
+        files = StoreFiles(root, log_folders=_log_folders(config))
+        config = fitting(config, files)
+        _check(files, config)
+        work = out or root / "flint" / WORK_FOLDER
+        if out is None:
+            shutil.rmtree(work, ignore_errors=True)  # of an attempt that died
+        elif out.exists() and any(out.iterdir()):
+            raise MaintenanceError(f"{out} is not empty; name a new folder")
+        work.mkdir(parents=True, exist_ok=True)
+        job = _Job(files, config, delay_level_ms, engine, work, report or _silent)
+        made = job.run()
+        kept = None
+        if out is None:
+            kept = _swap(root, work)
+    finally:
+        lock.release()
+    del files, job  # their maps
+    if out is None:
+        with opened(
+            config, delay_level_ms
+        ) as store:  # the broker's own start is the last check, and writes the checkpoint
+            if store.watermarks.dispatched != made.log_ends_at:
+                raise MaintenanceError(f"{root}: the log grew while queues were made; run it again")
+    return attrs.evolve(
+        made, replaced_are_in=str(kept) if kept is not None else None, seconds=round(time.monotonic() - began_s, 3)
+    )
+
+
+def _log_folders(config: BrokerConfig) -> list[Path]:
+    return [Path(path) for path in (*config.store.commit_log_paths, *config.store.read_only_commit_log_paths)]
+
+
+def _check(files: StoreFiles, config: BrokerConfig) -> None:
+    root = files.root
+    if not files.is_clean:
+        raise MaintenanceError(
+            f"{root}: the last broker did not stop in order (abort): start and stop it, or run flintmq store repair, first"
+        )
+    ext = root / "consumequeue_ext"
+    if config.store.consume_queue_ext_enable or (ext.is_dir() and any(ext.iterdir())):
+        raise MaintenanceError(
+            f"{root} has consume queue extension files, whose content depends on who filtered when: flintmq store repair "
+            "makes them as a broker would now"
+        )
+
+
+class _Job:
+    """One rebuild, from the pieces to folders that can be swapped in."""
+
+    def __init__(
+        self,
+        files: StoreFiles,
+        config: BrokerConfig,
+        delay_level_ms: Mapping[int, int],
+        engine: Engine,
+        work: Path,
+        report: Report,
+    ) -> None:
+        self._files = files
+        self._config = config
+        self._delays = dict(delay_level_ms)
+        self._engine = engine
+        self._work = work
+        self._report = report
+        self._keys_folder = work / ".keys"
+
+    def run(self) -> Rebuilt:
+        pieces = plan(self._files, self._engine.parallelism)
+        for name in (*_DERIVED, self._keys_folder.name):
+            (self._work / name).mkdir(exist_ok=True)
+        found = self._read(pieces)
+        end = log_end(pieces, found, self._files.log_start)
+        runs, irregular = _runs(found)
+        for key in irregular:
+            shutil.rmtree(self._folder(key), ignore_errors=True)
+        self._fill_beginnings(runs)
+        if irregular:
+            self._make_in_order(pieces, irregular)
+        index = self._make_index(found)
+        shutil.rmtree(self._keys_folder)
+        units = self._verify(runs, irregular)
+        _sync_tree(self._work, self._report)
+        return Rebuilt(
+            records=sum(done.records for done in found),
+            units=units,
+            queues=len(runs) + len(irregular),
+            sequential_queues=tuple(f"{topic}/{queue_id}" for topic, queue_id in sorted(irregular)),
+            keys=sum(done.keys for done in found),
+            index_files=len(index),
+            log_ends_at=end,
+            replaced_are_in=None,
+            seconds=0.0,
+        )
+
+    def _folder(self, key: QueueKey) -> Path:
+        return queue_folder(self._work / "consumequeue", *key)
+
+    def _read(self, pieces: Sequence[Piece]) -> list[PieceDone]:
+        tasks = [
+            RebuildTask(
+                piece,
+                str(self._work),
+                self._config.store.consume_queue_file_bytes,
+                self._delays,
+                str(self._keys_folder / f"{number:08d}") if self._config.index.enable else None,
+            )
+            for number, piece in enumerate(pieces)
+        ]
+        total = log_bytes(pieces)
+        return self._engine.run(
+            rebuild_piece,
+            tasks,
+            [piece.size_bytes for piece in pieces],
+            lambda done: self._report("queues", done, total),
+        )
+
+    def _fill_beginnings(self, runs: Mapping[QueueKey, tuple[int, int]]) -> None:
+        """A queue whose oldest messages are deleted begins within a file: with fillers up to them."""
+        size = self._config.store.consume_queue_file_bytes
+        for key, (first, _count) in runs.items():
+            fill = first * UNIT_BYTES % size
+            if fill:
+                write_units(self._folder(key), size, first * UNIT_BYTES - fill, _FILLER * (fill // UNIT_BYTES))
+
+    def _make_in_order(self, pieces: Sequence[Piece], irregular: frozenset[QueueKey]) -> None:
+        """Queues whose offsets are no run: what lies where depends on the order in which a broker met them."""
+        settings = self._config.store
+        table = ConsumeQueueTable(
+            OS_DISK,
+            self._work / "consumequeue",
+            settings.consume_queue_file_bytes,
+            fills_gaps=settings.compat == "safe",
+        )
+        done, total = 0, log_bytes(pieces)
+        try:
+            for piece in pieces:
+                for columns in columns_of(map_read_only(Path(piece.path)), piece, self._delays):
+                    names = np.array(
+                        [(topic, 0) in irregular or _any_queue(irregular, topic) for topic in columns.topics]
+                    )
+                    rows = np.flatnonzero(columns.visible & names[columns.topic_code])
+                    batch = [r for r in columns.requests(rows) if (r.topic, r.queue_id) in irregular]
+                    if batch:
+                        table.put_batch(batch)
+                done += piece.size_bytes
+                self._report("queues in order", done, total)
+        finally:
+            table.close()
+
+    def _make_index(self, found: Sequence[PieceDone]) -> list[IndexDone]:
+        tasks = list(self._index_tasks(found))
+        counts = [sum(part.count for part in task.keys) for task in tasks]
+        total = sum(counts)
+        return self._engine.run(build_index, tasks, counts, lambda done: self._report("index", done, total))
+
+    def _index_tasks(self, found: Sequence[PieceDone]) -> Iterator[IndexTask]:
+        """Cuts the keys of all pieces, one behind the other, into files."""
+        index = self._config.index
+        room = index_capacity(index.max_index_num)
+        slices: list[KeySlice] = []
+        left = room
+        name = 0
+        for number, done in enumerate(found):
+            path = str(self._keys_folder / f"{number:08d}")
+            first = 0
+            while first < done.keys:
+                count = min(left, done.keys - first)
+                slices.append(KeySlice(path, first, count))
+                first += count
+                left -= count
+                if not left:
+                    name = self._index_name(slices[0], name)
+                    yield self._index_task(name, slices)
+                    slices, left = [], room
+        if slices:
+            yield self._index_task(self._index_name(slices[0], name), slices)
+
+    def _index_task(self, name: int, slices: list[KeySlice]) -> IndexTask:
+        index = self._config.index
+        path = str(self._work / "index" / f"{name:017d}")
+        return IndexTask(path, index.max_hash_slot_num, index.max_index_num, tuple(slices))
+
+    @staticmethod
+    def _index_name(first: KeySlice, before: int) -> int:
+        """The time of the file's first key: its order is the log's, and a rebuild of the same log gives it the same name."""
+        stored_ms = int(np.memmap(first.path, KEY, "r", 0)[first.first]["stored_ms"])
+        try:
+            local = time.localtime(stored_ms // 1000)
+            name = int(f"{time.strftime('%Y%m%d%H%M%S', local)}{stored_ms % 1000:03d}")
+        except (OverflowError, ValueError, OSError):  # no time a calendar has
+            name = 0
+        return max(name, before + 1)
+
+    def _verify(self, runs: Mapping[QueueKey, tuple[int, int]], irregular: frozenset[QueueKey]) -> int:
+        """Reads what was written: every run's units are there, each speaks of a later message than the one before it."""
+        size = self._config.store.consume_queue_file_bytes
+        units = 0
+        for number, (key, (first, count)) in enumerate(runs.items()):
+            physical = _physical_of(self._folder(key), size, first, count)
+            if len(physical) != count or not (np.diff(physical) > 0).all():
+                raise MaintenanceError(f"queue {key[0]}/{key[1]} was not written right; is the disk full, or failing?")
+            units += count
+            self._report("verifying", number + 1, len(runs))
+        for key in irregular:
+            for path in self._folder(key).iterdir():
+                data = np.frombuffer(map_read_only(path), np.uint8).reshape(-1, UNIT_BYTES)
+                units += int((data.any(axis=1)).sum())
+        return units
+
+
+def log_end(pieces: Sequence[Piece], found: Sequence[PieceDone], log_start: int) -> int:
+    """Where the log ends: a file that was made ahead of time may follow. Raises MaintenanceError for records behind zeros."""
+    end = log_start
+    ended: int | None = None
+    for number, done in enumerate(found):
+        if ended is not None and done.records:
+            piece = pieces[ended]
+            raise damage(piece, found[ended].end_offset_bytes - piece.base)
+        if ended is None:
+            end = done.end_offset_bytes
+        if done.ends_log and ended is None:
+            ended = number
+    return end
+
+
+def _any_queue(irregular: frozenset[QueueKey], topic: str) -> bool:
+    return any(name == topic for name, _queue_id in irregular)
+
+
+def _runs(found: Sequence[PieceDone]) -> tuple[dict[QueueKey, tuple[int, int]], frozenset[QueueKey]]:
+    """(first queue offset, count) of each queue whose pieces continue one another; and the other queues."""
+    runs: dict[QueueKey, tuple[int, int]] = {}
+    irregular: set[QueueKey] = set()
+    for done in found:
+        for key, run in done.queues:
+            first, count = runs.get(key, (run.first, 0))
+            if not run.is_run or run.first != first + count:
+                irregular.add(key)
+            runs[key] = (first, count + run.count)
+    for key in irregular:
+        del runs[key]
+    return runs, frozenset(irregular)
+
+
+def _physical_of(folder: Path, file_bytes: int, first: int, count: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """The physical offsets that a queue's units name, from one queue offset on."""
+    parts = []
+    position, end = first * UNIT_BYTES, (first + count) * UNIT_BYTES
+    while position < end:
+        start = position // file_bytes * file_bytes
+        upto = min(end, start + file_bytes)
+        raw = np.fromfile(folder / f"{start:020d}", "V20", (upto - position) // UNIT_BYTES, "", position - start)
+        parts.append(np.ndarray(len(raw), ">i8", raw.tobytes(), 0, (UNIT_BYTES,)).astype(np.int64))
+        position = upto
+    return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+
+def _sync_tree(work: Path, report: Report) -> None:
+    """Makes everything durable before anything takes its place."""
+    paths = [path for name in _DERIVED for path in sorted((work / name).rglob("*"))]
+    for number, path in enumerate(paths):
+        if path.is_dir():
+            sync_folder(path)
+        else:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+        report("syncing", number + 1, len(paths))
+    for name in _DERIVED:
+        sync_folder(work / name)
+    sync_folder(work)
+
+
+def _swap(root: Path, work: Path) -> Path | None:
+    """The old ones go to ``flint/replaced``, the new ones take their place. Killed in between, the next start of a broker makes
+    what is missing from the log."""
+    kept = set_aside(root)
+    for name in _DERIVED:
+        (work / name).rename(root / name)
+    sync_folder(root)
+    with contextlib.suppress(OSError):
+        work.rmdir()
+    return kept
+
+
+def _silent(_what: str, _done: int, _total: int) -> None:
+    """Nobody wants to know."""
