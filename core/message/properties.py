@@ -146,6 +146,24 @@ def _index_columns_alike(all_stored: Sequence[bytes]) -> IndexColumns | None:
     return repeat(properties.get(TAGS, "")), repeat(properties.get(KEYS, "")), [key.decode("ascii") for key in keys]
 
 
+def stored_value(padded: bytes, name: bytes) -> str:
+    """What :func:`stored_properties` has under a name, empty without it; found without taking the others apart.
+
+    Args:
+        padded: the properties as stored, with a separator before and behind them.
+        name: in ASCII.
+    """
+    wanted = b"\x02%b\x01" % name
+    begin = len(padded)
+    while (found := padded.rfind(wanted, 0, begin)) >= 0:
+        begin = found + len(wanted)
+        end = padded.index(b"\x02", begin)
+        if begin < end:  # else it has no value, and one before it counts
+            return str(padded[begin:end], "utf-8", "replace")
+        begin -= 1
+    return ""
+
+
 def properties_to_string(properties: Mapping[str, str]) -> str:
     """The stored form, without a last separator (as 4.9 writes it)."""
     return PROPERTY_SEPARATOR.join(f"{name}{NAME_VALUE_SEPARATOR}{value}" for name, value in properties.items())

@@ -74,15 +74,16 @@ class BulkWalk:
         return good
 
     def _can_be_queued(self, view: memoryview, rows: Layout) -> Column:
-        """Whether topic and queue id can be those of a queue, or need not be."""
+        """Whether topic, queue id and queue offset can be those of a queue, or need not be."""
         codes = self._topics.codes(view, rows)
         for name in self._topics.names[len(self._is_folder) :]:
             self._is_folder.append(_is_folder(name))
         is_invisible = (rows.sys_flag & TRANSACTION_PREPARED) != 0
-        can_be = (numpy.array(self._is_folder)[codes] & (rows.queue_id >= 0)) | is_invisible
+        can_be = numpy.array(self._is_folder)[codes] & (rows.queue_id >= 0) & (rows.queue_offset >= 0)
+        can_be |= is_invisible
         if self._topics.broken:
             can_be &= ~numpy.isin(codes, self._topics.broken)
-        return can_be  # type: ignore[no-any-return]
+        return can_be
 
 
 def _is_folder(topic: str) -> bool:

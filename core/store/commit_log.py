@@ -32,6 +32,7 @@ from flintmq.core.message.record import (
 )
 from flintmq.core.message.sys_flag import (
     BORN_HOST_V6,
+    HOSTS_V6,
     STORE_HOST_V6,
     TRANSACTION_MASK,
     TRANSACTION_PREPARED,
@@ -47,7 +48,9 @@ from flintmq.core.store.watermarks import Watermarks
 
 log = logging.getLogger("flintmq.store")
 
-_HEAD: Final = struct.Struct(">IIIiiqqi")
+_FIXED: Final = struct.Struct(">II4xi4xqqi16xq12xqi")
+"""Size, magic, queueId, queue offset, physical offset, sysFlag, store time, prepared offset, body length (IPv4 hosts)."""
+_FIXED_END: Final = struct.Struct(">qi")
 _BULK_BYTES: Final = 64 * 1024
 """Less of the log is read faster record by record."""
 _UNQUEUED: Final = (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
@@ -561,33 +564,40 @@ class CommitLog:
         view = file.view
         if file.size - at < rec.RECORD_MIN_BYTES:
             raise rec.RecordError("too few bytes")
-        size, magic, _crc, queue_id, _flag, queue_offset, physical, sys_flag = _HEAD.unpack_from(view, at)
-        if magic not in (rec.MAGIC_V1, rec.MAGIC_V2) or size < rec.RECORD_MIN_BYTES or at + size > file.size:
-            raise rec.RecordError(f"size {size}, magic 0x{magic:08X}")
-        hosts = (12 if sys_flag & BORN_HOST_V6 else 0) + (12 if sys_flag & STORE_HOST_V6 else 0)
-        prepared_at = at + 76 + hosts
-        if prepared_at + 12 > at + size:
-            raise rec.RecordError(f"size {size} has no room for the fixed fields")
-        prepared_offset, body_length = struct.unpack_from(">qi", view, prepared_at)
-        topic_at = prepared_at + 12 + body_length
+        size, magic, queue_id, queue_offset, physical, sys_flag, store_timestamp_ms, prepared_offset, body_length = (
+            _FIXED.unpack_from(view, at)
+        )
         end = at + size
+        if magic not in (rec.MAGIC_V1, rec.MAGIC_V2) or size < rec.RECORD_MIN_BYTES or end > file.size:
+            raise rec.RecordError(f"size {size}, magic 0x{magic:08X}")
+        topic_at = at + _FIXED.size
+        if sys_flag & HOSTS_V6:
+            store_timestamp_ms = rec.store_timestamp_at(view, at)
+            topic_at += (12 if sys_flag & BORN_HOST_V6 else 0) + (12 if sys_flag & STORE_HOST_V6 else 0)
+            if topic_at > end:
+                raise rec.RecordError(f"size {size} has no room for the fixed fields")
+            prepared_offset, body_length = _FIXED_END.unpack_from(view, topic_at - _FIXED_END.size)
+        topic_at += body_length + 1
         wide = magic == rec.MAGIC_V2
-        if body_length < 0 or topic_at + 1 + wide > end:
+        if body_length < 0 or topic_at + wide > end:
             raise rec.RecordError(f"body length {body_length} does not fit size {size}")
-        topic_length = int.from_bytes(view[topic_at : topic_at + 1 + wide], "big")
-        topic_at += 1 + wide
+        topic_length = view[topic_at - 1]
+        if wide:
+            topic_length = topic_length << 8 | view[topic_at]
+            topic_at += 1
         properties_at = topic_at + topic_length + 2
         if properties_at > end:
             raise rec.RecordError(f"topic length {topic_length} does not fit size {size}")
         try:
-            topic = str(view[topic_at : topic_at + topic_length], "utf-8")
+            topic = str(view[topic_at : properties_at - 2], "utf-8")
         except UnicodeDecodeError as error:
             raise rec.RecordError("the topic is not UTF-8") from error
-        if int.from_bytes(view[properties_at - 2 : properties_at], "big") != end - properties_at:
+        if view[properties_at - 2] << 8 | view[properties_at - 1] != end - properties_at:
             raise rec.RecordError("the fields do not add up to the size")
-        properties = props.string_to_properties(str(view[properties_at:end], "utf-8", "replace"))
-        store_timestamp_ms = rec.store_timestamp_at(view, at)
-        tags = properties.get(props.TAGS)
+        stored = bytes(view[properties_at:end])
+        properties = props.stored_properties(stored)
+        padded = b"\x02%b\x02" % stored
+        tags = props.stored_value(padded, b"TAGS")
         tags_code = tags_hash(tags) if tags else 0
         if topic == SCHEDULE_TOPIC:
             tags_code = self._schedule_tags_code(properties, tags_code, store_timestamp_ms)
@@ -599,8 +609,8 @@ class CommitLog:
             tags_code,
             store_timestamp_ms,
             queue_offset,
-            properties.get(props.KEYS, ""),
-            properties.get(props.UNIQ_KEY, ""),
+            props.stored_value(padded, b"KEYS"),
+            props.stored_value(padded, b"UNIQ_KEY"),
             sys_flag,
             prepared_offset,
             properties,

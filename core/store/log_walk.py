@@ -32,8 +32,8 @@ _APPEND_MOST: Final = 65_536
 _ANY_RECORD: Final = re.compile(
     b"|".join(re.escape(magic.to_bytes(4, "big")) for magic in (rec.MAGIC_V1, rec.MAGIC_V2))
 )
-_WALKED: Final = struct.Struct(">IIIi12xqi16xq20xi")
-"""Size, magic, crc, queueId, physical offset, sysFlag, store time and body length of a record between IPv4 hosts."""
+_WALKED: Final = struct.Struct(">IIIi4xqqi16xq20xi")
+"""Size, magic, crc, queueId, queue offset, physical offset, sysFlag, store time, body length (IPv4 hosts)."""
 _BODY_AT: Final = 88
 _MAGIC_V1: Final = rec.MAGIC_V1.to_bytes(4, "big")
 _ANYWHERE: Final = Path()
@@ -203,7 +203,7 @@ class LogWalk:
         whole_ms = tally.trusted_ms
         trusted_ms = whole_ms if tally.newer is None else NEVER
         while at <= last_at:
-            size, magic, crc, queue_id, physical, sys_flag, stored_now_ms, body_bytes = unpack(view, at)
+            size, magic, crc, queue_id, queue_offset, physical, sys_flag, stored_now_ms, body_bytes = unpack(view, at)
             end = at + size
             topic_at = at + _BODY_AT + body_bytes
             if not (
@@ -213,6 +213,7 @@ class LogWalk:
                 and end <= size_bytes
                 and at + _BODY_AT <= topic_at < end - 2
                 and queue_id >= 0
+                and queue_offset >= 0
                 and (length_at := topic_at + 1 + view[topic_at]) + 2 <= end
                 and (view[length_at] << 8 | view[length_at + 1]) == end - length_at - 2
                 and view[topic_at:length_at].tobytes() in topics
@@ -249,6 +250,8 @@ class LogWalk:
                 raise rec.RecordError(str(error)) from error
             if record.queue_id < 0:
                 raise rec.RecordError(f"queue {record.queue_id} is none")
+            if record.queue_offset < 0:
+                raise rec.RecordError(f"queue offset {record.queue_offset} is none")
         if not self._tally.vouches_for(record.store_timestamp_ms) and _is_torn(record):
             raise rec.RecordError("the properties are torn")
         return record
@@ -264,7 +267,7 @@ class LogWalk:
         files = self._files
         file = files[index]
         if file.size - at >= rec.RECORD_MIN_BYTES:
-            size, magic, _crc, _queue_id, physical, *_rest = _WALKED.unpack_from(file.view, at)
+            size, magic, _crc, _queue_id, _queue_offset, physical, *_rest = _WALKED.unpack_from(file.view, at)
             end = at + size
             is_head = magic == rec.MAGIC_V1 and physical == file.start + at and size >= rec.RECORD_MIN_BYTES
             if is_head and end < file.size and self._is_younger(file, end):

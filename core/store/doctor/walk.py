@@ -323,6 +323,8 @@ def _record(file: FileView, at: int, trusted_ms: int) -> Record:
             raise rec.RecordError(f"topic {record.topic[:140]!r} cannot be one")
         if record.queue_id < 0:
             raise rec.RecordError(f"queue {record.queue_id} cannot be one")
+        if record.queue_offset < 0:
+            raise rec.RecordError(f"queue offset {record.queue_offset} cannot be one")
     if record.store_timestamp_ms > trusted_ms and is_torn(record, file.start + at + record.size_bytes):
         raise rec.RecordError("the properties are torn: a part of them is zeros")
     return record

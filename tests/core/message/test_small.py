@@ -18,6 +18,7 @@ from flintmq.core.message.properties import (
     index_columns,
     properties_to_string,
     stored_properties,
+    stored_value,
     string_to_properties,
     without_property,
 )
@@ -168,7 +169,7 @@ def test_stored_properties_are_a_map_like_any_other(properties: dict[str, str]) 
     assert list(found) == list(found.keys()) == list(properties)
     assert list(found.values()) == list(properties.values())
     assert list(found.items()) == list(properties.items())
-    assert "\0" not in found
+    assert "\1" not in found
     assert found.get("\0") is None
     assert found.get("\0", "x") == "x"
     assert all(name in found and found[name] == found.get(name) == value for name, value in properties.items())
@@ -260,3 +261,18 @@ def test_the_ids_of_a_batch_are_its_messages_ids(offsets: list[int]) -> None:
     """A client takes the answer apart at the commas."""
     host = pack_host("127.0.0.1", 10911).hex().upper()
     assert batch_message_id(host, offsets).split(",") == [offset_message_id(host, one) for one in offsets]
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            [b"TAGS\x01a", b"TAGS\x01", b"TAGS", b"xTAGS\x01b", b"KEYS\x01k", b"\x01", b"", b"TAGS\x01\xe4\xb8"]
+        )
+        | st.binary(max_size=6).map(lambda raw: raw.replace(b"\x02", b""))
+    ),
+    st.sampled_from([b"TAGS", b"KEYS"]),
+)
+def test_one_value_is_found_as_the_map_has_it(entries: list[bytes], name: bytes) -> None:
+    """The log is read without taking all properties apart: repeated names, empty values, bytes that are no UTF-8."""
+    stored = b"\x02".join(entries)
+    assert stored_value(b"\x02" + stored + b"\x02", name) == stored_properties(stored).get(name.decode(), "")
