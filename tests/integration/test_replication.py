@@ -7,19 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bare_wire import Wire, send_fields, sent
+from bare_wire import Wire
 from replicas import (
     assert_same_log,
     assert_same_queues,
     caught_up,
     end_of,
     eventually,
+    fill_log,
     master_settings,
+    plain_bodies,
     slave_settings,
 )
 
 import flintmq
-from flintmq.core.message.batch import BatchItem, encode_batch
 from flintmq.remoting.codes import RequestCode
 
 Connect = Callable[[Any], Wire]
@@ -36,36 +37,13 @@ NEW_TOPIC = {
 }
 
 
-def fill(wire: Wire, count: int, name: str = "m") -> list[bytes]:
-    """Plain, delayed, half and batched messages, enough of them to fill files; returns the plain bodies."""
-    bodies = []
-    for number in range(count):
-        body = b"%s %d " % (name.encode(), number) + b"x" * (number * 97 % 3000)
-        assert wire.send("T", body, queue_id=number % 4).code == 0
-        bodies.append(body)
-        if number % 10 == 0:
-            assert wire.send("T", b"later", properties={"DELAY": "1"}).code == 0
-        if number % 10 == 5:
-            half = {"TRAN_MSG": "true", "PGROUP": "P", "UNIQ_KEY": f"{name}{number}"}
-            assert wire.send("T", b"half", properties=half).code == 0
-        if number % 10 == 7:
-            items = encode_batch(BatchItem(0, b"batched %d" % n, b"") for n in range(5))
-            fields = send_fields("T", 1, batch=True)
-            assert sent(wire.ask(RequestCode.SEND_BATCH_MESSAGE, fields, items)).code == 0
-    return bodies
-
-
-def plain(wire: Wire) -> set[bytes]:
-    return {record.body for queue in range(4) for record in wire.pull_all("T", queue_id=queue)}
-
-
 def test_a_slave_holds_the_same_bytes(tmp_path: Path, connect: Connect, unexpected: list[str]) -> None:
     """Messages of every kind, over several files, from before and after the slave came."""
     with flintmq.Broker(master_settings(tmp_path / "m", "delay.enable=false")) as master:
         wire = connect(master)
-        bodies = fill(wire, 40, "before")
+        bodies = fill_log(wire, 40, "before")
         with flintmq.Broker(slave_settings(tmp_path / "s", master)) as slave:
-            bodies += fill(wire, 60, "after")
+            bodies += fill_log(wire, 60, "after")
             caught_up(master, slave)
             assert slave.state.store.epochs.epochs == master.state.store.epochs.epochs
     assert len(list((tmp_path / "m" / "commitlog").iterdir())) > 2
@@ -79,9 +57,9 @@ def test_a_slave_goes_on_where_it_stopped(tmp_path: Path, connect: Connect) -> N
     with flintmq.Broker(master_settings(tmp_path / "m", "delay.enable=false")) as master:
         wire = connect(master)
         with flintmq.Broker(slave_settings(tmp_path / "s", master)) as slave:
-            fill(wire, 30, "first")
+            fill_log(wire, 30, "first")
             caught_up(master, slave)
-        fill(wire, 30, "second")
+        fill_log(wire, 30, "second")
         with flintmq.Broker(slave_settings(tmp_path / "s", master)) as slave:
             caught_up(master, slave)
         port = master.ha_port
@@ -90,7 +68,7 @@ def test_a_slave_goes_on_where_it_stopped(tmp_path: Path, connect: Connect) -> N
         flintmq.Broker(slave_settings(tmp_path / "s", f"127.0.0.1:{port}")) as slave,
         flintmq.Broker(again) as master,
     ):
-        fill(connect(master), 30, "third")
+        fill_log(connect(master), 30, "third")
         caught_up(master, slave)
     assert_same_log(tmp_path / "m", tmp_path / "s")
     assert_same_queues(tmp_path / "m", tmp_path / "s")
@@ -99,7 +77,7 @@ def test_a_slave_goes_on_where_it_stopped(tmp_path: Path, connect: Connect) -> N
 def test_a_slave_is_read_and_not_written(tmp_path: Path, connect: Connect) -> None:
     """Its log is a copy: a message of its own would make it another one. It is what there is to read without a master."""
     with flintmq.Broker(master_settings(tmp_path / "m")) as master:
-        bodies = fill(connect(master), 20)
+        bodies = fill_log(connect(master), 20)
         with flintmq.Broker(slave_settings(tmp_path / "s", master)) as slave:
             caught_up(master, slave)
             eventually(lambda: slave.state.topics.select("T"), "the topic has come")
@@ -112,14 +90,14 @@ def test_a_slave_is_read_and_not_written(tmp_path: Path, connect: Connect) -> No
             assert (while_master.code, while_master.next_offset) == (20, 0), "nothing is skipped"
             master.__exit__(None, None, None)
             eventually(lambda: not slave.state.has_master(), "the master is gone")
-            assert plain(wire) >= set(bodies)
+            assert set(plain_bodies(wire)) >= set(bodies)
 
 
 def test_tables_follow(tmp_path: Path, connect: Connect) -> None:
     """A slave that is promoted must know topics, groups and how far they have read."""
     with flintmq.Broker(master_settings(tmp_path / "m")) as master:
         wire = connect(master)
-        fill(wire, 8)
+        fill_log(wire, 8)
         assert wire.pull("T", 0, group="Readers").code == 0
         commit = {"consumerGroup": "Readers", "topic": "T", "queueId": "0", "commitOffset": "2"}
         assert wire.ask(RequestCode.UPDATE_CONSUMER_OFFSET, commit).code == 0

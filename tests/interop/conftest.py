@@ -8,6 +8,7 @@ import random
 import shutil
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,8 @@ from pathlib import Path
 import pytest
 
 import flintmq
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "integration"))  # bare_wire, replicas
 
 SHARED = Path(os.environ.get("FLINTMQ_SHARED") or Path(str(flintmq.__file__)).parent.parent / "shared")
 PEER = SHARED / "peer"
@@ -74,9 +77,12 @@ class Peer:
             self._run("stop.sh", str(self.work / "namesrv"))
 
     @contextmanager
-    def broker(self, store: Path, *settings: str, kill: bool = False) -> Iterator[int]:
+    def broker(
+        self, store: Path, *settings: str, kill: bool = False, role: str = "ASYNC_MASTER", port: int = 0
+    ) -> Iterator[int]:
         """The real broker on a store; gives its pid. ``kill`` ends it with SIGKILL."""
-        started = self._run("broker.sh", str(store), str(self.port), "ASYNC_FLUSH", "false", "ASYNC_MASTER", *settings)
+        port = port or self.port
+        started = self._run("broker.sh", str(store), str(port), "ASYNC_FLUSH", "false", role, *settings)
         try:
             yield int(json.loads(started)["pid"])
         finally:

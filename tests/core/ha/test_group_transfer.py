@@ -1,0 +1,172 @@
+"""Acknowledgements that stand for a second copy: kept, late, refused, and never by mistake."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from flintmq.core.ha.group_transfer import GroupTransferService
+from flintmq.core.ha.waiters import BothWaiter, DoneTransfer, TransferWaiter, both
+from flintmq.core.ports import FlushStatus, FlushWaiter
+from flintmq.core.store.watermarks import Watermarks
+from flintmq.core.testing.clock import ManualClock
+
+FLUSHED, TIMEOUT, FENCED = FlushStatus.FLUSHED, FlushStatus.TIMEOUT, FlushStatus.FENCED
+SLAVE_TIMEOUT, NOT_AVAILABLE = FlushStatus.SLAVE_TIMEOUT, FlushStatus.SLAVE_NOT_AVAILABLE
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def marks() -> Watermarks:
+    found = Watermarks(synchronous=True)
+    found.set_all(1000)
+    return found
+
+
+@pytest.fixture
+def gate(marks: Watermarks, clock: ManualClock) -> GroupTransferService:
+    return GroupTransferService(marks, clock, timeout_ms=3000, fallbehind_max_bytes=5000)
+
+
+def ends(waiter: FlushWaiter) -> list[FlushStatus]:
+    """Fills when it is done."""
+    found: list[FlushStatus] = []
+    waiter.add_done_callback(found.append)
+    return found
+
+
+def test_without_a_slave_it_says_so_at_once(gate: GroupTransferService) -> None:
+    """A producer must not wait three seconds for nobody."""
+    assert gate.submit(1100).status is NOT_AVAILABLE
+    assert gate.refused == 1
+
+
+def test_a_slave_that_holds_it_ends_the_wait(gate: GroupTransferService, marks: Watermarks) -> None:
+    """In order, and no earlier; readers see what two hold."""
+    gate.joined("s", 1000)
+    marks.wrote = marks.committed = marks.flushed = 1300
+    first, second = ends(gate.submit(1100)), ends(gate.submit(1300))
+    assert marks.readable == 1000
+    assert gate.holds("s", 1299)
+    assert (first, second, marks.readable) == ([FLUSHED], [], 1299)
+    assert not gate.holds("s", 1299)
+    assert gate.holds("s", 1300)
+    assert (second, marks.readable) == ([FLUSHED], 1300)
+    assert gate.submit(1300).status is FLUSHED
+
+
+def test_any_slave_will_do(gate: GroupTransferService) -> None:
+    """As in the reference; the slower one catches up."""
+    gate.joined("slow", 1000)
+    gate.joined("quick", 1000)
+    waiting = ends(gate.submit(1100))
+    gate.holds("quick", 1100)
+    assert waiting == [FLUSHED]
+    gate.left("quick")
+    assert gate.submit(1100).status is FLUSHED, "it is held, whoever left"
+    assert gate.submit(1200).status is None
+
+
+def test_a_slave_that_is_too_far_behind_is_none(gate: GroupTransferService) -> None:
+    """It could not answer in time."""
+    gate.joined("s", 1000)
+    assert gate.submit(5999).status is None
+    assert gate.submit(6000).status is NOT_AVAILABLE
+
+
+def test_a_wait_ends(gate: GroupTransferService, clock: ManualClock, marks: Watermarks) -> None:
+    """Late is told from never, and what comes late still counts for readers."""
+    gate.joined("s", 1000)
+    early = ends(gate.submit(1100))
+    clock.advance_ms(2000)
+    late = ends(gate.submit(1200))
+    assert 0.9 < gate.expire() <= 1.0
+    clock.advance_ms(1000)
+    gate.expire()
+    assert (early, late, gate.timeouts) == ([SLAVE_TIMEOUT], [], 1)
+    gate.holds("s", 1200)
+    assert (late, marks.replicated) == ([FLUSHED], 1200)
+
+
+def test_a_stop_ends_every_wait(gate: GroupTransferService, marks: Watermarks) -> None:
+    """Nobody is left behind, and the rest of the log becomes readable for the queues."""
+    gate.joined("s", 1000)
+    marks.wrote = marks.committed = marks.flushed = 1100
+    waiting = ends(gate.submit(1100))
+    gate.close()
+    assert waiting == [SLAVE_TIMEOUT]
+    assert marks.readable == 1100
+    assert gate.submit(1200).status is NOT_AVAILABLE
+
+
+# disk and slave
+
+
+class ByHand(TransferWaiter):
+    """A promise that the test keeps."""
+
+    def __init__(self) -> None:
+        super().__init__(0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("flush", "transfer", "expected"),
+    [
+        (FLUSHED, FLUSHED, FLUSHED),
+        (TIMEOUT, FLUSHED, TIMEOUT),
+        (FLUSHED, SLAVE_TIMEOUT, SLAVE_TIMEOUT),
+        (TIMEOUT, SLAVE_TIMEOUT, SLAVE_TIMEOUT),
+        (TIMEOUT, NOT_AVAILABLE, NOT_AVAILABLE),
+        (FENCED, FLUSHED, FENCED),
+        (FENCED, SLAVE_TIMEOUT, FENCED),
+    ],
+)
+@pytest.mark.parametrize("flush_first", [True, False])
+def test_one_promise_of_two(
+    flush: FlushStatus, transfer: FlushStatus, expected: FlushStatus, flush_first: bool
+) -> None:
+    """Only both make an acknowledgement, whichever comes first."""
+    disk, slave = ByHand(), ByHand()
+    waiter = both(disk, slave)
+    found = ends(waiter)
+    order = [(disk, flush), (slave, transfer)]
+    for one, status in order if flush_first else reversed(order):
+        assert waiter.status in (None, FENCED)
+        one.complete(status)
+    assert found == [expected] == ends(waiter)
+    assert waiter.status is expected
+
+
+def test_a_failed_sync_ends_it_at_once() -> None:
+    """No slave can make it an acknowledgement any more."""
+    disk = ByHand()
+    found = ends(both(disk, ByHand()))
+    disk.complete(FENCED)
+    assert found == [FENCED]
+
+
+def test_what_is_kept_already_costs_nothing() -> None:
+    """One of the two is handed on as it is."""
+    pending = ByHand()
+    assert both(DoneTransfer(FLUSHED), pending) is pending
+    assert both(pending, DoneTransfer(FLUSHED)) is pending
+    assert both(DoneTransfer(FLUSHED), DoneTransfer(NOT_AVAILABLE)).status is NOT_AVAILABLE
+
+
+def test_both_threads_end_it_once() -> None:
+    """The disk's promise is kept on another thread than the slave's."""
+    for _ in range(200):
+        disk, slave = ByHand(), ByHand()
+        waiter = BothWaiter(disk, slave)
+        found = ends(waiter)
+        threads = [threading.Thread(target=one.complete, args=(FLUSHED,)) for one in (disk, slave)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert found == [FLUSHED]
