@@ -19,15 +19,11 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from flintmq.core.broker.topic_name import SCHEDULE_TOPIC
+from flintmq.core.io.lazy_numpy import numpy
 from flintmq.core.message.sys_flag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from flintmq.core.store import bulk_scan
 from flintmq.core.store.bulk_scan import Layout, Topics
 from flintmq.core.store.bulk_texts import Properties
-
-try:
-    import numpy
-except ImportError:
-    numpy = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
     from flintmq.core.ports import DispatchRequest

@@ -14,14 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
+from flintmq.core.io import lazy_numpy
+from flintmq.core.io.lazy_numpy import numpy
 from flintmq.core.message import record as rec
 from flintmq.core.message.java_hash import topic_head_hash
 from flintmq.core.message.sys_flag import BORN_HOST_V6, STORE_HOST_V6
-
-try:
-    import numpy
-except ImportError:  # records are read one by one
-    numpy = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -29,7 +26,6 @@ if TYPE_CHECKING:
     Column = NDArray[Any]
     """One value for each record."""
 
-AVAILABLE: Final = numpy is not None
 ROWS_MAX: Final = 8_192
 """So many records at a time: their columns stay in the processor's cache."""
 ROWS_MIN: Final = 48
@@ -38,22 +34,17 @@ _ROWS_BYTES: Final = 16 * 1024 * 1024
 _FIXED_BYTES: Final = 88
 """Everything before the body, between IPv4 hosts."""
 _TOPICS_TRIED: Final = 12
-_HEAD: Any = (
-    numpy.dtype(
-        [
-            ("size", ">u4"),
-            ("magic", ">u4"),
-            ("crc", ">u4"),
-            ("queue_id", ">i4"),
-            ("flag", ">i4"),
-            ("queue_offset", ">i8"),
-            ("physical", ">i8"),
-            ("sys_flag", ">i4"),
-        ]
-    )
-    if numpy is not None
-    else None
-)
+AVAILABLE: Final = lazy_numpy.AVAILABLE
+_HEAD: Final = [
+    ("size", ">u4"),
+    ("magic", ">u4"),
+    ("crc", ">u4"),
+    ("queue_id", ">i4"),
+    ("flag", ">i4"),
+    ("queue_offset", ">i8"),
+    ("physical", ">i8"),
+    ("sys_flag", ">i4"),
+]
 
 
 @attrs.frozen(eq=False)

@@ -11,13 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from flintmq.core.io.lazy_numpy import numpy
 from flintmq.core.message.java_hash import index_key_hash, java_hash
 from flintmq.core.store.bulk_scan import Layout, Topics, rows_of_bytes
-
-try:
-    import numpy
-except ImportError:
-    numpy = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
     from flintmq.core.store.bulk_scan import Column

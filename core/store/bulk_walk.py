@@ -10,16 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from flintmq.core.errors import StoreFormatError
+from flintmq.core.io.lazy_numpy import numpy
 from flintmq.core.io.paths import topic_folder
 from flintmq.core.message.sys_flag import TRANSACTION_PREPARED
 from flintmq.core.store import bulk_scan
 from flintmq.core.store.bulk_scan import Layout, Topics, rows_before_false
 from flintmq.core.store.walk_tally import WalkTally
-
-try:
-    import numpy
-except ImportError:
-    numpy = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
     from flintmq.core.store.bulk_scan import Column

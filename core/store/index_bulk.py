@@ -9,12 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
+from flintmq.core.io import lazy_numpy
+from flintmq.core.io.lazy_numpy import numpy
 from flintmq.core.message.java_hash import index_key_hash, topic_head_hash
-
-try:
-    import numpy
-except ImportError:  # the loops do it
-    numpy = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -22,11 +19,16 @@ if TYPE_CHECKING:
     from flintmq.core.store.bulk_columns import RecordColumns
     from flintmq.core.store.bulk_scan import Column
 
-AVAILABLE: Final = numpy is not None
+AVAILABLE: Final = lazy_numpy.AVAILABLE
 LEAST: Final = 64
 """Fewer entries are cheaper in a loop."""
 _UNIQ_KEY_CHARACTERS: Final = 32
 _SPAN_GAP_SLOTS: Final = 128
+
+
+def is_worth_it(count: int) -> bool:
+    """Whether so many entries shall be made in bulk: enough of them, and numpy is there. The first time it is sent for."""
+    return count >= LEAST and AVAILABLE and lazy_numpy.ready()
 
 
 @attrs.frozen(eq=False)
@@ -175,8 +177,4 @@ def pack_entries(hashes: Any, physical: Any, seconds: Any, previous: Any) -> byt
     return packed.tobytes()
 
 
-_ENTRY: Any = (
-    numpy.dtype([("hash", ">i4"), ("physical", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
-    if numpy is not None
-    else None
-)
+_ENTRY: Final = [("hash", ">i4"), ("physical", ">i8"), ("seconds", ">i4"), ("previous", ">i4")]

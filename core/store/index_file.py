@@ -79,7 +79,7 @@ class IndexFile:
         Raises:
             StoreFullError: no room on the disk; nothing was added.
         """
-        if index_bulk.AVAILABLE and len(entries) >= index_bulk.LEAST:
+        if index_bulk.is_worth_it(len(entries)):
             return self.put_columns(index_bulk.EntryColumns.of(entries))
         taken = self._make_room(len(entries))
         if taken:

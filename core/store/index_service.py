@@ -127,7 +127,7 @@ class IndexService:
                         topics.append(request.topic)
                         keys.append(key)
                         places.append(place)
-        if index_bulk.AVAILABLE and len(keys) >= index_bulk.LEAST:
+        if index_bulk.is_worth_it(len(keys)):
             hashes = index_bulk.key_hashes(topics, keys)
         else:
             hashes = list(map(index_key_hash, topics, keys))

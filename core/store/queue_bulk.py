@@ -6,18 +6,15 @@ Used where numpy is installed (``pip install 'flintmq[fast]'``); :mod:`.consume_
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-try:
-    import numpy
-except ImportError:  # units are packed one by one
-    numpy = None  # type: ignore[assignment]
+from flintmq.core.io.lazy_numpy import numpy
 
 if TYPE_CHECKING:
     from flintmq.core.store.bulk_columns import RecordColumns
     from flintmq.core.store.bulk_scan import Column
 
-_UNIT: Any = numpy.dtype([("physical", ">i8"), ("size", ">i4"), ("tags_code", ">i8")]) if numpy is not None else None
+_UNIT: Final = [("physical", ">i8"), ("size", ">i4"), ("tags_code", ">i8")]
 _SMALL: Final = 1 << 16
 
 

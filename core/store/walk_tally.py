@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from flintmq.core.io.lazy_numpy import numpy
 from flintmq.core.message.record import Record
 from flintmq.core.message.sys_flag import TRANSACTION_PREPARED
-
-try:
-    import numpy
-except ImportError:
-    numpy = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
     from flintmq.core.store.bulk_scan import Column, Layout

@@ -1,0 +1,43 @@
+"""A broker that has little to do must not pay for numpy, and one that has much must not wait for it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from flintmq.core.io import lazy_numpy
+
+pytestmark = pytest.mark.skipif(not lazy_numpy.AVAILABLE, reason="numpy is not installed")
+
+
+def said_by(program: str) -> str:
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_a_broker_is_made_without_it() -> None:
+    """13 MiB and a tenth of a second of every start."""
+    assert said_by("import sys, flintmq.plugins.broker; print('numpy' in sys.modules)") == "False"
+
+
+def test_who_asks_whether_it_is_ready_sends_for_it_once() -> None:
+    program = """
+import threading
+from flintmq.core.io import lazy_numpy
+first = lazy_numpy.ready()
+loader = [thread for thread in threading.enumerate() if thread.name == "flintmq-numpy"]
+lazy_numpy.ready()
+for thread in loader:
+    thread.join(100)
+print(first, len(loader), lazy_numpy.ready(), lazy_numpy.numpy.int64(3) + 4)
+"""
+    assert said_by(program) == "False 1 True 7"
+
+
+def test_who_needs_it_at_once_gets_it() -> None:
+    assert said_by("from flintmq.core.io.lazy_numpy import load, numpy, ready; print(load(), ready(), numpy.pi)") == (
+        "True True 3.141592653589793"
+    )
