@@ -24,6 +24,10 @@ configuration key that changes the outcome. The same text goes into the answer's
 
 from __future__ import annotations
 
+from typing import Final
+
+_NO_BRACKETS: Final = str.maketrans("[]", "()")
+
 
 class FlintError(Exception):
     """The root: ``except FlintError`` catches what FlintMQ raises on purpose and nothing else."""
@@ -87,12 +91,12 @@ class RefusedError(FlintError):
     Args:
         code: the response code (reference: protocol 4).
         message: what was wrong, in the words of the reference where it has any.
-        reason: a stable id such as ``topic.illegal``, for programs.
+        reason: a stable id such as ``topic.illegal``, for programs: docs/refusals.md lists them.
         measured: the value that led to the refusal, with its unit.
         key: the configuration key that changes the outcome.
     """
 
-    def __init__(self, code: int, message: str, *, reason: str = "", measured: str = "", key: str = "") -> None:
+    def __init__(self, code: int, message: str, *, reason: str, measured: str = "", key: str = "") -> None:
         super().__init__(message)
         self.code = code
         self.reason = reason
@@ -101,14 +105,13 @@ class RefusedError(FlintError):
 
     @property
     def remark(self) -> str:
-        """The answer's remark: the message, then ``[reason; measured; key]`` as far as known."""
-        extra = "; ".join(
-            part
-            for part in (
-                self.reason,
-                f"measured {self.measured}" if self.measured else "",
-                f"see {self.key}" if self.key else "",
-            )
-            if part
-        )
-        return f"{self} [{extra}]" if extra else str(self)
+        """The answer's remark: the message, then ``[reason; measured …; see key]`` as far as known.
+
+        The last pair of brackets is always this one, whatever of the client's text was measured.
+        """
+        extra = self.reason
+        if self.measured:
+            extra += f"; measured {self.measured.translate(_NO_BRACKETS)}"
+        if self.key:
+            extra += f"; see {self.key.translate(_NO_BRACKETS)}"
+        return f"{self} [{extra}]"

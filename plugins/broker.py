@@ -539,7 +539,7 @@ class Broker(Service):
             raise RefusedError(
                 ResponseCode.SERVICE_NOT_AVAILABLE,
                 "service not available now: the broker does not run",
-                reason="stopped",
+                reason="broker.stopped",
             )
         if self._put is None:
             self._put = InProcessPut(self.state)

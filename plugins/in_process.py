@@ -110,13 +110,28 @@ class PutBatch(Sequence[PutMessageResult]):
     async def _durable(self) -> PutBatch:
         status = await until_flushed(self._waiter) if self._waiter is not None else FlushStatus.FLUSHED
         if status is FlushStatus.TIMEOUT:
-            raise RefusedError(ResponseCode.FLUSH_DISK_TIMEOUT, "the flush did not end in time", reason="flush.timeout")
+            raise RefusedError(
+                ResponseCode.FLUSH_DISK_TIMEOUT,
+                "the flush did not end in time",
+                reason="flush.timeout",
+                key="flush.group_commit.sync_flush_timeout_ms (syncFlushTimeout)",
+            )
         if status is FlushStatus.FENCED:
             raise RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, "a sync failed", reason="store.fenced")
         if status is FlushStatus.SLAVE_TIMEOUT:
-            raise RefusedError(ResponseCode.FLUSH_SLAVE_TIMEOUT, "no slave held it in time", reason="ha.timeout")
+            raise RefusedError(
+                ResponseCode.FLUSH_SLAVE_TIMEOUT,
+                "no slave held it in time",
+                reason="ha.timeout",
+                key="ha.slave_timeout_ms (slaveTimeout)",
+            )
         if status is FlushStatus.SLAVE_NOT_AVAILABLE:
-            raise RefusedError(ResponseCode.SLAVE_NOT_AVAILABLE, "no slave follows", reason="ha.no_slave")
+            raise RefusedError(
+                ResponseCode.SLAVE_NOT_AVAILABLE,
+                "no slave follows, or all are too far behind",
+                reason="ha.no_slave",
+                key="ha.slave_fallbehind_max_bytes (haSlaveFallbehindMax)",
+            )
         return self
 
 

@@ -20,6 +20,7 @@ from flintmq.core.limits import FIRST_FRAME_TIMEOUT_S, FRAME_TIMEOUT_S
 from flintmq.core.ports import Authenticator, Caller
 from flintmq.core.response_code import ResponseCode
 from flintmq.remoting.channel import ServerChannel
+from flintmq.remoting.refusal import refusal_of, unsupported
 from flintmq.remoting.request import BatchHandler, Handler, Request, Response
 from flintmq.remoting.tls import ServerTls
 from flintmq.remoting.tls_listener import TlsListener
@@ -47,13 +48,15 @@ class Pool:
         self.refused = 0
         """Requests turned away because the queue was full."""
 
-    def overload(self) -> Response:
+    def overload(self) -> RefusedError:
         """The answer when the queue is full; counts it."""
         self.refused += 1
-        return Response(
-            int(ResponseCode.SYSTEM_BUSY),
-            "[OVERLOAD]system busy, start flow control for a while "
-            f"[queue.full; measured {self.waiting} requests in queue {self.name}; see admission.{self.name}_queue]",
+        return RefusedError(
+            ResponseCode.SYSTEM_BUSY,
+            "[OVERLOAD]system busy, start flow control for a while",
+            reason="queue.full",
+            measured=f"{self.waiting} requests in queue {self.name}",
+            key=f"admission.{self.name}_queue",
         )
 
 
@@ -258,7 +261,7 @@ class RemotingServer:
             handler, pool = batch_handlers[code]
             if pool.waiting + len(batch) > pool.capacity:
                 for request in batch:
-                    request.channel.respond(request, pool.overload())
+                    request.channel.refuse(request, pool.overload())
                 continue
             try:
                 handler(batch)
@@ -278,8 +281,7 @@ class RemotingServer:
         return True
 
     def _unsupported(self, request: Request) -> None:
-        code = int(ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
-        request.channel.respond(request, Response(code, f" request type {request.code} not supported"))
+        request.channel.refuse(request, unsupported(request.code))
 
     def _handle(self, request: Request) -> None:
         entry = self._handlers.get(request.code)
@@ -289,7 +291,7 @@ class RemotingServer:
         handler, pool = entry
         channel = request.channel
         if pool.waiting >= pool.capacity:
-            channel.respond(request, pool.overload())
+            channel.refuse(request, pool.overload())
             return
         try:
             answer = handler(request)
@@ -318,14 +320,11 @@ class RemotingServer:
     def _failed(request: Request, error: Exception) -> None:
         """Answers with what kept a request from being answered; only what nobody foresaw is logged with its trace."""
         channel = request.channel
-        if isinstance(error, RefusedError):
-            channel.refuse(request, error)
-            return
         if isinstance(error, StoreError):
             log.warning("request %d of %s failed: %s", request.code, channel.remote_address, error)
         elif not isinstance(error, FlintError):
             log.error("request %d of %s failed", request.code, channel.remote_address, exc_info=error)
-        channel.respond(request, _failure(error))
+        channel.refuse(request, refusal_of(error))
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -344,12 +343,6 @@ class RemotingServer:
         channels, self._to_flush = self._to_flush, set()
         for channel in channels:
             channel.flush()
-
-
-def _failure(error: Exception) -> Response:
-    """Code 1 and the error's text; what is not ours is named by its type."""
-    text = str(error) if isinstance(error, FlintError) else f"{type(error).__name__}: {error}"
-    return Response(int(ResponseCode.SYSTEM_ERROR), text[:1000])
 
 
 def bind(host: str, port: int) -> socket.socket:

@@ -24,6 +24,11 @@ from flintmq.remoting.codes import RequestCode
 from flintmq.remoting.processors.namesrv import NamesrvRouteProcessor
 from flintmq.remoting.processors.namesrv_config import NamesrvConfigProcessor, NamesrvSettings
 
+sys.path.insert(0, str(Path(__file__).parent))
+
+from refusals import Refusal
+from refusals import refusals as find_refusals
+
 DOCS = Path(flintmq.__file__).resolve().parent / "docs"
 
 
@@ -124,7 +129,36 @@ def request_codes() -> str:
     return "\n".join(lines) + "\n"
 
 
-PAGES = {"settings.md": settings, "hooks.md": hooks, "request-codes.md": request_codes}
+def refusals() -> str:
+    """docs/refusals.md."""
+    lines = [
+        "# Refusals",
+        "",
+        "The remark of an answer that is no success says what was wrong, in RocketMQ's words where it has any, and ends in",
+        "`[reason; measured what; see key]`: an id that stays as it is, for programs, then the value that led to the refusal",
+        "and the setting that changes the outcome, where there are such. `…` is filled in by the request or the broker.",
+        "",
+        "Pulls that find nothing are no refusals: their remark is the store's status, as in RocketMQ.",
+        "Written by `tools/docs.py`.",
+        "",
+        "| reason | response code | message | key to change |",
+        "|---|---|---|---|",
+    ]
+    by_reason: dict[str, list[Refusal]] = {}
+    for one in find_refusals(DOCS.parent):
+        by_reason.setdefault(one.reason or "", []).append(one)
+    for reason, found in by_reason.items():
+        codes, messages, keys = (
+            list(dict.fromkeys(getattr(one, part) for one in found if getattr(one, part) not in ("", "…")))
+            for part in ("code", "message", "key")
+        )
+        names = ", ".join(code if code.isupper() else "as the request's" for code in codes)
+        text = "<br>".join(_cell(message.strip()) for message in messages)
+        lines.append(f"| `{reason}` | {names} | {text} | {', '.join(f'`{_cell(key)}`' for key in keys)} |")
+    return "\n".join(lines) + "\n"
+
+
+PAGES = {"refusals.md": refusals, "settings.md": settings, "hooks.md": hooks, "request-codes.md": request_codes}
 
 
 def main(arguments: list[str]) -> int:

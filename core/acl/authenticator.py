@@ -73,23 +73,27 @@ class AclAuthenticator:
             if account.white.matches(caller.remote_host):
                 return
         elif not all(white.matches(caller.remote_host) for white in (table.global_white, account.white) if white):
-            _refuse(f"{access_key} may not come from {caller.remote_host}", "acl.address")
+            _refuse(
+                f"{access_key} may not come from {caller.remote_host}",
+                "acl.address",
+                "acl.global_white_remote_addresses, or the account's whiteRemoteAddress",
+            )
         if SIGNATURE not in caller.ext_fields or not verify(account.secret, caller.ext_fields, caller.body):
             _refuse(f"Check signature failed for accessKey={access_key}", "acl.signature")
         if self._window is not None:
             problem = self._window.problem(caller.ext_fields, self._clock.now_ms())
             if problem is not None:
-                _refuse(problem, "acl.replayed")
+                _refuse(problem, "acl.replayed", "acl.replay_window_ms")
         self._check_rule(rule, caller, account)
 
     def _check_rule(self, rule: Rule | None, caller: Caller, account: Account) -> None:
-        if rule is None or rule.access is Access.UNSERVED:
+        unsupported = f" request type {caller.code} not supported"
+        if rule is None:
             raise RefusedError(
-                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-                f" request type {caller.code} not supported",
-                reason="" if rule else "acl.unclassified",
-                key="" if rule else "acl.extra_codes",
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED, unsupported, reason="acl.unclassified", key="acl.extra_codes"
             )
+        if rule.access is Access.UNSERVED:
+            raise RefusedError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, unsupported, reason="code.unsupported")
         if rule.access is Access.PUSHED:
             _refuse(f"request code {caller.code} is sent by brokers, not to them", "acl.pushed")
         if account.admin:
@@ -101,8 +105,8 @@ class AclAuthenticator:
             )
         lacking = account.first_lacking(rule.needs(caller, self.topic_at))
         if lacking is not None:
-            _refuse(f"No default permission for {lacking}"[:300], "acl.permission")
+            _refuse(f"No default permission for {lacking}"[:300], "acl.permission", "the account's permissions")
 
 
-def _refuse(message: str, reason: str) -> NoReturn:
-    raise RefusedError(ResponseCode.SYSTEM_ERROR, f"AclException: {message}", reason=reason)
+def _refuse(message: str, reason: str, key: str = "") -> NoReturn:
+    raise RefusedError(ResponseCode.SYSTEM_ERROR, f"AclException: {message}", reason=reason, key=key)

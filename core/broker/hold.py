@@ -228,13 +228,13 @@ class PullRequestHoldService:
             heapq.heapify(self._deadlines)
 
 
-def _too_many(key: str, count: int) -> RefusedError:
+def _too_many(reason: str, count: int) -> RefusedError:
     return RefusedError(
         ResponseCode.SYSTEM_BUSY,
         "the pull cannot be held: too many wait for messages already",
-        reason=key,
+        reason=reason,
         measured=f"{count} held pulls",
-        key=key,
+        key=reason,
     )
 
 

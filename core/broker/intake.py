@@ -223,6 +223,7 @@ class MessageIntake:
                 ResponseCode.SYSTEM_ERROR,
                 f"request queueId[{queue_id}] is illegal, {config.describe()} Producer: {sender.remote_address}",
                 reason="queue.illegal",
+                measured=f"queue {queue_id}",
             )
         if queue_id >= 0:
             return queue_id

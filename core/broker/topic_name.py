@@ -87,15 +87,19 @@ def check_topic_name(topic: str) -> None:
         RefusedError: SYSTEM_ERROR in the words of the reference.
     """
     if not topic.strip():
-        raise RefusedError(ResponseCode.SYSTEM_ERROR, "The specified topic is blank.")
+        raise RefusedError(ResponseCode.SYSTEM_ERROR, "The specified topic is blank.", reason="topic.blank")
     if _NAME.fullmatch(topic) is None:
         raise RefusedError(
             ResponseCode.SYSTEM_ERROR,
             f"The specified topic contains illegal characters, allowing only {NAME_PATTERN}",
+            reason="topic.illegal",
         )
     if len(topic) > TOPIC_MAX_BYTES:
         raise RefusedError(
-            ResponseCode.SYSTEM_ERROR, f"The specified topic is longer than topic max length {TOPIC_MAX_BYTES}."
+            ResponseCode.SYSTEM_ERROR,
+            f"The specified topic is longer than topic max length {TOPIC_MAX_BYTES}.",
+            reason="topic.too_long",
+            measured=f"{len(topic)} bytes",
         )
 
 
@@ -106,7 +110,7 @@ def check_group_name(group: str) -> None:
         RefusedError: SYSTEM_ERROR.
     """
     if not group.strip():
-        raise RefusedError(ResponseCode.SYSTEM_ERROR, "the specified group is blank")
+        raise RefusedError(ResponseCode.SYSTEM_ERROR, "the specified group is blank", reason="group.blank")
     if not is_name(group, GROUP_MAX_BYTES):
         raise RefusedError(
             ResponseCode.SYSTEM_ERROR,
@@ -123,4 +127,6 @@ def check_not_forbidden(topic: str) -> None:
         RefusedError: NO_PERMISSION.
     """
     if topic in FORBIDDEN_TOPICS:
-        raise RefusedError(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
+        raise RefusedError(
+            ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.", reason="topic.forbidden"
+        )

@@ -123,7 +123,9 @@ class TopicConfigManager:
             RefusedError: SYSTEM_ERROR in the words of the reference.
         """
         if self.is_system_topic(topic):
-            raise RefusedError(ResponseCode.SYSTEM_ERROR, f"The topic[{topic}] is conflict with system topic.")
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR, f"The topic[{topic}] is conflict with system topic.", reason="topic.system"
+            )
 
     def create_in_send(
         self,

@@ -573,14 +573,21 @@ class MessageStore:
                 key=self.disk_full.key,
             )
         if self.reput.error is not None:
-            full = isinstance(self.reput.error, StoreFullError)
-            what = "the broker's disk is full" if full else "dispatch stands still"
+            measured = str(self.reput.error)
+            if isinstance(self.reput.error, StoreFullError):
+                raise RefusedError(
+                    ResponseCode.SERVICE_NOT_AVAILABLE,
+                    "service not available now: the broker's disk is full",
+                    reason="store.disk_full",
+                    measured=measured,
+                    key="store.path (free some room there)",
+                )
             raise RefusedError(
                 ResponseCode.SERVICE_NOT_AVAILABLE,
-                f"service not available now: {what}",
-                reason="store.disk_full" if full else "store.dispatch",
-                measured=str(self.reput.error),
-                key="store.path (free some room there)" if full else "dispatchers",
+                "service not available now: dispatch stands still",
+                reason="store.dispatch",
+                measured=measured,
+                key="dispatchers",
             )
 
     def put(self, messages: Sequence[Appendable]) -> Put:

@@ -23,6 +23,7 @@ from flintmq.remoting.headers_admin import (
     UpdateGlobalWhiteAddrsConfigRequestHeader,
 )
 from flintmq.remoting.processors.answers import with_header, with_json
+from flintmq.remoting.refusal import unsupported
 from flintmq.remoting.request import Handler, Request, Response
 
 CODES = (
@@ -96,7 +97,7 @@ class AclProcessor:
     def list_accounts(self, request: Request) -> Response:
         """54: RocketMQ dropped it, because it told secret keys. Without them it may be switched on."""
         if self._store is None or not self._state.config.acl.list_accounts:
-            return Response(int(ResponseCode.REQUEST_CODE_NOT_SUPPORTED), f" request type {request.code} not supported")
+            raise unsupported(request.code)
         table = self._store.table
         return with_json(
             {
@@ -115,7 +116,7 @@ def _change(code: int, change: Callable[[], None]) -> None:
     try:
         change()
     except (ConfigError, StoreError) as error:
-        raise RefusedError(code, str(error)[:500], reason="acl.change") from error
+        raise RefusedError(code, str(error)[:500], reason="acl.change", key="acl.file") from error
 
 
 def _merged(old: AclAccount | None, header: CreateAccessConfigRequestHeader) -> AclAccount:

@@ -93,7 +93,9 @@ class AdminBrokerProcessor:
         found = self._stats.view(header.stats_name, header.stats_key)
         if found is None:
             raise RefusedError(
-                ResponseCode.SYSTEM_ERROR, f"The stats <{header.stats_name}> <{header.stats_key}> not exist"
+                ResponseCode.SYSTEM_ERROR,
+                f"The stats <{header.stats_name}> <{header.stats_key}> not exist",
+                reason="stats.missing",
             )
         minute, hour, day = (bodies.BrokerStatsItem(span.avgpt, span.sum, span.tps) for span in found)
         return Response(body=bodies.BrokerStatsData(day, hour, minute).encode())

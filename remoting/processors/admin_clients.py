@@ -62,7 +62,9 @@ class AdminClientProcessor:
         group = request.header(ConsumerGroupRequestHeader).consumer_group
         info = self._state.consumers.find(group)
         if info is None:
-            raise RefusedError(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{group}] not online")
+            raise RefusedError(
+                ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{group}] not online", reason="group.not_online"
+            )
         answer = with_json(
             {
                 "connectionSet": [_connection(member) for member in info.members.values()],
@@ -80,7 +82,9 @@ class AdminClientProcessor:
         group = request.header(GetProducerConnectionListRequestHeader).producer_group
         members = self._state.producers.members(group)
         if not members:
-            raise RefusedError(ResponseCode.SYSTEM_ERROR, f"the producer group[{group}] not exist")
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR, f"the producer group[{group}] not exist", reason="producer.not_online"
+            )
         return with_json({"connectionSet": [_connection(member) for member in members]})
 
     def all_producers(self, _request: Request) -> Response:
@@ -110,6 +114,7 @@ class AdminClientProcessor:
                 ResponseCode.CONSUMER_NOT_ONLINE,
                 f"Consumer not online, so can not reset offset, Group: {header.group} Topic: {header.topic} "
                 f"Timestamp: {header.timestamp_ms}",
+                reason="group.not_online",
             )
         self._check_versions(info, V3_0_7_SNAPSHOT)
         body = bodies.ResetOffsetBody(offsets).encode()
@@ -126,6 +131,7 @@ class AdminClientProcessor:
             raise RefusedError(
                 ResponseCode.SYSTEM_ERROR,
                 f"[reset-offset] reset offset failed, no topic in this broker. topic={header.topic}",
+                reason="topic.missing",
             )
         offsets: dict[bodies.MessageQueue, int] = {}
         for queue_id in range(config.write_queue_nums):
@@ -163,7 +169,9 @@ class AdminClientProcessor:
         info = self._state.consumers.find(header.group)
         if info is None:
             raise RefusedError(
-                ResponseCode.SYSTEM_ERROR, f"No Any Consumer online in the consumer group: [{header.group}]"
+                ResponseCode.SYSTEM_ERROR,
+                f"No Any Consumer online in the consumer group: [{header.group}]",
+                reason="group.not_online",
             )
         self._check_versions(info, V3_0_7_SNAPSHOT)
         members = [m for m in info.members.values() if header.client_addr in (None, "", m.client_id)]
@@ -202,22 +210,30 @@ class AdminClientProcessor:
         try:
             offset_bytes = decode_message_id(message_id).commit_log_offset_bytes
         except ValueError as error:
-            raise RefusedError(ResponseCode.SYSTEM_ERROR, str(error), reason="message.id") from error
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, str(error), reason="message_id.malformed") from error
         record = self._state.store.message_at(offset_bytes)
         piece = self._state.store.commit_log.slice(offset_bytes, record.size_bytes) if record is not None else None
         if piece is None:
-            raise RefusedError(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset_bytes}")
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset_bytes}", reason="message.gone"
+            )
         return bytes(piece)
 
     def _member(self, group: str, client_id: str) -> ClientChannelInfo:
         member = self._state.consumers.find_member(group, client_id)
         if member is None:
-            raise RefusedError(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online")
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR,
+                f"The Consumer <{group}> <{client_id}> not online",
+                reason="client.not_online",
+            )
         if member.version < V3_1_8_SNAPSHOT:
             raise RefusedError(
                 ResponseCode.SYSTEM_ERROR,
                 f"The Consumer <{client_id}> Version <{version_name(member.version)}> too low to finish, "
                 "please upgrade it to V3_1_8_SNAPSHOT",
+                reason="client.too_old",
+                measured=member.client_id,
             )
         return member
 
@@ -232,7 +248,7 @@ async def _pass_on(member: ClientChannelInfo, code: int, fields: Mapping[str, st
         answer = await _askable(member).invoke(code, fields, body, ASK_CLIENT_TIMEOUT_S)
     except RemotingError as error:
         raise RefusedError(
-            ResponseCode.CONSUME_MSG_TIMEOUT, f"consumer <{member.client_id}> Timeout: {error}"
+            ResponseCode.CONSUME_MSG_TIMEOUT, f"consumer <{member.client_id}> Timeout: {error}", reason="client.silent"
         ) from error
     return Response(answer.code, answer.remark, answer.ext_fields, answer.body)
 

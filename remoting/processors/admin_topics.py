@@ -147,13 +147,18 @@ class AdminTopicProcessor:
         topic = header.topic or ""
         queue = self._state.store.consume_queues.find(topic, header.queue_id)
         if queue is None:
-            raise RefusedError(ResponseCode.SYSTEM_ERROR, f"{header.queue_id}@{topic} is not exist!")
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR, f"{header.queue_id}@{topic} is not exist!", reason="queue.missing"
+            )
         body = bodies.QueryConsumeQueueResponseBody(
             min_queue_index=queue.min_queue_offset, max_queue_index=queue.max_queue_offset
         )
         if not queue.min_queue_offset <= header.index < queue.max_queue_offset:
             raise RefusedError(
-                ResponseCode.SYSTEM_ERROR, f"Index {header.index} of {header.queue_id}@{topic} is not exist!"
+                ResponseCode.SYSTEM_ERROR,
+                f"Index {header.index} of {header.queue_id}@{topic} is not exist!",
+                reason="queue.offset",
+                measured=f"{queue.min_queue_offset} to {queue.max_queue_offset - 1} are there",
             )
         count = max(0, min(header.count, QUEUE_ENTRIES_MAX, queue.max_queue_offset - header.index))
         info = self._state.consumers.find(header.consumer_group) if header.consumer_group else None

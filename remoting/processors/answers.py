@@ -100,7 +100,9 @@ def read_properties(body: bytes) -> dict[str, str]:
     try:
         return {entry.key: entry.value for entry in parse_properties(body.decode("utf-8"))}
     except (UnicodeDecodeError, ConfigError) as error:
-        raise RefusedError(ResponseCode.SYSTEM_ERROR, f"string2Properties error: {error}") from error
+        raise RefusedError(
+            ResponseCode.SYSTEM_ERROR, f"string2Properties error: {error}", reason="config.malformed"
+        ) from error
 
 
 def check_changeable(changes: Mapping[str, str], allowed: Mapping[str, Any], keys: frozenset[str]) -> None:
@@ -120,5 +122,4 @@ def check_changeable(changes: Mapping[str, str], allowed: Mapping[str, Any], key
                 ResponseCode.NO_PERMISSION,
                 f"Can not update config {name[:80]} while running",
                 reason="config.not_changeable",
-                key=name[:80],
             )

@@ -34,7 +34,9 @@ class ConsumerManageProcessor:
         group = request.header(ConsumerGroupRequestHeader).consumer_group
         info = self._state.consumers.find(group)
         if info is None or not info.client_ids:
-            raise RefusedError(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}")
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}", reason="group.not_online"
+            )
         return Response(ext_fields={}, body=bodies.ConsumerIdList(info.client_ids).encode())
 
     def query_offset(self, request: Request) -> Response:
@@ -54,6 +56,7 @@ class ConsumerManageProcessor:
         raise RefusedError(
             ResponseCode.QUERY_NOT_FOUND,
             f"Not found, group {header.consumer_group} has no offset in queue {header.queue_id} of {header.topic}",
+            reason="offset.missing",
         )
 
     def update_offset(self, request: Request) -> Response:

@@ -27,9 +27,11 @@ class EndTransactionProcessor:
     def end(self, request: Request) -> Response:
         header = request.header(EndTransactionRequestHeader)
         if self._state.config.broker.id != 0 or self._state.config.broker.is_slave:
-            return Response(
-                int(ResponseCode.SLAVE_NOT_AVAILABLE),
+            raise RefusedError(
+                ResponseCode.SLAVE_NOT_AVAILABLE,
                 "Transaction message is not supported by slave, please commit at master",
+                reason="store.slave",
+                key="broker.role (brokerRole)",
             )
         decided = EndTransaction(
             producer_group=header.producer_group,

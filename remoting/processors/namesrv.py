@@ -131,7 +131,9 @@ class NamesrvRouteProcessor:
         route = self._routes.pick_up_topic_route_data(header.topic, self._viewpoint(request))
         if route is None:
             raise RefusedError(
-                ResponseCode.TOPIC_NOT_EXIST, f"No topic route info in name server for the topic: {header.topic}"
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"No topic route info in name server for the topic: {header.topic}",
+                reason="route.missing",
             )
         if self._order_message_enable():
             route = attrs.evolve(route, order_topic_conf=self._kv.get(ORDER_TOPIC_CONFIG, header.topic))

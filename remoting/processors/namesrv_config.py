@@ -77,7 +77,9 @@ class NamesrvConfigProcessor:
         value = self._kv.get(header.namespace, header.key)
         if value is None:
             raise RefusedError(
-                ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {header.namespace} Key: {header.key}"
+                ResponseCode.QUERY_NOT_FOUND,
+                f"No config item, Namespace: {header.namespace} Key: {header.key}",
+                reason="kv.missing",
             )
         return with_header(GetKVConfigResponseHeader(value=value))
 
@@ -90,7 +92,9 @@ class NamesrvConfigProcessor:
         namespace = request.header(GetKVListByNamespaceRequestHeader).namespace
         values = self._kv.list_namespace(namespace)
         if values is None:
-            raise RefusedError(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")
+            raise RefusedError(
+                ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}", reason="kv.missing"
+            )
         return Response(body=bodies.KVTable(values).encode())
 
     def update_config(self, request: Request) -> Response:

@@ -138,6 +138,7 @@ class PullMessageProcessor:
                 ResponseCode.NO_PERMISSION,
                 f"subscription group no permission, {name}",
                 reason="group.disabled",
+                key="the group's consumeEnable (mqadmin updateSubGroup -s)",
             )
         return group
 
@@ -153,6 +154,8 @@ class PullMessageProcessor:
                 ResponseCode.NO_PERMISSION,
                 f"the topic[{topic}] pulling message is forbidden",
                 reason="topic.not_readable",
+                measured=f"permission {config.perm}",
+                key="the topic's permission (mqadmin updateTopicPerm)",
             )
         if not 0 <= header.queue_id < config.read_queue_nums:
             raise RefusedError(
@@ -160,6 +163,7 @@ class PullMessageProcessor:
                 f"queueId[{header.queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:"
                 f"[{config.read_queue_nums}] consumer:[{remote_address}]",
                 reason="queue.illegal",
+                measured=f"queue {header.queue_id}",
             )
 
     def _subscription(
@@ -183,6 +187,7 @@ class PullMessageProcessor:
                 ResponseCode.NO_PERMISSION,
                 f"the consumer group[{name}] can not consume by broadcast way",
                 reason="group.no_broadcast",
+                key="the group's consumeBroadcastEnable (mqadmin updateSubGroup -d)",
             )
         subscription = info.find_subscription(header.topic)
         if subscription is None:
@@ -224,7 +229,7 @@ class PullMessageProcessor:
             raise RefusedError(
                 ResponseCode.SYSTEM_ERROR,
                 f"The broker does not support consumer to filter message by {kind}",
-                reason="filter.unsupported",
+                reason="filter.off",
                 key="pull.property_filter (enablePropertyFilter)",
             )
         made = factory(subscription.sub_string, subscription.code_set)

@@ -39,7 +39,7 @@ class QueryMessageProcessor:
             "indexLastUpdateTimestamp": str(index_time_ms),
         }
         if not found:
-            remark = "can not find message, maybe time range not correct"
+            remark = "can not find message, maybe time range not correct [message.not_found]"
             return Response(int(ResponseCode.QUERY_NOT_FOUND), remark, fields)
         taken: list[memoryview] = []
         size = 0

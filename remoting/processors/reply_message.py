@@ -136,7 +136,9 @@ class ReplyMessageProcessor:
         put = state.store.put([message])
         stored = put.results[0]
         if not isinstance(stored, DispatchRequest):
-            raise RefusedError(ResponseCode.SYSTEM_ERROR, f"the reply could not be stored: {stored}")
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR, f"the reply could not be stored: {stored}", reason="store.not_stored"
+            )
         state.stats.stored(put.records)
         state.dispatch()
         answer.msg_id = f"{state.store_host_hex}{stored.commit_log_offset_bytes:016X}"

@@ -69,13 +69,21 @@ class SendBackProcessor:
         flag = UNIT_SUB_FLAG if header.unit_mode else 0
         config = state.topics.create_in_send_back(plan.topic, plan.queue_nums, topic_sys_flag=flag)
         if not perm.is_writeable(config.perm):
-            raise RefusedError(ResponseCode.NO_PERMISSION, f"the topic[{plan.topic}] sending message is forbidden")
+            raise RefusedError(
+                ResponseCode.NO_PERMISSION,
+                f"the topic[{plan.topic}] sending message is forbidden",
+                reason="topic.not_writeable",
+                measured=f"permission {config.perm}",
+                key="the topic's permission (mqadmin updateTopicPerm)",
+            )
         message = plan.message(record, state.store_host)
         redirect_to_schedule(message, state.delay_levels)
         put = state.store.put([message])
         result = put.results[0]
         if not isinstance(result, DispatchRequest):
-            raise RefusedError(ResponseCode.SYSTEM_ERROR, f"the message could not be stored: {result}")
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR, f"the message could not be stored: {result}", reason="store.not_stored"
+            )
         state.stats.stored(put.records)
         state.stats.sent_back(plan.properties[RETRY_TOPIC], header.group)
         state.dispatch()

@@ -27,6 +27,7 @@ from flintmq.remoting.command import JSON, ONEWAY_FLAG
 from flintmq.remoting.fast_answers import EncodeSendOk, make_send_ok_encoder
 from flintmq.remoting.headers_message import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from flintmq.remoting.processors.fast_failure import FastFailure
+from flintmq.remoting.refusal import refusal_of
 from flintmq.remoting.request import Request, Response
 from flintmq.remoting.server import Pool
 
@@ -93,8 +94,7 @@ class SendMessageProcessor:
                 continue
             except Exception as error:
                 log.exception("a send of %s failed", request.channel.remote_address)
-                text = f"{type(error).__name__}: {error}"
-                self._refuse(request, RefusedError(ResponseCode.SYSTEM_ERROR, text[:1000]))
+                self._refuse(request, refusal_of(error))
                 continue
             messages.append(message)
             owners.append(
@@ -137,7 +137,7 @@ class SendMessageProcessor:
         except Exception as error:
             # A defect must not leave clients without an answer; nothing of this batch is acknowledged.
             log.exception("an append of %d sends failed", len(owners))
-            refusal = RefusedError(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}"[:1000])
+            refusal = refusal_of(error)
             for request, _ in owners:
                 self._refuse(request, refusal)
             return
@@ -275,11 +275,18 @@ def _refusal(error: StoreError | RefusedError) -> RefusedError:
     """What a client is told when the store could not take its message."""
     if isinstance(error, RefusedError):
         return error
-    full = isinstance(error, StoreFullError)
+    if isinstance(error, StoreFullError):
+        return RefusedError(
+            ResponseCode.SERVICE_NOT_AVAILABLE,
+            "service not available now: the broker's disk is full",
+            reason="store.disk_full",
+            measured=str(error),
+            key="store.path (free some room there)",
+        )
     return RefusedError(
-        ResponseCode.SERVICE_NOT_AVAILABLE if full else ResponseCode.SYSTEM_ERROR,
-        "service not available now: the broker's disk is full" if full else "create mapped file failed",
-        reason="store.disk_full" if full else "store.file",
+        ResponseCode.SYSTEM_ERROR,
+        "create mapped file failed",
+        reason="store.file",
         measured=str(error),
-        key="store.path (free some room there)" if full else "store.path",
+        key="store.path",
     )

@@ -181,10 +181,10 @@ def test_put_spreads_over_the_queues_and_tells_where(configure: Any) -> None:
 @pytest.mark.parametrize(
     ("message", "reason"),
     [
-        (flintmq.Message("no topic", b""), ""),
-        (flintmq.Message("t" * 128, b""), ""),
-        (flintmq.Message("../../etc", b""), ""),
-        (flintmq.Message("SCHEDULE_TOPIC_XXXX", b""), ""),
+        (flintmq.Message("no topic", b""), "topic.illegal"),
+        (flintmq.Message("t" * 128, b""), "topic.too_long"),
+        (flintmq.Message("../../etc", b""), "topic.illegal"),
+        (flintmq.Message("SCHEDULE_TOPIC_XXXX", b""), "topic.forbidden"),
         (flintmq.Message("T", b"x" * (4 * 1024 * 1024 + 1)), "message.body_too_long"),
         (flintmq.Message("T", b"", keys="k" * 33_000), "message.properties_too_long"),
     ],

@@ -119,7 +119,7 @@ def test_wrong_usage_is_one_line_and_2(cli: RunCommand, arguments: tuple[str, ..
         (StoreFormatError("x"), 3),
         (RemotingConnectError("x"), 4),
         (StoreFencedError("x"), 5),
-        (RefusedError(1, "x"), 1),
+        (RefusedError(1, "x", reason="a.b"), 1),
         (FlintError("x"), 1),
         (CommandError("x", ExitCode.NETWORK), 4),
         (RuntimeError("x"), 1),

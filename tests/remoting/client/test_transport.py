@@ -121,7 +121,7 @@ def test_callbacks_get_the_answer_or_the_reason(fake_peer: type[Peer]) -> None:
 
 
 def refuse(command: RemotingCommand, address: str) -> RemotingCommand:
-    raise RefusedError(206, "not online")
+    raise RefusedError(206, "not online", reason="client.not_online")
 
 
 def break_down(command: RemotingCommand, address: str) -> RemotingCommand:
@@ -147,7 +147,7 @@ def test_pushed_requests_are_answered(fake_peer: type[Peer]) -> None:
         by_opaque = {answer.opaque: (answer.code, answer.remark, answer.codec) for answer in peer.responses}
         assert by_opaque == {
             221: (0, peer.address, ROCKETMQ),
-            307: (206, "not online", ROCKETMQ),
+            307: (206, "not online [client.not_online]", ROCKETMQ),
             309: (1, "ZeroDivisionError: oops", ROCKETMQ),
             999: (3, " request type 999 not supported", ROCKETMQ),
         }

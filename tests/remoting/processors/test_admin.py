@@ -225,7 +225,7 @@ def test_offsets_are_cloned_compared_and_dated(with_topic: Any, ask: Any) -> Non
 def test_connections_are_told(bench: Any, ask: Any) -> None:
     handlers = AdminClientProcessor(bench.state).handlers()
     offline = ask(handlers, bench.request(Code.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": "g"}))
-    assert (offline.code, offline.remark) == (206, "the consumer group[g] not online")
+    assert (offline.code, offline.remark) == (206, "the consumer group[g] not online [group.not_online]")
     assert ask(handlers, bench.request(Code.GET_PRODUCER_CONNECTION_LIST, {"producerGroup": "pg"})).code == 1
     bench.state.consumers.register("g", bench.channel, "c", [build_subscription("T", "A || B")], version=407)
     bench.state.producers.register("pg", bench.channel, "p", "GO", 317)

@@ -72,7 +72,7 @@ def test_leaving_tells_the_others(bench: Any, ask: Any, new_channel: Any) -> Non
 
 def test_subscriptions_are_checked_before_a_consumer_starts(bench: Any, ask: Any) -> None:
     def broken(expression: str, codes: frozenset[int]) -> Any:
-        raise RefusedError(23, f"no SQL: {expression}")
+        raise RefusedError(23, f"no SQL: {expression}", reason="filter.syntax")
 
     def check(kind: str) -> int:
         body: Mapping[str, object] = {"subscriptionData": {"topic": "T", "expressionType": kind, "subString": "x"}}
@@ -97,7 +97,7 @@ def test_subscriptions_are_checked_before_a_consumer_starts(bench: Any, ask: Any
 def test_the_list_of_members_is_an_error_without_members(bench: Any, ask: Any) -> None:
     handlers = ConsumerManageProcessor(bench.state).handlers()
     empty = ask(handlers, bench.request(Code.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "g"}))
-    assert (empty.code, empty.remark) == (1, "no consumer for this group, g")
+    assert (empty.code, empty.remark) == (1, "no consumer for this group, g [group.not_online]")
     ask(
         ClientManageProcessor(bench.state).handlers(),
         bench.request(Code.HEART_BEAT, None, heartbeat("a", "g", "T")),

@@ -117,7 +117,7 @@ def test_a_route_has_the_keys_its_client_can_read(names: Names) -> None:
     assert fastjson.loads(old)["queueDatas"][0]["readQueueNums"] == 4
     missing = names.ask(Code.GET_ROUTEINFO_BY_TOPIC, topic="U")
     assert missing.code == 17
-    assert missing.remark == "No topic route info in name server for the topic: U"
+    assert missing.remark == "No topic route info in name server for the topic: U [route.missing]"
     assert names.ask(Code.GET_ROUTEINFO_BY_TOPIC).code == 1
 
 

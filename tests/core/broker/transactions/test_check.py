@@ -183,7 +183,9 @@ def test_a_round_that_fails_keeps_what_it_completed(bench: Any) -> None:
 
 def test_a_store_that_takes_nothing_ends_the_round_and_the_next_one_goes_on(bench: Any) -> None:
     bench.send("A")
-    bench.store.refuse[TRANS_HALF_TOPIC] = RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, "full")
+    bench.store.refuse[TRANS_HALF_TOPIC] = RefusedError(
+        ResponseCode.SERVICE_NOT_AVAILABLE, "full", reason="store.disk_full"
+    )
     assert not bench.round()
     bench.store.refuse.clear()
     assert len(bench.round()) == 1
@@ -191,7 +193,9 @@ def test_a_store_that_takes_nothing_ends_the_round_and_the_next_one_goes_on(benc
 
 def test_a_message_that_cannot_be_put_again_holds_nobody_up(bench: Any) -> None:
     bench.send("A")
-    bench.store.refuse[TRANS_HALF_TOPIC] = RefusedError(ResponseCode.MESSAGE_ILLEGAL, "too large")
+    bench.store.refuse[TRANS_HALF_TOPIC] = RefusedError(
+        ResponseCode.MESSAGE_ILLEGAL, "too large", reason="message.larger_than_file"
+    )
     assert not bench.round()
     assert len(bench.store.queues[TRANS_CHECK_MAX_TIME_TOPIC, 0]) == 1
     bench.store.refuse.clear()

@@ -207,7 +207,7 @@ def test_an_end_that_comes_before_its_half_message_can_be_read_waits_for_it(benc
 
 def test_a_store_that_takes_nothing_leaves_the_transaction_open(bench: Any) -> None:
     made = bench.send("A")
-    bench.store.refuse["T"] = RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, "full")
+    bench.store.refuse["T"] = RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, "full", reason="store.disk_full")
     with pytest.raises(RefusedError, match="full"):
         bench.end(made)
     bench.store.refuse.clear()

@@ -1,0 +1,27 @@
+"""What a client is told when its request fails: every answer that is no success has a reason id, however it came about."""
+
+from __future__ import annotations
+
+from flintmq.core.errors import FlintError, JsonSyntaxError, RefusedError, StoreError
+from flintmq.core.response_code import ResponseCode
+
+
+def unsupported(code: int) -> RefusedError:
+    """REQUEST_CODE_NOT_SUPPORTED, in the words of the reference."""
+    return RefusedError(
+        ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {code} not supported", reason="code.unsupported"
+    )
+
+
+def refusal_of(error: Exception) -> RefusedError:
+    """An error as a refusal: its text, and for what is not ours its type."""
+    if isinstance(error, RefusedError):
+        return error
+    code = ResponseCode.SYSTEM_ERROR
+    if isinstance(error, JsonSyntaxError):
+        return RefusedError(code, str(error)[:1000], reason="request.malformed")
+    if isinstance(error, StoreError):
+        return RefusedError(code, str(error)[:1000], reason="store.failed")
+    if isinstance(error, FlintError):
+        return RefusedError(code, str(error)[:1000], reason="request.failed")
+    return RefusedError(code, f"{type(error).__name__}: {error}"[:1000], reason="broker.defect")

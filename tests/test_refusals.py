@@ -1,0 +1,79 @@
+"""Whoever is refused learns why, in a form that programs can rely on: a stable id, what was measured, the key to change."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import flintmq
+from flintmq.config.schema import KEYS
+from flintmq.core import errors
+from flintmq.core.errors import FlintError, RefusedError
+from flintmq.core.response_code import ResponseCode
+from flintmq.remoting.refusal import refusal_of
+
+ROOT = Path(str(flintmq.__file__)).resolve().parent
+REASON = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)+")
+DOTTED = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)+")
+
+
+def _tool() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("flintmq_refusals_tool", ROOT / "tools" / "refusals.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # attrs looks there
+    spec.loader.exec_module(module)
+    return module
+
+
+REFUSALS = _tool().refusals(ROOT)
+
+
+def test_every_refusal_has_an_id() -> None:
+    """A literal one: an id that is put together can be neither searched for nor promised."""
+    assert len(REFUSALS) > 100, "the search finds nothing any more"
+    assert [one.place for one in REFUSALS if one.reason is None or REASON.fullmatch(one.reason) is None] == []
+
+
+def test_keys_that_refusals_name_exist() -> None:
+    """A key that was renamed sends operators to a setting there is not."""
+    wrong = []
+    for one in REFUSALS:
+        found = DOTTED.match(one.key)
+        if found is not None and found.group() not in KEYS and not found.group().startswith("admission."):
+            wrong.append((one.place, one.key))
+    assert wrong == []
+
+
+def _tree(root: type[Exception]) -> list[type[Exception]]:
+    return [root, *(below for one in root.__subclasses__() for below in _tree(one))]
+
+
+@pytest.mark.parametrize("kind", [*_tree(FlintError), ValueError, MemoryError], ids=lambda kind: kind.__name__)
+def test_every_error_becomes_an_answer_with_an_id(kind: type[Exception]) -> None:
+    """Whatever a processor raises: those drawn in ``core/errors.py``, plugins' own below them, and what nobody foresaw."""
+    error = (
+        RefusedError(ResponseCode.NO_PERMISSION, "no", reason="a.b", measured="3 x", key="k.l")
+        if kind is RefusedError
+        else kind("what was wrong")
+    )
+    refused = refusal_of(error)
+    assert refused.code > 0
+    assert REASON.fullmatch(refused.reason)
+    assert re.search(r" \[[^\[\]]+\]$", refused.remark), refused.remark
+    if kind is RefusedError:
+        assert refused.remark == "no [a.b; measured 3 x; see k.l]"
+    else:
+        assert "what was wrong" in refused.remark
+
+
+def test_the_tree_is_drawn_as_it_is() -> None:
+    """The drawing at the top of ``core/errors.py`` is the first thing a reader sees."""
+    drawn = set(re.findall(r"(?:FlintError|[├└]── (\w+))", errors.__doc__ or "")) - {""}
+    assert drawn == {kind.__name__ for kind in _tree(FlintError) if kind.__module__ == errors.__name__} - {"FlintError"}
