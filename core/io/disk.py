@@ -31,8 +31,14 @@ class MappedRegion(Protocol):
         ...
 
     def write(self, position: int, data: bytes | memoryview) -> None:
-        """Copies data to a position below what :meth:`allocate` has covered, in order: whoever is killed meanwhile leaves
-        the first bytes of it and nothing behind them."""
+        """Copies data to a position below what :meth:`allocate` has covered.
+
+        It need not go in order: of a copy that a kill cuts short any part may be there, but a piece of 8 bytes is there or not.
+        """
+        ...
+
+    def write_in_order(self, position: int, data: bytes | memoryview) -> None:
+        """The same from the first byte to the last, by way of the system; releases the interpreter lock. Raises OSError."""
         ...
 
     def allocate(self, end: int) -> None:
@@ -139,8 +145,6 @@ class Disk(Protocol):
 
 
 _SINGLE_PAGES_BYTES = 64 * 1024 * 1024
-_IN_ORDER_BYTES = 16 * 1024
-"""The C library copies larger pieces page by page in turns: a kill in between leaves later records behind zeros."""
 _REWRITE_BYTES = 1024 * 1024
 _ZEROS = memoryview(bytes(1024 * 1024))
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -180,13 +184,7 @@ class OsRegion:
             self._map.madvise(mmap.MADV_RANDOM, start, min(end, self._size) - start)
 
     def write(self, position: int, data: bytes | memoryview) -> None:
-        if len(data) <= _IN_ORDER_BYTES:
-            self._view[position : position + len(data)] = data
-            return
-        data = memoryview(data)
-        for at in range(0, len(data), _IN_ORDER_BYTES):
-            part = data[at : at + _IN_ORDER_BYTES]
-            self._view[position + at : position + at + len(part)] = part
+        self._view[position : position + len(data)] = data
 
     def allocate(self, end: int) -> None:
         if end <= self._allocated:
@@ -199,6 +197,12 @@ class OsRegion:
             raise StoreError(f"{self._path}: cannot allocate: {error.strerror}") from error
         self._write_in_single_pages(self._allocated, end)
         self._allocated = end
+
+    def write_in_order(self, position: int, data: bytes | memoryview) -> None:
+        left = memoryview(data)
+        while left:
+            done = os.pwrite(self._fd, left, position)
+            left, position = left[done:], position + done
 
     def fill_zeros(self, start: int, end: int) -> None:
         while start < end:

@@ -174,7 +174,7 @@ class CommitLog:
             position += size
             results.append(result)
         if file is not None and parts:
-            file.append(b"".join(parts))
+            file.append(b"".join(parts), head_last=len(results) > 1 or isinstance(results[0], list))
         self._moved(file, now_ms)
         return results
 
@@ -366,7 +366,7 @@ class CommitLog:
     def _next_file(self, file: MappedFile | None, parts: list[bytes], needed: int) -> None:
         """Ends the file with a BLANK and starts the next one; made first, so that a full disk leaves all as it was."""
         if file is not None and parts:
-            file.append(b"".join(parts))
+            file.append(b"".join(parts), head_last=True)
             parts.clear()
         if file is not None:
             # A file found at the start is backed by disk as far as it was written since, and the BLANK must not be what ends

@@ -21,12 +21,14 @@ from flintmq.core.message.sys_flag import HOSTS_V6, TRANSACTION_PREPARED
 from flintmq.core.store import bulk_scan
 from flintmq.core.store.bulk_walk import BulkWalk
 from flintmq.core.store.commit_log import CommitLog
-from flintmq.core.store.mapped_file_queue import MappedFile
+from flintmq.core.store.mapped_file_queue import HEAD_BYTES, MappedFile
 from flintmq.core.store.walk_tally import CLOCK_SLACK_MS, MARK_EVERY, NEVER, WalkTally
 
 _CHUNK_BYTES: Final = 1024 * 1024
 _UNWRITTEN: Final = re.compile(rb"\x00{16}")
 """Bytes that a copy has not reached look like this."""
+_NO_HEAD: Final = bytes(HEAD_BYTES)
+"""So begins what was written while its head was still to come."""
 _APPEND_MOST: Final = 65_536
 """More records than one turn of the loop appends."""
 _ANY_RECORD: Final = re.compile(
@@ -291,12 +293,13 @@ class LogWalk:
     def _is_torn_append(self, index: int, at: int, found: tuple[int, int]) -> bool:
         """Whether the bad bytes and all that follows are one append that a crash cut short.
 
-        A large copy need not go in order, so that whole records may lie behind bytes that were never written. All records
-        of an append are stored at one time, it is the last thing in the log, and nobody was told of any of them.
+        A copy need not go in order, and its head comes last, so that whole records may lie behind bytes that were never
+        written. All records of an append are stored at one time, it is the last thing in the log, and nobody was told of any
+        of them.
         """
         number, place = found
         file = self._files[index]
-        if self._tally.trusted_ms == NEVER or number != index or _UNWRITTEN.search(file.view[at:place]) is None:
+        if self._tally.trusted_ms == NEVER or number != index or not is_unwritten(file.view, at, place):
             return False
         stored_ms = -1
         for _ in range(_APPEND_MOST):
@@ -335,6 +338,11 @@ class LogWalk:
 
 def _magic(view: memoryview, at: int) -> int:
     return int(rec.SIZE_AND_MAGIC.unpack_from(view, at)[1])
+
+
+def is_unwritten(view: memoryview, start: int, end: int) -> bool:
+    """Whether bytes that are no record hold some that a copy has not reached."""
+    return view[start : start + HEAD_BYTES] == _NO_HEAD or _UNWRITTEN.search(view[start:end]) is not None
 
 
 def _is_torn(record: rec.Record) -> bool:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("flintmq.store")
 
 OS_PAGE_BYTES = 4096
+HEAD_BYTES = 8
+"""Of several records the first one's size and magic are written last, see :meth:`MappedFile.append`."""
 _WARM_BYTES = 16 * 1024 * 1024
 _GAP_BYTES = 64 * 1024 * 1024 * 1024
 """A larger gap between two files is no crash's work."""
@@ -72,11 +74,18 @@ class MappedFile:
             self.region.allocate(grown)
             self.grown = grown
 
-    def append(self, data: bytes) -> None:
-        """Writes behind what was written; the caller has made it grow so far."""
+    def append(self, data: bytes, *, head_last: bool = False) -> None:
+        """Writes behind what was written; the caller has made it grow so far.
+
+        ``head_last`` is for several records at once. A copy need not go in order, and a kill in the middle of one could leave
+        whole records behind one that is torn. So the first 8 bytes come when the rest is there: while they are zeros nothing
+        behind them was acknowledged, or seen by anybody.
+        """
         wrote = self.wrote
         if self.buffer is None:
-            self.region.write(wrote, data)
+            if head_last:
+                self.region.write(wrote + HEAD_BYTES, memoryview(data)[HEAD_BYTES:])
+            self.region.write(wrote, data[:HEAD_BYTES] if head_last else data)
         else:
             self.buffer[wrote : wrote + len(data)] = data
         self.wrote = wrote + len(data)
@@ -97,7 +106,8 @@ class MappedFile:
         if write is not None:
             write(self.path, self.buffer, self.committed, end)
         else:
-            self.region.write(self.committed, self.buffer[self.committed : end])
+            # Many appends: a kill in the middle must not leave later ones behind one that is torn.
+            self.region.write_in_order(self.committed, self.buffer[self.committed : end])
         self.committed = wrote
 
     def flush(self, *, written_through: bool = False) -> int:

@@ -31,6 +31,8 @@ from flintmq.core.testing.simulated_disk import Image, Operation, SimulatedDisk
 SECTOR_BYTES: Final = 512
 PAGE_BYTES: Final = 4096
 KINDS: Final = ("lost", "kept", "pages", "sectors", "reordered", "ordered", "stale", "zeroed")
+IN_ORDER: Final = "write in order"
+WRITES: Final = ("write", IN_ORDER)
 _ATOMIC_BYTES: Final = 64
 """A copy of so few bytes is made of words of 8; a longer one may end anywhere."""
 _ORDERED_BYTES: Final = 256
@@ -99,7 +101,7 @@ class CrashPoint:
 
     def _step(self, operation: Operation) -> None:
         kind = operation[0]
-        if kind == "write":
+        if kind in WRITES:
             self._files[operation[1]].write(self.number, operation[2], operation[3])
         elif kind == "sync":
             self._files[operation[1]].syncing = len(self._files[operation[1]].pending)
@@ -143,12 +145,12 @@ class CrashPoint:
     def killed(self, rng: random.Random | None = None) -> Image:
         """What a killed process leaves; with ``rng`` a part of the next operation too, where that is a write."""
         files = {path: bytes(self._files[file].cache) for path, file in self._names.items()}
-        if rng is not None and self.number < len(self._journal) and self._journal[self.number][0] == "write":
-            _kind, file, position, data = self._journal[self.number]
+        if rng is not None and self.number < len(self._journal) and self._journal[self.number][0] in WRITES:
+            how, file, position, data = self._journal[self.number]
             for path, named in self._names.items():
                 if named == file:
                     content = bytearray(files[path])
-                    for begin, end in _copied(len(data), rng):
+                    for begin, end in _copied(len(data), rng, in_order=how == IN_ORDER):
                         content[position + begin : position + end] = data[begin:end]
                     files[path] = bytes(content)
         return Image(files, frozenset(self._folders))
@@ -220,13 +222,13 @@ class CrashPoint:
         return bytes(content[start:end])
 
 
-def _copied(length: int, rng: random.Random) -> list[tuple[int, int]]:
+def _copied(length: int, rng: random.Random, *, in_order: bool = False) -> list[tuple[int, int]]:
     """The parts of so many bytes that an interrupted copy has done. A large copy need not go in order."""
     if length <= _ATOMIC_BYTES:
         return [(0, rng.randrange(0, length, 8))]
     how = rng.randrange(3)
     at = rng.randrange(length)
-    if how == 0 or length < _ORDERED_BYTES:
+    if how == 0 or length < _ORDERED_BYTES or in_order:
         return [(0, at)]
     if how == 1:
         return [(at, length)]
@@ -246,7 +248,7 @@ def states(
     for number in numbers:
         point.advance(number)
         yield number, "killed", point.killed()
-        if number < len(disk.journal) and disk.journal[number][0] == "write":
+        if number < len(disk.journal) and disk.journal[number][0] in WRITES:
             yield number, "cut", point.killed(_rng(seed, number, "cut"))
         for kind in kinds:
             yield number, kind, point.power_cut(kind, _rng(seed, number, kind))

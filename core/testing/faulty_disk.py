@@ -146,11 +146,17 @@ class FaultyRegion:
         self.view = region.view
 
     def write(self, position: int, data: bytes | memoryview) -> None:
-        self._disk.check("write", self._path)
-        if position + len(data) > self._allocated:
-            end = position + len(data)
-            raise AssertionError(f"{self._path}: written up to {end}, allocated up to {self._allocated}")
+        self._check_write(position + len(data))
         self._region.write(position, data)
+
+    def write_in_order(self, position: int, data: bytes | memoryview) -> None:
+        self._check_write(position + len(data))
+        self._region.write_in_order(position, data)
+
+    def _check_write(self, end: int) -> None:
+        self._disk.check("write", self._path)
+        if end > self._allocated:
+            raise AssertionError(f"{self._path}: written up to {end}, allocated up to {self._allocated}")
 
     def allocate(self, end: int) -> None:
         if end > self._allocated:
@@ -159,9 +165,7 @@ class FaultyRegion:
         self._allocated = max(self._allocated, end)
 
     def fill_zeros(self, start: int, end: int) -> None:
-        self._disk.check("write", self._path)
-        if end > self._allocated:
-            raise AssertionError(f"{self._path}: filled up to {end}, allocated up to {self._allocated}")
+        self._check_write(end)
         self._region.fill_zeros(start, end)
 
     def rewrite(self, start: int, end: int) -> None:

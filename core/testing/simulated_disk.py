@@ -21,9 +21,9 @@ from typing import Any, Final
 from flintmq.core.errors import StoreError, StoreFullError
 
 Operation = tuple[Any, ...]
-"""``("create", path, file)``, ``("resize", file, size)``, ``("write", file, position, data)``, ``("sync", file)``,
-``("synced", file)`` or ``("failed", file)``, ``("names", folder)``, ``("folder", folder)``, ``("unlink", path)``,
-``("rmdir", folder)``, ``("rename", source, target)``."""
+"""``("create", path, file)``, ``("resize", file, size)``, ``("write", file, position, data)``, ``("write in order", …)`` alike,
+``("sync", file)``, ``("synced", file)`` or ``("failed", file)``, ``("names", folder)``, ``("folder", folder)``,
+``("unlink", path)``, ``("rmdir", folder)``, ``("rename", source, target)``."""
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _FAILING: Final = ("create", "resize", "open", "sync", "names", "folder", "unlink", "rmdir", "rename", "put", "read")
@@ -169,9 +169,9 @@ class SimulatedDisk:
         self._data[file] = data
         self._size[file] = size
 
-    def _write(self, path: Path, file: int, position: int, data: bytes | memoryview) -> None:
+    def _write(self, path: Path, file: int, position: int, data: bytes | memoryview, how: str) -> None:
         self._data[file][position : position + len(data)] = data
-        self._do("write", path, "write", file, position, bytes(data))
+        self._do("write", path, how, file, position, bytes(data))
 
     def _sync(self, path: Path, file: int) -> None:
         try:
@@ -256,7 +256,7 @@ class SimulatedDisk:
             if data:
                 self._do("put", path)
                 self._resize(path, file, len(data))
-                self._write(path, file, 0, data)
+                self._write(path, file, 0, data, "write")
             self._sync(path, file)
             if not existed:
                 self.sync_folder(path.parent)
@@ -319,9 +319,15 @@ class SimulatedRegion:
         self.view = memoryview(data).toreadonly()
 
     def write(self, position: int, data: bytes | memoryview) -> None:
+        self._write("write", position, data)
+
+    def write_in_order(self, position: int, data: bytes | memoryview) -> None:
+        self._write("write in order", position, data)
+
+    def _write(self, how: str, position: int, data: bytes | memoryview) -> None:
         if position + len(data) > self._allocated:
             raise AssertionError(f"{self._path}: written to {position + len(data)}, allocated to {self._allocated}")
-        self._disk._write(self._path, self._file, position, data)
+        self._disk._write(self._path, self._file, position, data, how)
 
     def allocate(self, end: int) -> None:
         if end <= self._allocated:

@@ -71,9 +71,9 @@ class LockedDisk(SimulatedDisk):
         with self._lock:
             return super().map_file(path, size, create=create, allocate=allocate)
 
-    def _write(self, path: Path, file: int, position: int, data: bytes | memoryview) -> None:
+    def _write(self, path: Path, file: int, position: int, data: bytes | memoryview, how: str) -> None:
         with self._lock:
-            super()._write(path, file, position, data)
+            super()._write(path, file, position, data, how)
 
     def _sync(self, path: Path, file: int) -> None:
         with self._lock:

@@ -19,6 +19,7 @@ from flintmq.core.store.doctor.verify_index import INDEX_ENTRY, INDEX_HEADER
 from flintmq.core.store.doctor.verify_queues import ext_units
 from flintmq.core.store.doctor.walk import NEVER, Kind, Piece, walk
 from flintmq.core.store.index_file import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES
+from flintmq.core.store.log_walk import is_unwritten
 from flintmq.core.store.store_checkpoint import CHECKPOINT_BYTES
 
 _SLACK_MS: Final = 3_000
@@ -238,7 +239,11 @@ def _walked(
     """Where the walk of a start ends, how many records it passes, what it cuts off, and what damage it passes."""
     end, records = first.start, 0
     damage: list[Cut] = []
+    torn: list[_TornAppend] = []
     for piece in walk(files.tail_from(first), trusted_ms=trusted_ms):
+        torn = [append for append in torn if append.goes_on_with(piece)]
+        if torn and piece.kind in (Kind.UNUSED, Kind.TAIL, Kind.STALE):
+            break
         if piece.kind is Kind.RECORD:
             records += 1
             end = piece.end
@@ -251,9 +256,42 @@ def _walked(
             return piece.start, records, None, damage
         elif piece.kind is Kind.DAMAGE and not cuts_damage:
             damage.append({"from": piece.start, "to": piece.end, "why": piece.reason})
+            file = files.log_file(piece.start)
+            if file is None or trusted_ms == NEVER:
+                continue
+            if is_unwritten(file.view, piece.start - file.start, piece.end - file.start):
+                torn.append(_TornAppend(piece, file, records))
         else:
             return piece.start, records, {"is": piece.kind.value, "from": piece.start, "why": piece.reason}, damage
+    if torn:
+        bad = torn[0].piece
+        passed = [part for part in damage if part["from"] < bad.start]
+        return bad.start, torn[0].records, {"is": Kind.TAIL.value, "from": bad.start, "why": bad.reason}, passed
     return end, records, None, damage
+
+
+class _TornAppend:
+    """Damage that may be the beginning of one append which a crash cut short (see ``LogWalk._is_torn_append``)."""
+
+    def __init__(self, piece: Piece, file: FileView, records: int) -> None:
+        self.piece = piece
+        self.records = records
+        """Before it."""
+        self._file_end = file.start + file.size
+        self._stored_ms = -1
+
+    def goes_on_with(self, piece: Piece) -> bool:
+        """Whether what follows may still be that append."""
+        if piece.kind in (Kind.UNUSED, Kind.TAIL, Kind.STALE):
+            return True
+        if piece.kind is Kind.BLANK or piece.end > self._file_end:
+            return False
+        if piece.record is not None:
+            stored_ms = piece.record.store_timestamp_ms
+            if self._stored_ms not in (-1, stored_ms):
+                return False
+            self._stored_ms = stored_ms
+        return True
 
 
 def _first_file(files: StoreFiles, trusted_ms: int) -> tuple[FileView, str]:

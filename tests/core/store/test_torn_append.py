@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from flintmq.core.store.doctor.explain import explain_start
+from flintmq.core.store.doctor.files import StoreFiles
+from flintmq.core.store.mapped_file_queue import HEAD_BYTES
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import message, open_store
 
@@ -14,8 +17,11 @@ BODY = bytes(range(1, 251)) * 4
 """No zeros: an unwritten stretch cannot be taken for a body."""
 
 
-def crashed(tmp_path: Path, *, appends: int) -> Path:
-    """A copy of a store in use whose last six messages came with so many appends, the second of them not written."""
+def crashed(tmp_path: Path, *, appends: int, torn_bytes: int | None = None) -> Path:
+    """A copy of a store in use whose last six messages came with so many appends, the second of them not written.
+
+    ``torn_bytes``: so many of the second's first bytes are missing; by default all.
+    """
     clock = ManualClock(1_000_000)
     store = open_store(tmp_path / "live", clock=clock, commit_log_file_bytes=65536)
     try:
@@ -35,21 +41,67 @@ def crashed(tmp_path: Path, *, appends: int) -> Path:
     log = next(iter(sorted((copy / "commitlog").iterdir())))
     raw = bytearray(log.read_bytes())
     start = torn.commit_log_offset_bytes  # type: ignore[union-attr]
-    raw[start : start + torn.message_size_bytes] = bytes(torn.message_size_bytes)  # type: ignore[union-attr]
+    missing = torn.message_size_bytes if torn_bytes is None else torn_bytes  # type: ignore[union-attr]
+    raw[start : start + missing] = bytes(missing)
     log.write_bytes(raw)
     return copy
 
 
+@pytest.mark.parametrize("torn_bytes", [None, 8])
 @pytest.mark.parametrize(("appends", "kept", "holes"), [(1, 4, 0), (6, 8, 1)])
-def test_a_torn_append_is_cut_and_damage_is_not(tmp_path: Path, appends: int, kept: int, holes: int) -> None:
+def test_a_torn_append_is_cut_and_damage_is_not(
+    tmp_path: Path, appends: int, kept: int, holes: int, torn_bytes: int | None
+) -> None:
     """Of one append nothing was promised, so its rest goes; what later appends hold was promised, so it stays."""
-    store = open_store(crashed(tmp_path, appends=appends), clock=ManualClock(2_000_000), commit_log_file_bytes=65536)
+    copy = crashed(tmp_path, appends=appends, torn_bytes=torn_bytes)
+    said = explain_start(StoreFiles(copy))
+    store = open_store(copy, clock=ManualClock(2_000_000), commit_log_file_bytes=65536)
     try:
+        assert said["log_ends_at"] == store.commit_log.max_offset_bytes
+        assert len(said["damage"]) == holes
         assert store.recovered is not None
         assert len(store.recovered.holes) == holes
         found = list(store.commit_log.requests(0, store.commit_log.max_offset_bytes))
         assert len([request for request in found if request.topic == message().topic]) == kept
         # Zeros need no copy; whole records that are cut do.
-        assert (tmp_path / "copy" / "flint" / "quarantine").exists() == (not holes)
+        assert (copy / "flint" / "quarantine").exists() == (torn_bytes is not None or not holes)
+    finally:
+        store.close()
+
+
+class Recorder:
+    """Stands for a map and notes where it was written."""
+
+    def __init__(self) -> None:
+        self.writes: list[tuple[str, int, int]] = []
+
+    def write(self, position: int, data: bytes) -> None:
+        self.writes.append(("copied", position, position + len(data)))
+
+    def write_in_order(self, position: int, data: bytes) -> None:
+        self.writes.append(("in order", position, position + len(data)))
+
+
+def test_the_head_of_several_records_comes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only so does a kill in the middle of a copy leave a proof that it was cut short. One record needs none."""
+    store = open_store(tmp_path, commit_log_file_bytes=65536)
+    try:
+        first = store.put([message(body=BODY)]).results[0]
+        file = store.commit_log.queue.files[0]
+        recorder = Recorder()
+        end = file.wrote
+        size = first.message_size_bytes  # type: ignore[union-attr]
+        with monkeypatch.context() as patched:
+            patched.setattr(file, "region", recorder)
+            store.commit_log.append([message(body=BODY)])
+            store.commit_log.append([message(body=BODY), message(body=BODY)])
+            store.commit_log.append([[message(body=BODY), message(body=BODY)]])
+        assert recorder.writes == [
+            ("copied", end, end + size),
+            ("copied", end + size + HEAD_BYTES, end + 3 * size),
+            ("copied", end + size, end + size + HEAD_BYTES),
+            ("copied", end + 3 * size + HEAD_BYTES, end + 5 * size),
+            ("copied", end + 3 * size, end + 3 * size + HEAD_BYTES),
+        ]
     finally:
         store.close()
