@@ -174,7 +174,9 @@ class CommitLog:
             position += size
             results.append(result)
         if file is not None and parts:
-            file.append(b"".join(parts), head_last=len(results) > 1 or isinstance(results[0], list))
+            file.append(
+                b"".join(parts), head_last=len(messages) > 1 or not isinstance(messages[0], MessageExtBrokerInner)
+            )
         self._moved(file, now_ms)
         return results
 
@@ -211,7 +213,7 @@ class CommitLog:
             file = self.queue.roll(physical_offset_bytes, len(data))
         assert file is not None
         file.grow(at + len(data))
-        file.append(data)
+        file.append_in_order(data)
         self._moved(file, store_timestamp_ms or self._tail[1])
 
     def _ceiling(self, file: MappedFile) -> int:

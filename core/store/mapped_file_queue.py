@@ -90,6 +90,15 @@ class MappedFile:
             self.buffer[wrote : wrote + len(data)] = data
         self.wrote = wrote + len(data)
 
+    def append_in_order(self, data: bytes) -> None:
+        """The same for records of many appends, which were not stored at one time. Raises OSError."""
+        wrote = self.wrote
+        if self.buffer is None:
+            self.region.write_in_order(wrote, data)
+        else:
+            self.buffer[wrote : wrote + len(data)] = data
+        self.wrote = wrote + len(data)
+
     @property
     def readable(self) -> int:
         """How far the mapped pages hold what was appended."""

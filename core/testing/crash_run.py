@@ -26,11 +26,12 @@ from flintmq.core.message.record import MessageExtBrokerInner
 from flintmq.core.message.sys_flag import TRANSACTION_COMMIT, TRANSACTION_PREPARED
 from flintmq.core.ports import DispatchRequest, FlushStatus, FlushStrategy, TransientStorePool
 from flintmq.core.store.cleaner import CleanCommitLogService
+from flintmq.core.store.commit_log import Appendable
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.store.store_lock import StoreLock
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.simulated_disk import SimulatedDisk
-from flintmq.core.testing.store import DELAY_LEVEL_MS, IndexDispatcher, QueueDispatcher, message
+from flintmq.core.testing.store import DELAY_LEVEL_MS, IndexDispatcher, QueueDispatcher, batch, message
 
 ROOT: Final = Path("/store")
 HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
@@ -229,7 +230,7 @@ class CrashRun:
         tags = ("", "red", "blue")[number % 3]
         return message(topic, queue_id, body, tags=tags, keys=keys, uniq_key=f"U{number}", **more)
 
-    def _put(self, items: list[MessageExtBrokerInner | list[MessageExtBrokerInner]]) -> list[DispatchRequest]:
+    def _put(self, items: list[Appendable]) -> list[DispatchRequest]:
         put = self.store.put(items)
         requests: list[DispatchRequest] = []
         for result in put.results:
@@ -271,7 +272,8 @@ class CrashRun:
     def put_batch(self) -> None:
         topic, queue_id = self._rng.choice(_TOPICS)
         members = [self._message(topic, queue_id, self._size() // 2) for _ in range(self._rng.randrange(2, 6))]
-        self._put([members, self._message("A", 0, 20)])
+        # Of the wire, and of whoever puts messages together that differ in more.
+        self._put([batch(members) if self._sequence % 2 else members, self._message("A", 0, 20)])
 
     def put_delayed(self) -> None:
         level = self._rng.randrange(1, 4)

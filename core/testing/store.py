@@ -23,6 +23,7 @@ from flintmq.core.errors import StoreFencedError
 from flintmq.core.io.clock import Clock
 from flintmq.core.io.disk import OS_DISK, Disk
 from flintmq.core.message import properties as props
+from flintmq.core.message.batch import MessageBatch
 from flintmq.core.message.host import pack_host
 from flintmq.core.message.properties import properties_to_string
 from flintmq.core.message.record import MessageExtBrokerInner
@@ -205,6 +206,23 @@ def opened(path: Path, **arguments: Any) -> Iterator[MessageStore]:
         yield store
     finally:
         store.close()
+
+
+def batch(members: Sequence[MessageExtBrokerInner]) -> MessageBatch:
+    """Messages of one topic and queue, as the intake makes a batch of them."""
+    first = members[0]
+    return MessageBatch(
+        first.topic,
+        first.queue_id,
+        [member.flag for member in members],
+        [member.body for member in members],
+        [member.properties_bytes for member in members],
+        first.born_timestamp_ms,
+        first.born_host,
+        first.store_host,
+        first.sys_flag,
+        wait=first.wait,
+    )
 
 
 def message(

@@ -280,15 +280,17 @@ def write_a_blank_where_nothing_is_allocated(patch: Patch) -> None:
 
 
 def give_a_batch_one_offset(patch: Patch) -> None:
-    batch = CommitLog._batch
+    def same(real: Any) -> Any:
+        def put(self: CommitLog, *arguments: Any) -> Any:
+            found = real(self, *arguments)
+            last = found[-1]
+            self.next_queue_offset[(last.topic, last.queue_id)] = last.queue_offset
+            return found
 
-    def same(self: CommitLog, members: Any, at: int, now_ms: int, parts: Any) -> Any:
-        found = batch(self, members, at, now_ms, parts)
-        last = found[-1]
-        self.next_queue_offset[(last.topic, last.queue_id)] = last.queue_offset
-        return found
+        return put
 
-    patch.setattr(CommitLog, "_batch", same)
+    patch.setattr(CommitLog, "_batch", same(CommitLog._batch))
+    patch.setattr(CommitLog, "_several", same(CommitLog._several))
 
 
 SYNC, REAL, POOL = "group_commit", "flush_real_time", "commit_real_time"
@@ -324,7 +326,7 @@ BUGS: list[tuple[Bug, str, int]] = [
     (call_a_store_clean_too_early, SYNC, 6),
     (refuse_a_store_with_a_missing_file, REAL, 25),
     (find_the_minimum_nowhere, SYNC, 7),
-    (read_fillers_as_messages, REAL, 25),
+    (read_fillers_as_messages, REAL, 5),
     (commit_without_copying, POOL, 0),
     (write_a_blank_where_nothing_is_allocated, SYNC, 0),
     (give_a_batch_one_offset, SYNC, 0),
