@@ -195,6 +195,11 @@ def explain_start(files: StoreFiles, *, cuts_damage: bool = False) -> dict[str, 
         }
     trusted_ms = max(0, min(times[0], times[1]) - _SLACK_MS)
     first, why = _first_file(files, trusted_ms)
+    if not files.is_clean:
+        indexed_to = _indexed_to(files, times[2] if len(times) > 2 else 0)
+        unindexed = files.log[max(0, min((indexed_to - files.log_start) // files.log_file_bytes, len(files.log) - 1))]
+        if unindexed.start < first.start:
+            first, why = unindexed, f"the index is made anew from position {indexed_to}, and that part is walked too"
     end, records, cut, damage = _walked(files, first, cuts_damage, NEVER if files.is_clean else trusted_ms)
     described = _described(files)
     return decision | {
@@ -238,13 +243,19 @@ def _walked(
 ) -> tuple[int, int, Cut | None, list[Cut]]:
     """Where the walk of a start ends, how many records it passes, what it cuts off, and what damage it passes."""
     end, records = first.start, 0
+    last_ms = 0
     damage: list[Cut] = []
     torn: list[_TornAppend] = []
     for piece in walk(files.tail_from(first), trusted_ms=trusted_ms):
         torn = [append for append in torn if append.goes_on_with(piece)]
         if torn and piece.kind in (Kind.UNUSED, Kind.TAIL, Kind.STALE):
             break
-        if piece.kind is Kind.RECORD:
+        if piece.record is not None:
+            stored_ms = piece.record.store_timestamp_ms
+            if damage and damage[-1]["to"] == piece.start and stored_ms < last_ms:
+                damage[-1]["to"] = piece.end  # a start goes on with what is no older than the last good one
+                continue
+            last_ms = stored_ms
             records += 1
             end = piece.end
         elif piece.kind is Kind.BLANK:
@@ -300,12 +311,34 @@ def _first_file(files: StoreFiles, trusted_ms: int) -> tuple[FileView, str]:
     if files.is_clean:
         return log[max(0, len(log) - _RECOVER_FILES)], "after a clean stop the last three files are walked"
     for file in reversed(log[1:]):
-        if file.size < rec.RECORD_MIN_BYTES:
-            continue
-        _size, magic = rec.SIZE_AND_MAGIC.unpack_from(file.view, 0)
-        if magic in (rec.MAGIC_V1, rec.MAGIC_V2) and 0 < rec.store_timestamp_at(file.view, 0) <= trusted_ms:
+        try:
+            record = rec.decode_record(file.view)
+        except rec.RecordError:
+            continue  # of which a crash left only the head, perhaps
+        if record.commit_log_offset_bytes == file.start and 0 < record.store_timestamp_ms <= trusted_ms:
             return file, f"it is the last file that begins no later than the checkpoint vouches for ({trusted_ms})"
     return log[0], f"no later file begins at or before what the checkpoint vouches for ({trusted_ms})"
+
+
+def _indexed_to(files: StoreFiles, index_timestamp_ms: int) -> int:
+    """The physical offset from which a start after a crash indexes anew, with the index switched on (``IndexService.load``)."""
+    end = 0
+    paths = files.index_paths()
+    same_boot = files.is_of_this_boot
+    for path in paths:
+        if not path.stat().st_size:
+            continue
+        try:
+            file, geometry = files.index_file(path)
+        except StoreError:
+            return end  # such a store is refused
+        _begin_ms, end_ms, _begin, physical_end, _slots, count = INDEX_HEADER.unpack_from(file.view)
+        vouched = count >= geometry.entries and end_ms <= index_timestamp_ms and path != paths[-1]
+        if not (same_boot or vouched):
+            return end
+        if count > 1:
+            end = physical_end
+    return end
 
 
 def _described(files: StoreFiles) -> int:

@@ -10,6 +10,7 @@ from typing import Any, Final
 import attrs
 
 from flintmq.core.errors import StoreError, StoreFormatError
+from flintmq.core.io.disk import OS_DISK
 from flintmq.core.store.index_file import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES
 
 _ENTRIES_PER_SLOT: Final = 4
@@ -127,6 +128,13 @@ class StoreFiles:
         part.root, part.log_folders, part._geometry = self.root, self.log_folders, self._geometry
         part.log = [one for one in self.log if file is not None and one.start >= file.start]
         return part
+
+    @property
+    def is_of_this_boot(self) -> bool:
+        """Whether the machine has been running ever since the store was last in use: then all that was written is there."""
+        path = self.root / "flint" / "boot"
+        now = OS_DISK.incarnation(self.root).encode()
+        return bool(now) and path.exists() and read_bytes(path) == now
 
     @property
     def is_clean(self) -> bool:
