@@ -13,9 +13,12 @@ Both are handed to the dispatcher by the plugin that makes it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from flintmq.core.ports import DispatchRequest
+
+if TYPE_CHECKING:
+    from flintmq.core.store.bulk_columns import RecordColumns
 
 
 class Publisher(Protocol):
@@ -85,10 +88,19 @@ class SparkFeed:
             self.messages += len(batch)
         else:
             self.messages += sum(request.commit_log_offset_bytes >= known for request in batch)
-        self.end_offset_bytes = end
+        self._moved(end)
+
+    def dispatch_columns(self, columns: RecordColumns) -> None:
+        """The same with columns, as they are read from the log at a start."""
+        if columns.end_offset_bytes > self.end_offset_bytes:
+            self.messages += int((columns.physical >= self.end_offset_bytes).sum())
+            self._moved(columns.end_offset_bytes)
+
+    def _moved(self, end_offset_bytes: int) -> None:
+        self.end_offset_bytes = end_offset_bytes
         self.publisher.touch()
         if self.landing is not None:
-            self.landing.offer(end)
+            self.landing.offer(end_offset_bytes)
 
     def committed(self) -> int | None:
         """What has landed; None without a landing zone: readers of the log keep their own positions."""

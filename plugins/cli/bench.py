@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flintmq.plugins.cli import bench_compare, bench_flush, bench_recover, bench_report, options
+from flintmq.plugins.cli import bench_compare, bench_feed, bench_flush, bench_recover, bench_report, options
 from flintmq.plugins.cli.exits import CommandError, ExitCode
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ app = typer.Typer(
 app.command("flush")(bench_flush.flush)
 app.command("latency")(bench_compare.latency)
 app.command("compare")(bench_compare.compare)
+app.command("feed")(bench_feed.feed)
 app.command("report")(bench_report.report)
 app.command("recover")(bench_recover.recover)
 

@@ -57,7 +57,7 @@ def latency(
     from flintmq.plugins.cli.output import print_json
 
     bench = BenchSettings(bench="send", topic=topic, seconds=seconds, warmup_s=warmup, size_bytes=size, queues=queues)
-    run = _runner(loop)
+    run = runner(loop)
     with broker_to_measure(namesrv, pid, settings) as target:
         if against is None:
             print_json(run(run_latency(bench, rate, *target)).as_json())
@@ -112,7 +112,7 @@ def compare(
     from flintmq.plugins.cli.output import print_json, print_table
 
     chosen = _rows(rows, ROWS, bool(client))
-    run = _runner(loop)
+    run = runner(loop)
     starts: dict[str, Starts] = {"FlintMQ": functools.partial(_own_start, settings)}
     other = None
     if against is not None:
@@ -163,7 +163,8 @@ def _rows(wanted: str | None, known: tuple[RowSpec, ...], has_client: bool) -> t
     return chosen
 
 
-def _runner(loop: str) -> Any:
+def runner(loop: str) -> Any:
+    """Runs coroutines on a loop of the name given. Raises CommandError for another name, and where uvloop is missing."""
     from flintmq.plugins.service import run_loop_named
 
     if loop not in ("auto", "asyncio", "uvloop"):

@@ -71,7 +71,31 @@ async def _figures(admin: AdminClient, address: str) -> dict[str, Any]:
         "dispatch_behind_bytes": _number(info, "dispatchBehindBytes"),
         "disk_ratio": _first(info.get("commitLogDiskRatio", "")),
         "earliest_message_timestamp_ms": _number(info, "earliestMessageTimeStamp"),
+        **_feed(info),
     }
+
+
+def _feed(info: dict[str, str]) -> dict[str, Any]:
+    """What the dispatcher spark_feed says of itself; nothing where it is not in force."""
+    if "sparkFeedEndOffset" not in info:
+        return {}
+    feed: dict[str, Any] = {
+        "end_offset": _number(info, "sparkFeedEndOffset"),
+        "messages": _number(info, "sparkFeedMessages"),
+    }
+    if "sparkFeedLandingState" in info:
+        feed["landing"] = {
+            "state": info["sparkFeedLandingState"],
+            "committed_offset": _number(info, "sparkFeedLandingCommittedOffset"),
+            "lag_bytes": _number(info, "sparkFeedLandingLagBytes"),
+            "lag_ms": _number(info, "sparkFeedLandingLagMillis"),
+            "rows": _number(info, "sparkFeedLandingRows"),
+            "files": _number(info, "sparkFeedLandingFiles"),
+            "failures": _number(info, "sparkFeedLandingFailures"),
+            "lost_bytes": _number(info, "sparkFeedLandingLostBytes"),
+            "error": info.get("sparkFeedLandingError", ""),
+        }
+    return {"feed": feed}
 
 
 def _number(info: dict[str, str], name: str) -> int:
@@ -149,6 +173,25 @@ def _show(found: dict[str, Any]) -> None:
         ),
         title=f"name servers {', '.join(found['name_servers'])}: {len(brokers)} brokers, {found['topics']} topics",
     )
+    landings = [(row["broker"], row["feed"]["landing"]) for row in brokers if "landing" in row.get("feed", {})]
+    if landings:
+        print_table(
+            ("broker", "landing", "behind#", "for#", "rows#", "files#", "lost#", "why"),
+            (
+                (
+                    name,
+                    landing["state"],
+                    _size(landing["lag_bytes"]),
+                    f"{landing['lag_ms'] / 1000:.1f} s",
+                    landing["rows"],
+                    landing["files"],
+                    _size(landing["lost_bytes"]),
+                    landing["error"],
+                )
+                for name, landing in landings
+            ),
+            title="landing zones",
+        )
     if "groups" in found:
         print_table(
             ("group", "lag#"),

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
 
 from flintmq.core.testing.dispatcher_kit import check_dispatcher, sample_requests
+from flintmq.core.testing.store import message, opened
 from flintmq.dispatchers.spark_feed import SparkFeed
 
 
@@ -78,3 +82,19 @@ def test_what_has_landed_is_committed() -> None:
     assert feed.committed() == 700
     assert feed.catch_up(700, 900)
     assert landing.missed == [(700, 900)]
+
+
+def test_columns_count_as_the_same_records(tmp_path: Path) -> None:
+    """At a start the log comes in columns: the same position and the same number of messages."""
+    pytest.importorskip("numpy", reason="columns need numpy")
+    with opened(tmp_path, commit_log_file_bytes=1 << 21) as store:
+        store.put([message(body=b"x" * 1_000) for _ in range(1_500)])
+        store.dispatch()
+        log = store.commit_log
+        one, other = SparkFeed(Publisher()), SparkFeed(Publisher())
+        one.dispatch(list(log.requests(0, log.max_offset_bytes)))
+        for _ in range(2):
+            for columns in log.columns(0, log.max_offset_bytes):
+                other.dispatch_columns(columns)
+    assert (one.end_offset_bytes, one.messages) == (other.end_offset_bytes, other.messages)
+    assert one.messages == 1_500

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from .conftest import RunCommand
+from pathlib import Path
+
+import pytest
+
+import flintmq
+
+from .conftest import SMALL, RunCommand
 
 
 def test_topics_live_and_die(cli: RunCommand, name_server: str) -> None:
@@ -75,3 +81,23 @@ def test_status(cli: RunCommand, name_server: str, topic: str) -> None:
     text = cli("status", "--topic", topic, *where).out
     assert "broker-a:0" in text
     assert "Slow" in text
+
+
+def test_status_of_a_landing_zone(cli: RunCommand, tmp_path: Path) -> None:
+    """How far it is behind, and why it stands still when it does: the operator sees it where the rest is."""
+    pytest.importorskip("pyarrow", reason="needs pyarrow")
+    settings = [*SMALL, f"store.path={tmp_path / 'store'}", "dispatchers=consume_queue,index,spark_feed"]
+    loaded = flintmq.load_config(
+        None, [*settings, f"spark_feed.landing.path={tmp_path / 'zone'}", "spark_feed.landing.engine=thread"], {}
+    )
+    with (
+        flintmq.NameServer(loaded) as names,
+        flintmq.Broker(loaded.with_overrides([f"namesrv.addresses={names.address}"])) as broker,
+    ):
+        broker.put([flintmq.Message("T", b"x") for _ in range(10)])
+        (found,) = cli("status", "-n", names.address, "--json").json["brokers"]
+        assert found["feed"]["messages"] == 10
+        assert found["feed"]["landing"]["state"] in ("starting", "following")
+        assert found["feed"]["landing"]["lost_bytes"] == 0
+        text = cli("status", "-n", names.address).out
+        assert "landing zones" in text
