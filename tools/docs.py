@@ -115,16 +115,19 @@ def request_codes() -> str:
     lines = [
         "# Request codes",
         "",
-        "Every request code of RocketMQ 4.9, and who answers it here. What nobody answers gets code 3 (not supported) and",
-        "says so. Written by `tools/docs.py`.",
+        "Every request code of RocketMQ 4.9, and who answers it here. What nobody answers, those of 5.x among them, gets code",
+        "3 and says so (`request type 13 not supported [code.unsupported]`), also from the name server, where RocketMQ's is",
+        "silent. Written by `tools/docs.py`.",
         "",
         "| code | name | broker's processor | name server | tested by (in `tests/`) |",
         "|---|---|---|---|---|",
     ]
     for code in sorted(RequestCode):
         here = f"`{broker[code]}`" if code in broker else "sends it to clients" if code in PUSHED else ""
+        if not here and code not in name_server:
+            here = "not supported"
         there = "yes" if code in name_server else ""
-        test = f"`{tests[code]}`" if code in tests and (here or there) else ""
+        test = f"`{tests[code]}`" if code in tests and here != "not supported" else ""
         lines.append(f"| {int(code)} | {code.name} | {here} | {there} | {test} |")
     return "\n".join(lines) + "\n"
 

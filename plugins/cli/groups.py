@@ -45,6 +45,16 @@ def list_(
         ("group", "members#", "topics", "brokers"),
         ((row["group"], len(row["members"]), ", ".join(row["topics"]), ", ".join(row["brokers"])) for row in found),
     )
+    for row in found:
+        _warn_of_contradictions(row)
+
+
+def _warn_of_contradictions(row: dict[str, Any]) -> None:
+    """Such a group misses messages: whoever looks at it should hear of it."""
+    from flintmq.plugins.cli.exits import warn
+
+    for text in row["contradictions"]:
+        warn(f"members of {row['group']} subscribe differently, so it will miss messages: {text}")
 
 
 async def _groups(admin: AdminClient, everything: bool) -> list[dict[str, Any]]:
@@ -58,9 +68,12 @@ async def _groups(admin: AdminClient, everything: bool) -> list[dict[str, Any]]:
         for group in SubscriptionGroupWrapper.decode(answer.body).subscription_group_table:
             if not everything and _is_system(group):
                 continue
-            row = found.setdefault(group, {"group": group, "members": [], "topics": [], "brokers": []})
+            row = found.setdefault(
+                group, {"group": group, "members": [], "topics": [], "brokers": [], "contradictions": []}
+            )
             row["brokers"].append(broker_name)
-            members, topics = await _members(admin, group, address)
+            members, topics, contradictions = await _members(admin, group, address)
+            row["contradictions"] += [f"{broker_name}: {contradictions}"] if contradictions else []
             row["members"] = sorted({*row["members"], *members})
             row["topics"] = sorted({*row["topics"], *topics})
     return [found[group] for group in sorted(found)]
@@ -74,20 +87,21 @@ def _is_system(group: str) -> bool:
     )
 
 
-async def _members(admin: AdminClient, group: str, address: str) -> tuple[list[str], list[str]]:
-    """Client ids and subscribed topics of the members that a broker knows."""
+async def _members(admin: AdminClient, group: str, address: str) -> tuple[list[str], list[str], str]:
+    """Client ids and subscribed topics of the members that a broker knows, and how they contradict each other."""
     from flintmq.core.broker.topic_name import RETRY_PREFIX
     from flintmq.core.errors import RefusedError
     from flintmq.plugins.cli.connect import is_missing
 
     try:
         connections = await admin.consumer_connections(group, address)
+        contradictions = await admin.contradictions(group, address)
     except RefusedError as error:
         if not is_missing(error):
             raise
-        return [], []
+        return [], [], ""
     topics = [topic for topic in connections.subscription_table if not topic.startswith(RETRY_PREFIX)]
-    return [connection.client_id for connection in connections.connection_set], topics
+    return [connection.client_id for connection in connections.connection_set], topics, contradictions
 
 
 @app.command()
@@ -109,7 +123,13 @@ def show(
         queues: list[dict[str, Any]] = []
         for name in topics:
             queues += await lags(admin, group, name)
-        return {"group": group, "members": members, "lag": sum(queue["lag"] for queue in queues), "queues": queues}
+        return {
+            "group": group,
+            "members": members,
+            "contradictions": row["contradictions"] if row is not None else [],
+            "lag": sum(queue["lag"] for queue in queues),
+            "queues": queues,
+        }
 
     found = with_admin(namesrv or ctx.obj, work)
     if as_json:
@@ -129,6 +149,7 @@ def show(
         ),
         title=f"{group}: {len(found['members'])} members, lag {found['lag']:,}",
     )
+    _warn_of_contradictions(found)
 
 
 async def lags(admin: AdminClient, group: str, topic: str) -> list[dict[str, Any]]:

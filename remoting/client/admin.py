@@ -163,6 +163,13 @@ class AdminClient(InstanceUser):
         answer = await self.client.ask(address, request(RequestCode.GET_CONSUMER_CONNECTION_LIST, header))
         return ConsumerConnection.decode(answer.body)
 
+    async def contradictions(self, group: str, address: str) -> str:
+        """How the group's members contradict each other in what they subscribe to, in words with their ids; empty when they do
+        not, and where the broker is not FlintMQ's. Refused with CONSUMER_NOT_ONLINE when there are none."""
+        header = ConsumerGroupRequestHeader(consumer_group=group)
+        answer = await self.client.ask(address, request(RequestCode.GET_CONSUMER_CONNECTION_LIST, header))
+        return answer.remark or ""
+
     async def consume_stats(self, group: str, topic: str) -> ConsumeStats:
         """How far a group has come in each queue of a topic."""
         merged = ConsumeStats()

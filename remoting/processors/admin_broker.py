@@ -21,6 +21,7 @@ from flintmq.remoting.processors.answers import (
     check_changeable,
     format_properties,
     read_properties,
+    wants_standard_json,
     with_header,
     with_json,
 )
@@ -61,7 +62,9 @@ class AdminBrokerProcessor:
             RequestCode.UPDATE_BROKER_CONFIG: self.update_config,
             RequestCode.GET_BROKER_CONFIG: self.get_config,
             RequestCode.GET_BROKER_RUNTIME_INFO: self.get_runtime_info,
-            RequestCode.GET_ALL_DELAY_OFFSET: lambda _: with_json(self._state.schedule.to_wire()),
+            RequestCode.GET_ALL_DELAY_OFFSET: lambda asked: with_json(
+                self._state.schedule.to_wire(), standard=wants_standard_json(asked)
+            ),
             RequestCode.VIEW_BROKER_STATS_DATA: self.view_stats,
             RequestCode.DELETE_EXPIRED_COMMITLOG: self.delete_expired,
         }

@@ -21,8 +21,15 @@ from flintmq.remoting.headers_admin import (
     QueryCorrectionOffsetRequestHeader,
     TopicGroupRequestHeader,
 )
+from flintmq.remoting.json_body import Style
 from flintmq.remoting.offset_table import OffsetTable, consume_stats, consume_stats_list
-from flintmq.remoting.processors.answers import check_client_id, check_not_slave, topic_missing, with_json
+from flintmq.remoting.processors.answers import (
+    check_client_id,
+    check_not_slave,
+    topic_missing,
+    wants_standard_json,
+    with_json,
+)
 from flintmq.remoting.processors.turns import Turns
 from flintmq.remoting.request import Handler, Request, Response
 
@@ -45,7 +52,9 @@ class AdminGroupProcessor:
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.put_group,
             RequestCode.DELETE_SUBSCRIPTIONGROUP: self.delete_group,
             RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: lambda _: with_json(state.groups.to_wire()),
-            RequestCode.GET_ALL_CONSUMER_OFFSET: lambda _: with_json(state.offsets.to_wire()),
+            RequestCode.GET_ALL_CONSUMER_OFFSET: lambda asked: with_json(
+                state.offsets.to_wire(), standard=wants_standard_json(asked)
+            ),
             RequestCode.LOCK_BATCH_MQ: self.lock_batch,
             RequestCode.UNLOCK_BATCH_MQ: self.unlock_batch,
             RequestCode.GET_CONSUME_STATS: self.consume_stats,
@@ -197,7 +206,8 @@ class AdminGroupProcessor:
         for queue_id, compared in self._state.offsets.query_all(header.topic, header.compare_group).items():
             if queue_id in found and found[queue_id] > compared:
                 found[queue_id] = LONG_MAX
-        return Response(body=bodies.CorrectionOffsets(found).encode())
+        style: Style = "standard" if wants_standard_json(request) else "fastjson"
+        return Response(body=bodies.CorrectionOffsets(found).encode(style))
 
 
 def _can_be(queue: bodies.MessageQueue) -> bool:

@@ -13,7 +13,7 @@ from flintmq.core.io import fastjson
 from flintmq.core.limits import CLIENT_ID_MAX_BYTES
 from flintmq.core.response_code import ResponseCode
 from flintmq.remoting.header_codec import CommandHeader, encode_header
-from flintmq.remoting.request import Response
+from flintmq.remoting.request import Request, Response
 
 
 def with_header(header: CommandHeader, body: bytes = b"") -> Response:
@@ -43,6 +43,12 @@ def check_not_slave(state: BrokerState) -> None:
             reason="store.slave",
             key="broker.role (brokerRole)",
         )
+
+
+def wants_standard_json(request: Request) -> bool:
+    """Whether a client says that it reads standard JSON only: then numbers that are keys come in quotes. RocketMQ has this word
+    for routes; here it counts wherever there is a standard form."""
+    return (request.ext_fields or {}).get("acceptStandardJsonOnly", "").lower() == "true"
 
 
 def topic_missing(topic: str) -> RefusedError:

@@ -29,7 +29,7 @@ from flintmq.remoting.headers_route import (
     WipeWritePermOfBrokerRequestHeader,
     WipeWritePermOfBrokerResponseHeader,
 )
-from flintmq.remoting.processors.answers import with_header, with_json
+from flintmq.remoting.processors.answers import wants_standard_json, with_header, with_json
 from flintmq.remoting.register_broker_body import decode_register_broker_body
 from flintmq.remoting.request import Handler, Request, Response
 from flintmq.remoting.version import V4_9_4
@@ -64,7 +64,9 @@ class NamesrvRouteProcessor:
             RequestCode.UNREGISTER_BROKER: self.unregister_broker,
             RequestCode.QUERY_DATA_VERSION: self.query_data_version,
             RequestCode.GET_ROUTEINFO_BY_TOPIC: self.route_info,
-            RequestCode.GET_BROKER_CLUSTER_INFO: lambda asked: with_json(routes.cluster_info(self._viewpoint(asked))),
+            RequestCode.GET_BROKER_CLUSTER_INFO: lambda asked: with_json(
+                routes.cluster_info(self._viewpoint(asked)), standard=wants_standard_json(asked)
+            ),
             RequestCode.WIPE_WRITE_PERM_OF_BROKER: self.wipe_write_perm,
             RequestCode.ADD_WRITE_PERM_OF_BROKER: self.add_write_perm,
             RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: lambda _: _topic_list(routes.all_topics()),

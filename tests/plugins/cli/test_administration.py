@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import flintmq
+from flintmq.remoting.client import Consumer
 
 from .conftest import SMALL, RunCommand
 
@@ -55,6 +58,33 @@ def test_groups(cli: RunCommand, name_server: str, topic: str) -> None:
         "deleted": True,
     }
     assert cli("groups", "delete", "Readers", *where).code == 1
+
+
+def test_a_group_that_contradicts_itself_is_named(cli: RunCommand, name_server: str, topic: str) -> None:
+    """Half a group that filters otherwise makes all of it miss messages: in the reference nobody ever learns of it."""
+
+    async def look() -> tuple[Any, Any, str]:
+        async with (
+            Consumer("Torn", name_server, print) as one,
+            Consumer("Torn", name_server, print) as two,
+            Consumer("Torn", name_server, print) as odd,
+        ):
+            for consumer, expression in ((one, "A"), (two, "A"), (odd, "B")):
+                await consumer.subscribe(topic, expression)
+                async with asyncio.timeout(30):
+                    while not await consumer.client.send_heartbeats():
+                        await consumer.rebalance()  # until the name server knows the new topic
+            where = ("-n", name_server)
+            shown = await asyncio.to_thread(cli, "groups", "show", "Torn", *where)
+            listed = await asyncio.to_thread(cli, "groups", *where, "--json")
+            return shown, listed, odd.client.client_id
+
+    shown, listed, odd_id = asyncio.run(look())
+    assert shown.code == 0
+    assert "members of Torn subscribe differently" in shown.err
+    (told,) = next(row for row in listed.json if row["group"] == "Torn")["contradictions"]
+    assert f"most subscribe to {topic} (A), but {odd_id} to {topic} (B)" in told
+    assert cli("groups", "show", "Readers", "-n", name_server).err == ""
 
 
 def test_reset_needs_online_members(cli: RunCommand, name_server: str, topic: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from typing import Any
 
@@ -220,6 +221,25 @@ def test_offsets_are_cloned_compared_and_dated(with_topic: Any, ask: Any) -> Non
     assert re.fullmatch(r"\d{4}-\d\d-\d\d#\d\d:\d\d:\d\d:\d{3}", first["minTimeStampStr"])
     assert spans[1]["minTimeStamp"] == -1
     assert ask(handlers, bench.request(Code.QUERY_CONSUME_TIME_SPAN, {"topic": "none", "group": "g"})).code == 17
+
+
+def test_who_reads_standard_json_only_gets_it(with_topic: Any, ask: Any) -> None:
+    """The reference writes numbers that are keys without quotes, which no JSON parser but its own takes."""
+    bench = with_topic
+    bench.state.offsets.commit("T", "g", 0, 5)
+    groups = AdminGroupProcessor(bench.state).handlers()
+    broker = AdminBrokerProcessor(bench.state, dict, StatsTable(bench.clock)).handlers()
+    bench.state.schedule.replace({"offsetTable": {3: 7}})
+    fields = {"topic": "T", "compareGroup": "g"}
+    for handlers, code, wanted in (
+        (groups, Code.GET_ALL_CONSUMER_OFFSET, {"offsetTable": {"T@g": {"0": 5}}}),
+        (groups, Code.QUERY_CORRECTION_OFFSET, {"correctionOffsets": {"0": 5}}),
+        (broker, Code.GET_ALL_DELAY_OFFSET, {"offsetTable": {"3": 7}}),
+    ):
+        standard = ask(handlers, bench.request(code, fields | {"acceptStandardJsonOnly": "true"})).body
+        assert json.loads(standard) == wanted
+        with pytest.raises(ValueError, match="property name"):
+            json.loads(ask(handlers, bench.request(code, fields)).body)
 
 
 def test_connections_are_told(bench: Any, ask: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import zlib
 from typing import Any
 
@@ -119,6 +120,15 @@ def test_a_route_has_the_keys_its_client_can_read(names: Names) -> None:
     assert missing.code == 17
     assert missing.remark == "No topic route info in name server for the topic: U [route.missing]"
     assert names.ask(Code.GET_ROUTEINFO_BY_TOPIC).code == 1
+
+
+def test_a_tool_that_reads_standard_json_only_gets_it_for_the_cluster_too(bench: Any, ask: Any) -> None:
+    names = Names(bench, ask)
+    names.register(T=1)
+    reference = names.ask(Code.GET_BROKER_CLUSTER_INFO).body
+    assert b'{0:"h:1"}' in reference
+    standard = json.loads(names.ask(Code.GET_BROKER_CLUSTER_INFO, acceptStandardJsonOnly="true").body)
+    assert standard["brokerAddrTable"]["a"]["brokerAddrs"] == {"0": "h:1"}
 
 
 def test_a_wrong_checksum_registers_nothing(names: Names) -> None:
