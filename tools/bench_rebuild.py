@@ -192,8 +192,7 @@ def main() -> None:
             else None,
         }
     for engine in engines.values():
-        if isinstance(engine, SparkEngine):
-            engine.close()
+        engine.close()
     print(json.dumps(result))
 
 

@@ -6,7 +6,7 @@ Exit codes as for the other commands of ``flintmq store``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -159,11 +159,8 @@ def audit(
 def _engine(name: str, workers: int | None, master: str) -> Iterator[Engine]:
     from flintmq.plugins.spark.maintenance import engines
 
-    engine = engines.engine_of(name, workers=workers, master=master)
-    try:
+    with closing(engines.engine_of(name, workers=workers, master=master)) as engine:
         yield engine
-    finally:
-        engines.close(engine)
 
 
 def _files(store: Path, settings: list[str] | None) -> StoreFiles:

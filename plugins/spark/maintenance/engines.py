@@ -48,6 +48,10 @@ class Engine(Protocol):
         """
         ...
 
+    def close(self) -> None:
+        """Ends what it has started for itself. Idempotent."""
+        ...
+
 
 class InlineEngine:
     """One task after the other, in this process."""
@@ -66,9 +70,12 @@ class InlineEngine:
                 progress(done)
         return results
 
+    def close(self) -> None:
+        """Nothing was started."""
+
 
 class ProcessEngine:
-    """Processes of this machine.
+    """Processes of this machine, started with the first task and kept until :meth:`close`.
 
     Args:
         workers: how many; as many as there are processors this process may use without it.
@@ -76,23 +83,34 @@ class ProcessEngine:
 
     def __init__(self, workers: int | None = None) -> None:
         self.parallelism = workers or len(os.sched_getaffinity(0))
+        self._pool: concurrent.futures.ProcessPoolExecutor | None = None
 
     def run(
         self, function: Callable[[T], R], tasks: Sequence[T], sizes: Sequence[int], progress: Progress | None
     ) -> list[R]:
-        if not tasks:
-            return []
+        if self._pool is None:
+            # Spawned: a forked process would inherit threads' locks and Spark's sockets.
+            context = multiprocessing.get_context("spawn")
+            self._pool = concurrent.futures.ProcessPoolExecutor(self.parallelism, mp_context=context)
+        futures = {self._pool.submit(function, task): size for task, size in zip(tasks, sizes, strict=True)}
         done = 0
-        # Spawned: a forked process would inherit threads' locks and Spark's sockets.
-        context = multiprocessing.get_context("spawn")
-        with concurrent.futures.ProcessPoolExecutor(min(self.parallelism, len(tasks)), mp_context=context) as pool:
-            futures = {pool.submit(function, task): size for task, size in zip(tasks, sizes, strict=True)}
+        try:
             for future in concurrent.futures.as_completed(futures):
                 future.result()
                 done += futures[future]
                 if progress is not None:
                     progress(done)
-            return [future.result() for future in futures]
+        except BaseException:
+            for future in futures:
+                future.cancel()
+            raise
+        return [future.result() for future in futures]
+
+    def close(self) -> None:
+        """Ends the processes. Idempotent."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown(cancel_futures=True)
 
 
 class SparkEngine:
@@ -182,12 +200,6 @@ def engine_of(name: str, *, workers: int | None = None, master: str = "local[*]"
     if name == "spark":
         return SparkEngine(f"local[{workers}]" if workers and master == "local[*]" else master)
     raise MaintenanceError(f"there is no engine '{name[:80]}'; there are: {', '.join(ENGINES)}")
-
-
-def close(engine: Engine) -> None:
-    """Ends what an engine has started for itself."""
-    if isinstance(engine, SparkEngine):
-        engine.close()
 
 
 def _watch(context: Any, group: str, sizes: list[int], progress: Progress, done: threading.Event) -> None:

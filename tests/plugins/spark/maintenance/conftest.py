@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,15 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from stores import fill
+
+from flintmq.plugins.spark.maintenance.engines import Engine, InlineEngine, ProcessEngine
+
+
+@pytest.fixture(params=["inline", "process"])
+def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
+    """One of the engines of this machine."""
+    with closing(InlineEngine() if request.param == "inline" else ProcessEngine(2)) as made:
+        yield made
 
 
 @pytest.fixture(scope="session")

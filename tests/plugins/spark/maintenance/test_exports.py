@@ -18,11 +18,9 @@ from flintmq.core.testing.store import make_store, message, start_store
 from flintmq.plugins.spark.maintenance import export as export_module
 from flintmq.plugins.spark.maintenance.audit import audit
 from flintmq.plugins.spark.maintenance.compact import compact
-from flintmq.plugins.spark.maintenance.engines import Engine, InlineEngine, ProcessEngine, engine_of
+from flintmq.plugins.spark.maintenance.engines import Engine, InlineEngine, engine_of
 from flintmq.plugins.spark.maintenance.errors import MaintenanceError
 from flintmq.plugins.spark.maintenance.export import export
-
-ENGINES = pytest.mark.parametrize("engine", [InlineEngine(), ProcessEngine(2)], ids=["inline", "process"])
 
 
 def records(root: Path) -> list[Record]:
@@ -47,7 +45,6 @@ def positions(folder: Path) -> list[int]:
     return sorted(ds.dataset(folder, format="parquet").to_table(["physicalOffset"])["physicalOffset"].to_pylist())
 
 
-@ENGINES
 def test_export_writes_every_message(tmp_path: Path, template: Path, engine: Engine) -> None:
     """All of them, but the broker's own topics; one file a piece, nothing unfinished."""
     out = tmp_path / "out"
@@ -103,7 +100,6 @@ def test_a_clock_that_went_back_hides_nothing(tmp_path: Path) -> None:
     assert wanted
 
 
-@ENGINES
 def test_compaction_keeps_the_newest_of_each_key(tmp_path: Path, template: Path, engine: Engine) -> None:
     """Over all pieces; the same key in another topic is another key; messages without one are counted."""
     newest = {
@@ -133,7 +129,6 @@ def test_compaction_takes_the_last_over_pieces(tmp_path: Path) -> None:
     assert sorted(table["queueOffset"].to_pylist()) == [97, 98, 99]
 
 
-@ENGINES
 def test_an_audit_of_a_sound_store(template: Path, engine: Engine) -> None:
     """Counts by topic, and nothing found."""
     found = audit(StoreFiles(template), engine)

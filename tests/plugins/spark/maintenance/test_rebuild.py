@@ -32,7 +32,6 @@ def store(tmp_path: Path, template: Path) -> Path:
     return tmp_path / "store"
 
 
-@pytest.mark.parametrize("engine", [InlineEngine(), ProcessEngine(2)], ids=["inline", "process"])
 def test_it_equals_the_brokers_own(tmp_path: Path, store: Path, engine: Engine) -> None:
     """Also what the live broker wrote in the first place; old files are kept, the broker's own checks find nothing."""
     before, index_before = queues_of(store), index_of(store)
