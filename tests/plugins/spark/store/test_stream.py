@@ -1,0 +1,185 @@
+"""Micro-batches of a store's files: limits, what a checkpoint may be used for, and what a restart reads."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from reading import Row, batch, places, read_parts, stream, transport
+
+from flintmq.core.store.epochs import RECOVERED, Epochs, epochs_path
+from flintmq.core.store.message_store import MessageStore
+from flintmq.core.testing.store import message, open_store
+from flintmq.plugins.spark.errors import CheckpointError, DataLossError
+from flintmq.plugins.spark.ports import Limit
+from flintmq.plugins.spark.store.offsets import StoreOffset
+
+
+def joined(batches: list[list[Row]]) -> list[Row]:
+    return [row for one in batches for row in one]
+
+
+def put(store: MessageStore, count: int, topic: str = "orders") -> None:
+    for number in range(count):
+        store.put([message(topic, number % 2, b"x" * (number * 53 % 200))])
+    store.dispatch()
+
+
+@pytest.fixture
+def stopped(tmp_path: Path) -> Path:
+    store = open_store(tmp_path / "store")
+    put(store, 60)
+    put(store, 20, "payments")
+    put(store, 20)
+    store.close()
+    return tmp_path / "store"
+
+
+@pytest.mark.parametrize("options", [{}, {"subscribe": "orders"}, {"subscribe": "payments"}])
+@pytest.mark.parametrize("rows", [1, 7, 1000])
+def test_batches_hold_exactly_so_many_messages(stopped: Path, options: dict[str, str], rows: int) -> None:
+    """maxOffsetsPerTrigger: every batch but the last is full, and together they are all messages once."""
+    reader = transport(stopped, **options)
+    batches, end = stream(reader, reader.initial("earliest"), Limit(max_rows=rows))
+    assert [len(one) for one in batches[:-1]] == [rows] * (len(batches) - 1)
+    assert joined(batches) == batch(stopped, **options)
+    assert end == reader.latest()
+
+
+@pytest.mark.parametrize("size", [1, 500, 3000, 10**9])
+def test_batches_hold_at_most_so_many_bytes_but_one_message(stopped: Path, size: int) -> None:
+    """maxBytesPerTrigger; a message larger than it must not stop the query."""
+    reader = transport(stopped)
+    batches, _end = stream(reader, reader.initial("earliest"), Limit(max_bytes=size))
+    assert joined(batches) == batch(stopped)
+    for one in batches:
+        assert len(one) == 1 or sum(row["storeSize"] for row in one) <= size
+    if size == 3000:
+        assert len(batches) < 12
+
+
+def test_a_stream_goes_on_where_the_log_grows(tmp_path: Path) -> None:
+    """Each message once, in order, while a broker writes."""
+    store = open_store(tmp_path)
+    try:
+        reader = transport(tmp_path)
+        at = reader.initial("latest")
+        seen = []
+        for count in (5, 0, 30, 1):
+            put(store, count)
+            batches, at = stream(reader, at, Limit(max_rows=8))
+            seen += joined(batches)
+        assert seen == batch(tmp_path)
+        assert len(seen) == 36
+    finally:
+        store.close()
+
+
+def test_a_batch_that_is_run_again_reads_the_same(stopped: Path) -> None:
+    """Spark repeats the last batch after a crash, by the offsets it wrote down; more may lie behind it by then."""
+    reader = transport(stopped)
+    start = reader.initial("earliest")
+    end = reader.limited(start, reader.latest(), Limit(max_rows=10))
+    first = read_parts(reader, reader.plan(start, end))
+    again = transport(stopped, maxPartitionBytes="700")
+    kept_start, kept_end = json.loads(json.dumps([start, end]))
+    assert again.checked(kept_start) == kept_start
+    assert read_parts(again, again.plan(kept_start, kept_end)) == first
+
+
+def test_how_many_messages_wait(stopped: Path) -> None:
+    """minOffsetsPerTrigger counts those that are read."""
+    reader = transport(stopped, subscribe="payments")
+    start, end = reader.initial("earliest"), reader.latest()
+    assert reader.rows_between(start, end, 10**9) == 20
+    assert reader.rows_between(start, end, 5) >= 5
+    assert reader.rows_between(end, end, 5) == 0
+
+
+def test_starts_of_queues_hold_for_all_batches_and_after_a_restart(tmp_path: Path) -> None:
+    """ "latest" of a queue is what it was when the query began, not when it was restarted."""
+    store = open_store(tmp_path)
+    try:
+        put(store, 20)
+        options = {"startingOffsets": '{"orders": {"b": {"0": -1, "1": 3}}}'}
+        reader = transport(tmp_path, **options)
+        start = reader.initial("latest")
+        put(store, 10)
+        batches, at = stream(reader, start, Limit(max_rows=4))
+        put(store, 10)
+        later, _end = stream(transport(tmp_path, **options), json.loads(json.dumps(at)), Limit())
+        seen = places(joined(batches + later))
+        assert seen == [place for place in places(batch(tmp_path)) if place[2] >= {0: 10, 1: 3}[place[1]]]
+    finally:
+        store.close()
+
+
+def test_a_checkpoint_of_the_other_transport_is_refused(stopped: Path) -> None:
+    """Its numbers mean something else."""
+    reader = transport(stopped)
+    wire = {"v": 1, "transport": "broker", "queues": {"orders": {"broker-a": {"0": 3}}}}
+    for use in (reader.checked, lambda offset: reader.plan(offset, offset)):
+        with pytest.raises(CheckpointError, match=r"transport 'broker'.*checkpointLocation"):
+            use(wire)
+
+
+@pytest.mark.parametrize("offset", [{"v": 2}, {"phys": "7"}, {"phys": -1}, {"phys": True}])
+def test_an_offset_of_another_form_is_refused(stopped: Path, offset: dict[str, object]) -> None:
+    """A later version's, or a file that somebody edited."""
+    with pytest.raises(CheckpointError, match="checkpoint"):
+        transport(stopped).checked({"v": 1, "transport": "store", "phys": 0, **offset})
+
+
+def epochs_of(root: Path) -> Epochs:
+    return Epochs.from_bytes(epochs_path(root).read_bytes())
+
+
+def test_a_checkpoint_of_another_store_or_history_is_refused(stopped: Path) -> None:
+    """Another id; a log that was cut below the checkpoint and written anew; an epoch that was cut off altogether."""
+    reader = transport(stopped)
+    latest = reader.latest()
+    epochs = epochs_of(stopped)
+    assert latest["store"] == epochs.store_id
+    assert reader.checked(latest) == latest
+    with pytest.raises(CheckpointError, match="belongs to the store with id 00"):
+        reader.checked({**latest, "store": "00" * 16})
+    epochs_path(stopped).write_bytes(epochs.begun(latest["phys"] - 500, RECOVERED).to_bytes())
+    for use in (reader.checked, lambda offset: reader.limited(offset, offset, Limit())):
+        with pytest.raises(CheckpointError, match="a crash cut the log at"):
+            use(latest)
+    before = {**latest, "phys": latest["phys"] - 500}
+    assert reader.checked(before) == before
+    with pytest.raises(CheckpointError, match="in an epoch of the log that is gone"):
+        reader.checked({**latest, "epoch": "00" * 8})
+
+
+def test_a_checkpoint_behind_the_end_is_refused(stopped: Path) -> None:
+    """A store without ids that is not the one the query read: the Java broker's."""
+    epochs_path(stopped).unlink()
+    reader = transport(stopped)
+    latest = reader.latest()
+    assert "store" not in latest
+    with pytest.raises(CheckpointError, match="the log ends at"):
+        reader.checked({**latest, "phys": latest["phys"] + 1})
+
+
+def test_what_retention_deleted_behind_a_checkpoint_is_loss(stopped: Path) -> None:
+    """An error by default; else on with the oldest there is."""
+    reader = transport(stopped)
+    start = reader.initial("earliest")
+    (stopped / "commitlog" / f"{0:020d}").unlink()
+    with pytest.raises(DataLossError, match=r"retention has.*failOnDataLoss=false"):
+        reader.checked(start)
+    lenient = transport(stopped, failOnDataLoss="false")
+    moved = lenient.checked(start)
+    assert moved["phys"] == 4096
+    batches, _end = stream(lenient, moved, Limit())
+    assert joined(batches) == batch(stopped)
+
+
+def test_an_offset_is_read_as_it_was_written() -> None:
+    """Through Spark's JSON and back."""
+    offset = StoreOffset(123, "ab" * 16, "cd" * 8, {"t": {"0": 5}})
+    assert StoreOffset.from_json(json.loads(json.dumps(offset.to_json()))) == offset
+    assert offset.moved_to(200, None).queue_limits == {"t": {"0": 5}}
