@@ -1,4 +1,4 @@
-"""A broker under load with a landing zone, killed again and again: what was acknowledged has landed once, by the files alone."""
+"""A broker under load with a landing zone, killed again and again: what was acknowledged has landed, and once."""
 
 from __future__ import annotations
 
