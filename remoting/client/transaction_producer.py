@@ -101,7 +101,8 @@ class TransactionProducer(Producer):
         When the broker cannot be told, the local part's outcome stands, and the broker asks for it later.
 
         Args:
-            message: what to deliver; it cannot be delayed.
+            message: what to deliver. It can have no delay level, but name a time (``TIMER_DELAY_MS``, ...) where brokers are
+                FlintMQ's: a delay counts from the commit.
             local: the local part. What it raises is raised here; the transaction is left undecided.
             queue: where to; None: the topic's next queue.
             timeout_ms: for the send.
