@@ -11,7 +11,7 @@ import importlib.util
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
-__all__ = ["AVAILABLE", "load", "numpy", "ready"]
+__all__ = ["AVAILABLE", "load", "loaded", "numpy", "ready"]
 
 AVAILABLE: Final = importlib.util.find_spec("numpy") is not None
 
@@ -58,6 +58,11 @@ def ready() -> bool:
     if AVAILABLE:
         _loading.begin()
     return False
+
+
+def loaded() -> bool:
+    """Whether numpy can be used at once. Nothing is begun."""
+    return _loading.done
 
 
 def load() -> bool:

@@ -30,6 +30,10 @@ ROWS_MAX: Final = 8_192
 """So many records at a time: their columns stay in the processor's cache."""
 ROWS_MIN: Final = 48
 """Fewer are read faster one by one."""
+BYTES_MIN: Final = 64 * 1024
+"""Less of a log is read faster record by record."""
+BYTES_WORTH_NUMPY: Final = 8 * 1024 * 1024
+"""So much is worth to import numpy for."""
 _ROWS_BYTES: Final = 16 * 1024 * 1024
 _FIXED_BYTES: Final = 88
 """Everything before the body, between IPv4 hosts."""
@@ -45,6 +49,13 @@ _HEAD: Final = [
     ("physical", ">i8"),
     ("sys_flag", ">i4"),
 ]
+
+
+def is_worth_it(log_bytes: int) -> bool:
+    """Whether so much of a log shall be read in bulk; then numpy is there when this returns."""
+    if lazy_numpy.loaded():
+        return AVAILABLE and log_bytes >= BYTES_MIN
+    return AVAILABLE and log_bytes >= BYTES_WORTH_NUMPY and lazy_numpy.load()
 
 
 @attrs.frozen(eq=False)

@@ -51,8 +51,6 @@ log = logging.getLogger("flintmq.store")
 _FIXED: Final = struct.Struct(">II4xi4xqqi16xq12xqi")
 """Size, magic, queueId, queue offset, physical offset, sysFlag, store time, prepared offset, body length (IPv4 hosts)."""
 _FIXED_END: Final = struct.Struct(">qi")
-_BULK_BYTES: Final = 64 * 1024
-"""Less of the log is read faster record by record."""
 _UNQUEUED: Final = (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
 
 Appendable = MessageExtBrokerInner | MessageBatch | list[MessageExtBrokerInner]
@@ -543,7 +541,7 @@ class CommitLog:
         That is at bytes that are no record, at a record that reaches beyond the end, at once when it is not worth while, and
         without numpy. Whoever wants all goes on with :meth:`requests` from the last one's ``end_offset_bytes``.
         """
-        if not bulk_scan.AVAILABLE or to_offset_bytes - from_offset_bytes < _BULK_BYTES:
+        if not bulk_scan.is_worth_it(to_offset_bytes - from_offset_bytes):
             return
         reader = ColumnReader()
         physical_offset_bytes = from_offset_bytes

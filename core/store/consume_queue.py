@@ -14,23 +14,25 @@ from pathlib import Path
 from typing import Final
 
 from flintmq.core.errors import StoreError
+from flintmq.core.io import lazy_numpy
 from flintmq.core.io.disk import Disk
 from flintmq.core.io.paths import queue_folder, topic_folder
 from flintmq.core.message.record import RECORD_MIN_BYTES
 from flintmq.core.ports import DispatchRequest
-from flintmq.core.store import queue_bulk
+from flintmq.core.store import queue_units
 from flintmq.core.store.bulk_columns import RecordColumns
 from flintmq.core.store.consume_queue_ext import ConsumeQueueExt, ExtFiles, is_address
 from flintmq.core.store.mapped_file_queue import OS_PAGE_BYTES, MappedFile, MappedFileQueue
+from flintmq.core.store.queue_units import FILLER_SIZE, OFFSET_MAX
 
 UNIT_BYTES: Final = 20
 UNIT: Final = struct.Struct(">qiq")
 _STEP_BYTES: Final = 64 * 1024
 _RECOVER_FILES: Final = 3
 _QUEUE_OFFSET: Final = attrgetter("queue_offset")
+_FEW_UNITS: Final = 8_192
+"""So many are looked at one by one before numpy is asked for the rest: most queues have no more."""
 _CHUNK_BYTES: Final = 64 * 1024
-FILLER_SIZE: Final = 0x7FFFFFFF
-"""The size in a unit without a message: before a queue's first one, and in the place of a lost one. Its position is 0."""
 _FILLER: Final = UNIT.pack(0, FILLER_SIZE, 0)
 
 
@@ -221,16 +223,7 @@ class ConsumeQueue:
         end = files[first].start
         known = -1
         for file in files[first:]:
-            valid = 0
-            for physical, size, _tags in UNIT.iter_unpack(file.view[: file.size - file.size % UNIT_BYTES]):
-                if physical < known:
-                    if physical or size != FILLER_SIZE:
-                        break
-                elif size <= 0 or physical < 0:
-                    break
-                elif physical or size != FILLER_SIZE:
-                    known = physical + size
-                valid += 1
+            valid, known = _valid_units(file.view[: file.size - file.size % UNIT_BYTES], known)
             end = file.start + valid * UNIT_BYTES
             if valid * UNIT_BYTES < file.size:
                 break
@@ -364,6 +357,29 @@ def _followed(units: Iterator[tuple[int, int, int]], ext: ConsumeQueueExt) -> It
         yield physical, size, tags_code if found is None else found.tags_code
 
 
+def _valid_units(units: memoryview, known: int) -> tuple[int, int]:
+    """How many units are valid before the first that is not, and where the newest message that they speak of ends.
+
+    Args:
+        units: as they lie in a file.
+        known: where the newest message before them ends.
+    """
+    valid = 0
+    for physical, size, _tags in UNIT.iter_unpack(units):
+        if physical < known:
+            if physical or size != FILLER_SIZE:
+                return valid, known
+        elif size <= 0 or not 0 <= physical <= OFFSET_MAX:
+            return valid, known
+        elif physical or size != FILLER_SIZE:
+            known = physical + size
+        valid += 1
+        if valid == _FEW_UNITS and lazy_numpy.AVAILABLE:
+            more, known = queue_units.valid_units(units[valid * UNIT_BYTES :], known)
+            return valid + more, known
+    return valid, known
+
+
 def _is_filler(unit: tuple[int, int, int]) -> bool:
     return unit[1] == FILLER_SIZE and not unit[0]
 
@@ -436,19 +452,19 @@ class ConsumeQueueTable:
         Raises:
             StoreFullError: no room for the next queue file.
         """
-        rows = queue_bulk.visible_rows(columns)
+        rows = queue_units.visible_rows(columns)
         if not len(rows):
             return
-        for (topic, queue_id), group in queue_bulk.by_queue(columns, rows):
+        for (topic, queue_id), group in queue_units.by_queue(columns, rows):
             queue = self.queues.get((topic, queue_id))
             if queue is not None and not self._writes_ext:
-                new = queue_bulk.behind(columns, group, queue.max_physical_offset_bytes)
+                new = queue_units.behind(columns, group, queue.max_physical_offset_bytes)
                 if not len(new):
                     continue
-                first = queue_bulk.first_of_run(columns, new)
+                first = queue_units.first_of_run(columns, new)
                 if first == queue.max_queue_offset or not self._fills_gaps:
                     last_end = int(columns.physical[new[-1]] + columns.size[new[-1]])
-                    queue.put([queue_bulk.units(columns, new)], int(columns.queue_offset[new[0]]), last_end)
+                    queue.put([queue_units.units(columns, new)], int(columns.queue_offset[new[0]]), last_end)
                     continue
             self.put_batch(columns.requests(group))
         self.last_store_timestamp_ms = int(columns.store_timestamp_ms[rows[-1]])

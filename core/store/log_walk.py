@@ -15,6 +15,7 @@ from typing import Final
 import attrs
 
 from flintmq.core.errors import StoreFormatError
+from flintmq.core.io import lazy_numpy
 from flintmq.core.io.paths import topic_folder
 from flintmq.core.message import record as rec
 from flintmq.core.message.sys_flag import HOSTS_V6, TRANSACTION_PREPARED
@@ -174,11 +175,14 @@ class LogWalk:
 
     def _walk_file(self, file: MappedFile, at: int) -> tuple[int, str]:
         """Walks to where no record is; returns the place, and why, or nothing for why where the file ends as it should."""
-        if self._bulk is not None:
-            at = self._bulk.walk(file.view, file.start, at, self._tally)
         view, topics, tally = file.view, self._topics, self._tally
+        singly_until = self._singly_until(file, at)
         while True:
-            at = self._walk_known(file, at)
+            if at >= singly_until and self._bulk is not None:
+                lazy_numpy.load()
+                at = self._bulk.walk(view, file.start, at, tally)
+                singly_until = file.size  # there is little left, or nothing good
+            at = self._walk_known(file, at, singly_until)
             if file.size - at < rec.BLANK_MIN_BYTES or _magic(view, at) == rec.MAGIC_BLANK:
                 return at, ""
             # Whatever the short way does not know: other hosts, a topic not met before, or no record at all.
@@ -192,13 +196,19 @@ class LogWalk:
             tally.take(record)
             at += record.size_bytes
 
-    def _walk_known(self, file: MappedFile, at: int) -> int:
-        """Walks records of topics that were met, between IPv4 hosts; returns the place of the first that is something else.
+    def _singly_until(self, file: MappedFile, at: int) -> int:
+        """Where records begin to be walked in bulk: a short log is not worth to import numpy for."""
+        if self._bulk is None:
+            return file.size
+        return at if lazy_numpy.loaded() else at + bulk_scan.BYTES_WORTH_NUMPY
+
+    def _walk_known(self, file: MappedFile, at: int, until: int) -> int:
+        """Walks records of topics that were met, between IPv4 hosts, up to a place or the first that is something else.
 
         Without numpy a gigabyte is passed here a record at a time: no call and no object that is not needed.
         """
         view, size_bytes, base = file.view, file.size, file.start
-        last_at = size_bytes - rec.RECORD_MIN_BYTES
+        last_at = min(until, size_bytes - rec.RECORD_MIN_BYTES)
         unpack, magic_v1, crc32 = _WALKED.unpack_from, rec.MAGIC_V1, zlib.crc32
         check_crc, topics, tally = self._check_crc, self._topics, self._tally
         records, queued, newest_ms, stored_ms = tally.records, tally.queued, tally.newest_ms, tally.last_ms

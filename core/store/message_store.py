@@ -44,7 +44,7 @@ from flintmq.core.ports import (
 from flintmq.core.response_code import ResponseCode
 from flintmq.core.store import recovery
 from flintmq.core.store.commit_log import Appendable, Appended, CommitLog
-from flintmq.core.store.consume_queue import FILLER_SIZE, UNIT, UNIT_BYTES, ConsumeQueueTable
+from flintmq.core.store.consume_queue import UNIT, UNIT_BYTES, ConsumeQueueTable
 from flintmq.core.store.consume_queue_ext import FOLDER as EXT
 from flintmq.core.store.consume_queue_ext import ExtFiles, ResolvingFilter
 from flintmq.core.store.epochs import MASTER, RECOVERED, EpochFile, epochs_path
@@ -54,6 +54,7 @@ from flintmq.core.store.log_walk import Cut, LogWalk, Recovered
 from flintmq.core.store.mapped_file_queue import MappedFileQueue
 from flintmq.core.store.multi_path_queue import MultiPathMappedFileQueue
 from flintmq.core.store.queue_flusher import QueueFlusher
+from flintmq.core.store.queue_units import FILLER_SIZE
 from flintmq.core.store.replay import replay
 from flintmq.core.store.reput_message_service import ReputMessageService
 from flintmq.core.store.retention import DiskFull

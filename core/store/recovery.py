@@ -24,9 +24,10 @@ from flintmq.core.message.host import pack_host
 from flintmq.core.message.record import MessageExtBrokerInner
 from flintmq.core.message.sys_flag import TRANSACTION_ROLLBACK
 from flintmq.core.store.commit_log import CommitLog
-from flintmq.core.store.consume_queue import FILLER_SIZE, ConsumeQueue, ConsumeQueueTable
+from flintmq.core.store.consume_queue import ConsumeQueue, ConsumeQueueTable
 from flintmq.core.store.log_walk import Hole, Recovered
 from flintmq.core.store.mapped_file_queue import MappedFile
+from flintmq.core.store.queue_units import FILLER_SIZE
 
 log = logging.getLogger("flintmq.store")
 

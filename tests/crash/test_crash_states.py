@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flintmq.core.store import bulk_scan, commit_log, index_bulk
+from flintmq.core.io import lazy_numpy
+from flintmq.core.store import bulk_scan, index_bulk
 from flintmq.core.testing.crash_check import Check, UndetectableError
 from flintmq.core.testing.crash_run import LETTERS, CrashRun, Kind
 from flintmq.core.testing.crash_states import KINDS, states
@@ -107,9 +108,10 @@ def test_no_crash_breaks_a_promise_where_the_log_is_read_in_bulk(
     kind: Kind, crash_states: int, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Small stores are recovered record by record: here as large ones are."""
-    if not bulk_scan.AVAILABLE:
+    if not lazy_numpy.load():
         pytest.skip("numpy is not installed: there is no bulk way")
-    monkeypatch.setattr(commit_log, "_BULK_BYTES", 0)
+    monkeypatch.setattr(lazy_numpy, "loaded", lambda: True)
+    monkeypatch.setattr(bulk_scan, "BYTES_MIN", 0)
     monkeypatch.setattr(bulk_scan, "ROWS_MIN", 1)
     monkeypatch.setattr(index_bulk, "LEAST", 1)
     explore(kind, crash_states // 60, seed + 1)

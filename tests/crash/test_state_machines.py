@@ -15,8 +15,9 @@ from flintmq.core.io.json_file import JsonFile
 from flintmq.core.message.java_hash import index_key_hash
 from flintmq.core.ports import DispatchRequest
 from flintmq.core.store.cleaner import CleanCommitLogService
-from flintmq.core.store.consume_queue import FILLER_SIZE, UNIT_BYTES, ConsumeQueueTable
+from flintmq.core.store.consume_queue import UNIT_BYTES, ConsumeQueueTable
 from flintmq.core.store.index_service import IndexService
+from flintmq.core.store.queue_units import FILLER_SIZE
 from flintmq.core.store.store_checkpoint import StoreCheckpoint
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.crash_run import CONFIG, SteppedStore, start_stepped

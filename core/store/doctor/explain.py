@@ -11,7 +11,7 @@ from flintmq.core.message import record as rec
 from flintmq.core.message.host import host_text
 from flintmq.core.message.java_hash import index_key_hash
 from flintmq.core.message.record import Record
-from flintmq.core.store.consume_queue import FILLER_SIZE, UNIT, UNIT_BYTES
+from flintmq.core.store.consume_queue import UNIT, UNIT_BYTES
 from flintmq.core.store.consume_queue_ext import is_address
 from flintmq.core.store.doctor.files import FileView, StoreFiles, misfits, read_bytes
 from flintmq.core.store.doctor.verify_config import CHECKPOINT, CHECKPOINT_NAMES
@@ -20,6 +20,7 @@ from flintmq.core.store.doctor.verify_queues import ext_units
 from flintmq.core.store.doctor.walk import NEVER, Kind, Piece, walk
 from flintmq.core.store.index_file import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES
 from flintmq.core.store.log_walk import is_unwritten
+from flintmq.core.store.queue_units import FILLER_SIZE
 from flintmq.core.store.store_checkpoint import CHECKPOINT_BYTES
 
 _SLACK_MS: Final = 3_000

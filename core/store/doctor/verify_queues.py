@@ -9,13 +9,14 @@ from typing import Final
 
 from flintmq.core.errors import JsonSyntaxError
 from flintmq.core.io import fastjson
-from flintmq.core.store.consume_queue import FILLER_SIZE, UNIT, UNIT_BYTES
+from flintmq.core.store.consume_queue import UNIT, UNIT_BYTES
 from flintmq.core.store.consume_queue_ext import is_address
 from flintmq.core.store.doctor.expected import UNKNOWN, Expected, QueueKey
 from flintmq.core.store.doctor.files import FileView, StoreFiles, ext_at, misfits, read_bytes
 from flintmq.core.store.doctor.finding import Level
 from flintmq.core.store.doctor.report import REPAIR, Report
 from flintmq.core.store.doctor.walk import is_zero
+from flintmq.core.store.queue_units import FILLER_SIZE
 
 _EXT_HEAD: Final = struct.Struct(">hqqh")
 _LEAST_LONG: Final = -(2**63)

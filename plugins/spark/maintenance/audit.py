@@ -14,7 +14,7 @@ import attrs
 import numpy as np
 
 from flintmq.core.message import record as rec
-from flintmq.core.store import queue_bulk
+from flintmq.core.store import queue_units
 from flintmq.core.store.doctor.files import StoreFiles, map_read_only
 from flintmq.plugins.spark.decoder import Decoder
 from flintmq.plugins.spark.decoder.bodies import wrong_crc
@@ -108,7 +108,7 @@ def audit_piece(task: AuditTask) -> AuditDone:
 
 
 def _count(columns: RecordColumns, topics: dict[str, TopicCount]) -> None:
-    rows = queue_bulk.visible_rows(columns)
+    rows = queue_units.visible_rows(columns)
     codes, stored = columns.topic_code[rows], columns.store_timestamp_ms[rows]
     for code in np.unique(codes).tolist():
         mine = codes == code
@@ -122,10 +122,10 @@ def _count(columns: RecordColumns, topics: dict[str, TopicCount]) -> None:
 def _follow(columns: RecordColumns, queues: dict[QueueKey, tuple[int, int]]) -> list[tuple[str, int, int, int, int]]:
     """Notes the queues' offsets; returns places where one is not the next of its queue."""
     holes: list[tuple[str, int, int, int, int]] = []
-    rows = queue_bulk.visible_rows(columns)
+    rows = queue_units.visible_rows(columns)
     if not len(rows):
         return holes
-    for key, group in queue_bulk.by_queue(columns, rows):
+    for key, group in queue_units.by_queue(columns, rows):
         offsets = columns.queue_offset[group]
         first, last = queues.get(key, (int(offsets[0]), int(offsets[0]) - 1))
         before = np.concatenate(([last], offsets[:-1]))
@@ -139,7 +139,7 @@ def _follow(columns: RecordColumns, queues: dict[QueueKey, tuple[int, int]]) -> 
 
 def _uniq_keys(data: Any, columns: RecordColumns) -> bytes:
     """A hash of each message's unique key, 64 bits, with its place."""
-    rows = queue_bulk.visible_rows(columns)
+    rows = queue_units.visible_rows(columns)
     batch = Decoder(columns=("uniqKey", "physicalOffset")).decode(data, columns.begin_at[rows])
     import pyarrow.compute as pc
 

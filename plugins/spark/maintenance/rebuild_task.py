@@ -14,7 +14,7 @@ import numpy as np
 from flintmq.core.io.paths import queue_folder
 from flintmq.core.message import record as rec
 from flintmq.core.ports import DispatchRequest
-from flintmq.core.store import queue_bulk
+from flintmq.core.store import queue_units
 from flintmq.core.store.bulk_columns import ColumnReader, RecordColumns
 from flintmq.core.store.consume_queue import UNIT_BYTES
 from flintmq.core.store.doctor.expected import request_of
@@ -184,19 +184,19 @@ def _refuse_many_queues(columns: RecordColumns, mentions: np.ndarray[tuple[int],
 
 def _add_units(columns: RecordColumns, queues: dict[QueueKey, _Queue]) -> int:
     """Takes the units of some records; returns their size."""
-    rows = queue_bulk.visible_rows(columns)
+    rows = queue_units.visible_rows(columns)
     if not len(rows):
         return 0
-    for key, group in queue_bulk.by_queue(columns, rows):
+    for key, group in queue_units.by_queue(columns, rows):
         first = int(columns.queue_offset[group[0]])
         queue = queues.get(key)
         if queue is None:
             queue = queues[key] = _Queue(first)
             queue.is_run = queue.is_run and key[1] >= 0
         if queue.is_run:
-            run_first = queue_bulk.first_of_run(columns, group)
+            run_first = queue_units.first_of_run(columns, group)
             if run_first == queue.first + queue.count:
-                queue.units.append(queue_bulk.units(columns, group))
+                queue.units.append(queue_units.units(columns, group))
             else:
                 queue.is_run = False
                 queue.units.clear()

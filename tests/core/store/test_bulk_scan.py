@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 
 from flintmq.core.broker.topic_name import SCHEDULE_TOPIC
 from flintmq.core.errors import StoreError
+from flintmq.core.io import lazy_numpy
 from flintmq.core.message import record as rec
 from flintmq.core.message.java_hash import index_key_hash
 from flintmq.core.message.sys_flag import BORN_HOST_V6, STORE_HOST_V6
 from flintmq.core.ports import DispatchRequest
-from flintmq.core.store import bulk_scan, bulk_walk, commit_log, index_bulk
+from flintmq.core.store import bulk_scan, bulk_walk, index_bulk
 from flintmq.core.store.bulk_columns import RecordColumns
 from flintmq.core.store.commit_log import CommitLog
 from flintmq.core.store.log_walk import LogWalk, Recovered
@@ -40,7 +41,7 @@ FIRST_MS = 1_700_000_000_000
 @pytest.fixture(autouse=True)
 def _however_few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bulk reading for logs of a few records too, in turns of a few rows."""
-    monkeypatch.setattr(commit_log, "_BULK_BYTES", 0)
+    monkeypatch.setattr(bulk_scan, "BYTES_MIN", 0)
     monkeypatch.setattr(bulk_scan, "ROWS_MIN", 1)
     monkeypatch.setattr(bulk_scan, "ROWS_MAX", 16)
     monkeypatch.setattr(bulk_walk, "_ROWS_FIRST", 3)
@@ -289,6 +290,21 @@ def test_a_walk_finds_the_same_end(
         patch.setattr(bulk_scan, "AVAILABLE", False)
         one_by_one = walked(image, trusted_ms, check_crc=check_crc, skips_damage=skips_damage)
     assert in_bulk == one_by_one
+
+
+def test_a_long_log_is_worth_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it is not imported yet a walk begins record by record, and goes on in bulk."""
+    image = image_of([PLAIN] * 80)
+    expected = walked(image, None, check_crc=True, skips_damage=True)
+    loaded, taken = [], []
+    walk = bulk_walk.BulkWalk.walk
+    monkeypatch.setattr(lazy_numpy, "loaded", lambda: False)
+    monkeypatch.setattr(lazy_numpy, "load", lambda: loaded.append(1))
+    monkeypatch.setattr(bulk_walk.BulkWalk, "walk", lambda self, *more: taken.append(more[2]) or walk(self, *more))
+    monkeypatch.setattr(bulk_scan, "BYTES_WORTH_NUMPY", 1_000)
+    assert walked(image, None, check_crc=True, skips_damage=True) == expected
+    assert loaded
+    assert 1_000 <= taken[0] < 1_500
 
 
 # whole starts

@@ -1,6 +1,6 @@
-"""Consume queue units in bulk with numpy: which records go to which queue, and what is written there.
+"""Consume queue units many at a time with numpy: which records go to which queue, what is written, where a queue ends.
 
-Used where numpy is installed (``pip install 'flintmq[fast]'``); :mod:`.consume_queue` alone writes the same bytes.
+Used where numpy is installed (``pip install 'flintmq[fast]'``); :mod:`.consume_queue` writes and finds the same one by one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,12 @@ if TYPE_CHECKING:
     from flintmq.core.store.bulk_scan import Column
 
 _UNIT: Final = [("physical", ">i8"), ("size", ">i4"), ("tags_code", ">i8")]
+FILLER_SIZE: Final = 0x7FFFFFFF
+"""The size in a unit without a message: before a queue's first one, and in the place of a lost one. Its position is 0."""
+OFFSET_MAX: Final = 2**62
+"""No log is as long: a unit that says otherwise is none."""
 _SMALL: Final = 1 << 16
+_TURN: Final = 16_384
 
 
 def visible_rows(columns: RecordColumns) -> Column:
@@ -59,3 +64,25 @@ def units(columns: RecordColumns, rows: Column) -> bytes:
     packed["size"] = columns.size[rows]
     packed["tags_code"] = columns.tags_code[rows]
     return packed.tobytes()
+
+
+def valid_units(units: memoryview, known: int) -> tuple[int, int]:
+    """How many units are valid before the first that is not, and where the newest message that they speak of ends.
+
+    See :meth:`flintmq.core.store.consume_queue.ConsumeQueue.recover`; a queue's unused end is not looked at.
+    """
+    table = numpy.frombuffer(units, _UNIT)
+    for begin in range(0, len(table), _TURN):
+        part = table[begin : begin + _TURN]
+        physical, size = part["physical"].astype(numpy.int64), part["size"].astype(numpy.int64)
+        is_filler = (physical == 0) & (size == FILLER_SIZE)
+        ends = numpy.empty(len(part) + 1, numpy.int64)
+        ends[0] = known
+        ends[1:] = numpy.where(is_filler, -1, physical + size)
+        before = numpy.maximum.accumulate(ends)
+        is_valid = is_filler | ((physical >= before[:-1]) & (size > 0) & (physical >= 0) & (physical <= OFFSET_MAX))
+        if not is_valid.all():
+            valid = int(is_valid.argmin())
+            return begin + valid, int(before[valid])
+        known = int(before[-1])
+    return len(table), known
