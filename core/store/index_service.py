@@ -241,6 +241,13 @@ class IndexService:
             self.files.append(file)
         return None if clean else self._end()
 
+    def end_below(self, end_offset_bytes: int) -> int:
+        """The physical offset up to which the log is indexed by the files that :meth:`drop_beyond` leaves."""
+        ends = [file.end_physical_offset_bytes for file in self.files]
+        while ends and ends[-1] >= end_offset_bytes:
+            ends.pop()
+        return ends[-1] if ends else 0
+
     def drop_beyond(self, end_offset_bytes: int) -> int | None:
         """Deletes the files that speak of records at or behind a position: the log was cut there.
 

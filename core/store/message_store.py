@@ -291,7 +291,8 @@ class MessageStore:
 
     def _recover_normally(self, index: IndexService) -> int:
         commit_log, queues = self.commit_log, self.consume_queues
-        walked = self._walk().run(recovery.normal_start(commit_log))
+        first = recovery.normal_start(commit_log)
+        walked, _first = self._walked(index, first, queues.max_physical_offset_bytes)
         found = self._cut(walked, may_have_lost=False)
         end = found.end_offset_bytes
         queues.truncate_physical(end)
@@ -305,24 +306,57 @@ class MessageStore:
         self._redispatch(index, dispatched, dispatched, index_from)
         return dispatched
 
-    def _walk(self, trusted_ms: int | None = None) -> LogWalk:
-        settings = self.config.store
-        return LogWalk(
-            self.commit_log,
-            check_crc=settings.check_crc_on_recover,
-            skips_damage=settings.compat == "safe",
-            trusted_ms=trusted_ms,
-        )
+    def _walked(
+        self,
+        index: IndexService,
+        first: int,
+        anew_from_offset_bytes: int,
+        trusted_ms: int | None = None,
+        counted: int | None = None,
+    ) -> tuple[Recovered, int]:
+        """Walks the log from a file on; from an earlier one where queues or index are to be made anew from before it.
+
+        What is read to make them anew must have been walked: damage that nobody took out there would end the start.
+
+        Args:
+            index: loses the files that lie behind the log's end.
+            first: number of the file.
+            anew_from_offset_bytes: from where on they are made anew in any case.
+            trusted_ms, counted: see :class:`LogWalk`.
+
+        Returns:
+            What was found, and the number of the file that the walk began with.
+        """
+        settings, queue = self.config.store, self.commit_log.queue
+        anew_from = anew_from_offset_bytes
+        while True:
+            first = max(0, min(first, (anew_from - queue.min_offset_bytes) // queue.file_bytes))
+            walk = LogWalk(
+                self.commit_log,
+                check_crc=settings.check_crc_on_recover,
+                skips_damage=settings.compat == "safe",
+                trusted_ms=trusted_ms,
+            )
+            walked = walk.run(first, counted)
+            if not self.config.index.enable:
+                return walked, first
+            anew_from = index.end_below(walked.end_offset_bytes)
+            if anew_from >= queue.files[first].start or not first:
+                return walked, first
 
     def _recover_abnormally(self, index: IndexService, index_from_offset_bytes: int | None, *, same_boot: bool) -> int:
         commit_log, queues = self.commit_log, self.consume_queues
         trusted_ms = self.checkpoint.min_timestamp_ms
         counted = first = recovery.abnormal_start(commit_log, trusted_ms)
         index_from = commit_log.min_offset_bytes if index_from_offset_bytes is None else index_from_offset_bytes
-        if self.config.index.enable:
-            # What is indexed anew may begin before the records that may lack a queue unit: it is walked too.
-            first = min(first, max(0, (index_from - commit_log.min_offset_bytes) // commit_log.queue.file_bytes))
-        found = self._cut(self._walk(trusted_ms).run(first, counted), may_have_lost=not same_boot)
+        walked, first = self._walked(
+            index,
+            first,
+            index_from if self.config.index.enable else commit_log.queue.files[first].start,
+            trusted_ms,
+            counted,
+        )
+        found = self._cut(walked, may_have_lost=not same_boot)
         if not same_boot:
             recovery.write_again(commit_log, found)
         for file in commit_log.queue.files[first:]:

@@ -196,13 +196,18 @@ def explain_start(files: StoreFiles, *, cuts_damage: bool = False) -> dict[str, 
         }
     trusted_ms = max(0, min(times[0], times[1]) - _SLACK_MS)
     first, why = _first_file(files, trusted_ms)
-    if not files.is_clean:
-        indexed_to = _indexed_to(files, times[2] if len(times) > 2 else 0)
-        unindexed = files.log[max(0, min((indexed_to - files.log_start) // files.log_file_bytes, len(files.log) - 1))]
-        if unindexed.start < first.start:
-            first, why = unindexed, f"the index is made anew from position {indexed_to}, and that part is walked too"
-    end, records, cut, damage = _walked(files, first, cuts_damage, NEVER if files.is_clean else trusted_ms)
     described = _described(files)
+    if files.is_clean:
+        anew_from, what = max(0, described), "queues are"
+    else:
+        anew_from, what = _indexed_to(files, times[2], NEVER), "index is"
+    while True:
+        if (earlier := _file_of(files, anew_from)).start < first.start:
+            first, why = earlier, f"the {what} made anew from position {anew_from}, and that part is walked too"
+        end, records, cut, damage = _walked(files, first, cuts_damage, NEVER if files.is_clean else trusted_ms)
+        anew_from, what = _indexed_to(files, times[2], end), "index is"
+        if _file_of(files, anew_from).start >= first.start:
+            break
     return decision | {
         "walks_from": first.start,
         "because": why,
@@ -321,8 +326,16 @@ def _first_file(files: StoreFiles, trusted_ms: int) -> tuple[FileView, str]:
     return log[0], f"no later file begins at or before what the checkpoint vouches for ({trusted_ms})"
 
 
-def _indexed_to(files: StoreFiles, index_timestamp_ms: int) -> int:
-    """The physical offset from which a start after a crash indexes anew, with the index switched on (``IndexService.load``)."""
+def _file_of(files: StoreFiles, position: int) -> FileView:
+    """The commit log's file that holds a position, or the nearest one."""
+    return files.log[max(0, min((position - files.log_start) // files.log_file_bytes, len(files.log) - 1))]
+
+
+def _indexed_to(files: StoreFiles, index_timestamp_ms: int, log_end: int) -> int:
+    """The physical offset from which a start indexes anew, with the index switched on, when the log ends at another one.
+
+    See ``IndexService.load`` and ``IndexService.drop_beyond``.
+    """
     end = 0
     paths = files.index_paths()
     same_boot = files.is_of_this_boot
@@ -335,9 +348,9 @@ def _indexed_to(files: StoreFiles, index_timestamp_ms: int) -> int:
             return end  # such a store is refused
         _begin_ms, end_ms, _begin, physical_end, _slots, count = INDEX_HEADER.unpack_from(file.view)
         vouched = count >= geometry.entries and end_ms <= index_timestamp_ms and path != paths[-1]
-        if not (same_boot or vouched):
+        if not (files.is_clean or same_boot or vouched):
             return end
-        if count > 1:
+        if count > 1 and physical_end < log_end:
             end = physical_end
     return end
 
