@@ -33,6 +33,11 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "groups reset": ("flintmq groups reset billing Orders --to 2026-01-31T12:00",),
     "groups delete": ("flintmq groups delete billing --offsets",),
     "status": ("flintmq status --topic Orders",),
+    "pipeline run": (
+        "flintmq pipeline run examples/pipelines/demo.yaml --dry-run",
+        "flintmq pipeline run examples/pipelines/orders-stream.yaml --master 'local[2]' --json",
+    ),
+    "pipeline demo": ("flintmq pipeline demo --folder ./pipeline-demo",),
     "bench send": (
         "flintmq bench send --seconds 5 --set flush.strategy=group_commit",
         "flintmq bench send -n 127.0.0.1:9876 --connections 32 --inflight 8",

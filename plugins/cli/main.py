@@ -28,6 +28,7 @@ COMMANDS: Final = {
     "topics": "topics:app",
     "groups": "groups:app",
     "status": "status:status",
+    "pipeline": "pipeline:app",
     "bench": "bench:app",
     "store": "store:app",
     "config": "config:app",

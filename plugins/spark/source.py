@@ -7,7 +7,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 import attrs
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+)
 
 from flintmq.plugins.spark.batch_reader import BatchReader, PruningBatchReader
 from flintmq.plugins.spark.options import ReadOptions
@@ -21,7 +27,7 @@ if TYPE_CHECKING:
 
 _TRANSPORTS: Final = {
     "store": "flintmq.plugins.spark.store:StoreTransport",
-    "broker": "flintmq.plugins.spark.wire:WireTransport",
+    "broker": "flintmq.plugins.spark.wire_transport:WireTransport",
 }
 """Where each lives; only the one that is used is imported."""
 
@@ -55,6 +61,18 @@ class FlintMQDataSource(DataSource):
         """A stream reader of the columns of a schema. Raises OptionError, SchemaError."""
         options = self._options(schema)
         return StreamReader(transport_of(options), options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """Sends rows as messages. Raises OptionError, SchemaError."""
+        from flintmq.plugins.spark.writer import batch_writer
+
+        return batch_writer(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802 - Spark's name
+        """Sends the rows of micro-batches as messages. Raises OptionError, SchemaError."""
+        from flintmq.plugins.spark.writer import stream_writer
+
+        return stream_writer(self.options, schema, overwrite)
 
     def _options(self, schema: StructType) -> ReadOptions:
         options = ReadOptions.parse(self.options)

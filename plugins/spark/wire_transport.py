@@ -104,13 +104,12 @@ class WireTransport:
 
     def limited(self, start: Offset, end: Offset, limit: Limit) -> Offset:
         """See :class:`~flintmq.plugins.spark.ports.MessageTransport`; bytes by the size of some messages."""
-        ends = WireOffset.from_json(end).queues
+        # A broker that is away takes its queues from the route; forgotten here, they would be read anew when it is back.
+        ends = {**WireOffset.from_json(start).queues, **WireOffset.from_json(end).queues}
         ranges = self._between(start, end)
-        if not ranges:
-            return end
         rows = [one for one in (limit.max_rows, self._rows_in(limit.max_bytes, ranges)) if one is not None]
-        if not rows:
-            return end
+        if not ranges or not rows:
+            return WireOffset(ends).to_json()
         return WireOffset({**ends, **limited_rows(ranges, min(rows))}).to_json()
 
     def rows_between(self, start: Offset, end: Offset, enough: int) -> int:
@@ -330,7 +329,9 @@ class WireTransport:
         }
 
     def _rows_in(self, max_bytes: int | None, ranges: Sequence[QueueRange]) -> int | None:
-        return None if max_bytes is None else max(1, max_bytes // self._message_bytes(ranges))
+        if max_bytes is None or not ranges:
+            return None
+        return max(1, max_bytes // self._message_bytes(ranges))
 
     def _message_bytes(self, ranges: Sequence[QueueRange]) -> int:
         """How large a record is, going by the first ones of some queues; asked once."""

@@ -23,6 +23,7 @@ from pyspark.sql.types import StructType
 from flintmq.plugins.spark.errors import OptionError
 from flintmq.plugins.spark.wire.row_messages import row_messages
 from flintmq.plugins.spark.wire.sending import Sender
+from flintmq.plugins.spark.worker import settle
 from flintmq.plugins.spark.write_options import WriteOptions, check_columns
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ class RowSender:
             RowError: a row cannot be sent; says which and why.
             SparkPluginError: the brokers refuse or do not answer, time and again.
         """
+        settle()
         context = TaskContext.get()
         assert context is not None
         query = context.getLocalProperty(QUERY_ID) or self.write_id

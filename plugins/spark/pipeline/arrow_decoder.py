@@ -30,6 +30,7 @@ def decoded_column(column: Column, make: Callable[[], BodyDecoder], result: Data
         make: makes the decoder, once per task; must pickle.
         result: what the decoder's values are.
     """
+    import pyarrow as pa
     from pyspark.sql.functions import arrow_udf
     from pyspark.sql.pandas.types import to_arrow_type
 
@@ -41,6 +42,8 @@ def decoded_column(column: Column, make: Callable[[], BodyDecoder], result: Data
             decode.append(make())
         return decode_array(bodies, decode[0], arrow_type)
 
+    # Spark reads the signature, and the module's annotations are text.
+    decode_bodies.__annotations__ = {"bodies": pa.Array, "return": pa.Array}
     return arrow_udf(decode_bodies, returnType=result)(column)
 
 

@@ -1,0 +1,187 @@
+"""``flintmq pipeline``: messages through SQL into sinks, on Spark, as a YAML file says."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import attrs
+import typer
+
+from flintmq.plugins.cli import options
+from flintmq.plugins.cli.exits import CommandError, ExitCode
+
+if TYPE_CHECKING:
+    from flintmq.plugins.spark.pipeline.planning import PlannedPipeline
+    from flintmq.plugins.spark.pipeline.running import PipelineResult
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="Run pipelines on Spark.")
+
+
+@app.command()
+def run(
+    file: Annotated[Path, typer.Argument(help="The pipeline, a YAML file (docs/pipelines.md).")],
+    master: Annotated[
+        str | None,
+        typer.Option(
+            "--master", metavar="URL", help="local[*] (the default), spark://…, k8s://…, yarn, sc://… (Connect)."
+        ),
+    ] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Print Spark's plan of each sink; run nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check everything, schemas and SQL included; read and write nothing.")
+    ] = False,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Laid over the file: source.path=/data/store. May be repeated."
+        ),
+    ] = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Run a pipeline: source, decode, SQL steps, sinks; in a batch, or streaming with a checkpoint."""
+    from flintmq.plugins.spark.pipeline.load import load_pipeline
+    from flintmq.plugins.spark.pipeline.planning import check_source, plan
+    from flintmq.plugins.spark.pipeline.references import Redactor
+    from flintmq.plugins.spark.pipeline.running import bound_sinks
+    from flintmq.plugins.spark.pipeline.session import pipeline_session
+
+    loaded = load_pipeline(file, settings or ())
+    check_source(loaded, Redactor())  # before a session is paid for
+    with pipeline_session(loaded, master) as spark:
+        planned = plan(spark, loaded)
+        if explain or dry_run:
+            bound_sinks(planned)
+            _describe(planned, explain=explain, as_json=as_json)
+            return
+        _report(_run(planned, as_json=as_json), as_json=as_json)
+
+
+@app.command()
+def demo(
+    folder: Annotated[
+        Path | None,
+        typer.Option("--folder", metavar="DIR", help="Keep everything here; else a folder that is removed."),
+    ] = None,
+    messages: Annotated[int, typer.Option("--messages", metavar="N", min=100, help="Orders in the store.")] = 20_000,
+    as_json: options.AsJson = False,
+) -> None:
+    """Fill a store with orders, run a pipeline over it, and check that every one came out."""
+    import contextlib
+    import tempfile
+
+    from flintmq.plugins.cli.pipeline_demo import make_store
+    from flintmq.plugins.spark.pipeline.load import load_pipeline
+    from flintmq.plugins.spark.pipeline.planning import plan
+    from flintmq.plugins.spark.pipeline.requirements import require
+    from flintmq.plugins.spark.pipeline.session import pipeline_session
+
+    require("spark", "a pipeline")
+    if folder is not None and folder.exists():
+        raise CommandError(f"--folder: {folder} exists already: name a new one", ExitCode.USAGE)
+    with contextlib.ExitStack() as stack:
+        if folder is None:
+            place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="flintmq-pipeline-")))
+        else:
+            place = folder.absolute()
+            place.mkdir(parents=True)
+        store = make_store(place, messages)
+        loaded = load_pipeline(store.pipeline)
+        spark = stack.enter_context(pipeline_session(loaded, "local[2]"))
+        result = _run(plan(spark, loaded), as_json=as_json)
+        _report(result, as_json=as_json)
+        rows = {sink.name: sink.rows for sink in result.sinks}
+        if (rows["orders"], rows["rejects"]) != (store.orders, store.broken):
+            raise CommandError(
+                f"{store.orders} orders and {store.broken} others were stored; the pipeline wrote {rows}"
+            )
+    if not as_json:
+        print(f"every one of {messages} messages came out{'' if folder is None else f'; next: edit {store.pipeline}'}")
+
+
+def _run(planned: PlannedPipeline, *, as_json: bool) -> PipelineResult:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from flintmq.plugins.cli.output import console
+    from flintmq.plugins.spark.pipeline.progress import BarProgress
+    from flintmq.plugins.spark.pipeline.running import PipelineError, run
+
+    def show(name: str, table: str) -> None:
+        print(f"{name}\n{table}", file=sys.stderr if as_json else sys.stdout, flush=True)
+
+    columns: tuple[Any, ...] = (TextColumn("{task.description}"), BarColumn())
+    columns += (
+        (TimeElapsedColumn(),) if planned.loaded.pipeline.is_streaming else (MofNCompleteColumn(), TimeElapsedColumn())
+    )
+    with _interrupted_by_sigterm(), Progress(*columns, console=console(stderr=True), disable=as_json) as bars:
+        try:
+            return run(planned, show=show, progress=BarProgress(bars))
+        except PipelineError as error:
+            raise CommandError(str(error)) from error
+        except KeyboardInterrupt:
+            raise CommandError(
+                "stopped; a streaming pipeline goes on from its checkpoint", ExitCode.INTERRUPTED
+            ) from None
+
+
+class _interrupted_by_sigterm:  # noqa: N801 -- reads as a word
+    """A service manager ends a stream as Ctrl-C does: queries stopped, session closed."""
+
+    def __enter__(self) -> None:
+        import signal
+
+        def interrupt(_number: int, _frame: object) -> None:
+            raise KeyboardInterrupt
+
+        self._before = signal.signal(signal.SIGTERM, interrupt)
+
+    def __exit__(self, *exception: object) -> None:
+        import signal
+
+        signal.signal(signal.SIGTERM, self._before)
+
+
+def _describe(planned: PlannedPipeline, *, explain: bool, as_json: bool) -> None:
+    from flintmq.plugins.cli.output import print_json, print_table
+
+    pipeline = planned.loaded.pipeline
+    views = {name: json.loads(frame.schema.json())["fields"] for name, frame in planned.frames.items()}
+    plans = {sink.name: planned.explain(place) for place, sink in enumerate(pipeline.sinks)} if explain else {}
+    if as_json:
+        found: dict[str, Any] = {"ok": True, "pipeline": pipeline.name, "streaming": pipeline.is_streaming}
+        found["views"] = views
+        found["sinks"] = [
+            {"name": sink.name, "format": sink.format, "view": sink.view or pipeline.views[-1]}
+            for sink in pipeline.sinks
+        ]
+        print_json(found | ({"plans": plans} if explain else {}))
+        return
+    for name, text in plans.items():
+        print(f"--- {name}\n{text}\n")
+    if not explain:
+        rows = [
+            (name, f"{field['name']} {_type_text(field['type'])}") for name, fields in views.items() for field in fields
+        ]
+        print_table(("view", "column"), rows)
+        print(f"{planned.loaded.file}: ok, {len(pipeline.steps)} steps, {len(pipeline.sinks)} sinks")
+
+
+def _type_text(kind: Any) -> str:
+    return kind if isinstance(kind, str) else str(kind["type"])
+
+
+def _report(result: PipelineResult, *, as_json: bool) -> None:
+    from flintmq.plugins.cli.output import print_json, print_table
+
+    if as_json:
+        print_json(
+            {"ok": True, "pipeline": result.name, "streaming": result.streaming}
+            | {"sinks": [attrs.asdict(sink) for sink in result.sinks]}
+        )
+        return
+    print_table(
+        ("sink", "format", "rows#", "batches#", "seconds#"),
+        ((sink.name, sink.format, sink.rows, sink.batches, f"{sink.seconds:.1f}") for sink in result.sinks),
+    )

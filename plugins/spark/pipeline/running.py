@@ -1,0 +1,182 @@
+"""Runs a planned pipeline: one write per sink, or one streaming query per sink, each with a checkpoint of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from flintmq.core.errors import FlintError
+from flintmq.plugins.spark.pipeline.planning import PlannedPipeline, first_words
+from flintmq.plugins.spark.pipeline.progress import QUIET, PipelineProgress
+from flintmq.plugins.spark.pipeline.sinks import BoundSink, ShowRows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming import StreamingQuery
+
+POLL_S: Final = 0.25
+ROWS: Final = "flintmq_rows"
+"""The name of the count that every sink's rows are observed by."""
+
+
+class PipelineError(FlintError):
+    """A pipeline has failed while it ran; says which sink, and Spark's own first words."""
+
+
+@attrs.frozen
+class SinkResult:
+    """What became of one sink."""
+
+    name: str
+    format: str
+    rows: int
+    """Written in this run."""
+    batches: int
+    """How many micro-batches; 1 for a batch, 0 where nothing was written."""
+    seconds: float
+
+
+@attrs.frozen
+class PipelineResult:
+    """What a run has done."""
+
+    name: str
+    streaming: bool
+    sinks: tuple[SinkResult, ...]
+
+
+def bound_sinks(planned: PlannedPipeline, show: ShowRows = print) -> list[BoundSink]:
+    """The pipeline's sinks, checked.
+
+    Raises:
+        ConfigError: one could not be written; names the line.
+    """
+    sinks = [BoundSink(planned, place, show) for place in range(len(planned.loaded.pipeline.sinks))]
+    for sink in sinks:
+        sink.check()
+    return sinks
+
+
+def run(planned: PlannedPipeline, *, show: ShowRows = print, progress: PipelineProgress = QUIET) -> PipelineResult:
+    """Runs a pipeline to its end; one with trigger ``processingTime`` until it is stopped.
+
+    Args:
+        planned: the pipeline.
+        show: told what console sinks have.
+        progress: told how far it is.
+
+    Raises:
+        ConfigError: a sink could not be written.
+        PipelineError: a sink has failed. Streams into the other sinks are stopped.
+        KeyboardInterrupt: whoever started it has had enough; the streams are stopped, and go on from their checkpoints.
+    """
+    sinks = bound_sinks(planned, show)
+    pipeline = planned.loaded.pipeline
+    try:
+        results = _stream(sinks, progress) if pipeline.is_streaming else [_write(sink, progress) for sink in sinks]
+    finally:
+        for step in pipeline.steps:
+            if step.cache:
+                planned.frames[step.view].unpersist()
+    return PipelineResult(pipeline.name, pipeline.is_streaming, tuple(results))
+
+
+def _observed(frame: DataFrame) -> DataFrame:
+    from pyspark.sql.functions import count, lit
+
+    return frame.observe(ROWS, count(lit(1)).alias("rows"))
+
+
+def _write(sink: BoundSink, progress: PipelineProgress) -> SinkResult:
+    from pyspark.sql import Observation
+    from pyspark.sql.functions import count, lit
+
+    observation = Observation(ROWS)
+    begin_s = time.monotonic()
+    shown = sink.sink.format == "console"  # of which only the first rows are asked for
+    frame = sink.frame if shown else sink.frame.observe(observation, count(lit(1)).alias("rows"))
+    with _named(sink), progress.writing(sink):
+        wrote = sink.write(frame)
+    rows = int(observation.get.get("rows") or 0) if wrote and not shown else 0
+    return SinkResult(sink.sink.name, sink.sink.format, rows, int(wrote), time.monotonic() - begin_s)
+
+
+def _stream(sinks: Sequence[BoundSink], progress: PipelineProgress) -> list[SinkResult]:
+    begin_s = time.monotonic()
+    queries: list[StreamingQuery] = []
+    counts = [StreamCount() for _ in sinks]
+    try:
+        for sink in sinks:
+            with _named(sink):
+                queries.append(sink.start(_observed(sink.frame)))
+        while any(_is_active(query) for query in queries):
+            time.sleep(POLL_S)
+            for sink, query, count in zip(sinks, queries, counts, strict=True):
+                count.look_at(query)
+                progress.streamed(sink, count)
+            _raise_failed(sinks, queries)
+        _raise_failed(sinks, queries)
+    finally:
+        for query in queries:
+            query.stop()
+        for query, count in zip(queries, counts, strict=False):
+            count.look_at(query)
+    seconds = time.monotonic() - begin_s
+    return [
+        SinkResult(sink.sink.name, sink.sink.format, count.rows, len(count.rows_of), seconds)
+        for sink, count in zip(sinks, counts, strict=True)
+    ]
+
+
+@attrs.define
+class StreamCount:
+    """What a stream has done in this run."""
+
+    rows_of: dict[int, int] = attrs.field(factory=dict)
+    """Rows written of each batch that had any input."""
+    rows_per_s: float = 0.0
+    """How fast the last batch was."""
+
+    @property
+    def rows(self) -> int:
+        return sum(self.rows_of.values())
+
+    def look_at(self, query: StreamingQuery) -> None:
+        """Takes in what the query says about its latest batches."""
+        for report in query.recentProgress:
+            written = int((report["observedMetrics"].get(ROWS) or {"rows": 0})["rows"] or 0)
+            read = sum(int(source["numInputRows"] or 0) for source in report["sources"])
+            if read or written:
+                self.rows_of[int(report["batchId"])] = written
+                self.rows_per_s = float(report["processedRowsPerSecond"] or 0.0)
+
+
+def _is_active(query: StreamingQuery) -> bool:
+    return bool(query.isActive)
+
+
+def _raise_failed(sinks: Sequence[BoundSink], queries: Sequence[StreamingQuery]) -> None:
+    for sink, query in zip(sinks, queries, strict=True):
+        failure = query.exception()
+        if failure is not None:
+            raise _failed(sink, failure) from failure
+
+
+@contextlib.contextmanager
+def _named(sink: BoundSink) -> Iterator[None]:
+    """What Spark raises in here is told with the sink's name."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise _failed(sink, error) from error
+
+
+def _failed(sink: BoundSink, error: BaseException) -> PipelineError:
+    return PipelineError(sink.planned.redactor.clean(f"sink '{sink.sink.name}': {first_words(error)}"))
