@@ -106,7 +106,8 @@ class FlintSpecs:
     def flintmq_dispatchers(self, register: RegisterDispatcher) -> None:
         """Commit log dispatchers: ``register(name, factory, essential=False)``. Order is ``dispatchers:`` of the configuration.
 
-        An optional dispatcher that raises is isolated, counted and named; an essential one stops acknowledgements."""
+        An optional dispatcher that raises is isolated, counted and named; an essential one stops acknowledgements. One that
+        is durable later than the store says what it has with ``committed()``, and is handed the rest at a start."""
 
     @hookspec
     def flintmq_flush_services(self, register: RegisterFlushStrategy) -> None:

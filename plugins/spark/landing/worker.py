@@ -20,7 +20,7 @@ from flintmq.plugins.spark.landing.errors import LandingError, LandingLossError,
 from flintmq.plugins.spark.landing.task import Landed, LandingTask
 
 MODULE: Final = "flintmq.plugins.spark.landing.worker"
-_NICE: Final = 10
+_NICE: Final = 19
 _STOP_S: Final = 5.0
 
 
