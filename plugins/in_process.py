@@ -12,7 +12,7 @@ from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.topic_name import AUTO_CREATE_TOPIC
 from flintmq.core.errors import RefusedError
 from flintmq.core.message.host import unpack_host
-from flintmq.core.message.properties import REAL_QUEUE_ID, properties_to_string
+from flintmq.core.message.properties import REAL_QUEUE_ID, properties_to_string, says_the_same
 from flintmq.core.ports import DispatchRequest, FlushStatus, FlushWaiter
 from flintmq.core.response_code import ResponseCode
 from flintmq.core.store.commit_log import Appendable, Appended
@@ -160,25 +160,28 @@ class InProcessPut:
         now_ms = state.clock.now_ms()
         single = state.intake.single
         select = state.topics.select
-        make_id = self._ids.make
+        header = SendMessageRequestHeader(
+            producer_group="",
+            topic="",
+            default_topic=AUTO_CREATE_TOPIC,
+            default_topic_queue_nums=_DEFAULT_QUEUE_NUMS,
+            queue_id=0,
+            sys_flag=0,
+            born_timestamp_ms=now_ms,
+            flag=0,
+        )  # one for all: nobody keeps it
         inner: list[Appendable] = []
-        for message in messages:
-            topic = message.topic
+        for message, uniq_key in zip(messages, self._ids.make_many(len(messages)), strict=True):
+            header.topic = topic = message.topic
             config = select(topic)
             queues = config.write_queue_nums if config is not None else _DEFAULT_QUEUE_NUMS
             self._next_queue += 1
-            header = SendMessageRequestHeader(
-                producer_group="",
-                topic=topic,
-                default_topic=AUTO_CREATE_TOPIC,
-                default_topic_queue_nums=_DEFAULT_QUEUE_NUMS,
-                queue_id=self._next_queue % queues if queues > 0 else 0,
-                sys_flag=0,
-                born_timestamp_ms=now_ms,
-                flag=message.flag,
-                properties=properties_to_string(message.wire_properties(make_id())),
-            )
-            inner.append(single(header, message.body, self._sender, MQ_VERSION))
+            header.queue_id = self._next_queue % queues if queues > 0 else 0
+            header.flag = message.flag
+            properties = message.wire_properties(uniq_key)
+            header.properties = text = properties_to_string(properties)
+            known = properties if says_the_same(text, properties) else None
+            inner.append(single(header, message.body, self._sender, MQ_VERSION, known))
         if not inner:
             return PutBatch([], [], state.store_host_hex, None)
         begin_s = state.clock.monotonic_s()

@@ -91,8 +91,19 @@ class MessageIntake:
         self._cluster_entry = f"CLUSTER\x01{cluster}"
         self._after_entry = f"\x02{self._cluster_entry}"
 
-    def single(self, header: SendHeader, body: bytes, sender: Sender, version: int) -> MessageExtBrokerInner:
-        """One message, ready to be appended. A queue id below 0 means any. ``version`` is the sender's ordinal.
+    def single(
+        self,
+        header: SendHeader,
+        body: bytes,
+        sender: Sender,
+        version: int,
+        properties: dict[str, str] | None = None,
+    ) -> MessageExtBrokerInner:
+        """One message, ready to be appended. A queue id below 0 means any.
+
+        Args:
+            version: the sender's ordinal.
+            properties: those of the header, where somebody has them; the message keeps them.
 
         Raises:
             RefusedError: the message, its topic or its queue is not acceptable; see the reason id.
@@ -104,7 +115,8 @@ class MessageIntake:
             config = self._new_topic(header, sender)
         if not 0 <= queue_id < config.write_queue_nums:
             queue_id = self._queue_id(config, queue_id, sender)
-        properties = string_to_properties(properties_text)
+        if properties is None:
+            properties = string_to_properties(properties_text)
         if topic[0] == "%" and topic.startswith("%RETRY%"):
             topic, queue_id, properties_text, properties = self._dead_letter(
                 topic, queue_id, properties_text, properties, header, version

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from flintmq.config import load_config
+from flintmq.core.io import lazy_numpy
 from flintmq.plugins.bench.flush_round import QUIET
 from flintmq.plugins.broker import Broker
 from flintmq.remoting.client.message import Message
@@ -22,6 +23,7 @@ async def put_us(seconds: float, size_bytes: int, folder: Path | None = None) ->
     try:
         overrides = [*QUIET, f"store.path={store / 'store'}"]
         async with Broker(load_config(None, overrides, {})) as broker:
+            lazy_numpy.load()  # once in a process's life, no part of a put
             messages = [Message("FlintPut", b"." * size_bytes, tags="TagA") for _ in range(BATCH)]
             for _ in range(20):
                 await broker.put(messages)
