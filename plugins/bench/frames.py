@@ -8,10 +8,13 @@ from __future__ import annotations
 import struct
 from typing import Final
 
+import msgspec
+
 from flintmq.core.broker.topic_name import AUTO_CREATE_TOPIC
 from flintmq.core.message.batch import BatchItem, encode_batch
 from flintmq.core.message.properties import UNIQ_KEY, WAIT, properties_to_string
 from flintmq.remoting.bodies import MessageQueue
+from flintmq.remoting.client.access import ANYONE, Access
 from flintmq.remoting.codes import RequestCode
 from flintmq.remoting.command import RemotingCommand, encode_command, request
 from flintmq.remoting.headers import PullMessageRequestHeader, SendMessageRequestHeaderV2
@@ -36,12 +39,15 @@ class SendFrame:
         queue: where to.
         body: of each message.
         batch: messages in the request.
+        access: where it signs, each frame is encoded anew, because the signature is over what changes.
     """
 
-    __slots__ = ("_born_at", "_counters_at", "_frame")
+    __slots__ = ("_access", "_batch", "_body", "_born_at", "_counters_at", "_frame", "_head", "_queue", "_slot")
 
-    def __init__(self, slot: int, queue: MessageQueue, body: bytes, batch: int) -> None:
+    def __init__(self, slot: int, queue: MessageQueue, body: bytes, batch: int, access: Access = ANYONE) -> None:
         head = f"BE0000{slot:018X}"
+        self._access = access
+        self._slot, self._queue, self._body, self._batch, self._head = slot, queue, body, batch, head
         keys = [f"{head}{n:08X}" for n in range(batch)]
         frame = encode_command(_send_command(slot, queue, body, keys))
         self._frame = bytearray(frame)
@@ -55,6 +61,8 @@ class SendFrame:
             born_ms: the time in ms, 13 digits.
             counter: the number of the first message, which makes its UNIQ_KEY unlike all others of this slot.
         """
+        if self._access.signer is not None:
+            return self.signed(born_ms, counter, self._body)
         frame = self._frame
         born_at = self._born_at
         frame[born_at : born_at + len(born_ms)] = born_ms
@@ -63,8 +71,18 @@ class SendFrame:
             counter += 1
         return frame
 
+    def signed(self, born_ms: bytes, counter: int, body: bytes, opaque: int | None = None) -> bytearray:
+        """The same with this body, encoded and signed anew; with an opaque of its own where one is given."""
+        keys = [f"{self._head}{(counter + n) & 0xFFFFFFFF:08X}" for n in range(self._batch)]
+        command = _send_command(self._slot, self._queue, body, keys, int(born_ms))
+        if opaque is not None:
+            command.opaque = opaque
+        return bytearray(encode_command(self._access.signed(command)))
 
-def _send_command(slot: int, queue: MessageQueue, body: bytes, keys: list[str]) -> RemotingCommand:
+
+def _send_command(
+    slot: int, queue: MessageQueue, body: bytes, keys: list[str], born_ms: int = BORN_MS
+) -> RemotingCommand:
     properties = [properties_to_string({UNIQ_KEY: key, WAIT: "true"}) for key in keys]
     batched = len(keys) > 1
     header = SendMessageRequestHeaderV2(
@@ -74,7 +92,7 @@ def _send_command(slot: int, queue: MessageQueue, body: bytes, keys: list[str]) 
         default_topic_queue_nums=4,
         queue_id=queue.queue_id,
         sys_flag=0,
-        born_timestamp_ms=BORN_MS,
+        born_timestamp_ms=born_ms,
         flag=0,
         properties=properties_to_string({WAIT: "true"}) if batched else properties[0],
         batch=batched,
@@ -92,10 +110,11 @@ def _send_command(slot: int, queue: MessageQueue, body: bytes, keys: list[str]) 
 class PullFrame:
     """The pulls of one queue."""
 
-    __slots__ = ("_after", "_before")
+    __slots__ = ("_access", "_after", "_before", "_header", "_slot")
 
-    def __init__(self, slot: int, queue: MessageQueue, max_messages: int) -> None:
-        header = PullMessageRequestHeader(
+    def __init__(self, slot: int, queue: MessageQueue, max_messages: int, access: Access = ANYONE) -> None:
+        self._access, self._slot = access, slot
+        header = self._header = PullMessageRequestHeader(
             consumer_group=CONSUMER_GROUP,
             topic=queue.topic,
             queue_id=queue.queue_id,
@@ -118,6 +137,12 @@ class PullFrame:
 
     def next(self, queue_offset: int) -> bytes:
         """The frame that pulls from this offset."""
+        if self._access.signer is not None:
+            command = request(
+                RequestCode.PULL_MESSAGE, msgspec.structs.replace(self._header, queue_offset=queue_offset)
+            )
+            command.opaque = OPAQUE_BASE + self._slot
+            return encode_command(self._access.signed(command))
         header = b"%b%d%b" % (self._before, queue_offset, self._after)
         prefix = bytearray(8)
         _pack_int(prefix, 0, 4 + len(header))

@@ -19,6 +19,7 @@ from flintmq.plugins.bench.load import FOUND, LoadConnection, Tally
 from flintmq.plugins.bench.result import machine_facts, percentile_ms, process_cpu_s
 from flintmq.plugins.bench.run import BenchSettings, bench_route, connect, own_cpu_s
 from flintmq.remoting.bodies import MessageQueue
+from flintmq.remoting.client.access import Access
 from flintmq.remoting.client.admin import AdminClient
 from flintmq.remoting.client.instance import ClientInstance
 from flintmq.remoting.codes import RequestCode
@@ -72,10 +73,12 @@ class LatencyResult:
 class _Stamped(LoadConnection):
     """Sends when told to. Loop thread."""
 
-    def __init__(self, tally: Tally, queues: list[MessageQueue], size_bytes: int) -> None:
+    def __init__(self, tally: Tally, queues: list[MessageQueue], size_bytes: int, access: Access) -> None:
         super().__init__(tally)
-        filler = b"." * max(0, size_bytes - STAMP_BYTES)
+        self._access = access
+        filler = self._filler = b"." * max(0, size_bytes - STAMP_BYTES)
         self._frames = [SendFrame(slot, queue, MARK + b"0" * 16 + filler, 1) for slot, queue in enumerate(queues)]
+        self._signed = [SendFrame(slot, queue, b"", 1, access) for slot, queue in enumerate(queues)]
         self._stamp_at = [bytes(frame.next(b"0" * 13, 0)).rindex(MARK) + len(MARK) for frame in self._frames]
         self._sent_ns: dict[int, int] = {}
         self.sent = 0
@@ -86,12 +89,16 @@ class _Stamped(LoadConnection):
         out: list[bytes | bytearray] = []
         for _ in range(count):
             slot = self.sent % len(self._frames)
-            frame = bytearray(self._frames[slot].next(born_ms, self.sent))
-            now_ns = time.perf_counter_ns()
-            at = self._stamp_at[slot]
-            frame[at : at + 16] = b"%016x" % now_ns
             opaque = OPAQUE_BASE + self.sent % 1_000_000_000
-            frame = frame.replace(b'"opaque":%d' % (OPAQUE_BASE + slot), b'"opaque":%d' % opaque, 1)
+            now_ns = time.perf_counter_ns()
+            stamp = b"%016x" % now_ns
+            if self._access.signer is not None:
+                frame = self._signed[slot].signed(born_ms, self.sent, MARK + stamp + self._filler, opaque)
+            else:
+                frame = bytearray(self._frames[slot].next(born_ms, self.sent))
+                at = self._stamp_at[slot]
+                frame[at : at + 16] = stamp
+                frame = frame.replace(b'"opaque":%d' % (OPAQUE_BASE + slot), b'"opaque":%d' % opaque, 1)
             self._sent_ns[self.sent % 1_000_000_000] = now_ns
             self.sent += 1
             out.append(frame)
@@ -110,8 +117,16 @@ class _Stamped(LoadConnection):
 class _Listener(LoadConnection):
     """Has a pull held at every queue. Loop thread."""
 
-    def __init__(self, tally: Tally, queues: list[MessageQueue], begin_queue_offsets: list[int], since_ns: int) -> None:
+    def __init__(
+        self,
+        tally: Tally,
+        queues: list[MessageQueue],
+        begin_queue_offsets: list[int],
+        since_ns: int,
+        access: Access,
+    ) -> None:
         super().__init__(tally)
+        self._access = access
         self._queues = queues
         self._next = begin_queue_offsets
         self._since_ns = since_ns
@@ -141,7 +156,7 @@ class _Listener(LoadConnection):
             ),
         )
         command.opaque = OPAQUE_BASE + slot
-        return encode_command(command)
+        return encode_command(self._access.signed(command))
 
     def answers(self, frames: list[bytes]) -> None:
         now_ns = time.perf_counter_ns()
@@ -179,7 +194,7 @@ async def run_latency(settings: BenchSettings, rate: float, name_server: str, pi
         RemotingError: nobody answers, or a connection was lost.
         RefusedError: the topic cannot be created, or has no queues.
     """
-    client = ClientInstance(name_server)
+    client = ClientInstance(name_server, **settings.access.options())
     try:
         admin = AdminClient(client=client)
         route = await bench_route(admin, settings)
@@ -193,10 +208,11 @@ async def run_latency(settings: BenchSettings, rate: float, name_server: str, pi
     tally = Tally()
     connections: list[LoadConnection] = []
     try:
-        listener = _Listener(tally, queues, begin, time.perf_counter_ns())
-        sender = _Stamped(tally, queues, settings.size_bytes)
-        connections.append(await connect(listener, route))
-        connections.append(await connect(sender, route))
+        access = settings.access
+        listener = _Listener(tally, queues, begin, time.perf_counter_ns(), access)
+        sender = _Stamped(tally, queues, settings.size_bytes, access)
+        connections.append(await connect(listener, route, access))
+        connections.append(await connect(sender, route, access))
         listener.begin()
         late_s = array("d")
         await _paced(sender, tally, rate, settings.warmup_s, array("d"))

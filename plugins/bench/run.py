@@ -16,6 +16,7 @@ from flintmq.plugins.bench.frames import OPAQUE_BASE, PullFrame, SendFrame
 from flintmq.plugins.bench.load import LoadConnection, PullConnection, SendConnection, Tally
 from flintmq.plugins.bench.result import BenchResult, percentile_ms, process_cpu_s
 from flintmq.remoting.bodies import MessageQueue
+from flintmq.remoting.client.access import ANYONE, Access
 from flintmq.remoting.client.admin import AdminClient
 from flintmq.remoting.client.instance import ClientInstance
 from flintmq.remoting.client.route import TopicRoute
@@ -49,6 +50,8 @@ class BenchSettings:
     """Messages per send; per pull at most."""
     queues: int = 8
     """Of the topic, where it has to be created."""
+    access: Access = ANYONE
+    """Signing costs the client some 20 us a request, and the broker as much to verify."""
 
 
 async def run_bench(settings: BenchSettings, name_server: str, pid: int | None) -> BenchResult:
@@ -63,7 +66,7 @@ async def run_bench(settings: BenchSettings, name_server: str, pid: int | None) 
         RemotingError: nobody answers, or a connection was lost.
         RefusedError: the topic cannot be created, or has no queues.
     """
-    client = ClientInstance(name_server)
+    client = ClientInstance(name_server, **settings.access.options())
     try:
         admin = AdminClient(client=client)
         route = await bench_route(admin, settings)
@@ -77,7 +80,7 @@ async def run_bench(settings: BenchSettings, name_server: str, pid: int | None) 
     connections: list[LoadConnection] = []
     try:
         for number in range(settings.connections):
-            connection = await connect(make(tally, number), route)
+            connection = await connect(make(tally, number), route, settings.access)
             connections.append(connection)  # one by one: those that were made are closed when the next one fails
         return await _measure(settings, name_server, pid, tally, connections)
     finally:
@@ -110,7 +113,7 @@ def _sender(settings: BenchSettings, route: TopicRoute) -> MakeConnection:
     def make(tally: Tally, number: int) -> LoadConnection:
         first = number * settings.inflight
         frames = [
-            SendFrame(slot, queues[(first + slot) % len(queues)], body, settings.batch)
+            SendFrame(slot, queues[(first + slot) % len(queues)], body, settings.batch, settings.access)
             for slot in range(settings.inflight)
         ]
         return SendConnection(tally, frames, settings.batch)
@@ -127,7 +130,7 @@ async def _puller(settings: BenchSettings, admin: AdminClient, route: TopicRoute
     def make(tally: Tally, number: int) -> LoadConnection:
         # Where connections outnumber queues some read the same ones; where they do not, each queue has one reader.
         mine = filled[number :: settings.connections] or [filled[number % len(filled)]]
-        frames = [PullFrame(slot, queue, settings.batch) for slot, queue in enumerate(mine)]
+        frames = [PullFrame(slot, queue, settings.batch, settings.access) for slot, queue in enumerate(mine)]
         return PullConnection(tally, frames, [offsets[queue] for queue in mine])
 
     return make
@@ -140,14 +143,14 @@ def _of_one_broker(queues: Sequence[MessageQueue]) -> list[MessageQueue]:
     return [queue for queue in queues if queue.broker_name == queues[0].broker_name]
 
 
-async def connect(connection: LoadConnection, route: TopicRoute) -> LoadConnection:
+async def connect(connection: LoadConnection, route: TopicRoute, access: Access = ANYONE) -> LoadConnection:
     """Connects to the broker of a route's first queue. Raises RemotingConnectError."""
     queues = route.write_queues or route.read_queues
     address = route.address(queues[0].broker_name)
     host, port = parse_address(address)
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            await asyncio.get_running_loop().create_connection(lambda: connection, host, port)
+            await asyncio.get_running_loop().create_connection(lambda: connection, host, port, ssl=access.ssl_context)
     except (OSError, TimeoutError) as error:
         raise RemotingConnectError(f"nobody answers at {address}: {error}") from error
     return connection

@@ -18,6 +18,7 @@ from flintmq.plugins.cli.exits import CommandError, ExitCode
 if TYPE_CHECKING:
     from flintmq.plugins.bench.result import BenchResult
     from flintmq.plugins.bench.run import BenchSettings
+    from flintmq.remoting.client.access import Access
 
 app = typer.Typer(
     add_completion=False,
@@ -100,6 +101,7 @@ def send(
         size_bytes=size,
         batch=batch,
         queues=queues,
+        access=access_to_measure(namesrv, settings),
     )
     with broker_to_measure(namesrv, pid, settings) as target:
         _run(bench, target, (against, against_pid), rounds, loop)
@@ -137,6 +139,7 @@ def consume(
         size_bytes=size,
         batch=batch,
         queues=queues,
+        access=access_to_measure(namesrv, settings),
     )
     with broker_to_measure(namesrv, pid, settings) as target:
         if namesrv is None:
@@ -168,6 +171,13 @@ def broker_to_measure(namesrv: str | None, pid: int | None, settings: list[str] 
         shutil.rmtree(store, ignore_errors=True)
 
 
+def access_to_measure(namesrv: str | None, settings: list[str] | None) -> Access:
+    """How the load signs and encrypts: as was said, or as the broker of our own wants it."""
+    from flintmq.plugins.cli.connect import access, access_to_own
+
+    return access() if namesrv is not None else access_to_own(settings or ())
+
+
 def _preload(bench: BenchSettings, target: Target, loop: Loop) -> None:
     import attrs
 
@@ -179,8 +189,10 @@ def _preload(bench: BenchSettings, target: Target, loop: Loop) -> None:
 
 
 def _run(bench: BenchSettings, target: Target, against: tuple[str | None, int | None], rounds: int, loop: Loop) -> None:
+    import attrs
+
     from flintmq.plugins.bench.result import ratios
-    from flintmq.plugins.cli.connect import checked_name_servers
+    from flintmq.plugins.cli.connect import access, checked_name_servers
     from flintmq.plugins.cli.output import print_json
 
     name_server, other_pid = against
@@ -188,11 +200,12 @@ def _run(bench: BenchSettings, target: Target, against: tuple[str | None, int | 
         print_json(_once(bench, target, loop).as_json())
         return
     other = (checked_name_servers(name_server), other_pid)
+    other_bench = attrs.evolve(bench, access=access())
     ours, theirs = [], []
     for _ in range(rounds):
         ours.append(_once(bench, target, loop))
         print_json(ours[-1].as_json())
-        theirs.append(_once(bench, other, loop))
+        theirs.append(_once(other_bench, other, loop))
         print_json(theirs[-1].as_json())
     print_json(ratios(ours, theirs))
 

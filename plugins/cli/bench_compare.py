@@ -49,14 +49,25 @@ def latency(
     loop: Annotated[str, typer.Option("--loop", metavar="NAME", help="auto, asyncio or uvloop.")] = "auto",
 ) -> None:
     """Measure end to end: from the send to a listener that waits. One line of JSON per run, then the ratios."""
+    import attrs
+
     from flintmq.plugins.bench.latency import run_latency
     from flintmq.plugins.bench.result import ratios
     from flintmq.plugins.bench.run import BenchSettings
-    from flintmq.plugins.cli.bench import broker_to_measure
-    from flintmq.plugins.cli.connect import checked_name_servers
+    from flintmq.plugins.cli.bench import access_to_measure, broker_to_measure
+    from flintmq.plugins.cli.connect import access, checked_name_servers
     from flintmq.plugins.cli.output import print_json
 
-    bench = BenchSettings(bench="send", topic=topic, seconds=seconds, warmup_s=warmup, size_bytes=size, queues=queues)
+    bench = BenchSettings(
+        bench="send",
+        topic=topic,
+        seconds=seconds,
+        warmup_s=warmup,
+        size_bytes=size,
+        queues=queues,
+        access=access_to_measure(namesrv, settings),
+    )
+    other_bench = attrs.evolve(bench, access=access())
     run = runner(loop)
     with broker_to_measure(namesrv, pid, settings) as target:
         if against is None:
@@ -67,7 +78,7 @@ def latency(
         for _ in range(rounds):
             ours.append(run(run_latency(bench, rate, *target)))
             print_json(ours[-1].as_json())
-            theirs.append(run(run_latency(bench, rate, *other)))
+            theirs.append(run(run_latency(other_bench, rate, *other)))
             print_json(theirs[-1].as_json())
         print_json(ratios(ours, theirs))
 

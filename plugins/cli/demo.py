@@ -104,12 +104,15 @@ def _run_all(root: Path, messages: int, keeps: bool, *, quiet: bool) -> list[Dem
 
 def _run_one(strategy: str, store: Path, messages: int, progress: Progress) -> DemoResult:
     from flintmq.plugins.cli.child import ServedChild
+    from flintmq.plugins.cli.connect import access_to_own
     from flintmq.plugins.cli.demo_run import run_strategy
 
-    settings = [word for setting in (*SETTINGS, f"flush.strategy={strategy}") for word in ("--set", setting)]
+    given = (*SETTINGS, f"flush.strategy={strategy}")
+    access = access_to_own(given)
+    settings = [word for setting in given for word in ("--set", setting)]
     child = ServedChild(["--store", str(store), "--port", "0", "--namesrv-port", "0", *settings])
     with child:
-        result = asyncio.run(run_strategy(strategy, child.namesrv, messages, progress))
+        result = asyncio.run(run_strategy(strategy, child.namesrv, messages, progress, access))
     if child.exit_code != 0:
         result.problems.append(f"the broker ended with exit code {child.exit_code}: {child.errors}")
     return result

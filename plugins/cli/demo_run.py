@@ -12,6 +12,7 @@ import attrs
 
 from flintmq.core.errors import FlintError
 from flintmq.remoting.bodies import MessageQueue
+from flintmq.remoting.client.access import ANYONE, Access
 from flintmq.remoting.client.admin import AdminClient
 from flintmq.remoting.client.instance import ClientInstance
 from flintmq.remoting.client.message import Message, MessageExt
@@ -68,10 +69,12 @@ def key_of(number: int) -> str:
     return f"order-{number}"
 
 
-async def run_strategy(strategy: str, name_server: str, messages: int, progress: Progress) -> DemoResult:
+async def run_strategy(
+    strategy: str, name_server: str, messages: int, progress: Progress, access: Access = ANYONE
+) -> DemoResult:
     """Sends, consumes, looks up and verifies; what goes wrong stands in the result's problems."""
     result = DemoResult(strategy, messages)
-    client = ClientInstance(name_server)
+    client = ClientInstance(name_server, **access.options())
     try:
         admin = AdminClient(client=client)
         await admin.create_topic(TOPIC, queues=QUEUES)

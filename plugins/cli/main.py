@@ -14,7 +14,7 @@ import typer
 import typer.core
 import typer.main
 
-from flintmq.plugins.cli import exits, logs, plugin_commands
+from flintmq.plugins.cli import connect, exits, logs, plugin_commands
 from flintmq.plugins.cli.examples import add_examples
 
 COMMANDS: Final = {
@@ -61,9 +61,14 @@ class LazyGroup(typer.core.TyperGroup):
             module = importlib.import_module(f"flintmq.plugins.cli.{file}")
             command = made_command(cmd_name, getattr(module, attribute))
             add_examples(command, cmd_name)
+            connect.add_access_options(command)
             return command
         spec = plugin_commands.commands().get(cmd_name)
-        return None if spec is None else made_command(cmd_name, spec.command, spec.help)
+        if spec is None:
+            return None
+        command = made_command(cmd_name, spec.command, spec.help)
+        connect.add_access_options(command)
+        return command
 
 
 app = typer.Typer(
@@ -72,7 +77,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="FlintMQ: a RocketMQ 4.9 compatible message broker and name server.",
     epilog="Start with: flintmq demo. Exit codes: 0 ok, 1 failed, 2 wrong usage or configuration, 3 store, "
-    "4 network, 5 store fenced. Access control and TLS: FLINT_ACCESS_KEY, FLINT_SECRET_KEY, FLINT_TLS_CA.",
+    "4 network, 5 store fenced. Access control and TLS of every client: --access-key, --secret-key-file, --tls-ca and others, "
+    "or FLINT_ACCESS_KEY, FLINT_SECRET_KEY, FLINT_TLS_CA.",
 )
 
 
@@ -109,6 +115,7 @@ def run_command_line(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code (see :mod:`flintmq.plugins.cli.exits`).
     """
+    connect.forget_access()
     words = None if arguments is None else list(arguments)
     return exits.finished(lambda: app(args=words, prog_name="flintmq", standalone_mode=False), _usage)
 

@@ -1,41 +1,88 @@
 """How a client signs and encrypts, as the environment says.
 
-Keys are variables, not options, because a command line is seen by everyone on the machine, and options of a Spark query end in
-its plan.
+Keys are variables, because a command line is seen by everyone on the machine, and options of a Spark query end in its plan.
+
+======================== ==========================================================================
+``FLINT_ACCESS_KEY``      the account that requests are signed with
+``FLINT_SECRET_KEY``      its secret key; or ``FLINT_SECRET_KEY_FILE``, a file that holds it
+``FLINT_TLS_CA``          encrypts and trusts these authorities, or these very certificates (PEM)
+``FLINT_TLS``             encrypts and trusts the system's authorities
+``FLINT_TLS_CERTIFICATE`` our own certificate, where one is asked for (PEM); ``FLINT_TLS_KEY`` its key
+``FLINT_TLS_INSECURE``    encrypts and trusts whoever answers
+======================== ==========================================================================
 """
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from flintmq.config.errors import ConfigError
+from flintmq.config.secret import Secret
+from flintmq.remoting.client.access import Access
 from flintmq.remoting.client.acl_signer import AclSigner
 from flintmq.remoting.tls import client_context
 
 ACCESS_KEY: Final = "FLINT_ACCESS_KEY"
 SECRET_KEY: Final = "FLINT_SECRET_KEY"
+SECRET_KEY_FILE: Final = "FLINT_SECRET_KEY_FILE"
+TLS: Final = "FLINT_TLS"
 TLS_CA: Final = "FLINT_TLS_CA"
+TLS_CERTIFICATE: Final = "FLINT_TLS_CERTIFICATE"
+TLS_KEY: Final = "FLINT_TLS_KEY"
+TLS_INSECURE: Final = "FLINT_TLS_INSECURE"
 
 
 def options_of_environment(environ: Mapping[str, str]) -> dict[str, Any]:
-    """Options for :class:`~flintmq.remoting.client.instance.ClientInstance`.
+    """Options for :class:`~flintmq.remoting.client.instance.ClientInstance`. See :func:`access_of`."""
+    return access_of(environ).options()
+
+
+def access_of(environ: Mapping[str, str]) -> Access:
+    """How a client signs and encrypts.
 
     Args:
-        environ: the environment; ``FLINT_ACCESS_KEY``, ``FLINT_SECRET_KEY`` and ``FLINT_TLS_CA`` count.
+        environ: the environment, see above.
 
     Raises:
-        ConfigError: one of the two keys is missing, or the file of authorities cannot be used.
+        ConfigError: one of the two keys is missing, or a file cannot be used; no message has the secret key.
     """
-    found: dict[str, Any] = {}
-    access_key, secret_key = environ.get(ACCESS_KEY), environ.get(SECRET_KEY)
+    access_key, secret_key = environ.get(ACCESS_KEY), _secret_key(environ)
     if bool(access_key) is not bool(secret_key):
-        raise ConfigError(f"{ACCESS_KEY} and {SECRET_KEY} go together")
-    if access_key and secret_key:
-        found["hooks"] = [AclSigner(access_key, secret_key)]
-    if environ.get(TLS_CA):
-        try:
-            found["ssl_context"] = client_context(environ[TLS_CA])
-        except ConfigError as error:
-            raise ConfigError(f"{TLS_CA}: {error}") from error
-    return found
+        raise ConfigError(f"{ACCESS_KEY} and {SECRET_KEY} (or {SECRET_KEY_FILE}) go together")
+    signer = AclSigner(access_key, secret_key) if access_key and secret_key else None
+    return Access(signer=signer, ssl_context=_tls(environ))
+
+
+def _secret_key(environ: Mapping[str, str]) -> Secret | None:
+    file = environ.get(SECRET_KEY_FILE)
+    if not file:
+        key = environ.get(SECRET_KEY)
+        return Secret(key) if key else None
+    try:
+        key = Path(file).read_text(encoding="utf-8").strip()
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{SECRET_KEY_FILE}: {file} is no text") from error
+    except OSError as error:
+        raise ConfigError(f"{SECRET_KEY_FILE}: {file}: {error.strerror or error}") from error
+    if not key:
+        raise ConfigError(f"{SECRET_KEY_FILE}: {file} is empty")
+    return Secret(key)
+
+
+def _tls(environ: Mapping[str, str]) -> ssl.SSLContext | None:
+    insecure = _is_on(environ, TLS_INSECURE)
+    ca, certificate, key = (environ.get(name) or None for name in (TLS_CA, TLS_CERTIFICATE, TLS_KEY))
+    if not (insecure or ca or certificate or _is_on(environ, TLS)):
+        return None
+    try:
+        return client_context(ca, certificate, key, verify=not insecure)
+    except ConfigError as error:
+        name = {"ca": TLS_CA, "certificate": TLS_CERTIFICATE}.get(error.key or "", TLS)
+        raise ConfigError(f"{name}: {error}") from error
+
+
+def _is_on(environ: Mapping[str, str], name: str) -> bool:
+    return environ.get(name, "").lower() not in ("", "0", "false", "no", "off")

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 import pytest
-from conftest import watched_log
+from faults import watched_log
 from mutants import NUMBERS, TEXTS, Mutants
 from seeds import BODIES, Seed, golden_frames, seed_of, seeds
 

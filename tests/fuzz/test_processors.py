@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import watched_log
+from faults import watched_log
 from mutants import Mutants
 from seeds import Seed, seeds
 from wireless import Link

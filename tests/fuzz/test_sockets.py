@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from conftest import watched_log
+from faults import watched_log
 from mutants import Mutants
 from seeds import seeds
 

@@ -41,7 +41,8 @@ def end_what_is_left() -> None:
 class BrokerProcess:
     """``python -m flintmq broker`` on a store. ``address`` is set once it serves."""
 
-    def __init__(self, store: Path, *overrides: str) -> None:
+    def __init__(self, store: Path, *overrides: str, shared: bool = False) -> None:
+        """``shared`` by several tests: then it lives on when one of them ends."""
         checkout = store.parent / "checkout"  # the repository is the package, whatever its folder is called
         checkout.mkdir(exist_ok=True)
         link = checkout / "flintmq"
@@ -63,7 +64,8 @@ class BrokerProcess:
                 env=environment | {"PYTHONPATH": str(checkout)},
             )
         self.address = ""
-        _STARTED.append(self)
+        if not shared:
+            _STARTED.append(self)
 
     def wait_ready(self) -> None:
         """Reads the READY line. Raises AssertionError with the log when there is none."""

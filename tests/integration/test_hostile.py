@@ -1,0 +1,198 @@
+"""Hostile peers beside a healthy one: its waits must not double meanwhile, and nothing may be left of them 5 s after.
+
+Broker, attacker and healthy client are three processes. Machines hiccup: calm and attacked stretches take turns, and an attack
+whose first measurement is bad is measured again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import attacks
+import pytest
+from bare_wire import Wire
+from broker_process import BrokerProcess
+
+from flintmq.config.secret import Secret
+from flintmq.core.acl.signature import add_signature
+from flintmq.remoting.codes import RequestCode as Code
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="looks at processes in /proc"),
+]
+
+CALM_S = 0.7
+ATTACK_S = 1.0
+TURNS = 2
+ATTEMPTS = 4
+ALLOWED_MS = 40.0
+"""Waits of some tenths of a millisecond double with every hiccup of the machine: up to so much more is no doubling."""
+BACK_S = 5.0
+BACK_BYTES = 48 * 1024 * 1024
+SECRET = "the healthy client's secret"
+
+
+def signed(fields: dict[str, Any]) -> dict[str, str]:
+    sent = {name: str(value) for name, value in fields.items()}
+    add_signature(sent, b"", "healthy-key", Secret(SECRET), "")
+    return sent
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["open", "with access control"])
+def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """A broker; with access control for those attacks that are about it."""
+    folder = tmp_path_factory.mktemp("hostile")
+    overrides = ["store.commit_log_file_bytes=64MiB", "listen.backlog=4096"]
+    if request.param:
+        file = folder / "acl.yml"
+        file.write_text(
+            f'accounts: [{{accessKey: healthy-key, secretKey: "{SECRET}", admin: true}},\n'
+            " {accessKey: attacker-key, secretKey: what was recorded somewhere, topicPerms: [Attacked=SUB]}]\n"
+        )
+        file.chmod(0o600)
+        overrides += ["acl.enable=true", f"acl.file={file}"]
+    process = BrokerProcess(folder / "store", *overrides, shared=True)
+    try:
+        process.wait_ready()
+        yield process
+    finally:
+        process.process.terminate()
+        status = process.wait()
+    text = process.log.read_text()
+    assert status == 0, text[-3000:]
+    assert "Traceback" not in text, text[-3000:]
+
+
+def anonymous_bytes(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon"))
+
+
+def sockets(pid: int) -> int:
+    """How many a process has; its files are the store's, which may grow."""
+    count = 0
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            count += str(link.readlink()).startswith("socket:")
+    return count
+
+
+def p99_ms(waits_s: list[float]) -> float:
+    ordered = sorted(waits_s)
+    return ordered[len(ordered) * 99 // 100] * 1000
+
+
+def waits(wire: Wire, seconds: float) -> list[float]:
+    """How long a healthy client's requests take, one after the other."""
+    found = []
+    end_s = time.perf_counter() + seconds
+    while (begin_s := time.perf_counter()) < end_s:
+        answer = wire.ask(Code.GET_MAX_OFFSET, signed({"topic": "Healthy", "queueId": 0}), timeout_s=20)
+        found.append(time.perf_counter() - begin_s)
+        assert answer.code == 0, answer
+        time.sleep(0.002)
+    return found
+
+
+@contextlib.contextmanager
+def attacker(name: str, address: str, checkout: Path) -> Iterator[Callable[[], None]]:
+    """A process that attacks from the call on until the end."""
+    process = subprocess.Popen(
+        [sys.executable, attacks.__file__, name, address],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(checkout)},
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    stdin = process.stdin
+
+    def begin() -> None:
+        stdin.write("\n")
+        stdin.flush()
+
+    try:
+        assert process.stdout.readline() == "READY\n"
+        yield begin
+    finally:
+        with contextlib.suppress(BrokenPipeError):
+            stdin.close()
+        process.stdout.close()
+        try:
+            code = process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise
+    assert code == 0
+
+
+def measured(name: str, broker: BrokerProcess, wire: Wire) -> tuple[float, float]:
+    """The 99th percentiles of calm and of attacked waits, in ms; taken in turns."""
+    calm: list[float] = []
+    attacked: list[float] = []
+    for _ in range(TURNS):
+        with attacker(name, broker.address, broker.store.parent / "checkout") as begin:
+            calm += waits(wire, CALM_S)
+            begin()
+            attacked += waits(wire, ATTACK_S)
+    return p99_ms(calm), p99_ms(attacked)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("attack", attacks.ATTACKS, ids=lambda attack: attack.__name__)
+def test_a_healthy_client_beside_a_hostile_one(
+    attack: Any, broker: BrokerProcess, request: pytest.FixtureRequest
+) -> None:
+    """While somebody does this the 99th percentile of a healthy client's waits does not double, and 5 s after the broker has
+    as few connections as before, and as little memory."""
+    closed = "with access control" in request.node.name
+    if closed is not (attack is attacks.replayed_signatures):
+        pytest.skip("replayed signatures are for a broker with access control, the others for one without")
+    if attack is attacks.idle_connections and resource.getrlimit(resource.RLIMIT_NOFILE)[1] < 6_000:
+        pytest.skip("5,000 connections need as many descriptors: ulimit -Hn is too low")
+    pid = broker.process.pid
+    wire = Wire(broker.address)
+    try:
+        waits(wire, 0.1)
+        tried = []
+        peers, memory = sockets(pid), anonymous_bytes(pid)
+        for _ in range(ATTEMPTS):
+            tried.append(measured(attack.__name__, broker, wire))
+            calm_ms, attacked_ms = tried[-1]
+            if attacked_ms < max(2 * calm_ms, calm_ms + ALLOWED_MS):
+                break
+        else:
+            pytest.fail(f"99th percentiles in ms, calm and attacked: {tried}")
+        print(f"{attack.__name__}: 99th percentile {calm_ms:.2f} ms calm, {attacked_ms:.2f} ms attacked")
+        end_s = time.monotonic() + BACK_S
+        while sockets(pid) > peers or anonymous_bytes(pid) > memory + BACK_BYTES:
+            left = (sockets(pid) - peers, (anonymous_bytes(pid) - memory) >> 20)
+            assert time.monotonic() < end_s, f"left 5 s after: {left[0]} connections, {left[1]} MiB"
+            time.sleep(0.05)
+        waits(wire, 0.1)
+    finally:
+        wire.close()
+
+
+def test_every_attack_does_something(broker: BrokerProcess) -> None:
+    """An attack that fails at once would be withstood by anybody: each still runs after a while, with connections."""
+    pid = broker.process.pid
+    before = sockets(pid)
+    for attack in (attacks.half_open, attacks.slow_loris_in_the_header, attacks.oneway_flood):
+        with attacker(attack.__name__, broker.address, broker.store.parent / "checkout") as begin:
+            begin()
+            end_s = time.monotonic() + 20
+            while sockets(pid) < before + 2:
+                assert time.monotonic() < end_s, attack.__name__
+                time.sleep(0.02)
