@@ -31,6 +31,9 @@ _register_checkout()
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="run the tests marked slow too")
     parser.addoption("--crash-states", type=int, default=6_000, help="how many crash states tests/crash tries")
+    parser.addoption(
+        "--fault-runs", type=int, default=1, help="how often tests/integration/test_faults.py breaks each thing"
+    )
     parser.addoption("--crash-seed", type=int, default=0, help="with which script tests/crash begins")
     parser.addoption("--fuzz-frames", type=int, default=200_000, help="how many bent frames tests/fuzz sends")
     parser.addoption("--fuzz-seed", type=int, default=None, help="where chance begins in tests/fuzz (else anywhere)")

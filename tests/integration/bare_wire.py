@@ -71,7 +71,11 @@ class Wire:
         if receive_buffer_bytes is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
         self.socket.settimeout(ANSWER_S)
-        self.socket.connect((host, int(port)))
+        try:
+            self.socket.connect((host, int(port)))
+        except OSError:
+            self.socket.close()
+            raise
         self._pending = b""
         self._opaques = itertools.count(1)
         self.notices: list[RemotingCommand] = []

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from bare_wire import Wire
+from bare_wire import Wire, settings
 from replicas import (
+    QUICK,
     assert_same_log,
     assert_same_queues,
     caught_up,
@@ -21,6 +25,8 @@ from replicas import (
 )
 
 import flintmq
+from flintmq.config import load_config
+from flintmq.remoting.client.pull_consumer import PullConsumer
 from flintmq.remoting.codes import RequestCode
 
 Connect = Callable[[Any], Wire]
@@ -131,3 +137,60 @@ def test_a_sync_master_acknowledges_what_a_slave_holds(tmp_path: Path, connect: 
             caught_up(master, slave)
         eventually(lambda: wire.send("T", b"alone again").code == 11, "the slave is gone")
     assert wire.notices == []
+
+
+def test_consumers_find_the_slave(tmp_path: Path) -> None:
+    """By the name server alone: slave and master find each other, and consumers find the slave when the master is gone."""
+    with flintmq.NameServer(load_config(None, ["nameserver.port=0"], {})) as namesrv:
+        named = (f"namesrv.addresses={namesrv.address}", "namesrv.register_interval_ms=1000")
+        slave_config = settings(tmp_path / "s", *QUICK, *named, "broker.role=slave", "broker.id=1")
+        with flintmq.Broker(slave_config) as slave:
+            with flintmq.Broker(master_settings(tmp_path / "m", *named)) as master:
+                for number in range(20):
+                    master.put([flintmq.Message("Orders", b"%d" % number)])
+                caught_up(master, slave)
+                eventually(lambda: slave.state.topics.select("Orders"), "the topic has come")
+            assert set(asyncio.run(read_all(namesrv.address, "Orders"))) == {b"%d" % number for number in range(20)}
+
+
+async def read_all(namesrv: str, topic: str) -> list[bytes]:
+    found = []
+    async with PullConsumer("Readers", [namesrv]) as consumer:
+        for queue in await consumer.queues(topic):
+            at = 0
+            while messages := (result := await consumer.pull(queue, at)).messages:
+                found += [message.body for message in messages]
+                at = result.next_begin_queue_offset
+    return found
+
+
+def test_the_stream_is_encrypted_where_asked_for(tmp_path: Path, connect: Connect, tmp_path_factory: Any) -> None:
+    """Whoever listens between the machines sees nothing, and a slave in clear gets nothing."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("makes certificates with openssl, which is not installed")
+    pem = tmp_path / "one.pem"
+    words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=flintmq"
+    subprocess.run([openssl, *words.split(), "-keyout", f"{pem}.key", "-out", pem], check=True, capture_output=True)
+    tls = (f"listen.tls.certificate={pem}", f"listen.tls.key={pem}.key", "listen.tls.mode=permissive")
+    with flintmq.Broker(master_settings(tmp_path / "m", *tls, "ha.tls=true")) as master:
+        fill_log(connect(master), 10)
+        with flintmq.Broker(slave_settings(tmp_path / "s", master, *tls, "ha.tls=true")) as slave:
+            caught_up(master, slave)
+        with flintmq.Broker(slave_settings(tmp_path / "c", master)) as clear:
+            eventually(lambda: clear.replication.slave.connects > 1, "it is turned away, and tries again")  # type: ignore[union-attr]
+            assert end_of(clear) == 0
+
+
+def test_wrong_secrets_are_told(tmp_path: Path, connect: Connect, caplog: pytest.LogCaptureFixture) -> None:
+    """Both logs say what to look at; nothing is replicated."""
+    with flintmq.Broker(master_settings(tmp_path / "m")) as master:
+        fill_log(connect(master), 3)
+        other = [value for value in QUICK if not value.startswith("ha.secret=")]
+        address = f"ha.master_address=127.0.0.1:{master.ha_port}"
+        config = settings(
+            tmp_path / "s", *other, "ha.secret=another one of sixteen", address, "broker.role=slave", "broker.id=1"
+        )
+        with flintmq.Broker(config) as slave:
+            eventually(lambda: "does not know the secret" in caplog.text, "the reason is told")
+            assert end_of(slave) == 0

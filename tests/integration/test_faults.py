@@ -1,0 +1,147 @@
+"""Whatever breaks between a sync master and its slave: nothing acknowledged is lost, and no offset has two values.
+
+Real processes, SIGSTOP, SIGKILL and a proxy that is cut. One run each with ``--slow``; more with ``--fault-runs``.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cluster import Cluster, Fault, pause
+from replicas import eventually
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+def cut_the_link(cluster: Cluster) -> None:
+    cluster.proxy.cut()
+    time.sleep(cluster.random.uniform(0.5, 2.0))
+    cluster.proxy.heal()
+
+
+def lose_what_the_slave_says(cluster: Cluster) -> None:
+    cluster.proxy.stop_forwarding(up=True)
+    time.sleep(cluster.random.uniform(0.5, 3.0))
+    cluster.proxy.heal()
+
+
+def lose_what_the_master_says(cluster: Cluster) -> None:
+    cluster.proxy.stop_forwarding(down=True)
+    time.sleep(cluster.random.uniform(0.5, 3.0))
+    cluster.proxy.heal()
+
+
+def pause_the_master(cluster: Cluster) -> None:
+    pause(cluster.master, cluster.random.uniform(1.0, 3.0))
+
+
+def pause_the_slave(cluster: Cluster) -> None:
+    pause(cluster.slave, cluster.random.uniform(1.0, 3.0))
+
+
+def kill_the_slave(cluster: Cluster) -> None:
+    cluster.slave.end(signal.SIGKILL)
+    time.sleep(cluster.random.uniform(0.0, 1.0))
+    cluster.slave = cluster.start_slave()
+
+
+def kill_the_master(cluster: Cluster) -> None:
+    cluster.master.end(signal.SIGKILL)
+    cluster.master = cluster.start_master()
+
+
+FAULTS: list[Fault] = [
+    cut_the_link,
+    lose_what_the_slave_says,
+    lose_what_the_master_says,
+    pause_the_master,
+    pause_the_slave,
+    kill_the_slave,
+    kill_the_master,
+]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "run" in metafunc.fixturenames:
+        metafunc.parametrize("run", range(metafunc.config.getoption("--fault-runs")))
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    run = request.node.callspec.params.get("run", 0) if hasattr(request.node, "callspec") else 0
+    made = Cluster(tmp_path, seed=run)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+def test_a_single_fault_loses_nothing(cluster: Cluster, fault: Fault, run: int) -> None:
+    """Under load, whatever is cut, paused or killed; and then the cluster works again."""
+    cluster.load()
+    cluster.wait_for_acknowledgements()
+    fault(cluster)
+    cluster.wait_for_acknowledgements()
+    cluster.check(cluster.master, cluster.slave)
+
+
+def test_a_slave_takes_over(cluster: Cluster, run: int) -> None:
+    """The master is lost for good: what was acknowledged is at the slave. The old master comes back as a slave."""
+    cluster.load()
+    cluster.wait_for_acknowledgements()
+    cluster.master.end(signal.SIGKILL)
+    cluster.slave.end(signal.SIGTERM)
+    cluster.master = cluster.start_master("s", role="async_master")
+    cluster.wait_for_acknowledgements()
+    # What it had not sent nobody was promised: an operator who knows that says so.
+    cluster.slave = cluster.start_slave("m", "ha.truncate=always")
+    cluster.wait_for_acknowledgements()
+    cluster.check(cluster.master, cluster.slave)
+
+
+def test_a_master_restored_from_an_older_copy_is_not_followed(cluster: Cluster, run: int) -> None:
+    """It would take back what was acknowledged. The slave says so, keeps what it has, and takes over."""
+    cluster.load()
+    cluster.wait_for_acknowledgements()
+    cluster.slave.end(signal.SIGTERM)  # its copy is whole; what comes now is acknowledged by nobody
+    cluster.end_clients()
+    cluster.master.end(signal.SIGTERM)
+    shutil.copytree(cluster.folder("m"), cluster.work / "copy")
+    cluster.master = cluster.start_master()
+    cluster.slave = cluster.start_slave()
+    cluster.load()
+    cluster.wait_for_acknowledgements(100)
+    cluster.end_clients()
+    cluster.master.end(signal.SIGKILL)
+    shutil.rmtree(cluster.folder("m"))
+    shutil.copytree(cluster.work / "copy", cluster.folder("m"))
+    held = (cluster.folder("s") / "commitlog" / f"{0:020d}").read_bytes()
+    restored = cluster.start_master()
+    eventually(lambda: "older copy" in cluster.slave.log.read_text(), "the slave says why it does not follow", 30)
+    assert (cluster.folder("s") / "commitlog" / f"{0:020d}").read_bytes() == held
+    restored.end(signal.SIGTERM)
+    cluster.slave.end(signal.SIGTERM)
+    cluster.master = cluster.start_master("s", role="async_master")
+    cluster.check(cluster.master)
+
+
+def test_a_slave_with_newer_data_is_not_overwritten(cluster: Cluster, run: int) -> None:
+    """It was a master for a while: both logs hold what the other has not, and only a human can choose."""
+    cluster.load(1)
+    cluster.wait_for_acknowledgements()
+    cluster.end_clients()
+    cluster.slave.end(signal.SIGTERM)
+    other = cluster.start_master("s", "listen.ha_port=0", role="async_master")
+    cluster.load(1)
+    cluster.wait_for_acknowledgements()
+    cluster.end_clients()
+    other.end(signal.SIGTERM)
+    cluster.slave = cluster.start_slave()
+    eventually(lambda: "is not followed" in cluster.slave.log.read_text(), "the slave says why it does not follow", 30)
+    cluster.check(cluster.slave)
