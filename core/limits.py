@@ -73,6 +73,15 @@ FILTER_MAX_TERMS: Final = 512
 HA_FRAME_MAX_BYTES: Final = 16 * 1024 * 1024
 """Bytes of the log in one frame of a replication stream: the reference's masters send 32 KiB (``haTransferBatchSize``)."""
 
+HA_SLAVE_FRAME_MAX_BYTES: Final = 4 * 1024 * 1024
+"""What a slave says at once: its state, with some hundred bytes for each epoch. It is kept before its seal can be checked."""
+
+HA_PENDING_MAX: Final = 32
+"""Connections to the replication port that have not proved themselves yet."""
+
+HA_EPOCHS_MAX: Final = 10_000
+"""Epochs that a store remembers; the oldest are forgotten first."""
+
 HA_RECORD_MAX_BYTES: Final = 64 * 1024 * 1024
 """A slave keeps a record in memory until it is whole: sixteen times the largest message by default, its properties included."""
 

@@ -34,6 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--fault-runs", type=int, default=1, help="how often tests/integration/test_faults.py breaks each thing"
     )
+    parser.addoption("--fault-seconds", type=float, default=3.0, help="how long its pauses and cuts last at most")
     parser.addoption("--crash-seed", type=int, default=0, help="with which script tests/crash begins")
     parser.addoption("--fuzz-frames", type=int, default=200_000, help="how many bent frames tests/fuzz sends")
     parser.addoption("--fuzz-seed", type=int, default=None, help="where chance begins in tests/fuzz (else anywhere)")

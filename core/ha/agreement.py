@@ -152,7 +152,8 @@ def _check_tail(master: LogState, slave: LogState, shared: Epoch, common: int, t
     following = [epoch for epoch in master.epochs.entries if epoch.number > shared.number]
     if own:
         raise NotFollowedError(
-            f"{tail}: it was written to since epoch {own[0].number} while another was master. {choose}"
+            f"{tail}: they are of epoch {own[0].number}, of which the master knows nothing. The master was restored from an "
+            f"older copy, or two brokers were masters. {choose}"
         )
     if not following or following[0].cause != RECOVERED or following[0].start_offset_bytes != common:
         raise NotFollowedError(

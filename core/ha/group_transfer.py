@@ -85,9 +85,8 @@ class GroupTransferService:
         return min(_TICK_S, self._timeout_s, waiting[0].deadline_s - now_s if waiting else _TICK_S)
 
     def close(self) -> None:
-        """Ends every promise; from now on no slave counts, and nothing that is read waits for one."""
+        """Ends every promise; from now on no slave counts. What none holds stays out of sight."""
         self._closed = True
         self._slaves.clear()
         while self._waiting:
             self._waiting.popleft().complete(FlushStatus.SLAVE_TIMEOUT)
-        self._watermarks.replicated = None

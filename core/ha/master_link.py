@@ -19,7 +19,7 @@ from flintmq.core.ha import plain_stream, sealed_stream
 from flintmq.core.ha.agreement import LogState, agree
 from flintmq.core.ha.link import Buffer, LinkSettings, MasterLog
 from flintmq.core.ha.sealed_stream import FrameType, Keys, Sealer, Unsealer
-from flintmq.core.limits import HA_HANDSHAKE_TIMEOUT_S
+from flintmq.core.limits import HA_HANDSHAKE_TIMEOUT_S, HA_SLAVE_FRAME_MAX_BYTES
 
 
 class Stage(enum.Enum):
@@ -112,7 +112,7 @@ class MasterLink:
         slave_nonce = sealed_stream.read_hello(greeting)
         nonce = secrets.token_bytes(sealed_stream.NONCE_BYTES)
         keys = Keys.derive(secret, slave_nonce, nonce)
-        self._sealer, self._unsealer = Sealer(keys.master), Unsealer(keys.slave)
+        self._sealer, self._unsealer = Sealer(keys.master), Unsealer(keys.slave, HA_SLAVE_FRAME_MAX_BYTES)
         challenge = (sealed_stream.MAGIC, sealed_stream.VERSION, nonce, keys.proof)
         self._answers.append(sealed_stream.CHALLENGE.pack(*challenge))
         self.stage = Stage.PROVING

@@ -109,10 +109,16 @@ class Sealer:
 
 
 class Unsealer:
-    """Reads the frames of one direction, in order."""
+    """Reads the frames of one direction, in order.
 
-    def __init__(self, key: bytes) -> None:
+    Args:
+        key: the direction's.
+        max_bytes: the longest body; so much may be kept before a seal can be checked.
+    """
+
+    def __init__(self, key: bytes, max_bytes: int = HA_FRAME_MAX_BYTES) -> None:
         self._key = key
+        self._max_bytes = max_bytes
         self._number = 0
         self._buffer = bytearray()
 
@@ -128,7 +134,7 @@ class Unsealer:
         at = 0
         while len(buffer) - at >= _HEADER.size:
             kind, size, offset, second = _HEADER.unpack_from(buffer, at)
-            if size > HA_FRAME_MAX_BYTES:
+            if size > self._max_bytes:
                 raise ReplicationError(f"the other end announced a frame of {size} bytes")
             body_at = at + _HEADER.size
             end = body_at + size + _SEAL_BYTES

@@ -36,6 +36,7 @@ import attrs
 
 from flintmq.core.errors import StoreError, StoreFormatError, StoreFullError
 from flintmq.core.io.disk import OS_DISK, Disk
+from flintmq.core.limits import HA_EPOCHS_MAX
 
 FORMAT: Final = 1
 CREATED: Final = "created"
@@ -102,10 +103,11 @@ class Epochs:
         return attrs.evolve(self, entries=(*kept, made))
 
     def kept_from(self, min_offset_bytes: int) -> Self:
-        """Without epochs whose every byte lies before a position: the log's oldest."""
+        """Without epochs whose every byte lies before a position (the log's oldest), and without the oldest of very many."""
         entries = self.entries
         while len(entries) > 1 and entries[1].start_offset_bytes <= min_offset_bytes:
             entries = entries[1:]
+        entries = entries[-HA_EPOCHS_MAX:]
         return attrs.evolve(self, entries=entries)
 
     def cut_at(self, end_offset_bytes: int) -> Self:

@@ -13,7 +13,7 @@ from flintmq.core.ha.group_transfer import GroupTransferService
 from flintmq.core.ha.link import LinkSettings, MasterLog
 from flintmq.core.ha.master_link import MasterLink, Stage
 from flintmq.core.io.clock import Clock
-from flintmq.core.limits import HA_SEND_BUFFER_BYTES
+from flintmq.core.limits import HA_HANDSHAKE_TIMEOUT_S, HA_PENDING_MAX, HA_SEND_BUFFER_BYTES
 
 log = logging.getLogger("flintmq.ha")
 
@@ -57,7 +57,12 @@ class HaMasterService:
     async def start(self, sock: socket.socket, context: ssl.SSLContext | None = None) -> None:
         """Listens at a bound socket, encrypted where a context is given."""
         self._loop = asyncio.get_running_loop()
-        self._server = await self._loop.create_server(lambda: SlaveConnection(self), sock=sock, ssl=context)
+        self._server = await self._loop.create_server(
+            lambda: SlaveConnection(self),
+            sock=sock,
+            ssl=context,
+            ssl_handshake_timeout=HA_HANDSHAKE_TIMEOUT_S if context is not None else None,
+        )
         self._schedule_tick()
 
     def _schedule_tick(self) -> None:
@@ -74,8 +79,12 @@ class HaMasterService:
         self._schedule_tick()
 
     def has_room(self) -> bool:
-        """Whether one more slave may connect."""
-        return len(self.connections) < self._max_slaves
+        """Whether somebody may connect; whether it may follow is seen when it has proved itself."""
+        return len(self.connections) < self._max_slaves + HA_PENDING_MAX
+
+    def may_follow(self) -> bool:
+        """Whether one more slave may follow."""
+        return sum(connection.is_following for connection in self.connections) < self._max_slaves
 
     def wake(self) -> None:
         """There is more to send; it goes with the loop's next turn, once however often this is called."""
@@ -122,7 +131,7 @@ class SlaveConnection(asyncio.Protocol):
         self.link = MasterLink(service.log, service.settings, service.clock.monotonic_s())
         self._transport: asyncio.Transport | None = None
         self._is_paused = False
-        self._followed = False
+        self.is_following = False
         self.peer = "?"
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -131,7 +140,6 @@ class SlaveConnection(asyncio.Protocol):
         self.peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer)
         self._transport = transport
         if not self._service.has_room():
-            log.warning("slave %s is turned away: there are too many connections (ha.max_slaves)", self.peer)
             transport.abort()
             return
         sock = transport.get_extra_info("socket")
@@ -148,13 +156,16 @@ class SlaveConnection(asyncio.Protocol):
             self.close(str(error), is_serious=isinstance(error, NotFollowedError))
             return
         if link.stage is Stage.TRANSFER:
+            if not self.is_following and not service.may_follow():
+                self.close("too many slaves follow already (ha.max_slaves)", is_serious=True)
+                return
             self._follows()
         self.pump()
 
     def _follows(self) -> None:
         service, held = self._service, self.link.held_offset_bytes
-        if not self._followed:
-            self._followed = True
+        if not self.is_following:
+            self.is_following = True
             log.info("slave %s follows from %d on", self.peer, self.link.next_offset_bytes)
             if service.gate is not None:
                 service.gate.joined(self, held)
@@ -197,7 +208,7 @@ class SlaveConnection(asyncio.Protocol):
     def connection_lost(self, _error: Exception | None) -> None:
         self._transport = None
         self._service.connections.discard(self)
-        if self._followed:
+        if self.is_following:
             log.info("slave %s is gone, at %d", self.peer, self.link.held_offset_bytes)
         if self._service.gate is not None:
             self._service.gate.left(self)

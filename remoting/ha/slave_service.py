@@ -90,6 +90,9 @@ class HaSlaveService:
                 await self._follow_once()
             except (FlintError, OSError, TimeoutError) as error:
                 self.tell(f"{error or type(error).__name__}", is_serious=isinstance(error, NotFollowedError))
+            except Exception as error:  # a defect here must not end the following for good
+                log.exception("following the master failed")
+                self.tell(f"{type(error).__name__}: {error}", is_serious=True)
             await asyncio.sleep(self._reconnect_s)
 
     def tell(self, reason: str, *, is_serious: bool = False) -> None:

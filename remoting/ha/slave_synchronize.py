@@ -69,6 +69,8 @@ class SlaveSynchronize:
             if str(error) != self._told:
                 self._told = str(error)
                 log.warning("topics, groups and offsets of the master at %s: %s", address, error)
+        except (ValueError, TypeError, AttributeError) as error:  # tables of another shape than expected
+            log.exception("the tables of the master at %s cannot be taken over: %s", address, error)
 
     async def synchronize(self, address: str) -> None:
         """Takes everything over, once.

@@ -39,8 +39,9 @@ UNKNOWN_CODES: Final = (10, 11, 12)
 class Cluster:
     """A sync master with sync flush, and its slave behind a proxy. ``close`` ends the clients and the proxy."""
 
-    def __init__(self, work: Path, seed: int) -> None:
+    def __init__(self, work: Path, seed: int, fault_s: float = 3.0) -> None:
         self.work = work
+        self._fault_s = fault_s
         self.random = random.Random(seed)
         self.history = History()
         self.ha_port = free_port()
@@ -48,8 +49,13 @@ class Cluster:
         self.master_address = ""
         """Where clients send to; changes when a master starts anew."""
         self._clients: list[Client] = []
+        self._started = 0
         self.master = self.start_master()
         self.slave = self.start_slave()
+
+    def duration_s(self) -> float:
+        """How long the next fault lasts."""
+        return self.random.uniform(0.5, self._fault_s)
 
     # brokers
 
@@ -78,8 +84,9 @@ class Cluster:
 
     def load(self, senders: int = 3) -> None:
         """Starts senders and a reader."""
-        for number in range(senders):
-            self._clients.append(SendingClient(self, f"p{len(self._clients)}", self.random.random() + number))
+        for _ in range(senders):
+            self._started += 1
+            self._clients.append(SendingClient(self, f"p{self._started}", self.random.random()))
         self._clients.append(ReadingClient(self, self.random.random()))
         for client in self._clients:
             client.start()

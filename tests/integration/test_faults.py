@@ -1,6 +1,7 @@
 """Whatever breaks between a sync master and its slave: nothing acknowledged is lost, and no offset has two values.
 
-Real processes, SIGSTOP, SIGKILL and a proxy that is cut. One run each with ``--slow``; more with ``--fault-runs``.
+Real processes, SIGSTOP, SIGKILL and a proxy that is cut. One run each with ``--slow``; more with ``--fault-runs``, longer
+pauses with ``--fault-seconds 30``.
 """
 
 from __future__ import annotations
@@ -20,28 +21,28 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 def cut_the_link(cluster: Cluster) -> None:
     cluster.proxy.cut()
-    time.sleep(cluster.random.uniform(0.5, 2.0))
+    time.sleep(cluster.duration_s())
     cluster.proxy.heal()
 
 
 def lose_what_the_slave_says(cluster: Cluster) -> None:
     cluster.proxy.stop_forwarding(up=True)
-    time.sleep(cluster.random.uniform(0.5, 3.0))
+    time.sleep(cluster.duration_s())
     cluster.proxy.heal()
 
 
 def lose_what_the_master_says(cluster: Cluster) -> None:
     cluster.proxy.stop_forwarding(down=True)
-    time.sleep(cluster.random.uniform(0.5, 3.0))
+    time.sleep(cluster.duration_s())
     cluster.proxy.heal()
 
 
 def pause_the_master(cluster: Cluster) -> None:
-    pause(cluster.master, cluster.random.uniform(1.0, 3.0))
+    pause(cluster.master, cluster.duration_s())
 
 
 def pause_the_slave(cluster: Cluster) -> None:
-    pause(cluster.slave, cluster.random.uniform(1.0, 3.0))
+    pause(cluster.slave, cluster.duration_s())
 
 
 def kill_the_slave(cluster: Cluster) -> None:
@@ -74,7 +75,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture
 def cluster(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cluster]:
     run = request.node.callspec.params.get("run", 0) if hasattr(request.node, "callspec") else 0
-    made = Cluster(tmp_path, seed=run)
+    made = Cluster(tmp_path, seed=run, fault_s=request.config.getoption("--fault-seconds"))
     try:
         yield made
     finally:
