@@ -36,7 +36,13 @@ class StoreLog:
 
     @property
     def confirmed_offset_bytes(self) -> int:
-        return self.store.watermarks.readable
+        """See :class:`~flintmq.core.ha.link.MasterLog`.
+
+        Where an acknowledgement stands for a sync, what is behind the synced position was promised to nobody, and a recovery
+        keeps what is before it. Otherwise everything that is sent may be acknowledged before the next frame can tell.
+        """
+        marks = self.store.watermarks
+        return marks.readable if marks.synchronous else marks.committed
 
     @property
     def file_bytes(self) -> int:

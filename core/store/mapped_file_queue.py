@@ -375,6 +375,9 @@ class MappedFileQueue:
             keep.append(file)
         self.files = keep
         for file in reversed(go):  # the last one first: a crash in between must leave no gap
+            if file.buffer is not None and self._pool is not None:
+                buffer, file.buffer = file.buffer, None
+                self._pool.give_back(buffer)
             self._discard(file)
 
     def delete_before(self, offset_bytes: int) -> int:

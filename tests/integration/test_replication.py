@@ -194,3 +194,20 @@ def test_wrong_secrets_are_told(tmp_path: Path, connect: Connect, caplog: pytest
         with flintmq.Broker(config) as slave:
             eventually(lambda: "does not know the secret" in caplog.text, "the reason is told")
             assert end_of(slave) == 0
+
+
+def test_tables_follow_behind_access_control(tmp_path: Path) -> None:
+    """A slave signs what it asks its master, with the account that it registers with; without one it is refused, and says so."""
+    file = tmp_path / "plain_acl.yml"
+    file.write_text("accounts:\n- {accessKey: the-admin, secretKey: secret-of-admin, admin: true}\n")
+    file.chmod(0o600)
+    acl = ("acl.enable=true", f"acl.file={file}")
+    signed = ("namesrv.access_key=the-admin", "namesrv.secret_key=secret-of-admin")
+    with flintmq.Broker(master_settings(tmp_path / "m", *acl)) as master:
+        master.put([flintmq.Message("Orders", b"1")])
+        with flintmq.Broker(slave_settings(tmp_path / "s", master, *acl, *signed)) as slave:
+            eventually(lambda: slave.state.topics.select("Orders"), "topics come")
+            caught_up(master, slave)
+        with flintmq.Broker(slave_settings(tmp_path / "u", master, *acl, broker_id=2)) as unsigned:
+            caught_up(master, unsigned)
+            assert unsigned.state.topics.select("Orders") is None

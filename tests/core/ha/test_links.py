@@ -16,7 +16,9 @@ from flintmq.core.ha.link import LinkSettings
 from flintmq.core.ha.master_link import Stage
 from flintmq.core.ha.sealed_stream import FrameType, Keys, Sealer, Unsealer
 from flintmq.core.ha.slave_link import SlaveStage
+from flintmq.core.ports import FlushStrategy
 from flintmq.core.store.message_store import MessageStore
+from flintmq.core.testing.store import BY_HAND, BY_HAND_SYNCHRONOUS, opened
 
 from .conftest import SECRET, Pair, fill, log_of
 
@@ -278,6 +280,20 @@ def test_frames_out_of_turn(sealed_pair: Pair) -> None:
     assert sealed_pair.master_end.stage is Stage.PROVING
 
 
+@pytest.mark.parametrize("strategy", [BY_HAND, BY_HAND_SYNCHRONOUS], ids=["asynchronous", "synchronous"])
+def test_a_slave_is_told_what_may_be_relied_on(
+    stores: Stores, tmp_path: Path, sealed: LinkSettings, strategy: FlushStrategy
+) -> None:
+    """With every frame: where nothing is synced before an acknowledgement, all that is sent may be acknowledged at once."""
+    with opened(tmp_path / "m", strategy=strategy) as master:
+        pair = Pair(master, stores(tmp_path / "s"), sealed)
+        fill(master, 5)
+        pair.settle()
+        end = master.watermarks.wrote
+        assert pair.slave_log.master_confirmed_offset_bytes == (0 if strategy.synchronous else end)
+        assert pair.slave.watermarks.wrote == end, "what is not synced is sent all the same"
+
+
 # what is let in
 
 
@@ -302,8 +318,6 @@ def test_a_damaged_record_is_not_appended(pair: Pair, damage: str) -> None:
 
 def test_other_file_sizes_are_told(stores: Stores, tmp_path: Path, sealed: LinkSettings) -> None:
     """The logs could never be equal."""
-    from flintmq.core.testing.store import opened
-
     with opened(tmp_path / "l", commit_log_file_bytes=8192) as larger:
         pair = Pair(stores(tmp_path / "m"), larger, sealed)
         with pytest.raises(NotFollowedError, match="commit_log_file_bytes"):
