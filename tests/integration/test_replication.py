@@ -197,7 +197,7 @@ def test_wrong_secrets_are_told(tmp_path: Path, connect: Connect, caplog: pytest
 
 
 def test_tables_follow_behind_access_control(tmp_path: Path) -> None:
-    """A slave signs what it asks its master, with the account that it registers with; without one it is refused, and says so."""
+    """A slave signs what it asks its master, with the account it registers with; without one it is refused."""
     file = tmp_path / "plain_acl.yml"
     file.write_text("accounts:\n- {accessKey: the-admin, secretKey: secret-of-admin, admin: true}\n")
     file.chmod(0o600)
