@@ -8,11 +8,13 @@ would keep true.
 from __future__ import annotations
 
 import importlib.util
+import logging
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from flintmq.config.errors import ConfigError
+from flintmq.core.errors import StoreError
 from flintmq.core.hookspecs import DispatcherContext, RegisterDispatcher, hookimpl
 from flintmq.core.ports import CommitLogDispatcher
 from flintmq.core.store.feed_publisher import HEARTBEAT_S, FeedPublisher, remove_feed
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from flintmq.core.store.message_store import MessageStore
     from flintmq.plugins.broker import Broker
     from flintmq.plugins.spark.landing.feeder import LandingFeeder
+
+log = logging.getLogger("flintmq.broker")
 
 NAME: Final = "spark_feed"
 _LATEST: Final = "latest"
@@ -43,7 +47,7 @@ class SparkFeedPlugin:
         store = broker.state.store
         feed = find_feed(store.reput.dispatchers)
         if feed is None:
-            remove_feed(store.disk, Path(store.root))
+            _remove_old(store)
             return
         publisher = feed.publisher
         assert isinstance(publisher, FeedPublisher)
@@ -55,6 +59,15 @@ class SparkFeedPlugin:
         if landing is not None:
             landing.start()
         broker.state.runtime_sources.append(lambda: figures(feed, store))
+
+
+def _remove_old(store: MessageStore) -> None:
+    try:
+        remove_feed(store.disk, Path(store.root))
+    except (OSError, StoreError) as error:  # no reason not to serve; but readers must be told by somebody
+        log.error(
+            "the feed of an earlier run cannot be removed; who reads the store's files must not trust it: %s", error
+        )
 
 
 def make_dispatcher(context: DispatcherContext) -> CommitLogDispatcher:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
-from flintmq.core.ports import CommitLogDispatcher, DispatchRequest
+from flintmq.core.ports import CommitLogDispatcher, DispatchRequest, SupportsCatchUp, SupportsCommitted
 from flintmq.core.testing.failure import KitFailure, expect
 
 D = TypeVar("D", bound=CommitLogDispatcher)
@@ -83,6 +83,7 @@ def check_dispatcher(factory: Callable[[], D], *, observe: Callable[[D], object]
     _check_empty(factory, look)
     _check_batches(factory, look, requests, whole)
     _check_idempotence(factory, look, requests, whole)
+    _check_committed(factory, requests)
 
 
 def _check_empty(factory: Callable[[], D], look: Callable[[D], object]) -> None:
@@ -121,6 +122,30 @@ def _check_input_untouched(factory: Callable[[], CommitLogDispatcher]) -> None:
     _dispatch(dispatcher, batch, "a batch")
     untouched = batch == sample_requests()
     expect(untouched, "a dispatcher lets its batch and the requests alone: others get them after it")
+    _close(dispatcher)
+
+
+def _check_committed(factory: Callable[[], CommitLogDispatcher], requests: list[DispatchRequest]) -> None:
+    """What a dispatcher says it has for good decides what a start hands over again: too much would be lost."""
+    dispatcher = factory()
+    if not isinstance(dispatcher, SupportsCommitted):
+        _close(dispatcher)
+        return
+    before = dispatcher.committed()
+    expect(before is None or before >= 0, "committed is a physical offset or None", before)
+    boundaries = {0, *(request.commit_log_offset_bytes for request in requests)}
+    for request in requests:
+        _dispatch(dispatcher, [request], "a record")
+        end = request.commit_log_offset_bytes + request.message_size_bytes
+        boundaries.add(end)
+        after = dispatcher.committed()
+        expect(after is None or after <= end, "nothing is committed that was not dispatched", (after, end))
+        expect(before is None or (after is not None and after >= before), "committed never goes back", (before, after))
+        expect(after is None or after in boundaries, "committed is where a record begins or ends", after)
+        before = after
+    if isinstance(dispatcher, SupportsCatchUp):
+        answer = dispatcher.catch_up(before or 0, requests[-1].commit_log_offset_bytes)
+        expect(isinstance(answer, bool), "catch_up says whether it reads the log itself", answer)
     _close(dispatcher)
 
 

@@ -59,10 +59,11 @@ def rebuild(
 ) -> None:
     """Make queues and index anew from the log of a large, sound store, in parallel; see 'repair' for one that is not."""
     from flintmq.config import load_config
-    from flintmq.plugins.spark.maintenance.rebuild import rebuild as make
 
     config = load_config(None, settings or (), {}).config
     with _engine(engine, workers, master) as runner, _bars() as report:
+        from flintmq.plugins.spark.maintenance.rebuild import rebuild as make
+
         made = make(store, config, _delays(config), runner, out=out, report=report)
     _show(attrs.asdict(made), as_json)
 

@@ -162,9 +162,49 @@ class IsACoroutine(Rows):
         return iter(())  # type: ignore[return-value]
 
 
+class Promises(Rows):
+    """A correct one that says what it has for good: everything but the last record."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.safe: int | None = None
+
+    def dispatch(self, batch: Sequence[DispatchRequest]) -> None:
+        super().dispatch(batch)
+        if self.rows:
+            self.safe = self.rows[-1]
+
+    def committed(self) -> int | None:
+        return self.safe
+
+
+class PromisesTooMuch(Promises):
+    def committed(self) -> int | None:
+        return None if self.safe is None else self.safe + 10_000
+
+
+class TakesBack(Promises):
+    def committed(self) -> int | None:
+        return None if self.safe is None else self.safe if len(self.rows) < 5 else 0
+
+
+class PromisesHalfARecord(Promises):
+    def committed(self) -> int | None:
+        return None if not self.safe else self.safe + 7
+
+
+class CatchesUpInSilence(Promises):
+    def catch_up(self, start_offset_bytes: int, end_offset_bytes: int) -> None:
+        """Does not say whether it does."""
+
+
 @pytest.mark.parametrize(
     ("dispatcher", "rule"),
     [
+        (PromisesTooMuch, "nothing is committed that was not dispatched"),
+        (TakesBack, "committed never goes back"),
+        (PromisesHalfARecord, "where a record begins"),
+        (CatchesUpInSilence, "says whether it reads the log itself"),
         (TakesTwice, "comes again is ignored"),
         (Reverses, "one by one makes the same"),
         (WantsAFirst, "dispatch of an empty batch raised IndexError"),
@@ -182,5 +222,6 @@ def test_the_kit_catches(dispatcher: Callable[[], Rows], rule: str) -> None:
 
 def test_the_kit_passes_a_correct_dispatcher_and_needs_no_observer() -> None:
     check_dispatcher(Rows, observe=lambda made: made.rows)
+    check_dispatcher(Promises, observe=lambda made: made.rows)
     blind: Callable[[], CommitLogDispatcher] = Rows
     check_dispatcher(blind)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from flintmq.core.io import lazy_numpy
 from flintmq.core.testing.dispatcher_kit import check_dispatcher, sample_requests
 from flintmq.core.testing.store import message, opened
 from flintmq.dispatchers.spark_feed import SparkFeed
@@ -87,6 +88,7 @@ def test_what_has_landed_is_committed() -> None:
 def test_columns_count_as_the_same_records(tmp_path: Path) -> None:
     """At a start the log comes in columns: the same position and the same number of messages."""
     pytest.importorskip("numpy", reason="columns need numpy")
+    assert lazy_numpy.load()
     with opened(tmp_path, commit_log_file_bytes=1 << 21) as store:
         store.put([message(body=b"x" * 1_000) for _ in range(1_500)])
         store.dispatch()

@@ -77,6 +77,8 @@ class InlineEngine:
 class ProcessEngine:
     """Processes of this machine, started with the first task and kept until :meth:`close`.
 
+    They import the program's main module: a script that uses this needs ``if __name__ == "__main__":``.
+
     Args:
         workers: how many; as many as there are processors this process may use without it.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import shutil
 import subprocess
@@ -305,3 +306,19 @@ def test_an_audit_that_finds_something_says_so_to_scripts(cli: RunCommand, store
     outcome = cli("store", "audit", str(store), "--engine", "inline")
     assert outcome.code == 1
     assert "wrong_crcs" in outcome.out
+
+
+@pytest.mark.parametrize("command", SCALE_COMMANDS, ids=lambda command: command[0])
+def test_what_is_missing_is_one_line(
+    cli: RunCommand, store: Path, tmp_path: Path, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever has not installed numpy and pyarrow is told what to install, and sees no traceback."""
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *more: None if name == "pyarrow" else found(name, *more)
+    )
+    name, *rest = command
+    outcome = cli("store", name, str(store), *(str(tmp_path / word) for word in rest))
+    assert outcome.code == 1
+    assert outcome.err.count("\n") == 1
+    assert "pip install 'flintmq[spark]'" in outcome.err
