@@ -125,7 +125,7 @@ class DeltaTableWriter:
 
         def rows() -> Iterator[pa.RecordBatch]:
             for batch in batches:
-                yield pa.RecordBatch.from_struct_array(batch.to_struct_array()).cast(schema)
+                yield batch.cast(schema)
 
         partitioning = None
         if self.partition_by:
@@ -135,7 +135,6 @@ class DeltaTableWriter:
             pa.RecordBatchReader.from_batches(schema, rows()),
             self.folder,
             format="parquet",
-            schema=schema,
             partitioning=partitioning,
             basename_template=f"part-{uuid.uuid4()}-{{i}}.parquet",
             existing_data_behavior="overwrite_or_ignore",
@@ -184,7 +183,7 @@ class DeltaTableWriter:
         now_ms = time.time_ns() // 1_000_000
         actions = [
             AddAction(
-                urllib.parse.quote(file.path),
+                file.path,
                 file.size_bytes,
                 partition_values(file.path),
                 now_ms,

@@ -1,0 +1,138 @@
+"""Delta tables without a jar and without a Spark: files by tasks, one commit by the driver, each batch once."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("deltalake")
+pytest.importorskip("pyspark")
+pa = pytest.importorskip("pyarrow")
+
+from deltalake import DeltaTable  # noqa: E402
+from pyspark.sql import types as spark  # noqa: E402
+
+from flintmq.plugins.spark.errors import OptionError, SchemaError  # noqa: E402
+from flintmq.plugins.spark.pipeline import delta_source  # noqa: E402
+from flintmq.plugins.spark.pipeline.delta_source import DeltaSource, DeltaTableWriter, local_folder, partition_values  # noqa: E402
+
+SCHEMA = spark.StructType(
+    [
+        spark.StructField("id", spark.LongType()),
+        spark.StructField("city", spark.StringType()),
+        spark.StructField("at", spark.TimestampType()),
+        spark.StructField("counts", spark.MapType(spark.StringType(), spark.IntegerType())),
+    ]
+)
+NOON = datetime.datetime(2026, 1, 31, 12, tzinfo=datetime.UTC)
+
+
+class _Context:
+    """What a task knows of its query."""
+
+    query_id: str | None = None
+
+    def getLocalProperty(self, _name: str) -> str | None:  # noqa: N802 -- Spark's
+        return self.query_id
+
+
+@pytest.fixture(autouse=True)
+def task(monkeypatch: pytest.MonkeyPatch) -> _Context:
+    """The task context of Spark's workers."""
+    context = _Context()
+    monkeypatch.setattr(delta_source.TaskContext, "get", lambda: context)
+    return context
+
+
+def rows(first: int, last: int, zone: str = "UTC") -> Any:
+    """A batch as Spark hands it to writers: timestamps in the session's zone."""
+    ids = range(first, last)
+    return pa.record_batch(
+        {
+            "id": pa.array(ids, pa.int64()),
+            "city": [None if n % 5 == 4 else f"c {n % 5}/ä" for n in ids],
+            "at": pa.array([NOON for _ in ids], pa.timestamp("us", tz=zone)),
+            "counts": pa.array([[("a", n)] for n in ids], pa.map_(pa.string(), pa.int32())),
+        }
+    )
+
+
+def table_of(folder: Path, *partition_by: str) -> DeltaTableWriter:
+    return DeltaTableWriter(folder, SCHEMA.json(), partition_by)
+
+
+def content(folder: Path) -> list[dict[str, Any]]:
+    found = DeltaTable(str(folder)).to_pyarrow_table().to_pylist()
+    return sorted(found, key=lambda row: row["id"])
+
+
+@pytest.mark.parametrize("partition_by", [(), ("city",)])
+def test_tasks_files_become_rows_at_the_commit(tmp_path: Path, partition_by: tuple[str, ...]) -> None:
+    """Two tasks write, one of them nothing; readers see all rows at once, with nulls, blanks and slashes in partition names."""
+    table = table_of(tmp_path / "t", *partition_by)
+    messages = [table.write(iter([rows(0, 10, "Europe/Berlin"), rows(10, 20)])), table.write(iter([]))]
+    assert not DeltaTable.is_deltatable(str(tmp_path / "t"))
+    table.commit(messages, overwrite=False, batch_id=None)
+    found = content(tmp_path / "t")
+    assert [row["id"] for row in found] == list(range(20))
+    assert [row["city"] for row in found[:5]] == ["c 0/ä", "c 1/ä", "c 2/ä", "c 3/ä", None]
+    assert found[7]["at"] == NOON
+    assert found[7]["counts"] == [("a", 7)]
+    table.commit([table.write(iter([rows(5, 6)]))], overwrite=True, batch_id=None)
+    assert [row["id"] for row in content(tmp_path / "t")] == [5]
+
+
+def test_a_batch_that_is_run_again_is_committed_once(tmp_path: Path, task: _Context) -> None:
+    """A driver killed behind its commit runs the batch again: the rows are there already, and the new files go away."""
+    task.query_id = "5f1c"
+    table = table_of(tmp_path)
+    table.commit([table.write(iter([rows(0, 3)]))], overwrite=False, batch_id=0)
+    table.commit([table.write(iter([rows(3, 6)]))], overwrite=False, batch_id=1)
+    again = table.write(iter([rows(3, 6)]))
+    table.commit([again], overwrite=False, batch_id=1)
+    assert [row["id"] for row in content(tmp_path)] == list(range(6))
+    assert not any((tmp_path / file.path).exists() for file in again.files)
+    task.query_id = "another"
+    table.commit([table.write(iter([rows(6, 7)]))], overwrite=False, batch_id=0)
+    assert len(content(tmp_path)) == 7
+
+
+def test_what_a_failed_write_left_is_removed(tmp_path: Path) -> None:
+    """An abort leaves neither rows nor files, also where a task's message is missing."""
+    table = table_of(tmp_path, "city")
+    written = table.write(iter([rows(0, 10)]))
+    assert all((tmp_path / file.path).exists() for file in written.files)
+    table.remove([written, None])
+    assert not list(tmp_path.rglob("*.parquet"))
+
+
+def test_a_table_of_another_shape_is_refused(tmp_path: Path) -> None:
+    """Files with other columns would make the whole table unreadable."""
+    table_of(tmp_path).commit([], overwrite=False, batch_id=None)
+    wider = spark.StructType([*SCHEMA.fields, spark.StructField("more", spark.StringType())])
+    options = {"path": str(tmp_path)}
+    with pytest.raises(SchemaError, match="other columns: more differ"):
+        DeltaSource(options).writer(wider, False)
+    with pytest.raises(SchemaError, match="partitioned by nothing"):
+        DeltaSource(options | {"partitionBy": "city"}).writer(SCHEMA, False)
+    with pytest.raises(SchemaError, match="cannot be partitioned by at, a timestamp"):
+        DeltaSource({"path": str(tmp_path / "new"), "partitionBy": "at"}).writer(SCHEMA, False)
+    assert DeltaSource(options).streamWriter(SCHEMA, False) is not None
+
+
+def test_places_that_only_a_jar_reaches_are_refused() -> None:
+    """A table that each worker writes to a folder of that name would be lost."""
+    assert local_folder("file:///data/a%20b") == Path("/data/a b")
+    assert local_folder("lake").is_absolute()
+    with pytest.raises(OptionError, match=r"spark\.jars\.packages"):
+        local_folder("s3://bucket/lake")
+
+
+def test_partition_values_come_out_of_paths() -> None:
+    """As writers of folders name them: escaped, and with a word for null."""
+    assert partition_values("a=1/b=x%2Fy%20z/part.parquet") == {"a": "1", "b": "x/y z"}
+    assert partition_values("a=__HIVE_DEFAULT_PARTITION__/part.parquet") == {"a": None}
+    assert partition_values("part.parquet") == {}

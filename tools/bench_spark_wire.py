@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+"""Measures reading messages with Spark over the wire against reading the same broker's files.
+
+    tools/bench_spark_wire.py WORK [--records 1000000] [--rounds 3] [--master 'local[2]'] [--stock]
+
+In WORK a store is made as tools/bench_spark.py makes it, and a FlintMQ broker is started on it, with larger answers than
+brokers give out of the box (``--stock`` leaves that as it is). Each round reads everything once in each way, into Spark's noop
+sink; then one line of JSON with medians of seconds and of CPU seconds (Spark's and the broker's), and ``files / wire``,
+the share of the files' speed that the wire has.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bench_spark import FILE_BYTES, QUEUE_FILE_BYTES, QUEUES, THREE, TOPICS, make_store, measured
+
+from flintmq.plugins.bench.result import machine_facts
+from flintmq.plugins.cli.child import ServedChild
+from flintmq.plugins.spark import session
+from flintmq.remoting.client.admin import AdminClient
+
+ANSWERS = (
+    "store.max_transfer_count_in_memory=8192",
+    "store.max_transfer_count_in_disk=8192",
+    "store.max_transfer_bytes_in_memory=4MiB",
+    "store.max_transfer_bytes_in_disk=4MiB",
+)
+"""What lets a broker answer a pull with more than 32 messages, 8 from disk."""
+PULL_BATCH = "2048"
+
+
+def broker(store: Path, *, stock: bool) -> ServedChild:
+    settings = [
+        f"store.commit_log_file_bytes={FILE_BYTES}",
+        f"store.consume_queue_file_bytes={QUEUE_FILE_BYTES}",
+        "dispatchers=consume_queue",
+        *(() if stock else ANSWERS),
+    ]
+    words = [word for setting in settings for word in ("--set", setting)]
+    return ServedChild(["--store", str(store), "--port", "0", "--namesrv-port", "0", *words], start_timeout_s=300)
+
+
+async def create_topics(namesrv: str) -> None:
+    """The store has no table of topics."""
+    async with AdminClient(namesrv) as admin:
+        for number in range(TOPICS):
+            await admin.create_topic(f"topic{number}", queues=QUEUES)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("work", type=Path, help="a folder for the store; kept")
+    parser.add_argument("--records", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--master", default="local[2]")
+    parser.add_argument("--stock", action="store_true", help="answers as large as brokers give by themselves")
+    arguments = parser.parse_args()
+    store = arguments.work / "store"
+    if not store.exists():
+        make_store(store, arguments.records)
+    with broker(store, stock=arguments.stock) as served:
+        asyncio.run(create_topics(served.namesrv))
+        spark = session(arguments.master, "bench", {"spark.log.level": "ERROR"})
+        topics = ",".join(f"topic{number}" for number in range(TOPICS))
+
+        def wire(**options: str) -> Any:
+            found = spark.read.format("flintmq").option("nameServer", served.namesrv).option("subscribe", topics)
+            return found.option("pullBatchSize", PULL_BATCH).options(**options).load()
+
+        def files(**options: str) -> Any:
+            return spark.read.format("flintmq").options(**options).load(str(store))
+
+        def noop(frame: Any) -> Callable[[], object]:
+            return lambda: frame.write.format("noop").mode("overwrite").save()
+
+        assert wire().count() == files().count() == arguments.records
+        runs = {
+            "files_all": noop(files()),
+            "wire_all": noop(wire()),
+            "files_three": noop(files(columns=THREE)),
+            "wire_three": noop(wire(columns=THREE)),
+        }
+        times: dict[str, list[tuple[float, float]]] = {name: [] for name in runs}
+        for number in range(arguments.rounds + 1):
+            for name, run in runs.items():
+                result = measured(run)
+                if number:  # the first round warms up
+                    times[name].append(result)
+        spark.stop()
+    seconds = {name: round(statistics.median(one[0] for one in found), 3) for name, found in times.items()}
+    cpu = {name: round(statistics.median(one[1] for one in found), 2) for name, found in times.items()}
+    ratios = {
+        "files/wire, all columns": seconds["files_all"] / seconds["wire_all"],
+        "files/wire, three columns": seconds["files_three"] / seconds["wire_three"],
+        "files/wire, all columns, CPU": cpu["files_all"] / cpu["wire_all"],
+    }
+    found = {"bench": "spark-wire", "stock": arguments.stock, "records": arguments.records, "seconds": seconds}
+    found |= {"cpu_seconds": cpu, "ratios": {name: round(ratio, 3) for name, ratio in ratios.items()}}
+    print(json.dumps(found | {"machine": machine_facts()}))
+
+
+if __name__ == "__main__":
+    main()
