@@ -114,6 +114,12 @@ def topic_field(topic: str) -> bytes:
     return bytes((len(raw),)) + raw
 
 
+@lru_cache(maxsize=16_384)
+def record_tail(topic: str, properties_length: int) -> bytes:
+    """What lies between body and properties: the topic, and the properties' length. Raises struct.error beyond two bytes."""
+    return topic_field(topic) + _INT16.pack(properties_length)
+
+
 def record_size(message: MessageExtBrokerInner) -> int:
     """How many bytes the record will take."""
     return (
@@ -133,7 +139,7 @@ def encode_record(
     queue_offset: int,
     commit_log_offset_bytes: int,
     store_timestamp_ms: int,
-) -> tuple[bytes, bytes, bytes, bytes, bytes]:
+) -> tuple[bytes, bytes, bytes, bytes]:
     """The record's pieces, to be joined with those of other records.
 
     ``size_bytes`` is :func:`record_size` of the message. The IPv6 bits of the flag are set from the hosts' lengths,
@@ -183,7 +189,7 @@ def encode_record(
                 _HEAD_END.pack(message.reconsume_times, message.prepared_transaction_offset_bytes, len(body)),
             )
         )
-    return head, body, topic_field(message.topic), _INT16.pack(len(stored)), stored
+    return head, body, record_tail(message.topic, len(stored)), stored
 
 
 def batch_size(batch: MessageBatch) -> int:

@@ -290,7 +290,7 @@ class CommitLog:
             raise _nul()
         pack_head, shared = rec.batch_head_packer(batch, now_ms)
         topic, queue_id = batch.topic, batch.queue_id
-        overhead, sys_flag, topic_field = rec.batch_overhead(batch), rec.batch_sys_flag(batch), rec.topic_field(topic)
+        overhead, sys_flag = rec.batch_overhead(batch), rec.batch_sys_flag(batch)
         queue_offset = self.next_queue_offset.get((topic, queue_id), 0)
         properties_length, tail = -1, b""
         pieces: list[bytes] = []
@@ -304,7 +304,7 @@ class CommitLog:
         ):
             if len(stored) != properties_length:
                 properties_length = len(stored)
-                tail = topic_field + properties_length.to_bytes(2, "big")
+                tail = rec.record_tail(topic, properties_length)
             body_length = len(body)
             size = overhead + body_length + properties_length
             crc = crc32(body) & 0x7FFFFFFF

@@ -173,20 +173,22 @@ class SendMessageProcessor:
     def _answer_stored(self, owners: list[Owner], results: list[Appended]) -> None:
         """Answers sends that are as durable as promised; the ordinary ones with as little work per message as there is."""
         encode = self._encode_ok
-        ordinary = 0
-        answered: dict[ServerChannel, int] = {}
+        answered: dict[ServerChannel, list[bytes | memoryview]] = {}
         for owner, result in zip(owners, results, strict=True):
             request, queue_id = owner
             if type(result) is not DispatchRequest or request.codec != JSON or request.flag & ONEWAY_FLAG:
                 self._answer(owner, result, FlushStatus.FLUSHED)
                 continue
+            answer = encode(request.opaque, queue_id, result.commit_log_offset_bytes, result.queue_offset)
             channel = request.channel
-            ordinary += 1
-            answered[channel] = answered.get(channel, 0) + 1
-            channel.write(encode(request.opaque, queue_id, result.commit_log_offset_bytes, result.queue_offset))
-        self._pool.waiting -= ordinary
-        for channel, count in answered.items():
-            channel.gave(count)
+            if channel in answered:
+                answered[channel].append(answer)
+            else:
+                answered[channel] = [answer]
+        for channel, answers in answered.items():
+            self._pool.waiting -= len(answers)
+            channel.gave(len(answers))
+            channel.write_all(answers)
 
     @staticmethod
     def _flush(requests: list[Request]) -> None:
@@ -196,8 +198,11 @@ class SendMessageProcessor:
     # one message
 
     def _message(self, request: Request) -> Incoming:
-        model = SendMessageRequestHeader if request.code == RequestCode.SEND_MESSAGE else SendMessageRequestHeaderV2
-        header = request.header(model)
+        header = request.typed
+        if type(header) is not SendMessageRequestHeaderV2:
+            code = request.code
+            model = SendMessageRequestHeader if code == RequestCode.SEND_MESSAGE else SendMessageRequestHeaderV2
+            header = request.header(model)
         channel = request.channel
         intake = self._state.intake
         if header.batch or request.code == RequestCode.SEND_BATCH_MESSAGE:
