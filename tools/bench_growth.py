@@ -3,9 +3,9 @@
 
     tools/bench_growth.py [--messages 10000000] [--topics 1000] [--connections 1000] [--rounds 3] [--seconds 1.5]
 
-Two FlintMQ brokers, each a process with a store of its own: one stays empty but for what is measured, the other is given the
-messages, the topics, the connections, one after the other. After each, the same rows are measured on both in turn, and the ratio
-of the processor time per message is taken within each round. One line of JSON a row; a ratio of 1 is no growth.
+Two FlintMQ brokers, each a process with a store of its own: one stays empty but for what is measured, the other is given
+connections, topics and messages, one after the other. After each the same rows are measured on both in turn, and the ratio of
+the processor time per message is taken within each round. One line of JSON a row; a ratio of 1 is no growth.
 """
 
 from __future__ import annotations
