@@ -278,6 +278,18 @@ class RemotingServer:
             self.on_refused(request, error)
             request.channel.refuse(request, error)
             return False
+        except Exception as error:  # a plugin's fault must not open the door, nor keep the others of this read from it
+            log.error(
+                "request %d of %s: an authenticator failed",
+                request.code,
+                request.channel.remote_address,
+                exc_info=error,
+            )
+            refusal = RefusedError(
+                ResponseCode.SYSTEM_ERROR, "it cannot be told who sent this", reason="authenticator.failed"
+            )
+            request.channel.refuse(request, refusal)
+            return False
         return True
 
     def _unsupported(self, request: Request) -> None:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import socket
 import ssl
+from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
 from flintmq.core.client_log import client_log
-from flintmq.core.limits import TLS_HANDSHAKE_TIMEOUT_S, TLS_PENDING_MAX
+from flintmq.core.limits import TLS_HANDSHAKE_TIMEOUT_S, TLS_PENDING_MAX, TLS_PENDING_PER_ADDRESS_MAX
 from flintmq.remoting.tls import ServerTls
 
 log = client_log("flintmq.tls")
@@ -41,6 +43,8 @@ class TlsListener:
         self._make_protocol = make_protocol
         self._tls = tls
         self._pending: set[asyncio.Task[None]] = set()
+        self._pending_of: Counter[str] = Counter()
+        """By address."""
         sock.listen(backlog)
         sock.setblocking(False)
         self._accepting = asyncio.get_running_loop().create_task(self._accept())
@@ -65,12 +69,20 @@ class TlsListener:
                 log.warning("a connection could not be accepted: %s", error)
                 await asyncio.sleep(_ACCEPT_RETRY_S)
                 continue
-            if len(self._pending) >= TLS_PENDING_MAX:
+            host = str(address[0])
+            if len(self._pending) >= TLS_PENDING_MAX or self._pending_of[host] >= TLS_PENDING_PER_ADDRESS_MAX:
                 connection.close()
                 continue
             task = loop.create_task(self._begin(connection, address))
             self._pending.add(task)
-            task.add_done_callback(self._pending.discard)
+            self._pending_of[host] += 1
+            task.add_done_callback(functools.partial(self._begun, host))
+
+    def _begun(self, host: str, task: asyncio.Task[None]) -> None:
+        self._pending.discard(task)
+        self._pending_of[host] -= 1
+        if not self._pending_of[host]:
+            del self._pending_of[host]
 
     async def _begin(self, connection: socket.socket, address: object) -> None:
         """Until the connection has a transport of the right kind; whatever goes wrong ends this connection alone."""

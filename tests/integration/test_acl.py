@@ -17,6 +17,8 @@ from flintmq.config import ConfigError
 from flintmq.config.secret import Secret
 from flintmq.core.acl.signature import add_signature
 from flintmq.core.errors import RefusedError
+from flintmq.core.hookspecs import RegisterAuthenticator, hookimpl
+from flintmq.core.ports import Caller
 from flintmq.plugins.exposure import is_loopback
 from flintmq.remoting.client import AclSigner, AdminClient, Message, Producer, PullConsumer
 from flintmq.remoting.codes import RequestCode as Code
@@ -192,4 +194,53 @@ def test_nobody_listens_when_the_accounts_are_wrong(configure: Callable[..., Any
     with pytest.raises(ConfigError, match="chmod 600"), flintmq.Broker(config):
         pass
     with pytest.raises(ConfigError, match="there is no account"), flintmq.Broker(configure("authenticators=acl")):
+        pass
+
+
+class Tokens:
+    """A third party's way to know who it is: a token that every request carries."""
+
+    def __init__(self, config: Any) -> None:
+        self.asked = 0
+
+    def authenticate(self, caller: Caller) -> None:
+        self.asked += 1
+        token = caller.ext_fields.get("SecurityToken")
+        if token == "broken":
+            raise KeyError(token)
+        if token != "open sesame":
+            raise RefusedError(1, "TokenException: not you", reason="token.unknown")
+
+
+class TokenPlugin:
+    plugin_name = "tokens"
+
+    @hookimpl
+    def flintmq_authenticators(self, register: RegisterAuthenticator) -> None:
+        register("tokens", Tokens)
+
+
+def test_an_authenticator_of_a_third_party(
+    configure: Callable[..., Any], accounts: Path, connect: Callable[[Any], Wire], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It decides alone, or beside the built-in one; when it fails the door stays shut, and others of its read are served."""
+    with flintmq.Broker(configure("authenticators=tokens"), plugins=[TokenPlugin()]) as broker:
+        wire = connect(broker)
+        fields = {"topic": "T", "queueId": "0"}
+        assert wire.ask(Code.GET_MAX_OFFSET, fields).remark.startswith("TokenException: not you")
+        assert wire.ask(Code.GET_MAX_OFFSET, fields | {"SecurityToken": "open sesame"}).code == 0
+        sent = [wire.post(Code.GET_MAX_OFFSET, fields | {"SecurityToken": word}) for word in ("broken", "open sesame")]
+        answers = [wire.answer(opaque) for opaque in sent]
+        assert [answer.code for answer in answers] == [1, 0]
+        assert "authenticator.failed" in answers[0].remark
+        assert "an authenticator failed" in caplog.text
+    both = ("acl.enable=true", f"acl.file={accounts}", "authenticators=tokens")
+    with flintmq.Broker(configure(*both, store="both"), plugins=[TokenPlugin()]) as broker:
+        wire = connect(broker)
+        assert len(broker.authenticators) == 2
+        token = {"SecurityToken": "open sesame"}
+        assert "AclException" in wire.ask(Code.GET_BROKER_CONFIG, token).remark
+        assert "TokenException" in signed(wire, Code.GET_BROKER_CONFIG).remark
+        assert signed(wire, Code.GET_BROKER_CONFIG, token).code == 0
+    with pytest.raises(ConfigError, match="authenticators"), flintmq.Broker(configure("authenticators=nobody")):
         pass

@@ -8,6 +8,7 @@ import socket
 import ssl
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ import flintmq
 from flintmq.config import ConfigError
 from flintmq.config.models import TlsSection
 from flintmq.core.errors import RemotingError
+from flintmq.remoting import tls_listener
 from flintmq.remoting.client import Message, Producer, PullConsumer
 from flintmq.remoting.codes import RequestCode as Code
 from flintmq.remoting.tls import ServerTls, client_context
@@ -158,6 +160,32 @@ def test_faults_in_the_handshake_end_that_connection_alone(
         assert encrypted(broker, trusting(pems)).is_served()
         for peer in mute:
             peer.close()
+
+
+def test_handshakes_of_one_address(
+    configure: Callable[..., Any],
+    encrypted: Encrypted,
+    pems: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    unexpected: list[str],
+) -> None:
+    """One address may be in the midst of so many and no more; another one comes in, and the places are given again."""
+    monkeypatch.setattr(tls_listener, "TLS_PENDING_PER_ADDRESS_MAX", 3)
+    with flintmq.Broker(configure(*serving(pems))) as broker:
+        host, _, port = broker.address.rpartition(":")
+        mute = [socket.create_connection((host, int(port)), timeout=5) for _ in range(3)]
+        further = socket.create_connection((host, int(port)), timeout=5)
+        assert further.recv(1) == b"", "closed at once"
+        other = socket.create_connection((host, int(port)), timeout=5, source_address=("127.0.0.2", 0))
+        with trusting(pems).wrap_socket(other) as wrapped:
+            assert wrapped.version()
+        for peer in (*mute, further):
+            peer.close()
+        listener = broker.server._servers[0]
+        deadline_s = time.monotonic() + 20
+        while listener._pending_of and time.monotonic() < deadline_s:  # type: ignore[union-attr]
+            time.sleep(0.01)
+        assert encrypted(broker, trusting(pems)).is_served()
 
 
 def test_client_certificates(
