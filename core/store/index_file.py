@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +25,8 @@ _SLOT: Final = struct.Struct(">i")
 _ENTRY: Final = struct.Struct(">iqii")
 _INT_MAX: Final = 0x7FFFFFFF
 _ALLOCATE_STEP_BYTES: Final = 1024 * 1024
+STEP_ENTRIES: Final = 4_096
+"""Entries of a chain that are looked at in one go: some 2 ms."""
 
 IndexEntry = tuple[int, int, int]
 """(key hash, physical offset, store timestamp in ms)"""
@@ -57,6 +59,7 @@ class IndexFile:
         ) = _HEADER.unpack_from(self._region.view)
         self.index_count = max(1, self.index_count)
         self.dirty = False
+        self.closed = False
 
     @staticmethod
     def size_bytes(slots: int, entries: int) -> int:
@@ -183,13 +186,25 @@ class IndexFile:
             ),
         )
 
-    def select(self, key_hash: int, max_num: int, begin_timestamp_ms: int, end_timestamp_ms: int) -> list[int]:
-        """Physical offsets of entries with this hash within a time range, newest first, at most so many."""
+    def select(
+        self, key_hash: int, max_num: int, begin_timestamp_ms: int, end_timestamp_ms: int
+    ) -> Generator[None, None, list[int]]:
+        """Physical offsets of entries with this hash within a time range, newest first, at most so many.
+
+        A generator, because the chain of a key that millions of messages share is long: it yields every
+        :data:`STEP_ENTRIES` entries and returns what it found, also when the file was closed meanwhile.
+        """
         view = self._region.view
         found: list[int] = []
         index = _SLOT.unpack_from(view, HEADER_BYTES + key_hash % self._slots * SLOT_BYTES)[0]
         index = self._before(index, self.index_count)
+        walked = 0
         while index > 0 and len(found) < max_num:
+            walked += 1
+            if not walked % STEP_ENTRIES:
+                yield
+                if self.closed:
+                    break
             entry_hash, physical, seconds, previous = _ENTRY.unpack_from(view, self._entries_at + index * ENTRY_BYTES)
             stored_ms = self.begin_timestamp_ms + seconds * 1000
             if stored_ms + 999 < begin_timestamp_ms:
@@ -228,4 +243,5 @@ class IndexFile:
         self.dirty = False
 
     def close(self) -> None:
+        self.closed = True
         self._region.close()

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from flintmq.core.errors import StoreError, StoreFormatError
 from flintmq.core.io.clock import Clock
@@ -25,6 +25,7 @@ from flintmq.core.store.store_checkpoint import StoreCheckpoint
 
 log = logging.getLogger("flintmq.store")
 
+T = TypeVar("T")
 _GATHER: Final = 1_024
 _GATHER_COLUMNS: Final = 262_144
 """So many entries share the pages of the slots that they change."""
@@ -184,12 +185,20 @@ class IndexService:
         self, topic: str, key: str, max_num: int, begin_timestamp_ms: int, end_timestamp_ms: int
     ) -> tuple[list[int], int, int]:
         """See :class:`flintmq.core.ports.IndexBuilder`. Costs one chain walk per file of the time range."""
+        return run_steps(self.query_steps(topic, key, max_num, begin_timestamp_ms, end_timestamp_ms))
+
+    def query_steps(
+        self, topic: str, key: str, max_num: int, begin_timestamp_ms: int, end_timestamp_ms: int
+    ) -> Generator[None, None, tuple[list[int], int, int]]:
+        """The same; yields now and then, so that other work can be done in between."""
         self.build()
         found: list[int] = []
         key_hash = index_key_hash(topic, key)
-        for file in reversed(self.files):
+        for file in self.files[::-1]:
+            if file.closed:
+                break  # it and those before it have expired meanwhile
             if file.covers(begin_timestamp_ms, end_timestamp_ms):
-                found += file.select(key_hash, max_num - len(found), begin_timestamp_ms, end_timestamp_ms)
+                found += yield from file.select(key_hash, max_num - len(found), begin_timestamp_ms, end_timestamp_ms)
             if len(found) >= max_num or (file.index_count > 1 and file.begin_timestamp_ms < begin_timestamp_ms):
                 break
         last = self.files[-1] if self.files else None
@@ -301,6 +310,16 @@ def index_columns(index: IndexBuilder, columns: RecordColumns) -> None:
         index.put_columns(columns)
     else:
         index.put(columns.requests(columns.indexed))
+
+
+def run_steps(steps: Generator[None, None, T]) -> T:
+    """Runs work that is made in steps to its end."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            value: T = end.value
+            return value
 
 
 def _nothing() -> None:

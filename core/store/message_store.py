@@ -13,7 +13,8 @@ import logging
 import os
 import secrets
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
@@ -49,7 +50,7 @@ from flintmq.core.store.consume_queue_ext import FOLDER as EXT
 from flintmq.core.store.consume_queue_ext import ExtFiles, ResolvingFilter
 from flintmq.core.store.epochs import MASTER, RECOVERED, EpochFile, epochs_path
 from flintmq.core.store.get_message import GetMessageResult, GetMessageStatus
-from flintmq.core.store.index_service import IndexService
+from flintmq.core.store.index_service import IndexService, run_steps
 from flintmq.core.store.log_walk import Cut, LogWalk, Recovered
 from flintmq.core.store.mapped_file_queue import MappedFileQueue
 from flintmq.core.store.multi_path_queue import MultiPathMappedFileQueue
@@ -66,6 +67,9 @@ log = logging.getLogger("flintmq.store")
 
 _LOG_STEP_BYTES: Final = 64 * 1024 * 1024
 _SCAN_UNITS: Final = 800
+_READ_S: Final = 0.010
+"""How long one pull may read records for its filter, whose properties and expression are strangers'; the next one goes on."""
+_READ_STEP: Final = 8
 _REDISPATCH: Final = 1_024
 
 
@@ -849,7 +853,8 @@ class MessageStore:
         run_start = run_end = -1  # records that lie one behind the other become one slice
         skip_until = -1
         last_physical = max_offset
-        scanned = 0
+        scanned = read = 0
+        until_s = time.perf_counter() + _READ_S
         for physical, size, tags_code in UNIT.iter_unpack(units):
             if size == FILLER_SIZE and not physical:
                 scanned += 1  # a message that is lost
@@ -879,6 +884,10 @@ class MessageStore:
                     skip_until = commit_log.next_file_start(physical)
                     continue
                 if message_filter is not None and message_filter.needs_properties:
+                    read += 1
+                    if not read % _READ_STEP and time.perf_counter() > until_s:
+                        scanned -= 1
+                        break
                     record = rec.decode_record(piece, check_crc=False)
                     if not message_filter.matches_properties(record.properties):
                         continue
@@ -910,11 +919,20 @@ class MessageStore:
         The newest ``max_num`` candidates, in the order of the log, as the reference answers them.
         The index only knows hashes, so each candidate is checked against the record: topic, key and store time.
         """
-        offsets, index_time_ms, index_offset = self.index.query(
-            topic, key, max_num, begin_timestamp_ms, end_timestamp_ms
-        )
+        return run_steps(self.query_message_steps(topic, key, max_num, begin_timestamp_ms, end_timestamp_ms))
+
+    def query_message_steps(
+        self, topic: str, key: str, max_num: int, begin_timestamp_ms: int, end_timestamp_ms: int
+    ) -> Generator[None, None, tuple[list[memoryview], int, int]]:
+        """The same; yields after some milliseconds of work, so that a server can do other things in between."""
+        args = (topic, key, max_num, begin_timestamp_ms, end_timestamp_ms)
+        if isinstance(self.index, IndexService):
+            offsets, index_time_ms, index_offset = yield from self.index.query_steps(*args)
+        else:
+            offsets, index_time_ms, index_offset = self.index.query(*args)
         found: list[memoryview] = []
         for physical in sorted(offsets):
+            yield
             record = self.commit_log.record(physical)
             if record is None or record.topic != topic:
                 continue

@@ -7,6 +7,7 @@ from flintmq.core.errors import RefusedError
 from flintmq.core.response_code import ResponseCode
 from flintmq.remoting.codes import RequestCode
 from flintmq.remoting.headers import QueryMessageRequestHeader, ViewMessageRequestHeader
+from flintmq.remoting.processors.turns import in_turns
 from flintmq.remoting.request import Handler, Request, Response
 
 _MAX_NUM = 64
@@ -24,16 +25,17 @@ class QueryMessageProcessor:
     def handlers(self) -> dict[int, Handler]:
         return {RequestCode.QUERY_MESSAGE: self.query, RequestCode.VIEW_MESSAGE_BY_ID: self.view}
 
-    def query(self, request: Request) -> Response:
+    async def query(self, request: Request) -> Response:
         """12. The client looks at the key itself, and at the topic: candidates of a hash are checked here all the same."""
         header = request.header(QueryMessageRequestHeader)
-        found, index_time_ms, index_offset_bytes = self._state.store.query_message(
+        steps = self._state.store.query_message_steps(
             header.topic,
             header.key,
             max(1, min(header.max_num, _MAX_NUM)),
             header.begin_timestamp_ms,
             header.end_timestamp_ms,
         )
+        found, index_time_ms, index_offset_bytes = await in_turns(steps)
         fields = {
             "indexLastUpdatePhyoffset": str(index_offset_bytes),
             "indexLastUpdateTimestamp": str(index_time_ms),

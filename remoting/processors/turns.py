@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Final
+from collections.abc import Generator
+from typing import Final, TypeVar
+
+T = TypeVar("T")
 
 SLICE_S: Final = 0.004
 """How long one request may keep the loop at a stretch."""
@@ -34,3 +37,16 @@ class Turns:
         """Lets the loop do what else there is; a new slice begins then."""
         await asyncio.sleep(0)
         self._until_s = time.perf_counter() + SLICE_S
+
+
+async def in_turns(steps: Generator[None, None, T]) -> T:
+    """Runs work that is made in steps to its end, with turns for others."""
+    turns = Turns()
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            value: T = end.value
+            return value
+        if turns.is_due:
+            await turns.give()
