@@ -88,6 +88,10 @@ class ListenSection:
     """Connections that may wait to be accepted."""
     max_connections: int = option(10_000, minimum=1, maximum=1_000_000)
     """Open connections; further ones are closed at once."""
+    max_connections_per_address: int = option(8_000, minimum=1, maximum=1_000_000)
+    """Of them from one address; counts for the name server, too."""
+    max_buffered_bytes: int = option(1024 * MIB, unit="bytes", minimum=64 * MIB, maximum=1024 * 1024 * MIB)
+    """Halves of frames and answers not read, of all connections together: beyond it the one that holds most is closed."""
     max_frame_bytes: int = option(16 * MIB, unit="bytes", minimum=64 * 1024, maximum=16 * MIB)
     """A peer that announces a longer frame is disconnected."""
     loop: str = option("asyncio", choices=("auto", "asyncio", "uvloop"))

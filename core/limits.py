@@ -10,6 +10,9 @@ FRAME_MAX_BYTES: Final = 16 * 1024 * 1024
 HEADER_MAX_BYTES: Final = 64 * 1024
 """Properties are at most 32,767 bytes and JSON may double them; a longer header is an attack on the JSON parser."""
 
+HEADER_FIELDS_MAX: Final = 256
+"""The longest request of the protocol has some 30 fields. Each is sorted, copied and looked at by access control."""
+
 TOPIC_MAX_BYTES: Final = 127
 """The record stores the topic's length in one signed byte (store-format 2)."""
 
@@ -28,6 +31,16 @@ IN_FLIGHT_PER_CONNECTION: Final = 4_096
 SEND_BUFFER_MAX_BYTES: Final = 64 * 1024 * 1024
 """What may wait for one peer that does not read: four answers of the largest frame. Then it is disconnected."""
 
+BUFFERED_MAX_BYTES: Final = 1024 * 1024 * 1024
+"""Halves of frames and answers not read, of all peers together (``listen.max_buffered_bytes``): 256 producers that are in the
+midst of the largest message. Beyond it whoever holds most is disconnected; each peer's own limit times 10,000 is no limit."""
+
+CONNECTIONS_PER_ADDRESS_MAX: Final = 8_000
+"""Of one address (``listen.max_connections_per_address``): a rest of ``listen.max_connections`` stays for others."""
+
+ACCEPTS_PER_TURN: Final = 32
+"""Connections accepted in one turn of the loop, 2 ms of work: a flood of them must not keep requests waiting."""
+
 FIRST_FRAME_TIMEOUT_S: Final = 30.0
 """A peer that connects and stays silent holds a descriptor; real clients speak at once."""
 
@@ -37,11 +50,23 @@ TLS_HANDSHAKE_TIMEOUT_S: Final = 10.0
 TLS_PENDING_MAX: Final = 1_000
 """Connections in their handshake: each costs some 50 KB and a signature."""
 
+TLS_PENDING_PER_ADDRESS_MAX: Final = 500
+"""Of one address: half, so that one cannot keep all others from their handshakes."""
+
 FRAME_TIMEOUT_S: Final = 60.0
 """A frame must be whole after this: half a frame holds memory."""
 
 JSON_BODY_MAX_BYTES: Final = FRAME_MAX_BYTES
 """A JSON body is bounded by its frame."""
+
+REQUEST_JSON_MAX_BYTES: Final = 1024 * 1024
+"""Of a client's heartbeat, locks, or group: one with a thousand subscriptions has 250 KB. What they say is kept."""
+
+REQUEST_JSON_MAX_OBJECTS: Final = 16_384
+"""Objects in it: each costs a microsecond to make. More than a heartbeat may have of groups and topics together."""
+
+REQUEST_JSON_DIALECT_MAX_BYTES: Final = 32 * 1024
+"""A stranger's body that is no plain JSON but fastjson's dialect: its reader takes a microsecond a character."""
 
 JSON_MAX_DEPTH: Final = 64
 """No body of the protocol nests deeper than 6; the lenient parser recurses."""
@@ -60,6 +85,9 @@ QUEUE_LOCKS_MAX: Final = 200_000
 
 SUBSCRIPTIONS_PER_HEARTBEAT_MAX: Final = 10_000
 """Topics in one heartbeat."""
+
+REGISTERED_TOPICS_MAX: Final = 200_000
+"""Topics that one broker registers: compressed, 16 KB of a stranger become millions of them."""
 
 FILTER_EXPRESSION_MAX_BYTES: Final = 16 * 1024
 """A filter expression: some 700 ids in an IN list; cutting it into tokens takes some 10 ms of the loop's time."""

@@ -433,6 +433,8 @@ class Broker(Service):
             self._clock,
             max_frame_bytes=config.listen.max_frame_bytes,
             max_connections=config.listen.max_connections,
+            max_connections_per_address=config.listen.max_connections_per_address,
+            max_buffered_bytes=config.listen.max_buffered_bytes,
             idle_timeout_ms=config.listen.idle_timeout_ms,
             backlog=config.listen.backlog,
             on_closed=self._channel_closed,

@@ -101,6 +101,8 @@ class NameServer(Service):
                 self._clock,
                 max_frame_bytes=listen.max_frame_bytes,
                 max_connections=listen.max_connections,
+                max_connections_per_address=listen.max_connections_per_address,
+                max_buffered_bytes=listen.max_buffered_bytes,
                 idle_timeout_ms=config.idle_timeout_ms,
                 backlog=listen.backlog,
                 on_closed=self._channel_closed,

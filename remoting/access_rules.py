@@ -108,19 +108,19 @@ def _of_body(needs: Callable[[bytes], Sequence[Need]]) -> NeedsOf:
 
 def _heartbeat(body: bytes) -> list[Need]:
     found = []
-    for consumer in bodies.HeartbeatData.decode(body).consumer_data_set:
+    for consumer in bodies.HeartbeatData.of_request(body).consumer_data_set:
         found.append(group_need(consumer.group_name))
         found += [topic_need(wanted.topic, SUB) for wanted in consumer.subscription_data_set]
     return found
 
 
 def _locks(body: bytes) -> list[Need]:
-    wanted = bodies.LockBatchRequestBody.decode(body)
+    wanted = bodies.LockBatchRequestBody.of_request(body)
     return [group_need(wanted.consumer_group), *(topic_need(queue.topic, SUB) for queue in wanted.mq_set)]
 
 
 def _client_config(body: bytes) -> list[Need]:
-    wanted = bodies.CheckClientRequestBody.decode(body)
+    wanted = bodies.CheckClientRequestBody.of_request(body)
     subscription = wanted.subscription_data
     return [group_need(wanted.group), *((topic_need(subscription.topic, SUB),) if subscription else ())]
 

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 log = client_log("flintmq.remoting")
 
 _WRITE_HIGH_WATER_BYTES = 1024 * 1024
+_MUCH_BYTES = 1024 * 1024
+"""Connections that hold less are not counted: all of them together are no more than 10 GB, and hardly any holds anything."""
 
 
 class ServerChannel(asyncio.Protocol):
@@ -46,6 +48,7 @@ class ServerChannel(asyncio.Protocol):
         self._unanswered = 0
         self._full = False
         self._deaf = False
+        self._noted = False
         self.remote_address = "?"
         """``ip:port`` of the peer."""
         self.remote_host = "?"
@@ -72,8 +75,9 @@ class ServerChannel(asyncio.Protocol):
             self.packed_host = pack_host(peer[0], peer[1])
         if local:
             self.local_host, self.local_port = local[0], local[1]
-        if not self._server.opened(self):
-            self.close("too many connections (listen.max_connections)")
+        too_many = self._server.opened(self)
+        if too_many:
+            self.close(too_many)
 
     def data_received(self, data: bytes) -> None:
         server = self._server
@@ -95,7 +99,10 @@ class ServerChannel(asyncio.Protocol):
         except FrameError as error:
             self.close(str(error))
             return
-        if not self._decoder.pending_bytes:
+        pending_bytes = self._decoder.pending_bytes
+        if pending_bytes > _MUCH_BYTES or self._noted:
+            self._note_held(pending_bytes)
+        if not pending_bytes:
             self.partial_since_s = None
         elif frames or self.partial_since_s is None:
             self.partial_since_s = self.active_s  # another frame than the one before
@@ -115,6 +122,8 @@ class ServerChannel(asyncio.Protocol):
         self._pause_reading()
 
     def resume_writing(self) -> None:
+        if self._noted:
+            self._note_held(self._decoder.pending_bytes)
         self._resume_reading()
 
     # state
@@ -200,8 +209,18 @@ class ServerChannel(asyncio.Protocol):
             transport.write(out[0])
         else:
             transport.writelines(out)
-        if transport.get_write_buffer_size() > SEND_BUFFER_MAX_BYTES:
-            self.close(f"{transport.get_write_buffer_size()} bytes wait for a peer that does not read")
+        waiting_bytes = transport.get_write_buffer_size()
+        if waiting_bytes > SEND_BUFFER_MAX_BYTES:
+            self.close(f"{waiting_bytes} bytes wait for a peer that does not read")
+        elif waiting_bytes > _MUCH_BYTES or self._noted:
+            self._note_held(self._decoder.pending_bytes)
+
+    def _note_held(self, pending_bytes: int) -> None:
+        """Tells the server what is held for this peer, where that is much, and when it no longer is."""
+        transport = self._transport
+        held_bytes = pending_bytes + (transport.get_write_buffer_size() if transport is not None else 0)
+        self._noted = held_bytes > _MUCH_BYTES
+        self._server.holds(self, held_bytes if self._noted else 0)
 
     def respond(self, to: Request, answer: Response) -> None:
         """Answers a request, unless it is one-way."""

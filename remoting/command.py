@@ -195,6 +195,8 @@ def decode_json_header(header: bytes, body: bytes) -> RemotingCommand:
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as failure:
         raise FrameError(f"the header is no JSON: {failure}") from failure
     language = parsed.language
+    if parsed.ext is not None and len(parsed.ext) > limits.HEADER_FIELDS_MAX:
+        raise _too_many(len(parsed.ext))
     return RemotingCommand(
         code=parsed.code,
         language=language if language in LANGUAGE_CODES else "OTHER",
@@ -275,6 +277,8 @@ def decode_binary_header(header: bytes, body: bytes) -> RemotingCommand:
             ext_fields[key], position = _text_at(header, position + 4, value_length)
         if position != end:
             raise FrameError("the last of the extFields is cut off")
+        if len(ext_fields) > limits.HEADER_FIELDS_MAX:
+            raise _too_many(len(ext_fields))
     except (struct.error, UnicodeDecodeError) as failure:
         raise FrameError(f"the binary header is malformed: {failure}") from failure
     return RemotingCommand(
@@ -288,6 +292,10 @@ def decode_binary_header(header: bytes, body: bytes) -> RemotingCommand:
         body=body,
         codec=ROCKETMQ,
     )
+
+
+def _too_many(fields: int) -> FrameError:
+    return FrameError(f"{fields} extFields in a header; at most {limits.HEADER_FIELDS_MAX}")
 
 
 def _text_at(header: bytes, position: int, length: int) -> tuple[str, int]:

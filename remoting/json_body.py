@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Final, Literal, Self, TypeVar
 
 import msgspec
 
+from flintmq.core import limits
 from flintmq.core.errors import JsonSyntaxError
 from flintmq.core.io import fastjson
 from flintmq.remoting.codes import language_name
@@ -82,8 +83,20 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def decode_as(data: bytes, model: type[T]) -> T:
+def check_request_body(data: bytes) -> None:
+    """Refuses a client's body that would keep the loop for long. Raises ``JsonSyntaxError``."""
+    if len(data) > limits.REQUEST_JSON_MAX_BYTES:
+        raise JsonSyntaxError(f"a body of {len(data)} bytes; at most {limits.REQUEST_JSON_MAX_BYTES}")
+    objects = data.count(b"{")
+    if objects > limits.REQUEST_JSON_MAX_OBJECTS:
+        raise JsonSyntaxError(f"a body of {objects} objects; at most {limits.REQUEST_JSON_MAX_OBJECTS}")
+
+
+def decode_as(data: bytes, model: type[T], *, dialect_max_bytes: int = limits.JSON_BODY_MAX_BYTES) -> T:
     """Reads a body as a type: the fast way when it is plain JSON of the right types, leniently otherwise.
+
+    Args:
+        dialect_max_bytes: a longer body must be plain JSON; the reader of fastjson's dialect takes a microsecond a character.
 
     Raises:
         JsonSyntaxError: it cannot be read, or not as this type.
@@ -93,7 +106,7 @@ def decode_as(data: bytes, model: type[T]) -> T:
             return msgspec.json.decode(data, type=model, strict=False)
         except (msgspec.MsgspecError, RecursionError, UnicodeError):
             pass  # the lenient way below says what is wrong
-    value = _tolerate(fastjson.loads(data))
+    value = _tolerate(fastjson.loads(data, dialect_max_chars=dialect_max_bytes))
     try:
         return msgspec.convert(value, model, strict=False)
     except (msgspec.ValidationError, RecursionError, TypeError) as failure:
@@ -130,6 +143,16 @@ class Body(msgspec.Struct, rename="camel"):
         if self.PLAIN and style == "fastjson":
             return msgspec.json.encode(self)
         return dumps(self, style)
+
+    @classmethod
+    def of_request(cls, data: bytes) -> Self:
+        """Reads the body of a client's request, which is a stranger's: smaller, and with fewer objects than an answer may have.
+
+        Raises:
+            JsonSyntaxError: it is too large, or cannot be read.
+        """
+        check_request_body(data)
+        return decode_as(data or b"{}", cls, dialect_max_bytes=limits.REQUEST_JSON_DIALECT_MAX_BYTES)
 
     @classmethod
     def decode(cls, data: bytes) -> Self:

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from flintmq.core.errors import JsonSyntaxError, RefusedError
-from flintmq.core.limits import JSON_BODY_MAX_BYTES
+from flintmq.core.limits import JSON_BODY_MAX_BYTES, REGISTERED_TOPICS_MAX, REQUEST_JSON_DIALECT_MAX_BYTES
 from flintmq.core.response_code import ResponseCode
 from flintmq.remoting.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper
 from flintmq.remoting.json_body import decode_as
@@ -73,13 +73,21 @@ def decode_register_broker_body(data: bytes, *, compressed: bool, version: int, 
     if not data:
         return RegisterBrokerBody()
     if version < V3_0_11:
-        return RegisterBrokerBody([], TopicConfigSerializeWrapper.decode(data))
+        _check_topics(data.count(b'"topicName"'))
+        wrapper = decode_as(data, TopicConfigSerializeWrapper, dialect_max_bytes=REQUEST_JSON_DIALECT_MAX_BYTES)
+        return RegisterBrokerBody([], wrapper)
     if not compressed:
-        return RegisterBrokerBody.decode(data)
+        _check_topics(data.count(b'"topicName"'))
+        return decode_as(data, RegisterBrokerBody, dialect_max_bytes=REQUEST_JSON_DIALECT_MAX_BYTES)
     try:
         return _decode_parts(_inflate(data))
     except (struct.error, ValueError, zlib.error) as failure:
         raise JsonSyntaxError(f"the compressed registration is malformed: {failure}") from failure
+
+
+def _check_topics(count: int) -> None:
+    if count > REGISTERED_TOPICS_MAX:
+        raise JsonSyntaxError(f"{count} topics are registered; at most {REGISTERED_TOPICS_MAX}")
 
 
 def _inflate(data: bytes) -> bytes:
@@ -94,6 +102,7 @@ def _decode_parts(plain: bytes) -> RegisterBrokerBody:
     version, position = _part(plain, 0)
     (topics,) = _INT32.unpack_from(plain, position)
     position += _INT32.size
+    _check_topics(topics)
     table: dict[str, TopicConfig] = {}
     for _ in range(topics):
         line, position = _part(plain, position)

@@ -10,13 +10,20 @@ import asyncio
 import contextlib
 import socket
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final
 
 from flintmq.core.client_log import client_log
 from flintmq.core.errors import FlintError, RefusedError, RemotingError, StoreError
 from flintmq.core.io.clock import Clock
-from flintmq.core.limits import FIRST_FRAME_TIMEOUT_S, FRAME_TIMEOUT_S
+from flintmq.core.limits import (
+    ACCEPTS_PER_TURN,
+    BUFFERED_MAX_BYTES,
+    CONNECTIONS_PER_ADDRESS_MAX,
+    FIRST_FRAME_TIMEOUT_S,
+    FRAME_TIMEOUT_S,
+)
 from flintmq.core.ports import Authenticator, Caller
 from flintmq.core.response_code import ResponseCode
 from flintmq.remoting.channel import ServerChannel
@@ -67,6 +74,8 @@ class RemotingServer:
         clock: for idle times.
         max_frame_bytes: longest frame accepted.
         max_connections: further ones are closed at once.
+        max_connections_per_address: likewise, of one address.
+        max_buffered_bytes: halves of frames and answers not read, of all connections; beyond it whoever holds most is closed.
         idle_timeout_ms: a connection without a byte either way for so long is closed.
         on_closed: told about each connection that ended.
     """
@@ -77,6 +86,8 @@ class RemotingServer:
         *,
         max_frame_bytes: int,
         max_connections: int,
+        max_connections_per_address: int = CONNECTIONS_PER_ADDRESS_MAX,
+        max_buffered_bytes: int = BUFFERED_MAX_BYTES,
         idle_timeout_ms: int,
         backlog: int = 1024,
         on_closed: Callable[[ServerChannel], None] | None = None,
@@ -86,6 +97,14 @@ class RemotingServer:
         self.max_frame_bytes = max_frame_bytes
         self.idle_timeout_ms = idle_timeout_ms
         self._max_connections = max_connections
+        self._max_connections_per_address = max_connections_per_address
+        self._connections_of: Counter[str] = Counter()
+        """By address."""
+        self._max_buffered_bytes = max_buffered_bytes
+        self._buffered: dict[ServerChannel, int] = {}
+        """What is held for connections that hold much."""
+        self.buffered_bytes = 0
+        """The sum of it."""
         self._backlog = backlog
         self._on_closed = on_closed
         self._handlers: dict[int, tuple[Handler, Pool]] = {}
@@ -161,7 +180,9 @@ class RemotingServer:
         if tls is not None:
             self._servers.append(TlsListener(sock, lambda: ServerChannel(self), tls, self._backlog))
         else:
-            server = await loop.create_server(lambda: ServerChannel(self), sock=sock, backlog=self._backlog)
+            # asyncio accepts as many in one turn of the loop as it is told to keep waiting: the two are told apart here.
+            server = await loop.create_server(lambda: ServerChannel(self), sock=sock, backlog=ACCEPTS_PER_TURN)
+            sock.listen(self._backlog)
             self._servers.append(server)
         if self._sweeper is None:
             self._sweeper = loop.call_later(_SWEEP_S, self._sweep)
@@ -208,14 +229,35 @@ class RemotingServer:
             self._all_closed = asyncio.get_running_loop().create_future()
             await self._all_closed
 
-    def opened(self, channel: ServerChannel) -> bool:
-        """Takes a new connection; False when there are too many."""
+    def opened(self, channel: ServerChannel) -> str:
+        """Takes a new connection; says why not when there are too many."""
         self.channels.add(channel)
-        return len(self.channels) <= self._max_connections
+        self._connections_of[channel.remote_host] += 1
+        if len(self.channels) > self._max_connections:
+            return "too many connections (listen.max_connections)"
+        if self._connections_of[channel.remote_host] > self._max_connections_per_address:
+            return "too many connections of its address (listen.max_connections_per_address)"
+        return ""
+
+    def holds(self, channel: ServerChannel, size_bytes: int) -> None:
+        """Notes what is held for a connection: half a frame, answers not read. When all of them hold too much, the one that
+        holds most is closed."""
+        self.buffered_bytes += size_bytes - self._buffered.pop(channel, 0)
+        if size_bytes:
+            self._buffered[channel] = size_bytes
+        if self.buffered_bytes > self._max_buffered_bytes:
+            largest = max(self._buffered, key=self._buffered.__getitem__)
+            held = self._buffered.pop(largest)
+            self.buffered_bytes -= held
+            largest.close(f"it holds {held} bytes, the most of all connections (listen.max_buffered_bytes)")
 
     def closed(self, channel: ServerChannel) -> None:
         """Forgets a connection that ended."""
         self.channels.discard(channel)
+        self.buffered_bytes -= self._buffered.pop(channel, 0)
+        self._connections_of[channel.remote_host] -= 1
+        if not self._connections_of[channel.remote_host]:
+            del self._connections_of[channel.remote_host]
         if not self.channels and self._all_closed is not None and not self._all_closed.done():
             self._all_closed.set_result(None)
         if self._on_closed is not None:

@@ -73,12 +73,18 @@ _MAX_DIGITS: Final = 40
 """Longer integers are no field of the protocol; converting them costs quadratic time."""
 
 
-def loads(text: str | bytes | bytearray | memoryview, *, max_depth: int = JSON_MAX_DEPTH) -> Any:
+def loads(
+    text: str | bytes | bytearray | memoryview,
+    *,
+    max_depth: int = JSON_MAX_DEPTH,
+    dialect_max_chars: int = JSON_BODY_MAX_BYTES,
+) -> Any:
     """Reads one value.
 
     Args:
         text: at most ``limits.JSON_BODY_MAX_BYTES`` characters or bytes of UTF-8.
         max_depth: how deep objects and lists may nest in text that is no plain JSON.
+        dialect_max_chars: how long text may be that is no plain JSON.
 
     Returns:
         dicts, lists, strings, numbers, booleans, None. An unquoted numeric key becomes an int, an object key an
@@ -96,12 +102,14 @@ def loads(text: str | bytes | bytearray | memoryview, *, max_depth: int = JSON_M
             raise JsonSyntaxError(f"JSON is not UTF-8: {error.reason} at byte {error.start}") from error
     try:
         value = msgspec.json.decode(text)
-    except msgspec.DecodeError:
+    except msgspec.DecodeError as error:
+        if len(text) > dialect_max_chars:
+            raise JsonSyntaxError(f"{len(text)} characters that are no plain JSON: {error}") from error
         value = _Reader(text, max_depth).document()
     except RecursionError as error:
         raise JsonSyntaxError(f"JSON nests deeper than {max_depth}") from error
     if '"$ref"' in text:
-        value = _resolve(value, value, 0)
+        value = _References(value, text).resolved()
     return value
 
 
@@ -235,9 +243,12 @@ class _Reader:
         return match.group()
 
 
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+
+
 def _joined(text: str) -> str:
     """Surrogate pairs that were escaped one by one become the character they stand for; lone ones become U+FFFD."""
-    if not any("\ud800" <= character <= "\udfff" for character in text):
+    if _SURROGATE.search(text) is None:
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
@@ -245,19 +256,53 @@ def _joined(text: str) -> str:
 _REFERENCE_STEP: Final = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[['\"]([^'\"]*)['\"]\]")
 
 
-def _resolve(value: Any, root: Any, depth: int) -> Any:
-    """Replaces every ``{"$ref":"$.path"}`` by what the path names in the same text; a path to nowhere becomes None."""
-    if depth > JSON_MAX_DEPTH:
-        raise JsonSyntaxError(f"references nest deeper than {JSON_MAX_DEPTH}")
-    if isinstance(value, dict):
-        path = value.get("$ref")
-        if len(value) == 1 and isinstance(path, str):
-            target = _follow(path, root)
-            return None if target is root else target
-        return {key: _resolve(member, root, depth + 1) for key, member in value.items()}
-    if isinstance(value, list):
-        return [_resolve(item, root, depth + 1) for item in value]
-    return value
+class _References:
+    """Replaces every ``{"$ref":"$.path"}`` by what the path names in the same text; a path to nowhere becomes None.
+
+    What is named several times is one object in the result, but whoever reads that copies it: a text of 16 KB could stand for
+    millions of values. All that is named may therefore have so many values together as the text has characters.
+    """
+
+    def __init__(self, root: Any, text: str) -> None:
+        self._root = root
+        self._left = len(text)
+        self._sizes: dict[int, int] = {}
+
+    def resolved(self) -> Any:
+        return self._resolve(self._root, 0)
+
+    def _resolve(self, value: Any, depth: int) -> Any:
+        if depth > JSON_MAX_DEPTH:
+            raise JsonSyntaxError(f"references nest deeper than {JSON_MAX_DEPTH}")
+        if isinstance(value, dict):
+            path = value.get("$ref")
+            if len(value) == 1 and isinstance(path, str):
+                return self._named(path)
+            return {key: self._resolve(member, depth + 1) for key, member in value.items()}
+        if isinstance(value, list):
+            return [self._resolve(item, depth + 1) for item in value]
+        return value
+
+    def _named(self, path: str) -> Any:
+        target = _follow(path, self._root)
+        if target is self._root:
+            return None
+        self._left -= self._size(target, 0)
+        if self._left < 0:
+            raise JsonSyntaxError("references name more than the text has room for")
+        return target
+
+    def _size(self, value: Any, depth: int) -> int:
+        """How many values there are in one."""
+        if not isinstance(value, (dict, list)):
+            return 1
+        known = self._sizes.get(id(value))
+        if known is None:
+            if depth > JSON_MAX_DEPTH:
+                raise JsonSyntaxError(f"references nest deeper than {JSON_MAX_DEPTH}")
+            members = value.values() if isinstance(value, dict) else value
+            known = self._sizes[id(value)] = 1 + sum(self._size(member, depth + 1) for member in members)
+        return known
 
 
 def _follow(path: str, root: Any) -> Any:

@@ -10,7 +10,7 @@ from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.topic_name import check_group_name
 from flintmq.core.errors import JsonSyntaxError
 from flintmq.core.io import fastjson
-from flintmq.core.limits import GROUP_MAX_BYTES, TOPIC_MAX_BYTES
+from flintmq.core.limits import GROUP_MAX_BYTES, REQUEST_JSON_DIALECT_MAX_BYTES, TOPIC_MAX_BYTES
 from flintmq.remoting import bodies
 from flintmq.remoting.codes import RequestCode
 from flintmq.remoting.headers_admin import (
@@ -21,7 +21,7 @@ from flintmq.remoting.headers_admin import (
     QueryCorrectionOffsetRequestHeader,
     TopicGroupRequestHeader,
 )
-from flintmq.remoting.json_body import Style
+from flintmq.remoting.json_body import Style, check_request_body
 from flintmq.remoting.offset_table import OffsetTable, consume_stats, consume_stats_list
 from flintmq.remoting.processors.answers import (
     check_client_id,
@@ -67,7 +67,8 @@ class AdminGroupProcessor:
     def put_group(self, request: Request) -> Response:
         """200: a group as it shall be, new or changed."""
         check_not_slave(self._state)
-        value = fastjson.loads(request.body)
+        check_request_body(request.body)
+        value = fastjson.loads(request.body, dialect_max_chars=REQUEST_JSON_DIALECT_MAX_BYTES)
         if not isinstance(value, dict):
             raise JsonSyntaxError("the body is no SubscriptionGroupConfig")
         self._state.groups.put(SubscriptionGroupConfig.from_wire(value))
@@ -84,7 +85,7 @@ class AdminGroupProcessor:
 
     def lock_batch(self, request: Request) -> Response:
         """41: an orderly consumer asks for queues; it is told those it holds now. Nobody holds a queue that cannot be."""
-        body = bodies.LockBatchRequestBody.decode(request.body)
+        body = bodies.LockBatchRequestBody.of_request(request.body)
         check_client_id(body.client_id)
         check_group_name(body.consumer_group)
         wanted = [_core_queue(queue) for queue in body.mq_set if _can_be(queue)]
@@ -93,7 +94,7 @@ class AdminGroupProcessor:
         return Response(body=bodies.LockBatchResponseBody(queues).encode())
 
     def unlock_batch(self, request: Request) -> Response:
-        body = bodies.UnlockBatchRequestBody.decode(request.body)
+        body = bodies.UnlockBatchRequestBody.of_request(request.body)
         self._state.locks.unlock_batch(body.consumer_group, map(_core_queue, body.mq_set), body.client_id)
         return Response()
 

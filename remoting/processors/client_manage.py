@@ -31,7 +31,7 @@ class ClientManageProcessor:
 
     def heartbeat(self, request: Request) -> Response:
         """34: who a client is and what it subscribes to."""
-        body = bodies.HeartbeatData.decode(request.body)
+        body = bodies.HeartbeatData.of_request(request.body)
         check_client_id(body.client_id)
         for consumer in body.consumer_data_set:
             self._register_consumer(request, body.client_id, consumer)
@@ -74,7 +74,7 @@ class ClientManageProcessor:
 
     def check_client_config(self, request: Request) -> Response:
         """46: whether a subscription that is no list of tags can be served; a consumer asks before it starts."""
-        wanted = bodies.CheckClientRequestBody.decode(request.body).subscription_data
+        wanted = bodies.CheckClientRequestBody.of_request(request.body).subscription_data
         if wanted is None or wanted.expression_type in ("", TAG):
             return Response()
         if not self._state.config.pull.property_filter:

@@ -119,7 +119,7 @@ class NamesrvRouteProcessor:
         """322: whether a registration would bring anything new; when not, it counts as a sign of life."""
         header = request.header(QueryDataVersionRequestHeader)
         changed = self._routes.is_data_version_changed(
-            header.broker_addr, _version(bodies.DataVersion.decode(request.body))
+            header.broker_addr, _version(bodies.DataVersion.of_request(request.body))
         )
         if not changed:
             self._routes.touch(header.broker_addr)
