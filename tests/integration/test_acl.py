@@ -16,7 +16,7 @@ import flintmq
 from flintmq.config import ConfigError
 from flintmq.config.secret import Secret
 from flintmq.core.acl.signature import add_signature
-from flintmq.core.errors import RefusedError
+from flintmq.core.errors import PluginError, RefusedError
 from flintmq.core.hookspecs import RegisterAuthenticator, hookimpl
 from flintmq.core.ports import Caller
 from flintmq.plugins.exposure import is_loopback
@@ -242,5 +242,5 @@ def test_an_authenticator_of_a_third_party(
         assert "AclException" in wire.ask(Code.GET_BROKER_CONFIG, token).remark
         assert "TokenException" in signed(wire, Code.GET_BROKER_CONFIG).remark
         assert signed(wire, Code.GET_BROKER_CONFIG, token).code == 0
-    with pytest.raises(ConfigError, match="authenticators"), flintmq.Broker(configure("authenticators=nobody")):
+    with pytest.raises(PluginError, match="nobody"), flintmq.Broker(configure("authenticators=nobody")):
         pass
