@@ -179,7 +179,8 @@ class MasterLink:
 
     def is_dead(self, now_s: float) -> bool:
         """Whether the other end was silent for too long."""
-        if self.stage is not Stage.TRANSFER and now_s - self._began_s >= HA_HANDSHAKE_TIMEOUT_S:
+        greeted = self.stage is Stage.TRANSFER or self._settings.secret is None  # RocketMQ's asks 5 s after it has come
+        if not greeted and now_s - self._began_s >= HA_HANDSHAKE_TIMEOUT_S:
             return True
         return now_s - self._read_s >= self._settings.housekeeping_s
 

@@ -71,8 +71,20 @@ async def _figures(admin: AdminClient, address: str) -> dict[str, Any]:
         "dispatch_behind_bytes": _number(info, "dispatchBehindBytes"),
         "disk_ratio": _first(info.get("commitLogDiskRatio", "")),
         "earliest_message_timestamp_ms": _number(info, "earliestMessageTimeStamp"),
+        **replication_of(info),
         **_feed(info),
     }
+
+
+def replication_of(info: dict[str, str]) -> dict[str, Any]:
+    """A broker's part in replication, from its runtime figures; nothing where it plays none."""
+    if "haSlaves" in info:
+        behind = _number(info, "haBehindBytes")
+        master = {"slaves": _number(info, "haSlaves"), "held_offset": _number(info, "haHeldOffset")}
+        return {"replication": {"role": "master", **master, "behind_bytes": behind if behind >= 0 else None}}
+    if "haFollows" in info:
+        return {"replication": {"role": "slave", "follows": info["haFollows"] == "true"}}
+    return {}
 
 
 def _feed(info: dict[str, str]) -> dict[str, Any]:

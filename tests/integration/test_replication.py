@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from bare_wire import Wire, settings
 from replicas import (
@@ -26,6 +27,7 @@ from replicas import (
 
 import flintmq
 from flintmq.config import load_config
+from flintmq.plugins.cli.status import replication_of
 from flintmq.remoting.client.pull_consumer import PullConsumer
 from flintmq.remoting.codes import RequestCode
 
@@ -97,6 +99,25 @@ def test_a_slave_is_read_and_not_written(tmp_path: Path, connect: Connect) -> No
             master.__exit__(None, None, None)
             eventually(lambda: not slave.state.has_master(), "the master is gone")
             assert set(plain_bodies(wire)) >= set(bodies)
+
+
+def test_both_tell_how_it_goes(tmp_path: Path, connect: Connect) -> None:
+    """An operator sees how far the slave is, and whether it follows at all."""
+
+    def told(broker: flintmq.Broker) -> Any:
+        answer = connect(broker).ask(RequestCode.GET_BROKER_RUNTIME_INFO)
+        return replication_of(msgspec.json.decode(answer.body)["table"])["replication"]
+
+    with flintmq.Broker(master_settings(tmp_path / "m")) as master:
+        assert told(master) == {"role": "master", "slaves": 0, "held_offset": 0, "behind_bytes": None}
+        master.put([flintmq.Message("Orders", b"1")])
+        with flintmq.Broker(slave_settings(tmp_path / "s", master)) as slave:
+            caught_up(master, slave)
+            eventually(lambda: told(master)["behind_bytes"] == 0, "the master knows")
+            assert told(master) == {"role": "master", "slaves": 1, "held_offset": end_of(slave), "behind_bytes": 0}
+            assert told(slave) == {"role": "slave", "follows": True}
+            master.__exit__(None, None, None)
+            eventually(lambda: not told(slave)["follows"], "the slave knows")
 
 
 def test_tables_follow(tmp_path: Path, connect: Connect) -> None:
