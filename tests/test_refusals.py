@@ -13,7 +13,7 @@ import pytest
 import flintmq
 from flintmq.config.schema import KEYS
 from flintmq.core import errors
-from flintmq.core.errors import FlintError, RefusedError
+from flintmq.core.errors import FlintError, RefusedError, StoreError
 from flintmq.core.response_code import ResponseCode
 from flintmq.remoting.refusal import refusal_of
 
@@ -55,7 +55,14 @@ def _tree(root: type[Exception]) -> list[type[Exception]]:
     return [root, *(below for one in root.__subclasses__() for below in _tree(one))]
 
 
-@pytest.mark.parametrize("kind", [*_tree(FlintError), ValueError, MemoryError], ids=lambda kind: kind.__name__)
+class ThirdPartyError(StoreError):
+    """A plugin's own."""
+
+
+OURS = [kind for kind in _tree(FlintError) if kind.__module__ == errors.__name__]
+
+
+@pytest.mark.parametrize("kind", [*OURS, ThirdPartyError, ValueError, MemoryError], ids=lambda kind: kind.__name__)
 def test_every_error_becomes_an_answer_with_an_id(kind: type[Exception]) -> None:
     """Whatever a processor raises: those drawn in ``core/errors.py``, plugins' own below them, and what nobody foresaw."""
     error = (
@@ -76,4 +83,4 @@ def test_every_error_becomes_an_answer_with_an_id(kind: type[Exception]) -> None
 def test_the_tree_is_drawn_as_it_is() -> None:
     """The drawing at the top of ``core/errors.py`` is the first thing a reader sees."""
     drawn = set(re.findall(r"(?:FlintError|[├└]── (\w+))", errors.__doc__ or "")) - {""}
-    assert drawn == {kind.__name__ for kind in _tree(FlintError) if kind.__module__ == errors.__name__} - {"FlintError"}
+    assert drawn == {kind.__name__ for kind in OURS} - {"FlintError"}

@@ -53,6 +53,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     ),
     "bench compare": ("flintmq bench compare --against 127.0.0.1:9875 --rows send-4x8,consume",),
     "bench report": ("flintmq bench report before.json after.json",),
+    "bench feed": ("flintmq bench feed --seconds 3",),
     "bench recover": ("flintmq bench recover --store ./store",),
     "store verify": ("flintmq store verify ./store --json",),
     "store explain": (
