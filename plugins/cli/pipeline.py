@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -69,7 +72,6 @@ def demo(
     as_json: options.AsJson = False,
 ) -> None:
     """Fill a store with orders, run a pipeline over it, and check that every one came out."""
-    import contextlib
     import tempfile
 
     from flintmq.plugins.cli.pipeline_demo import make_store
@@ -126,21 +128,18 @@ def _run(planned: PlannedPipeline, *, as_json: bool) -> PipelineResult:
             ) from None
 
 
-class _interrupted_by_sigterm:  # noqa: N801 -- reads as a word
+@contextlib.contextmanager
+def _interrupted_by_sigterm() -> Iterator[None]:
     """A service manager ends a stream as Ctrl-C does: queries stopped, session closed."""
 
-    def __enter__(self) -> None:
-        import signal
+    def interrupt(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
 
-        def interrupt(_number: int, _frame: object) -> None:
-            raise KeyboardInterrupt
-
-        self._before = signal.signal(signal.SIGTERM, interrupt)
-
-    def __exit__(self, *exception: object) -> None:
-        import signal
-
-        signal.signal(signal.SIGTERM, self._before)
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _describe(planned: PlannedPipeline, *, explain: bool, as_json: bool) -> None:
