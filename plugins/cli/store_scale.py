@@ -97,6 +97,7 @@ def export(
             system_topics=system_topics,
             broker_name=broker_name,
             compression=compression,
+            end_offset_bytes=_end(store),
             report=report,
         )
     _show(attrs.asdict(written), as_json)
@@ -125,6 +126,7 @@ def compact(
             topics=frozenset(topic) if topic else None,
             broker_name=broker_name,
             compression=compression,
+            end_offset_bytes=_end(store),
             report=report,
         )
     _show(attrs.asdict(written), as_json)
@@ -147,7 +149,14 @@ def audit(
     with _engine(engine, workers, master) as runner, _bars() as report:
         from flintmq.plugins.spark.maintenance.audit import audit as look
 
-        found = look(_files(store, settings), runner, duplicates=duplicates, work=work, report=report)
+        found = look(
+            _files(store, settings),
+            runner,
+            duplicates=duplicates,
+            end_offset_bytes=_end(store),
+            work=work,
+            report=report,
+        )
     _show(found, as_json)
     if not found["sound"]:
         raise typer.Exit(int(ExitCode.FAILED))
@@ -167,13 +176,27 @@ def _engine(name: str, workers: int | None, master: str) -> Iterator[Engine]:
 def _files(store: Path, settings: list[str] | None) -> StoreFiles:
     from flintmq.config import load_config
     from flintmq.core.store.doctor.files import StoreFiles
-    from flintmq.plugins.cli.store import is_running
 
     config = load_config(None, settings or (), {}).config
-    if is_running(store):
-        warn(f"a broker runs on {store}: what it writes meanwhile may look like damage")
     folders = [Path(path) for path in (*config.store.commit_log_paths, *config.store.read_only_commit_log_paths)]
     return StoreFiles(store, log_folders=folders)
+
+
+def _end(store: Path) -> int | None:
+    """Where to stop reading while a broker runs: what its feed says. Without one the log's newest bytes may look torn."""
+    from flintmq.core.store.feed_file import feed_path, read_feed
+    from flintmq.plugins.cli.store import is_running
+
+    if not is_running(store):
+        return None
+    feed = read_feed(feed_path(store))
+    if feed is None:
+        warn(
+            f"a broker runs on {store}: what it writes meanwhile may look like damage. "
+            "With the dispatcher spark_feed it would say how far its log may be read"
+        )
+        return None
+    return feed.end_offset_bytes()
 
 
 def _delays(config: BrokerConfig) -> dict[int, int]:

@@ -158,15 +158,17 @@ def audit(
     engine: Engine,
     *,
     duplicates: bool = True,
+    end_offset_bytes: int | None = None,
     work: Path | None = None,
     report: Report | None = None,
 ) -> dict[str, Any]:
     """Looks at every record of a store. Changes nothing.
 
     Args:
-        files: the store; a broker may run on it, then its newest records may look torn.
+        files: the store; where a broker runs on it, give ``end_offset_bytes``.
         engine: where the work is done.
         duplicates: looks for messages with the same unique key; 16 bytes of disk and of the driver's memory each.
+        end_offset_bytes: where the log is read to; see :func:`flintmq.plugins.spark.maintenance.pieces.plan`.
         work: a folder for those that every worker reaches; in the system's temporary folder without it.
         report: told of progress.
 
@@ -177,7 +179,7 @@ def audit(
         MaintenanceError: the log is damaged; says where.
     """
     began_s = time.monotonic()
-    pieces = plan(files, engine.parallelism)
+    pieces = plan(files, engine.parallelism, end_offset_bytes)
     folder = Path(tempfile.mkdtemp(prefix="flintmq-audit-", dir=work)) if duplicates else None
     try:
         tasks = [

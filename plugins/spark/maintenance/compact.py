@@ -93,6 +93,7 @@ def compact(
     topics: frozenset[str] | None = None,
     broker_name: str | None = None,
     compression: str = "zstd",
+    end_offset_bytes: int | None = None,
     report: Report | None = None,
 ) -> Compacted:
     """Writes the newest message of each topic and key into a new folder of Parquet files.
@@ -106,6 +107,7 @@ def compact(
         topics: only these; None for all but the broker's own.
         broker_name: for the column ``brokerName``.
         compression: ``zstd``, ``snappy`` or ``none``.
+        end_offset_bytes: where the log is read to; see :func:`flintmq.plugins.spark.maintenance.pieces.plan`.
         report: told of progress.
 
     Raises:
@@ -116,7 +118,7 @@ def compact(
     new_folder(out)
     work = out / _WORK
     work.mkdir()
-    pieces = plan(files, engine.parallelism)
+    pieces = plan(files, engine.parallelism, end_offset_bytes)
     rows = RowFilter(topics=topics, system_topics=False)
     total = log_bytes(pieces)
     sizes = [piece.size_bytes for piece in pieces]

@@ -44,12 +44,13 @@ def export(
     system_topics: bool = False,
     broker_name: str | None = None,
     compression: str = "zstd",
+    end_offset_bytes: int | None = None,
     report: Report | None = None,
 ) -> Exported:
     """Writes messages into a new folder of Parquet files with every column of the data source.
 
     Args:
-        files: the store; a broker may run on it, then what it appends meanwhile may be missing.
+        files: the store; where a broker runs on it, give ``end_offset_bytes``.
         out: a new folder, on a disk that every worker of the engine reaches.
         engine: where the work is done.
         begin_ms: messages stored at or after; None from the first one on.
@@ -58,6 +59,7 @@ def export(
         system_topics: the broker's own topics too.
         broker_name: for the column ``brokerName``.
         compression: ``zstd``, ``snappy`` or ``none``.
+        end_offset_bytes: where the log is read to; see :func:`flintmq.plugins.spark.maintenance.pieces.plan`.
         report: told of progress.
 
     Raises:
@@ -66,7 +68,7 @@ def export(
     """
     began_s = time.monotonic()
     new_folder(out)
-    everything = plan(files, engine.parallelism)
+    everything = plan(files, engine.parallelism, end_offset_bytes)
     low = begin_ms if begin_ms is not None else Range().low
     high = end_ms - 1 if end_ms is not None else Range().high
     pieces = within(everything, low, high)

@@ -39,17 +39,18 @@ class Piece:
         return self.base + self.at
 
 
-def plan(files: StoreFiles, wanted: int) -> list[Piece]:
+def plan(files: StoreFiles, wanted: int, end_offset_bytes: int | None = None) -> list[Piece]:
     """Cuts a log into pieces: its files, and parts of them where there are fewer than wanted.
 
     Args:
         files: the store.
         wanted: so many tasks can run at once.
+        end_offset_bytes: a boundary behind which nothing is read: what a running broker's feed says. None for the log's end.
 
     Raises:
         MaintenanceError: a file is missing in the middle, or damaged where it was to be cut.
     """
-    log = [file for file in files.log if file.size]
+    log = [file for file in files.log if file.size and (end_offset_bytes is None or file.start < end_offset_bytes)]
     for before, after in itertools.pairwise(log):
         if before.start + before.size != after.start:
             raise MaintenanceError(
@@ -59,15 +60,16 @@ def plan(files: StoreFiles, wanted: int) -> list[Piece]:
     parts = -(-2 * wanted // len(log)) if log and wanted > 1 else 1
     pieces: list[Piece] = []
     for file in log:
-        cuts = _cuts(file, parts) if parts > 1 and file.size >= 2 * PIECE_BYTES else [0]
-        ends = [*cuts[1:], file.size]
+        end = file.size if end_offset_bytes is None else min(file.size, end_offset_bytes - file.start)
+        cuts = _cuts(file, end, parts) if parts > 1 and end >= 2 * PIECE_BYTES else [0]
+        ends = [*cuts[1:], end]
         pieces += [Piece(str(file.path), file.start, at, end_at) for at, end_at in zip(cuts, ends, strict=True)]
     return pieces
 
 
-def _cuts(file: FileView, parts: int) -> list[int]:
+def _cuts(file: FileView, end: int, parts: int) -> list[int]:
     """Where the parts of a file begin: records that a walk from the file's start came by."""
-    starts = walk(np.frombuffer(file.view, np.uint8), 0, file.size).starts
+    starts = walk(np.frombuffer(file.view, np.uint8), 0, end).starts
     if not len(starts):
         return [0]
     used = int(starts[-1])

@@ -20,6 +20,8 @@ from flintmq.core.testing.simulated_disk import Image, SimulatedDisk
 from flintmq.plugins.spark.landing.lander import Lander
 from flintmq.plugins.spark.landing.task import LandingTask
 
+pytestmark = pytest.mark.timeout(900)
+
 ZONE = Path("/zone")
 STEPS = (9, 21, 34)
 

@@ -204,3 +204,17 @@ def test_damage_is_told_with_its_place(tmp_path: Path, template: Path) -> None:
 def test_an_unknown_engine_is_named() -> None:
     with pytest.raises(MaintenanceError, match="inline, process, spark"):
         engine_of("flink")
+
+
+def test_nothing_is_read_behind_what_a_running_broker_vouches_for(tmp_path: Path, template: Path) -> None:
+    """The tail that is being written looks torn; at any boundary the work ends there, as if the log did."""
+    all_of_it = records(template)
+    files = StoreFiles(template)
+    for record in (all_of_it[0], all_of_it[len(all_of_it) // 2], all_of_it[-1]):
+        end = record.commit_log_offset_bytes
+        wanted = [one.commit_log_offset_bytes for one in all_of_it if one.commit_log_offset_bytes < end]
+        found = audit(files, InlineEngine(), end_offset_bytes=end)
+        assert sum(count["messages"] for count in found["topics"].values()) == len(wanted)
+        out = tmp_path / str(end)
+        export(files, out, InlineEngine(), system_topics=True, end_offset_bytes=end)
+        assert (positions(out) if wanted else []) == wanted
