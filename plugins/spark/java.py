@@ -140,7 +140,12 @@ def _launch_command(java: Java, conf: Mapping[str, str]) -> list[str]:
         [*launcher, "org.apache.spark.deploy.SparkSubmit", *settings, "pyspark-shell"],
         capture_output=True,
         timeout=_START_TIMEOUT_S,
-        env={**os.environ, "JAVA_HOME": str(java.home), "SPARK_HOME": str(home)},
+        env={
+            **os.environ,
+            "JAVA_HOME": str(java.home),
+            "SPARK_HOME": str(home),
+            "SPARK_SCALA_VERSION": _scala_version(home),
+        },
         check=False,
     )
     parts = asked.stdout.decode("utf-8", "surrogateescape").split("\0")
@@ -149,6 +154,15 @@ def _launch_command(java: Java, conf: Mapping[str, str]) -> list[str]:
         reason = asked.stderr.decode("utf-8", "replace").strip()[-2_000:]
         raise RuntimeMissingError(f"Spark's launcher does not run on {java.executable}: {reason}")
     return parts
+
+
+def _scala_version(home: Path) -> str:
+    """Which Scala a Spark was built for, which its launcher wants to be told: ``2.13``."""
+    names = [path.name for path in (home / "jars").glob("scala-library-*.jar")]
+    found = re.search(r"-(\d+\.\d+)", names[0]) if names else None
+    if found is None:
+        raise RuntimeMissingError(f"{home}: no Spark lies there (no jars/scala-library): pip install 'flintmq[spark]'")
+    return found[1]
 
 
 def _connected(process: subprocess.Popen[bytes], told: Path) -> Gateway:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
+from typing import Final
 
+import attrs
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -24,6 +27,9 @@ from flintmq.plugins.spark.store.record_places import first_place, splitters
 
 log = logging.getLogger("flintmq.spark")
 
+_ASKED_MAX: Final = 256
+_GAPS_MAX: Final = 1_000
+
 
 class PieceReader:
     """Reads pieces of one store. No state but caches; one thread.
@@ -39,6 +45,7 @@ class PieceReader:
         self._options = options
         self._decoder = decoder
         self._queues: list[QueueUnits] | None = None
+        self._asked: list[QueueUnits] | None = None
 
     def read(self, piece: Piece) -> Iterator[pa.RecordBatch]:
         """The rows of a piece, in the order of the log; no empty batches.
@@ -58,7 +65,7 @@ class PieceReader:
                 ) from error
             log.warning("%s; going on", what)
             return
-        starts = self._named(piece) if piece.by_units else self._walked(data, piece)
+        starts = self._named(piece) if piece.by_units else self._all(data, piece)
         at = 0
         while at < len(starts):
             # At most so many rows, and records that begin within so many bytes; the one that crosses the line still counts.
@@ -84,8 +91,40 @@ class PieceReader:
             found.append(units)
         return Units.merged(found).position - piece.file_start
 
+    def _all(self, data: npt.NDArray[np.uint8], piece: Piece) -> Ints:
+        """Where all records of the piece begin: as the consume queues say, and found by walking where they say nothing.
+
+        Asking them is several times as fast as looking at all the bytes. Where what they name lies end to end, nothing is
+        between; hidden messages, deleted topics and units that are missing leave gaps, and those are walked.
+        """
+        queues = self._few_queues()
+        if queues is None:
+            return self._walked(data, piece)
+        units = Units.merged([queue.within(piece.start, piece.end) for queue in queues])
+        ends = units.position + units.size
+        begins = np.concatenate([units.position, [piece.end]])
+        ends = np.concatenate([[piece.start], ends])
+        gaps = np.flatnonzero(begins != ends)
+        if len(gaps) > _GAPS_MAX or (begins < ends).any():
+            return self._walked(data, piece)
+        parts: list[Ints] = []
+        done = 0
+        for gap in gaps.tolist():
+            parts.append(units.position[done:gap] - piece.file_start)
+            between = attrs.evolve(piece, start=int(ends[gap]), end=int(begins[gap]))
+            parts.append(self._walked(data, between))
+            done = gap
+        parts.append(units.position[done:] - piece.file_start)
+        return np.concatenate(parts)
+
+    def _few_queues(self) -> list[QueueUnits] | None:
+        """Every queue of the store, where they are few enough to ask them all."""
+        if self._asked is None:
+            self._asked = list(islice(list_queues(self._root), _ASKED_MAX + 1))
+        return self._asked if len(self._asked) <= _ASKED_MAX else None
+
     def _walked(self, data: npt.NDArray[np.uint8], piece: Piece) -> Ints:
-        """Where all records of the piece begin."""
+        """Where all records of the piece begin, found by walking."""
         found: list[Ints] = []
         at, end = piece.start - piece.file_start, piece.end - piece.file_start
         while True:

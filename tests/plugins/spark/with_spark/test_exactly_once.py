@@ -1,0 +1,114 @@
+"""A broker under load, a query killed four times: every message is in the result, and none twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import zlib
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(1200), pytest.mark.filterwarnings("ignore")]
+
+PROGRAM = """
+import json, sys
+from pyspark.sql import functions as F
+from flintmq.plugins.spark import register, session
+store, work, last = sys.argv[1], sys.argv[2], sys.argv[3] == "last"
+spark = session("local[2]", "kill", {"spark.log.level": "ERROR", "spark.sql.shuffle.partitions": "2"})
+register(spark)
+frame = spark.readStream.format("flintmq").option("startingOffsets", "earliest").option("subscribe", "Kill")
+frame = frame.option("maxOffsetsPerTrigger", "400" if not last else "100000").load(store)
+frame = frame.select("queueId", "queueOffset", F.crc32("body").alias("crc"))
+writer = frame.writeStream.format("parquet").option("checkpointLocation", work + "/checkpoint")
+if last:
+    writer = writer.trigger(availableNow=True)
+writer.start(work + "/out").awaitTermination()
+rows = spark.read.parquet(work + "/out").collect()
+print("RESULT " + json.dumps([[row.queueId, row.queueOffset, row.crc] for row in rows]))
+spark.stop()
+"""
+
+
+def batches(work: Path) -> int:
+    """How many batches the query has committed."""
+    folder = work / "checkpoint" / "commits"
+    return sum(path.name.isdigit() for path in folder.iterdir()) if folder.is_dir() else 0
+
+
+def start(store: Path, work: Path, how: str, environment: dict[str, str]) -> subprocess.Popen[str]:
+    log = (work / "query.log").open("a")
+    with log:
+        return subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, str(store), str(work), how],
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            env=environment,
+            start_new_session=True,
+        )
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    """Driver, Java and workers at once."""
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+
+
+@pytest.mark.parametrize("fed", [True, False], ids=["with a feed", "without a feed"])
+def test_no_row_is_lost_and_none_comes_twice(
+    needs_spark: None, environment: dict[str, str], tmp_path: Path, fed: bool
+) -> None:
+    """SIGKILL in the middle of batches, while producers send; then the sink holds what the broker holds, once."""
+    from bare_wire import Wire
+    from broker_process import BrokerProcess, Promises, load
+
+    chance = random.Random(20_260 + fed)
+    dispatchers = "[consume_queue, index, spark_feed]" if fed else "[consume_queue, index]"
+    broker = BrokerProcess(tmp_path / "store", f"dispatchers={dispatchers}")
+    broker.wait_ready()
+    promises = Promises()
+    senders = load(broker.address, "Kill", promises, chance, senders=1, window=2)
+    work = tmp_path / "work"
+    work.mkdir()
+    for _ in range(4):
+        process = start(broker.store, work, "run", environment)
+        before, deadline = batches(work), time.monotonic() + 240
+        try:
+            while batches(work) < before + 3:
+                assert process.poll() is None, (work / "query.log").read_text()[-4000:]
+                assert time.monotonic() < deadline, "the query does not get on"
+                time.sleep(0.02)
+            time.sleep(chance.random() * 0.4)  # somewhere within a batch
+        finally:
+            kill(process)
+    for sender in senders:
+        sender.stopping.set()
+        sender.join(60)
+        assert sender.error is None
+    wire = Wire(broker.address)
+    total = promises.check(wire, "Kill")
+    wire.close()
+    assert total > 2_000
+    process = start(broker.store, work, "last", environment)
+    try:
+        output, _ = process.communicate(timeout=400)
+    finally:
+        if process.poll() is None:
+            kill(process)
+    lines = [line for line in output.splitlines() if line.startswith("RESULT ")]
+    assert lines, (work / "query.log").read_text()[-4000:]
+    rows = [tuple(row) for row in json.loads(lines[0][7:])]
+    assert len(rows) == len(set(rows)) == total
+    assert set(rows) == {
+        (queue_id, number, zlib.crc32(body))
+        for queue_id, bodies in promises.verified.items()
+        for number, body in enumerate(bodies)
+    }
+    assert broker.end(signal.SIGTERM) == 0
