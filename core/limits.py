@@ -68,6 +68,9 @@ REQUEST_JSON_MAX_OBJECTS: Final = 16_384
 REQUEST_JSON_DIALECT_MAX_BYTES: Final = 32 * 1024
 """A stranger's body that is no plain JSON but fastjson's dialect: its reader takes a microsecond a character."""
 
+REQUEST_SETTINGS_MAX_BYTES: Final = 32 * 1024
+"""Of a request that changes settings (25, 318): every setting there is, with RocketMQ's names, has 10 KB."""
+
 JSON_MAX_DEPTH: Final = 64
 """No body of the protocol nests deeper than 6; the lenient parser recurses."""
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import attrs
@@ -23,7 +23,9 @@ from flintmq.config.errors import ConfigError
 _Span = tuple[int, int]
 _V4_SEGMENTS: Final = 4
 _V6_SEGMENTS: Final = 8
-_OUTSIDE_BRACES: Final = re.compile(r"[,;](?![^{}]*\})")
+_SEPARATOR_OR_BRACE: Final = re.compile(r"[,;{}]")
+_PATTERNS_MAX: Final = 1_000
+"""Every request is compared with all of them."""
 
 
 @attrs.frozen
@@ -73,8 +75,22 @@ def address_segments(host: str) -> tuple[int, ...]:
 
 def parse_addresses(text: str | None) -> AddressPatterns:
     """The patterns of a text; blank text has none. Raises ``ConfigError``."""
-    parts = [part.strip() for part in _OUTSIDE_BRACES.split(text or "")]
-    return AddressPatterns(tuple(parse_pattern(part) for part in parts if part))
+    parts = [part for part in _split(text or "") if part]
+    if len(parts) > _PATTERNS_MAX:
+        raise ConfigError(f"{len(parts)} patterns of addresses; at most {_PATTERNS_MAX}")
+    return AddressPatterns(tuple(parse_pattern(part) for part in parts))
+
+
+def _split(text: str) -> Iterator[str]:
+    """The parts between commas and semicolons that are not in braces."""
+    start, inside = 0, False
+    for match in _SEPARATOR_OR_BRACE.finditer(text):
+        if match.group() in "{}":
+            inside = match.group() == "{"
+        elif not inside:
+            yield text[start : match.start()].strip()
+            start = match.end()
+    yield text[start:].strip()
 
 
 def parse_pattern(text: str) -> AddressPattern:

@@ -10,7 +10,7 @@ from flintmq.config.java_properties import parse_properties
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.errors import RefusedError
 from flintmq.core.io import fastjson
-from flintmq.core.limits import CLIENT_ID_MAX_BYTES
+from flintmq.core.limits import CLIENT_ID_MAX_BYTES, REQUEST_SETTINGS_MAX_BYTES
 from flintmq.core.response_code import ResponseCode
 from flintmq.remoting.header_codec import CommandHeader, encode_header
 from flintmq.remoting.request import Request, Response
@@ -101,8 +101,15 @@ def read_properties(body: bytes) -> dict[str, str]:
     """A body of properties text.
 
     Raises:
-        RefusedError: SYSTEM_ERROR; it is no UTF-8 or malformed.
+        RefusedError: SYSTEM_ERROR; it is no UTF-8, malformed, or larger than any change of settings.
     """
+    if len(body) > REQUEST_SETTINGS_MAX_BYTES:
+        raise RefusedError(
+            ResponseCode.SYSTEM_ERROR,
+            f"settings of more than {REQUEST_SETTINGS_MAX_BYTES} bytes",
+            reason="config.too_long",
+            measured=f"{len(body)} bytes",
+        )
     try:
         return {entry.key: entry.value for entry in parse_properties(body.decode("utf-8"))}
     except (UnicodeDecodeError, ConfigError) as error:

@@ -10,9 +10,11 @@ import asyncio
 import contextlib
 import gc
 import resource
+import statistics
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -33,8 +35,10 @@ TURN = 64
 SLOW_S = 0.050
 RETRIES = 5
 """A request that took long is asked again: the machine may have been busy with something else, such as a page fault."""
-GROWTH_BYTES = 24 * 1024 * 1024
-"""What the process may grow by from the second round to the last: nothing, but for what an allocator keeps."""
+GROWTH_BYTES = 4 * 1024 * 1024
+"""What most rounds may add, 100 bytes a frame: a leak adds to each. One round alone may need more than those before it, for the
+table of a topic with 65,536 queues, say, and the allocator keeps that."""
+ALL_BYTES = 256 * 1024 * 1024
 ADMIN = "fuzz-admin"
 
 
@@ -175,7 +179,8 @@ def test_bent_requests_to_every_processor(fuzz_frames: int, fuzz_seed: int, tmp_
     )
     print("resident MiB after each round:", [size >> 20 for size in sizes])
     assert not slow, f"{len(slow)} slow ones, first {slow[0][0] * 1000:.0f} ms: {slow[0][1][:2000]!r}"
-    assert sizes[-1] - sizes[1] < GROWTH_BYTES, sizes
+    assert statistics.median(after - before for before, after in pairwise(sizes)) < GROWTH_BYTES, sizes
+    assert sizes[-1] - sizes[0] < ALL_BYTES, sizes
     for outcome in ("accepted", "refused", "closed"):
         assert outcomes[outcome] > fuzz_frames // 100, outcomes
     assert sorted(path.name for path in tmp_path.iterdir()) == [str(number) for number in range(ROUNDS)]

@@ -210,3 +210,12 @@ def test_wires_of_this_file_are_what_clients_send(broker: flintmq.Broker) -> Non
     wire = Wire(broker.address)
     assert wire.is_served()
     wire.close()
+
+
+def test_settings_are_short(broker: flintmq.Broker, connect: Any) -> None:
+    """A change of settings is parsed in Python, line by line: as long as all of them, and no longer."""
+    wire = connect(broker)
+    answer = wire.ask(Code.UPDATE_BROKER_CONFIG, {}, b"traceOn=true\n" * 3_000)
+    assert answer.code == 1
+    assert "config.too_long" in (answer.remark or "")
+    assert wire.ask(Code.UPDATE_BROKER_CONFIG, {}, b"traceOn=true\n" * 100).code == 0

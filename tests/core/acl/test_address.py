@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
+import time
 
 import pytest
 from hypothesis import given
@@ -101,3 +102,17 @@ def test_any_text_is_a_pattern_or_refused(text: str) -> None:
     """The text comes over the wire too (53): no other exception may come out."""
     with contextlib.suppress(ConfigError):
         parse_addresses(text).matches("10.0.0.1")
+
+
+def test_lists_are_taken_apart_in_one_go() -> None:
+    """Whoever may write a list must not stop the broker with it: time grows with its length, and its length is bounded."""
+    begin_s = time.thread_time()
+    assert not parse_addresses("," * 60_000)
+    assert time.thread_time() - begin_s < 0.5
+    assert len(parse_addresses("10.0.0.1," * 1_000).patterns) == 1_000
+    with pytest.raises(ConfigError, match="at most 1000"):
+        parse_addresses("10.0.0.1," * 1_001)
+    assert parse_addresses("10.0.0.{1,2};10.0.0.9").matches("10.0.0.9")
+    for broken in ("10.0.0.{1,2", "10.0.0.1,2}", "{,}"):
+        with pytest.raises(ConfigError):
+            parse_addresses(broken)
