@@ -48,7 +48,3 @@ class DelayLevels:
     def delay_ms(self, level: int) -> int:
         """The delay of a level; 1 s for a level there is not, as the reference has it."""
         return self._delays_ms[level - 1] if 1 <= level <= self.max_level else 1_000
-
-    def delivery_timestamp_ms(self, level: int, store_timestamp_ms: int) -> int:
-        """When a message stored at a time is due: the tags code of its consume queue entry."""
-        return store_timestamp_ms + self.delay_ms(level)

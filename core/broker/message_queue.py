@@ -7,8 +7,6 @@ from typing import Any
 
 import attrs
 
-from flintmq.core.io.fastjson import ObjectKey
-
 
 @attrs.frozen
 class MessageQueue:
@@ -20,10 +18,6 @@ class MessageQueue:
 
     def to_wire(self) -> dict[str, Any]:
         return {"brokerName": self.broker_name, "queueId": self.queue_id, "topic": self.topic}
-
-    def to_key(self) -> ObjectKey:
-        """The form that is the key of a map in bodies (reference: protocol 5.1)."""
-        return ObjectKey(self.to_wire())
 
     @classmethod
     def from_wire(cls, value: Mapping[str, Any]) -> MessageQueue:

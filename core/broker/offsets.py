@@ -40,11 +40,6 @@ class ConsumerOffsetManager:
         """Offsets that are kept: one for each queue of each group."""
         return self._entries
 
-    @property
-    def is_dirty(self) -> bool:
-        """True when something changed since the last :meth:`persist`."""
-        return self._dirty
-
     def commit(self, topic: str, group: str, queue_id: int, consumer_offset: int, client: str = "") -> None:
         """Remembers that the group goes on at an offset. ``client`` is who said so, for the log.
 

@@ -185,11 +185,3 @@ def says_the_same(text: str, properties: Mapping[str, str]) -> bool:
         and text[0] != NAME_VALUE_SEPARATOR
         and text[-1] != NAME_VALUE_SEPARATOR
     )
-
-
-def without_property(text: str, name: str) -> str:
-    """The stored form with every entry of that name removed; the others stay byte for byte."""
-    if name + NAME_VALUE_SEPARATOR not in text:
-        return text
-    prefix = name + NAME_VALUE_SEPARATOR
-    return PROPERTY_SEPARATOR.join(entry for entry in text.split(PROPERTY_SEPARATOR) if not entry.startswith(prefix))

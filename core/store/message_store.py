@@ -968,11 +968,6 @@ class MessageStore:
         """Topics that have queues."""
         return {topic for topic, _queue in self.consume_queues.queues}
 
-    def unit_count(self, topic: str, queue_id: int) -> int:
-        """How many messages of a queue exist."""
-        queue = self.consume_queues.find(topic, queue_id)
-        return (queue.files.wrote_offset_bytes - queue.min_logic_offset_bytes) // UNIT_BYTES if queue is not None else 0
-
 
 def _batches(requests: Iterator[DispatchRequest]) -> Iterator[list[DispatchRequest]]:
     while batch := list(itertools.islice(requests, _REDISPATCH)):

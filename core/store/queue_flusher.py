@@ -5,6 +5,7 @@ Its own thread. Nothing is acknowledged by it: queues can be rebuilt from the lo
 
 from __future__ import annotations
 
+import errno
 import logging
 import threading
 from collections.abc import Callable
@@ -40,9 +41,9 @@ class QueueFlusher:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self.failures = 0
-        """Rounds that ended in an error of the disk."""
+        """Rounds that ended in an error."""
         self.on_failed: Callable[[], None] = _nothing
-        """Called once, on the flusher's thread, when the first sync has failed."""
+        """Called once, on the flusher's thread, when the first sync has failed, or a round for another reason."""
 
     def start(self) -> None:
         self._thread = threading.Thread(target=self._loop, name="flintmq-flush-queues", daemon=True)
@@ -53,7 +54,7 @@ class QueueFlusher:
             self.run_once()
 
     def run_once(self) -> None:
-        """One round; a disk error is logged and counted, and the checkpoint stays where it was."""
+        """One round; an error is logged and counted, and the checkpoint stays where it was. Never raises."""
         now_s = self._clock.monotonic_s()
         thorough = now_s - self._last_thorough_s >= self._thorough_s
         if self._failed is not None:
@@ -63,6 +64,13 @@ class QueueFlusher:
         except OSError as error:
             self.failures += 1
             log.error("consume queues could not be synced (they will be rebuilt from the log if need be): %s", error)
+            return
+        except Exception as error:
+            # A fault of ours, not the disk's: the thread must not end of it unseen, nor the checkpoint move any more.
+            self.failures += 1
+            self._failed = OSError(errno.EIO, f"{type(error).__name__}: {error}")
+            log.critical("consume queues are synced no more; the next start makes them anew", exc_info=error)
+            self.on_failed()
             return
         if thorough:
             self._last_thorough_s = now_s

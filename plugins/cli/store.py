@@ -189,6 +189,7 @@ store_scale.add_to(app)
 def _open(store: Path, settings: list[str] | None) -> tuple[StoreFiles, BrokerConfig]:
     from flintmq.config import load_config
     from flintmq.core.store.doctor.files import IndexGeometry, StoreFiles
+    from flintmq.core.store.store_lock import is_locked
 
     config = load_config(None, settings or (), {}).config
     geometry = None
@@ -196,24 +197,9 @@ def _open(store: Path, settings: list[str] | None) -> tuple[StoreFiles, BrokerCo
         geometry = IndexGeometry(config.index.max_hash_slot_num, config.index.max_index_num)
     folders = [Path(path) for path in (*config.store.commit_log_paths, *config.store.read_only_commit_log_paths)]
     files = StoreFiles(store, geometry, folders)
-    if is_running(store):
+    if is_locked(store):
         warn(f"a broker runs on {store}: what it writes meanwhile may look like damage")
     return files, config
-
-
-def is_running(store: Path) -> bool:
-    """Whether a broker holds the store's lock. Asks only: nothing is locked or made."""
-    import fcntl
-    import os
-    import struct
-
-    flock = struct.Struct("hhqqi4x")
-    try:
-        with (store / "lock").open("rb") as file:
-            asked = fcntl.fcntl(file, fcntl.F_GETLK, flock.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
-    except OSError:
-        return False
-    return int(flock.unpack(asked[: flock.size])[0]) != fcntl.F_UNLCK
 
 
 def delays(config: BrokerConfig) -> dict[int, int]:

@@ -185,9 +185,9 @@ def _files(store: Path, settings: list[str] | None) -> StoreFiles:
 def _end(store: Path) -> int | None:
     """Where to stop reading while a broker runs: what its feed says. Without one the log's newest bytes may look torn."""
     from flintmq.core.store.feed_file import feed_path, read_feed
-    from flintmq.plugins.cli.store import is_running
+    from flintmq.core.store.store_lock import is_locked
 
-    if not is_running(store):
+    if not is_locked(store):
         return None
     feed = read_feed(feed_path(store))
     if feed is None:

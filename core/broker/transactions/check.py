@@ -96,11 +96,6 @@ class TransactionalMessageCheckService:
         self.given_up = 0
         """Half messages given up since the start."""
 
-    @property
-    def in_round(self) -> bool:
-        """Whether a round is under way."""
-        return self._round_end is not None
-
     def run(self) -> float:
         """One slice of what is due. Returns after how many seconds to call again.
 

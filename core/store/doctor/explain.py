@@ -22,6 +22,7 @@ from flintmq.core.store.index_file import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES
 from flintmq.core.store.log_walk import is_unwritten
 from flintmq.core.store.queue_units import FILLER_SIZE
 from flintmq.core.store.store_checkpoint import CHECKPOINT_BYTES
+from flintmq.core.store.store_lock import is_locked
 
 _SLACK_MS: Final = 3_000
 _RECOVER_FILES: Final = 3
@@ -179,7 +180,7 @@ def explain_start(files: StoreFiles, *, cuts_damage: bool = False) -> dict[str, 
     raw = read_bytes(path) if path.exists() else b""
     times = CHECKPOINT.unpack_from(raw) if len(raw) >= CHECKPOINT.size else (0, 0, 0)
     decision: dict[str, Any] = {
-        "last_stop": "clean" if files.is_clean else "unclean: there is an abort file",
+        "last_stop": _last_stop(files),
         "checkpoint": dict(zip(CHECKPOINT_NAMES, times, strict=True)) if raw else None,
         "refuses": _refusals(files, raw),
     }
@@ -222,6 +223,12 @@ def explain_start(files: StoreFiles, *, cuts_damage: bool = False) -> dict[str, 
         if described < end
         else "fit",
     }
+
+
+def _last_stop(files: StoreFiles) -> str:
+    if is_locked(files.root):
+        return "none yet: a broker runs on the store and holds its lock"
+    return "clean" if files.is_clean else "unclean: there is an abort file"
 
 
 def _refusals(files: StoreFiles, checkpoint: bytes) -> list[str]:

@@ -13,6 +13,7 @@ from flintmq.core.store.doctor.verify_config import check_checkpoint, check_conf
 from flintmq.core.store.doctor.verify_index import check_index
 from flintmq.core.store.doctor.verify_queues import check_queues
 from flintmq.core.store.doctor.walk import Kind, is_torn, walk
+from flintmq.core.store.store_lock import is_locked
 
 _SALVAGE = "flintmq store salvage copies everything whole, also what lies behind it, into a new store"
 
@@ -32,7 +33,10 @@ def verify(
     check_index(files, expected, report)
     check_checkpoint(files, expected, report)
     check_config(files, report)
-    if not files.is_clean:
+    if is_locked(files.root):
+        what = "a broker runs on the store and holds its lock: what it writes meanwhile may look like damage"
+        report.add(Level.NOTE, files.root / "lock", what, "stop it to be sure, or check a copy")
+    elif not files.is_clean:
         report.add(Level.WARNING, files.root / "abort", "the last broker did not stop in order", "a start will recover")
     return report
 

@@ -95,7 +95,6 @@ def test_levels_are_parsed_and_clamped() -> None:
         1000,
     ]
     assert [levels.clamp(level) for level in (-1, 0, 4, 99)] == [0, 0, 4, 4]
-    assert levels.delivery_timestamp_ms(2, NOW) == NOW + 120_000
     assert DelayLevels().max_level == 18
     for broken in ("", "5", "1w", "s", "-1s"):
         with pytest.raises(FlintError):

@@ -21,7 +21,6 @@ from flintmq.core.message.properties import (
     stored_properties,
     stored_value,
     string_to_properties,
-    without_property,
 )
 
 
@@ -125,19 +124,6 @@ def test_a_text_is_known_to_say_the_same_only_where_it_does(properties: dict[str
         assert string_to_properties(text) == properties
     else:
         assert not properties or not plain
-
-
-@given(st.dictionaries(WORDS, WORDS, max_size=6), WORDS)
-def test_taking_a_property_out_leaves_the_others(properties: dict[str, str], name: str) -> None:
-    text = properties_to_string({**properties, name: "v"})
-    rest = {key: value for key, value in properties.items() if key != name}
-    assert string_to_properties(without_property(text, name)) == rest
-    assert without_property(without_property(text, name), name) == without_property(text, name)
-
-
-def test_taking_out_does_not_confuse_a_name_with_the_end_of_another() -> None:
-    assert without_property("AWAIT\x011\x02WAIT\x012\x02B\x013", "WAIT") == "AWAIT\x011\x02B\x013"
-    assert without_property("AWAIT\x011", "WAIT") == "AWAIT\x011"
 
 
 STORED = st.lists(

@@ -80,7 +80,6 @@ def test_asking_makes_no_queue(tmp_path: Path) -> None:
         assert store.max_queue_offset("nobody", 0) == store.min_queue_offset("nobody", 0) == 0
         assert store.queue_offset_by_time("nobody", 0, 1) == 0
         assert store.earliest_message_store_time("nobody", 0) == -1
-        assert store.unit_count("nobody", 0) == 0
         assert store.topics() == set()
         assert not (tmp_path / "consumequeue").exists()
 

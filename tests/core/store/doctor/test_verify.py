@@ -10,7 +10,9 @@ import pytest
 
 from flintmq.core.message import record as rec
 from flintmq.core.store.consume_queue import UNIT
+from flintmq.core.store.doctor.explain import explain_start
 from flintmq.core.store.doctor.finding import Level
+from flintmq.core.store.store_lock import StoreLock
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import message, opened
 
@@ -432,3 +434,18 @@ def test_a_store_in_use_that_was_killed_is_sound(tmp_path: Path) -> None:
         store.dispatch()
     (tmp_path / "abort").touch()
     assert [level for level, _what in Small(tmp_path).findings] == [Level.WARNING]
+
+
+def test_a_store_in_use_is_not_called_crashed(small: Small) -> None:
+    """A broker that runs has an abort file too; what it says is that the lock is held."""
+    (small.root / "abort").touch()
+    assert [found.what for found in small.verify().findings] == ["the last broker did not stop in order"]
+    lock = StoreLock(small.root)
+    try:
+        (found,) = small.verify().findings
+        assert explain_start(small.files)["last_stop"].startswith("none yet: a broker runs")
+    finally:
+        lock.release()
+    assert found.level is Level.NOTE
+    assert "a broker runs on the store and holds its lock" in found.what
+    assert found.where.endswith("/lock")
