@@ -182,5 +182,8 @@ def _report(result: PipelineResult, *, as_json: bool) -> None:
         return
     print_table(
         ("sink", "format", "rows#", "batches#", "seconds#"),
-        ((sink.name, sink.format, sink.rows, sink.batches, f"{sink.seconds:.1f}") for sink in result.sinks),
+        (
+            (sink.name, sink.format, "-" if sink.rows is None else sink.rows, sink.batches, f"{sink.seconds:.1f}")
+            for sink in result.sinks
+        ),
     )

@@ -33,8 +33,8 @@ class SinkResult:
 
     name: str
     format: str
-    rows: int
-    """Written in this run."""
+    rows: int | None
+    """Written in this run; None where nothing tells: on the console, and with ``mode: ignore``."""
     batches: int
     """How many micro-batches; 1 for a batch, 0 where nothing was written."""
     seconds: float
@@ -97,11 +97,13 @@ def _write(sink: BoundSink, progress: PipelineProgress) -> SinkResult:
 
     observation = Observation(ROWS)
     begin_s = time.monotonic()
-    shown = sink.sink.format == "console"  # of which only the first rows are asked for
-    frame = sink.frame if shown else sink.frame.observe(observation, count(lit(1)).alias("rows"))
+    # Of the console only the first rows are asked for, and what Spark passes over in silence is never counted: waiting for the
+    # count would last for ever.
+    uncounted = sink.sink.format == "console" or getattr(sink.sink, "mode", "") == "ignore"
+    frame = sink.frame if uncounted else sink.frame.observe(observation, count(lit(1)).alias("rows"))
     with _named(sink), progress.writing(sink):
         wrote = sink.write(frame)
-    rows = int(observation.get.get("rows") or 0) if wrote and not shown else 0
+    rows = None if uncounted else int(observation.get.get("rows") or 0)
     return SinkResult(sink.sink.name, sink.sink.format, rows, int(wrote), time.monotonic() - begin_s)
 
 

@@ -202,6 +202,20 @@ def test_new_queues_are_read_from_their_beginning(served: Served) -> None:
     assert [(row["queueId"], row["queueOffset"]) for row in found] == [(5, number) for number in range(9)]
 
 
+def test_queues_of_a_broker_that_is_away_are_not_forgotten(served: Served) -> None:
+    """Its queues leave the route; a checkpoint without them would read them anew, from the first message, when it is back."""
+    away = {
+        "v": 1,
+        "transport": "broker",
+        "queues": {TOPIC: {"broker-a": {"0": 100}}, "other": {"broker-b": {"0": 77}}},
+    }
+    with contextlib.closing(transport(served)) as one:
+        for limit in (Limit(), Limit(max_rows=10)):
+            further = one.limited(away, one.latest(), limit)
+            assert further["queues"]["other"] == {"broker-b": {"0": 77}}
+            assert places(further)[0] == 100
+
+
 def test_checkpoints_of_others_are_refused(served: Served) -> None:
     """An offset of files, of a later version, beyond a queue's end, or of a queue that is no more is never taken for ours."""
     with contextlib.closing(transport(served)) as one:

@@ -1,0 +1,43 @@
+"""Of all that Spark says when something fails, the part that tells what went wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from flintmq.plugins.spark.pipeline.planning import first_words
+
+TRACEBACK = """\
+[PYTHON_DATA_SOURCE_ERROR] Failed to initialize: Traceback (most recent call last):
+  File "source.py", line 58, in reader
+    raise OptionError("x")
+flintmq.plugins.spark.errors.OptionError: unknown option 'subscrib'
+"""
+MASKED = """\
+[STREAM_FAILED] Query x terminated with exception: Traceback (most recent call last):
+  File "a.py", line 1, in main
+flintmq.plugins.spark.errors.UnknownTopicError: there is no topic T
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "b.py", line 2, in main
+UnboundLocalError: cannot access local variable 'reader' where it is not associated with a value
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (
+            "[A] column `x` is not there; line 1 pos 7;\n'Project ['x]\n+- Relation",
+            "[A] column `x` is not there; line 1 pos 7",
+        ),
+        ("[PARSE] near 'SELEC'.\n== SQL ==\nSELEC 1\n^^^", "[PARSE] near 'SELEC'."),
+        ("java.lang.X: no\n\tat org.apache.spark.Y(Y.scala:1)", "java.lang.X: no"),
+        (TRACEBACK, "unknown option 'subscrib'"),
+        (MASKED, "there is no topic T"),
+    ],
+)
+def test_the_reason_is_told_and_the_rest_left_out(said: str, words: str) -> None:
+    """Plans and stacks of hundred lines hide the one that helps."""
+    assert first_words(RuntimeError(said)) == words
