@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 
+from flintmq.core.message.record import RECORD_MIN_BYTES
 from flintmq.plugins.spark.ports import Limit
 from flintmq.plugins.spark.store.log_files import LogFiles
 from flintmq.plugins.spark.store.queue_units import QueueUnits, Units
 from flintmq.plugins.spark.store.record_places import is_record
 
 _STEP_UNITS = 65_536
+
+
+def always_fits(start: int, end: int, limit: Limit) -> bool:
+    """Whether what lies in [start, end) keeps within a limit whatever it is."""
+    size = end - start
+    fits_bytes = limit.max_bytes is None or size <= limit.max_bytes
+    return fits_bytes and (limit.max_rows is None or size < limit.max_rows * RECORD_MIN_BYTES)
 
 
 def cut_at_limit(log: LogFiles, queues: list[QueueUnits], start: int, end: int, limit: Limit) -> int:

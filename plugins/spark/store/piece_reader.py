@@ -27,6 +27,8 @@ from flintmq.plugins.spark.store.record_places import first_place, splitters
 
 log = logging.getLogger("flintmq.spark")
 
+ASKED_FROM_BYTES: Final = 4 * 1024 * 1024
+"""Less than this is walked sooner than queues are asked."""
 _ASKED_MAX: Final = 256
 _GAPS_MAX: Final = 1_000
 
@@ -97,7 +99,7 @@ class PieceReader:
         Asking them is several times as fast as looking at all the bytes. Where what they name lies end to end, nothing is
         between; hidden messages, deleted topics and units that are missing leave gaps, and those are walked.
         """
-        queues = self._few_queues()
+        queues = self._few_queues() if piece.size >= ASKED_FROM_BYTES else None
         if queues is None:
             return self._walked(data, piece)
         units = Units.merged([queue.within(piece.start, piece.end) for queue in queues])

@@ -22,7 +22,7 @@ from flintmq.plugins.spark.options import ReadOptions
 from flintmq.plugins.spark.ports import Limit, Offset, Part
 from flintmq.plugins.spark.schema import nearest
 from flintmq.plugins.spark.store.by_time import first_place_from
-from flintmq.plugins.spark.store.limits import cut_at_limit, rows_between
+from flintmq.plugins.spark.store.limits import always_fits, cut_at_limit, rows_between
 from flintmq.plugins.spark.store.log_files import LogFiles
 from flintmq.plugins.spark.store.offsets import StoreOffset, check_history, check_reached
 from flintmq.plugins.spark.store.piece_reader import PieceReader
@@ -38,6 +38,8 @@ log = logging.getLogger("flintmq.spark")
 
 _QUEUES_BY_UNITS_MAX: Final = 4_096
 """Beyond this many queues reading all of the log is cheaper than asking each queue."""
+BY_UNITS_FROM_BYTES: Final = 4 * 1024 * 1024
+"""Less of the log than this is read sooner than its queues are asked: a stream's small batches."""
 _SPARSE: Final = 4
 """How much larger a part may be when only some of the messages in it are read."""
 _TRIES: Final = 10
@@ -195,6 +197,8 @@ class StoreTransport:
             return start  # also when a broker that starts again does not show yet how far its log goes
         if limit == Limit():
             return first.moved_to(last.physical_offset, view.epochs).to_json()
+        if always_fits(first.physical_offset, last.physical_offset, limit):
+            return first.moved_to(last.physical_offset, view.epochs).to_json()
         queues = list(list_queues(self.root, self._rows().wants_queue))
         place = cut_at_limit(view.log, queues, first.physical_offset, last.physical_offset, limit)
         return first.moved_to(place, view.epochs).to_json()
@@ -243,11 +247,13 @@ class StoreTransport:
         if low >= high:
             return []
         low = self._without_gone(view, low, high)
-        by_units_to = view.end.units_complete_to if self._reads_by_units() else 0
+        by_units = high - low >= BY_UNITS_FROM_BYTES and self._reads_by_units()
+        by_units_to = view.end.units_complete_to if by_units else 0
         pieces = whole_pieces(view.log, low, high, by_units_to=by_units_to)
         wanted = self._target_bytes(pieces)
         limits = _queue_ranges(first, last)
-        cuts = cut(view.log, splitters(self._queues()), pieces, wanted)
+        large = any(piece.size > wanted for piece in pieces)
+        cuts = cut(view.log, splitters(self._queues()), pieces, wanted) if large else pieces
         return [StorePart(part, limits) for part in packed(cuts, wanted)]
 
     def read(self, part: Part | None) -> Iterator[pyarrow.RecordBatch]:

@@ -120,6 +120,18 @@ def test_options_choose_the_rows_that_a_filter_would(filled: Path, options: dict
     assert small == batch(filled, **options)
 
 
+@pytest.mark.parametrize("options", [{}, {"subscribe": "orders", "tags": "Aa"}, {"subscribePattern": "pay.*"}])
+def test_little_is_read_without_asking_the_queues(
+    filled: Path, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream's small batches: all of the log is walked, and the same rows come out."""
+    rows = batch(filled, **options)
+    monkeypatch.undo()
+    _reader, parts = planned(filled, **options)
+    assert not any(piece.by_units for part in parts for piece in part.pieces)
+    assert batch(filled, **options) == rows
+
+
 def test_batches_end_at_rows_and_at_bytes(filled: Path) -> None:
     """Ten thousand messages of 4 MiB would be 40 GB."""
     reader, parts = planned(filled, batchRows="7")

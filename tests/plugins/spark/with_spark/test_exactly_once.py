@@ -70,7 +70,7 @@ def test_no_row_is_lost_and_none_comes_twice(
     from broker_process import BrokerProcess, Promises, load
 
     chance = random.Random(20_260 + fed)
-    dispatchers = "[consume_queue, index, spark_feed]" if fed else "[consume_queue, index]"
+    dispatchers = "consume_queue,index,spark_feed" if fed else "consume_queue,index"
     broker = BrokerProcess(tmp_path / "store", f"dispatchers={dispatchers}")
     broker.wait_ready()
     promises = Promises()
