@@ -12,10 +12,12 @@ import attrs
 from flintmq.core.io import lazy_numpy
 from flintmq.core.io.lazy_numpy import numpy
 from flintmq.core.message.java_hash import index_key_hash, topic_head_hash
+from flintmq.core.message.sys_flag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from flintmq.core.ports import DispatchRequest
     from flintmq.core.store.bulk_columns import RecordColumns
     from flintmq.core.store.bulk_scan import Column
 
@@ -66,6 +68,20 @@ class EntryColumns:
             kept = indexed[row]
             row, key_hash = row[kept], key_hash[kept]
         return cls(key_hash, columns.physical[row], columns.store_timestamp_ms[row])
+
+    @classmethod
+    def of_requests(cls, requests: Sequence[DispatchRequest]) -> EntryColumns:
+        """The entries of records: UNIQ_KEY first, then each of KEYS; none of a rolled back one."""
+        kept = [one for one in requests if one.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK]
+        keys, more_keys = [one.uniq_key for one in kept], [one.keys for one in kept]
+        if not all(keys) or any(more_keys):
+            pairs = [(one, key) for one in kept for key in (one.uniq_key, *one.keys.split(" ")) if key]
+            kept, keys = [one for one, _ in pairs], [key for _, key in pairs]
+        return cls(
+            numpy.array(key_hashes([one.topic for one in kept], keys), numpy.int64),
+            numpy.array([one.commit_log_offset_bytes for one in kept], numpy.int64),
+            numpy.array([one.store_timestamp_ms for one in kept], numpy.int64),
+        )
 
     def __len__(self) -> int:
         return len(self.key_hash)

@@ -73,6 +73,11 @@ class IndexService:
         waiting = self._waiting
         if not waiting:
             return
+        if index_bulk.is_worth_it(len(waiting)):
+            self._waiting_columns.append(index_bulk.EntryColumns.of_requests(waiting))
+            self._waiting = []
+            self._build_columns()
+            return
         taken_until = self._end()
         entries = self._entries_of(waiting, taken_until)
         if entries and entries[0][1] == taken_until:
