@@ -143,9 +143,14 @@ class SubscriptionGroupManager:
         return True
 
     def replace(self, value: Mapping[str, Any]) -> None:
-        """Takes over the master's table on a slave; what the master does not have is gone."""
+        """Takes over the master's table on a slave; what the master does not have is gone. A table that raises changes nothing."""
+        before = dict(self._table)
         self._table.clear()
-        self._merge(value)
+        try:
+            self._merge(value)
+        except BaseException:
+            self._table = before
+            raise
 
     def _merge(self, value: Mapping[str, Any]) -> None:
         for group, config in (value.get("subscriptionGroupTable") or {}).items():
