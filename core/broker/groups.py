@@ -143,7 +143,7 @@ class SubscriptionGroupManager:
         return True
 
     def replace(self, value: Mapping[str, Any]) -> None:
-        """Takes over the master's table on a slave; what the master does not have is gone. A table that raises changes nothing."""
+        """Takes over the master's table on a slave; what the master does not have is gone. If it raises, nothing changes."""
         before = dict(self._table)
         self._table.clear()
         try:
