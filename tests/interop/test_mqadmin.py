@@ -13,6 +13,7 @@ import pytest
 import flintmq
 from flintmq.config import load_config
 from flintmq.remoting.client import AdminClient, Consumer, ConsumerSettings, Message, MessageExt, Producer
+from flintmq.remoting.client.acl_signer import AclSigner
 
 from .conftest import PEER, Peer
 from .mqadmin import Mqadmin
@@ -30,6 +31,14 @@ def test_the_page_tells_every_command() -> None:
     """A command that works and is not on the page is not found; one that is on it and never tried may not work."""
     told = set(re.findall(r"^\| `(\w+)", DOCS.read_text(), re.MULTILINE))
     assert told == {command.name for command in (*COMMANDS, *ACCESS_COMMANDS)}
+
+
+def access_control(folder: Path) -> tuple[str, ...]:
+    """Settings of a broker with one account."""
+    accounts = folder / "plain_acl.yml"
+    accounts.write_text(ACCOUNTS)
+    accounts.chmod(0o600)
+    return ("acl.enable=true", f"acl.file={accounts}")
 
 
 @asynccontextmanager
@@ -51,7 +60,7 @@ async def serving(folder: Path, *overrides: str) -> AsyncIterator[tuple[str, str
 
 
 @asynccontextmanager
-async def looked_at(name_server: str, names: dict[str, str]) -> AsyncIterator[None]:
+async def looked_at(name_server: str, names: dict[str, str], signed: bool) -> AsyncIterator[None]:
     """A consumer that has read the topic and a producer, both known to the broker; their ids go to ``names``."""
     consumed: asyncio.Queue[bytes] = asyncio.Queue()
 
@@ -59,10 +68,11 @@ async def looked_at(name_server: str, names: dict[str, str]) -> AsyncIterator[No
         consumed.put_nowait(message.body)
 
     settings = ConsumerSettings(consume_from="CONSUME_FROM_FIRST_OFFSET")
+    hooks = [AclSigner(*ACCOUNT)] if signed else []
     async with (
-        Producer(PRODUCER_GROUP, name_server) as producer,
-        Consumer(GROUP, name_server, listen, settings=settings) as consumer,
-        AdminClient(name_server) as admin,
+        Producer(PRODUCER_GROUP, name_server, hooks=hooks) as producer,
+        Consumer(GROUP, name_server, listen, settings=settings, hooks=hooks) as consumer,
+        AdminClient(name_server, hooks=hooks) as admin,
     ):
         await producer.send(Message(f"{TOPIC}_2", b"makes the broker known to the producer"))
         assert await producer.client.send_heartbeats()
@@ -81,9 +91,13 @@ async def looked_at(name_server: str, names: dict[str, str]) -> AsyncIterator[No
 
 @pytest.mark.slow
 @pytest.mark.java
-def test_every_command_of_the_real_mqadmin(peer: Peer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("signed", [False, True])
+def test_every_command_of_the_real_mqadmin(peer: Peer, tmp_path: Path, signed: bool) -> None:
+    """Also with access control, where mqadmin and all that it makes must sign."""
+    overrides = access_control(tmp_path) if signed else ()
+
     async def run() -> list[str]:
-        async with serving(tmp_path / "store") as (name_server, broker):
+        async with serving(tmp_path / "store", *overrides) as (name_server, broker):
             names = {
                 "namesrv_port": name_server.rpartition(":")[2],
                 "broker": broker,
@@ -94,10 +108,10 @@ def test_every_command_of_the_real_mqadmin(peer: Peer, tmp_path: Path) -> None:
                 "producer_group": PRODUCER_GROUP,
                 "folder": str(tmp_path / "exported"),
             }
-            with Mqadmin(PEER, tmp_path / "mqadmin", name_server) as mqadmin:
+            with Mqadmin(PEER, tmp_path / "mqadmin", name_server, ACCOUNT if signed else None) as mqadmin:
                 alone = next(at for at, command in enumerate(COMMANDS) if "{offset_id}" in command.line)
                 found = [await asyncio.to_thread(mqadmin.check, command, names) for command in COMMANDS[:alone]]
-                async with looked_at(name_server, names):
+                async with looked_at(name_server, names, signed):
                     found += [await asyncio.to_thread(mqadmin.check, command, names) for command in COMMANDS[alone:]]
                 return [trouble for trouble in found if trouble]
 
@@ -108,15 +122,9 @@ def test_every_command_of_the_real_mqadmin(peer: Peer, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.java
 def test_the_commands_for_access_control(peer: Peer, tmp_path: Path) -> None:
-    accounts = tmp_path / "plain_acl.yml"
-    accounts.write_text(ACCOUNTS)
-    accounts.chmod(0o600)
-
     async def run() -> list[str]:
-        async with serving(tmp_path / "store", "acl.enable=true", "acl.list_accounts=true", f"acl.file={accounts}") as (
-            name_server,
-            broker,
-        ):
+        overrides = (*access_control(tmp_path), "acl.list_accounts=true")
+        async with serving(tmp_path / "store", *overrides) as (name_server, broker):
             names = {"broker": broker, "name": "broker-a", "cluster": "DefaultCluster", "access_key": ACCOUNT[0]}
             with Mqadmin(PEER, tmp_path / "mqadmin", name_server, ACCOUNT) as mqadmin:
                 found = [await asyncio.to_thread(mqadmin.check, command, names) for command in ACCESS_COMMANDS]
