@@ -46,12 +46,16 @@ class ConsumerOffsetManager:
         Raises:
             RefusedError: SYSTEM_ERROR; the group is new to the queue, and too many offsets are kept already.
         """
-        before = self.query(topic, group, queue_id)
+        try:
+            queues = self._table[topic][group]
+            before = queues[queue_id]
+        except KeyError:
+            self._check_room(1)
+            self.put(topic, group, queue_id, consumer_offset)
+            return
         if before == consumer_offset:
             return
-        if before < 0:
-            self._check_room(1)
-        elif consumer_offset < before:
+        if consumer_offset < before:
             _log.warning(
                 "consumer offset of %s in %s queue %d goes back from %d to %d (%s)",
                 group,
@@ -61,7 +65,8 @@ class ConsumerOffsetManager:
                 consumer_offset,
                 client,
             )
-        self.put(topic, group, queue_id, consumer_offset)
+        queues[queue_id] = consumer_offset
+        self._dirty = True
 
     def put(self, topic: str, group: str, queue_id: int, consumer_offset: int) -> None:
         """The same for the broker's own groups: without a limit, and without a word."""
