@@ -12,7 +12,7 @@ class Command:
     line: str
     wanted: tuple[str, ...] = ()
     """Regular expressions, each found in the output (multi-line)."""
-    limit_s: int = 30
+    limit_s: int = 60
     """Commands that go on for ever are ended then."""
 
     @property
@@ -20,7 +20,7 @@ class Command:
         return self.line.split()[0]
 
 
-def _command(line: str, *wanted: str, limit_s: int = 30) -> Command:
+def _command(line: str, *wanted: str, limit_s: int = 60) -> Command:
     return Command(line, wanted, limit_s)
 
 
@@ -69,7 +69,7 @@ COMMANDS = (
     _command("queryCq -t {topic} -q 0 -i 0 -g {group}", "max: 3, min: 0", "physicOffset="),
     _command("checkMsgSendRT -t {topic} -a 5 -s 64", r"{name} +0 +true", "Avg RT"),
     _command("sendMsgStatus -b {name} -s 64 -c 2", r"rt=\d+ms, SendResult=SendResult \[sendStatus=SEND_OK"),
-    _command("clusterRT -a 2 -s 64 -i 1", r"{cluster} +{name} +\d+\.\d+ +[12] +0", limit_s=8),
+    _command("clusterRT -a 2 -s 64 -i 1", r"{cluster} +{name} +\d+\.\d+ +[12] +0", limit_s=15),
     # groups and clients
     _command(
         "updateSubGroup -b {broker} -g {group}_new -r 5",
