@@ -60,6 +60,27 @@ def test_a_slave_holds_the_same_bytes(tmp_path: Path, connect: Connect, unexpect
     assert not unexpected
 
 
+def test_rocketmqs_stream_between_two_of_ours(tmp_path: Path, connect: Connect) -> None:
+    """What is spoken with the real broker, which a machine without Java cannot try."""
+    plain = ("ha.compat=rocketmq", "delay.enable=false")
+    with flintmq.Broker(master_settings(tmp_path / "m", *plain)) as master:
+        wire = connect(master)
+        fill_log(wire, 5, "before")
+        with flintmq.Broker(slave_settings(tmp_path / "s", master, *plain)) as slave:
+            caught_up(master, slave)
+            fill_log(wire, 40, "beside")
+            caught_up(master, slave)
+        fill_log(wire, 40, "without")
+        with flintmq.Broker(slave_settings(tmp_path / "s", master, *plain)) as slave:
+            caught_up(master, slave)
+        with flintmq.Broker(slave_settings(tmp_path / "late", master, *plain, broker_id=2)) as slave:
+            caught_up(master, slave)
+            assert slave.state.store.commit_log.min_offset_bytes > 0, "it is given the last file only"
+    for store in ("s", "late"):
+        assert_same_log(tmp_path / "m", tmp_path / store)
+    assert_same_queues(tmp_path / "m", tmp_path / "s")
+
+
 def test_a_slave_goes_on_where_it_stopped(tmp_path: Path, connect: Connect) -> None:
     """A restart of either end copies nothing twice and leaves nothing out."""
     with flintmq.Broker(master_settings(tmp_path / "m", "delay.enable=false")) as master:
