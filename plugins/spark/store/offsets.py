@@ -35,24 +35,34 @@ class StoreOffset:
     store_id: str | None = None
     """None for a store without ``flint/epochs``."""
     epoch_id: str | None = None
-    queue_limits: QueueLimits = attrs.field(factory=dict)
-    """Topic to queue id to the queue offset with which this query began, or with which a batch ends."""
+    queue_starts: QueueLimits = attrs.field(factory=dict)
+    """Topic to queue id to the queue offset with which this query began; goes along from batch to batch."""
+    queue_ends: QueueLimits = attrs.field(factory=dict)
+    """Topic to queue id to the queue offset with which a batch read ends."""
 
     @classmethod
-    def at(cls, physical_offset: int, epochs: Epochs | None, queue_limits: QueueLimits | None = None) -> StoreOffset:
+    def at(
+        cls,
+        physical_offset: int,
+        epochs: Epochs | None,
+        queue_starts: QueueLimits | None = None,
+        queue_ends: QueueLimits | None = None,
+    ) -> StoreOffset:
         """The offset of a place in a store with those epochs."""
+        limits = queue_starts or {}, queue_ends or {}
         if epochs is None:
-            return cls(physical_offset, queue_limits=queue_limits or {})
+            return cls(physical_offset, None, None, *limits)
         epoch = epochs.at(max(0, physical_offset - 1))
-        return cls(physical_offset, epochs.store_id, epoch.id, queue_limits or {})
+        return cls(physical_offset, epochs.store_id, epoch.id, *limits)
 
     def to_json(self) -> Offset:
         """As Spark keeps it."""
         found: Offset = {"v": VERSION, "transport": "store", "phys": self.physical_offset}
         if self.store_id is not None:
             found |= {"store": self.store_id, "epoch": self.epoch_id}
-        if self.queue_limits:
-            found["queues"] = {topic: dict(queues) for topic, queues in self.queue_limits.items()}
+        for name, limits in (("queues", self.queue_starts), ("until", self.queue_ends)):
+            if limits:
+                found[name] = {topic: dict(queues) for topic, queues in limits.items()}
         return found
 
     @classmethod
@@ -73,11 +83,13 @@ class StoreOffset:
             raise CheckpointError(f"the checkpoint has offsets of version {version!r}, this FlintMQ reads {VERSION}")
         if type(place) is not int or not 0 <= place <= _INT64_MAX:
             raise CheckpointError(f"the checkpoint's physical offset is {str(place)[:80]!r}")
-        return cls(place, offset.get("store"), offset.get("epoch"), offset.get("queues") or {})
+        return cls(
+            place, offset.get("store"), offset.get("epoch"), offset.get("queues") or {}, offset.get("until") or {}
+        )
 
     def moved_to(self, physical_offset: int, epochs: Epochs | None) -> StoreOffset:
         """The same query's offset further on."""
-        return StoreOffset.at(physical_offset, epochs, self.queue_limits)
+        return StoreOffset.at(physical_offset, epochs, self.queue_starts)
 
 
 def check_reached(offset: StoreOffset, end: int, where: object) -> None:

@@ -7,29 +7,26 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
-from urllib.parse import unquote, urlsplit
 
 import attrs
 
 from flintmq.core.errors import JsonSyntaxError
 from flintmq.core.io import fastjson
-from flintmq.core.store.epochs import Epochs, read_epochs
 from flintmq.plugins.spark.bounds import ANY, Bounds, Range
 from flintmq.plugins.spark.decoder import Decoder, RowFilter
-from flintmq.plugins.spark.errors import DataLossError, OptionError, UnknownTopicError
-from flintmq.plugins.spark.option_values import EARLIEST_QUEUE_OFFSET, LATEST_QUEUE_OFFSET, Place
+from flintmq.plugins.spark.errors import DataLossError, UnknownTopicError
 from flintmq.plugins.spark.options import ReadOptions
 from flintmq.plugins.spark.ports import Limit, Offset, Part
 from flintmq.plugins.spark.schema import nearest
 from flintmq.plugins.spark.store.by_time import first_place_from
 from flintmq.plugins.spark.store.limits import always_fits, cut_at_limit, rows_between
-from flintmq.plugins.spark.store.log_files import LogFiles
 from flintmq.plugins.spark.store.offsets import StoreOffset, check_history, check_reached
 from flintmq.plugins.spark.store.piece_reader import PieceReader
 from flintmq.plugins.spark.store.pieces import Piece, StorePart, cut, packed, target_bytes, whole_pieces
+from flintmq.plugins.spark.store.places import Places, queue_ranges
 from flintmq.plugins.spark.store.queue_units import QueueUnits, list_queues, list_topics
 from flintmq.plugins.spark.store.record_places import first_place, is_record, splitters
-from flintmq.plugins.spark.store.visible_end import VisibleEnd, visible_end
+from flintmq.plugins.spark.store.view import StoreView, open_view, root_of
 
 if TYPE_CHECKING:
     import pyarrow
@@ -42,18 +39,8 @@ BY_UNITS_FROM_BYTES: Final = 4 * 1024 * 1024
 """Less of the log than this is read sooner than its queues are asked: a stream's small batches."""
 _SPARSE: Final = 4
 """How much larger a part may be when only some of the messages in it are read."""
-_TRIES: Final = 10
 _INT64_MIN: Final = -(2**63)
 _INT64_MAX: Final = 2**63 - 1
-
-
-@attrs.frozen
-class _View:
-    """The store as it is at one moment."""
-
-    log: LogFiles
-    end: VisibleEnd
-    epochs: Epochs | None
 
 
 @attrs.define
@@ -67,125 +54,15 @@ class StoreTransport:
     # where to begin and end
 
     def initial(self, default: Literal["earliest", "latest"]) -> Offset:
-        view = self._view()
         self._check_topics()
-        options = self.options
-        if options.starting_timestamp_ms is not None:
-            return self._from_timestamp(view, options.starting_timestamp_ms)
-        place = options.starting_offsets or Place(default)
-        if place.kind == "queues":
-            return self._from_queues(view, place)
-        start = self._place(view, place, "startingOffsets")
-        return StoreOffset.at(start, view.epochs).to_json()
+        return self._places().start(default).to_json()
 
     def final(self) -> Offset:
-        view = self._view()
-        options = self.options
-        if options.ending_timestamp_ms is not None:
-            end = first_place_from(view.log, splitters(self._queues()), options.ending_timestamp_ms, view.end.end)
-            end = view.end.end if end is None else end
-            return StoreOffset.at(end, view.epochs).to_json()
-        place = options.ending_offsets or Place("latest")
-        if place.kind == "queues":
-            limits: dict[str, dict[str, int]] = {}
-            for (topic, queue_id), end in self._resolved(view, place, "endingOffsets").items():
-                limits.setdefault(topic, {})[str(queue_id)] = end
-            return StoreOffset.at(view.end.end, view.epochs, limits).to_json()
-        return StoreOffset.at(self._place(view, place, "endingOffsets"), view.epochs).to_json()
+        return self._places().end().to_json()
 
     def latest(self) -> Offset:
         view = self._view()
         return StoreOffset.at(view.end.end, view.epochs).to_json()
-
-    def _from_timestamp(self, view: _View, timestamp_ms: int) -> Offset:
-        start = first_place_from(view.log, splitters(self._queues()), timestamp_ms, view.end.end)
-        if start is None:
-            if self.options.starting_offsets_by_timestamp_strategy == "error":
-                raise OptionError(
-                    f"{self.root}: nothing was stored since startingTimestamp {timestamp_ms}. Give an earlier one, or option "
-                    "startingOffsetsByTimestampStrategy=latest to begin with what comes"
-                )
-            start = view.end.end
-        return StoreOffset.at(start, view.epochs).to_json()
-
-    def _from_queues(self, view: _View, place: Place) -> Offset:
-        """The first of all places at which a queue begins. Each queue's own start goes along, for all batches to come."""
-        resolved = self._resolved(view, place, "startingOffsets")
-        start = view.end.end
-        limits: dict[str, dict[str, int]] = {}
-        for queue in list_queues(self.root, self._rows().wants_queue):
-            first = resolved.get((queue.topic, queue.queue_id), queue.first_unit)
-            unit = queue.unit(queue.behind_fillers(max(first, queue.first_unit), queue.end_unit))
-            if unit is not None:
-                start = min(start, max(unit[0], view.log.start))
-            if (queue.topic, queue.queue_id) in resolved:
-                limits.setdefault(queue.topic, {})[str(queue.queue_id)] = first
-        return StoreOffset.at(start, view.epochs, limits).to_json()
-
-    def _resolved(self, view: _View, place: Place, option: str) -> dict[tuple[str, int], int]:
-        """Queue offsets of a place, with earliest and latest found out."""
-        queues = {(queue.topic, queue.queue_id): queue for queue in list_queues(self.root)}
-        rows, found = self._rows(), {}
-        for (topic, broker, queue_id), queue_offset in place.queue_offsets.items():
-            if self.options.broker_name not in (None, broker):
-                raise OptionError(
-                    f"option {option} names the broker {broker!r}, brokerName is {self.options.broker_name!r}"
-                )
-            if not rows.wants_queue(topic, queue_id):
-                raise OptionError(f"option {option} names queue {queue_id} of {topic!r}, which is not subscribed to")
-            queue = queues.get((topic, queue_id))
-            if queue is None:
-                if queue_offset > 0:
-                    raise OptionError(
-                        f"option {option} names queue {queue_id} of {topic!r}, which the store does not have"
-                    )
-                found[topic, queue_id] = 0
-                continue
-            found[topic, queue_id] = self._in_range(view, queue, queue_offset, option)
-        return found
-
-    def _in_range(self, view: _View, queue: QueueUnits, queue_offset: int, option: str) -> int:
-        low, high = queue.first_at(view.log.start), queue.first_at(view.end.end)
-        if queue_offset == EARLIEST_QUEUE_OFFSET:
-            return low
-        if queue_offset == LATEST_QUEUE_OFFSET:
-            return high
-        if low <= queue_offset <= high:
-            return queue_offset
-        what = (
-            f"{self.root}: option {option} names queue offset {queue_offset} of queue {queue.queue_id} of {queue.topic!r}, "
-            f"which holds {low} to {high}"
-        )
-        if self.options.fail_on_data_loss:
-            raise DataLossError(f"{what}. Name one of these, or take the nearest with option failOnDataLoss=false")
-        log.warning("%s; going on with the nearest", what)
-        return low if queue_offset < low else high
-
-    def _place(self, view: _View, place: Place, option: str) -> int:
-        if place.kind == "earliest":
-            return view.log.start
-        if place.kind == "latest":
-            return view.end.end
-        brokers = place.physical_offsets
-        name = self.options.broker_name
-        if len(brokers) != 1 or (name is not None and name not in brokers):
-            raise OptionError(f"option {option} must name this store's broker alone{f', {name!r}' if name else ''}")
-        (position,) = brokers.values()
-        if not view.log.start <= position <= view.end.end:
-            raise OptionError(
-                f"{self.root}: option {option} names physical offset {position}, the log holds {view.log.start} to "
-                f"{view.end.end}"
-            )
-        if position not in (view.log.start, view.end.end) and not self._is_boundary(view, position):
-            raise OptionError(f"{self.root}: option {option} names physical offset {position}, where no record begins")
-        return position
-
-    def _is_boundary(self, view: _View, position: int) -> bool:
-        """Whether a record begins there: only its consume queue, or the start of a file, can vouch for it."""
-        file = view.log.holding(position)
-        if file is not None and file.start == position:
-            return True
-        return first_place(view.log, self._queues(), position) == position
 
     # a stream's batches
 
@@ -251,7 +128,7 @@ class StoreTransport:
         by_units_to = view.end.units_complete_to if by_units else 0
         pieces = whole_pieces(view.log, low, high, by_units_to=by_units_to)
         wanted = self._target_bytes(pieces)
-        limits = _queue_ranges(first, last)
+        limits = queue_ranges(first, last)
         large = any(piece.size > wanted for piece in pieces)
         cuts = cut(view.log, splitters(self._queues()), pieces, wanted) if large else pieces
         return [StorePart(part, limits) for part in packed(cuts, wanted)]
@@ -273,7 +150,7 @@ class StoreTransport:
             wanted = max(wanted, target_bytes(total, wanted * _SPARSE, None))  # only some of what lies there is read
         return wanted
 
-    def _without_gone(self, view: _View, low: int, high: int) -> int:
+    def _without_gone(self, view: StoreView, low: int, high: int) -> int:
         """Where to begin when the oldest part is gone. Raises DataLossError unless ``failOnDataLoss`` is off."""
         files = view.log.between(low, high)
         borders = [low, *(file.end for file in files)]
@@ -289,7 +166,7 @@ class StoreTransport:
             log.warning("%s: the log has no file for %d to %d; going on", self.root, *hole)
         return max(low, files[0].start) if files else high
 
-    def _within_bounds(self, view: _View, low: int, high: int) -> tuple[int, int]:
+    def _within_bounds(self, view: StoreView, low: int, high: int) -> tuple[int, int]:
         """[low, high) without what the query's own filters rule out, as far as that is cheap to find."""
         physical, stored = self.bounds.physical_offset, self.bounds.store_timestamp_ms
         queues = self._queues() if physical != ANY or stored != ANY else []
@@ -307,7 +184,7 @@ class StoreTransport:
             high = min(high, behind) if behind is not None else high
         return low, high
 
-    def _place_before(self, view: _View, queues: list[QueueUnits], position: int, least: int) -> int:
+    def _place_before(self, view: StoreView, queues: list[QueueUnits], position: int, least: int) -> int:
         """The last place at or before a position that a queue vouches for."""
         best = least
         file = view.log.holding(position)
@@ -332,43 +209,14 @@ class StoreTransport:
 
     @property
     def root(self) -> Path:
-        assert self.options.path is not None
-        path = self.options.path
-        return Path(unquote(urlsplit(path).path) if path.startswith("file:") else path)
+        """The store's folder."""
+        return root_of(self.options)
 
-    def _view(self) -> _View:
-        """Log, end and epochs that belong together. The end is what a broker says last, so the files are listed before it."""
-        root = self.root
-        self._check_store()
-        for _ in range(_TRIES):
-            epochs = read_epochs(root)
-            log_files = LogFiles(self._log_folders())
-            end = visible_end(root, log_files, self.options.visibility, reads_torn=self.options.bad_records == "skip")
-            if read_epochs(root) == epochs:
-                break
-        if end.end > log_files.end:
-            log_files = LogFiles(self._log_folders())  # a file was added meanwhile
-        if end.epoch_number is not None and epochs is not None and epochs.current.number > end.epoch_number:
-            # A broker has just started, and its feed is not written anew yet: what it may have cut is not read.
-            start = next(one.start_offset_bytes for one in epochs.entries if one.number > end.epoch_number)
-            end = attrs.evolve(end, end=min(end.end, start), units_complete_to=min(end.units_complete_to, start))
-        return _View(log_files, end, epochs)
+    def _view(self) -> StoreView:
+        return open_view(self.root, self.options)
 
-    def _check_store(self) -> None:
-        root = self.root
-        folders = [root / "consumequeue", *self._log_folders()]
-        if not root.is_dir():
-            raise OptionError(
-                f"{root}: there is no such folder: load() wants a store's folder, at the same path on every executor"
-            )
-        if not any(Path(folder).is_dir() for folder in folders) and not (root / "checkpoint").is_file():
-            raise OptionError(
-                f"{root}: no store lies there (no commitlog, no consumequeue): load() wants the folder that storePathRootDir "
-                "names; where the commit log lies elsewhere, give option commitLogPath"
-            )
-
-    def _log_folders(self) -> Sequence[str | Path]:
-        return self.options.commit_log_path or (self.root / "commitlog",)
+    def _places(self) -> Places:
+        return Places(self.root, self.options, self._view(), self._rows())
 
     def _queues(self) -> list[QueueUnits]:
         """Every queue of the store."""
@@ -420,17 +268,3 @@ class StoreTransport:
             return [str(name) for name in table["topicConfigTable"]]
         except (OSError, JsonSyntaxError, KeyError, TypeError):
             return []  # a copy of a store need not have its configuration
-
-
-def _queue_ranges(first: StoreOffset, last: StoreOffset) -> tuple[tuple[str, int, Range], ...]:
-    """The queue offsets of queues that begin or end at ones of their own."""
-    found: dict[tuple[str, int], Range] = {}
-    for topic, queues in first.queue_limits.items():
-        for queue_id, low in queues.items():
-            found[topic, int(queue_id)] = Range(low=low)
-    if last.queue_limits != first.queue_limits:  # a stream carries its starts along; only a batch has ends
-        for topic, queues in last.queue_limits.items():
-            for queue_id, end in queues.items():
-                key = topic, int(queue_id)
-                found[key] = found.get(key, ANY).both(Range(high=end - 1))
-    return tuple((topic, queue_id, offsets) for (topic, queue_id), offsets in found.items())

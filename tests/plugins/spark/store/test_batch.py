@@ -185,6 +185,13 @@ def test_queues_begin_and_end_at_offsets_of_their_own(filled: Path) -> None:
     assert batch(filled, startingOffsets=start, endingOffsets=end) == [row for row in all_rows(filled) if fits(row)]
 
 
+def test_a_queue_that_ends_where_it_begins_has_no_row(filled: Path) -> None:
+    """The same JSON for both: nothing of that queue, and not all of it."""
+    place = '{"orders": {"broker-a": {"0": 5}}}'
+    rows = batch(filled, startingOffsets=place, endingOffsets=place, subscribe="orders")
+    assert rows == [row for row in all_rows(filled) if row["topic"] == "orders" and row["queueId"] != 0]
+
+
 def test_physical_offsets_bound_a_read(filled: Path) -> None:
     """Only where a record begins; the end is exclusive."""
     rows = batch(filled)

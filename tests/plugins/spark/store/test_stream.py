@@ -182,4 +182,4 @@ def test_an_offset_is_read_as_it_was_written() -> None:
     """Through Spark's JSON and back."""
     offset = StoreOffset(123, "ab" * 16, "cd" * 8, {"t": {"0": 5}})
     assert StoreOffset.from_json(json.loads(json.dumps(offset.to_json()))) == offset
-    assert offset.moved_to(200, None).queue_limits == {"t": {"0": 5}}
+    assert offset.moved_to(200, None).queue_starts == {"t": {"0": 5}}
