@@ -167,10 +167,13 @@ class CrashPoint:
             for path, file in self._names.items():
                 if names.get(path) != file and (kind == "kept" or rng.random() < 0.7):
                     names[path] = file
+            named_now = set(self._names.values())
             for path in [path for path in names if path not in self._names]:
-                # One of two names of a file is always that of a renaming, which is done or not.
+                # One of two names of a file is always that of a renaming, which is done or not: the old name stays where the
+                # new one is not there.
                 renamed = [new for new, file in names.items() if file == names[path] and new != path]
-                if kind == "kept" or renamed or rng.random() < 0.5:
+                gone = kind == "kept" or bool(renamed) or rng.random() < 0.5
+                if gone and (renamed or names[path] not in named_now):
                     del names[path]
         files: dict[Path, bytes] = {}
         threshold = rng.randrange(self.number + 1)
