@@ -60,22 +60,41 @@ def _of_module(module: ast.Module, name: str, wrappers: dict[str, Wrapper]) -> I
             continue
         place = f"{name}:{call.lineno}"
         if _called(call) == "RefusedError" and id(call) not in inside:
-            yield _refusal(call, {}, place)
+            yield _refusal(call, _assigned(module, call.lineno), place)
         elif _called(call) in wrappers:
             function, refused = wrappers[_called(call)]
-            yield _refusal(refused, _bound(call, function), place)
+            here = _assigned(module, call.lineno)
+            bound = {name: here.get(getattr(value, "id", ""), value) for name, value in _bound(call, function).items()}
+            yield _refusal(refused, _assigned(function, refused.lineno) | bound, place)
 
 
-def _refusal(call: ast.Call, bound: dict[str, ast.expr], place: str) -> Refusal:
+def _assigned(scope: ast.AST, before_line: int) -> dict[str, ast.expr]:
+    """What plain names stand for at a line: the nearest assignment above it, in the innermost function around it."""
+    around = [
+        function
+        for function in ast.walk(scope)
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        and function.lineno <= before_line <= (function.end_lineno or 0)
+    ]
+    found: dict[str, tuple[int, ast.expr]] = {}
+    for node in ast.walk(around[-1]) if around else ():
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and node.lineno <= before_line:
+            target = node.targets[0]
+            if isinstance(target, ast.Name) and found.get(target.id, (0,))[0] < node.lineno:
+                found[target.id] = (node.lineno, node.value)
+    return {name: value for name, (_, value) in found.items()}
+
+
+def _refusal(call: ast.Call, names: dict[str, ast.expr], place: str) -> Refusal:
     given = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
-    code, message = (bound.get(getattr(value, "id", ""), value) for value in call.args[:2])
+    code, message = (names.get(getattr(value, "id", ""), value) for value in call.args[:2])
     reason, key = (given.get(part) for part in ("reason", "key"))
-    reason, key = (bound.get(getattr(value, "id", ""), value) if value is not None else None for value in (reason, key))
+    reason, key = (names.get(getattr(value, "id", ""), value) if value is not None else None for value in (reason, key))
     return Refusal(
         reason.value if isinstance(reason, ast.Constant) and isinstance(reason.value, str) else None,
         ast.unparse(code).replace("ResponseCode.", ""),
-        _text(message),
-        _text(key) if key is not None else "",
+        _text(message, names),
+        _text(key, names) if key is not None else "",
         place,
     )
 
@@ -98,10 +117,13 @@ def _bound(call: ast.Call, function: ast.FunctionDef) -> dict[str, ast.expr]:
     return bound | {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
 
 
-def _text(node: ast.expr) -> str:
+def _text(node: ast.expr, names: dict[str, ast.expr]) -> str:
     """A text with what is filled in shown as ``…``."""
     if isinstance(node, ast.Constant):
         return str(node.value)
+    if isinstance(node, ast.Name) and node.id in names:
+        known = names[node.id]
+        return _text(known, {name: value for name, value in names.items() if name != node.id})
     if isinstance(node, ast.JoinedStr):
-        return "".join(_text(part) if isinstance(part, ast.Constant) else "…" for part in node.values)
-    return "…"
+        return "".join(_text(part, names) for part in node.values)
+    return _text(node.value, names) if isinstance(node, ast.FormattedValue) else "…"
