@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
 import attrs
 import pytest
 
-from flintmq.core.errors import NotFollowedError, ReplicationError
+from flintmq.core.errors import NotFollowedError, ReplicationError, StoreError
 from flintmq.core.ha.agreement import Agreement, LogState, agree
 from flintmq.core.ha.link import LinkSettings
 from flintmq.core.store.epochs import MASTER, RECOVERED, Epochs
 from flintmq.core.store.message_store import MessageStore
-from flintmq.core.testing.store import opened
+from flintmq.core.testing.faulty_disk import FaultyDisk, Operation
+from flintmq.core.testing.store import open_store, opened
 
 from .conftest import Pair, fill, log_of
 
@@ -211,3 +213,36 @@ def test_what_a_recovery_found_is_not_forgotten_by_the_next_master(stores: Store
     fill(store, 1)
     store.become_master()
     assert store.epochs.epochs.current.cause == MASTER
+
+
+@pytest.mark.parametrize("operation", ["sync", "write", "write_file"])
+@pytest.mark.parametrize("after", range(6))
+def test_a_cut_that_fails_is_made_good(tmp_path: Path, operation: Operation, after: int) -> None:
+    """The disk refuses at any moment of it: the store stands still, and the next start finds a whole log to cut again."""
+    disk = FaultyDisk()
+    store = open_store(tmp_path / "s", disk=disk)
+    try:
+        fill(store, 30)
+        whole = log_of(store)
+        position = store.consume_queues.find("T", 0).unit(5)[0]  # type: ignore[union-attr,index]
+        fault = disk.fail(operation, within="s", after=after)
+        try:
+            store.truncate(position)
+        except StoreError:
+            assert fault.hits
+            assert store.watermarks.fence_reason is not None
+            with pytest.raises(StoreError):
+                store.commit_log.append_raw(store.watermarks.wrote, b"", 0)
+        disk.heal()
+    finally:
+        with contextlib.suppress(StoreError):
+            store.close()
+    with opened(tmp_path / "s") as reopened:
+        end = reopened.watermarks.wrote
+        assert position <= end <= len(whole)
+        assert log_of(reopened) == whole[:end]
+        reopened.truncate(position)
+        assert log_of(reopened) == whole[:position]
+        assert reopened.max_queue_offset("T", 0) == 5
+        fill(reopened, 3, "next")
+        assert reopened.max_queue_offset("T", 0) == 6
