@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import flintmq
+from flintmq.core.io import lazy_numpy
 from flintmq.core.ports import DispatchRequest
 from flintmq.plugins.bench.frames import PullFrame, SendFrame
 from flintmq.remoting.bodies import MessageQueue
@@ -31,6 +32,9 @@ from flintmq.remoting.request import Request, decode_request
 READ: Final = 64
 """Messages in one read: a client with many sends in flight."""
 PULL: Final = 32
+BATCH: Final = 32
+"""Messages of a batch send; a read brings some of them."""
+BATCHES: Final = 4
 REPEATS: Final = 5
 TOPIC: Final = "HotPath"
 SETTINGS: Final = ("listen.port=0", "listen.vip=false", "flush.strategy=flush_real_time", "listen.loop=asyncio")
@@ -90,6 +94,7 @@ class HotPath:
         self._state = broker.state
         queue = MessageQueue(broker.config.broker.name, 0, TOPIC)
         self._frames = [SendFrame(slot, queue, b"." * body_bytes, 1) for slot in range(READ)]
+        self._batches = [SendFrame(slot, queue, b"." * body_bytes, BATCH) for slot in range(BATCHES)]
         self._pull = PullFrame(0, queue, PULL)
         self._counter = itertools.count()
         self.channel = ServerChannel(broker.server)
@@ -98,6 +103,13 @@ class HotPath:
     def read(self) -> bytes:
         """What one read brings: every message with an id of its own."""
         return b"".join(bytes(frame.next(b"1700000000000", next(self._counter))) for frame in self._frames)
+
+    def read_of_batches(self) -> bytes:
+        """Likewise, of batches."""
+        counters = (next(self._counter) * BATCH for _ in self._batches)
+        return b"".join(
+            bytes(frame.next(b"1700000000000", at)) for frame, at in zip(self._batches, counters, strict=True)
+        )
 
     def requests(self, data: bytes) -> list[Request]:
         found = [decode_request(self.channel, frame, keep_ext_fields=False) for frame in FrameDecoder().feed(data)]
@@ -141,9 +153,25 @@ class HotPath:
             pass
         reads = iter([self.read() for _ in range(calls * REPEATS)])
         found["whole"] = await cost_us(lambda: self._receive(next(reads)), calls, READ)
-        assert state.store.max_queue_offset(TOPIC, 0) >= calls * REPEATS * READ
+        found |= await self._whole_batches(calls)
+        assert state.store.max_queue_offset(TOPIC, 0) >= calls * REPEATS * READ * 2
         found |= await self._pulls(calls)
         return found
+
+    async def _whole_batches(self, calls: int) -> dict[str, float]:
+        calls = -(-calls * READ // (BATCH * BATCHES))
+        intake = self._state.intake.batch
+        requests = self.requests(self.read_of_batches())
+
+        def take() -> None:
+            for one in requests:
+                intake(one.header(SendMessageRequestHeaderV2), one.body, self.channel)
+
+        reads = iter([self.read_of_batches() for _ in range(calls * REPEATS)])
+        return {
+            "batch intake": await cost_us(take, calls, BATCH * BATCHES),
+            "whole batch": await cost_us(lambda: self._receive(next(reads)), calls, BATCH * BATCHES),
+        }
 
     async def _receive(self, data: bytes) -> None:
         self.channel.data_received(data)
@@ -174,6 +202,7 @@ async def measure(calls: int, body_bytes: int = 128) -> dict[str, float]:
         loaded = flintmq.load_config(None, [*SETTINGS, f"store.path={folder / 'store'}"], {})
         async with flintmq.Broker(loaded) as broker:
             await broker.put([flintmq.Message(TOPIC, b"first")])
+            lazy_numpy.load()
             return await HotPath(broker, body_bytes).measure(calls)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -186,6 +215,14 @@ def table(found: dict[str, float]) -> str:
     lines = [f"{'stage of a send':<16}{'CPU µs':>8}{'share':>8}"]
     lines += [f"{name:<16}{found[name]:>8.2f}{found[name] / whole:>8.0%}" for name in SEND]
     lines += [f"{'between them':<16}{rest:>8.2f}{rest / whole:>8.0%}", f"{'whole':<16}{whole:>8.2f}{1:>8.0%}", ""]
+    between = found["whole batch"] - found["batch intake"]
+    lines += [
+        f"{'of 32 in a batch':<16}{'CPU µs':>8}{'share':>8}",
+        f"{'intake':<16}{found['batch intake']:>8.2f}{found['batch intake'] / found['whole batch']:>8.0%}",
+        f"{'append and rest':<16}{between:>8.2f}{between / found['whole batch']:>8.0%}",
+        f"{'whole':<16}{found['whole batch']:>8.2f}{1:>8.0%}",
+        "",
+    ]
     between = found["whole pull"] - found["get"]
     lines += [
         f"{'of a pull':<16}{'CPU µs':>8}{'share':>8}",

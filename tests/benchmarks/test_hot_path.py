@@ -11,7 +11,7 @@ from .hot_path import SEND, measure, table
 
 def test_it_measures_every_stage() -> None:
     found = asyncio.run(measure(calls=3))
-    assert set(found) == {*SEND, "whole", "get", "whole pull"}
+    assert set(found) == {*SEND, "whole", "batch intake", "whole batch", "get", "whole pull"}
     assert all(value >= 0 for value in found.values())
     assert found["whole"] > 0
 
