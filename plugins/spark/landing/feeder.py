@@ -118,6 +118,7 @@ class LandingFeeder:
         self._read_to = committed_bytes or 0
         self._waits_since_s: float | None = None
         self._retry_s = _RETRY_FIRST_S
+        self._retry_at_s = 0.0
         self._error = ""
         self._rows = self._files = self._file_bytes = self._commits = self._failures = self._lost_bytes = 0
         self._skipped = 0
@@ -138,7 +139,8 @@ class LandingFeeder:
         if waiting >= self._settings.roll_bytes:
             if waiting > self._settings.queue_bytes and self._state is not FeederState.STARTING:
                 self._behind = True
-            self._wake.set()
+            if self._state is not FeederState.RETRYING:
+                self._wake.set()
 
     def committed(self) -> int | None:
         return self._committed
@@ -223,6 +225,9 @@ class LandingFeeder:
         """Does the next step if one is due; returns after how many seconds to come again, 0 for at once."""
         if self._state is FeederState.STOPPED:
             return _TICK_S
+        pause_s = self._retry_at_s - self._clock.monotonic_s()
+        if pause_s > 0 and not self._closing:
+            return pause_s  # a batch that wakes the thread is no reason to try earlier
         try:
             return self._step()
         except LandingLossError as error:
@@ -290,6 +295,7 @@ class LandingFeeder:
         self._state = FeederState.RETRYING
         self._close_lander()
         wait_s, self._retry_s = self._retry_s, min(_RETRY_LAST_S, self._retry_s * 2)
+        self._retry_at_s = self._clock.monotonic_s() + wait_s
         return wait_s
 
     def _stop(self, why: str) -> None:
