@@ -10,6 +10,9 @@ FRAME_MAX_BYTES: Final = 16 * 1024 * 1024
 HEADER_MAX_BYTES: Final = 64 * 1024
 """Properties are at most 32,767 bytes and JSON may double them; a longer header is an attack on the JSON parser."""
 
+ANSWER_HEADER_MAX_BYTES: Final = 512 * 1024
+"""The answer to a batch names each of its up to 4,096 messages: 33 characters of IPv4, 57 of IPv6. For clients."""
+
 HEADER_FIELDS_MAX: Final = 256
 """The longest request of the protocol has some 30 fields. Each is sorted, copied and looked at by access control."""
 

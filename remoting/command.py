@@ -155,11 +155,11 @@ _decode_json_header = msgspec.json.Decoder(_JsonHeader).decode
 _decode_json_any = msgspec.json.Decoder().decode
 
 
-def split_frame(frame: bytes) -> tuple[int, bytes, bytes]:
+def split_frame(frame: bytes, max_header_bytes: int = limits.HEADER_MAX_BYTES) -> tuple[int, bytes, bytes]:
     """A frame's codec, header and body.
 
     Raises:
-        FrameError: it is shorter than its header says, or the header is longer than ``limits.HEADER_MAX_BYTES``.
+        FrameError: it is shorter than its header says, or the header is longer than it may be.
     """
     if len(frame) < 4:
         raise FrameError(f"a frame of {len(frame)} bytes has no header word")
@@ -167,18 +167,19 @@ def split_frame(frame: bytes) -> tuple[int, bytes, bytes]:
     header_end = 4 + (word & 0xFFFFFF)
     if header_end > len(frame):
         raise FrameError(f"a header of {header_end - 4} bytes in a frame of {len(frame)}")
-    if header_end > limits.HEADER_MAX_BYTES + 4:
-        raise FrameError(f"a header of {header_end - 4} bytes; at most {limits.HEADER_MAX_BYTES}")
+    if header_end > max_header_bytes + 4:
+        raise FrameError(f"a header of {header_end - 4} bytes; at most {max_header_bytes}")
     return word >> 24, frame[4:header_end], frame[header_end:]
 
 
 def decode_command(frame: bytes | memoryview) -> RemotingCommand:
-    """The command in a frame (what follows the length field).
+    """The command in a frame (what follows the length field), as a client reads it; servers have ``decode_request``.
 
     Raises:
         FrameError: it is malformed in any way; the connection is of no use any more.
     """
-    codec, header, body = split_frame(frame if isinstance(frame, bytes) else bytes(frame))
+    whole = frame if isinstance(frame, bytes) else bytes(frame)
+    codec, header, body = split_frame(whole, limits.ANSWER_HEADER_MAX_BYTES)
     if codec == JSON:
         return decode_json_header(header, body)
     if codec == ROCKETMQ:

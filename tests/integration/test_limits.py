@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from bare_wire import Wire, pull_fields, pulled, settings
+from bare_wire import Wire, pull_fields, pulled, send_fields, settings
 
 import flintmq
 from flintmq.config import BrokerConfig
 from flintmq.core import limits
+from flintmq.core.message.batch import BatchItem, encode_batch
 from flintmq.core.store import index_file, message_store
 from flintmq.remoting.bodies import RegisterBrokerBody
 from flintmq.remoting.codes import RequestCode as Code
@@ -210,6 +211,24 @@ def test_wires_of_this_file_are_what_clients_send(broker: flintmq.Broker) -> Non
     wire = Wire(broker.address)
     assert wire.is_served()
     wire.close()
+
+
+def test_the_largest_batch_is_answered(broker: flintmq.Broker) -> None:
+    """Its answer names every message, in a header that is longer than any request's may be: our own clients read it."""
+
+    items = [BatchItem(0, b"", b"")] * limits.BATCH_MAX_MESSAGES
+    wire = Wire(broker.address)
+    answer = wire.ask(Code.SEND_BATCH_MESSAGE, send_fields("Large", batch=True), encode_batch(items), 30)
+    wire.close()
+    assert answer.code == 0
+    ids = (answer.ext_fields or {})["msgId"].split(",")
+    assert len(set(ids)) == limits.BATCH_MAX_MESSAGES
+    assert len(",".join(ids)) > limits.HEADER_MAX_BYTES
+    asked = request(Code.GET_MIN_OFFSET, {"topic": "T", "queueId": "0", "x": "y" * limits.HEADER_MAX_BYTES})
+    other = Wire(broker.address)
+    other.socket.sendall(encode_command(asked))
+    assert other.is_closed_by_peer(), "a request is a stranger's"
+    other.close()
 
 
 def test_settings_are_short(broker: flintmq.Broker, connect: Any) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flintmq.core.errors import FrameError
-from flintmq.core.limits import HEADER_MAX_BYTES
+from flintmq.core.limits import ANSWER_HEADER_MAX_BYTES
 from flintmq.remoting.command import (
     JSON,
     ROCKETMQ,
@@ -126,7 +126,7 @@ def test_header_lengths_are_checked_before_anything_is_read() -> None:
     with pytest.raises(FrameError, match="header of 100 bytes in a frame of 24"):
         decode_command(struct.pack(">I", 100) + bytes(20))
     with pytest.raises(FrameError, match="at most"):
-        decode_command(struct.pack(">I", HEADER_MAX_BYTES + 1) + bytes(HEADER_MAX_BYTES + 1))
+        decode_command(struct.pack(">I", ANSWER_HEADER_MAX_BYTES + 1) + bytes(ANSWER_HEADER_MAX_BYTES + 1))
     with pytest.raises(FrameError, match="no header word"):
         decode_command(b"\0\0")
     with pytest.raises(FrameError, match="codec 7"):
