@@ -57,5 +57,5 @@ def test_kill_9_while_messages_land(tmp_path: Path) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("engine", ["process", "thread"])
 def test_kill_9_while_messages_land_many_times(tmp_path: Path, engine: str) -> None:
-    """At twenty random moments, starts among them."""
-    check(tmp_path, "group_commit", engine, 20)
+    """At eight random moments, starts among them."""
+    check(tmp_path, "group_commit", engine, 8)
