@@ -15,7 +15,7 @@ StoreDir = Annotated[
 ]
 WorkDir = Annotated[
     Path | None,
-    typer.Option("--work", metavar="DIR", help="Where the copies are made; else the folder for temporary files."),
+    typer.Option("--work", metavar="DIR", help="Where copies are made; else the folder for temporary files."),
 ]
 
 
@@ -28,6 +28,8 @@ def recover(store: StoreDir, work: WorkDir = None, settings: options.Settings = 
 
     config = load_config(None, settings or (), {}).config
     levels = DelayLevels(config.delay.levels)
+    if work is not None:
+        work.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="flintmq-recover-", dir=work) as folder:
         result = bench_recover(store, Path(folder), config, {level: levels.delay_ms(level) for level in levels})
         print_json(result.as_json())
