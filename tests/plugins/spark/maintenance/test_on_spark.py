@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import shutil
@@ -16,6 +15,8 @@ from stores import config_of, index_of, queues_of
 
 from flintmq.core.store.doctor.files import StoreFiles
 from flintmq.core.testing.store import DELAY_LEVEL_MS
+from flintmq.plugins.spark.errors import RuntimeMissingError
+from flintmq.plugins.spark.java import find_java
 from flintmq.plugins.spark.landing.lander import Lander
 from flintmq.plugins.spark.landing.source import LogSource
 from flintmq.plugins.spark.landing.task import LandingTask
@@ -24,6 +25,7 @@ from flintmq.plugins.spark.maintenance.compact import compact
 from flintmq.plugins.spark.maintenance.engines import InlineEngine
 from flintmq.plugins.spark.maintenance.export import export
 from flintmq.plugins.spark.maintenance.rebuild import rebuild
+from flintmq.plugins.spark.session import require_pyspark
 
 PROGRAM = """
 import json, sys
@@ -74,16 +76,27 @@ engine.close()
 """
 
 
+def _missing() -> str:
+    """Why Spark cannot run here; empty when it can."""
+    try:
+        require_pyspark()
+        find_java()
+    except RuntimeMissingError as error:
+        return str(error)
+    return ""
+
+
 @pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_spark_makes_the_same(tmp_path: Path, template: Path) -> None:
     """Rebuild, export, compaction and audit beside the engine ``inline``; an error that names file and position, without
     Spark's pages; topic and date as columns of a landing zone."""
-    if importlib.util.find_spec("pyspark") is None:
-        if os.environ.get("FLINTMQ_REQUIRE_SPARK") == "1":
-            pytest.fail("PySpark is required and not installed")
-        pytest.skip("PySpark is not installed")
+    missing = _missing()
+    if missing and os.environ.get("FLINTMQ_REQUIRE_SPARK") == "1":
+        pytest.fail(missing)
+    if missing:
+        pytest.skip(missing)
     shutil.copytree(template, tmp_path / "store")
     source = LogSource(store_id="0" * 32, broker_name="broker-a", epochs=((1, 0),))
     task = LandingTask(
