@@ -171,8 +171,8 @@ def test_stored_properties_are_a_map_like_any_other(properties: dict[str, str]) 
     assert list(found.values()) == list(properties.values())
     assert list(found.items()) == list(properties.items())
     assert "\1" not in found
-    assert found.get("\0") is None
-    assert found.get("\0", "x") == "x"
+    assert found.get("\1") is None
+    assert found.get("\1", "x") == "x"
     assert all(name in found and found[name] == found.get(name) == value for name, value in properties.items())
 
 
