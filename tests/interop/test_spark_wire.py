@@ -1,0 +1,27 @@
+"""Spark pulling from the real Java broker, which knows nothing of Spark, and sending to it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+import flintmq
+
+from .conftest import Peer
+
+TESTS = Path(str(flintmq.__file__)).parent / "tests"
+sys.path[:0] = [str(TESTS / "integration")]
+
+from spark_load import killed_four_times  # noqa: E402
+from spark_missing import need_spark  # noqa: E402
+
+pytestmark = [pytest.mark.slow, pytest.mark.java, pytest.mark.spark, pytest.mark.timeout(1_500)]
+
+
+def test_a_query_that_is_killed_loses_and_repeats_nothing(peer: Peer, tmp_path: Path) -> None:
+    """The same promise as from our own broker: offsets, pulls and what counts as a loss are the reference's."""
+    need_spark()
+    with peer.name_server(), peer.broker(tmp_path / "store"):
+        killed_four_times(peer.namesrv, "Stream", tmp_path)
