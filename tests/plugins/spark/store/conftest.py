@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from flintmq.plugins.spark.store import piece_reader, transport
-
 
 @pytest.fixture(autouse=True)
 def reads_as_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Consume queues are asked, however little there is to read."""
+    from flintmq.plugins.spark.store import piece_reader, transport  # needs pyarrow, and this file is read without it too
+
     monkeypatch.setattr(transport, "BY_UNITS_FROM_BYTES", 0)
     monkeypatch.setattr(piece_reader, "ASKED_FROM_BYTES", 0)
