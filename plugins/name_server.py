@@ -66,7 +66,7 @@ class NameServer(Service):
     @property
     def address(self) -> str:
         """``host:port`` for clients and brokers."""
-        return f"{self.host}:{self.port}"
+        return host_port(self.host, self.port)
 
     @property
     def loop_name(self) -> str:

@@ -130,11 +130,11 @@ class ConsumeQueueExt:
 
     def get(self, address: int) -> ExtUnit | None:
         """The unit at an address; None where none can be read."""
-        offset = address - _LEAST_LONG
-        file = self.files.find(offset)
+        position = address - _LEAST_LONG
+        file = self.files.find(position)
         if file is None or not is_address(address):
             return None
-        at = offset - file.start
+        at = position - file.start
         if at + _HEAD.size > file.wrote:
             return None
         size, tags_code, store_timestamp_ms, bit_map_bytes = _HEAD.unpack_from(file.view, at)
@@ -155,8 +155,8 @@ class ConsumeQueueExt:
                 return
             end = self.files.min_offset_bytes
         else:
-            offset = address - _LEAST_LONG
-            end = offset + self._unit_bytes(offset)
+            position = address - _LEAST_LONG
+            end = position + self._unit_bytes(position)
         last = self.files.last()
         if last is None or end > last.start + last.size:
             # Units before it were lost, and with them their file: no address may meet a later unit.
@@ -166,15 +166,15 @@ class ConsumeQueueExt:
         self._zero_from(end)
         self.files.truncate(end)
 
-    def _unit_bytes(self, offset: int) -> int:
+    def _unit_bytes(self, position: int) -> int:
         """The size of the unit at a position; where there is none, the rest of its file."""
-        file = self.files.find(offset)
+        file = self.files.find(position)
         if file is not None:
-            at = offset - file.start
+            at = position - file.start
             size = int(_SIZE.unpack_from(file.view, at)[0]) if at + _SIZE.size <= file.size else 0
             if size >= _HEAD.size and at + size <= file.size - _END_BYTES:
                 return size
-        return self.files.file_bytes - offset % self.files.file_bytes
+        return self.files.file_bytes - position % self.files.file_bytes
 
     def _zero_from(self, end: int) -> None:
         """What is cut would be taken for units by a later start, or by the reference's. Files behind go altogether."""

@@ -927,11 +927,11 @@ class MessageStore:
         """The same; yields after some milliseconds of work, so that a server can do other things in between."""
         args = (topic, key, max_num, begin_timestamp_ms, end_timestamp_ms)
         if isinstance(self.index, IndexService):
-            offsets, index_time_ms, index_offset = yield from self.index.query_steps(*args)
+            found_at, index_time_ms, index_offset = yield from self.index.query_steps(*args)
         else:
-            offsets, index_time_ms, index_offset = self.index.query(*args)
+            found_at, index_time_ms, index_offset = self.index.query(*args)
         found: list[memoryview] = []
-        for physical in sorted(offsets):
+        for physical in sorted(found_at):
             yield
             record = self.commit_log.record(physical)
             if record is None or record.topic != topic:
@@ -950,9 +950,9 @@ class MessageStore:
         """Deletes a topic's queues, files and all; its records stay in the log until they expire."""
         self._dispatch_all()  # what is under way must not make the queue anew
         self.consume_queues.delete_topic(topic)
-        offsets = self.commit_log.next_queue_offset
-        for key in [key for key in offsets if key[0] == topic]:
-            del offsets[key]
+        next_offsets = self.commit_log.next_queue_offset
+        for key in [key for key in next_offsets if key[0] == topic]:
+            del next_offsets[key]
 
     def delete_queue(self, topic: str, queue_id: int) -> None:
         """Deletes one queue; its next message, if one comes, has logical offset 0, as in the reference."""

@@ -180,13 +180,13 @@ class Check:
 
     def _read(self, store: SteppedStore, key: tuple[str, int], first: int, units: list[bytes]) -> None:
         """A consumer is given everything, once, and comes to the end."""
-        offset = first
+        queue_offset = first
         given: list[int] = []
-        while offset < first + len(units):
-            result = store.get_message(*key, offset, 32, None)
-            expect(result.next_begin_offset > offset, "a read gets on", (key, offset, result.status))
+        while queue_offset < first + len(units):
+            result = store.get_message(*key, queue_offset, 32, None)
+            expect(result.next_begin_offset > queue_offset, "a read gets on", (key, queue_offset, result.status))
             given += [record.queue_offset for piece in result.slices for record in decode_records(piece)]
-            offset = result.next_begin_offset
+            queue_offset = result.next_begin_offset
         wanted = [first + at for at, unit in enumerate(units) if unit != _FILLER]
         expect(given == wanted, "a consumer is given every message once", (key, given, wanted))
 

@@ -174,12 +174,12 @@ def read_all(run: CrashRun) -> None:
     store = run.store
     given: set[tuple[str, int, int]] = set()
     for key, queue in store.consume_queues.queues.items():
-        offset = queue.min_queue_offset
-        while offset < queue.max_queue_offset:
-            result = store.get_message(*key, offset, 32, None)
-            expect(result.next_begin_offset > offset, "a read gets on", (key, offset, result.status))
+        queue_offset = queue.min_queue_offset
+        while queue_offset < queue.max_queue_offset:
+            result = store.get_message(*key, queue_offset, 32, None)
+            expect(result.next_begin_offset > queue_offset, "a read gets on", (key, queue_offset, result.status))
             given |= {(*key, record.queue_offset) for piece in result.slices for record in decode_records(piece)}
-            offset = result.next_begin_offset
+            queue_offset = result.next_begin_offset
     survivors = run.survivors(len(run.disk.journal), power_cut=False)
     for request in survivors.values():
         dispatched = request.commit_log_offset_bytes < store.watermarks.dispatched

@@ -208,9 +208,9 @@ def _places(broker: str, reads: list[Read], by_key: Mapping[str, Sent]) -> list[
         seen.add(read.key)
         queues[read.queue_id].append(read)
     for queue_id, of_queue in queues.items():
-        offsets = sorted(read.queue_offset for read in of_queue)
-        if offsets != list(range(len(offsets))):
-            hole = next((at for at, offset in enumerate(offsets) if at != offset), 0)
+        queue_offsets = sorted(read.queue_offset for read in of_queue)
+        if queue_offsets != list(range(len(queue_offsets))):
+            hole = next((at for at, queue_offset in enumerate(queue_offsets) if at != queue_offset), 0)
             found.append(Violation("hole", f"queue {queue_id} at offset {hole}, at {broker}"))
         newest: dict[str, int] = {}
         for read in sorted(of_queue, key=lambda one: one.queue_offset):

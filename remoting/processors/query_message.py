@@ -41,8 +41,12 @@ class QueryMessageProcessor:
             "indexLastUpdateTimestamp": str(index_time_ms),
         }
         if not found:
-            remark = "can not find message, maybe time range not correct [message.not_found]"
-            return Response(int(ResponseCode.QUERY_NOT_FOUND), remark, fields)
+            nothing = RefusedError(
+                ResponseCode.QUERY_NOT_FOUND,
+                "can not find message, maybe time range not correct",
+                reason="message.not_found",
+            )
+            return Response(int(nothing.code), nothing.remark, fields)
         taken: list[memoryview] = []
         size = 0
         for piece in found:

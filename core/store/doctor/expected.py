@@ -116,20 +116,20 @@ class Expected:
         key = (request.topic, request.queue_id)
         units = self.units.get(key)
         wanted = self._next.get(key, request.queue_offset)
-        offset, position = request.queue_offset, request.commit_log_offset_bytes
+        queue_offset, position = request.queue_offset, request.commit_log_offset_bytes
         if units is None:
             units = self.units[key] = bytearray()
-            self.first_queue_offset[key] = offset
-        elif offset == 0:
+            self.first_queue_offset[key] = queue_offset
+        elif queue_offset == 0:
             units.clear()
             self.first_queue_offset[key] = 0
             self.begun_anew[key] = position
-        elif offset != wanted:
-            lost = 0 < offset - wanted <= self._lost_max
-            self.gaps.append(Gap(*key, wanted, offset, position, lost))
+        elif queue_offset != wanted:
+            lost = 0 < queue_offset - wanted <= self._lost_max
+            self.gaps.append(Gap(*key, wanted, queue_offset, position, lost))
             if lost:
-                units += UNKNOWN * (offset - wanted)
-        self._next[key] = offset + 1
+                units += UNKNOWN * (queue_offset - wanted)
+        self._next[key] = queue_offset + 1
         units += UNIT.pack(position, request.message_size_bytes, request.tags_code)
 
     def _add_key(self, key_hash: int, request: DispatchRequest) -> None:

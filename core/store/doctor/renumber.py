@@ -68,20 +68,20 @@ def translate_offsets(config: Path, numbers: Renumbering) -> int:
 
 def _translate(file: JsonFile, value: Any, numbers: Renumbering) -> int:
     moves: list[tuple[QueueKey, int, int]] = []
-    for _who, key, offset in offsets_of(file.path, value):
-        if key is not None and type(offset) is int:
-            moved = numbers.translate(key, offset)
-            if moved != offset:
-                moves.append((key, offset, moved))
+    for _who, key, consumer_offset in offsets_of(file.path, value):
+        if key is not None and type(consumer_offset) is int:
+            moved = numbers.translate(key, consumer_offset)
+            if moved != consumer_offset:
+                moves.append((key, consumer_offset, moved))
     if not moves:
         return 0
     table = value["offsetTable"]
     for name, queues in table.items():
         if isinstance(queues, dict):
             topic = str(name).partition("@")[0]
-            for queue_id, offset in queues.items():
-                if type(offset) is int and str(queue_id).isdigit():
-                    queues[queue_id] = numbers.translate((topic, int(queue_id)), offset)
+            for queue_id, consumer_offset in queues.items():
+                if type(consumer_offset) is int and str(queue_id).isdigit():
+                    queues[queue_id] = numbers.translate((topic, int(queue_id)), consumer_offset)
         elif type(queues) is int and str(name).isdigit():
             table[name] = numbers.translate(("SCHEDULE_TOPIC_XXXX", int(name) - 1), queues)
     file.save(value)

@@ -70,9 +70,9 @@ def offsets_of(path: Path, value: Any) -> Iterator[tuple[str, QueueKey | None, A
             yield f"delay level {name}", None if level is None else (_SCHEDULE_TOPIC, level - 1), queues
             continue
         topic, _, group = str(name).partition("@")
-        for queue_id, offset in queues.items() if isinstance(queues, dict) else (("?", queues),):
+        for queue_id, consumer_offset in queues.items() if isinstance(queues, dict) else (("?", queues),):
             number = _number(queue_id)
-            yield f"group {group}", None if number is None else (topic, number), offset
+            yield f"group {group}", None if number is None else (topic, number), consumer_offset
 
 
 def _number(value: Any) -> int | None:
@@ -87,10 +87,10 @@ def _check_offsets(files: StoreFiles, path: Path, value: Any, report: Report) ->
         (topic, queue_id): (parts[0].start + len(used_units(parts))) // UNIT_BYTES if parts else 0
         for topic, queue_id, parts in files.queues()
     }
-    for who, key, offset in offsets_of(path, value):
-        number = _number(offset)
-        if key is None or number is None or isinstance(offset, bool):
-            report.add(Level.ERROR, path, f"{who}: no offset of a queue: {str(offset)[:80]}")
+    for who, key, consumer_offset in offsets_of(path, value):
+        number = _number(consumer_offset)
+        if key is None or number is None or isinstance(consumer_offset, bool):
+            report.add(Level.ERROR, path, f"{who}: no offset of a queue: {str(consumer_offset)[:80]}")
             continue
         place = f"{key[0]}/{key[1]}"
         end = ends.get(key)

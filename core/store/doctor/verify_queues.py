@@ -148,12 +148,12 @@ class _Queue:
             have, want = mine[place : place + UNIT_BYTES], theirs[place : place + UNIT_BYTES]
             if have == want or want == UNKNOWN:
                 continue
-            offset = at + place // UNIT_BYTES
+            queue_offset = at + place // UNIT_BYTES
             had, wanted = UNIT.unpack(have), UNIT.unpack(want)
             if had[:2] != wanted[:2] or not is_address(had[2]):
-                self._error(f"unit {offset} says {had}, the log says {wanted} (position, size, tags code)")
+                self._error(f"unit {queue_offset} says {had}, the log says {wanted} (position, size, tags code)")
             elif (why := _ext_fault(ext, had[2], wanted[2])) is not None:
-                self._error(f"unit {offset}: {why}")
+                self._error(f"unit {queue_offset}: {why}")
         for place in range(common, len(mine), UNIT_BYTES):
             physical = UNIT.unpack_from(mine, place)[0]
             if not self._report.was_lost(physical):
@@ -162,13 +162,13 @@ class _Queue:
         if missing:
             self._missing(len(missing), UNIT.unpack_from(theirs, missing[0])[0])
 
-    def _points_nowhere(self, offset: int, physical: int) -> None:
+    def _points_nowhere(self, queue_offset: int, physical: int) -> None:
         if physical < self._report.log_end_bytes:
-            self._error(f"unit {offset} points at {physical}, where the log has no message of this queue for it")
+            self._error(f"unit {queue_offset} points at {physical}, where the log has no message of this queue for it")
         elif self._files.is_clean:
-            self._error(f"unit {offset} points at {physical}, behind the log's last record")
+            self._error(f"unit {queue_offset} points at {physical}, behind the log's last record")
         else:
-            what = f"unit {offset} points at {physical}, behind the log's last record"
+            what = f"unit {queue_offset} points at {physical}, behind the log's last record"
             self._report.add(Level.WARNING, self._where, what, "a start cuts it")
 
     def _missing(self, count: int, physical: int) -> None:
