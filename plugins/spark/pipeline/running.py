@@ -129,7 +129,13 @@ def _stream(sinks: Sequence[BoundSink], progress: PipelineProgress) -> list[Sink
             count.look_at(query)
     seconds = time.monotonic() - begin_s
     return [
-        SinkResult(sink.sink.name, sink.sink.format, count.rows, len(count.rows_of), seconds)
+        SinkResult(
+            sink.sink.name,
+            sink.sink.format,
+            None if sink.sink.format == "console" else count.rows,
+            len(count.rows_of),
+            seconds,
+        )
         for sink, count in zip(sinks, counts, strict=True)
     ]
 
