@@ -6,6 +6,7 @@ import importlib.util
 import sys
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -27,9 +28,15 @@ def _register_checkout() -> None:
 
 _register_checkout()
 
+# A machine that does other work has no deadlines, and what passed must pass again: chance is for --hypothesis-profile=explore.
+hypothesis.settings.register_profile("steady", deadline=None, derandomize=True)
+hypothesis.settings.register_profile("explore", deadline=None)
+hypothesis.settings.load_profile("steady")
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="run the tests marked slow too")
+    parser.addoption("--longest", action="store_true", help="and those that repeat a slow one with another variant")
     parser.addoption("--crash-states", type=int, default=6_000, help="how many crash states tests/crash tries")
     parser.addoption(
         "--fault-runs", type=int, default=1, help="how often tests/integration/test_faults.py breaks each thing"
@@ -37,13 +44,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fault-seconds", type=float, default=3.0, help="how long its pauses and cuts last at most")
     parser.addoption("--crash-seed", type=int, default=0, help="with which script tests/crash begins")
     parser.addoption("--fuzz-frames", type=int, default=200_000, help="how many bent frames tests/fuzz sends")
-    parser.addoption("--fuzz-seed", type=int, default=None, help="where chance begins in tests/fuzz (else anywhere)")
+    parser.addoption("--fuzz-seed", type=int, default=1, help="where chance begins in tests/fuzz")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--slow"):
-        return
-    skip = pytest.mark.skip(reason="takes long: run with --slow")
+    slow, longest = config.getoption("--slow"), config.getoption("--longest")
     for item in items:
-        if "slow" in item.keywords:
-            item.add_marker(skip)
+        if "longest" in item.keywords and not longest:
+            item.add_marker(pytest.mark.skip(reason="repeats a long test: run with --longest"))
+        elif "slow" in item.keywords and not slow and not longest:
+            item.add_marker(pytest.mark.skip(reason="takes long: run with --slow"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 
-import hypothesis
 import pytest
 
 from flintmq.config.store_sections import CommitRealTimeSection, FlushRealTimeSection, GroupCommitSection
@@ -15,9 +14,6 @@ from flintmq.flush.commit_real_time import CommitRealTime
 from flintmq.flush.flush_real_time import FlushRealTime
 from flintmq.flush.group_commit import GroupCommit
 from flintmq.flush.transient_store_pool import AnonymousBufferPool
-
-hypothesis.settings.register_profile("shared-machine", deadline=None)
-hypothesis.settings.load_profile("shared-machine")
 
 GROUP_COMMIT = Kind(FlushStrategy("group_commit", GroupCommit, synchronous=True), GroupCommitSection())
 FLUSH_REAL_TIME = Kind(

@@ -81,6 +81,7 @@ def test_kill_9_with_flush_real_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.longest
 @pytest.mark.timeout(300)
 def test_kill_9_with_flush_real_time_many_times(tmp_path: Path) -> None:
     """The same at more moments."""

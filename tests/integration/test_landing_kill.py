@@ -55,7 +55,7 @@ def test_kill_9_while_messages_land(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("engine", ["process", "thread"])
+@pytest.mark.parametrize("engine", ["process", pytest.param("thread", marks=pytest.mark.longest)])
 def test_kill_9_while_messages_land_many_times(tmp_path: Path, engine: str) -> None:
     """At eight random moments, starts among them."""
     check(tmp_path, "group_commit", engine, 8)

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(str(flintmq.__file__)).parent / "tests" / "plugins" 
 
 from served import Served
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(1_200)]
+pytestmark = [pytest.mark.slow, pytest.mark.longest, pytest.mark.spark, pytest.mark.timeout(1_200)]
 
 
 def test_a_query_that_is_killed_loses_and_repeats_nothing(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ async def looked_at(name_server: str, names: dict[str, str], signed: bool) -> As
 
 @pytest.mark.slow
 @pytest.mark.java
-@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize("signed", [False, pytest.param(True, marks=pytest.mark.longest)])
 def test_every_command_of_the_real_mqadmin(peer: Peer, tmp_path: Path, signed: bool) -> None:
     """Also with access control, where mqadmin and all that it makes must sign."""
     overrides = access_control(tmp_path) if signed else ()

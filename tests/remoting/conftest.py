@@ -10,15 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import hypothesis
 import pytest
 
 import flintmq
 from flintmq.remoting.command import RemotingCommand, decode_command, encode_command, response
 from flintmq.remoting.frame import FrameDecoder
-
-hypothesis.settings.register_profile("shared-machine", deadline=None)
-hypothesis.settings.load_profile("shared-machine")
 
 
 def _golden_folder() -> Path:

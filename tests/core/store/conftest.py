@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import hypothesis
-
 from flintmq.core.io import lazy_numpy
 
 lazy_numpy.load()
-
-hypothesis.settings.register_profile("shared-machine", deadline=None)
-hypothesis.settings.load_profile("shared-machine")

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import hypothesis
 import pytest
 
 from flintmq.core.testing.transactions import TransactionBench
-
-hypothesis.settings.register_profile("shared-machine", deadline=None)
-hypothesis.settings.load_profile("shared-machine")
 
 
 @pytest.fixture

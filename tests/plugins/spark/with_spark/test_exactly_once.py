@@ -93,7 +93,9 @@ def kill(process: subprocess.Popen[str]) -> None:
     process.communicate()
 
 
-@pytest.mark.parametrize("fed", [True, False], ids=["with a feed", "without a feed"])
+@pytest.mark.parametrize(
+    "fed", [True, pytest.param(False, marks=pytest.mark.longest)], ids=["with a feed", "without a feed"]
+)
 def test_no_row_is_lost_and_none_comes_twice(
     needs_spark: None, environment: dict[str, str], tmp_path: Path, fed: bool
 ) -> None:
