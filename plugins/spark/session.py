@@ -60,8 +60,8 @@ def session(master: str = "local[*]", app_name: str = "flintmq", conf: Mapping[s
         found = _with_java(builder, settings)
     else:
         found = builder.getOrCreate()
-    if importlib.util.find_spec("pyspark_flintmq") is None:
-        register(found)  # a checkout: Spark's workers would not find the module by themselves
+    # Spark's own look-up runs whatever Python the Java process was started with, which need not have the package.
+    register(found)
     return found
 
 

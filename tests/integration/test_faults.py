@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cluster import Cluster, Fault, pause
+from cluster import TOPIC, Cluster, Fault, pause
 from replicas import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -119,6 +119,8 @@ def test_a_master_restored_from_an_older_copy_is_not_followed(cluster: Cluster, 
     cluster.load()
     cluster.wait_for_acknowledgements(100)
     cluster.end_clients()
+    topics = cluster.folder("s") / "config" / "topics.json"
+    eventually(lambda: topics.exists() and TOPIC in topics.read_text(), "the slave knows the topic, too", 30)
     cluster.master.end(signal.SIGKILL)
     shutil.rmtree(cluster.folder("m"))
     shutil.copytree(cluster.work / "copy", cluster.folder("m"))
