@@ -11,6 +11,7 @@ from flintmq.core.broker.topic_name import SYSTEM_GROUP_PREFIX, check_group_name
 from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError, StoreError
 from flintmq.core.io.clock import Clock
+from flintmq.core.io.config_manager import ConfigManager
 from flintmq.core.io.json_file import JsonFile
 from flintmq.core.limits import GROUP_MAX_BYTES
 from flintmq.core.response_code import ResponseCode
@@ -31,7 +32,7 @@ BUILT_IN_GROUPS: Final = (
 """Groups every broker has."""
 
 
-class SubscriptionGroupManager:
+class SubscriptionGroupManager(ConfigManager[SubscriptionGroupConfig]):
     """The table of consumer groups. Loop thread; a change is written to disk before the call returns.
 
     Args:
@@ -43,12 +44,11 @@ class SubscriptionGroupManager:
     def __init__(
         self, file: JsonFile | None, clock: Clock, *, auto_create: bool = True, count_max: int = 50_000
     ) -> None:
-        self._file = file
+        super().__init__(file, {config.group_name: config for config in BUILT_IN_GROUPS})
         self._count_max = count_max
         self._clock = clock
         self.auto_create = auto_create
         """Whether a group is made when it is first used; may change while running."""
-        self._table = {config.group_name: config for config in BUILT_IN_GROUPS}
         self.data_version = DataVersion(clock.now_ms(), 0)
 
     def __len__(self) -> int:
@@ -124,33 +124,6 @@ class SubscriptionGroupManager:
             "dataVersion": self.data_version.to_wire(),
             "subscriptionGroupTable": {config.group_name: config.to_wire() for config in self._table.values()},
         }
-
-    def persist(self) -> None:
-        """Writes the file. Raises StoreError."""
-        if self._file is not None:
-            self._file.save(self.to_wire())
-
-    def load(self) -> bool:
-        """Reads the file over the built-in groups; False when there is none.
-
-        Raises:
-            StoreFormatError: the file and its backup cannot be read.
-        """
-        value = self._file.load() if self._file is not None else None
-        if value is None:
-            return False
-        self._merge(value)
-        return True
-
-    def replace(self, value: Mapping[str, Any]) -> None:
-        """Takes over the master's table on a slave; what the master does not have is gone. If it raises, nothing changes."""
-        before = dict(self._table)
-        self._table.clear()
-        try:
-            self._merge(value)
-        except BaseException:
-            self._table = before
-            raise
 
     def _merge(self, value: Mapping[str, Any]) -> None:
         for group, config in (value.get("subscriptionGroupTable") or {}).items():

@@ -14,6 +14,7 @@ from flintmq.core.broker.topic_config import TopicConfig
 from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError, StoreError
 from flintmq.core.io.clock import Clock
+from flintmq.core.io.config_manager import ConfigManager
 from flintmq.core.io.json_file import JsonFile
 from flintmq.core.response_code import ResponseCode
 
@@ -59,7 +60,7 @@ def boot_topics(
     return {config.topic_name: config for config in table}
 
 
-class TopicConfigManager:
+class TopicConfigManager(ConfigManager[TopicConfig]):
     """The table of topics. Loop thread; a change is written to disk before the call returns.
 
     Args:
@@ -78,11 +79,10 @@ class TopicConfigManager:
         auto_create: bool = True,
         count_max: int = 100_000,
     ) -> None:
-        self._file = file
+        super().__init__(file, dict(boot))
         self._count_max = count_max
         self._clock = clock
         self._auto_create = auto_create
-        self._table: dict[str, TopicConfig] = dict(boot)
         self.system_topics: frozenset[str] = names.SYSTEM_TOPICS | boot.keys()
         """Names that administration can neither create nor delete."""
         self.data_version = DataVersion(clock.now_ms(), 0)
@@ -256,33 +256,6 @@ class TopicConfigManager:
             "dataVersion": self.data_version.to_wire(),
             "topicConfigTable": {config.topic_name: config.to_wire() for config in configs},
         }
-
-    def persist(self) -> None:
-        """Writes the file. Raises StoreError."""
-        if self._file is not None:
-            self._file.save(self.to_wire())
-
-    def load(self) -> bool:
-        """Reads the file over the boot topics, which are kept where the file lacks them; False when there is no file.
-
-        Raises:
-            StoreFormatError: the file and its backup cannot be read.
-        """
-        value = self._file.load() if self._file is not None else None
-        if value is None:
-            return False
-        self._merge(value)
-        return True
-
-    def replace(self, value: Mapping[str, Any]) -> None:
-        """Takes over the master's table on a slave; what the master does not have is gone. If it raises, nothing changes."""
-        before = dict(self._table)
-        self._table.clear()
-        try:
-            self._merge(value)
-        except BaseException:
-            self._table = before
-            raise
 
     def _merge(self, value: Mapping[str, Any]) -> None:
         for topic, config in (value.get("topicConfigTable") or {}).items():

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
+from flintmq.core.io.config_manager import ConfigManager
 from flintmq.core.io.json_file import JsonFile
 
 ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
 """The namespace of ordered topics: topic to ``broker-a:4;broker-b:4``."""
 
 
-class KVConfigManager:
+class KVConfigManager(ConfigManager[dict[str, str]]):
     """Values by namespace and key. Loop thread; a change is written to disk before the call returns.
 
     Args:
@@ -18,8 +20,7 @@ class KVConfigManager:
     """
 
     def __init__(self, file: JsonFile | None = None) -> None:
-        self._file = file
-        self._table: dict[str, dict[str, str]] = {}
+        super().__init__(file, {})
 
     def put(self, namespace: str, key: str, value: str) -> None:
         """Sets a value. Raises StoreError."""
@@ -42,20 +43,6 @@ class KVConfigManager:
     def to_wire(self) -> dict[str, Any]:
         return {"configTable": {namespace: dict(values) for namespace, values in self._table.items()}}
 
-    def persist(self) -> None:
-        """Writes the file. Raises StoreError."""
-        if self._file is not None:
-            self._file.save(self.to_wire())
-
-    def load(self) -> bool:
-        """Reads the file; False when there is none.
-
-        Raises:
-            StoreFormatError: the file and its backup cannot be read.
-        """
-        value = self._file.load() if self._file is not None else None
-        if value is None:
-            return False
+    def _merge(self, value: Mapping[str, Any]) -> None:
         for namespace, values in (value.get("configTable") or {}).items():
             self._table[str(namespace)] = {str(key): str(member) for key, member in (values or {}).items()}
-        return True
