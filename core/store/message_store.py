@@ -44,6 +44,7 @@ from flintmq.core.ports import (
 )
 from flintmq.core.response_code import ResponseCode
 from flintmq.core.store import recovery
+from flintmq.core.store.boot import boot_path, is_same_boot
 from flintmq.core.store.commit_log import Appendable, Appended, CommitLog
 from flintmq.core.store.consume_queue import UNIT, UNIT_BYTES, ConsumeQueueTable
 from flintmq.core.store.consume_queue_ext import FOLDER as EXT
@@ -198,12 +199,11 @@ class MessageStore:
     @property
     def boot_file(self) -> Path:
         """Says under which boot of the kernel the store was last in use."""
-        return self.root / "flint" / "boot"
+        return boot_path(self.root)
 
     def _same_boot(self) -> bool:
         """Whether everything that a crashed process wrote is still there, because the machine did not stop with it."""
-        now = self.disk.incarnation(self.root).encode()
-        return bool(now) and self.disk.exists(self.boot_file) and self.disk.read(self.boot_file) == now
+        return is_same_boot(self.disk, self.root)
 
     def _load(self) -> None:
         settings = self.config.store

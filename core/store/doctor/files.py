@@ -11,6 +11,7 @@ import attrs
 
 from flintmq.core.errors import StoreError, StoreFormatError
 from flintmq.core.io.disk import OS_DISK
+from flintmq.core.store.boot import is_same_boot
 from flintmq.core.store.index_file import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES
 
 _ENTRIES_PER_SLOT: Final = 4
@@ -132,9 +133,7 @@ class StoreFiles:
     @property
     def is_of_this_boot(self) -> bool:
         """Whether the machine has been running ever since the store was last in use: then all that was written is there."""
-        path = self.root / "flint" / "boot"
-        now = OS_DISK.incarnation(self.root).encode()
-        return bool(now) and path.exists() and read_bytes(path) == now
+        return is_same_boot(OS_DISK, self.root)
 
     @property
     def is_clean(self) -> bool:
