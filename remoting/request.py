@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
 from flintmq.core.errors import FrameError
+from flintmq.core.limits import HEADER_MAX_BYTES
 from flintmq.remoting.command import (
     JSON,
     ONEWAY_FLAG,
@@ -67,6 +69,7 @@ class Response(msgspec.Struct):
     body: bytes = b""
 
 
+_unpack_word: Final = struct.Struct(">I").unpack_from
 _PREFIX_BYTES: Final = 11
 _FAST: Final = {(prefix + b",")[:_PREFIX_BYTES]: decoder for prefix, decoder in FAST_JSON.items()}
 """Typed decoders by a header's first bytes: ``{"code":310``, or with two digits ``{"code":11,``."""
@@ -86,13 +89,14 @@ def decode_request(channel: ServerChannel, frame: bytes, *, keep_ext_fields: boo
     Raises:
         FrameError: the frame is malformed; the connection must be closed.
     """
-    codec, header, body = split_frame(frame)
-    if codec == JSON:
-        if not keep_ext_fields:
-            decoder = _FAST.get(header[:_PREFIX_BYTES])
-            if decoder is not None:
+    if not keep_ext_fields:
+        decoder = _FAST.get(frame[4 : 4 + _PREFIX_BYTES])
+        if decoder is not None:
+            # JSON's codec is 0, so the header word is the header's length; that of another codec is larger than any frame.
+            end = 4 + _unpack_word(frame)[0]
+            if end <= len(frame) and end <= HEADER_MAX_BYTES + 4:
                 try:
-                    typed = decoder.decode(header)
+                    typed = decoder.decode(frame[4:end])
                 except (msgspec.MsgspecError, RecursionError, UnicodeError):
                     pass  # unusual: the general way tells what is wrong with it
                 else:
@@ -106,9 +110,11 @@ def decode_request(channel: ServerChannel, frame: bytes, *, keep_ext_fields: boo
                             typed.language,
                             JSON,
                             None,
-                            body,
+                            frame[end:],
                             typed.ext,
                         )
+    codec, header, body = split_frame(frame)
+    if codec == JSON:
         command = decode_json_header(header, body)
     else:
         if codec != ROCKETMQ:

@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
+from flintmq.core.broker.known_tails import KnownTails
 from flintmq.core.broker.retry import DLQ_QUEUE_NUMS, is_dead_on_send, retry_group, without_delay
 from flintmq.core.broker.schedule import redirect_to_schedule, wanted_level
 from flintmq.core.broker.timer_message import MARK as TIMER_MARK
@@ -25,7 +26,7 @@ from flintmq.core.errors import RefusedError
 from flintmq.core.limits import PROPERTIES_MAX_BYTES
 from flintmq.core.message import properties as props
 from flintmq.core.message.batch import BatchError, MessageBatch, decode_batch, decode_columns
-from flintmq.core.message.properties import properties_to_string, string_to_properties
+from flintmq.core.message.properties import properties_to_string, stored_properties, string_to_properties
 from flintmq.core.message.record import MessageExtBrokerInner
 from flintmq.core.message.sys_flag import TRANSACTION_MASK
 from flintmq.core.response_code import ResponseCode
@@ -90,6 +91,7 @@ class MessageIntake:
         self._cluster = cluster
         self._cluster_entry = f"CLUSTER\x01{cluster}"
         self._after_entry = f"\x02{self._cluster_entry}"
+        self._tails = KnownTails(self._stored)
 
     def single(
         self,
@@ -115,18 +117,37 @@ class MessageIntake:
             config = self._new_topic(header, sender)
         if not 0 <= queue_id < config.write_queue_nums:
             queue_id = self._queue_id(config, queue_id, sender)
+        known = self._tails.look_up(properties_text) if properties is None and topic[0] != "%" else None
+        if known is not None:
+            stored, about, wait = known
+            if len(body) > state.config.store.max_message_bytes or len(stored) > PROPERTIES_MAX_BYTES:
+                raise self._too_long(body, stored)
+            return MessageExtBrokerInner(
+                topic,
+                queue_id,
+                body,
+                stored_properties(stored),
+                stored,
+                header.born_timestamp_ms,
+                sender.packed_host,
+                state.store_host,
+                header.flag,
+                header.sys_flag,
+                header.reconsume_times,
+                0,
+                wait,
+                about,
+            )
         if properties is None:
             properties = string_to_properties(properties_text)
         if topic[0] == "%" and topic.startswith("%RETRY%"):
             topic, queue_id, properties_text, properties = self._dead_letter(
                 topic, queue_id, properties_text, properties, header, version
             )
-        if len(body) > state.config.store.max_message_bytes:
-            raise self._illegal("message.body_too_long", f"{len(body)} bytes of body", _BODY_KEY)
         stored = self._stored(properties_text, properties).encode("utf-8", "surrogatepass")
         properties["CLUSTER"] = self._cluster
-        if len(stored) > PROPERTIES_MAX_BYTES:
-            raise self._illegal("message.properties_too_long", f"{len(stored)} bytes of properties", "")
+        if len(body) > state.config.store.max_message_bytes or len(stored) > PROPERTIES_MAX_BYTES:
+            raise self._too_long(body, stored)
         message = MessageExtBrokerInner(
             topic,
             queue_id,
@@ -315,6 +336,11 @@ class MessageIntake:
         redirect_to_half(message)
         self._check_properties(message, HALF_PROPERTIES_SPARE_BYTES)
         self._state.topics.create_in_send_back(message.topic, 1)
+
+    def _too_long(self, body: bytes, stored: bytes) -> RefusedError:
+        if len(body) > self._state.config.store.max_message_bytes:
+            return self._illegal("message.body_too_long", f"{len(body)} bytes of body", _BODY_KEY)
+        return self._illegal("message.properties_too_long", f"{len(stored)} bytes of properties", "")
 
     def _illegal(self, reason: str, measured: str, key: str) -> RefusedError:
         return RefusedError(

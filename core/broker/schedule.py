@@ -86,9 +86,12 @@ def redirect_to_schedule(message: MessageExtBrokerInner, levels: DelayLevels) ->
     level = wanted_level(message.properties, levels)
     if not level:
         return False
-    message.properties[props.DELAY] = str(level)
-    message.properties[props.REAL_TOPIC] = message.topic
-    message.properties[props.REAL_QUEUE_ID] = str(message.queue_id)
+    message.properties = {
+        **message.properties,
+        props.DELAY: str(level),
+        props.REAL_TOPIC: message.topic,
+        props.REAL_QUEUE_ID: str(message.queue_id),
+    }
     message.properties_bytes = props.properties_to_string(message.properties).encode("utf-8")
     message.topic = SCHEDULE_TOPIC
     message.queue_id = level - 1

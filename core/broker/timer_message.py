@@ -105,11 +105,13 @@ class TimerRedirect:
                 measured=f"at {wanted_ms} ms",
                 key="delay.timer_minute_max",
             )
-        properties = message.properties
-        properties[props.TIMER_OUT_MS] = str(wanted_ms)
-        properties[props.REAL_TOPIC] = message.topic
-        properties[props.REAL_QUEUE_ID] = str(message.queue_id)
-        message.properties_bytes = props.properties_to_string(properties).encode("utf-8", "surrogatepass")
+        message.properties = {
+            **message.properties,
+            props.TIMER_OUT_MS: str(wanted_ms),
+            props.REAL_TOPIC: message.topic,
+            props.REAL_QUEUE_ID: str(message.queue_id),
+        }
+        message.properties_bytes = props.properties_to_string(message.properties).encode("utf-8", "surrogatepass")
         message.topic = TIMER_TOPIC
         message.queue_id = 0
         return True

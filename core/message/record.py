@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Final
 
@@ -38,6 +38,8 @@ _HEAD_START: Final = struct.Struct(">IIIiiqqiq")
 _HEAD_END: Final = struct.Struct(">iqi")
 HEAD_V4_BYTES: Final = _HEAD_V4.size
 """Everything before the body, of a record between IPv4 hosts."""
+pack_head_v4: Final = _HEAD_V4.pack
+"""Packs it, from the fields in their order; struct.error where one has a value that the record cannot hold."""
 _SHARED: Final = {(born, store): struct.Struct(f">iq{born}sq{store}siq") for born in (8, 20) for store in (8, 20)}
 """By the lengths of the two hosts: the fields from sysFlag to preparedTransactionOffset."""
 _HEADS: Final = {shared.size: struct.Struct(f">IIIiiqq{shared.size}si") for shared in _SHARED.values()}
@@ -47,13 +49,17 @@ _INT64: Final = struct.Struct(">q")
 _INT16: Final = struct.Struct(">H")
 
 
+About = tuple[int, str, str]
+"""What queues and index want of a message's properties: tags code, KEYS, UNIQ_KEY; 0 and empty where there is none."""
+
+
 class MessageExtBrokerInner(msgspec.Struct, gc=False):
     """A message on its way into the commit log."""
 
     topic: str
     queue_id: int
     body: bytes
-    properties: dict[str, str]
+    properties: Mapping[str, str]
     properties_bytes: bytes
     """What is stored, UTF-8. May say more than ``properties`` (see store-format 2.1)."""
     born_timestamp_ms: int
@@ -66,6 +72,8 @@ class MessageExtBrokerInner(msgspec.Struct, gc=False):
     prepared_transaction_offset_bytes: int = 0
     wait: bool = True
     """False when the sender does not wait for durability (property WAIT)."""
+    about: About | None = None
+    """Where it is known without a look at the properties; such a message waits for nothing else, and has no NUL in it."""
 
     @property
     def tags_code(self) -> int:

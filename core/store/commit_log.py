@@ -24,11 +24,14 @@ from flintmq.core.message.batch import MessageBatch
 from flintmq.core.message.java_hash import tags_hash
 from flintmq.core.message.properties import index_columns, stored_properties
 from flintmq.core.message.record import (
+    HEAD_V4_BYTES,
     MessageExtBrokerInner,
     batch_size,
     encode_blank,
     encode_record,
+    pack_head_v4,
     record_size,
+    record_tail,
 )
 from flintmq.core.message.sys_flag import (
     BORN_HOST_V6,
@@ -52,6 +55,7 @@ _FIXED: Final = struct.Struct(">II4xi4xqqi16xq12xqi")
 """Size, magic, queueId, queue offset, physical offset, sysFlag, store time, prepared offset, body length (IPv4 hosts)."""
 _FIXED_END: Final = struct.Struct(">qi")
 _UNQUEUED: Final = (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
+_UNUSUAL_FLAGS: Final = TRANSACTION_MASK | HOSTS_V6
 
 Appendable = MessageExtBrokerInner | MessageBatch | list[MessageExtBrokerInner]
 """One message, or several that must lie in one piece with consecutive queue offsets."""
@@ -126,15 +130,16 @@ class CommitLog:
         if watermarks.fence_reason is not None:
             raise StoreFencedError(watermarks.fence_reason)
         now_ms = self._clock.now_ms()
-        results: list[Appended] = []
         parts: list[bytes] = []
         file = self.queue.last()
         position = start = ceiling = 0
         if file is not None:
             position, start, ceiling = file.wrote, file.start, self._ceiling(file)
+        plain, position = self._plain(messages, start, position, ceiling, now_ms, parts)
+        results: list[Appended] = [*plain]
         full: StoreError | None = None
         record_of = self._record
-        for message in messages:
+        for message in messages[len(plain) :] if plain else messages:
             result: Appended
             try:
                 if isinstance(message, MessageExtBrokerInner):
@@ -232,6 +237,84 @@ class CommitLog:
             self._next_file(file, parts, needed)
         else:
             file.grow(position + needed)
+
+    def _plain(
+        self,
+        messages: Sequence[Appendable],
+        start: int,
+        position: int,
+        ceiling: int,
+        now_ms: int,
+        parts: list[bytes],
+    ) -> tuple[list[DispatchRequest], int]:
+        """As :meth:`_record` for the messages in front that are of the plain kind, and fit the file as it is: nearly all that
+        ever come, at half the cost.
+
+        Args:
+            start: physical offset of the last file.
+            position: where in it the next record belongs.
+            ceiling: how far records may reach there.
+
+        Returns:
+            What became of those messages, and where in the file the one after them belongs.
+        """
+        requests: list[DispatchRequest] = []
+        next_queue_offset = self.next_queue_offset
+        for message in messages:
+            if type(message) is not MessageExtBrokerInner or message.about is None:
+                break
+            body, stored = message.body, message.properties_bytes
+            topic, queue_id, sys_flag = message.topic, message.queue_id, message.sys_flag
+            born_host, store_host = message.born_host, message.store_host
+            if sys_flag & _UNUSUAL_FLAGS or len(born_host) != 8 or len(store_host) != 8:
+                break
+            try:
+                tail = record_tail(topic, len(stored))
+                size = HEAD_V4_BYTES + len(body) + len(tail) + len(stored)
+                if position + size > ceiling:
+                    break
+                key = (topic, queue_id)
+                queue_offset = next_queue_offset.get(key, 0)
+                physical_offset_bytes = start + position
+                head = pack_head_v4(
+                    size,
+                    rec.MAGIC_V1,
+                    crc32(body) & 0x7FFFFFFF,
+                    queue_id,
+                    message.flag,
+                    queue_offset,
+                    physical_offset_bytes,
+                    sys_flag,
+                    message.born_timestamp_ms,
+                    born_host,
+                    now_ms,
+                    store_host,
+                    message.reconsume_times,
+                    0,
+                    len(body),
+                )
+            except (struct.error, ValueError):
+                break  # whoever takes it apart says what is wrong with it
+            next_queue_offset[key] = queue_offset + 1
+            parts += (head, body, tail, stored)
+            requests.append(
+                DispatchRequest(
+                    topic,
+                    queue_id,
+                    physical_offset_bytes,
+                    size,
+                    message.about[0],
+                    now_ms,
+                    queue_offset,
+                    message.about[1],
+                    message.about[2],
+                    sys_flag,
+                    0,
+                    message.properties,
+                )
+            )
+            position += size
+        return requests, position
 
     def _record(
         self,

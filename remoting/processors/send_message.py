@@ -39,6 +39,7 @@ CODES: Final = (
     RequestCode.SEND_BATCH_MESSAGE,
 )
 
+_SEND_V2: Final = int(RequestCode.SEND_MESSAGE_V2)
 _REDIRECTED: Final = frozenset({SCHEDULE_TOPIC, TRANS_HALF_TOPIC, TIMER_TOPIC})
 """Where a send may lie instead of the queue it was meant for, which is what its answer names."""
 
@@ -83,9 +84,15 @@ class SendMessageProcessor:
             return
         messages: list[Incoming] = []
         owners: list[Owner] = []
+        single = self._state.intake.single
         for request in self._in_time(pending) if self._config.admission.fast_failure else pending:
+            message: Incoming
             try:
-                message = self._message(request)
+                header = request.typed
+                if type(header) is SendMessageRequestHeaderV2 and request.code == _SEND_V2 and not header.batch:
+                    message = single(header, request.body, request.channel, request.version)
+                else:
+                    message = self._message(request)
             except RefusedError as error:
                 self._refuse(request, error)
                 continue
@@ -97,9 +104,8 @@ class SendMessageProcessor:
                 self._refuse(request, refusal_of(error))
                 continue
             messages.append(message)
-            owners.append(
-                (request, message.queue_id if message.topic not in _REDIRECTED else self._meant_queue_id(message))
-            )
+            queue_id = message.queue_id if message.topic not in _REDIRECTED else self._meant_queue_id(message)
+            owners.append((request, queue_id))
         if messages:
             self._store(messages, owners)
         self._flush(pending)
@@ -198,11 +204,11 @@ class SendMessageProcessor:
     # one message
 
     def _message(self, request: Request) -> Incoming:
-        header = request.typed
-        if type(header) is not SendMessageRequestHeaderV2:
-            code = request.code
-            model = SendMessageRequestHeader if code == RequestCode.SEND_MESSAGE else SendMessageRequestHeaderV2
-            header = request.header(model)
+        header: SendMessageRequestHeader | SendMessageRequestHeaderV2
+        if request.code == RequestCode.SEND_MESSAGE:
+            header = request.header(SendMessageRequestHeader)
+        else:
+            header = request.header(SendMessageRequestHeaderV2)
         channel = request.channel
         intake = self._state.intake
         if header.batch or request.code == RequestCode.SEND_BATCH_MESSAGE:

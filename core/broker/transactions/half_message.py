@@ -45,8 +45,11 @@ def asks_for_transaction(properties: Mapping[str, str], reconsume_times: int) ->
 
 def redirect_to_half(message: MessageExtBrokerInner) -> None:
     """Turns a message that was sent into a half message."""
-    message.properties[props.REAL_TOPIC] = message.topic
-    message.properties[props.REAL_QUEUE_ID] = str(message.queue_id)
+    message.properties = {
+        **message.properties,
+        props.REAL_TOPIC: message.topic,
+        props.REAL_QUEUE_ID: str(message.queue_id),
+    }
     message.properties_bytes = _stored(message.properties)
     message.sys_flag = without_transaction(message.sys_flag)
     message.topic = TRANS_HALF_TOPIC
@@ -143,7 +146,7 @@ def check_header(record: Record, copy: DispatchRequest) -> dict[str, str]:
 
 def check_body(record: Record, message: MessageExtBrokerInner, copy: DispatchRequest) -> bytes:
     """The body of 39: the half message as it will be at its real topic, with the copy's offsets."""
-    properties = message.properties | {props.WAIT: "false"}
+    properties = {**message.properties, props.WAIT: "false"}
     topic, queue_id = real_place(properties) or (message.topic, message.queue_id)
     shown = _again(record, topic, queue_id, properties, _stored(properties), record.sys_flag)
     pieces = encode_record(

@@ -1,0 +1,152 @@
+"""The short way to a message's properties must never say anything else than taking them apart: it decides bytes on disk."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from flintmq.config.models import BrokerConfig
+from flintmq.core.broker import known_tails
+from flintmq.core.broker.delay_levels import DelayLevels
+from flintmq.core.broker.intake import MessageIntake
+from flintmq.core.broker.known_tails import KnownTails
+from flintmq.core.broker.topic_config import TopicConfig
+from flintmq.core.message.java_hash import tags_hash
+from flintmq.core.message.record import MessageExtBrokerInner
+
+
+@attrs.define
+class Header:
+    """What a send says."""
+
+    properties: str
+    topic: str = "Orders"
+    queue_id: int = 2
+    default_topic: str = "TBW102"
+    default_topic_queue_nums: int = 4
+    sys_flag: int = 0
+    born_timestamp_ms: int = 1_700_000_000_000
+    flag: int = 5
+    reconsume_times: int = 0
+    max_reconsume_times: int | None = None
+    unit_mode: bool = False
+
+
+@attrs.frozen
+class Client:
+    packed_host: bytes = b"\x7f\0\0\x01\0\0\x2a\x9f"
+    remote_address: str = "127.0.0.1:10911"
+
+
+def an_intake() -> MessageIntake:
+    config = BrokerConfig()
+    state: Any = SimpleNamespace(
+        config=config,
+        topics=SimpleNamespace(
+            select=lambda topic: TopicConfig(topic, 4, 4), create_in_send_back=lambda topic, queues: None
+        ),
+        store_host=b"\x7f\0\0\x01\0\0\x2a\x9f",
+        delay_levels=DelayLevels(config.delay.levels),
+    )
+    return MessageIntake(state)
+
+
+def put(intake: MessageIntake, text: str) -> MessageExtBrokerInner:
+    return intake.single(Header(text), b"body", Client(), 395)
+
+
+NAMES = st.sampled_from(
+    ["UNIQ_KEY", "KEYS", "TAGS", "WAIT", "CLUSTER", "DELAY", "TRAN_MSG", "PGROUP", "TIMER_DELAY_MS", "a", "KEY", ""]
+)
+VALUES = st.sampled_from(
+    ["", "true", "false", "AC11000112", "k1 k2", "TagA", "ü", "\0", "x\x01y", "3", "UNIQ_KEY", "WAIT"]
+)
+ENTRIES = st.lists(st.tuples(NAMES, VALUES), max_size=6).map(
+    lambda entries: [(name, value) for name, value in entries if (name, value) != ("DELAY", "true")]
+)
+
+
+def as_text(entries: list[tuple[str, str]], last: str) -> str:
+    return "\x02".join(f"{name}\x01{value}" for name, value in entries) + last
+
+
+@given(ENTRIES, st.sampled_from(["", "\x02", "\x02\x02", "\x02odd"]))
+@example([("UNIQ_KEY", "AC11"), ("WAIT", "true"), ("TAGS", "TagA")], "")
+@example([("KEYS", "a b"), ("UNIQ_KEY", "AC11"), ("WAIT", "false"), ("TAGS", "TagA")], "\x02")
+@example([("UNIQ_KEY", "AC11")], "")
+def test_a_message_is_stored_the_same_whether_its_tail_is_known_or_not(
+    entries: list[tuple[str, str]], last: str
+) -> None:
+    text = as_text(entries, last)
+    intake = an_intake()
+    taken_apart = put(intake, text)  # nothing is known yet
+    assert taken_apart.about is None
+    again = put(intake, text)
+
+    assert again.properties_bytes == taken_apart.properties_bytes
+    assert (again.topic, again.queue_id, again.wait) == (taken_apart.topic, taken_apart.queue_id, taken_apart.wait)
+    if again.about is None:
+        assert again == taken_apart
+        return
+    properties = taken_apart.properties
+    assert again.about == (taken_apart.tags_code, properties.get("KEYS", ""), properties.get("UNIQ_KEY", ""))
+    assert b"\0" not in again.properties_bytes
+    assert {**again.properties} == {name: value for name, value in properties.items() if name != "WAIT"}
+
+
+@pytest.mark.parametrize(
+    "first",
+    [[("UNIQ_KEY", "AC11")], [("KEYS", "order-1"), ("UNIQ_KEY", "AC11")], [("KEYS", "ordër"), ("UNIQ_KEY", "AC11")]],
+    ids=["uniq key", "keys and uniq key", "not ascii"],
+)
+def test_what_differs_from_message_to_message_is_not_mistaken_for_what_does_not(first: list[tuple[str, str]]) -> None:
+    """Or the second order would be found under the first one's key."""
+    tail = [("WAIT", "true"), ("TAGS", "TagA")]
+    intake = an_intake()
+    put(intake, as_text([("UNIQ_KEY", "0000"), *tail], ""))
+    text = as_text([*first, *tail], "")
+    assert put(intake, text).properties_bytes == put(an_intake(), text).properties_bytes
+
+
+def test_the_usual_message_of_a_client_takes_the_short_way() -> None:
+    """Or nothing here would be worth its lines."""
+    intake = an_intake()
+    for key in ("A1", "A2", "A3"):
+        message = put(intake, as_text([("KEYS", "k"), ("UNIQ_KEY", key), ("WAIT", "true"), ("TAGS", "T")], ""))
+    assert message.about == (tags_hash("T"), "k", "A3")
+
+
+class TestWhatStrangersCanMakeItRemember:
+    def tails(self) -> tuple[KnownTails, list[str]]:
+        learnt: list[str] = []
+
+        def stored(text: str, _properties: dict[str, str]) -> str:
+            learnt.append(text)
+            return text
+
+        return KnownTails(stored), learnt
+
+    def test_is_bounded_in_number(self) -> None:
+        tails, learnt = self.tails()
+        for number in range(known_tails.TAILS_MAX * 10):
+            tails.look_up(f"UNIQ_KEY\x01a\x02x\x01{number}")
+        assert len(tails) <= known_tails.TAILS_MAX
+        assert len(learnt) > known_tails.TAILS_MAX, "then a newcomer was remembered, too"
+
+    def test_and_in_length(self) -> None:
+        tails, _ = self.tails()
+        text = f"UNIQ_KEY\x01a\x02x\x01{'v' * known_tails.TAIL_MAX_CHARACTERS}"
+        assert tails.look_up(text) is None
+        assert tails.look_up(text) is None
+        assert len(tails) == 0
+
+    def test_a_sender_whose_tails_all_differ_hardly_pays_for_it(self) -> None:
+        tails, learnt = self.tails()
+        for number in range(1_000):
+            tails.look_up(f"UNIQ_KEY\x01a\x02x\x01{number}")
+        assert len(learnt) < 200
