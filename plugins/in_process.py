@@ -12,7 +12,7 @@ from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.topic_name import AUTO_CREATE_TOPIC
 from flintmq.core.errors import RefusedError
 from flintmq.core.message.host import unpack_host
-from flintmq.core.message.properties import REAL_QUEUE_ID, properties_to_string, says_the_same
+from flintmq.core.message.properties import REAL_QUEUE_ID
 from flintmq.core.ports import DispatchRequest, FlushStatus, FlushWaiter
 from flintmq.core.response_code import ResponseCode
 from flintmq.core.store.commit_log import Appendable, Appended
@@ -35,8 +35,8 @@ class Puttable(Protocol):
     @property
     def flag(self) -> int: ...
 
-    def wire_properties(self, uniq_key: str) -> dict[str, str]:
-        """All properties, with the id that the message is given."""
+    def wire_text(self, uniq_key: str) -> str:
+        """All properties as a client sends them, with the id that the message is given."""
         ...
 
 
@@ -178,10 +178,8 @@ class InProcessPut:
             self._next_queue += 1
             header.queue_id = self._next_queue % queues if queues > 0 else 0
             header.flag = message.flag
-            properties = message.wire_properties(uniq_key)
-            header.properties = text = properties_to_string(properties)
-            known = properties if says_the_same(text, properties) else None
-            inner.append(single(header, message.body, self._sender, MQ_VERSION, known))
+            header.properties = message.wire_text(uniq_key)
+            inner.append(single(header, message.body, self._sender, MQ_VERSION))
         if not inner:
             return PutBatch([], [], state.store_host_hex, None)
         begin_s = state.clock.monotonic_s()

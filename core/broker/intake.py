@@ -99,13 +99,11 @@ class MessageIntake:
         body: bytes,
         sender: Sender,
         version: int,
-        properties: dict[str, str] | None = None,
     ) -> MessageExtBrokerInner:
         """One message, ready to be appended. A queue id below 0 means any.
 
         Args:
             version: the sender's ordinal.
-            properties: those of the header, where somebody has them; the message keeps them.
 
         Raises:
             RefusedError: the message, its topic or its queue is not acceptable; see the reason id.
@@ -117,7 +115,7 @@ class MessageIntake:
             config = self._new_topic(header, sender)
         if not 0 <= queue_id < config.write_queue_nums:
             queue_id = self._queue_id(config, queue_id, sender)
-        known = self._tails.look_up(properties_text) if properties is None and topic[0] != "%" else None
+        known = self._tails.look_up(properties_text) if topic[0] != "%" else None
         if known is not None:
             stored, about, wait = known
             if len(body) > state.config.store.max_message_bytes or len(stored) > PROPERTIES_MAX_BYTES:
@@ -138,8 +136,7 @@ class MessageIntake:
                 wait,
                 about,
             )
-        if properties is None:
-            properties = string_to_properties(properties_text)
+        properties = string_to_properties(properties_text)
         if topic[0] == "%" and topic.startswith("%RETRY%"):
             topic, queue_id, properties_text, properties = self._dead_letter(
                 topic, queue_id, properties_text, properties, header, version

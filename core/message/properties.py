@@ -53,8 +53,6 @@ TIMER_DELAY_SEC: Final = "TIMER_DELAY_SEC"
 TIMER_OUT_MS: Final = "TIMER_OUT_MS"
 """When a waiting message is due, in ms since 1970; set by the broker."""
 KEY_SEPARATOR: Final = " "
-_EMPTY_VALUE: Final = NAME_VALUE_SEPARATOR + PROPERTY_SEPARATOR
-_EMPTY_NAME: Final = PROPERTY_SEPARATOR + NAME_VALUE_SEPARATOR
 _UNIQ_KEY_MARK: Final = b"UNIQ_KEY\x01"
 
 
@@ -169,19 +167,3 @@ def stored_value(padded: bytes, name: bytes) -> str:
 def properties_to_string(properties: Mapping[str, str]) -> str:
     """The stored form, without a last separator (as 4.9 writes it)."""
     return PROPERTY_SEPARATOR.join([f"{name}{NAME_VALUE_SEPARATOR}{value}" for name, value in properties.items()])
-
-
-def says_the_same(text: str, properties: Mapping[str, str]) -> bool:
-    """Whether :func:`properties_to_string` made of these properties a text that gives them back.
-
-    It does not where a name or a value is empty, or has a separator in it.
-    """
-    count = len(properties)
-    return (
-        text.count(NAME_VALUE_SEPARATOR) == count
-        and text.count(PROPERTY_SEPARATOR) == count - 1
-        and _EMPTY_VALUE not in text
-        and _EMPTY_NAME not in text
-        and text[0] != NAME_VALUE_SEPARATOR
-        and text[-1] != NAME_VALUE_SEPARATOR
-    )

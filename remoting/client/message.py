@@ -38,8 +38,9 @@ class Message:
     """False: the broker acknowledges before the message is durable."""
 
     def wire_properties(self, uniq_key: str) -> dict[str, str]:
-        """All properties as they are sent."""
-        result = dict(self.properties)
+        """All properties as they are sent: the client's own first, because the broker looks at these at once when they lie as
+        the Java client's do; what the user calls by the same name does not count."""
+        result: dict[str, str] = {}
         if self.keys:
             result[props.KEYS] = props.KEY_SEPARATOR.join(self.keys)
         result[props.UNIQ_KEY] = uniq_key
@@ -48,7 +49,18 @@ class Message:
             result[props.DELAY] = str(self.delay_level)
         if self.tags:
             result[props.TAGS] = self.tags
+        if self.properties:
+            result |= {name: value for name, value in self.properties.items() if name not in result}
         return result
+
+    def wire_text(self, uniq_key: str) -> str:
+        """The same as one string, as it is sent."""
+        if self.properties or self.delay_level > 0:
+            return props.properties_to_string(self.wire_properties(uniq_key))
+        keys = f"KEYS\x01{props.KEY_SEPARATOR.join(self.keys)}\x02" if self.keys else ""
+        wait = "true" if self.wait_store else "false"
+        tags = f"\x02TAGS\x01{self.tags}" if self.tags else ""
+        return f"{keys}UNIQ_KEY\x01{uniq_key}\x02WAIT\x01{wait}{tags}"
 
 
 @attrs.frozen

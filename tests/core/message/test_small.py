@@ -17,7 +17,6 @@ from flintmq.core.message.message_id import MessageId, batch_message_id, decode_
 from flintmq.core.message.properties import (
     index_columns,
     properties_to_string,
-    says_the_same,
     stored_properties,
     stored_value,
     string_to_properties,
@@ -110,20 +109,6 @@ def test_properties_come_back_with_and_without_the_last_separator(properties: di
     text = properties_to_string(properties)
     assert not text.endswith("\x02")
     assert string_to_properties(text + "\x02" * (old and bool(text))) == properties
-
-
-ODD = st.text("a\x01\x02", max_size=3)
-
-
-@given(st.dictionaries(ODD, ODD, max_size=4))
-def test_a_text_is_known_to_say_the_same_only_where_it_does(properties: dict[str, str]) -> None:
-    """Who has the properties need not take their text apart, unless a name or a value has a separator in it."""
-    text = properties_to_string(properties)
-    plain = all(name.strip("a") == value.strip("a") == "" != name and value for name, value in properties.items())
-    if properties and says_the_same(text, properties):
-        assert string_to_properties(text) == properties
-    else:
-        assert not properties or not plain
 
 
 STORED = st.lists(
