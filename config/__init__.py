@@ -12,11 +12,13 @@ Errors are :class:`ConfigError` and name the file, the line and the key that was
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING, Any, Final
+
 from flintmq.config.errors import ConfigError
 from flintmq.config.fields import FieldSpec, option
 from flintmq.config.load import LoadedConfig, load_config, load_text
 from flintmq.config.models import BrokerConfig, NamesrvConfig, PluginRef
-from flintmq.config.properties import ImportResult, import_broker_conf
 from flintmq.config.raw import Origin, RawSection
 from flintmq.config.runtime import (
     NAMESRV_RUNTIME_KEYS,
@@ -27,8 +29,11 @@ from flintmq.config.runtime import (
     evolve_namesrv,
     namesrv_as_properties,
 )
-from flintmq.config.show import Row, rows, to_yaml
 from flintmq.config.units import format_duration, format_size, parse_duration, parse_size
+
+if TYPE_CHECKING:
+    from flintmq.config.properties import ImportResult, import_broker_conf
+    from flintmq.config.show import Row, rows, to_yaml
 
 __all__ = [
     "NAMESRV_RUNTIME_KEYS",
@@ -59,3 +64,19 @@ __all__ = [
     "rows",
     "to_yaml",
 ]
+
+_LATER: Final = {
+    "ImportResult": "flintmq.config.properties",
+    "Row": "flintmq.config.show",
+    "import_broker_conf": "flintmq.config.properties",
+    "rows": "flintmq.config.show",
+    "to_yaml": "flintmq.config.show",
+}
+"""Nothing that a server needs: imported when somebody wants it."""
+
+
+def __getattr__(name: str) -> Any:
+    home = _LATER.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(home), name)

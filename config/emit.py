@@ -7,8 +7,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import yaml
-
 from flintmq.config.fields import FieldSpec, Unit
 from flintmq.config.models import PluginRef
 from flintmq.config.units import DURATION_UNITS_MS, format_quantity
@@ -85,5 +83,7 @@ def in_unit(value: int, unit: Unit | None, wanted: Unit | None) -> int:
 def _quoted(text: str) -> str:
     if _PLAIN.fullmatch(text) and text.casefold() not in _WORDS and not text.startswith((".", "-")):
         return text
+    import yaml  # see load.py
+
     dumped = yaml.dump(text, default_style='"', width=2**31, allow_unicode=True)
     return str(dumped).rstrip("\n")

@@ -24,7 +24,6 @@ from flintmq.config.layer import (
 from flintmq.config.models import BrokerConfig
 from flintmq.config.raw import DEFAULT, Origin, RawMapping, RawSection
 from flintmq.config.schema import COMPOSITES, KEYS, SECTIONS, Role
-from flintmq.config.yaml_source import YAML_MAX_BYTES, parse_yaml
 
 M = TypeVar("M")
 
@@ -106,7 +105,7 @@ def load_config(
     """
     layers = []
     if file is not None:
-        layers.append(mapping_layer(parse_yaml(_read(Path(file)), str(file)), role))
+        layers.append(_yaml_layer(_read(Path(file)), str(file), role))
     layers.append(environment_layer(os.environ if environ is None else environ, role))
     layers.append(override_layer(overrides, role))
     loaded = assemble(tuple(layers), role)
@@ -121,7 +120,13 @@ def load_text(text: str, *, name: str = "configuration", role: Role = "broker") 
     Raises:
         ConfigError: as :func:`load_config`.
     """
-    return assemble((mapping_layer(parse_yaml(text, name), role),), role)
+    return assemble((_yaml_layer(text, name, role),), role)
+
+
+def _yaml_layer(content: str | bytes, name: str, role: Role) -> Layer:
+    from flintmq.config.yaml_source import parse_yaml  # a MiB that a broker without a file does without
+
+    return mapping_layer(parse_yaml(content, name), role)
 
 
 def assemble(layers: tuple[Layer, ...], role: Role = "broker") -> LoadedConfig:
@@ -185,6 +190,8 @@ def _guilty(key: str, origins: Mapping[str, Origin]) -> Origin:
 
 
 def _read(file: Path) -> bytes:
+    from flintmq.config.yaml_source import YAML_MAX_BYTES
+
     try:
         with file.open("rb") as stream:
             return stream.read(YAML_MAX_BYTES + 1)

@@ -6,17 +6,16 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from flintmq.core.acl.account_store import AccountStore
-from flintmq.core.acl.authenticator import AclAuthenticator
 from flintmq.core.broker.topic_name import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
 from flintmq.core.hookspecs import RegisterAuthenticator, hookimpl
 from flintmq.core.io.clock import SYSTEM_CLOCK
 from flintmq.core.message.properties import REAL_TOPIC
 from flintmq.core.ports import Authenticator
-from flintmq.remoting.access_rules import access_rules
 
 if TYPE_CHECKING:
     from flintmq.config import BrokerConfig
+    from flintmq.core.acl.account_store import AccountStore
+    from flintmq.core.acl.authenticator import AclAuthenticator
     from flintmq.core.store.message_store import MessageStore
     from flintmq.plugins.broker import Broker
 
@@ -49,6 +48,10 @@ def make_authenticator(config: BrokerConfig) -> AclAuthenticator:
     Raises:
         ConfigError: an account or a file is wrong, or there is no account.
     """
+    from flintmq.core.acl.account_store import AccountStore
+    from flintmq.core.acl.authenticator import AclAuthenticator
+    from flintmq.remoting.access_rules import access_rules
+
     section = config.acl
     return AclAuthenticator(
         AccountStore(section, account_file(config), SYSTEM_CLOCK),
@@ -71,7 +74,12 @@ def account_store(authenticators: Iterable[Authenticator]) -> AccountStore | Non
 
 
 def _acl_among(authenticators: Iterable[Authenticator]) -> AclAuthenticator | None:
-    return next((found for found in authenticators if isinstance(found, AclAuthenticator)), None)
+    several = tuple(authenticators)
+    if not several:  # a broker without access control has none of it in memory
+        return None
+    from flintmq.core.acl.authenticator import AclAuthenticator
+
+    return next((found for found in several if isinstance(found, AclAuthenticator)), None)
 
 
 def topic_of_record(store: MessageStore, commit_log_offset_bytes: int) -> str | None:

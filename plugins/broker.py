@@ -39,30 +39,30 @@ from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
 from flintmq.core.io.disk import OS_DISK, Disk
 from flintmq.core.io.json_file import JsonFile
 from flintmq.core.kernel import Kernel
+from flintmq.core.message.host import pack_ip
 from flintmq.core.ports import Authenticator, CommitLogDispatcher, FlushStrategy, IndexBuilder
 from flintmq.core.registry import Registered
 from flintmq.core.response_code import ResponseCode
 from flintmq.core.route.advertised import CLIENT, Advertised
 from flintmq.core.store.cleaner import CleanCommitLogService
+from flintmq.core.store.epochs import MASTER
 from flintmq.core.store.message_store import MessageStore
 from flintmq.dispatchers.filter_bitmap import CalcBitMap
 from flintmq.plugins.builtin import BUILTIN_PLUGINS, FILTER_BITMAP
 from flintmq.plugins.exposure import REMINDER_S, check_exposure, remind
-from flintmq.plugins.in_process import InProcessPut, PutBatch
 from flintmq.plugins.registration import Registration
-from flintmq.plugins.replication import Replication, begin_epoch_if_replicated
 from flintmq.plugins.schedule_store import ScheduleStoreAdapter
 from flintmq.plugins.secure_links import TLS_RELOAD_S, name_server_client, server_tls
 from flintmq.plugins.service import Service
 from flintmq.plugins.timers import Timers
 from flintmq.plugins.transaction_store import TransactionStoreAdapter
-from flintmq.remoting.access_rules import AUDITED
-from flintmq.remoting.audit import RefusalAudit, audited
+from flintmq.remoting.audit import AUDITED, RefusalAudit, audited
 from flintmq.remoting.codes import RequestCode
 from flintmq.remoting.server import Pool, RemotingServer, bind, bind_with_vip, raise_open_files_limit
 
 if TYPE_CHECKING:
-    from flintmq.plugins.in_process import Puttable
+    from flintmq.plugins.in_process import InProcessPut, PutBatch, Puttable
+    from flintmq.plugins.replication import Replication
     from flintmq.remoting.channel import ServerChannel
 
 log = logging.getLogger("flintmq.broker")
@@ -190,6 +190,10 @@ class Broker(Service):
         tls = server_tls(config)
         host, port = self._bind()
         if config.replicates:
+            from flintmq.plugins.replication import (
+                Replication,
+            )  # sockets, streams and seals that most brokers never need
+
             self.replication = Replication(config, self._clock)
             self._ha_port = self.replication.bind(port, self._held)
         state = self.state
@@ -207,7 +211,7 @@ class Broker(Service):
         if self.replication is not None:
             self.replication.attach(state)
         else:
-            begin_epoch_if_replicated(state)
+            _begin_epoch_if_replicated(state)
         state.schedule = ScheduleMessageService(
             ScheduleStoreAdapter(state.store, state.stats), state.delay_levels, self._file("delayOffset.json")
         )
@@ -544,6 +548,8 @@ class Broker(Service):
                 reason="broker.stopped",
             )
         if self._put is None:
+            from flintmq.plugins.in_process import InProcessPut  # a broker that is served has no such callers
+
             self._put = InProcessPut(self.state)
         return self._put.put(batch)
 
@@ -576,8 +582,17 @@ def _persist(what: str, persist: Callable[[], object]) -> None:
         log.error("the newest %s are lost: %s", what, error)
 
 
+def _begin_epoch_if_replicated(state: BrokerState) -> None:
+    """A store that once was a master's stays one while nobody may follow: what is written is of an epoch of its own."""
+    if any(epoch.cause == MASTER for epoch in state.store.epochs.epochs.entries):
+        state.store.become_master()
+
+
 async def _ip_of(name: str) -> str | None:
     """The address of a host; None, with a warning, where its name is not known here (outside of a container it may be)."""
+    with contextlib.suppress(ValueError):
+        pack_ip(name)
+        return name  # as it stands: to ask the system would take a thread, and Python's tables of international names
     try:
         found = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except OSError as error:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 from flintmq.config.models import CommitRealTimeSection, FlushRealTimeSection, GroupCommitSection
-from flintmq.core.filter.sql92 import sql92_filter
 from flintmq.core.hookspecs import (
     DispatcherContext,
     RegisterDispatcher,
@@ -71,7 +70,7 @@ class FiltersPlugin:
     @hookimpl
     def flintmq_message_filters(self, register: RegisterFilter) -> None:
         register("TAG", _tag_filter)
-        register("SQL92", sql92_filter)
+        register("SQL92", _sql92_filter)
 
 
 def _consume_queue(context: DispatcherContext) -> CommitLogDispatcher:
@@ -96,6 +95,12 @@ def _tag_filter(expression: str, codes: frozenset[int]) -> MessageFilter:
     from flintmq.core.broker.filters import tag_filter
 
     return tag_filter(expression, codes)
+
+
+def _sql92_filter(expression: str, codes: frozenset[int]) -> MessageFilter:
+    from flintmq.core.filter.sql92 import sql92_filter
+
+    return sql92_filter(expression, codes)
 
 
 BUILTIN_PLUGINS: tuple[object, ...] = (

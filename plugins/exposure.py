@@ -17,6 +17,8 @@ REMINDER_S: Final = 60.0
 
 def is_loopback(host: str) -> bool:
     """Whether only this machine reaches a host; False where its addresses cannot be found out."""
+    if host == "127.0.0.1":
+        return True
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError:

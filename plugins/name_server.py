@@ -21,8 +21,7 @@ from flintmq.plugins.exposure import REMINDER_S, check_exposure, remind
 from flintmq.plugins.secure_links import TLS_RELOAD_S, server_tls
 from flintmq.plugins.service import Service
 from flintmq.plugins.timers import Timers
-from flintmq.remoting.access_rules import AUDITED
-from flintmq.remoting.audit import RefusalAudit, audited
+from flintmq.remoting.audit import AUDITED, RefusalAudit, audited
 from flintmq.remoting.channel import ServerChannel
 from flintmq.remoting.processors.namesrv import NamesrvRouteProcessor
 from flintmq.remoting.processors.namesrv_config import NamesrvConfigProcessor, NamesrvSettings

@@ -16,7 +16,6 @@ from flintmq.config.replication_section import SECRET_MIN_LENGTH
 from flintmq.core.ha.group_transfer import GroupTransferService
 from flintmq.core.ha.link import LinkSettings
 from flintmq.core.ha.store_log import SlaveStoreLog, StoreLog
-from flintmq.core.store.epochs import MASTER
 from flintmq.plugins.exposure import is_loopback
 from flintmq.plugins.secure_links import name_server_client, replication_client_tls
 from flintmq.remoting.ha.master_service import HaMasterService
@@ -208,12 +207,6 @@ class Replication:
             return configured
         await self._registration.register_all()  # it may have come, or moved, since the last time
         return self._registration.master_ha_address or None
-
-
-def begin_epoch_if_replicated(state: BrokerState) -> None:
-    """A store that once was a master's stays one while nobody may follow: what is written is of an epoch of its own."""
-    if any(epoch.cause == MASTER for epoch in state.store.epochs.epochs.entries):
-        state.store.become_master()
 
 
 def _progressed(before: object, master: HaMasterService) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import ssl
 from typing import TYPE_CHECKING, Final
 
-from flintmq.remoting.client.acl_signer import AclSigner
 from flintmq.remoting.client.transport import RemotingClient
-from flintmq.remoting.tls import ServerTls, client_context
 
 if TYPE_CHECKING:
+    import ssl
+
     from flintmq.config import BrokerConfig
+    from flintmq.remoting.tls import ServerTls
 
 TLS_RELOAD_S: Final = 5.0
 """How often a server looks whether its certificate was renewed."""
@@ -19,7 +19,11 @@ TLS_RELOAD_S: Final = 5.0
 def server_tls(config: BrokerConfig) -> ServerTls | None:
     """What ``listen.tls`` asks for; None for plain connections. Raises ``ConfigError``."""
     section = config.listen.tls
-    return None if section.mode_in_force == "disabled" else ServerTls(section)
+    if section.mode_in_force == "disabled":
+        return None
+    from flintmq.remoting.tls import ServerTls
+
+    return ServerTls(section)
 
 
 def name_server_client(config: BrokerConfig) -> RemotingClient:
@@ -27,6 +31,8 @@ def name_server_client(config: BrokerConfig) -> RemotingClient:
     client = RemotingClient(ssl_context=_name_server_tls(config))
     namesrv = config.namesrv
     if namesrv.access_key is not None and namesrv.secret_key is not None:
+        from flintmq.remoting.client.acl_signer import AclSigner
+
         client.add_hook(AclSigner(namesrv.access_key, namesrv.secret_key))
     return client
 
@@ -39,5 +45,7 @@ def _name_server_tls(config: BrokerConfig) -> ssl.SSLContext | None:
 
 def replication_client_tls(config: BrokerConfig) -> ssl.SSLContext:
     """What a slave encrypts its connection to the master with: the same as towards name servers. Raises ``ConfigError``."""
+    from flintmq.remoting.tls import client_context
+
     tls = config.listen.tls
     return client_context(config.namesrv.tls_ca or tls.certificate, tls.certificate, tls.key, password=tls.key_password)

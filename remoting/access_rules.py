@@ -245,33 +245,6 @@ _UNSERVED: Final = (
 )
 """Answered by nobody."""
 
-AUDITED: Final = frozenset(
-    {
-        Code.UPDATE_AND_CREATE_TOPIC,
-        Code.UPDATE_BROKER_CONFIG,
-        Code.UPDATE_AND_CREATE_ACL_CONFIG,
-        Code.DELETE_ACL_CONFIG,
-        Code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
-        Code.PUT_KV_CONFIG,
-        Code.DELETE_KV_CONFIG,
-        Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
-        Code.WIPE_WRITE_PERM_OF_BROKER,
-        Code.ADD_WRITE_PERM_OF_BROKER,
-        Code.DELETE_SUBSCRIPTIONGROUP,
-        Code.DELETE_TOPIC_IN_BROKER,
-        Code.DELETE_TOPIC_IN_NAMESRV,
-        Code.INVOKE_BROKER_TO_RESET_OFFSET,
-        Code.CLEAN_EXPIRED_CONSUMEQUEUE,
-        Code.CONSUME_MESSAGE_DIRECTLY,
-        Code.CLONE_GROUP_OFFSET,
-        Code.CLEAN_UNUSED_TOPIC,
-        Code.UPDATE_NAMESRV_CONFIG,
-        Code.RESUME_CHECK_HALF_MESSAGE,
-        Code.DELETE_EXPIRED_COMMITLOG,
-    }
-)
-"""Administrative acts: each leaves a line in the audit log, with access control and without."""
-
 
 def access_rules(trace_topic: str, extra_codes: Sequence[str] = ()) -> dict[int, Rule]:
     """The rule of every request code.

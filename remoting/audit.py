@@ -3,13 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Collection
+from typing import Final
 
 from flintmq.core.acl.audit import audit
 from flintmq.core.errors import RefusedError
 from flintmq.core.io.clock import Clock
-from flintmq.remoting.codes import RequestCode
+from flintmq.remoting.codes import RequestCode as Code
 from flintmq.remoting.processors.answers import read_properties
 from flintmq.remoting.request import Handler, Request, Response
+
+AUDITED: Final = frozenset(
+    {
+        Code.UPDATE_AND_CREATE_TOPIC,
+        Code.UPDATE_BROKER_CONFIG,
+        Code.UPDATE_AND_CREATE_ACL_CONFIG,
+        Code.DELETE_ACL_CONFIG,
+        Code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
+        Code.PUT_KV_CONFIG,
+        Code.DELETE_KV_CONFIG,
+        Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+        Code.WIPE_WRITE_PERM_OF_BROKER,
+        Code.ADD_WRITE_PERM_OF_BROKER,
+        Code.DELETE_SUBSCRIPTIONGROUP,
+        Code.DELETE_TOPIC_IN_BROKER,
+        Code.DELETE_TOPIC_IN_NAMESRV,
+        Code.INVOKE_BROKER_TO_RESET_OFFSET,
+        Code.CLEAN_EXPIRED_CONSUMEQUEUE,
+        Code.CONSUME_MESSAGE_DIRECTLY,
+        Code.CLONE_GROUP_OFFSET,
+        Code.CLEAN_UNUSED_TOPIC,
+        Code.UPDATE_NAMESRV_CONFIG,
+        Code.RESUME_CHECK_HALF_MESSAGE,
+        Code.DELETE_EXPIRED_COMMITLOG,
+    }
+)
+"""Administrative acts: each leaves a line in the audit log, with access control and without."""
 
 
 def audited(handler: Handler) -> Handler:
@@ -49,7 +77,7 @@ def _failed(request: Request, error: Exception) -> None:
 
 def _write(request: Request, result: str) -> None:
     fields = request.ext_fields or {}
-    if request.code in (RequestCode.UPDATE_BROKER_CONFIG, RequestCode.UPDATE_NAMESRV_CONFIG):
+    if request.code in (Code.UPDATE_BROKER_CONFIG, Code.UPDATE_NAMESRV_CONFIG):
         fields = fields | {"settings": _settings_of(request.body)}
     audit(name_of(request.code), fields, request.channel.remote_address, result)
 
@@ -65,7 +93,7 @@ def _settings_of(body: bytes) -> str:
 def name_of(code: int) -> str:
     """A request code's name; ``CODE_<number>`` for one that has none."""
     try:
-        return RequestCode(code).name
+        return Code(code).name
     except ValueError:
         return f"CODE_{code}"
 

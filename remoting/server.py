@@ -12,7 +12,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from flintmq.core.client_log import client_log
 from flintmq.core.errors import FlintError, RefusedError, RemotingError, StoreError
@@ -29,8 +29,10 @@ from flintmq.core.response_code import ResponseCode
 from flintmq.remoting.channel import ServerChannel
 from flintmq.remoting.refusal import refusal_of, unsupported
 from flintmq.remoting.request import BatchHandler, Handler, Request, Response
-from flintmq.remoting.tls import ServerTls
-from flintmq.remoting.tls_listener import TlsListener
+
+if TYPE_CHECKING:
+    from flintmq.remoting.tls import ServerTls
+    from flintmq.remoting.tls_listener import TlsListener
 
 log = client_log("flintmq.remoting")
 
@@ -178,6 +180,8 @@ class RemotingServer:
         """
         loop = asyncio.get_running_loop()
         if tls is not None:
+            from flintmq.remoting.tls_listener import TlsListener
+
             self._servers.append(TlsListener(sock, lambda: ServerChannel(self), tls, self._backlog))
         else:
             # asyncio accepts as many in one turn of the loop as it is told to keep waiting: the two are told apart here.
@@ -409,7 +413,9 @@ def bind(host: str, port: int) -> socket.socket:
         RemotingError: the port is in use, or the address is not this machine's.
     """
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        # As bytes where that says the same: of a text Python asks its tables of international names, which it reads for it.
+        named = host.encode() if host.isascii() else host
+        family, kind, protocol, _, address = socket.getaddrinfo(named, port, type=socket.SOCK_STREAM)[0]
         sock = socket.socket(family, kind, protocol)
     except OSError as error:
         raise RemotingError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error

@@ -15,7 +15,6 @@ import contextlib
 import errno
 import mmap
 import os
-import shutil
 from pathlib import Path
 from typing import Protocol
 
@@ -374,10 +373,12 @@ class OsDisk:
         try:
             while not path.exists() and path != path.parent:
                 path = path.parent
-            found = shutil.disk_usage(path)
+            found = os.statvfs(path)
         except OSError as error:
             raise StoreError(f"{path}: the disk's space cannot be told: {error.strerror}") from error
-        return found.total, found.used, found.free
+        block_bytes = found.f_frsize
+        total, used = found.f_blocks, found.f_blocks - found.f_bfree
+        return total * block_bytes, used * block_bytes, found.f_bavail * block_bytes
 
     def modified_ms(self, path: Path) -> int:
         return path.stat().st_mtime_ns // 1_000_000

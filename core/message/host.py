@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import socket
 import struct
 from functools import lru_cache
 
@@ -10,10 +11,18 @@ V4_BYTES = 8
 V6_BYTES = 20
 
 
+def pack_ip(ip: str) -> bytes:
+    """``ip`` (v4 or v6, a zone is dropped) as 4 or 16 bytes. Raises ValueError."""
+    try:
+        return socket.inet_pton(socket.AF_INET, ip)
+    except OSError:
+        return ipaddress.ip_address(ip.partition("%")[0]).packed
+
+
 @lru_cache(maxsize=4_096)
 def pack_host(ip: str, port: int) -> bytes:
-    """``ip`` (v4 or v6, a zone is dropped) and port as 8 or 20 bytes."""
-    return ipaddress.ip_address(ip.partition("%")[0]).packed + struct.pack(">i", port)
+    """``ip`` (v4 or v6, a zone is dropped) and port as 8 or 20 bytes. Raises ValueError."""
+    return pack_ip(ip) + struct.pack(">i", port)
 
 
 def unpack_host(packed: bytes | memoryview) -> tuple[str, int]:

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import errno
 import json
-import secrets
+import os
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -52,6 +52,11 @@ MakeId = Callable[[int], str]
 """So many random bytes as hexadecimal digits."""
 
 
+def random_id(length_bytes: int) -> str:
+    """An id nobody can guess; what ``secrets.token_hex`` does, without the OpenSSL that comes with its module."""
+    return os.urandom(length_bytes).hex()
+
+
 @attrs.frozen
 class Epoch:
     """A stretch of the log, up to the start of the next one or the log's end."""
@@ -74,7 +79,7 @@ class Epochs:
     entries: tuple[Epoch, ...]
 
     @classmethod
-    def new(cls, start_offset_bytes: int = 0, make_id: MakeId = secrets.token_hex) -> Self:
+    def new(cls, start_offset_bytes: int = 0, make_id: MakeId = random_id) -> Self:
         """Those of a store that is being created: a new id, one epoch."""
         first = Epoch(1, start_offset_bytes, make_id(_EPOCH_ID_BYTES), CREATED)
         return cls(make_id(_STORE_ID_BYTES), (first,))
@@ -96,7 +101,7 @@ class Epochs:
         index = self.entries.index(epoch) + 1
         return self.entries[index].start_offset_bytes if index < len(self.entries) else log_end_offset_bytes
 
-    def begun(self, start_offset_bytes: int, cause: str, make_id: MakeId = secrets.token_hex) -> Self:
+    def begun(self, start_offset_bytes: int, cause: str, make_id: MakeId = random_id) -> Self:
         """These and a new epoch, which replaces those that begin at its start or behind it."""
         kept = tuple(epoch for epoch in self.entries if epoch.start_offset_bytes < start_offset_bytes)
         made = Epoch(self.current.number + 1, start_offset_bytes, make_id(_EPOCH_ID_BYTES), cause)
@@ -176,9 +181,7 @@ class EpochFile:
         StoreError: it cannot be written (StoreFullError: no room).
     """
 
-    def __init__(
-        self, disk: Disk, path: Path, start_offset_bytes: int = 0, make_id: MakeId = secrets.token_hex
-    ) -> None:
+    def __init__(self, disk: Disk, path: Path, start_offset_bytes: int = 0, make_id: MakeId = random_id) -> None:
         self._disk = disk
         self._make_id = make_id
         self.path = path

@@ -11,7 +11,6 @@ import errno
 import itertools
 import logging
 import os
-import secrets
 import struct
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -49,7 +48,7 @@ from flintmq.core.store.commit_log import Appendable, Appended, CommitLog
 from flintmq.core.store.consume_queue import UNIT, UNIT_BYTES, ConsumeQueueTable
 from flintmq.core.store.consume_queue_ext import FOLDER as EXT
 from flintmq.core.store.consume_queue_ext import ExtFiles, ResolvingFilter
-from flintmq.core.store.epochs import MASTER, RECOVERED, EpochFile, epochs_path
+from flintmq.core.store.epochs import MASTER, RECOVERED, EpochFile, epochs_path, random_id
 from flintmq.core.store.get_message import GetMessageResult, GetMessageStatus
 from flintmq.core.store.index_service import IndexService, run_steps
 from flintmq.core.store.log_walk import Cut, LogWalk, Recovered
@@ -180,7 +179,7 @@ class MessageStore:
         return StoreLock(self.root)
 
     def _make_id(self, length_bytes: int) -> str:
-        return secrets.token_hex(length_bytes)
+        return random_id(length_bytes)
 
     @contextlib.contextmanager
     def _disk_errors(self) -> Iterator[None]:

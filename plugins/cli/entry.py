@@ -7,6 +7,9 @@ import sys
 
 def main() -> None:
     """Exits the process."""
+    from flintmq.plugins.cli import late_imports
+
+    late_imports.begin()
     from flintmq.plugins.cli.plain_words import plain_call
 
     call = plain_call(sys.argv[1:])

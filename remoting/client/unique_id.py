@@ -10,7 +10,6 @@ clients of one process.
 
 from __future__ import annotations
 
-import ipaddress
 import itertools
 import os
 import random
@@ -21,6 +20,7 @@ import time
 from typing import Final
 
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
+from flintmq.core.message.host import pack_ip
 
 _IDS_AT_A_TIME: Final = 4_096
 """Made with one look at the clock: their counters must differ."""
@@ -50,7 +50,7 @@ class UniqueIdMaker:
     """
 
     def __init__(self, ip: str | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
-        packed = ipaddress.ip_address(ip or local_ip()).packed
+        packed = pack_ip(ip or local_ip())
         self._head = (packed + struct.pack(">HI", os.getpid() & 0xFFFF, random.getrandbits(32))).hex().upper()
         self._clock = clock
         self._counter = itertools.count()

@@ -26,14 +26,6 @@ from flintmq.remoting.processors.answers import with_header, with_json
 from flintmq.remoting.refusal import unsupported
 from flintmq.remoting.request import Handler, Request, Response
 
-CODES = (
-    RequestCode.UPDATE_AND_CREATE_ACL_CONFIG,
-    RequestCode.DELETE_ACL_CONFIG,
-    RequestCode.GET_BROKER_CLUSTER_ACL_INFO,
-    RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
-    RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG,
-)
-
 
 class AclProcessor:
     """Answers about accounts. Loop thread.

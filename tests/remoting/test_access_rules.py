@@ -18,7 +18,8 @@ from flintmq.core.acl.signature import SIGNATURE, add_signature, sign, signed_co
 from flintmq.core.errors import RefusedError
 from flintmq.core.ports import Caller
 from flintmq.core.testing.clock import ManualClock
-from flintmq.remoting.access_rules import AUDITED, access_rules
+from flintmq.remoting.access_rules import access_rules
+from flintmq.remoting.audit import AUDITED
 from flintmq.remoting.codes import RequestCode
 
 SECRET = "a secret of some length"
