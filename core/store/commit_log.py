@@ -12,6 +12,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import accumulate, chain, count, repeat
 from typing import Final
 from zlib import crc32
 
@@ -368,53 +369,46 @@ class CommitLog:
     def _batch(
         self, batch: MessageBatch, physical_offset_bytes: int, now_ms: int, parts: list[bytes]
     ) -> list[DispatchRequest]:
-        """As :meth:`_record`, for a batch as a whole. What is the same for all is made once."""
-        if b"\0" in b"".join(batch.stored_properties):
+        """As :meth:`_record`, for a batch as a whole: by columns, and what is the same for all is made once."""
+        bodies, all_stored = batch.bodies, batch.stored_properties
+        if b"\0" in b"".join(all_stored):
             raise _nul()
         pack_head, shared = rec.batch_head_packer(batch, now_ms)
         topic, queue_id = batch.topic, batch.queue_id
         overhead, sys_flag = rec.batch_overhead(batch), rec.batch_sys_flag(batch)
-        queue_offset = self.next_queue_offset.get((topic, queue_id), 0)
-        properties_length, tail = -1, b""
-        pieces: list[bytes] = []
-        requests: list[DispatchRequest] = []
-        for body, flag, stored, tags, keys, uniq_key in zip(
-            batch.bodies,
-            batch.flags,
-            batch.stored_properties,
-            *index_columns(batch.stored_properties),
-            strict=False,  # what all share is repeated without end
-        ):
-            if len(stored) != properties_length:
-                properties_length = len(stored)
-                tail = rec.record_tail(topic, properties_length)
-            body_length = len(body)
-            size = overhead + body_length + properties_length
-            crc = crc32(body) & 0x7FFFFFFF
-            head = pack_head(
-                size, rec.MAGIC_V1, crc, queue_id, flag, queue_offset, physical_offset_bytes, shared, body_length
+        key = (topic, queue_id)
+        first_queue_offset = self.next_queue_offset.get(key, 0)
+        body_lengths, stored_lengths = [*map(len, bodies)], [*map(len, all_stored)]
+        sizes = [overhead + body + stored for body, stored in zip(body_lengths, stored_lengths, strict=True)]
+        positions = [*accumulate(sizes, initial=physical_offset_bytes)]
+        heads = [
+            pack_head(size, rec.MAGIC_V1, crc & 0x7FFFFFFF, queue_id, flag, queue_offset, at, shared, body_length)
+            for size, crc, flag, queue_offset, at, body_length in zip(
+                sizes, map(crc32, bodies), batch.flags, count(first_queue_offset), positions, body_lengths, strict=False
             )
-            pieces += head, body, tail, stored
-            requests.append(
-                DispatchRequest(
-                    topic,
-                    queue_id,
-                    physical_offset_bytes,
-                    size,
-                    tags_hash(tags) if tags else 0,
-                    now_ms,
-                    queue_offset,
-                    keys,
-                    uniq_key,
-                    sys_flag,
-                    0,
-                    stored_properties(stored),
-                )
+        ]
+        tails = map(record_tail, repeat(topic), stored_lengths)
+        pieces = [*chain.from_iterable(zip(heads, bodies, tails, all_stored, strict=True))]
+        tags, keys, uniq_keys = index_columns(all_stored)
+        requests = [
+            *map(
+                DispatchRequest,
+                repeat(topic),
+                repeat(queue_id),
+                positions,
+                sizes,
+                map(tags_hash, tags),
+                repeat(now_ms),
+                count(first_queue_offset),
+                keys,
+                uniq_keys,
+                repeat(sys_flag),
+                repeat(0),
+                map(stored_properties, all_stored),
             )
-            physical_offset_bytes += size
-            queue_offset += 1
+        ]
         parts += pieces
-        self.next_queue_offset[(topic, queue_id)] = queue_offset
+        self.next_queue_offset[key] = first_queue_offset + len(requests)
         return requests
 
     def _several(
