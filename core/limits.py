@@ -26,7 +26,9 @@ PROPERTIES_MAX_BYTES: Final = 32_767
 """The record stores the properties' length in one signed short (store-format 2)."""
 
 BATCH_MAX_MESSAGES: Final = 4_096
-"""Bounds the work of one request; a 4 MiB body holds at most some 190,000 empty items otherwise."""
+"""Bounds the work of one request; a 4 MiB body holds at most some 190,000 empty items otherwise. RocketMQ counts no messages,
+only bytes (``maxMessageSize``): a sender has 4 MiB of messages of 1 KiB before it meets this. The entries and keys of its
+messages are not bounded, but worked off in turns (:mod:`flintmq.remoting.processors.send_message`)."""
 
 IN_FLIGHT_PER_CONNECTION: Final = 4_096
 """Requests of one connection that are not answered yet; beyond it the connection is not read from."""

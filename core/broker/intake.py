@@ -5,9 +5,9 @@ The same for messages that came over a socket and for those put in-process.
 
 from __future__ import annotations
 
-import contextlib
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol
 
 from flintmq.core.broker.known_tails import KnownTails
@@ -25,7 +25,7 @@ from flintmq.core.broker.transactions.half_message import (
 from flintmq.core.errors import RefusedError
 from flintmq.core.limits import PROPERTIES_MAX_BYTES
 from flintmq.core.message import properties as props
-from flintmq.core.message.batch import BatchError, MessageBatch, decode_batch, decode_columns
+from flintmq.core.message.batch import BatchError, MessageBatch, decode_columns
 from flintmq.core.message.properties import properties_to_string, stored_properties, string_to_properties
 from flintmq.core.message.record import MessageExtBrokerInner
 from flintmq.core.message.sys_flag import TRANSACTION_MASK
@@ -196,8 +196,6 @@ class MessageIntake:
             raise self._illegal("batch.delay", "a batch with a delay level", "")
         if sys_flag & TRANSACTION_MASK:
             raise self._illegal("batch.transaction", f"sysFlag {sys_flag}", "")
-        if self.timer is not None and (TIMER_MARK in properties_text or TIMER_MARK.encode() in body):
-            self._check_no_timer(shared, body)
         shared["CLUSTER"] = self._cluster
         suffix = properties_to_string(shared).encode("utf-8", "surrogatepass")
         parted_suffix = b"\x02" + suffix
@@ -208,6 +206,8 @@ class MessageIntake:
             raise self._illegal("batch.malformed", str(error), "") from error
         if not bodies:
             raise self._illegal("batch.empty", "0 messages", "")
+        if self.timer is not None and (TIMER_MARK in properties_text or TIMER_MARK.encode() in body):
+            self._check_no_timer(shared, own_properties)
         stored = [own + (suffix if not own or own[-1] == _SEPARATOR else parted_suffix) for own in own_properties]
         longest = max(map(len, stored))
         if longest > PROPERTIES_MAX_BYTES:
@@ -300,16 +300,13 @@ class MessageIntake:
         kept = without_delay(properties)
         return dead, self._choose(DLQ_QUEUE_NUMS), properties_to_string(kept), kept
 
-    def _check_no_timer(self, shared: Mapping[str, str], body: bytes) -> None:
+    def _check_no_timer(self, shared: Mapping[str, str], own_properties: Sequence[bytes]) -> None:
         """A batch is stored in one piece, now; the mark may lie in a body as well."""
-        found = [shared]
-        with contextlib.suppress(BatchError):  # told by whoever takes the batch apart
-            found += [
-                string_to_properties(item.properties_bytes.decode("utf-8", "replace")) for item in decode_batch(body)
-            ]
-        for properties in found:
-            if not _TIMER_NAMES.isdisjoint(properties):
-                raise self._illegal("batch.delay", "a batch with a time of delivery", "")
+        mark = TIMER_MARK.encode()
+        marked = [own for own in own_properties if mark in own]
+        columns = props.stored_values(marked, [name.encode() for name in _TIMER_NAMES]) if marked else ()
+        if not _TIMER_NAMES.isdisjoint(shared) or any(any(islice(column, len(marked))) for column in columns):
+            raise self._illegal("batch.delay", "a batch with a time of delivery", "")
 
     def _check_properties(self, message: MessageExtBrokerInner, spare_bytes: int = 0) -> None:
         if len(message.properties_bytes) > PROPERTIES_MAX_BYTES - spare_bytes:

@@ -99,20 +99,26 @@ class BrokerState:
         self.on_config(config)
 
     def dispatch(self) -> None:
-        """Makes what is readable visible: queues, index, held pulls. Goes on with the loop's next turn while more is left."""
+        """Makes what is readable visible: queues, index, held pulls. Goes on with the loop's next turn while more is left;
+        until then whoever calls this does not take another share of this one."""
+        if not self._dispatching:
+            self._dispatch_some()
+
+    def _dispatch_some(self) -> None:
         self._dispatching = False
         if not self._closing and self.store.dispatch():
-            self._dispatch_soon()
+            self.dispatch_soon()
 
     def hand_over_store(self) -> None:
         """From now on another thread closes the store: nothing is dispatched here, whatever a flush still makes readable."""
         self._closing = True
 
-    def _dispatch_soon(self) -> None:
+    def dispatch_soon(self) -> None:
+        """Likewise, with the loop's next turn."""
         if not self._dispatching:
             self._dispatching = True
-            self.loop.call_soon(self.dispatch)
+            self.loop.call_soon(self._dispatch_some)
 
     def progressed(self) -> None:
         """A flush made more readable. Any thread."""
-        self.loop.call_soon_threadsafe(self._dispatch_soon)
+        self.loop.call_soon_threadsafe(self.dispatch_soon)

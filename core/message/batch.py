@@ -10,6 +10,8 @@ from typing import Final
 import msgspec
 
 from flintmq.core.limits import BATCH_MAX_MESSAGES, PROPERTIES_MAX_BYTES
+from flintmq.core.message.java_hash import tags_hashes
+from flintmq.core.message.properties import index_columns
 
 _ITEM_HEAD: Final = struct.Struct(">iiiii")
 _HEAD_BYTES: Final = _ITEM_HEAD.size
@@ -48,6 +50,17 @@ class MessageBatch(msgspec.Struct, gc=False):
     reconsume_times: int = 0
     wait: bool = True
     """False when the sender does not wait for durability (property WAIT)."""
+    found: tuple[Iterable[int], Iterable[str], Iterable[str]] | None = None
+    """What :func:`look_into` found, where it was asked before."""
+
+
+def look_into(batch: MessageBatch) -> tuple[Iterable[int], Iterable[str], Iterable[str]]:
+    """What queues and index want to know of the messages: tags codes, KEYS and UNIQ_KEY; to be gone through
+    once."""
+    if batch.found is None:
+        tags, keys, uniq_keys = index_columns(batch.stored_properties)
+        batch.found = tags_hashes(tags), keys, uniq_keys
+    return batch.found
 
 
 Columns = tuple[Sequence[int], Sequence[bytes], Sequence[bytes]]

@@ -8,8 +8,13 @@ tails combine, so a topic's part is computed once.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Final
+from operator import mul
+from typing import Any, Final
+
+from flintmq.core.io import lazy_numpy
+from flintmq.core.io.lazy_numpy import numpy
 
 _MASK: Final = 0xFFFFFFFF
 _ZERO: Final = ord("0")
@@ -24,6 +29,9 @@ _ONES: Final = [sum(_POWERS[:n]) & _MASK for n in range(len(_POWERS))]
 _SUMMANDS: Final = [bytes(ord(_DIGITS[min(30, max(0, c - 30 * n))]) for c in range(256)) for n in range(5)]
 _SHORT: Final = 14
 """Up to here a loop is faster than five numbers."""
+_LONG: Final = 256
+"""From here on tags and keys are strangers' idea of a joke: a loop takes a millisecond for the longest."""
+_CACHED_TAGS_LENGTH: Final = 64
 
 
 def _unsigned(text: str) -> int:
@@ -31,10 +39,12 @@ def _unsigned(text: str) -> int:
     length = len(text)
     if not text.isascii():
         utf16 = text.encode("utf-16-be", "surrogatepass")
+        if length >= _LONG:
+            return _of_long(utf16, ">u2")
         return _by_loop([high << 8 | low for high, low in zip(utf16[::2], utf16[1::2], strict=True)])
     raw = text.encode("ascii")
-    if length >= 256:
-        return _by_loop(raw)
+    if length >= _LONG:
+        return _of_long(raw, "u1")
     if length <= _SHORT and not raw.isdigit():
         return _by_loop(raw)
     try:
@@ -50,16 +60,84 @@ def _by_loop(units: bytes | list[int]) -> int:
     return value
 
 
+def _of_long(raw: bytes, unit: str) -> int:
+    """The same, a tenth of the cost of the loop with numpy and half of it without.
+
+    Args:
+        unit: how numpy calls what the bytes are.
+    """
+    if lazy_numpy.ready():
+        units = numpy.frombuffer(raw, unit)
+        return int(numpy.dot(units, descending_powers(len(units))))
+    codes = raw if unit == "u1" else [high << 8 | low for high, low in zip(raw[::2], raw[1::2], strict=True)]
+    value = 0
+    for at in range(0, len(codes), _LONG):
+        part = codes[at : at + _LONG]
+        value = (value * _POWERS[len(part)] + sum(map(mul, part, _POWERS[len(part) - 1 :: -1]))) & _MASK
+    return value
+
+
+def java_hashes(texts: Sequence[str]) -> list[int]:
+    """:func:`java_hash` of many texts: those of the Basic Multilingual Plane together, where numpy is at hand."""
+    return [value - (1 << 32) if value & 0x80000000 else value for value in unsigned_hashes(texts)]
+
+
+def unsigned_hashes(texts: Sequence[str]) -> list[int]:
+    """The same as unsigned 32-bit numbers."""
+    joined = "".join(texts)
+    raw, unit = (
+        (joined.encode("ascii"), "u1") if joined.isascii() else (joined.encode("utf-16-be", "surrogatepass"), ">u2")
+    )
+    if (
+        not joined
+        or len(joined) > _LONG * len(texts)  # each is worth a call
+        or len(raw) != len(joined) * (1 if unit == "u1" else 2)
+        or not lazy_numpy.ready()
+    ):
+        return list(map(_unsigned, texts))
+    lengths = numpy.fromiter(map(len, texts), numpy.int64, len(texts))
+    ends = lengths.cumsum()
+    powers = ascending_powers(int(lengths.max()))
+    rest = numpy.repeat(ends, lengths) - numpy.arange(1, len(joined) + 1)
+    sums = (numpy.frombuffer(raw, unit) * powers[rest]).cumsum(dtype=numpy.uint32)
+    sums = numpy.concatenate((numpy.zeros(1, numpy.uint32), sums))
+    hashes: list[int] = (sums[ends] - sums[ends - lengths]).tolist()
+    return hashes
+
+
+@lru_cache(maxsize=16)
+def ascending_powers(count: int) -> Any:
+    """The first powers of 31, cut to 32 bits, as numpy has them."""
+    factors = numpy.full(count, 31, numpy.uint32)
+    factors[:1] = 1
+    return factors.cumprod(dtype=numpy.uint32)
+
+
+@lru_cache(maxsize=16)
+def descending_powers(count: int) -> Any:
+    """The same, the last one first."""
+    return ascending_powers(count)[::-1].copy()
+
+
 def java_hash(text: str) -> int:
     """The signed 32-bit hash of a string."""
     value = _unsigned(text)
     return value - (1 << 32) if value & 0x80000000 else value
 
 
-@lru_cache(maxsize=65_536)
 def tags_hash(tags: str) -> int:
-    """The hash of a message's TAGS, remembered: few tags, many messages."""
-    return java_hash(tags)
+    """The hash of a message's TAGS, remembered where they are short: few tags, many messages."""
+    return _remembered(tags) if len(tags) <= _CACHED_TAGS_LENGTH else java_hash(tags)
+
+
+_remembered: Final = lru_cache(maxsize=65_536)(java_hash)
+
+
+def tags_hashes(tags: Iterable[str]) -> Iterable[int]:
+    """Of many messages' TAGS; together where they are longer than anybody's are."""
+    if isinstance(tags, list) and len("".join(tags)) > _CACHED_TAGS_LENGTH * len(tags):
+        return java_hashes(tags)
+    return map(tags_hash, tags)
 
 
 @lru_cache(maxsize=16_384)
@@ -73,6 +151,9 @@ def index_key_hash(topic: str, key: str) -> int:
     length = len(key)
     if length < 512 and key.isascii():
         value = (topic_head_hash(topic) * _POWERS[length] + _unsigned(key)) & _MASK
+    elif length < _LONG:
+        units = len(key.encode("utf-16-be", "surrogatepass")) // 2
+        value = (topic_head_hash(topic) * _POWERS[units] + _unsigned(key)) & _MASK
     else:
         value = _unsigned(f"{topic}#{key}")
     if value & 0x80000000:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
 from itertools import repeat
@@ -54,6 +55,11 @@ TIMER_OUT_MS: Final = "TIMER_OUT_MS"
 """When a waiting message is due, in ms since 1970; set by the broker."""
 KEY_SEPARATOR: Final = " "
 _UNIQ_KEY_MARK: Final = b"UNIQ_KEY\x01"
+_LAST_OF: Final = {
+    name: re.compile(rb"(?s:.*)\x02%b\x01([^\x02]+)" % name)
+    for name in (b"TAGS", b"KEYS", b"UNIQ_KEY", b"TIMER_DELIVER_MS", b"TIMER_DELAY_MS", b"TIMER_DELAY_SEC")
+}
+"""The last entry of a name that has a value, whatever stands around it."""
 
 
 def string_to_properties(text: str) -> dict[str, str]:
@@ -119,12 +125,18 @@ def index_columns(all_stored: Sequence[bytes]) -> IndexColumns:
     alike = _index_columns_alike(all_stored)
     if alike is not None:
         return alike
-    parsed = [string_to_properties(stored.decode("utf-8", "replace")) for stored in all_stored]
-    return (
-        [one.get(TAGS, "") for one in parsed],
-        [one.get(KEYS, "") for one in parsed],
-        [one.get(UNIQ_KEY, "") for one in parsed],
-    )
+    tags, keys, uniq_keys = stored_values(all_stored, (b"TAGS", b"KEYS", b"UNIQ_KEY"))
+    return tags, keys, uniq_keys
+
+
+def stored_values(all_stored: Sequence[bytes], names: Sequence[bytes]) -> list[Iterable[str]]:
+    """What :func:`stored_value` finds in many messages' properties, a column for each name.
+
+    Nothing is taken apart: that costs by the number of entries, and a batch of 4 MiB has room for two million.
+    """
+    joined = b"".join(all_stored)
+    padded = [b"\x02%b\x02" % stored for stored in all_stored]
+    return [[stored_value(one, name) for one in padded] if name + b"\x01" in joined else repeat("") for name in names]
 
 
 def _index_columns_alike(all_stored: Sequence[bytes]) -> IndexColumns | None:
@@ -151,17 +163,19 @@ def stored_value(padded: bytes, name: bytes) -> str:
 
     Args:
         padded: the properties as stored, with a separator before and behind them.
-        name: in ASCII.
+        name: one of those that somebody looks for so, in ASCII.
     """
-    wanted = b"\x02%b\x01" % name
-    begin = len(padded)
-    while (found := padded.rfind(wanted, 0, begin)) >= 0:
-        begin = found + len(wanted)
-        end = padded.index(b"\x02", begin)
-        if begin < end:  # else it has no value, and one before it counts
-            return str(padded[begin:end], "utf-8", "replace")
-        begin -= 1
-    return ""
+    found = padded.rfind(b"\x02%b\x01" % name)
+    if found < 0:
+        return ""
+    begin = found + len(name) + 2
+    end = padded.index(b"\x02", begin)
+    if begin == end:  # it has no value, and one before it counts; a stranger may have put a thousand of them in a row
+        match = _LAST_OF[name].match(padded)
+        if match is None:
+            return ""
+        begin, end = match.span(1)
+    return str(padded[begin:end], "utf-8", "replace")
 
 
 def properties_to_string(properties: Mapping[str, str]) -> str:

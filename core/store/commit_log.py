@@ -21,9 +21,9 @@ from flintmq.core.errors import RefusedError, StoreError, StoreFencedError
 from flintmq.core.io.clock import Clock
 from flintmq.core.message import properties as props
 from flintmq.core.message import record as rec
-from flintmq.core.message.batch import MessageBatch
+from flintmq.core.message.batch import MessageBatch, look_into
 from flintmq.core.message.java_hash import tags_hash
-from flintmq.core.message.properties import index_columns, stored_properties
+from flintmq.core.message.properties import stored_properties
 from flintmq.core.message.record import (
     HEAD_V4_BYTES,
     MessageExtBrokerInner,
@@ -389,7 +389,7 @@ class CommitLog:
         ]
         tails = map(record_tail, repeat(topic), stored_lengths)
         pieces = [*chain.from_iterable(zip(heads, bodies, tails, all_stored, strict=True))]
-        tags, keys, uniq_keys = index_columns(all_stored)
+        tags_codes, keys, uniq_keys = look_into(batch)
         requests = [
             *map(
                 DispatchRequest,
@@ -397,7 +397,7 @@ class CommitLog:
                 repeat(queue_id),
                 positions,
                 sizes,
-                map(tags_hash, tags),
+                tags_codes,
                 repeat(now_ms),
                 count(first_queue_offset),
                 keys,

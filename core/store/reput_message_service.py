@@ -7,6 +7,7 @@ Both ways give the same requests. Loop thread.
 from __future__ import annotations
 
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
@@ -21,6 +22,10 @@ Batch = TypeVar("Batch")
 
 _BATCH: Final = 2_048
 _WAITING_MAX: Final = 262_144
+_KEYS_LENGTH: Final = 16_384
+"""Of the KEYS of a batch: up to so many index entries, some 20 ms of work. Ordinary batches stay below, or become two."""
+_RUN_S: Final = 0.010
+"""How long one run keeps the loop's other work waiting, but for the batch it has begun."""
 
 
 def _nobody(_batch: Sequence[DispatchRequest]) -> None:
@@ -64,6 +69,7 @@ class ReputMessageService:
             StoreError: the log cannot be read where records must be.
         """
         watermarks = self._watermarks
+        end_s = time.monotonic() + _RUN_S
         for _ in range(max_batches):
             readable = watermarks.readable
             if watermarks.dispatched >= readable:
@@ -77,6 +83,8 @@ class ReputMessageService:
             last = batch[-1]
             watermarks.dispatched = last.commit_log_offset_bytes + last.message_size_bytes
             self.on_arrival(batch)
+            if time.monotonic() > end_s:
+                break
         return watermarks.dispatched < watermarks.readable
 
     def run_in_bulk(self) -> None:
@@ -121,20 +129,33 @@ class ReputMessageService:
             batch: list[DispatchRequest] = []
             if len(waiting) <= _BATCH:
                 last = waiting[-1]
-                if last.commit_log_offset_bytes + last.message_size_bytes <= readable:
+                if (
+                    last.commit_log_offset_bytes + last.message_size_bytes <= readable
+                    and len("".join([one.keys for one in waiting])) <= _KEYS_LENGTH
+                ):
                     batch = list(waiting)
                     waiting.clear()
                     return batch
+            keys_length = 0
             while waiting and len(batch) < _BATCH:
                 first = waiting[0]
-                if first.commit_log_offset_bytes + first.message_size_bytes > readable:
+                keys_length += len(first.keys)
+                if first.commit_log_offset_bytes + first.message_size_bytes > readable or (
+                    keys_length > _KEYS_LENGTH and batch
+                ):
                     break
                 batch.append(waiting.popleft())
             return batch
         until = min(readable, waiting[0].commit_log_offset_bytes) if waiting else readable
         batch = []
+        keys_length = 0
         for request in self._log.requests(dispatched, until):
-            if request.commit_log_offset_bytes + request.message_size_bytes > until or len(batch) == _BATCH:
+            keys_length += len(request.keys)
+            if (
+                request.commit_log_offset_bytes + request.message_size_bytes > until
+                or len(batch) == _BATCH
+                or (keys_length > _KEYS_LENGTH and batch)
+            ):
                 break  # a slave may have acknowledged half a record
             batch.append(request)
         else:

@@ -7,14 +7,15 @@ durability; and each connection's answers leave in one write.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.topic_name import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
 from flintmq.core.errors import RefusedError, StoreError, StoreFullError
-from flintmq.core.message.batch import MessageBatch
+from flintmq.core.message.batch import MessageBatch, look_into
 from flintmq.core.message.message_id import batch_message_id
 from flintmq.core.message.properties import REAL_QUEUE_ID
 from flintmq.core.message.record import MessageExtBrokerInner
@@ -40,6 +41,11 @@ CODES: Final = (
 )
 
 _SEND_V2: Final = int(RequestCode.SEND_MESSAGE_V2)
+_TURN_BYTES: Final = 4 * 1024 * 1024
+"""Bodies taken in one turn of the loop; a largest batch has as many, and takes some 30 ms. What is left waits for the next."""
+_MUCH_BYTES: Final = 1024 * 1024
+"""More than this is not worked off in one go: taking it apart, looking into it, storing and dispatching have a turn each."""
+
 _REDIRECTED: Final = frozenset({SCHEDULE_TOPIC, TRANS_HALF_TOPIC, TIMER_TOPIC})
 """Where a send may lie instead of the queue it was meant for, which is what its answer names."""
 
@@ -56,6 +62,8 @@ class SendMessageProcessor:
         self._state = state
         self._pool = pool
         self._pending: list[Request] = []
+        self._draining = False
+        """Whether somebody will come for what is pending."""
         self._config = state.config
         self._encode_ok = self._make_encoder()
         self._fast_failure = FastFailure()
@@ -66,7 +74,8 @@ class SendMessageProcessor:
 
     def process(self, batch: list[Request]) -> None:
         """Takes the sends of one read; they are appended with all others at the end of the loop's turn."""
-        if not self._pending:
+        if not self._draining:
+            self._draining = True
             self._state.loop.call_soon(self._drain)
         self._pending += batch
         self._pool.waiting += len(batch)
@@ -75,12 +84,20 @@ class SendMessageProcessor:
             self._fast_failure.arrived(self._state.clock.monotonic_s(), len(batch))
 
     def _drain(self) -> None:
-        pending, self._pending = self._pending, []
+        try:
+            self._work()
+        except BaseException:
+            self._go_on()  # a defect costs these sends their answers, and nobody else's
+            raise
+
+    def _work(self) -> None:
+        pending, size_bytes = self._take()
         if self._state.config is not self._config:  # changed while running
             self._config = self._state.config
             self._encode_ok = self._make_encoder()
         if self._state.config.broker.is_slave:
             self._refuse_all(pending)
+            self._go_on()
             return
         messages: list[Incoming] = []
         owners: list[Owner] = []
@@ -106,10 +123,52 @@ class SendMessageProcessor:
             messages.append(message)
             queue_id = message.queue_id if message.topic not in _REDIRECTED else self._meant_queue_id(message)
             owners.append((request, queue_id))
+        if size_bytes > _MUCH_BYTES:
+            steps: deque[Callable[[], object]] = deque(
+                partial(look_into, message) for message in messages if isinstance(message, MessageBatch)
+            )
+            self._state.loop.call_soon(self._step, steps, pending, messages, owners)
+            return
+        self._finish(pending, messages, owners)
+        self._state.dispatch()
+
+    def _step(
+        self, steps: deque[Callable[[], object]], pending: list[Request], messages: list[Incoming], owners: list[Owner]
+    ) -> None:
+        """One turn's work on what is much; what arrives meanwhile comes behind it."""
+        if steps:
+            steps.popleft()()
+            self._state.loop.call_soon(self._step, steps, pending, messages, owners)
+            return
+        try:
+            self._finish(pending, messages, owners)
+            self._state.dispatch_soon()
+        except BaseException:
+            self._go_on()
+            raise
+
+    def _finish(self, pending: list[Request], messages: list[Incoming], owners: list[Owner]) -> None:
         if messages:
             self._store(messages, owners)
         self._flush(pending)
-        self._state.dispatch()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        self._draining = bool(self._pending)
+        if self._draining:
+            self._state.loop.call_soon(self._drain)
+
+    def _take(self) -> tuple[list[Request], int]:
+        """The sends of this turn, and the bytes of their bodies."""
+        pending, self._pending = self._pending, []
+        sizes = [len(request.body) for request in pending]
+        size_bytes = sum(sizes)
+        if size_bytes > _TURN_BYTES:
+            while len(sizes) > 1 and size_bytes > _TURN_BYTES:
+                size_bytes -= sizes.pop()
+            self._pending = pending[len(sizes) :]
+            del pending[len(sizes) :]
+        return pending, size_bytes
 
     def _refuse_all(self, pending: list[Request]) -> None:
         """A slave takes no messages, and makes no topics for them."""

@@ -10,14 +10,15 @@ from flintmq.core.testing.clock import ManualClock
 
 
 class CountingStore:
-    """Says that more is left once, and counts how often it was asked."""
+    """Says that more is left so many times, and counts how often it was asked."""
 
-    def __init__(self) -> None:
+    def __init__(self, left: int = 1) -> None:
+        self.left = left
         self.dispatched = 0
 
     def dispatch(self) -> bool:
         self.dispatched += 1
-        return self.dispatched == 1
+        return self.dispatched <= self.left
 
 
 class Loop:
@@ -55,3 +56,15 @@ def test_the_loop_dispatches_until_the_store_is_handed_over() -> None:
         state.loop.turn()
     assert state.store.dispatched == 2
     assert not state.loop.calls
+
+
+def test_a_turn_of_the_loop_has_one_share_of_dispatching() -> None:
+    """While a lot is left everybody who asks for more would make the turns longer, and each of them another turn's work."""
+    state: Any = BrokerState(BrokerConfig(), ManualClock())
+    state.store, state.loop = CountingStore(left=10), Loop()
+    state.dispatch()
+    for turn in range(2, 6):
+        for _ in range(5):
+            state.dispatch()
+        state.loop.turn()
+        assert state.store.dispatched == turn

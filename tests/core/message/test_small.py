@@ -8,7 +8,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from flintmq.core.io import lazy_numpy
 from flintmq.core.limits import BATCH_MAX_MESSAGES
+from flintmq.core.message import java_hash as java_hash_module
 from flintmq.core.message import sys_flag
 from flintmq.core.message.batch import BatchError, BatchItem, decode_batch, decode_columns, encode_batch
 from flintmq.core.message.host import host_text, pack_host, unpack_host
@@ -48,6 +50,29 @@ ANY_TEXT = st.text(st.characters(), max_size=40) | st.text("0123456789ABCDEFGHIJ
 @example("深圳😀")
 def test_java_hash_is_the_definition(text: str) -> None:
     assert java_hash(text) == tags_hash(text) == plain_java_hash(text)
+
+
+@pytest.mark.parametrize(
+    "fast",
+    [pytest.param(True, marks=pytest.mark.skipif(not lazy_numpy.AVAILABLE, reason="needs numpy")), False],
+    ids=["numpy", "plain"],
+)
+@pytest.mark.parametrize(
+    "text", ["a" * 256, "AZ09" * 200, "ü" * 255 + "深", "深圳😀" * 300, "k " * 16_000, "\xff" * 511]
+)
+def test_long_texts_have_the_same_hash(text: str, fast: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tags and keys of 32 KB are hashed by other means than ordinary ones, with numpy and without."""
+    monkeypatch.setattr(lazy_numpy, "ready", lazy_numpy.load if fast else lambda: False)
+    assert java_hash(text) == plain_java_hash(text)
+
+
+def test_long_tags_are_not_remembered() -> None:
+    """65,536 of them would be two gigabytes that a stranger filled."""
+    tags_hash("short")
+    before = java_hash_module._remembered.cache_info().currsize
+    for number in range(100):
+        tags_hash(f"{number}" + "x" * 64)
+    assert java_hash_module._remembered.cache_info().currsize == before
 
 
 @given(st.text("AZaz09_-%|", max_size=127), ANY_TEXT)

@@ -114,6 +114,32 @@ def test_arrival_is_told_after_the_dispatchers(tmp_path: Path) -> None:
         assert seen == [2]
 
 
+def test_messages_with_many_keys_are_dispatched_a_few_at_a_time(tmp_path: Path) -> None:
+    """One batch has room for two million keys: nobody waits until they are all in the index, and they get there."""
+    keys = " ".join(f"k{number}" for number in range(200))
+    with pytest.MonkeyPatch.context() as patch, opened(tmp_path, strategy=BY_HAND) as store:
+        patch.setattr(reput_message_service, "_KEYS_LENGTH", 1_000)
+        batches: list[int] = []
+        store.reput.on_arrival = lambda batch: batches.append(len(batch))
+        store.put([message(keys=keys) for _ in range(10)])
+        while store.dispatch():
+            pass
+        assert batches == [1] * 10
+        assert len(store.index.query("T", "k199", 64, 0, 2**62)[0]) == 10
+        store.put([message(keys="few") for _ in range(10)])
+        store.dispatch()
+        assert batches[10:] == [10]
+
+
+def test_one_run_takes_so_long_and_no_longer(tmp_path: Path) -> None:
+    """Whatever dispatchers do with a batch: the loop gets its turn when the time is up."""
+    with pytest.MonkeyPatch.context() as patch, opened(tmp_path, strategy=BY_HAND) as store:
+        patch.setattr(reput_message_service, "_BATCH", 1)
+        patch.setattr(reput_message_service, "_RUN_S", -1.0)
+        store.put([message() for _ in range(3)])
+        assert [store.dispatch() for _ in range(3)] == [True, True, False]
+
+
 def test_a_long_way_behind_is_told_in_portions(tmp_path: Path) -> None:
     """The loop gets its turn between them."""
     with pytest.MonkeyPatch.context() as patch, opened(tmp_path, strategy=BY_HAND) as store:
