@@ -144,7 +144,7 @@ class Replication:
                 find_master=self._find_master,
                 reconnect_s=config.ha.reconnect_interval_ms / 1000,
                 on_appended=state.dispatch,
-                context=replication_client_tls(config) if self.wants_tls else None,
+                make_context=partial(replication_client_tls, config) if self.wants_tls else None,
             )
             state.has_master = lambda: self.slave is not None and self.slave.is_following
             state.runtime_sources.append(self.slave.runtime_info)
@@ -175,7 +175,7 @@ class Replication:
             assert self._socket is not None
             if self.wants_tls and tls is None:
                 raise ConfigError("'ha.tls' needs 'listen.tls.certificate'", key="ha.tls")
-            await self.master.start(self._socket, tls.context if tls is not None and self.wants_tls else None)
+            await self.master.start(self._socket, tls if self.wants_tls else None)
             held.push_async_callback(self.master.stop)
             state.store.on_appended = self.master.wake
             state.store.on_progress = partial(_progressed, state.store.on_progress, self.master)

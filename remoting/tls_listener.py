@@ -34,14 +34,22 @@ class TlsListener:
         make_protocol: makes the channel of a connection.
         tls: the context, and whether plain connections are taken.
         backlog: connections that may wait to be accepted.
+        required: closes plain connections, whatever is the setting of the other ports.
     """
 
     def __init__(
-        self, sock: socket.socket, make_protocol: Callable[[], asyncio.Protocol], tls: ServerTls, backlog: int
+        self,
+        sock: socket.socket,
+        make_protocol: Callable[[], asyncio.Protocol],
+        tls: ServerTls,
+        backlog: int,
+        *,
+        required: bool = False,
     ) -> None:
         self._sock = sock
         self._make_protocol = make_protocol
         self._tls = tls
+        self._required = required or tls.required
         self._pending: set[asyncio.Task[None]] = set()
         self._pending_of: Counter[str] = Counter()
         """By address."""
@@ -89,9 +97,9 @@ class TlsListener:
         try:
             async with asyncio.timeout(TLS_HANDSHAKE_TIMEOUT_S):
                 first = await _first_byte(connection)
-            if first == b"" or (self._tls.required and first != HANDSHAKE):
+            if first == b"" or (self._required and first != HANDSHAKE):
                 if first:
-                    log.info("closing %s: plain, and listen.tls.mode is required", address)
+                    log.info("closing %s: plain, and this port is encrypted (listen.tls.mode, ha.tls)", address)
                 connection.close()
                 return
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-import ssl
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from flintmq.core.errors import FlintError, NotFollowedError
 from flintmq.core.ha.group_transfer import GroupTransferService
 from flintmq.core.ha.link import LinkSettings, MasterLog
 from flintmq.core.ha.master_link import MasterLink, Stage
 from flintmq.core.io.clock import Clock
-from flintmq.core.limits import HA_HANDSHAKE_TIMEOUT_S, HA_PENDING_MAX, HA_SEND_BUFFER_BYTES
+from flintmq.core.limits import HA_PENDING_MAX, HA_SEND_BUFFER_BYTES
+
+if TYPE_CHECKING:
+    from flintmq.remoting.tls import ServerTls
+    from flintmq.remoting.tls_listener import TlsListener
 
 log = logging.getLogger("flintmq.ha")
 
@@ -49,20 +53,20 @@ class HaMasterService:
         self._max_slaves = max_slaves
         self.on_progress = on_progress
         self.connections: set[SlaveConnection] = set()
-        self._server: asyncio.Server | None = None
+        self._server: asyncio.Server | TlsListener | None = None
         self._tick: asyncio.TimerHandle | None = None
         self._pumping = False
         self._loop: asyncio.AbstractEventLoop
 
-    async def start(self, sock: socket.socket, context: ssl.SSLContext | None = None) -> None:
-        """Listens at a bound socket, encrypted where a context is given."""
+    async def start(self, sock: socket.socket, tls: ServerTls | None = None) -> None:
+        """Listens at a bound socket; with ``tls`` to encrypted connections alone."""
         self._loop = asyncio.get_running_loop()
-        self._server = await self._loop.create_server(
-            lambda: SlaveConnection(self),
-            sock=sock,
-            ssl=context,
-            ssl_handshake_timeout=HA_HANDSHAKE_TIMEOUT_S if context is not None else None,
-        )
+        if tls is not None:
+            from flintmq.remoting.tls_listener import TlsListener
+
+            self._server = TlsListener(sock, lambda: SlaveConnection(self), tls, HA_PENDING_MAX, required=True)
+        else:
+            self._server = await self._loop.create_server(lambda: SlaveConnection(self), sock=sock)
         self._schedule_tick()
 
     def _schedule_tick(self) -> None:

@@ -10,6 +10,7 @@ import ssl
 from collections.abc import Awaitable, Callable
 from functools import partial
 
+from flintmq.config.errors import ConfigError
 from flintmq.core.broker.durability import until_flushed
 from flintmq.core.errors import FlintError, NotFollowedError
 from flintmq.core.ha.link import LinkSettings
@@ -35,7 +36,7 @@ class HaSlaveService:
         find_master: says where the master's replication port is, None while nobody knows.
         reconnect_s: how long to wait before connecting again.
         on_appended: called when more of the log is here.
-        context: encrypts the connection; None leaves it plain.
+        make_context: what encrypts a connection, made anew for each: certificates are renewed; None leaves it plain.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class HaSlaveService:
         find_master: Callable[[], Awaitable[str | None]],
         reconnect_s: float,
         on_appended: Callable[[], None],
-        context: ssl.SSLContext | None = None,
+        make_context: Callable[[], ssl.SSLContext] | None = None,
     ) -> None:
         self.log = slave_log
         self.settings = settings
@@ -55,7 +56,7 @@ class HaSlaveService:
         self._find_master = find_master
         self._reconnect_s = reconnect_s
         self.on_appended = on_appended
-        self._context = context
+        self._make_context = make_context
         self._task: asyncio.Task[None] | None = None
         self._connection: MasterConnection | None = None
         self._told = ""
@@ -88,7 +89,7 @@ class HaSlaveService:
         while True:
             try:
                 await self._follow_once()
-            except (FlintError, OSError, TimeoutError) as error:
+            except (FlintError, ConfigError, OSError, TimeoutError) as error:
                 self.tell(f"{error or type(error).__name__}", is_serious=isinstance(error, NotFollowedError))
             except Exception as error:  # a defect here must not end the following for good
                 log.exception("following the master failed")
@@ -113,9 +114,10 @@ class HaSlaveService:
             self.tell("the log could not be synced", is_serious=True)
             return
         loop = asyncio.get_running_loop()
+        context = self._make_context() if self._make_context is not None else None
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             _, connection = await loop.create_connection(
-                lambda: MasterConnection(self, address), host.strip("[]"), int(port), ssl=self._context
+                lambda: MasterConnection(self, address), host.strip("[]"), int(port), ssl=context
             )
         self.connects += 1
         self._connection = connection

@@ -206,14 +206,62 @@ async def read_all(namesrv: str, topic: str) -> list[bytes]:
     return found
 
 
+def make_certificate(openssl: str, pem: Path) -> None:
+    words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=flintmq"
+    subprocess.run([openssl, *words.split(), "-keyout", f"{pem}.key", "-out", pem], check=True, capture_output=True)
+
+
+def test_a_renewed_certificate_counts_for_replication_too(tmp_path: Path, connect: Connect) -> None:
+    """A slave that comes after the renewal and trusts the new one alone is served by a master that never stopped; one that
+    follows already goes on, and finds the new one by itself when it has to connect again."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("makes certificates with openssl, which is not installed")
+    pem, new = tmp_path / "one.pem", tmp_path / "new.pem"
+    make_certificate(openssl, pem)
+    make_certificate(openssl, new)
+    tls = (f"listen.tls.certificate={pem}", f"listen.tls.key={pem}.key", "listen.tls.mode=permissive", "ha.tls=true")
+    of_new = (f"listen.tls.certificate={new}", f"listen.tls.key={new}.key", "listen.tls.mode=permissive", "ha.tls=true")
+    with flintmq.Broker(master_settings(tmp_path / "m", *tls)) as master:
+        fill_log(connect(master), 3)
+        with flintmq.Broker(slave_settings(tmp_path / "s", master, *tls)) as slave:
+            caught_up(master, slave)
+            shutil.copy(new, pem)
+            shutil.copy(f"{new}.key", f"{pem}.key")
+
+            async def renew() -> None:
+                master.timers.run_now("certificate")
+
+            master.call(renew)
+            with flintmq.Broker(slave_settings(tmp_path / "n", master, *of_new, broker_id=2)) as late:
+                fill_log(connect(master), 3)
+                caught_up(master, late)
+                caught_up(master, slave)
+            follower, service = slave.replication, master.replication
+            assert follower is not None
+            assert follower.slave is not None
+            assert service is not None
+            assert service.master is not None
+            assert follower.slave.connects == 1
+            of_master = service.master
+
+            async def cut() -> None:
+                for connection in list(of_master.connections):
+                    connection.close("a test")
+
+            master.call(cut)
+            eventually(lambda: follower.slave is not None and follower.slave.connects == 2, "it connects again")
+            fill_log(connect(master), 3)
+            caught_up(master, slave)
+
+
 def test_the_stream_is_encrypted_where_asked_for(tmp_path: Path, connect: Connect, tmp_path_factory: Any) -> None:
     """Whoever listens between the machines sees nothing, and a slave in clear gets nothing."""
     openssl = shutil.which("openssl")
     if openssl is None:
         pytest.skip("makes certificates with openssl, which is not installed")
     pem = tmp_path / "one.pem"
-    words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=flintmq"
-    subprocess.run([openssl, *words.split(), "-keyout", f"{pem}.key", "-out", pem], check=True, capture_output=True)
+    make_certificate(openssl, pem)
     tls = (f"listen.tls.certificate={pem}", f"listen.tls.key={pem}.key", "listen.tls.mode=permissive")
     with flintmq.Broker(master_settings(tmp_path / "m", *tls, "ha.tls=true")) as master:
         fill_log(connect(master), 10)
