@@ -133,6 +133,15 @@ class BrokerConfig:
     @property
     def authenticators_in_force(self) -> tuple[str, ...]:
         """``authenticators``, and ``acl`` where ``acl.enable`` says so."""
-        if self.acl.enable and not any(name.rpartition("/")[2] == "acl" for name in self.authenticators):
-            return (*self.authenticators, "acl")
-        return self.authenticators
+        return _with_acl(self.authenticators, self.acl.enable)
+
+    @property
+    def namesrv_authenticators_in_force(self) -> tuple[str, ...]:
+        """The same for the name server: ``nameserver.authenticators``, and ``acl`` where ``nameserver.acl_enable`` says so."""
+        return _with_acl(self.nameserver.authenticators, self.nameserver.acl_enable)
+
+
+def _with_acl(authenticators: tuple[str, ...], enable: bool) -> tuple[str, ...]:
+    if enable and not any(name.rpartition("/")[2] == "acl" for name in authenticators):
+        return (*authenticators, "acl")
+    return authenticators

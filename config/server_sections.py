@@ -157,6 +157,8 @@ class NamesrvConfig:
     """The file that keeps the key-value configuration; null keeps it in memory."""
     acl_enable: bool = option(False, rocketmq="aclEnable")
     """The name server, too, takes only requests signed by an account of ``acl:``; brokers then need ``namesrv.access_key``."""
+    authenticators: tuple[str, ...] = option((), pattern=r"\S+", expects="a list of names")
+    """The name server's authenticators in force, by name, in order; ``acl`` is what ``acl_enable`` adds."""
     order_message_enable: bool = option(False, rocketmq="orderMessageEnable")
     """Adds a topic's order configuration to its route."""
     scan_interval_ms: int = option(

@@ -131,7 +131,8 @@ class FlintSpecs:
 
     @hookspec
     def flintmq_authenticators(self, register: RegisterAuthenticator) -> None:
-        """Authenticators: ``register(name, factory)``. ``authenticators:`` of the configuration lists those in force."""
+        """Authenticators: ``register(name, factory)``. ``authenticators:`` of the configuration lists a broker's in force,
+        ``nameserver.authenticators`` a name server's."""
 
     @hookspec
     def flintmq_config_sections(self, register: RegisterConfigSection) -> None:

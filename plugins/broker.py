@@ -81,6 +81,12 @@ def as_loaded(config: BrokerConfig | LoadedConfig | Path | str | None) -> Loaded
     return load_config(Path(config) if config is not None else None, environ={})
 
 
+def config_path(loaded: LoadedConfig) -> Path | None:
+    """The file that ``plugins`` stands in; None where it stands in none."""
+    origin = loaded.origins.get("plugins")
+    return Path(origin.file) if origin is not None and origin.file else None
+
+
 class Broker(Service):
     """A broker, embedded or served.
 
@@ -271,17 +277,13 @@ class Broker(Service):
             (*BUILTIN_PLUGINS, ProcessorsPlugin()),
             objects=self._plugins,
             disabled=config.disabled_plugins,
-            config_path=self._config_path(),
+            config_path=config_path(self.loaded),
             clock=self._clock,
         )
         claimed = [section.name for section in kernel.config_sections()]
         claimed += [f"flush.{strategy.name}" for strategy in kernel.flush_strategies()]
         self.loaded.check_claimed(claimed)
         return kernel
-
-    def _config_path(self) -> Path | None:
-        origin = self.loaded.origins.get("plugins")
-        return Path(origin.file) if origin is not None and origin.file else None
 
     def _bind(self) -> tuple[str, int]:
         listen = self.loaded.config.listen

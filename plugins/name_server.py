@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
@@ -12,11 +13,13 @@ import attrs
 from flintmq.config import BrokerConfig, LoadedConfig, NamesrvConfig
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
 from flintmq.core.io.json_file import JsonFile
+from flintmq.core.kernel import Kernel
+from flintmq.core.ports import Authenticator
 from flintmq.core.route.advertised import host_port
 from flintmq.core.route.kv_config import KVConfigManager
 from flintmq.core.route.route_manager import RouteInfoManager
-from flintmq.plugins.acl import make_authenticator
-from flintmq.plugins.broker import EVERY_INTERFACE, as_loaded
+from flintmq.plugins.acl import AclPlugin, account_store
+from flintmq.plugins.broker import EVERY_INTERFACE, as_loaded, config_path
 from flintmq.plugins.exposure import REMINDER_S, check_exposure, remind
 from flintmq.plugins.secure_links import TLS_RELOAD_S, server_tls
 from flintmq.plugins.service import Service
@@ -37,6 +40,8 @@ class NameServer(Service):
 
     Args:
         config: as for a broker; the section ``nameserver`` counts.
+        plugins: plugin objects whose authenticators ``nameserver.authenticators`` may name, beyond those of the configuration
+            and the installed ones.
         clock: time.
     """
 
@@ -44,9 +49,11 @@ class NameServer(Service):
         self,
         config: BrokerConfig | LoadedConfig | Path | str | None = None,
         *,
+        plugins: Iterable[object] = (),
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         super().__init__()
+        self._plugins = tuple(plugins)
         self.loaded = as_loaded(config)
         self.config: NamesrvConfig = self.loaded.config.nameserver
         self._clock = clock
@@ -54,6 +61,8 @@ class NameServer(Service):
         self._sockets: list[socket.socket] = []
         self.listeners: dict[str, str] = {}
         """``host:port`` of each further listener, by its name."""
+        self.authenticators: list[Authenticator] = []
+        """Those in force, in order."""
         self._running = False
         self.host = self.config.host
         self.port = 0
@@ -84,11 +93,12 @@ class NameServer(Service):
                 host,
                 host_key=key,
                 acl_key="nameserver.acl_enable",
-                has_acl=config.acl_enable,
+                has_acl=bool(whole.namesrv_authenticators_in_force),
                 insecure=whole.listen.insecure,
             )
         ]
-        acl = make_authenticator(whole) if config.acl_enable else None
+        self.authenticators = self._make_authenticators()
+        accounts = account_store(self.authenticators)
         tls = server_tls(whole)
         try:
             names = self._bind()
@@ -115,8 +125,7 @@ class NameServer(Service):
                 self.server.add_processor(processor, tuple(processor.handlers()), pool)
             self.server.wrap(AUDITED, audited)
             self.server.on_refused = RefusalAudit(self._clock, AUDITED)
-            if acl is not None:
-                self.server.authenticate_with((acl,))
+            self.server.authenticate_with(self.authenticators)
             for sock in self._sockets:
                 await self.server.listen(sock, tls)
         except BaseException:
@@ -124,14 +133,36 @@ class NameServer(Service):
                 sock.close()
             raise
         self._timers.pace(config.scan_interval_ms / 1000, self._scan, "broker expiry")
-        if acl is not None:
-            self._timers.every(whole.acl.reload_interval_ms / 1000, acl.store.reload, "account files")
+        if accounts is not None:
+            self._timers.every(whole.acl.reload_interval_ms / 1000, accounts.reload, "account files")
         if tls is not None:
             self._timers.every(TLS_RELOAD_S, tls.reload, "certificate")
         for host in exposed:
             self._timers.every(REMINDER_S, partial(remind, host), f"open door {host}")
         self._running = True
         log.info("name server listens on %s", self.address)
+
+    def _make_authenticators(self) -> list[Authenticator]:
+        """As a broker does. Plugins are looked for only where somebody is named: a name server needs nothing else of theirs."""
+        whole = self.loaded.config
+        names = whole.namesrv_authenticators_in_force
+        if not names:
+            return []
+        kernel = Kernel.assemble(
+            whole.plugins,
+            (AclPlugin(),),
+            objects=self._plugins,
+            disabled=whole.disabled_plugins,
+            config_path=config_path(self.loaded),
+            clock=self._clock,
+        )
+        models = {entry.name: entry.value for entry in kernel.config_sections()}
+        made = []
+        for entry in kernel.authenticators(names):
+            section = kernel.section_for(entry)
+            settings = whole if section is None else self.loaded.section(section, models[section])
+            made.append(kernel.guarded(entry, entry.value)(settings))
+        return made
 
     def _bind(self) -> dict[tuple[str, int], str]:
         """Takes every socket. Returns the names of the further ones by host (empty: any) and port. Raises RemotingError."""

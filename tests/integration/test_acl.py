@@ -244,3 +244,32 @@ def test_an_authenticator_of_a_third_party(
         assert signed(wire, Code.GET_BROKER_CONFIG, token).code == 0
     with pytest.raises(PluginError, match="nobody"), flintmq.Broker(configure("authenticators=nobody")):
         pass
+
+
+def test_a_name_server_asks_the_same_authenticators(
+    configure: Callable[..., Any], accounts: Path, connect: Callable[[Any], Wire], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A third party's decides there, too, alone or beside the built-in one, and without a known one it does not start."""
+    plugins = [TokenPlugin()]
+    token = {"SecurityToken": "open sesame"}
+    with flintmq.NameServer(configure("nameserver.authenticators=tokens"), plugins=plugins) as names:
+        wire = connect(names)
+        assert "TokenException" in (wire.ask(Code.GET_BROKER_CLUSTER_INFO, {}).remark or "")
+        assert wire.ask(Code.GET_BROKER_CLUSTER_INFO, token).code == 0
+        assert "authenticator.failed" in (
+            wire.ask(Code.GET_BROKER_CLUSTER_INFO, {"SecurityToken": "broken"}).remark or ""
+        )
+        assert "an authenticator failed" in caplog.text
+    both = ("nameserver.acl_enable=true", f"acl.file={accounts}", "nameserver.authenticators=tokens")
+    with flintmq.NameServer(configure(*both), plugins=plugins) as names:
+        wire = connect(names)
+        assert len(names.authenticators) == 2
+        assert "AclException" in (wire.ask(Code.GET_NAMESRV_CONFIG, token).remark or "")
+        assert "TokenException" in (signed(wire, Code.GET_NAMESRV_CONFIG).remark or "")
+        assert signed(wire, Code.GET_NAMESRV_CONFIG, token).code == 0
+    nobody = flintmq.NameServer(configure("nameserver.authenticators=nobody"))
+    with pytest.raises(PluginError, match="nobody"), nobody:
+        pass
+    open_to_others = ("nameserver.host=0.0.0.0", "nameserver.authenticators=tokens")
+    with flintmq.NameServer(configure(*open_to_others), plugins=plugins):
+        assert "open door" not in caplog.text
