@@ -42,19 +42,30 @@ class FastFailure:
         self._append_end_s, self._append_s = end_s, took_s
 
     def overdue(
-        self, pending: list[Request], now_s: float, admission: AdmissionSection
+        self, pending: list[Request], now_s: float, admission: AdmissionSection, left: int = 0
     ) -> list[tuple[Request, RefusedError]]:
-        """Whom of those that wait to refuse, and why; the rest may be appended. Each is judged once."""
-        reads, self._reads = self._reads, []
-        if sum(count for _, count, _ in reads) != len(pending):
-            return []  # switched on in between: of some it is not known when they were read
+        """Whom of those that wait to refuse, and why; the rest may be appended. Each is judged once.
+
+        Args:
+            pending: the sends whose turn has come, in the order of their arrival.
+            left: how many came after them, and wait for the next turn.
+        """
+        if sum(count for _, count, _ in self._reads) != len(pending) + left:
+            self._reads.clear()  # switched on in between: of some it is not known when they were read
+            return []
         found: list[tuple[Request, RefusedError]] = []
         at = 0
-        for read_s, count, append_s in reads:
+        while at < len(pending):
+            read_s, count, append_s = self._reads[0]
+            taken = min(count, len(pending) - at)
             error = self._why((now_s - read_s) * 1000, append_s * 1000, len(pending), admission)
             if error is not None:
-                found += [(request, error) for request in pending[at : at + count]]
-            at += count
+                found += [(request, error) for request in pending[at : at + taken]]
+            at += taken
+            if taken == count:
+                del self._reads[0]
+            else:
+                self._reads[0] = (read_s, count - taken, append_s)
         return found
 
     @staticmethod

@@ -181,7 +181,9 @@ class SendMessageProcessor:
 
     def _in_time(self, pending: list[Request]) -> list[Request]:
         """Refuses those that have waited too long; returns the others."""
-        overdue = self._fast_failure.overdue(pending, self._state.clock.monotonic_s(), self._config.admission)
+        overdue = self._fast_failure.overdue(
+            pending, self._state.clock.monotonic_s(), self._config.admission, len(self._pending)
+        )
         if not overdue:
             return pending
         for request, error in overdue:

@@ -62,6 +62,15 @@ def test_who_waited_for_an_append_is_refused() -> None:
     assert control.overdue(requests(1), 10.5, ON) == [], "who came later has not waited"
 
 
+def test_who_is_left_for_the_next_turn_is_judged_then() -> None:
+    """A turn takes no more than so many bytes; what a read brought may be parted by that."""
+    control = FastFailure()
+    control.arrived(1.0, 3)
+    first, second, third = requests(3)
+    assert [request for request, _ in control.overdue([first, second], 1.01, ON, left=1)] == []
+    assert [request for request, _ in control.overdue([third], 9.0, ON)] == [third]
+
+
 def test_switched_on_between_a_read_and_its_append() -> None:
     """Of whom nothing is known nobody is refused."""
     control = FastFailure()
