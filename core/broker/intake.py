@@ -118,33 +118,21 @@ class MessageIntake:
         known = self._tails.look_up(properties_text) if topic[0] != "%" else None
         if known is not None:
             stored, about, wait = known
-            if len(body) > state.config.store.max_message_bytes or len(stored) > PROPERTIES_MAX_BYTES:
-                raise self._too_long(body, stored)
-            return MessageExtBrokerInner(
-                topic,
-                queue_id,
-                body,
-                stored_properties(stored),
-                stored,
-                header.born_timestamp_ms,
-                sender.packed_host,
-                state.store_host,
-                header.flag,
-                header.sys_flag,
-                header.reconsume_times,
-                0,
-                wait,
-                about,
-            )
-        properties = string_to_properties(properties_text)
-        if topic[0] == "%" and topic.startswith("%RETRY%"):
-            topic, queue_id, properties_text, properties = self._dead_letter(
-                topic, queue_id, properties_text, properties, header, version
-            )
-        stored = self._stored(properties_text, properties).encode("utf-8", "surrogatepass")
-        properties["CLUSTER"] = self._cluster
-        if len(body) > state.config.store.max_message_bytes or len(stored) > PROPERTIES_MAX_BYTES:
-            raise self._too_long(body, stored)
+            properties = stored_properties(stored)
+            taken_apart: dict[str, str] = {}
+        else:
+            taken_apart = string_to_properties(properties_text)
+            if topic[0] == "%" and topic.startswith("%RETRY%"):
+                topic, queue_id, properties_text, taken_apart = self._dead_letter(
+                    topic, queue_id, properties_text, taken_apart, header, version
+                )
+            stored = self._stored(properties_text, taken_apart).encode("utf-8", "surrogatepass")
+            taken_apart["CLUSTER"] = self._cluster
+            about, wait, properties = None, taken_apart.get("WAIT") != "false", taken_apart
+        if len(body) > state.config.store.max_message_bytes:
+            raise self._illegal("message.body_too_long", f"{len(body)} bytes of body", _BODY_KEY)
+        if len(stored) > PROPERTIES_MAX_BYTES:
+            raise self._illegal("message.properties_too_long", f"{len(stored)} bytes of properties", "")
         message = MessageExtBrokerInner(
             topic,
             queue_id,
@@ -158,11 +146,14 @@ class MessageIntake:
             header.sys_flag,
             header.reconsume_times,
             0,
-            properties.get("WAIT") != "false",
+            wait,
+            about,
         )
-        if "TRAN_MSG" in properties and asks_for_transaction(properties, header.reconsume_times):
+        if about is not None:
+            return message  # it asks for nothing but to be stored
+        if "TRAN_MSG" in taken_apart and asks_for_transaction(taken_apart, header.reconsume_times):
             self._begin_transaction(message)
-        elif ("DELAY" in properties or TIMER_MARK in properties_text) and self.delay(message):
+        elif ("DELAY" in taken_apart or TIMER_MARK in properties_text) and self.delay(message):
             self._check_properties(message)
         return message
 
@@ -330,11 +321,6 @@ class MessageIntake:
         redirect_to_half(message)
         self._check_properties(message, HALF_PROPERTIES_SPARE_BYTES)
         self._state.topics.create_in_send_back(message.topic, 1)
-
-    def _too_long(self, body: bytes, stored: bytes) -> RefusedError:
-        if len(body) > self._state.config.store.max_message_bytes:
-            return self._illegal("message.body_too_long", f"{len(body)} bytes of body", _BODY_KEY)
-        return self._illegal("message.properties_too_long", f"{len(stored)} bytes of properties", "")
 
     def _illegal(self, reason: str, measured: str, key: str) -> RefusedError:
         return RefusedError(
