@@ -5,9 +5,9 @@
 
 In WORK a stopped store is made: bodies of 128 bytes, 8 topics of 4 queues, some 100 bytes of properties, log files of 128 MiB;
 and a Parquet copy of it by Spark (snappy). Each round runs every case once, one after the other; then one line of JSON with
-medians of seconds and of CPU seconds (Java and Python workers together), and ratios: `parquet / flintmq` for scans (above 1:
-FlintMQ is faster), `one topic / all` for the read of one topic of the eight. Rows go to Spark's noop sink, so that every column
-is made and nothing is written.
+medians of seconds and of CPU seconds (Java and Python workers together), and of the rounds' ratios: `parquet / flintmq` for
+scans (above 1: FlintMQ is faster), `one topic / all` for the read of one topic of the eight. Rows go to Spark's noop sink, so
+that every column is made and nothing is written.
 """
 
 from __future__ import annotations
@@ -198,6 +198,15 @@ def micro_batch_floor_ms(spark: Any, store: Path) -> float:
     return statistics.median(found)
 
 
+def of_rounds(name: str, above: list[tuple[float, float]], below: list[tuple[float, float]]) -> dict[str, float]:
+    """The medians of the rounds' ratios, of seconds and of CPU seconds: what else the machine does changes meanwhile."""
+    rounds = list(zip(above, below, strict=True))
+    return {
+        name: round(statistics.median(one[0] / other[0] for one, other in rounds), 3),
+        f"{name}, CPU": round(statistics.median(one[1] / other[1] for one, other in rounds), 3),
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("work", type=Path, help="a folder for the store and its Parquet copy; kept")
@@ -224,9 +233,9 @@ def main() -> None:
     seconds = {name: round(statistics.median(one[0] for one in found), 3) for name, found in times.items()}
     cpu = {name: round(statistics.median(one[1] for one in found), 2) for name, found in times.items()}
     ratios = {
-        "parquet/flintmq, all columns": seconds["parquet_all"] / seconds["flintmq_all"],
-        "parquet/flintmq, three columns": seconds["parquet_three"] / seconds["flintmq_three"],
-        "one topic of eight / all": seconds["flintmq_one_topic"] / seconds["flintmq_all"],
+        **of_rounds("parquet/flintmq, all columns", times["parquet_all"], times["flintmq_all"]),
+        **of_rounds("parquet/flintmq, three columns", times["parquet_three"], times["flintmq_three"]),
+        **of_rounds("one topic of eight / all", times["flintmq_one_topic"], times["flintmq_all"]),
     }
     print(
         json.dumps(
@@ -235,7 +244,7 @@ def main() -> None:
                 "records": arguments.records,
                 "seconds": seconds,
                 "cpu_seconds": cpu,
-                "ratios": {name: round(ratio, 3) for name, ratio in ratios.items()},
+                "ratios": ratios,
                 "micro_batch_floor_ms": floor_ms,
                 "machine": machine_facts(),
             }

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench_spark import FILE_BYTES, QUEUE_FILE_BYTES, QUEUES, THREE, TOPICS, make_store, measured
+from bench_spark import FILE_BYTES, QUEUE_FILE_BYTES, QUEUES, THREE, TOPICS, make_store, measured, of_rounds
 
 from flintmq.plugins.bench.result import machine_facts
 from flintmq.plugins.cli.child import ServedChild
@@ -97,12 +97,11 @@ def main() -> None:
     seconds = {name: round(statistics.median(one[0] for one in found), 3) for name, found in times.items()}
     cpu = {name: round(statistics.median(one[1] for one in found), 2) for name, found in times.items()}
     ratios = {
-        "files/wire, all columns": seconds["files_all"] / seconds["wire_all"],
-        "files/wire, three columns": seconds["files_three"] / seconds["wire_three"],
-        "files/wire, all columns, CPU": cpu["files_all"] / cpu["wire_all"],
+        **of_rounds("files/wire, all columns", times["files_all"], times["wire_all"]),
+        **of_rounds("files/wire, three columns", times["files_three"], times["wire_three"]),
     }
     found = {"bench": "spark-wire", "stock": arguments.stock, "records": arguments.records, "seconds": seconds}
-    found |= {"cpu_seconds": cpu, "ratios": {name: round(ratio, 3) for name, ratio in ratios.items()}}
+    found |= {"cpu_seconds": cpu, "ratios": ratios}
     print(json.dumps(found | {"machine": machine_facts()}))
 
 

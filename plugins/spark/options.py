@@ -81,10 +81,15 @@ READ_OPTIONS: Final = (
     ),
     Option("minOffsetsPerTrigger", values.count, "", "No micro-batch before so many messages are there."),
     Option("maxTriggerDelay", values.duration_ms, "15m", "But one after this time in any case."),
-    Option("maxPartitionBytes", values.size_bytes, "64m", "How many bytes of records a task reads, about."),
+    Option(
+        "maxPartitionBytes",
+        values.size_bytes,
+        "64m",
+        "How many bytes of records a task reads, about; 16 times as many where consume queues tell all.",
+    ),
     Option("minPartitions", values.count, "", "At least so many tasks, where there are as many messages."),
     Option("batchRows", values.count, "10000", "An Arrow batch ends at so many rows …"),
-    Option("batchBytes", values.size_bytes, "16m", "… or at so many bytes, whichever comes first."),
+    Option("batchBytes", values.size_bytes, "16m", "… or at so many bytes of records, whichever comes first."),
     Option("columns", _columns, "all", "Read only these columns, in this order; `.schema(...)` does the same."),
     Option(
         "visibility",

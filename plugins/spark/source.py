@@ -20,6 +20,7 @@ from flintmq.plugins.spark.options import ReadOptions
 from flintmq.plugins.spark.ports import MessageTransport
 from flintmq.plugins.spark.schema import columns_of, spark_schema
 from flintmq.plugins.spark.stream_reader import StreamReader
+from flintmq.plugins.spark.worker import settle
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -48,6 +49,7 @@ class FlintMQDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns that the option ``columns`` names, else all. Raises OptionError, SchemaError."""
+        settle()
         options = ReadOptions.parse(self.options)
         return spark_schema(options.columns, options.properties_format)
 
@@ -75,5 +77,6 @@ class FlintMQDataSource(DataSource):
         return stream_writer(self.options, schema, overwrite)
 
     def _options(self, schema: StructType) -> ReadOptions:
+        settle()
         options = ReadOptions.parse(self.options)
         return attrs.evolve(options, columns=columns_of(schema, options.properties_format))

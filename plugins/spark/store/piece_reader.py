@@ -24,6 +24,7 @@ from flintmq.plugins.spark.store.log_files import LogFile, LogFiles, map_file
 from flintmq.plugins.spark.store.pieces import Piece
 from flintmq.plugins.spark.store.queue_units import QueueUnits, Units, list_queues
 from flintmq.plugins.spark.store.record_places import first_place, splitters
+from flintmq.plugins.spark.store.unit_rows import Span, UnitRows, told_by_units
 
 log = logging.getLogger("flintmq.spark")
 
@@ -48,6 +49,7 @@ class PieceReader:
         self._decoder = decoder
         self._queues: list[QueueUnits] | None = None
         self._asked: list[QueueUnits] | None = None
+        self._units: dict[bool, UnitRows | None] = {}
 
     def read(self, piece: Piece) -> Iterator[pa.RecordBatch]:
         """The rows of a piece, in the order of the log; no empty batches.
@@ -67,6 +69,31 @@ class PieceReader:
                 ) from error
             log.warning("%s; going on", what)
             return
+        units = self._unit_rows(piece)
+        if units is None:
+            yield from self._from_log(data, piece)
+            return
+        for found in units.read(data, piece, complete=not piece.by_units):
+            if isinstance(found, Span):
+                yield from self._from_log(data, attrs.evolve(piece, start=found.start, end=found.end))
+            else:
+                yield found
+
+    def _unit_rows(self, piece: Piece) -> UnitRows | None:
+        """What reads the piece without the log; None where the log must be read."""
+        options, rows = self._options, self._decoder.rows
+        if not told_by_units(options.columns, rows, verify_crc=options.verify_crc):
+            return None
+        if not piece.by_units and piece.size < ASKED_FROM_BYTES:
+            return None
+        if piece.by_units not in self._units:
+            queues = self._wanted_queues() if piece.by_units else self._few_queues()
+            units = None if queues is None else UnitRows(queues, self._decoder, options.batch_rows)
+            self._units[piece.by_units] = units if units is not None and units.tells_topics else None
+        return self._units[piece.by_units]
+
+    def _from_log(self, data: npt.NDArray[np.uint8], piece: Piece) -> Iterator[pa.RecordBatch]:
+        """The rows of a piece, from its records."""
         starts = self._named(piece) if piece.by_units else self._all(data, piece)
         at = 0
         while at < len(starts):
@@ -81,11 +108,9 @@ class PieceReader:
     def _named(self, piece: Piece) -> Ints:
         """Where the messages begin that the consume queues name."""
         rows = self._decoder.rows
-        if self._queues is None:
-            self._queues = list(list_queues(self._root, rows.wants_queue))
         codes = None if rows.tags is None else np.array(sorted({tags_hash(tag) for tag in rows.tags}), np.int64)
         found = []
-        for queue in self._queues:
+        for queue in self._wanted_queues():
             units = queue.within(piece.start, piece.end)
             if codes is not None and queue.topic != SCHEDULE_TOPIC:
                 # An address leads to a consume queue extension, where the tag's hash is; the tag itself decides anyway.
@@ -118,6 +143,12 @@ class PieceReader:
             done = gap
         parts.append(units.position[done:] - piece.file_start)
         return np.concatenate(parts)
+
+    def _wanted_queues(self) -> list[QueueUnits]:
+        """The queues whose messages can become rows."""
+        if self._queues is None:
+            self._queues = list(list_queues(self._root, self._decoder.rows.wants_queue))
+        return self._queues
 
     def _few_queues(self) -> list[QueueUnits] | None:
         """Every queue of the store, where they are few enough to ask them all."""

@@ -14,6 +14,8 @@ from flintmq.plugins.spark.store.record_places import first_place
 
 _SMALL_BYTES = 8 * 1024 * 1024
 """Less than this is not worth a task of its own (reference: spark 8.4)."""
+_SLACK = 32
+"""A part may be larger by so small a share: what little is left at the end of a log is not worth a task either."""
 
 
 @attrs.frozen
@@ -64,44 +66,38 @@ def _piece(file: LogFile, start: int, end: int, *, by_units: bool) -> Piece:
     return Piece(file.path, file.start, start, end, by_units)
 
 
-def cut(log: LogFiles, splitters: list[QueueUnits], pieces: Sequence[Piece], target_bytes: int) -> list[Piece]:
-    """The same pieces, cut into ones of about a size where consume queues name a place for it."""
-    found = []
+def parted(
+    log: LogFiles, splitters: list[QueueUnits], pieces: Sequence[Piece], target_bytes: int
+) -> list[tuple[Piece, ...]]:
+    """Pieces in parts of about a size: small files go together, and large ones are cut where consume queues name a place."""
+    parts: list[list[Piece]] = [[]]
+    slack = target_bytes // _SLACK
+    room = target_bytes
     for piece in pieces:
-        count = -(-piece.size // target_bytes)
-        start = piece.start
-        for number in range(1, count):
-            wanted = piece.start + piece.size * number // count
-            if wanted <= start:
-                continue
-            place = first_place(log, splitters, wanted)
-            if place is None or place >= piece.end:
+        left = piece
+        while left.size > room + slack:
+            place = first_place(log, splitters, left.start + room) if room > slack else left.start
+            if place is None or place >= left.end:
                 break
-            found.append(attrs.evolve(piece, start=start, end=place))
-            start = place
-        found.append(attrs.evolve(piece, start=start))
-    return found
-
-
-def packed(pieces: Sequence[Piece], target_bytes: int) -> list[tuple[Piece, ...]]:
-    """Neighbouring pieces together up to a size: a store of small files is no store of many tasks."""
-    parts: list[list[Piece]] = []
-    room = 0
-    for piece in pieces:
-        if not parts or piece.size > room:
+            if place > left.start:
+                parts[-1].append(attrs.evolve(left, end=place))
+                room -= place - left.start
+                left = attrs.evolve(left, start=place)
             parts.append([])
-            room = max(target_bytes, piece.size)
-        parts[-1].append(piece)
-        room -= piece.size
-    return [tuple(part) for part in parts]
+            room += target_bytes
+        if parts[-1] and left.size > room + slack:
+            parts.append([])
+            room = target_bytes
+        parts[-1].append(left)
+        room -= left.size
+    return [tuple(part) for part in parts if part]
 
 
 def target_bytes(total_bytes: int, max_partition_bytes: int, min_partitions: int | None) -> int:
     """How large a part shall be: as large as allowed, smaller where cores would stand idle or more parts are asked for."""
-    wanted = max_partition_bytes
-    idle = -(-total_bytes // (os.cpu_count() or 1))
-    if idle < wanted:
-        wanted = max(idle, min(_SMALL_BYTES, max_partition_bytes))
+    cores = os.cpu_count() or 1
+    rounds = max(1, -(-total_bytes // (max_partition_bytes * cores)))
+    wanted = max(-(-total_bytes // (rounds * cores)), min(_SMALL_BYTES, max_partition_bytes))
     if min_partitions is not None:
         wanted = min(wanted, -(-total_bytes // min_partitions))
     return max(1, wanted)

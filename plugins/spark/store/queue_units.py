@@ -113,12 +113,16 @@ class QueueUnits:
 
     def behind_fillers(self, queue_offset: int, limit: int) -> int:
         """The first queue offset from one on that has a message; the limit when there is none."""
+        return self._real_from(queue_offset, limit)[0]
+
+    def _real_from(self, queue_offset: int, limit: int) -> tuple[int, tuple[int, int, int] | None]:
+        """The same, with the unit; None for a unit that is not there."""
         while queue_offset < limit:
             unit = self.unit(queue_offset)
             if unit is None or not (unit[0] == 0 and unit[1] == FILLER_SIZE):
-                break
+                return queue_offset, unit
             queue_offset += 1
-        return queue_offset
+        return queue_offset, None
 
     def first_at(self, position: int) -> int:
         """The first queue offset whose message lies at a position of the log or behind; the end when there is none."""
@@ -129,8 +133,7 @@ class QueueUnits:
         low, high = self.first_unit, self.end_unit
         while low < high:
             middle = (low + high) // 2
-            at = self.behind_fillers(middle, high)
-            unit = self.unit(at) if at < high else None
+            at, unit = self._real_from(middle, high)
             if unit is None or is_behind(unit[0]):
                 high = middle
             else:
@@ -139,17 +142,24 @@ class QueueUnits:
 
     def range(self, first: int, end: int) -> Units:
         """The messages of queue offsets [first, end)."""
+        return self.numbered(first, end)[1]
+
+    def numbered(self, first: int, end: int) -> tuple[Ints, Units]:
+        """The messages of queue offsets [first, end), and their queue offsets."""
         parts = []
+        numbers = []
         for file in self.files:
             low = max(first * UNIT_BYTES, file.start)
             high = min(end * UNIT_BYTES, file.end)
             if low < high:
                 data = self._map(file)
                 parts.append(data[low - file.start : high - file.start].tobytes())
+                numbers.append(np.arange(low // UNIT_BYTES, high // UNIT_BYTES, dtype=np.int64))
         raw = np.frombuffer(b"".join(parts), _UNIT)
         units = Units(raw["position"].astype(np.int64), raw["size"].astype(np.int64), raw["tags_code"].astype(np.int64))
+        queue_offsets = np.concatenate(numbers) if numbers else np.empty(0, np.int64)
         real = (units.size > 0) & (units.size != FILLER_SIZE)
-        return units if real.all() else units.chosen(real)
+        return (queue_offsets, units) if real.all() else (queue_offsets[real], units.chosen(real))
 
     def within(self, start: int, end: int) -> Units:
         """The messages in [start, end) of the log."""

@@ -22,10 +22,11 @@ from flintmq.plugins.spark.store.by_time import first_place_from
 from flintmq.plugins.spark.store.limits import always_fits, cut_at_limit, rows_between
 from flintmq.plugins.spark.store.offsets import StoreOffset, check_history, check_reached
 from flintmq.plugins.spark.store.piece_reader import PieceReader
-from flintmq.plugins.spark.store.pieces import Piece, StorePart, cut, packed, target_bytes, whole_pieces
+from flintmq.plugins.spark.store.pieces import Piece, StorePart, parted, target_bytes, whole_pieces
 from flintmq.plugins.spark.store.places import Places, queue_ranges
 from flintmq.plugins.spark.store.queue_units import QueueUnits, list_queues, list_topics
 from flintmq.plugins.spark.store.record_places import first_place, is_record, splitters
+from flintmq.plugins.spark.store.unit_rows import told_by_units
 from flintmq.plugins.spark.store.view import StoreView, open_view, root_of
 
 if TYPE_CHECKING:
@@ -38,7 +39,9 @@ _QUEUES_BY_UNITS_MAX: Final = 4_096
 BY_UNITS_FROM_BYTES: Final = 4 * 1024 * 1024
 """Less of the log than this is read sooner than its queues are asked: a stream's small batches."""
 _SPARSE: Final = 4
-"""How much larger a part may be when only some of the messages in it are read."""
+"""How much larger a part may be when only some of the messages in it are read …"""
+_UNITS_ALONE: Final = 16
+"""… and when its messages' units are, 20 bytes each."""
 _INT64_MIN: Final = -(2**63)
 _INT64_MAX: Final = 2**63 - 1
 
@@ -129,9 +132,9 @@ class StoreTransport:
         pieces = whole_pieces(view.log, low, high, by_units_to=by_units_to)
         wanted = self._target_bytes(pieces)
         limits = queue_ranges(first, last)
-        large = any(piece.size > wanted for piece in pieces)
-        cuts = cut(view.log, splitters(self._queues()), pieces, wanted) if large else pieces
-        return [StorePart(part, limits) for part in packed(cuts, wanted)]
+        several = sum(piece.size for piece in pieces) > wanted
+        parts = parted(view.log, splitters(self._queues()) if several else [], pieces, wanted)
+        return [StorePart(part, limits) for part in parts]
 
     def read(self, part: Part | None) -> Iterator[pyarrow.RecordBatch]:
         if part is None:  # Spark runs one task even where there is no part
@@ -146,8 +149,11 @@ class StoreTransport:
         options = self.options
         total = sum(piece.size for piece in pieces)
         wanted = target_bytes(total, options.max_partition_bytes, options.min_partitions)
-        if options.min_partitions is None and any(piece.by_units for piece in pieces):
-            wanted = max(wanted, target_bytes(total, wanted * _SPARSE, None))  # only some of what lies there is read
+        larger = _SPARSE if any(piece.by_units for piece in pieces) else 1
+        if told_by_units(options.columns, self._rows(), verify_crc=options.verify_crc):
+            larger = _UNITS_ALONE
+        if options.min_partitions is None and larger > 1:
+            wanted = max(wanted, target_bytes(total, wanted * larger, None))
         return wanted
 
     def _without_gone(self, view: StoreView, low: int, high: int) -> int:

@@ -138,7 +138,10 @@ def test_batches_end_at_rows_and_at_bytes(filled: Path) -> None:
     """Ten thousand messages of 4 MiB would be 40 GB."""
     reader, parts = planned(filled, batchRows="7")
     assert all(one.num_rows <= 7 for part in parts for one in reader.read(part))
-    reader, parts = planned(filled, batchBytes="1000", columns="storeSize")
+    assert all(
+        one.num_rows <= 7 for part in parts for one in transport(filled, batchRows="7", columns="topic").read(part)
+    )
+    reader, parts = planned(filled, batchBytes="1000", columns="storeSize,body")
     sizes = [one.column(0).to_pylist() for part in parts for one in reader.read(part)]
     assert max(map(len, sizes)) > 1
     assert all(sum(size[:-1]) < 1_000 for size in sizes)
