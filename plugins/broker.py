@@ -11,13 +11,15 @@ import contextlib
 import logging
 import socket
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
 from flintmq.config import BrokerConfig, LoadedConfig, load_config
-from flintmq.core.broker.consumer_filters import PERSIST_INTERVAL_S, ConsumerFilterManager
+from flintmq.core.broker.consumer_filters import PERSIST_INTERVAL_S as FILTERS_PERSIST_INTERVAL_S
+from flintmq.core.broker.consumer_filters import ConsumerFilterManager
 from flintmq.core.broker.consumers import ConsumerTable
 from flintmq.core.broker.delay_levels import DelayLevels
 from flintmq.core.broker.groups import SubscriptionGroupManager
@@ -36,6 +38,8 @@ from flintmq.core.errors import RefusedError, StoreError
 from flintmq.core.filter.bloom import BloomFilter
 from flintmq.core.hookspecs import DispatcherContext
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
+from flintmq.core.io.config_journal import ConfigJournal
+from flintmq.core.io.config_manager import PERSIST_INTERVAL_S, ConfigManager
 from flintmq.core.io.disk import OS_DISK, Disk
 from flintmq.core.io.json_file import JsonFile
 from flintmq.core.kernel import Kernel
@@ -129,6 +133,7 @@ class Broker(Service):
         self.authenticators: list[Authenticator] = []
         """Those in force, in order."""
         self._put: InProcessPut | None = None
+        self._persisting: asyncio.Task[None] | None = None
         self._port = 0
         self._started = False
         self._stopped = False
@@ -362,16 +367,21 @@ class Broker(Service):
             boot,
             auto_create=config.topics.auto_create,
             count_max=config.topics.count_max,
+            journal=ConfigJournal(self.store_path / "flint" / "new-topics"),
         )
         state.groups = SubscriptionGroupManager(
             self._file("subscriptionGroup.json"),
             clock,
             auto_create=config.groups.auto_create,
             count_max=config.groups.count_max,
+            journal=ConfigJournal(self.store_path / "flint" / "new-groups"),
         )
         state.offsets = ConsumerOffsetManager(self._file("consumerOffset.json"), entries_max=config.offsets.entries_max)
         for table in (state.topics, state.groups, state.offsets):
             table.load()
+        for table in (state.topics, state.groups):
+            self._held.callback(_persist, "topics and groups", partial(_persist_notes, table))
+        self._held.push_async_callback(self._end_persisting)
         state.consumers = ConsumerTable(clock, notify_ids_changed=config.groups.notify_ids_changed)
         state.producers = ProducerTable(clock)
         state.locks = RebalanceLockManager(clock)
@@ -484,7 +494,8 @@ class Broker(Service):
         timers = self.timers
         timers.pace(config.offsets.flush_interval_ms / 1000, self._persist_offsets, "consumer offsets")
         timers.every(config.delay.flush_interval_ms / 1000, state.schedule.persist, "delay offsets")
-        timers.every(PERSIST_INTERVAL_S, state.consumer_filters.persist, "consumer filters")
+        timers.every(FILTERS_PERSIST_INTERVAL_S, state.consumer_filters.persist, "consumer filters")
+        timers.every(PERSIST_INTERVAL_S, self._persist_tables, "topics and groups")
         timers.every(_CLIENT_SCAN_S, self._scan_clients, "client expiry")
         timers.every(_LOCK_SCAN_S, state.locks.remove_expired, "queue locks")
         timers.every(config.pull.hold_check_interval_ms / 1000, state.hold.check, "held pulls")
@@ -503,6 +514,26 @@ class Broker(Service):
     def _persist_offsets(self) -> float:
         self.state.offsets.persist()
         return self.config.offsets.flush_interval_ms / 1000
+
+    def _persist_tables(self) -> None:
+        """In a thread: a table of ten thousand topics is the work of a tenth of a second."""
+        if self._persisting is None or self._persisting.done():
+            self._persisting = asyncio.get_running_loop().create_task(self._persist_noted())
+
+    async def _persist_noted(self) -> None:
+        for table in (self.state.topics, self.state.groups):
+            noted = table.noted
+            if noted:
+                try:
+                    await asyncio.to_thread(table.write)
+                except StoreError as error:  # a full disk: the notes stay, and it is tried again
+                    log.error("the table of topics or groups is not written: %s", error)
+                else:
+                    table.forget_notes(noted)
+
+    async def _end_persisting(self) -> None:
+        if self._persisting is not None:
+            await self._persisting
 
     def _expire_held(self) -> float:
         self.state.hold.expire()
@@ -575,6 +606,11 @@ class Broker(Service):
         self.state.hand_over_store()
         # Every file is synced here; the loop goes on meanwhile.
         await asyncio.to_thread(self.state.store.close)
+
+
+def _persist_notes(table: ConfigManager[Any]) -> None:
+    if table.noted:
+        table.persist()
 
 
 def _persist(what: str, persist: Callable[[], object]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from flintmq.core.broker.data_version import DataVersion
@@ -11,6 +11,7 @@ from flintmq.core.broker.topic_name import SYSTEM_GROUP_PREFIX, check_group_name
 from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError, StoreError
 from flintmq.core.io.clock import Clock
+from flintmq.core.io.config_journal import ConfigJournal
 from flintmq.core.io.config_manager import ConfigManager
 from flintmq.core.io.json_file import JsonFile
 from flintmq.core.limits import GROUP_MAX_BYTES
@@ -33,18 +34,25 @@ BUILT_IN_GROUPS: Final = (
 
 
 class SubscriptionGroupManager(ConfigManager[SubscriptionGroupConfig]):
-    """The table of consumer groups. Loop thread; a change is written to disk before the call returns.
+    """The table of consumer groups. Loop thread; written as the topics are.
 
     Args:
         file: ``config/subscriptionGroup.json``, or None to keep the table in memory.
         clock: stamps the data version.
         auto_create: makes a group when it is first used; groups of the system are always made.
+        journal: as for topics.
     """
 
     def __init__(
-        self, file: JsonFile | None, clock: Clock, *, auto_create: bool = True, count_max: int = 50_000
+        self,
+        file: JsonFile | None,
+        clock: Clock,
+        *,
+        auto_create: bool = True,
+        count_max: int = 50_000,
+        journal: ConfigJournal | None = None,
     ) -> None:
-        super().__init__(file, {config.group_name: config for config in BUILT_IN_GROUPS})
+        super().__init__(file, {config.group_name: config for config in BUILT_IN_GROUPS}, journal)
         self._count_max = count_max
         self._clock = clock
         self.auto_create = auto_create
@@ -74,8 +82,9 @@ class SubscriptionGroupManager(ConfigManager[SubscriptionGroupConfig]):
             config = SubscriptionGroupConfig(group)
             _log.info("consumer group %s created", group)
             self._table[group] = config
+            self.data_version = self.data_version.next(self._clock)
             try:
-                self._changed()
+                self.note(self._wire(self.data_version, [config]))
             except StoreError as error:  # a full disk shall not keep anybody from reading; the next change writes it
                 _log.warning("consumer group %s is not on disk yet: %s", group, error)
         return config
@@ -120,9 +129,14 @@ class SubscriptionGroupManager(ConfigManager[SubscriptionGroupConfig]):
 
     def to_wire(self) -> dict[str, Any]:
         """SubscriptionGroupWrapper: what 201 answers and the file holds."""
+        version = self.data_version
+        return self._wire(version, self._table.copy().values())
+
+    @staticmethod
+    def _wire(version: DataVersion, configs: Iterable[SubscriptionGroupConfig]) -> dict[str, Any]:
         return {
-            "dataVersion": self.data_version.to_wire(),
-            "subscriptionGroupTable": {config.group_name: config.to_wire() for config in self._table.values()},
+            "dataVersion": version.to_wire(),
+            "subscriptionGroupTable": {config.group_name: config.to_wire() for config in configs},
         }
 
     def _merge(self, value: Mapping[str, Any]) -> None:

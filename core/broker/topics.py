@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import attrs
@@ -14,6 +14,7 @@ from flintmq.core.broker.topic_config import TopicConfig
 from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError, StoreError
 from flintmq.core.io.clock import Clock
+from flintmq.core.io.config_journal import ConfigJournal
 from flintmq.core.io.config_manager import ConfigManager
 from flintmq.core.io.json_file import JsonFile
 from flintmq.core.response_code import ResponseCode
@@ -61,13 +62,15 @@ def boot_topics(
 
 
 class TopicConfigManager(ConfigManager[TopicConfig]):
-    """The table of topics. Loop thread; a change is written to disk before the call returns.
+    """The table of topics. Loop thread; what administration changes is in the file when the call returns, what sending makes
+    is noted beside it (:mod:`flintmq.core.io.config_journal`).
 
     Args:
         file: ``config/topics.json``, or None to keep the table in memory.
         clock: stamps the data version.
         boot: what :func:`boot_topics` made; also the broker's own system topics.
         auto_create: whether ``TBW102`` is a template (a table loaded from disk may hold it although this was switched off).
+        journal: notes what sending makes; None has the file written each time.
     """
 
     def __init__(
@@ -78,8 +81,9 @@ class TopicConfigManager(ConfigManager[TopicConfig]):
         *,
         auto_create: bool = True,
         count_max: int = 100_000,
+        journal: ConfigJournal | None = None,
     ) -> None:
-        super().__init__(file, dict(boot))
+        super().__init__(file, dict(boot), journal)
         self._count_max = count_max
         self._clock = clock
         self._auto_create = auto_create
@@ -166,7 +170,7 @@ class TopicConfigManager(ConfigManager[TopicConfig]):
         else:
             return None
         _log.info("topic %s created with %d queues for %s", topic, made.write_queue_nums, remote_address)
-        self.put(made)
+        self._make(made)
         return made
 
     def _is_template(self, config: TopicConfig) -> bool:
@@ -182,7 +186,7 @@ class TopicConfigManager(ConfigManager[TopicConfig]):
         if existing is None:
             existing = TopicConfig(topic, queue_nums, queue_nums, topic_perm, topic_sys_flag=topic_sys_flag)
             try:
-                self.put(existing)
+                self._make(existing)
             except StoreError as error:  # a full disk shall not keep consumers from joining; the next change writes it
                 _log.warning("topic %s is not on disk yet: %s", topic, error)
         return existing
@@ -195,6 +199,19 @@ class TopicConfigManager(ConfigManager[TopicConfig]):
                 many topics to make another (the broker's own are always made).
             StoreError: the disk refused; the table has the topic, the file has not.
         """
+        self._add(config)
+        self._changed()
+
+    def _make(self, config: TopicConfig) -> None:
+        """As :meth:`put`, for what clients make without asking: the file follows."""
+        self._add(config)
+        self.data_version = self.data_version.next(self._clock)
+        try:
+            self.note(self._wire(self.data_version, [config]))
+        finally:
+            self.on_change()
+
+    def _add(self, config: TopicConfig) -> None:
         for queue_nums in (config.read_queue_nums, config.write_queue_nums):
             if not 0 <= queue_nums <= QUEUE_NUMS_MAX:
                 raise RefusedError(
@@ -206,7 +223,6 @@ class TopicConfigManager(ConfigManager[TopicConfig]):
         if len(self._table) >= self._count_max:
             self._check_room(config.topic_name)
         self._table[config.topic_name] = config
-        self._changed()
 
     def _check_room(self, topic: str) -> None:
         if topic not in self._table and not self.is_system_topic(topic):
@@ -247,13 +263,18 @@ class TopicConfigManager(ConfigManager[TopicConfig]):
             broker_permission: a broker that lacks read or write registers every topic with its own permission instead
                 (reference: protocol 5.3). Leave it out for 21 and for the file.
         """
-        configs = list(self._table.values())
+        version = self.data_version
+        configs = list(self._table.copy().values())
         if broker_permission & perm.READ_WRITE != perm.READ_WRITE:
             configs = [
                 TopicConfig(c.topic_name, c.read_queue_nums, c.write_queue_nums, broker_permission) for c in configs
             ]
+        return self._wire(version, configs)
+
+    @staticmethod
+    def _wire(version: DataVersion, configs: Iterable[TopicConfig]) -> dict[str, Any]:
         return {
-            "dataVersion": self.data_version.to_wire(),
+            "dataVersion": version.to_wire(),
             "topicConfigTable": {config.topic_name: config.to_wire() for config in configs},
         }
 

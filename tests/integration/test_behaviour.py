@@ -412,3 +412,22 @@ def test_an_expired_broker_is_forgotten(configure: Any, connect: Any) -> None:
         assert route(namesrv.address, "T") is not None
         namesrv.call(scan)
         until(lambda: route(namesrv.address, "T") is None)
+
+
+def test_topics_made_by_sending_get_into_the_file(configure: Any, connect: Any) -> None:
+    """With the next look at them, while the broker runs, and at the latest with its stop."""
+    with flintmq.Broker(configure()) as broker:
+        file, notes = (broker.store_path / name for name in ("config/topics.json", "flint/new-topics"))
+
+        async def persist() -> None:
+            broker.timers.run_now("topics and groups")
+
+        assert connect(broker).send("First", b"x").code == 0
+        assert "First" in notes.read_text()
+        assert not file.exists() or "First" not in file.read_text()
+        broker.call(persist)
+        until(lambda: not notes.exists())
+        assert "First" in file.read_text()
+        assert connect(broker).send("Second", b"x").code == 0
+    assert not notes.exists()
+    assert "Second" in file.read_text()

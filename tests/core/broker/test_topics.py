@@ -11,6 +11,7 @@ from flintmq.core.broker import topic_name as names
 from flintmq.core.broker.topic_config import TopicConfig
 from flintmq.core.broker.topics import TopicConfigManager, boot_topics
 from flintmq.core.errors import RefusedError, StoreError
+from flintmq.core.io.config_journal import ConfigJournal
 from flintmq.core.io.json_file import JsonFile
 from flintmq.core.response_code import ResponseCode
 from flintmq.core.testing.clock import ManualClock
@@ -18,7 +19,8 @@ from flintmq.core.testing.clock import ManualClock
 
 def manager(file: JsonFile | None = None, *, auto_create: bool = True) -> TopicConfigManager:
     boot = boot_topics(cluster="C", broker_name="b-a", auto_create=auto_create, trace_topic="RMQ_SYS_TRACE_TOPIC")
-    return TopicConfigManager(file, ManualClock(), boot, auto_create=auto_create)
+    journal = ConfigJournal(file.path.parent / "flint" / "new-topics") if file is not None else None
+    return TopicConfigManager(file, ManualClock(), boot, auto_create=auto_create, journal=journal)
 
 
 def test_boots_with_the_references_topics() -> None:
@@ -80,6 +82,85 @@ def test_changes_are_on_disk_before_the_call_returns(tmp_path: Path) -> None:
     third = manager(file)
     third.load()
     assert "T" not in third
+
+
+def test_topics_made_by_sending_are_noted_and_the_file_follows(tmp_path: Path) -> None:
+    """Ten thousand topics are not written for each further one; and a killed broker knows every one it answered for."""
+    file = JsonFile(tmp_path / "topics.json")
+    notes = tmp_path / "flint" / "new-topics"
+    topics = manager(file)
+    topics.persist()
+    written = file.path.read_bytes()
+    for number in range(3):
+        topics.create_in_send(f"T{number}", "TBW102", "x", 4)
+    topics.create_in_send_back("%RETRY%g", 1)
+    assert file.path.read_bytes() == written
+    killed = manager(file)
+    assert killed.load()
+    assert killed.to_wire() == topics.to_wire()
+    assert killed.noted == topics.noted == 4
+    topics.write()
+    topics.forget_notes(4)
+    assert not notes.exists()
+    assert topics.noted == 0
+    again = manager(file)
+    again.load()
+    assert again.to_wire() == topics.to_wire()
+
+
+def test_a_note_is_kept_until_the_file_has_it(tmp_path: Path) -> None:
+    """The file is written in a thread; what is made meanwhile may not be in it."""
+    file = JsonFile(tmp_path / "topics.json")
+    topics = manager(file)
+    topics.create_in_send("A", "TBW102", "x", 4)
+    noted = topics.noted
+    topics.write()
+    topics.create_in_send("B", "TBW102", "x", 4)
+    topics.forget_notes(noted)
+    again = manager(file)
+    assert again.load()
+    assert "A" in again
+    assert "B" in again
+
+
+@pytest.mark.parametrize("has_file", [False, True])
+def test_notes_without_a_file_and_notes_cut_short(tmp_path: Path, has_file: bool) -> None:
+    """The first topic of a new broker; a crash, or a full disk, in the midst of a line."""
+    file = JsonFile(tmp_path / "topics.json")
+    topics = manager(file)
+    if has_file:
+        topics.persist()
+    topics.create_in_send("A", "TBW102", "x", 4)
+    notes = tmp_path / "flint" / "new-topics"
+    whole = notes.read_bytes()
+    notes.write_bytes(whole + whole[: len(whole) // 2])
+    topics.create_in_send("B", "TBW102", "x", 4)
+    again = manager(file)
+    assert again.load() is has_file
+    assert "A" in again
+    assert "B" in again
+
+
+def test_a_deleted_topic_does_not_come_back_from_the_notes(tmp_path: Path) -> None:
+    """A crash may leave the notes behind after the file was written."""
+    file = JsonFile(tmp_path / "topics.json")
+    topics = manager(file)
+    topics.create_in_send("A", "TBW102", "x", 4)
+    notes = tmp_path / "flint" / "new-topics"
+    left = notes.read_bytes()
+    topics.delete("A")
+    assert not notes.exists()
+    notes.write_bytes(left)
+    again = manager(file)
+    again.load()
+    assert "A" not in again
+
+
+def test_a_disk_that_takes_no_note_refuses_the_send(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("")
+    topics = manager(JsonFile(tmp_path / "x" / "topics.json"))
+    with pytest.raises(StoreError, match=r"new-topics: cannot be written"):
+        topics.create_in_send("A", "TBW102", "x", 4)
 
 
 def test_the_listener_hears_of_a_change_even_when_the_disk_refuses(tmp_path: Path) -> None:
