@@ -51,6 +51,7 @@ from flintmq.core.route.advertised import CLIENT, Advertised
 from flintmq.core.store.cleaner import CleanCommitLogService
 from flintmq.core.store.epochs import MASTER
 from flintmq.core.store.message_store import MessageStore
+from flintmq.core.store.resident_pages import RESIDENT_CHECK_S, ResidentPages
 from flintmq.dispatchers.filter_bitmap import CalcBitMap
 from flintmq.plugins.builtin import BUILTIN_PLUGINS, FILTER_BITMAP
 from flintmq.plugins.exposure import REMINDER_S, check_exposure, remind
@@ -502,6 +503,7 @@ class Broker(Service):
         timers.pace(_HOLD_TICK_S, self._expire_held, "held pulls' deadlines")
         timers.every(1.0, state.dispatch, "dispatch")
         timers.pace(config.store.clean_resource_interval_ms / 1000, state.cleaner.tick, "retention")
+        timers.pace(RESIDENT_CHECK_S, ResidentPages(state.store).tick, "resident pages")
         if config.delay.enable and not config.broker.is_slave:
             timers.pace(1.0, self._deliver_delayed, "delayed messages")
         if config.broker.id == 0:

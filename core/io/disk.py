@@ -61,6 +61,14 @@ class MappedRegion(Protocol):
         """Forces what was written to the disk, and with the first sync the file's name. Raises OSError."""
         ...
 
+    def evict(self, start: int, end: int) -> None:
+        """Takes the whole pages of a part out of this process's memory; the next look at one brings it back.
+
+        Nothing is lost, synced or not: the kernel goes on holding them, and what was written still goes to the disk with the
+        next sync. Takes some 0.2 ms a MiB of pages that are there; the interpreter lock is held.
+        """
+        ...
+
     def next_data(self, position: int) -> int:
         """A place at or behind a position before which there are only zeros; the file's size where nothing follows.
 
@@ -142,12 +150,17 @@ class Disk(Protocol):
         """When a file was last changed, in milliseconds since 1970."""
         ...
 
+    def resident_bytes(self) -> int:
+        """How much of mapped files is in this process's memory, libraries included; 0 where the system does not tell."""
+        ...
+
 
 _SINGLE_PAGES_BYTES = 64 * 1024 * 1024
 _REWRITE_BYTES = 1024 * 1024
 _BY_CALL_BYTES = 8 * 1024
 """So much is cheaper written by a system call than through the map, where every new page is a fault: a third of the cost."""
 _ZEROS = memoryview(bytes(1024 * 1024))
+_STATM = Path("/proc/self/statm")
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -225,6 +238,13 @@ class OsRegion:
             self._unnamed.clear()  # last: another thread that syncs meanwhile does it again rather than come back too early
         else:
             os.fdatasync(self._fd)
+
+    def evict(self, start: int, end: int) -> None:
+        start = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
+        length = end // mmap.PAGESIZE * mmap.PAGESIZE - start
+        if length > 0 and self._fd >= 0 and hasattr(mmap, "MADV_DONTNEED"):
+            # Of a shared map of a file this drops table entries only, and takes over what they know of pages that are dirty.
+            self._map.madvise(mmap.MADV_DONTNEED, start, length)
 
     def next_data(self, position: int) -> int:
         try:
@@ -387,6 +407,12 @@ class OsDisk:
 
     def modified_ms(self, path: Path) -> int:
         return path.stat().st_mtime_ns // 1_000_000
+
+    def resident_bytes(self) -> int:
+        try:
+            return int(_STATM.read_text("ascii").split()[2]) * mmap.PAGESIZE
+        except OSError:  # no Linux
+            return 0
 
 
 OS_DISK = OsDisk()

@@ -602,6 +602,11 @@ class ConsumeQueueTable:
                 if due:
                     file.flush()
 
+    def files(self) -> Iterator[MappedFile]:
+        """Every file of every queue; queues may come and go meanwhile."""
+        for queue in list(self.queues.values()):
+            yield from self._files(queue)
+
     @staticmethod
     def _files(queue: ConsumeQueue) -> list[MappedFile]:
         """Ext files first: an address is worth nothing without what it leads to."""

@@ -242,6 +242,10 @@ class IndexFile:
         self._region.sync()
         self.dirty = False
 
+    def evict_entries(self) -> None:
+        """Takes the entries out of the process's memory, see :meth:`.MappedRegion.evict`; slots are wanted all the time."""
+        self._region.evict(self._entries_at, self._entries_at + self.index_count * ENTRY_BYTES)
+
     def close(self) -> None:
         self.closed = True
         self._region.close()

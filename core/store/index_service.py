@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -314,6 +314,12 @@ class IndexService:
             remove(file.path, file)
             count += 1
         return count
+
+    def evict_entries(self) -> Iterator[None]:
+        """Takes the files' entries out of the process's memory, one file at a time."""
+        for file in self.files[:]:
+            file.evict_entries()
+            yield
 
     def close(self) -> None:
         for file in self.files:

@@ -134,6 +134,9 @@ class FaultyDisk:
     def modified_ms(self, path: Path) -> int:
         return self._disk.modified_ms(path)
 
+    def resident_bytes(self) -> int:
+        return self._disk.resident_bytes()
+
 
 class FaultyRegion:
     """A mapped file of a :class:`FaultyDisk`. Also notes writes to places nobody allocated, which a full disk punishes."""
@@ -177,6 +180,9 @@ class FaultyRegion:
     def sync(self) -> None:
         self._disk.check("sync", self._path)
         self._region.sync()
+
+    def evict(self, start: int, end: int) -> None:
+        self._region.evict(start, end)
 
     def next_data(self, position: int) -> int:
         return self._region.next_data(position)

@@ -290,6 +290,9 @@ class SimulatedDisk:
     def modified_ms(self, path: Path) -> int:
         return 0
 
+    def resident_bytes(self) -> int:
+        return 0
+
     # looking
 
     def image(self) -> Image:
@@ -351,6 +354,9 @@ class SimulatedRegion:
         while self._unnamed:
             self._disk.sync_folder(self._unnamed[-1])
             self._unnamed.pop()
+
+    def evict(self, start: int, end: int) -> None:
+        """What is in memory here is the disk."""
 
     def next_data(self, position: int) -> int:
         rest = bytes(self._data[position:])

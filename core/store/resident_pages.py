@@ -1,0 +1,78 @@
+"""Keeps a broker's resident memory small: pages of its files that lie behind are given back to the kernel.
+
+The kernel takes mapped pages away by itself when memory is short; until then every page that was written or read counts as
+the broker's: half a gigabyte after a minute of load, of which it may use the last few megabytes again. Whoever sets limits on
+a container, or looks for a leak, sees that figure. What is given back stays in the page cache: to look at it again costs a
+fault that reads nothing from the disk, some hundredths of a microsecond for a message of a backlog.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from flintmq.core.io.disk import MappedRegion
+from flintmq.core.store.index_service import IndexService
+
+if TYPE_CHECKING:
+    from flintmq.core.store.message_store import MessageStore
+
+RESIDENT_CHECK_S: Final = 1.0
+"""A second of load reads and writes some hundred MiB at most."""
+RESIDENT_MAX_BYTES: Final = 128 * 1024 * 1024
+"""Below this nothing is given back: the log's newest part, an index file's slots (20 MiB) and libraries fit in."""
+NEWEST_BYTES: Final = 64 * 1024 * 1024
+"""The part of the log that stays: consumers that keep up, and slaves, read it soon after it was written."""
+_SLICE_BYTES: Final = 4 * 1024 * 1024
+_SLICE_S: Final = 0.001
+"""How long the loop's thread is kept at once, or for one slice of bytes where that takes longer."""
+
+
+class ResidentPages:
+    """Loop thread. The caller's timer calls :meth:`tick`.
+
+    Args:
+        store: an open store.
+        max_bytes: how much of mapped files may be resident before pages are given back.
+        newest_bytes: how much of the log's end stays.
+    """
+
+    def __init__(
+        self, store: MessageStore, max_bytes: int = RESIDENT_MAX_BYTES, newest_bytes: int = NEWEST_BYTES
+    ) -> None:
+        self._store = store
+        self._max_bytes = max_bytes
+        self._newest_bytes = newest_bytes
+        self._round: Iterator[None] | None = None
+
+    def tick(self) -> float:
+        """Does a slice of the round under way, or begins one where too much is resident; returns seconds to the next call."""
+        if self._round is None:
+            if self._store.disk.resident_bytes() <= self._max_bytes:
+                return RESIDENT_CHECK_S
+            self._round = self._steps()
+        until_s = time.perf_counter() + _SLICE_S
+        for _ in self._round:
+            if time.perf_counter() >= until_s:
+                return 0.0
+        self._round = None
+        return RESIDENT_CHECK_S
+
+    def _steps(self) -> Iterator[None]:
+        """A round: the log but for its newest part, queues as far as they are synced, the entries of the index."""
+        store = self._store
+        marks = store.watermarks
+        behind = min(marks.flushed, marks.dispatched) - self._newest_bytes
+        for file in list(store.commit_log.queue.files):
+            yield from _evict(file.region, min(file.size, behind - file.start))
+        for file in store.consume_queues.files():
+            yield from _evict(file.region, file.flushed)
+        if isinstance(store.index, IndexService):
+            yield from store.index.evict_entries()
+
+
+def _evict(region: MappedRegion, end: int) -> Iterator[None]:
+    for start in range(0, end, _SLICE_BYTES):
+        region.evict(start, min(end, start + _SLICE_BYTES))
+        yield

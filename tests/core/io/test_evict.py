@@ -1,0 +1,78 @@
+"""Pages that are given back to the kernel must be none the worse for it: they may hold what no sync has written yet."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from flintmq.core.io.disk import OS_DISK
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel does not tell what is resident")
+
+SIZE = 1024 * 1024
+PAGE = 4096
+
+
+def resident_bytes(path: Path) -> int:
+    """How much of a file's map is in this process's memory."""
+    found, inside = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        fields = line.split()
+        if "-" in fields[0] and not fields[0].endswith(":"):
+            inside = line.endswith(str(path))
+        elif inside and fields[0] == "Rss:":
+            found += int(fields[1]) * 1024
+    return found
+
+
+def test_what_no_sync_has_written_survives(tmp_path: Path) -> None:
+    """Written through the map, evicted, read by the map and by the system, written again, synced: always the same bytes."""
+    path = tmp_path / "log"
+    region = OS_DISK.map_file(path, SIZE, create=True, allocate=SIZE)
+    content = bytes(range(256)) * (SIZE // 256)
+    region.write(0, content)
+    held = region.view[PAGE : 2 * PAGE]
+    assert resident_bytes(path) == SIZE
+    region.evict(0, SIZE)
+    assert resident_bytes(path) == 0
+    assert path.read_bytes() == content
+    assert region.view == content
+    region.evict(0, SIZE)
+    region.write(PAGE - 1, b"\0\0")
+    region.sync()
+    region.evict(0, SIZE)
+    changed = content[: PAGE - 1] + b"\0\0" + content[PAGE + 1 :]
+    assert region.view == changed == path.read_bytes()
+    assert held == changed[PAGE : 2 * PAGE], "a slice on its way to a client stays what it was"
+    del held
+    region.close()
+
+
+def test_only_whole_pages_go(tmp_path: Path) -> None:
+    """What lies beside the part may be written at this moment by others; and positions are seldom at pages' borders."""
+    path = tmp_path / "log"
+    region = OS_DISK.map_file(path, SIZE, create=True, allocate=SIZE)
+    region.write(0, b"x" * SIZE)
+    region.evict(1, 3 * PAGE - 1)
+    assert resident_bytes(path) == SIZE - PAGE
+    for start, end in ((5, 5), (PAGE + 1, 2 * PAGE - 1), (3 * PAGE, PAGE), (0, -1)):
+        region.evict(start, end)
+    assert resident_bytes(path) == SIZE - PAGE
+    region.close()
+    region.evict(0, SIZE)
+
+
+def test_the_system_tells_what_is_resident(tmp_path: Path) -> None:
+    """The figure by which it is decided must follow what is mapped."""
+    size = 64 * SIZE  # the kernel counts in batches
+    region = OS_DISK.map_file(tmp_path / "log", size, create=True, allocate=size)
+    before = OS_DISK.resident_bytes()
+    region.write(0, bytes(size))
+    full = OS_DISK.resident_bytes()
+    region.evict(0, size)
+    after = OS_DISK.resident_bytes()
+    region.close()
+    assert full - before > size // 2
+    assert full - after > size // 2
