@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flintmq.core.io.disk import OS_DISK
+from flintmq.core.io.disk import OS_DISK, MappedRegion
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel does not tell what is resident")
 
@@ -27,12 +27,18 @@ def resident_bytes(path: Path) -> int:
     return found
 
 
+def write_through_map(region: MappedRegion, content: bytes) -> None:
+    """Piece by piece: what is large goes by way of the system, and no page of it comes into this process."""
+    for start in range(0, len(content), PAGE // 4):
+        region.write(start, content[start : start + PAGE // 4])
+
+
 def test_what_no_sync_has_written_survives(tmp_path: Path) -> None:
     """Written through the map, evicted, read by the map and by the system, written again, synced: always the same bytes."""
     path = tmp_path / "log"
     region = OS_DISK.map_file(path, SIZE, create=True, allocate=SIZE)
     content = bytes(range(256)) * (SIZE // 256)
-    region.write(0, content)
+    write_through_map(region, content)
     held = region.view[PAGE : 2 * PAGE]
     assert resident_bytes(path) == SIZE
     region.evict(0, SIZE)
@@ -54,7 +60,7 @@ def test_only_whole_pages_go(tmp_path: Path) -> None:
     """What lies beside the part may be written at this moment by others; and positions are seldom at pages' borders."""
     path = tmp_path / "log"
     region = OS_DISK.map_file(path, SIZE, create=True, allocate=SIZE)
-    region.write(0, b"x" * SIZE)
+    write_through_map(region, b"x" * SIZE)
     region.evict(1, 3 * PAGE - 1)
     assert resident_bytes(path) == SIZE - PAGE
     for start, end in ((5, 5), (PAGE + 1, 2 * PAGE - 1), (3 * PAGE, PAGE), (0, -1)):
@@ -69,7 +75,7 @@ def test_the_system_tells_what_is_resident(tmp_path: Path) -> None:
     size = 64 * SIZE  # the kernel counts in batches
     region = OS_DISK.map_file(tmp_path / "log", size, create=True, allocate=size)
     before = OS_DISK.resident_bytes()
-    region.write(0, bytes(size))
+    write_through_map(region, bytes(size))
     full = OS_DISK.resident_bytes()
     region.evict(0, size)
     after = OS_DISK.resident_bytes()
