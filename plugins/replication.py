@@ -24,10 +24,13 @@ from flintmq.remoting.ha.slave_synchronize import SlaveSynchronize
 from flintmq.remoting.server import bind
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from flintmq.config import BrokerConfig
     from flintmq.core.broker.state import BrokerState
     from flintmq.core.ha.agreement import Truncate
     from flintmq.core.io.clock import Clock
+    from flintmq.core.ports import DispatchRequest
     from flintmq.plugins.registration import Registration
     from flintmq.plugins.timers import Timers
     from flintmq.remoting.tls import ServerTls
@@ -146,6 +149,7 @@ class Replication:
                 on_appended=state.dispatch,
                 make_context=partial(replication_client_tls, config) if self.wants_tls else None,
             )
+            store.reput.on_arrival = partial(self._arrived, store.reput.on_arrival)
             state.has_master = lambda: self.slave is not None and self.slave.is_following
             state.runtime_sources.append(self.slave.runtime_info)
             return
@@ -192,6 +196,19 @@ class Replication:
         held.push_async_callback(self.slave.stop)
         self.synchronize.start()
         held.push_async_callback(self.synchronize.stop)
+
+    def _arrived(self, before: Callable[[Sequence[DispatchRequest]], object], batch: Sequence[DispatchRequest]) -> None:
+        """A slave sees messages of a topic before its master's table says that there is one."""
+        topics = self._state.topics
+        seen: dict[str, int] = {}
+        for request in batch:
+            topic = request.topic
+            if topic not in topics or topic in topics.learned:
+                seen[topic] = max(seen.get(topic, 0), request.queue_id + 1)
+        news = [topics.learn(topic, queue_nums) for topic, queue_nums in seen.items()]
+        if any(news) and self.synchronize is not None:
+            self.synchronize.wake()
+        before(batch)
 
     def registered_with(self, registration: Registration) -> None:
         """Whom to ask for the master."""

@@ -90,6 +90,11 @@ class TopicConfigManager(ConfigManager[TopicConfig]):
         self.system_topics: frozenset[str] = names.SYSTEM_TOPICS | boot.keys()
         """Names that administration can neither create nor delete."""
         self.data_version = DataVersion(clock.now_ms(), 0)
+        self.learned: set[str] = set()
+        """A slave's: topics it has only seen messages of."""
+        self._gone: set[str] = set()
+        """Topics that the master's table lacks, although there are messages of them."""
+        self._taken_over: DataVersion | None = None
         self.on_change: Callable[[], None] = lambda: None
         """Called after each change, so that the broker registers again with its name servers."""
 
@@ -190,6 +195,35 @@ class TopicConfigManager(ConfigManager[TopicConfig]):
             except StoreError as error:  # a full disk shall not keep consumers from joining; the next change writes it
                 _log.warning("topic %s is not on disk yet: %s", topic, error)
         return existing
+
+    def learn(self, topic: str, queue_nums: int) -> bool:
+        """A slave's: there are messages of a topic; says whether that is news.
+
+        The master's table says more of it, and comes later or, when the master is lost now, never: what was acknowledged
+        must be found all the same. A topic that the master's table did not have the last time was deleted there.
+
+        Args:
+            queue_nums: as many queues have been seen at least.
+        """
+        existing = self._table.get(topic)
+        if topic in self._gone or (
+            existing is not None and (topic not in self.learned or existing.write_queue_nums >= queue_nums)
+        ):
+            return False
+        self.learned.add(topic)
+        try:
+            self._make(TopicConfig(topic, queue_nums, queue_nums))
+        except (RefusedError, StoreError) as error:
+            _log.warning("topic %s, of which the master sent messages: %s", topic, error)
+        return True
+
+    def replace(self, value: Mapping[str, Any]) -> None:
+        super().replace(value)
+        if self.data_version != self._taken_over:
+            self._taken_over = self.data_version
+            self._gone.clear()
+        self._gone |= self.learned - self._table.keys()
+        self.learned.clear()
 
     def put(self, config: TopicConfig) -> None:
         """Adds or replaces a topic, persists and tells the listener.

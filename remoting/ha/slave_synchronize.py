@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +20,8 @@ log = logging.getLogger("flintmq.ha")
 
 TIMEOUT_MS = 5_000
 FIRST_WAIT_S = 0.5
+REST_S = 0.1
+"""Between two rounds that were asked for: a table may have thousands of topics."""
 
 
 class SlaveSynchronize:
@@ -40,12 +43,17 @@ class SlaveSynchronize:
         self._interval_s = interval_s
         self._task: asyncio.Task[None] | None = None
         self._told = ""
+        self._wanted = asyncio.Event()
         self.rounds = 0
         """Rounds in which everything was taken over."""
 
     def start(self) -> None:
         """Begins to ask."""
         self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def wake(self) -> None:
+        """There is news: asks soon, whatever the interval."""
+        self._wanted.set()
 
     async def stop(self) -> None:
         """Asks no more. Idempotent."""
@@ -58,7 +66,14 @@ class SlaveSynchronize:
             address = self._master_address()
             if address:
                 await self._round(address)
-            await asyncio.sleep(self._interval_s if self.rounds else min(FIRST_WAIT_S, self._interval_s))
+            rest_s = min(REST_S, self._interval_s)
+            await asyncio.sleep(rest_s)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(
+                    (self._interval_s if self.rounds else min(FIRST_WAIT_S, self._interval_s)) - rest_s
+                ):
+                    await self._wanted.wait()
+            self._wanted.clear()
 
     async def _round(self, address: str) -> None:
         try:
@@ -81,7 +96,9 @@ class SlaveSynchronize:
         """
         state = self._state
         topics = await self._ask(address, RequestCode.GET_ALL_TOPIC_CONFIG)
-        if topics is not None and DataVersion.from_wire(topics.get("dataVersion")) != state.topics.data_version:
+        if topics is not None and (
+            state.topics.learned or DataVersion.from_wire(topics.get("dataVersion")) != state.topics.data_version
+        ):
             state.topics.replace(topics)
             state.topics.persist()
             state.topics.on_change()

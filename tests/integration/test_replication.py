@@ -27,6 +27,7 @@ from replicas import (
 
 import flintmq
 from flintmq.config import load_config
+from flintmq.core.broker.topic_config import TopicConfig
 from flintmq.plugins.cli.status import replication_of
 from flintmq.remoting.client.pull_consumer import PullConsumer
 from flintmq.remoting.codes import RequestCode
@@ -295,9 +296,45 @@ def test_tables_follow_behind_access_control(tmp_path: Path) -> None:
     signed = ("namesrv.access_key=the-admin", "namesrv.secret_key=secret-of-admin")
     with flintmq.Broker(master_settings(tmp_path / "m", *acl)) as master:
         master.put([flintmq.Message("Orders", b"1")])
+
+        async def create() -> None:
+            master.state.topics.put(TopicConfig("Empty", 3, 3))
+
+        master.call(create)
         with flintmq.Broker(slave_settings(tmp_path / "s", master, *acl, *signed)) as slave:
             eventually(lambda: slave.state.topics.select("Orders"), "topics come")
             caught_up(master, slave)
         with flintmq.Broker(slave_settings(tmp_path / "u", master, *acl, broker_id=2)) as unsigned:
             caught_up(master, unsigned)
-            assert unsigned.state.topics.select("Orders") is None
+            assert unsigned.state.topics.select("Empty") is None
+            assert unsigned.state.topics.select("Orders") is not None, "its messages tell"
+
+
+def test_a_slave_knows_a_topic_as_soon_as_it_has_its_messages(tmp_path: Path, connect: Connect) -> None:
+    """The tables are asked for once an hour here: the master's row comes because there is news, and a message can be read of
+    a slave that was promoted without ever having been told."""
+    hourly = "ha.sync_interval_ms=3600000"
+    with flintmq.Broker(master_settings(tmp_path / "m")) as master:
+        with flintmq.Broker(slave_settings(tmp_path / "s", master, hourly)) as slave:
+            caught_up(master, slave)
+            follower = slave.replication
+            assert follower is not None
+            eventually(
+                lambda: follower.synchronize is not None and follower.synchronize.rounds, "the tables were taken over"
+            )
+            connect(master).send("Orders", b"1", queue_id=3)
+            wanted = master.state.topics.select("Orders")
+            eventually(lambda: slave.state.topics.select("Orders") == wanted, "the master's row comes")
+        acl = tmp_path / "plain_acl.yml"
+        acl.write_text("accounts:\n- {accessKey: the-admin, secretKey: secret-of-admin, admin: true}\n")
+    closed = ("acl.enable=true", f"acl.file={acl}")
+    acl.chmod(0o600)
+    with flintmq.Broker(master_settings(tmp_path / "c", *closed)) as master:
+        master.put([flintmq.Message("Orders", b"untold")])
+        queue_id = int(next(path.name for path in (tmp_path / "c" / "consumequeue" / "Orders").iterdir()))
+        with flintmq.Broker(slave_settings(tmp_path / "t", master)) as untold:
+            caught_up(master, untold)
+    with flintmq.Broker(master_settings(tmp_path / "t")) as promoted:
+        found = promoted.state.topics.select("Orders")
+        assert found == TopicConfig("Orders", queue_id + 1, queue_id + 1)
+        assert [record.body for record in connect(promoted).pull_all("Orders", queue_id=queue_id)] == [b"untold"]

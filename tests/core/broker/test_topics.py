@@ -199,6 +199,33 @@ def test_a_slave_takes_over_exactly_the_masters_table() -> None:
     assert topics.data_version.counter == 9
 
 
+def test_a_slave_learns_topics_from_their_messages_until_the_masters_table_comes(tmp_path: Path) -> None:
+    """With the queues it has seen; what the master has deleted is not learned from its old messages again and again."""
+    file = JsonFile(tmp_path / "topics.json")
+    topics = manager(file)
+    assert topics.learn("T", 2)
+    assert not topics.learn("T", 1)
+    assert topics.learn("T", 4)
+    assert topics.learn("Deleted", 1)
+    assert topics.select("T") == TopicConfig("T", 4, 4)
+    killed = manager(file)
+    killed.load()
+    assert killed.select("T") == TopicConfig("T", 4, 4)
+    of_master = {
+        "dataVersion": {"counter": 9, "timestamp": 5},
+        "topicConfigTable": {"T": TopicConfig("T", 8, 8).to_wire()},
+    }
+    topics.replace(of_master)
+    assert topics.select("T") == TopicConfig("T", 8, 8)
+    assert not topics.learned
+    assert not topics.learn("T", 9), "the master's word counts"
+    assert not topics.learn("Deleted", 1)
+    topics.replace(of_master)
+    assert not topics.learn("Deleted", 1)
+    topics.replace(of_master | {"dataVersion": {"counter": 10, "timestamp": 5}})
+    assert topics.learn("Deleted", 1), "it may have been made anew"
+
+
 def test_queue_numbers_are_checked() -> None:
     topics = manager()
     with pytest.raises(RefusedError):
