@@ -39,7 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--longest", action="store_true", help="and those that repeat a slow one with another variant")
     parser.addoption("--crash-states", type=int, default=6_000, help="how many crash states tests/crash tries")
     parser.addoption(
-        "--fault-runs", type=int, default=1, help="how often tests/integration/test_faults.py breaks each thing"
+        "--fault-runs", type=int, default=5, help="how often tests/integration/test_faults.py breaks each thing"
     )
     parser.addoption("--fault-seconds", type=float, default=3.0, help="how long its pauses and cuts last at most")
     parser.addoption("--crash-seed", type=int, default=0, help="with which script tests/crash begins")

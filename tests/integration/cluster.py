@@ -37,7 +37,7 @@ UNKNOWN_CODES: Final = (10, 11, 12)
 
 
 class Cluster:
-    """A sync master with sync flush, and its slave behind a proxy. ``close`` ends the clients and the proxy."""
+    """A sync master with sync flush, and its slave behind a proxy. ``close`` ends all of them."""
 
     def __init__(self, work: Path, seed: int, fault_s: float = 3.0) -> None:
         self.work = work
@@ -49,6 +49,7 @@ class Cluster:
         self.master_address = ""
         """Where clients send to; changes when a master starts anew."""
         self._clients: list[Client] = []
+        self._brokers: list[BrokerProcess] = []
         self._started = 0
         self.master = self.start_master()
         self.slave = self.start_slave()
@@ -63,6 +64,7 @@ class Cluster:
         """A master on a store; clients go to it from now on."""
         settings = (*BASE, f"broker.role={role}", "ha.enable=true", f"listen.ha_port={self.ha_port}", *overrides)
         master = BrokerProcess(self.folder(store), *settings)
+        self._brokers.append(master)
         master.wait_ready()
         self.master_address = master.address
         return master
@@ -71,6 +73,7 @@ class Cluster:
         """A slave on a store, connected through the proxy."""
         settings = (*BASE, "broker.role=slave", "broker.id=1", f"ha.master_address={self.proxy.address}", *overrides)
         slave = BrokerProcess(self.folder(store), *settings)
+        self._brokers.append(slave)
         slave.wait_ready()
         return slave
 
@@ -117,6 +120,9 @@ class Cluster:
         for client in self._clients:
             client.join(60)
         self.proxy.close()
+        for broker in self._brokers:
+            broker.process.kill()
+            broker.wait()
 
     # the end
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import selectors
 import socket
 import threading
@@ -10,6 +11,8 @@ from typing import Final
 
 _POLL_S: Final = 0.02
 _CHUNK: Final = 65_536
+_GIVEN: Final[set[int]] = set()
+_GIVING: Final = threading.Lock()
 
 
 class LinkProxy:
@@ -116,6 +119,11 @@ class LinkProxy:
 
 
 def free_port() -> int:
-    """A port that nobody listens at now."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
+    """A port that nobody listens at now, and that is given to nobody else of this process: below those that systems hand out."""
+    while True:
+        port = random.randrange(20_000, 32_000)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            with _GIVING:
+                if port not in _GIVEN:
+                    _GIVEN.add(port)
+                    return port
