@@ -119,11 +119,10 @@ class LinkProxy:
 
 
 def free_port() -> int:
-    """A port that nobody listens at now, and that is given to nobody else of this process: below those that systems hand out."""
+    """A port that nobody listens at now, given to nobody else of this process, and below those that systems hand out."""
     while True:
         port = random.randrange(20_000, 32_000)
-        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            with _GIVING:
-                if port not in _GIVEN:
-                    _GIVEN.add(port)
-                    return port
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)), _GIVING:
+            if port not in _GIVEN:
+                _GIVEN.add(port)
+                return port
