@@ -34,6 +34,8 @@ ANSWERS = (
 )
 """What lets a broker answer a pull with more than 32 messages, 8 from disk."""
 PULL_BATCH = "2048"
+OF_RECORDS = "topic,queueOffset,storeTimestamp"
+"""Files give :data:`THREE` without a look at the log; for these they must read it, as the broker must for both."""
 
 
 def broker(store: Path, *, stock: bool) -> ServedChild:
@@ -86,6 +88,8 @@ def main() -> None:
             "wire_all": noop(wire()),
             "files_three": noop(files(columns=THREE)),
             "wire_three": noop(wire(columns=THREE)),
+            "files_records": noop(files(columns=OF_RECORDS)),
+            "wire_records": noop(wire(columns=OF_RECORDS)),
         }
         times: dict[str, list[tuple[float, float]]] = {name: [] for name in runs}
         for number in range(arguments.rounds + 1):
@@ -99,6 +103,7 @@ def main() -> None:
     ratios = {
         **of_rounds("files/wire, all columns", times["files_all"], times["wire_all"]),
         **of_rounds("files/wire, three columns", times["files_three"], times["wire_three"]),
+        **of_rounds("files/wire, three columns of records", times["files_records"], times["wire_records"]),
     }
     found = {"bench": "spark-wire", "stock": arguments.stock, "records": arguments.records, "seconds": seconds}
     found |= {"cpu_seconds": cpu, "ratios": ratios}

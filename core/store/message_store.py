@@ -875,6 +875,7 @@ class MessageStore:
             scanned += 1
             if message_filter is not None and not message_filter.matches_tags_code(tags_code):
                 continue
+            piece: memoryview | None = None
             if physical != run_end or message_filter is not None:
                 piece = commit_log.slice(physical, size)
                 if piece is None:
@@ -894,7 +895,7 @@ class MessageStore:
                 slices[-1] = longer
                 run_end += size
             else:
-                piece = commit_log.slice(physical, size)
+                piece = piece if piece is not None else commit_log.slice(physical, size)
                 if piece is None:
                     skip_until = commit_log.next_file_start(physical)
                     continue

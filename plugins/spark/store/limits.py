@@ -1,16 +1,35 @@
-"""Where a micro-batch ends that may hold so many messages or bytes: exact, from the consume queues."""
+"""Where a micro-batch ends that may hold so many messages or bytes: exact, from the consume queues, or from the log where they
+do not tell all: a copy of a log alone, a store whose broker has crashed, or is just writing them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
+import attrs
 import numpy as np
 
 from flintmq.core.message.record import RECORD_MIN_BYTES
+from flintmq.plugins.spark.decoder import RowFilter, chain
+from flintmq.plugins.spark.decoder.heads import read_heads
 from flintmq.plugins.spark.ports import Limit
-from flintmq.plugins.spark.store.log_files import LogFiles
+from flintmq.plugins.spark.store.log_files import LogFiles, map_file
 from flintmq.plugins.spark.store.queue_units import QueueUnits, Units
 from flintmq.plugins.spark.store.record_places import is_record
 
 _STEP_UNITS = 65_536
+_STEP_BYTES = 16 * 1024 * 1024
+
+
+@attrs.frozen
+class Told:
+    """What tells of the messages that are read."""
+
+    queues: Sequence[QueueUnits]
+    """Those that are read."""
+    units_complete_to: int
+    """Up to this physical offset they name every message."""
+    rows: RowFilter
+    """Chooses the messages that they do not name."""
 
 
 def always_fits(start: int, end: int, limit: Limit) -> bool:
@@ -20,31 +39,70 @@ def always_fits(start: int, end: int, limit: Limit) -> bool:
     return fits_bytes and (limit.max_rows is None or size < limit.max_rows * RECORD_MIN_BYTES)
 
 
-def cut_at_limit(log: LogFiles, queues: list[QueueUnits], start: int, end: int, limit: Limit) -> int:
+def cut_at_limit(log: LogFiles, told: Told, start: int, end: int, limit: Limit) -> int:
     """The furthest place in (start, end] with at most so many messages, or bytes of records, before it.
 
     Args:
         log: the commit log.
-        queues: those that are read.
+        told: what tells of the messages that are read.
         start: a place in the log.
         end: one behind it.
         limit: at least one message is let through.
 
     Returns:
-        ``end``, or the place of a message of these queues.
+        ``end``, or the place of a message that is read.
     """
-    units = Units.merged([_first_units(queue, start, end, limit) for queue in queues])
-    count = len(units)
-    if limit.max_rows is not None:
-        count = min(count, limit.max_rows)
-    if limit.max_bytes is not None:
-        fitting = int(np.searchsorted(np.cumsum(units.size), limit.max_bytes, side="right"))
-        count = min(count, max(1, fitting))
-    for index in range(count, len(units)):
-        place = int(units.position[index])
-        if is_record(log, place, int(units.size[index])):
-            return place
+    border = min(max(start, told.units_complete_to), end)
+    rows = size = 0
+    for units in _told(log, told, start, border, end, limit):
+        count = len(units)
+        if limit.max_rows is not None:
+            count = min(count, limit.max_rows - rows)
+        if limit.max_bytes is not None:
+            fitting = int(np.searchsorted(size + np.cumsum(units.size), limit.max_bytes, side="right"))
+            count = min(count, fitting if rows or fitting else 1)
+        for index in range(count, len(units)):
+            place = int(units.position[index])
+            if is_record(log, place, int(units.size[index])):
+                return place
+        rows += count
+        size += int(units.size[:count].sum())
     return end
+
+
+def _told(log: LogFiles, told: Told, start: int, border: int, end: int, limit: Limit) -> Iterator[Units]:
+    """The messages in [start, end): as the queues name them up to a border, and behind it as they are found by walking."""
+    yield Units.merged([_first_units(queue, start, border, limit) for queue in told.queues])
+    yield from _walked(log, told.rows, border, end)
+
+
+def _walked(log: LogFiles, rows: RowFilter, start: int, end: int) -> Iterator[Units]:
+    """The messages in [start, end) that become rows, going by their heads; the tags code of all is 0.
+
+    Behind what is no record, the next file comes: reading says what is wrong there, or leaves it out.
+    """
+    for file in log.between(start, end):
+        try:
+            data = map_file(file.path)
+        except FileNotFoundError:
+            continue
+        at, stop = max(start, file.start) - file.start, min(end, file.end) - file.start
+        step = _STEP_BYTES
+        while at < stop:
+            found = chain.walk(data, at, min(stop, at + step))
+            if len(found.starts):
+                heads = read_heads(data, found.starts)
+                heads = heads if heads.bad is None else heads.chosen(~heads.bad)
+                keep = rows.mask(data, heads)
+                heads = heads if keep is None else heads.chosen(keep)
+                yield Units(heads.start + file.start, heads.size, np.zeros(len(heads), np.int64))
+            elif at + step >= stop:
+                break
+            else:
+                step = stop - at  # a record that is larger
+            if found.why in ("blank", "zero"):
+                break
+            at = found.end
 
 
 def _first_units(queue: QueueUnits, start: int, end: int, limit: Limit) -> Units:
@@ -66,11 +124,16 @@ def _first_units(queue: QueueUnits, start: int, end: int, limit: Limit) -> Units
     return Units.merged(found)
 
 
-def rows_between(queues: list[QueueUnits], start: int, end: int, enough: int) -> int:
-    """How many messages of some queues lie in [start, end); stops counting at ``enough``."""
+def rows_between(log: LogFiles, told: Told, start: int, end: int, enough: int) -> int:
+    """How many messages that are read lie in [start, end); stops counting at ``enough``."""
+    border = min(max(start, told.units_complete_to), end)
     total = 0
-    for queue in queues:
-        total += max(0, queue.first_at(end) - queue.first_at(start))
+    for queue in told.queues:
+        total += max(0, queue.first_at(border) - queue.first_at(start))
+        if total >= enough:
+            return total
+    for units in _walked(log, told.rows, border, end):
+        total += len(units)
         if total >= enough:
             break
     return total

@@ -19,7 +19,7 @@ from flintmq.plugins.spark.options import ReadOptions
 from flintmq.plugins.spark.ports import Limit, Offset, Part
 from flintmq.plugins.spark.schema import nearest
 from flintmq.plugins.spark.store.by_time import first_place_from
-from flintmq.plugins.spark.store.limits import always_fits, cut_at_limit, rows_between
+from flintmq.plugins.spark.store.limits import Told, always_fits, cut_at_limit, rows_between
 from flintmq.plugins.spark.store.offsets import StoreOffset, check_history, check_reached
 from flintmq.plugins.spark.store.piece_reader import PieceReader
 from flintmq.plugins.spark.store.pieces import Piece, StorePart, parted, target_bytes, whole_pieces
@@ -79,13 +79,13 @@ class StoreTransport:
             return first.moved_to(last.physical_offset, view.epochs).to_json()
         if always_fits(first.physical_offset, last.physical_offset, limit):
             return first.moved_to(last.physical_offset, view.epochs).to_json()
-        queues = list(list_queues(self.root, self._rows().wants_queue))
-        place = cut_at_limit(view.log, queues, first.physical_offset, last.physical_offset, limit)
+        place = cut_at_limit(view.log, self._told(view), first.physical_offset, last.physical_offset, limit)
         return first.moved_to(place, view.epochs).to_json()
 
     def rows_between(self, start: Offset, end: Offset, enough: int) -> int:
         first, last = StoreOffset.from_json(start).physical_offset, StoreOffset.from_json(end).physical_offset
-        return rows_between(list(list_queues(self.root, self._rows().wants_queue)), first, last, enough)
+        view = self._view()
+        return rows_between(view.log, self._told(view), first, last, enough)
 
     def checked(self, offset: Offset) -> Offset:
         view = self._view()
@@ -255,6 +255,10 @@ class StoreTransport:
             verify_crc=options.verify_crc,
             bad_records=options.bad_records,
         )
+
+    def _told(self, view: StoreView) -> Told:
+        rows = self._rows()
+        return Told(list(list_queues(self.root, rows.wants_queue)), view.end.units_complete_to, rows)
 
     def _check_topics(self) -> None:
         """Whether every topic exists that was asked for by name. Raises UnknownTopicError."""

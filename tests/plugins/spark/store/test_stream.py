@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 from reading import Row, batch, places, read_parts, stream, transport
 
+from flintmq.core.store.consume_queue import UNIT
 from flintmq.core.store.epochs import RECOVERED, Epochs, epochs_path
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.store import message, open_store
 from flintmq.plugins.spark.errors import CheckpointError, DataLossError
 from flintmq.plugins.spark.ports import Limit
+from flintmq.plugins.spark.store import limits
 from flintmq.plugins.spark.store.offsets import StoreOffset
 
 
@@ -57,6 +60,43 @@ def test_batches_hold_at_most_so_many_bytes_but_one_message(stopped: Path, size:
         assert len(one) == 1 or sum(row["storeSize"] for row in one) <= size
     if size == 3000:
         assert len(batches) < 12
+
+
+@pytest.fixture(params=["no queues", "queues lost their ends", "crashed"])
+def half_told(request: pytest.FixtureRequest, stopped: Path) -> Path:
+    """A store whose consume queues do not name every message."""
+    if request.param == "no queues":
+        shutil.rmtree(stopped / "consumequeue")
+        return stopped
+    end = batch(stopped)[70]["physicalOffset"]
+    for path in (stopped / "consumequeue").glob("*/*/*"):
+        raw = path.read_bytes()
+        kept = [unit for unit in UNIT.iter_unpack(raw) if unit[1] and unit[0] < end]
+        path.write_bytes(b"".join(UNIT.pack(*unit) for unit in kept).ljust(len(raw), b"\0"))
+    if request.param == "crashed":
+        (stopped / "abort").touch()
+    return stopped
+
+
+@pytest.mark.parametrize(("options", "step_bytes"), [({}, 200), ({"subscribePattern": "pay.*"}, 1 << 20)])
+@pytest.mark.parametrize("limit", [Limit(max_rows=7), Limit(max_bytes=1500), Limit(9, 600)])
+def test_limits_hold_where_queues_do_not_tell_all(
+    half_told: Path, limit: Limit, options: dict[str, str], step_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy of a log without its queues, or what a crash has left of them: what they do not name is found by walking."""
+    monkeypatch.setattr(limits, "_STEP_BYTES", step_bytes)
+    reader = transport(half_told, **options)
+    batches, end = stream(reader, reader.initial("earliest"), limit)
+    assert joined(batches) == batch(half_told, **options)
+    assert len(joined(batches)) == (20 if options else 100)
+    assert end == reader.latest()
+    for one in batches:
+        assert limit.max_rows is None or len(one) <= limit.max_rows
+        assert limit.max_bytes is None or len(one) == 1 or sum(row["storeSize"] for row in one) <= limit.max_bytes
+    if limit.max_bytes is None:
+        assert [len(one) for one in batches[:-1]] == [7] * (len(batches) - 1)
+    assert reader.rows_between(reader.initial("earliest"), end, 1000) == len(joined(batches))
+    assert 5 <= reader.rows_between(reader.initial("earliest"), end, 5) <= len(joined(batches))
 
 
 def test_a_stream_goes_on_where_the_log_grows(tmp_path: Path) -> None:
