@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from itertools import accumulate
 from operator import mul
 from typing import Any, Final
 
@@ -22,7 +23,7 @@ _DIGITS: Final = "0123456789abcdefghijklmnopqrstu"
 # chr(48 + n) -> the digit of value n in int(text, 31); everything else becomes a character int() refuses.
 _TO_BASE_31: Final = bytes(ord(_DIGITS[c - _ZERO]) if 0 <= c - _ZERO < 31 else ord("!") for c in range(256))
 _POWERS: Final = [pow(31, n, 1 << 32) for n in range(512)]
-_ONES: Final = [sum(_POWERS[:n]) & _MASK for n in range(len(_POWERS))]
+_ONES: Final = [total & _MASK for total in accumulate(_POWERS[:-1], initial=0)]
 
 
 # chr(c) -> the digits whose sum is c, one table for each of them.
