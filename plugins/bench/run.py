@@ -24,8 +24,9 @@ from flintmq.remoting.client.transport import parse_address
 
 SLOTS_MAX: Final = OPAQUE_BASE
 """Opaques have ten digits."""
-ROUTE_TRIES: Final = 50
-ROUTE_PAUSE_S: Final = 0.1
+ROUTE_TRIES: Final = 1_000
+ROUTE_PAUSE_S: Final = 0.005
+"""Short, because the row `start` waits for it."""
 PATTERN: Final = bytes(range(33, 127))
 CONNECT_TIMEOUT_S: Final = 5.0
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import typing
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
@@ -30,15 +31,19 @@ LATE: Final = frozenset(
         "attrs.filters",
         "attrs.setters",
         "attrs.validators",
+        "base64",
         "difflib",
         "hashlib",
         "hmac",
         "ipaddress",
         "locale",
         "msgspec.inspect",
+        "ntpath",
         "secrets",
         "ssl",
         "tempfile",
+        "textwrap",
+        "typing_extensions",
     }
 )
 """Modules that others name for what a broker may never do. None of them is an extension module."""
@@ -50,12 +55,26 @@ class _NoSocket:
     """What no object is."""
 
 
+_IN_PASSING: Final[dict[tuple[str, str], tuple[str, object]]] = {
+    # It asks of every socket it is given: while ssl is empty, none can be one of its own.
+    ("ssl", "SSLSocket"): ("asyncio.base_events", _NoSocket),
+    # It takes them from typing where this is not installed.
+    ("typing_extensions", "NotRequired"): ("msgspec._utils", typing.NotRequired),
+    ("typing_extensions", "Required"): ("msgspec._utils", typing.Required),
+    ("typing_extensions", "get_type_hints"): ("msgspec._utils", typing.get_type_hints),
+}
+"""Looks that fill nothing, by module and name: who looks, and what it is told."""
+
+
 class _LateModule(ModuleType):
     """Empty until somebody looks; an ordinary module ever after."""
 
     def __getattr__(self, name: str) -> Any:
-        if name == "SSLSocket" and sys._getframe(1).f_globals.get("__name__") == "asyncio.base_events":
-            return _NoSocket  # it asks of every socket it is given: while ssl is empty, none can be one of its own
+        who, told = _IN_PASSING.get((self.__name__, name), (None, None))
+        if who is not None and sys._getframe(1).f_globals.get("__name__") == who:
+            return told
+        if name == "__path__":  # every ``from X import Y`` asks whether it is a package, which would have one by now
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         with _one_fills:
             loader: Any = self.__spec__ and self.__spec__.loader
             if isinstance(loader, _LateLoader):

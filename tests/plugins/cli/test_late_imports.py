@@ -117,6 +117,19 @@ asyncio.run(encrypted())
     assert lines == ["False False", "asyncio.sslproto True", "False True"]
 
 
+def test_typing_extensions_is_whole_for_who_needs_it() -> None:
+    """msgspec is told what typing has; whoever else asks gets the module's own."""
+    program = """
+import msgspec, typing_extensions
+print(is_full("typing_extensions"), msgspec.json.decode(b"[1]", type=list[int]))
+from typing_extensions import get_type_hints
+print(is_full("typing_extensions"), get_type_hints is typing_extensions.get_type_hints, get_type_hints.__module__)
+"""
+    first, second = said_by(_BEGIN + program).splitlines()
+    assert first == "False [1]"
+    assert second.startswith("True True typing")
+
+
 UNWANTED = {
     # Extension modules and libraries that others name, and that a broker without TLS, access control, filters or a
     # configuration file does not use.
