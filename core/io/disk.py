@@ -16,9 +16,13 @@ import errno
 import mmap
 import os
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from flintmq.core.errors import StoreError, StoreFullError
+from flintmq.core.io.lazy_numpy import numpy
+
+if TYPE_CHECKING:
+    Column = numpy.ndarray[Any, Any]
 
 
 class MappedRegion(Protocol):
@@ -38,6 +42,13 @@ class MappedRegion(Protocol):
 
     def write_in_order(self, position: int, data: bytes | memoryview) -> None:
         """The same from the first byte to the last, by way of the system; releases the interpreter lock. Raises OSError."""
+        ...
+
+    def write_int32s(self, position: int, places: Column, values: Column) -> None:
+        """Writes each value, 4 bytes big-endian, to its place: ``position + 4 * place``. Places are ascending. Needs numpy.
+
+        As with :meth:`write` they need not go in order, but each of them is there or not.
+        """
         ...
 
     def allocate(self, end: int) -> None:
@@ -202,6 +213,9 @@ class OsRegion:
             self._view[position : position + len(data)] = data
         else:
             self.write_in_order(position, data)
+
+    def write_int32s(self, position: int, places: Column, values: Column) -> None:
+        numpy.frombuffer(self._view, ">i4", int(places[-1]) + 1, position)[places] = values
 
     def allocate(self, end: int) -> None:
         if end <= self._allocated:

@@ -15,7 +15,7 @@ from flintmq.core.message.java_hash import ascending_powers, index_key_hash, top
 from flintmq.core.message.sys_flag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from flintmq.core.ports import DispatchRequest
     from flintmq.core.store.bulk_columns import RecordColumns
@@ -25,7 +25,6 @@ AVAILABLE: Final = lazy_numpy.AVAILABLE
 LEAST: Final = 64
 """Fewer entries are cheaper in a loop."""
 _UNIQ_KEY_CHARACTERS: Final = 32
-_SPAN_GAP_SLOTS: Final = 128
 
 
 def is_worth_it(count: int) -> bool:
@@ -164,31 +163,6 @@ def chain(hashes: Any, slots: Any, stored: Any, first_index: int) -> tuple[Any, 
     lasts = order[is_last]
     empty = int((stored[firsts] == 0).sum())
     return previous, slot[lasts], lasts + first_index, empty
-
-
-def slot_spans(slots: memoryview, changed: Any, values: Any) -> Iterator[tuple[int, bytes]]:
-    """What is to be written so that slots have new values: first slot and bytes, piece by piece.
-
-    Slots that are near one another are written together with those between them, as these are: a write costs more than a copy.
-
-    Args:
-        slots: all of them as they are, in the file.
-        changed: numbers of slots, ascending.
-        values: their new ones.
-    """
-    bounds = numpy.flatnonzero(changed[1:] - changed[:-1] > _SPAN_GAP_SLOTS) + 1
-    firsts = numpy.concatenate(([0], bounds))
-    lasts = numpy.concatenate((bounds, [len(changed)])) - 1
-    packed = values.astype(">i4")
-    for first, last, begin, end in zip(
-        firsts.tolist(), lasts.tolist(), changed[firsts].tolist(), changed[lasts].tolist(), strict=True
-    ):
-        if first == last:
-            yield begin, packed[first : first + 1].tobytes()
-            continue
-        span = numpy.frombuffer(slots[begin * 4 : end * 4 + 4], ">i4").copy()
-        span[changed[first : last + 1] - begin] = packed[first : last + 1]
-        yield begin, span.tobytes()
 
 
 def pack_entries(hashes: Any, physical: Any, seconds: Any, previous: Any) -> bytes:

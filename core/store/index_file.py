@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -89,8 +89,10 @@ class IndexFile:
             if self.index_count <= 1:
                 self.begin_physical_offset_bytes, self.begin_timestamp_ms = entries[0][1], entries[0][2]
             changed, packed = self._chain(entries[:taken])
-            slots = [(slot, _SLOT.pack(index)) for slot, index in changed.items()]
-            self._write(packed, slots, taken, entries[taken - 1][1], entries[taken - 1][2])
+            self._write_entries(packed)
+            for slot, index in changed.items():
+                self._region.write(HEADER_BYTES + slot * SLOT_BYTES, _SLOT.pack(index))
+            self._count(taken, entries[taken - 1][1], entries[taken - 1][2])
         return taken
 
     def put_columns(self, entries: index_bulk.EntryColumns) -> int:
@@ -102,8 +104,9 @@ class IndexFile:
             if self.index_count <= 1:
                 self.begin_physical_offset_bytes, self.begin_timestamp_ms = first[1], first[2]
             changed, values, packed = self._chain_in_bulk(entries)
-            view = self._region.view[HEADER_BYTES : self._entries_at]
-            self._write(packed, index_bulk.slot_spans(view, changed, values), taken, last[1], last[2])
+            self._write_entries(packed)
+            self._region.write_int32s(HEADER_BYTES, changed, values)
+            self._count(taken, last[1], last[2])
         return taken
 
     def _make_room(self, wanted: int) -> int:
@@ -115,16 +118,15 @@ class IndexFile:
         self._region.allocate(min(self._size, -(-end // _ALLOCATE_STEP_BYTES) * _ALLOCATE_STEP_BYTES))
         return taken
 
-    def _write(
-        self, entries: bytes, slots: Iterable[tuple[int, bytes]], count: int, end_physical: int, end_ms: int
-    ) -> None:
-        """Entries first, then the slots that point at them, then the header that counts them.
+    def _write_entries(self, packed: bytes) -> None:
+        """Entries come first, then the slots that point at them, then the header that counts them.
 
         Whenever the process dies, what lies beyond the count is whole or unknown, and written again.
         """
-        self._region.write(self._entries_at + self.index_count * ENTRY_BYTES, entries)
-        for slot, values in slots:
-            self._region.write(HEADER_BYTES + slot * SLOT_BYTES, values)
+        self._region.write(self._entries_at + self.index_count * ENTRY_BYTES, packed)
+
+    def _count(self, count: int, end_physical: int, end_ms: int) -> None:
+        """New entries, whose slots are written, and what the last of them speaks of."""
         self.index_count += count
         self.end_physical_offset_bytes = end_physical
         self.end_timestamp_ms = end_ms

@@ -6,10 +6,13 @@ import errno
 import threading
 from collections import Counter
 from pathlib import Path
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from flintmq.core.errors import StoreFullError
 from flintmq.core.io.disk import OS_DISK, Disk, MappedRegion
+
+if TYPE_CHECKING:
+    from flintmq.core.io.disk import Column
 
 Operation = Literal["map_file", "allocate", "sync", "write", "write_file"]
 _FULL: Final = ("map_file", "allocate", "write_file")
@@ -155,6 +158,10 @@ class FaultyRegion:
     def write_in_order(self, position: int, data: bytes | memoryview) -> None:
         self._check_write(position + len(data))
         self._region.write_in_order(position, data)
+
+    def write_int32s(self, position: int, places: Column, values: Column) -> None:
+        self._check_write(position + 4 * int(places[-1]) + 4)
+        self._region.write_int32s(position, places, values)
 
     def _check_write(self, end: int) -> None:
         self._disk.check("write", self._path)

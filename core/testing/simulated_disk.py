@@ -16,9 +16,12 @@ import errno
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from flintmq.core.errors import StoreError, StoreFullError
+
+if TYPE_CHECKING:
+    from flintmq.core.io.disk import Column
 
 Operation = tuple[Any, ...]
 """``("create", path, file)``, ``("resize", file, size)``, ``("write", file, position, data)``, ``("write in order", …)`` alike,
@@ -326,6 +329,10 @@ class SimulatedRegion:
 
     def write_in_order(self, position: int, data: bytes | memoryview) -> None:
         self._write("write in order", position, data)
+
+    def write_int32s(self, position: int, places: Column, values: Column) -> None:
+        for place, value in zip(places.tolist(), values.tolist(), strict=True):
+            self.write(position + 4 * place, value.to_bytes(4, "big", signed=True))
 
     def _write(self, how: str, position: int, data: bytes | memoryview) -> None:
         if position + len(data) > self._allocated:
