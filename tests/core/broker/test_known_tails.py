@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,6 +19,8 @@ from flintmq.core.broker.known_tails import KnownTails
 from flintmq.core.broker.topic_config import TopicConfig
 from flintmq.core.message.java_hash import tags_hash
 from flintmq.core.message.record import MessageExtBrokerInner
+from flintmq.core.testing.clock import ManualClock
+from flintmq.core.testing.store import open_store, snapshot
 
 
 @attrs.define
@@ -150,3 +153,31 @@ class TestWhatStrangersCanMakeItRemember:
         for number in range(1_000):
             tails.look_up(f"UNIQ_KEY\x01a\x02x\x01{number}")
         assert len(learnt) < 200
+
+
+def test_the_plain_way_into_the_log_gives_the_bytes_and_the_requests_of_the_other(tmp_path: Path) -> None:
+    """One loop for nearly all messages, another for the rest: what lies in the log is the same, and what dispatchers are handed
+    is what they would read there.
+
+    The file is too small for all of them, so that the plain way ends in its middle.
+    """
+    intake = an_intake()
+    texts = [
+        as_text([("KEYS", f"order-{number}"), ("UNIQ_KEY", f"AC{number:030}"), ("WAIT", "true"), ("TAGS", "TagA")], "")
+        for number in range(40)
+    ]
+    put(intake, texts[0])
+    plain = [put(intake, text) for text in texts]
+    assert all(message.about for message in plain)
+    taken_apart = [put(an_intake(), text) for text in texts]
+    logs = []
+    for name, messages in (("plain", plain), ("taken apart", taken_apart)):
+        store = open_store(tmp_path / name, commit_log_file_bytes=4096, clock=ManualClock(1_700_000_000_000))
+        try:
+            results = store.put(messages).results
+            assert name != "plain" or results == list(store.commit_log.requests(0, store.commit_log.max_offset_bytes))
+        finally:
+            store.close()
+        logs.append(snapshot(tmp_path / name, "commitlog"))
+    assert logs[0] == logs[1]
+    assert len(logs[0]) > 1
