@@ -16,6 +16,7 @@ sys.path[:0] = [str(TESTS / "integration")]
 
 from spark_load import killed_four_times  # noqa: E402
 from spark_missing import need_spark  # noqa: E402
+from spark_round_trip import check_round_trip  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.java, pytest.mark.spark, pytest.mark.timeout(1_500)]
 
@@ -25,3 +26,10 @@ def test_a_query_that_is_killed_loses_and_repeats_nothing(peer: Peer, tmp_path: 
     need_spark()
     with peer.name_server(), peer.broker(tmp_path / "store"):
         killed_four_times(peer.namesrv, "Stream", tmp_path)
+
+
+def test_rows_are_sent_to_it_once_and_as_they_are(peer: Peer, tmp_path: Path) -> None:
+    """Batch messages, properties and routes are the reference's; so is what comes back."""
+    need_spark()
+    with peer.name_server(), peer.broker(tmp_path / "store"):
+        check_round_trip(peer.namesrv, tmp_path)

@@ -276,6 +276,58 @@ def stream(served: Served, tmp_path: Path, *sinks: str, topic: str = "json") -> 
     return text + "".join(f"  - {sink}\n" for sink in sinks)
 
 
+def test_a_second_run_goes_on_in_every_sink(spark: Any, served: Served, tmp_path: Path) -> None:
+    """Each sink takes what has come since, once; also when the first run died before it had noted its last batch.
+
+    Parquet and Delta know a batch that comes again. The database and the topic get it again, with its number or transaction.
+    """
+    table = f"jdbc:derby:{tmp_path / 'db'}"
+    text = stream(
+        served,
+        tmp_path,
+        f"{{format: parquet, path: {tmp_path / 'parquet'}}}",
+        f"{{format: delta, path: {tmp_path / 'delta'}}}",
+        f"{{format: jdbc, url: '{table};create=true', table: orders, batch_column: batch}}",
+        "{format: console, rows: 100, truncate: false}",
+        f"{{format: flintmq, from: mail, nameServer: '{served.namesrv}', topic: out}}",
+    )
+    text = text.replace("steps: [", "steps: [{view: mail, sql: 'SELECT body, value.city AS tags FROM messages'}, ")
+
+    def database() -> list[tuple[int, int]]:
+        rows = spark.read.format("jdbc").options(url=table, dbtable="orders").load()
+        rows = rows.toDF(*[name.lower() for name in rows.columns])
+        return sorted((row.id, row.batch) for row in rows.collect())
+
+    def sent() -> list[tuple[int, str]]:
+        return sorted((json.loads(one.body)["id"], one.properties["SPARK_TXN"]) for one in served.messages("out"))
+
+    def check(count: int) -> None:
+        ids = list(range(count))
+        assert sorted(row.id for row in spark.read.parquet(str(tmp_path / "parquet")).collect()) == ids
+        assert delta_ids(tmp_path / "delta") == ids
+        assert [one for one, _batch in sorted(set(database()))] == ids
+        assert [one for one, _transaction in sorted(set(sent()))] == ids
+
+    shown.clear()
+    go(spark, text)
+    check(60)
+    assert len(database()) == len(sent()) == 60
+    assert sum(rows.count("c0") for _name, rows in shown) >= 20
+    batches = len(shown)
+    for sink in ("parquet", "delta", "jdbc", "flintmq"):
+        commits = tmp_path / "checkpoint" / sink / "commits"
+        last = max((path for path in commits.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
+        last.unlink()
+        (commits / f".{last.name}.crc").unlink(missing_ok=True)
+    for queue_id in range(3):
+        served.send("json", [json_body(n) for n in range(60 + queue_id, 90, 3)], queue_id)
+    go(spark, text)
+    check(90)
+    assert len(database()) > 90
+    assert len(sent()) > 90
+    assert len(shown) > batches
+
+
 def test_windows_close_by_the_watermark(spark: Any, served: Served, tmp_path: Path) -> None:
     """Without the watermark of the file, an aggregate could never be appended to a sink."""
     text = stream(served, tmp_path, f"{{format: delta, path: {tmp_path / 'sums'}, from: sums}}")
