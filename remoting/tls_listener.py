@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Final
 
 from flintmq.core.client_log import client_log
-from flintmq.core.limits import TLS_HANDSHAKE_TIMEOUT_S, TLS_PENDING_MAX, TLS_PENDING_PER_ADDRESS_MAX
+from flintmq.core.limits import ACCEPTS_PER_TURN, TLS_HANDSHAKE_TIMEOUT_S, TLS_PENDING_MAX, TLS_PENDING_PER_ADDRESS_MAX
 from flintmq.remoting.tls import ServerTls
 
 log = client_log("flintmq.tls")
@@ -70,7 +70,11 @@ class TlsListener:
 
     async def _accept(self) -> None:
         loop = asyncio.get_running_loop()
+        accepted = 0
         while True:
+            if accepted % ACCEPTS_PER_TURN == ACCEPTS_PER_TURN - 1:
+                await asyncio.sleep(0)  # where somebody waits already, nothing below gives others their turn
+            accepted += 1
             try:
                 connection, address = await loop.sock_accept(self._sock)
             except OSError as error:  # out of descriptors, or the peer has gone already

@@ -24,7 +24,7 @@ _BATCH: Final = 2_048
 _WAITING_MAX: Final = 262_144
 _KEYS_LENGTH: Final = 16_384
 """Of the KEYS of a batch: up to so many index entries, some 20 ms of work. Ordinary batches stay below, or become two."""
-_RUN_S: Final = 0.010
+_RUN_S: Final = 0.005
 """How long one run keeps the loop's other work waiting, but for the batch it has begun."""
 
 

@@ -1,7 +1,8 @@
 """Hostile peers beside a healthy one: its waits must not double meanwhile, and nothing may be left of them 5 s after.
 
-Broker, attacker and healthy client are three processes. Machines hiccup: calm and attacked stretches take turns, and an attack
-whose first measurement is bad is measured again.
+Broker, attacker, healthy client and a bystander are four processes. Machines hiccup, and an attacker takes processor time from
+everybody: calm and attacked stretches take turns, the client asks the broker and the bystander, a server that only echoes, in
+turns, the median of the stretches counts, and an attack whose first measurement is bad is measured again.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+import socket
+import statistics
 import subprocess
 import sys
 import time
@@ -30,12 +33,22 @@ pytestmark = [
     pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="looks at processes in /proc"),
 ]
 
-CALM_S = 0.7
-ATTACK_S = 1.0
-TURNS = 2
+CALM_S = 0.4
+ATTACK_S = 0.7
+TURNS = 3
 ATTEMPTS = 4
-ALLOWED_MS = 40.0
-"""Waits of some tenths of a millisecond double with every hiccup of the machine: up to so much more is no doubling."""
+ALLOWED_MS = 10.0
+"""Waits of some tenths of a millisecond double with every hiccup of the machine: up to so much more is no doubling. It is what
+the broker takes for two slices of work (``core/store/reput_message_service.py``)."""
+BYSTANDER = """
+import socket
+listener = socket.create_server(("127.0.0.1", 0))
+print(listener.getsockname()[1], flush=True)
+peer, _ = listener.accept()
+peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+while data := peer.recv(1000):
+    peer.sendall(data)
+"""
 BACK_S = 5.0
 BACK_BYTES = 48 * 1024 * 1024
 SECRET = "the healthy client's secret"
@@ -91,16 +104,31 @@ def p99_ms(waits_s: list[float]) -> float:
     return ordered[len(ordered) * 99 // 100] * 1000
 
 
-def waits(wire: Wire, seconds: float) -> list[float]:
-    """How long a healthy client's requests take, one after the other."""
-    found = []
+@pytest.fixture(scope="module")
+def bystander() -> Iterator[socket.socket]:
+    """A connection to a process that answers what it is told, and that nobody attacks."""
+    process = subprocess.Popen([sys.executable, "-c", BYSTANDER], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    with process, socket.create_connection(("127.0.0.1", int(process.stdout.readline())), timeout=20) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        yield connection
+
+
+def waits(wire: Wire, bystander: socket.socket, seconds: float) -> tuple[list[float], list[float]]:
+    """How long a healthy client's requests take, one after the other, and what the bystander takes in between."""
+    found, beside = [], []
     end_s = time.perf_counter() + seconds
     while (begin_s := time.perf_counter()) < end_s:
         answer = wire.ask(Code.GET_MAX_OFFSET, signed({"topic": "Healthy", "queueId": 0}), timeout_s=20)
         found.append(time.perf_counter() - begin_s)
         assert answer.code == 0, answer
-        time.sleep(0.002)
-    return found
+        time.sleep(0.001)
+        begin_s = time.perf_counter()
+        bystander.sendall(b"x" * 200)
+        assert bystander.recv(1000)
+        beside.append(time.perf_counter() - begin_s)
+        time.sleep(0.001)
+    return found, beside
 
 
 @contextlib.contextmanager
@@ -137,22 +165,26 @@ def attacker(name: str, address: str, checkout: Path) -> Iterator[Callable[[], N
     assert code == 0
 
 
-def measured(name: str, broker: BrokerProcess, wire: Wire) -> tuple[float, float]:
-    """The 99th percentiles of calm and of attacked waits, in ms; taken in turns."""
-    calm: list[float] = []
-    attacked: list[float] = []
+def measured(name: str, broker: BrokerProcess, wire: Wire, bystander: socket.socket) -> tuple[float, float]:
+    """The 99th percentiles, in ms, of waits as they should be and of attacked ones; taken in turns, medians.
+
+    As they should be: calm ones, or those at the bystander's during the attack where these are longer.
+    """
+    calm, beside, attacked = [], [], []
     for _ in range(TURNS):
         with attacker(name, broker.address, broker.store.parent / "checkout") as begin:
-            calm += waits(wire, CALM_S)
+            calm.append(p99_ms(waits(wire, bystander, CALM_S)[0]))
             begin()
-            attacked += waits(wire, ATTACK_S)
-    return p99_ms(calm), p99_ms(attacked)
+            found, others = waits(wire, bystander, ATTACK_S)
+            attacked.append(p99_ms(found))
+            beside.append(p99_ms(others))
+    return max(statistics.median(calm), statistics.median(beside)), statistics.median(attacked)
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("attack", attacks.ATTACKS, ids=lambda attack: attack.__name__)
 def test_a_healthy_client_beside_a_hostile_one(
-    attack: Any, broker: BrokerProcess, request: pytest.FixtureRequest
+    attack: Any, broker: BrokerProcess, bystander: socket.socket, request: pytest.FixtureRequest
 ) -> None:
     """While somebody does this the 99th percentile of a healthy client's waits does not double, and 5 s after the broker has
     as few connections as before, and as little memory."""
@@ -164,23 +196,23 @@ def test_a_healthy_client_beside_a_hostile_one(
     pid = broker.process.pid
     wire = Wire(broker.address)
     try:
-        waits(wire, 0.1)
+        waits(wire, bystander, 0.1)
         tried = []
         peers, memory = sockets(pid), anonymous_bytes(pid)
         for _ in range(ATTEMPTS):
-            tried.append(measured(attack.__name__, broker, wire))
+            tried.append(measured(attack.__name__, broker, wire, bystander))
             calm_ms, attacked_ms = tried[-1]
             if attacked_ms < max(2 * calm_ms, calm_ms + ALLOWED_MS):
                 break
         else:
-            pytest.fail(f"99th percentiles in ms, calm and attacked: {tried}")
+            pytest.fail(f"99th percentiles in ms, as they should be and attacked: {tried}")
         print(f"{attack.__name__}: 99th percentile {calm_ms:.2f} ms calm, {attacked_ms:.2f} ms attacked")
         end_s = time.monotonic() + BACK_S
         while sockets(pid) > peers or anonymous_bytes(pid) > memory + BACK_BYTES:
             left = (sockets(pid) - peers, (anonymous_bytes(pid) - memory) >> 20)
             assert time.monotonic() < end_s, f"left 5 s after: {left[0]} connections, {left[1]} MiB"
             time.sleep(0.05)
-        waits(wire, 0.1)
+        waits(wire, bystander, 0.1)
     finally:
         wire.close()
 
