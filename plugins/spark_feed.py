@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Final
 from flintmq.config.errors import ConfigError
 from flintmq.core.errors import StoreError
 from flintmq.core.hookspecs import DispatcherContext, RegisterDispatcher, hookimpl
+from flintmq.core.io.paths import feed_path
 from flintmq.core.ports import CommitLogDispatcher
-from flintmq.core.store.feed_publisher import HEARTBEAT_S, FeedPublisher, remove_feed
-from flintmq.dispatchers.spark_feed import SparkFeed
 
 if TYPE_CHECKING:
+    from flintmq.core.store.feed_publisher import FeedPublisher
     from flintmq.core.store.message_store import MessageStore
+    from flintmq.dispatchers.spark_feed import SparkFeed
     from flintmq.plugins.broker import Broker
     from flintmq.plugins.spark.landing.feeder import LandingFeeder
 
@@ -45,10 +46,13 @@ class SparkFeedPlugin:
     @hookimpl
     def flintmq_broker_starting(self, broker: Broker) -> None:
         store = broker.state.store
-        feed = find_feed(store.reput.dispatchers)
+        named = any(name.rpartition("/")[2] == NAME for name in broker.config.dispatchers)
+        feed = find_feed(store.reput.dispatchers) if named else None
         if feed is None:
             _remove_old(store)
             return
+        from flintmq.core.store.feed_publisher import HEARTBEAT_S, FeedPublisher
+
         publisher = feed.publisher
         assert isinstance(publisher, FeedPublisher)
         publisher.open(broker.state.loop.call_later)
@@ -63,6 +67,10 @@ class SparkFeedPlugin:
 
 def _remove_old(store: MessageStore) -> None:
     try:
+        if not store.disk.exists(feed_path(Path(store.root))):
+            return
+        from flintmq.core.store.feed_publisher import remove_feed
+
         remove_feed(store.disk, Path(store.root))
     except (OSError, StoreError) as error:  # no reason not to serve; but readers must be told by somebody
         log.error(
@@ -76,6 +84,9 @@ def make_dispatcher(context: DispatcherContext) -> CommitLogDispatcher:
     Raises:
         ConfigError: a landing zone is asked for, and a package that it needs is not installed.
     """
+    from flintmq.core.store.feed_publisher import FeedPublisher
+    from flintmq.dispatchers.spark_feed import SparkFeed
+
     store: MessageStore = context.store
     publisher = FeedPublisher(store, context.clock, lambda: store.epochs.epochs.current.number)
     return SparkFeed(publisher, _landing(context))
@@ -83,6 +94,8 @@ def make_dispatcher(context: DispatcherContext) -> CommitLogDispatcher:
 
 def find_feed(dispatchers: Iterable[CommitLogDispatcher]) -> SparkFeed | None:
     """The dispatcher, if it is in force."""
+    from flintmq.dispatchers.spark_feed import SparkFeed
+
     for dispatcher in dispatchers:
         inner = getattr(dispatcher, "inner", dispatcher)
         if isinstance(inner, SparkFeed):
@@ -92,6 +105,8 @@ def find_feed(dispatchers: Iterable[CommitLogDispatcher]) -> SparkFeed | None:
 
 def figures(feed: SparkFeed, store: MessageStore) -> Mapping[str, str]:
     """For request 28 and ``flintmq status``."""
+    from flintmq.core.store.feed_publisher import FeedPublisher
+
     publisher = feed.publisher
     found = {"sparkFeedMessages": str(feed.messages)}
     if isinstance(publisher, FeedPublisher):

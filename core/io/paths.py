@@ -1,4 +1,6 @@
-"""Names that come from clients become folders here, and only here; each is checked a second time (reference: reliability 4)."""
+"""Where files lie. Names that come from clients become folders here, and only here; each is checked a second time
+(reference: reliability 4).
+"""
 
 from __future__ import annotations
 
@@ -32,3 +34,8 @@ def queue_folder(root: Path, topic: str, queue_id: int) -> Path:
 def file_name(start_offset_bytes: int) -> str:
     """The name of the file of a log that starts at a position: 20 digits (reference: store-format 1)."""
     return f"{start_offset_bytes:020d}"
+
+
+def feed_path(root: Path) -> Path:
+    """Where the feed of a store lies."""
+    return root / "flint" / "feed"

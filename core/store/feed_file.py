@@ -34,6 +34,7 @@ import attrs
 
 from flintmq.core.errors import StoreFormatError
 from flintmq.core.io.disk import Disk
+from flintmq.core.io.paths import feed_path as feed_path
 
 FEED_BYTES: Final = 64
 FEED_MAGIC: Final = b"FEED"
@@ -46,11 +47,6 @@ _TRIES: Final = 2_000
 Visibility = Literal["flushed", "dispatched", "confirmed"]
 """What a reader waits for: ``flushed`` survives a crash of the machine, ``dispatched`` comes first, ``confirmed`` is on the
 slave too."""
-
-
-def feed_path(root: Path) -> Path:
-    """Where the feed of a store lies."""
-    return root / "flint" / "feed"
 
 
 class FeedState(enum.IntEnum):

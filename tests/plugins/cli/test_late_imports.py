@@ -148,6 +148,7 @@ UNWANTED = {
     "flintmq.core.acl.account_store",
     "flintmq.core.filter.parser",
     "flintmq.core.ha.sealed_stream",
+    "flintmq.core.store.feed_file",
     "flintmq.plugins.cli.main",
     "flintmq.plugins.in_process",
     "flintmq.plugins.replication",
