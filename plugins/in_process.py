@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any, Final, Protocol, overload
 
 import attrs
@@ -21,28 +21,6 @@ from flintmq.remoting.headers_message import SendMessageRequestHeader
 from flintmq.remoting.version import MQ_VERSION
 
 _DEFAULT_QUEUE_NUMS: Final = 4
-_NOT_DURABLE: Final[Mapping[FlushStatus, tuple[ResponseCode, str, str, str]]] = {
-    FlushStatus.TIMEOUT: (
-        ResponseCode.FLUSH_DISK_TIMEOUT,
-        "the flush did not end in time",
-        "flush.timeout",
-        "flush.group_commit.sync_flush_timeout_ms (syncFlushTimeout)",
-    ),
-    FlushStatus.FENCED: (ResponseCode.SERVICE_NOT_AVAILABLE, "a sync failed", "store.fenced", ""),
-    FlushStatus.SLAVE_TIMEOUT: (
-        ResponseCode.FLUSH_SLAVE_TIMEOUT,
-        "no slave held it in time",
-        "ha.timeout",
-        "ha.slave_timeout_ms (slaveTimeout)",
-    ),
-    FlushStatus.SLAVE_NOT_AVAILABLE: (
-        ResponseCode.SLAVE_NOT_AVAILABLE,
-        "no slave follows, or all are too far behind",
-        "ha.no_slave",
-        "ha.slave_fallbehind_max_bytes (haSlaveFallbehindMax)",
-    ),
-}
-"""What is raised where the promise was not kept: code, remark, reason, and the key that changes it."""
 
 
 class Puttable(Protocol):
@@ -131,9 +109,8 @@ class PutBatch(Sequence[PutMessageResult]):
 
     async def _durable(self) -> PutBatch:
         status = await until_flushed(self._waiter) if self._waiter is not None else FlushStatus.FLUSHED
-        if status in _NOT_DURABLE:
-            code, remark, reason, key = _NOT_DURABLE[status]
-            raise RefusedError(code, remark, reason=reason, key=key)
+        if status is not FlushStatus.FLUSHED:
+            raise _not_durable(status)
         return self
 
 
@@ -196,3 +173,31 @@ def _stored(result: Appended) -> DispatchRequest:
     if type(result) is DispatchRequest:
         return result
     raise RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, f"not stored: {result}", reason="store.not_stored")
+
+
+def _not_durable(status: FlushStatus) -> RefusedError:
+    """What is raised where a message was stored and the promise of durability was not kept."""
+    match status:
+        case FlushStatus.SLAVE_TIMEOUT:
+            return RefusedError(
+                ResponseCode.FLUSH_SLAVE_TIMEOUT,
+                "no slave held it in time",
+                reason="ha.timeout",
+                key="ha.slave_timeout_ms (slaveTimeout)",
+            )
+        case FlushStatus.SLAVE_NOT_AVAILABLE:
+            return RefusedError(
+                ResponseCode.SLAVE_NOT_AVAILABLE,
+                "no slave follows, or all are too far behind",
+                reason="ha.no_slave",
+                key="ha.slave_fallbehind_max_bytes (haSlaveFallbehindMax)",
+            )
+        case FlushStatus.TIMEOUT:
+            return RefusedError(
+                ResponseCode.FLUSH_DISK_TIMEOUT,
+                "the flush did not end in time",
+                reason="flush.timeout",
+                key="flush.group_commit.sync_flush_timeout_ms (syncFlushTimeout)",
+            )
+        case _:
+            return RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, "a sync failed", reason="store.fenced")
