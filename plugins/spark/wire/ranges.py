@@ -62,6 +62,8 @@ def narrowed(ranges: Iterable[QueueRange], bounds: Bounds) -> list[QueueRange]:
 def parts_wanted(total_bytes: int, max_partition_bytes: int, min_partitions: int | None, cores: int) -> int:
     """How many tasks: as few as ``max_partition_bytes`` lets, more where cores would stand idle or more are asked for."""
     least = -(-total_bytes // max_partition_bytes)
+    if least > cores:
+        least = -(-least // cores) * cores  # the last ones, too, keep all cores busy
     busy = min(cores, -(-total_bytes // SMALL_BYTES))
     return max(1, least, busy, min_partitions or 1)
 

@@ -46,6 +46,7 @@ def test_the_number_of_parts_fits_the_work() -> None:
     assert parts_wanted(32 * mib, 64 * mib, None, 2) == 2
     assert parts_wanted(32 * mib, 64 * mib, None, 8) == 4
     assert parts_wanted(640 * mib, 64 * mib, None, 2) == 10
+    assert parts_wanted(300 * mib, 64 * mib, None, 2) == 6
     assert parts_wanted(mib, 64 * mib, 5, 2) == 5
 
 
