@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache, partial
+from itertools import chain, islice
 from typing import Final
 
 import msgspec
@@ -17,6 +18,7 @@ _ITEM_HEAD: Final = struct.Struct(">iiiii")
 _HEAD_BYTES: Final = _ITEM_HEAD.size
 _ITEM_MIN_BYTES: Final = _HEAD_BYTES + 2
 _INT16: Final = struct.Struct(">h")
+_PART: Final = 256
 
 
 class BatchItem(msgspec.Struct, gc=False):
@@ -61,6 +63,25 @@ def look_into(batch: MessageBatch) -> tuple[Iterable[int], Iterable[str], Iterab
         tags, keys, uniq_keys = index_columns(batch.stored_properties)
         batch.found = tags_hashes(tags), keys, uniq_keys
     return batch.found
+
+
+def look_into_steps(batch: MessageBatch) -> Iterator[Callable[[], None]]:
+    """:func:`look_into` in pieces, to be called in order: of the largest batch all of it takes too long."""
+    all_stored = batch.stored_properties
+    parts: list[tuple[Iterable[int], Iterable[str], Iterable[str]]] = []
+
+    def look(at: int) -> None:
+        stored = all_stored[at : at + _PART]
+        tags, keys, uniq_keys = index_columns(stored)
+        count = len(stored)
+        parts.append(([*islice(tags_hashes(tags), count)], islice(keys, count), islice(uniq_keys, count)))
+
+    def join() -> None:
+        tags_codes, keys, uniq_keys = zip(*parts, strict=True)
+        batch.found = chain.from_iterable(tags_codes), chain.from_iterable(keys), chain.from_iterable(uniq_keys)
+
+    yield from (partial(look, at) for at in range(0, len(all_stored), _PART))
+    yield join
 
 
 Columns = tuple[Sequence[int], Sequence[bytes], Sequence[bytes]]

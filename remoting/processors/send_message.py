@@ -15,7 +15,7 @@ from typing import Final
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.topic_name import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
 from flintmq.core.errors import RefusedError, StoreError, StoreFullError
-from flintmq.core.message.batch import MessageBatch, look_into
+from flintmq.core.message.batch import MessageBatch, look_into_steps
 from flintmq.core.message.message_id import batch_message_id
 from flintmq.core.message.properties import REAL_QUEUE_ID
 from flintmq.core.message.record import MessageExtBrokerInner
@@ -124,8 +124,8 @@ class SendMessageProcessor:
             queue_id = message.queue_id if message.topic not in _REDIRECTED else self._meant_queue_id(message)
             owners.append((request, queue_id))
         if size_bytes > _MUCH_BYTES:
-            steps: deque[Callable[[], object]] = deque(
-                partial(look_into, message) for message in messages if isinstance(message, MessageBatch)
+            steps = deque(
+                step for message in messages if isinstance(message, MessageBatch) for step in look_into_steps(message)
             )
             self._state.loop.call_soon(self._step, steps, pending, messages, owners)
             return
@@ -133,7 +133,7 @@ class SendMessageProcessor:
         self._state.dispatch()
 
     def _step(
-        self, steps: deque[Callable[[], object]], pending: list[Request], messages: list[Incoming], owners: list[Owner]
+        self, steps: deque[Callable[[], None]], pending: list[Request], messages: list[Incoming], owners: list[Owner]
     ) -> None:
         """One turn's work on what is much; what arrives meanwhile comes behind it."""
         if steps:

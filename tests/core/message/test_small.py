@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
 
 import pytest
 from hypothesis import example, given
@@ -12,7 +13,16 @@ from flintmq.core.io import lazy_numpy
 from flintmq.core.limits import BATCH_MAX_MESSAGES
 from flintmq.core.message import java_hash as java_hash_module
 from flintmq.core.message import sys_flag
-from flintmq.core.message.batch import BatchError, BatchItem, decode_batch, decode_columns, encode_batch
+from flintmq.core.message.batch import (
+    BatchError,
+    BatchItem,
+    MessageBatch,
+    decode_batch,
+    decode_columns,
+    encode_batch,
+    look_into,
+    look_into_steps,
+)
 from flintmq.core.message.host import host_text, pack_host, unpack_host
 from flintmq.core.message.java_hash import index_key_hash, java_hash, tags_hash
 from flintmq.core.message.message_id import MessageId, batch_message_id, decode_message_id, offset_message_id
@@ -168,6 +178,20 @@ def test_messages_of_one_sender_keep_their_own_keys(ids: list[str]) -> None:
     tags, keys, uniq_keys = index_columns([text.encode() for text in texts])
     assert list(uniq_keys) == ids
     assert [pair for _id, *pair in zip(ids, tags, keys, strict=False)] == [["T", "k"]] * len(ids)
+
+
+@pytest.mark.parametrize("keys", [b"", b"KEYS\x01k%d"])
+@pytest.mark.parametrize("count", [1, 255, 256, 700])
+def test_a_batch_is_looked_into_piece_by_piece_as_at_once(count: int, keys: bytes) -> None:
+    """What the index is told must not depend on how busy the broker is."""
+    stored = [b"TAGS\x01t%d\x02" % (number % 3) + (keys % number if keys else b"") for number in range(count)]
+    whole, pieces = (
+        MessageBatch("T", 0, [0] * count, [b""] * count, stored, 0, b"\0" * 8, b"\0" * 8) for _ in range(2)
+    )
+    for step in look_into_steps(pieces):
+        step()
+    assert pieces.found is not None
+    assert [list(islice(column, count)) for column in look_into(whole)] == [list(column) for column in pieces.found]
 
 
 @given(st.dictionaries(WORDS, WORDS, max_size=4))
