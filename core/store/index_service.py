@@ -27,8 +27,8 @@ log = logging.getLogger("flintmq.store")
 
 T = TypeVar("T")
 _GATHER: Final = 1_024
-_GATHER_KEYS_LENGTH: Final = 16_384
-"""Of the KEYS of those gathered: one message may have as many keys as a thousand others."""
+_GATHER_ENTRIES: Final = 2_048
+"""Of those gathered, some 4 ms of work: one message may have as many keys as a thousand others."""
 _GATHER_COLUMNS: Final = 262_144
 """So many entries share the pages of the slots that they change."""
 
@@ -47,7 +47,7 @@ class IndexService:
         self._clock = clock
         self.files: list[IndexFile] = []
         self._waiting: list[DispatchRequest] = []
-        self._waiting_keys_length = 0
+        self._waiting_entries = 0
         self._waiting_columns: list[index_bulk.EntryColumns] = []
         """Entries of records read in bulk; never any while requests wait."""
         self._spoiled = ""
@@ -61,11 +61,11 @@ class IndexService:
         """Takes records in log order; writes when enough wait."""
         if self._waiting_columns:
             self.build()
-        keys_length = len("".join([one.keys for one in batch]))
-        if self._waiting and self._waiting_keys_length + keys_length > _GATHER_KEYS_LENGTH:
+        entries = len(batch) + "".join([one.keys for one in batch]).count(" ")
+        if self._waiting and self._waiting_entries + entries > _GATHER_ENTRIES:
             self.build()
         self._waiting += batch
-        self._waiting_keys_length += keys_length
+        self._waiting_entries += entries
         if len(self._waiting) >= _GATHER:
             self.build()
 
@@ -100,7 +100,7 @@ class IndexService:
 
     def _forget_waiting(self) -> None:
         self._waiting = []
-        self._waiting_keys_length = 0
+        self._waiting_entries = 0
 
     def put_columns(self, columns: RecordColumns) -> None:
         """As :meth:`put` for records read in bulk; writes the same bytes, many more at a time."""

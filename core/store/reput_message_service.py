@@ -23,9 +23,14 @@ Batch = TypeVar("Batch")
 _BATCH: Final = 2_048
 _WAITING_MAX: Final = 262_144
 _KEYS_LENGTH: Final = 16_384
-"""Of the KEYS of a batch: up to so many index entries, some 20 ms of work. Ordinary batches stay below, or become two."""
+"""Of the KEYS of a batch, a space counted nine times: up to 2,000 index entries, some 4 ms. Ordinary batches stay below,
+or become a few."""
 _RUN_S: Final = 0.005
 """How long one run keeps the loop's other work waiting, but for the batch it has begun."""
+
+
+def _keys_length(keys: str) -> int:
+    return len(keys) + 8 * keys.count(" ")
 
 
 def _nobody(_batch: Sequence[DispatchRequest]) -> None:
@@ -131,7 +136,7 @@ class ReputMessageService:
                 last = waiting[-1]
                 if (
                     last.commit_log_offset_bytes + last.message_size_bytes <= readable
-                    and len("".join([one.keys for one in waiting])) <= _KEYS_LENGTH
+                    and _keys_length("".join([one.keys for one in waiting])) <= _KEYS_LENGTH
                 ):
                     batch = list(waiting)
                     waiting.clear()
@@ -139,7 +144,7 @@ class ReputMessageService:
             keys_length = 0
             while waiting and len(batch) < _BATCH:
                 first = waiting[0]
-                keys_length += len(first.keys)
+                keys_length += _keys_length(first.keys)
                 if first.commit_log_offset_bytes + first.message_size_bytes > readable or (
                     keys_length > _KEYS_LENGTH and batch
                 ):
@@ -150,7 +155,7 @@ class ReputMessageService:
         batch = []
         keys_length = 0
         for request in self._log.requests(dispatched, until):
-            keys_length += len(request.keys)
+            keys_length += _keys_length(request.keys)
             if (
                 request.commit_log_offset_bytes + request.message_size_bytes > until
                 or len(batch) == _BATCH

@@ -37,9 +37,9 @@ CALM_S = 0.4
 ATTACK_S = 0.7
 TURNS = 3
 ATTEMPTS = 4
-ALLOWED_MS = 10.0
+ALLOWED_MS = 15.0
 """Waits of some tenths of a millisecond double with every hiccup of the machine: up to so much more is no doubling. It is what
-the broker takes for two slices of work (``core/store/reput_message_service.py``)."""
+the broker takes for three slices of work (``core/store/reput_message_service.py``)."""
 BYSTANDER = """
 import socket
 listener = socket.create_server(("127.0.0.1", 0))
