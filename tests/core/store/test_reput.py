@@ -144,6 +144,7 @@ def test_a_long_way_behind_is_told_in_portions(tmp_path: Path) -> None:
     """The loop gets its turn between them."""
     with pytest.MonkeyPatch.context() as patch, opened(tmp_path, strategy=BY_HAND) as store:
         patch.setattr(reput_message_service, "_BATCH", 1)
+        patch.setattr(reput_message_service, "_RUN_S", 60.0)
         store.put([message() for _ in range(10)])
         assert store.reput.run(max_batches=3)
         assert store.max_queue_offset("T", 0) == 3
