@@ -202,9 +202,8 @@ class Broker(Service):
         tls = server_tls(config)
         host, port = self._bind()
         if config.replicates:
-            from flintmq.plugins.replication import (
-                Replication,
-            )  # sockets, streams and seals that most brokers never need
+            # Sockets, streams and seals that most brokers never need.
+            from flintmq.plugins.replication import Replication
 
             self.replication = Replication(config, self._clock)
             self._ha_port = self.replication.bind(port, self._held)

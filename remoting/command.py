@@ -137,7 +137,7 @@ def _ext_fields(header: CommandHeader | Mapping[str, str] | None) -> dict[str, s
 
 # --- decoding ---------------------------------------------------------------------------------------------------------
 
-_unpack_word = struct.Struct(">I").unpack_from
+unpack_word: Final = struct.Struct(">I").unpack_from
 _pack_prefix = struct.Struct(">II").pack
 
 
@@ -163,7 +163,7 @@ def split_frame(frame: bytes, max_header_bytes: int = limits.HEADER_MAX_BYTES) -
     """
     if len(frame) < 4:
         raise FrameError(f"a frame of {len(frame)} bytes has no header word")
-    (word,) = _unpack_word(frame)
+    (word,) = unpack_word(frame)
     header_end = 4 + (word & 0xFFFFFF)
     if header_end > len(frame):
         raise FrameError(f"a header of {header_end - 4} bytes in a frame of {len(frame)}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -18,6 +17,7 @@ from flintmq.remoting.command import (
     decode_binary_header,
     decode_json_header,
     split_frame,
+    unpack_word,
 )
 from flintmq.remoting.fast_json import FAST_JSON
 from flintmq.remoting.header_codec import CommandHeader, decode_header
@@ -69,7 +69,6 @@ class Response(msgspec.Struct):
     body: bytes = b""
 
 
-_unpack_word: Final = struct.Struct(">I").unpack_from
 _PREFIX_BYTES: Final = 11
 _FAST: Final = {(prefix + b",")[:_PREFIX_BYTES]: decoder for prefix, decoder in FAST_JSON.items()}
 """Typed decoders by a header's first bytes: ``{"code":310``, or with two digits ``{"code":11,``."""
@@ -93,7 +92,7 @@ def decode_request(channel: ServerChannel, frame: bytes, *, keep_ext_fields: boo
         decoder = _FAST.get(frame[4 : 4 + _PREFIX_BYTES])
         if decoder is not None:
             # JSON's codec is 0, so the header word is the header's length; that of another codec is larger than any frame.
-            end = 4 + _unpack_word(frame)[0]
+            end = 4 + unpack_word(frame)[0]
             if end <= len(frame) and end <= HEADER_MAX_BYTES + 4:
                 try:
                     typed = decoder.decode(frame[4:end])

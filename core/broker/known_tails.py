@@ -109,7 +109,7 @@ class KnownTails:
         tails[tail_text] = (
             Tail(
                 stored[len(head) :],
-                tags_hash(found[props.TAGS]) if props.TAGS in found else 0,
+                tags_hash(found.get(props.TAGS, "")),
                 found.get(props.KEYS, ""),
                 found.get(props.WAIT) != "false",
             )

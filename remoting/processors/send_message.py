@@ -136,11 +136,11 @@ class SendMessageProcessor:
         self, steps: deque[Callable[[], None]], pending: list[Request], messages: list[Incoming], owners: list[Owner]
     ) -> None:
         """One turn's work on what is much; what arrives meanwhile comes behind it."""
-        if steps:
-            steps.popleft()()
-            self._state.loop.call_soon(self._step, steps, pending, messages, owners)
-            return
         try:
+            if steps:
+                steps.popleft()()
+                self._state.loop.call_soon(self._step, steps, pending, messages, owners)
+                return
             self._finish(pending, messages, owners)
             self._state.dispatch_soon()
         except BaseException:
