@@ -14,7 +14,7 @@ States and rules::
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from flintmq.core.client_log import client_log
@@ -127,6 +127,10 @@ class ServerChannel(asyncio.Protocol):
         self._resume_reading()
 
     # state
+
+    def at_turn_end(self, callback: Callable[[], None]) -> None:
+        """Calls back when all that has arrived, here and on other connections, is read."""
+        self._server.at_turn_end(callback)
 
     @property
     def is_open(self) -> bool:

@@ -18,7 +18,6 @@ from flintmq.core.client_log import client_log
 from flintmq.core.errors import FlintError, RefusedError, RemotingError, StoreError
 from flintmq.core.io.clock import Clock
 from flintmq.core.limits import (
-    ACCEPTS_PER_TURN,
     BUFFERED_MAX_BYTES,
     CONNECTIONS_PER_ADDRESS_MAX,
     FIRST_FRAME_TIMEOUT_S,
@@ -29,6 +28,7 @@ from flintmq.core.response_code import ResponseCode
 from flintmq.remoting.channel import ServerChannel
 from flintmq.remoting.refusal import refusal_of, unsupported
 from flintmq.remoting.request import BatchHandler, Handler, Request, Response
+from flintmq.remoting.socket_turns import SocketListener, SocketTurns
 
 if TYPE_CHECKING:
     from flintmq.remoting.tls import ServerTls
@@ -113,7 +113,8 @@ class RemotingServer:
         self._batch_handlers: dict[int, tuple[BatchHandler, Pool]] = {}
         self._without: dict[int, frozenset[int]] = {}
         self._authenticators: tuple[Authenticator, ...] = ()
-        self._servers: list[asyncio.Server | TlsListener] = []
+        self._servers: list[SocketListener | TlsListener] = []
+        self._turns: SocketTurns | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._to_flush: set[ServerChannel] = set()
@@ -179,15 +180,14 @@ class RemotingServer:
             tls: encrypted connections are taken too, or alone; None takes plain ones only.
         """
         loop = asyncio.get_running_loop()
+        if self._turns is None:
+            self._turns = SocketTurns(loop)
         if tls is not None:
             from flintmq.remoting.tls_listener import TlsListener
 
-            self._servers.append(TlsListener(sock, lambda: ServerChannel(self), tls, self._backlog))
+            self._servers.append(TlsListener(sock, lambda: ServerChannel(self), tls, self._backlog, turns=self._turns))
         else:
-            # asyncio accepts as many in one turn of the loop as it is told to keep waiting: the two are told apart here.
-            server = await loop.create_server(lambda: ServerChannel(self), sock=sock, backlog=ACCEPTS_PER_TURN)
-            sock.listen(self._backlog)
-            self._servers.append(server)
+            self._servers.append(SocketListener(self._turns, sock, lambda: ServerChannel(self), self._backlog))
         if self._sweeper is None:
             self._sweeper = loop.call_later(_SWEEP_S, self._sweep)
 
@@ -224,6 +224,9 @@ class RemotingServer:
         for server in self._servers:
             await server.wait_closed()
         self._servers.clear()
+        if self._turns is not None:
+            self._turns.close()
+            self._turns = None
 
     def _answers_due(self) -> bool:
         return bool(self._tasks) or any(channel.unanswered for channel in self.channels)
@@ -283,6 +286,13 @@ class RemotingServer:
                 channel.close("half a frame, and no rest")
 
     # requests
+
+    def at_turn_end(self, callback: Callable[[], None]) -> None:
+        """Calls back when all that has arrived on all connections is read; see :meth:`SocketTurns.at_end`."""
+        if self._turns is not None:
+            self._turns.at_end(callback)
+        else:
+            asyncio.get_running_loop().call_soon(callback)
 
     def dispatch(self, requests: list[Request]) -> None:
         """Hands the requests of one read to their processors, those of a batch handler together."""

@@ -17,6 +17,7 @@ from typing import Final
 
 from flintmq.core.client_log import client_log
 from flintmq.core.limits import ACCEPTS_PER_TURN, TLS_HANDSHAKE_TIMEOUT_S, TLS_PENDING_MAX, TLS_PENDING_PER_ADDRESS_MAX
+from flintmq.remoting.socket_turns import SocketTransport, SocketTurns
 from flintmq.remoting.tls import ServerTls
 
 log = client_log("flintmq.tls")
@@ -35,6 +36,7 @@ class TlsListener:
         tls: the context, and whether plain connections are taken.
         backlog: connections that may wait to be accepted.
         required: closes plain connections, whatever is the setting of the other ports.
+        turns: in which plain connections are read; None leaves them to asyncio.
     """
 
     def __init__(
@@ -45,8 +47,10 @@ class TlsListener:
         backlog: int,
         *,
         required: bool = False,
+        turns: SocketTurns | None = None,
     ) -> None:
         self._sock = sock
+        self._turns = turns
         self._make_protocol = make_protocol
         self._tls = tls
         self._required = required or tls.required
@@ -116,6 +120,8 @@ class TlsListener:
                     ssl_handshake_timeout=TLS_HANDSHAKE_TIMEOUT_S,
                     ssl_shutdown_timeout=_SHUTDOWN_S,
                 )
+            elif self._turns is not None:
+                SocketTransport(self._turns, connection, self._make_protocol())
             else:
                 await loop.connect_accepted_socket(self._make_protocol, connection)
         except (OSError, ssl.SSLError, TimeoutError) as error:

@@ -76,7 +76,7 @@ class SendMessageProcessor:
         """Takes the sends of one read; they are appended with all others at the end of the loop's turn."""
         if not self._draining:
             self._draining = True
-            self._state.loop.call_soon(self._drain)
+            batch[0].channel.at_turn_end(self._drain)
         self._pending += batch
         self._pool.waiting += len(batch)
         batch[0].channel.took(len(batch))
