@@ -173,6 +173,7 @@ def test_compiled_programs_agree_with_the_plain_evaluator(tree: Tree, message: d
     assert found is expected or found == expected, written(tree)
 
 
+_AT_ONCE_S = 0.05
 WORDS = "a 5 5. .5 'x' ' ( ) , = <> < >= - + -- /* */ ? NOT AND OR BETWEEN IN IS NULL TRUE 1e999 ü"
 garbage = st.lists(
     st.sampled_from([*WORDS.split(), "9" * 400, "\ud800", "\0", "\n", " "]),
@@ -193,6 +194,12 @@ garbage = st.lists(
 @example("1 = a OR 1.0 = a", {"a": "9" * 30_000})
 def test_garbage_is_refused_at_once(expression: str, message: dict[str, str]) -> None:
     """Any client may send any text: only RefusedError may come of it, and soon."""
+    if _refusal_s(expression, message) >= _AT_ONCE_S:
+        assert _refusal_s(expression, message) < _AT_ONCE_S  # the first time all tests' garbage may have been collected
+
+
+def _refusal_s(expression: str, message: dict[str, str]) -> float:
+    """What it costs to refuse an expression, or to use it."""
     started_s = time.process_time()
     remark = ""
     try:
@@ -200,4 +207,4 @@ def test_garbage_is_refused_at_once(expression: str, message: dict[str, str]) ->
     except RefusedError as error:
         remark = error.remark
     assert len(remark) < 400
-    assert time.process_time() - started_s < 0.05
+    return time.process_time() - started_s
