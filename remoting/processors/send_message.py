@@ -136,11 +136,19 @@ class SendMessageProcessor:
         self, steps: deque[Callable[[], None]], pending: list[Request], messages: list[Incoming], owners: list[Owner]
     ) -> None:
         """One turn's work on what is much; what arrives meanwhile comes behind it."""
-        try:
-            if steps:
+        if steps:
+            try:
                 steps.popleft()()
+            except Exception as error:  # a defect; nothing of these sends is stored
+                log.exception("looking into %d sends failed", len(owners))
+                for request, _ in owners:
+                    self._refuse(request, refusal_of(error))
+                self._flush(pending)
+                self._go_on()
+            else:
                 self._state.loop.call_soon(self._step, steps, pending, messages, owners)
-                return
+            return
+        try:
             self._finish(pending, messages, owners)
             self._state.dispatch_soon()
         except BaseException:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -14,9 +15,10 @@ from wireless import Link
 import flintmq
 from flintmq.core.io import lazy_numpy
 from flintmq.core.limits import BATCH_MAX_MESSAGES, PROPERTIES_MAX_BYTES
-from flintmq.core.message.batch import BatchItem, encode_batch
+from flintmq.core.message.batch import BatchItem, MessageBatch, encode_batch
 from flintmq.remoting.codes import RequestCode
 from flintmq.remoting.command import encode_command, request
+from flintmq.remoting.processors import send_message
 
 MEMBERS: Final = BATCH_MAX_MESSAGES
 FEW: Final = 127
@@ -120,3 +122,42 @@ def test_what_follows_a_heavy_batch_stays_behind_it(tmp_path: Path) -> None:
     asyncio.run(run())
     first, second = 0, MEMBERS + 3
     assert offsets == [start + more for start in (first, second) for more in (0, MEMBERS, MEMBERS + 1, MEMBERS + 2)]
+
+
+def test_a_defect_in_what_is_done_to_a_heavy_batch_refuses_it_and_nobody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is found out between two turns, where no caller is left to hear of it."""
+    failure = ValueError("on purpose")
+
+    def steps(_batch: MessageBatch) -> Iterator[Callable[[], None]]:
+        yield lambda: None
+        yield fail
+
+    def fail() -> None:
+        raise failure
+
+    monkeypatch.setattr(send_message, "look_into_steps", steps)
+    codes: list[int] = []
+
+    async def run() -> None:
+        async with flintmq.Broker(config_of(tmp_path)) as broker:
+            link = Link(broker.server)
+            heavy = request(RequestCode.SEND_BATCH_MESSAGE, SEND, encode_batch(BATCHES["bodies"]))
+            light = request(RequestCode.SEND_MESSAGE_V2, {**SEND, "m": "false"}, b"x")
+            link.feed(encode_command(heavy) + encode_command(light))
+            await asyncio.sleep(0)
+            later = request(RequestCode.SEND_MESSAGE_V2, {**SEND, "m": "false"}, b"y")
+            link.feed(encode_command(later))
+            answers = []
+            while len(answers) < 3:
+                await asyncio.sleep(0)
+                answers += link.written()
+            by_opaque = {answer.opaque: answer.code for answer in answers}
+            codes.extend(by_opaque[one.opaque] for one in (heavy, light, later))
+            assert broker.state.store.max_queue_offset("Heavy", 0) == 1
+            link.close()
+            await asyncio.sleep(0)
+
+    asyncio.run(run())
+    assert codes == [1, 1, 0], "the light one shared the turn of the heavy one, and none of it is stored"
