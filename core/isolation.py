@@ -14,6 +14,8 @@ from flintmq.core.ports import (
     ColumnDispatcher,
     CommitLogDispatcher,
     DispatchRequest,
+    Run,
+    RunDispatcher,
     SupportsCatchUp,
     SupportsClose,
     SupportsCommitted,
@@ -146,3 +148,16 @@ class IsolatedColumnDispatcher(IsolatedDispatcher):
 
     def dispatch_columns(self, columns: RecordColumns) -> None:
         self._guarded(self._dispatch_columns, columns)
+
+
+class IsolatedRunDispatcher(IsolatedColumnDispatcher):
+    """The same for one that takes batches as they were appended, too."""
+
+    def __init__(
+        self, dispatcher: RunDispatcher, owner: PluginOrigin, *, essential: bool, blame: Blame, clock: Clock
+    ) -> None:
+        super().__init__(dispatcher, owner, essential=essential, blame=blame, clock=clock)
+        self._dispatch_runs: Callable[[Sequence[Run]], None] = dispatcher.dispatch_runs
+
+    def dispatch_runs(self, runs: Sequence[Run]) -> None:
+        self._guarded(self._dispatch_runs, runs)

@@ -35,10 +35,10 @@ from flintmq.core.hookspecs import (
     PoolFactory,
 )
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
-from flintmq.core.isolation import Blame, IsolatedColumnDispatcher, IsolatedDispatcher
+from flintmq.core.isolation import Blame, IsolatedColumnDispatcher, IsolatedDispatcher, IsolatedRunDispatcher
 from flintmq.core.plugin_finder import FoundPlugin, find_configured, find_entry_points, find_objects, plain_name
 from flintmq.core.plugin_info import PluginInfo, PluginOrigin, PluginSource
-from flintmq.core.ports import ColumnDispatcher, CommitLogDispatcher, FlushStrategy, MessageFilterFactory
+from flintmq.core.ports import ColumnDispatcher, CommitLogDispatcher, FlushStrategy, MessageFilterFactory, RunDispatcher
 from flintmq.core.registries import Registries
 from flintmq.core.registry import CommandSpec, ProcessorSpec, Registered, one_processor_per_code
 
@@ -215,6 +215,8 @@ class Kernel:
 
     def isolate(self, dispatcher: CommitLogDispatcher, owner: PluginOrigin, essential: bool) -> IsolatedDispatcher:
         """Wraps a dispatcher so that its failures are counted, and disable it rather than the broker unless essential."""
+        if isinstance(dispatcher, RunDispatcher):
+            return IsolatedRunDispatcher(dispatcher, owner, essential=essential, blame=self._blame, clock=self._clock)
         if isinstance(dispatcher, ColumnDispatcher):
             return IsolatedColumnDispatcher(
                 dispatcher, owner, essential=essential, blame=self._blame, clock=self._clock

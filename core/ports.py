@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping, Sequence
+from itertools import count, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -15,6 +16,7 @@ import attrs
 import msgspec
 
 from flintmq.core.io.clock import Clock
+from flintmq.core.message.properties import stored_properties
 
 if TYPE_CHECKING:
     from flintmq.core.store.bulk_columns import RecordColumns
@@ -42,6 +44,101 @@ class DispatchRequest(msgspec.Struct, gc=False):
     properties: Mapping[str, str]
     bit_map: bytes | None = None
     """Which groups' filters the record fits (store-format 4.1); set by the dispatcher that computes it, None without."""
+
+
+class AppendedBatch(msgspec.Struct, gc=False):
+    """The records of a batch send, which lie one behind the other: what as many requests say, in columns. Read-only.
+
+    Its first fields are named as those of a request, and mean the batch as a whole.
+    """
+
+    topic: str
+    queue_id: int
+    commit_log_offset_bytes: int
+    """Physical offset of the first record."""
+    message_size_bytes: int
+    """Of all records."""
+    store_timestamp_ms: int
+    queue_offset: int
+    """Of the first message; those of the others follow."""
+    sys_flag: int
+    positions: Sequence[int]
+    """Physical offsets of the records. Here and below: at least one, and all columns of one length."""
+    sizes: Sequence[int]
+    """Of the records."""
+    tags_codes: Sequence[int]
+    all_keys: Sequence[str]
+    """KEYS of each message, separated by blanks; empty without."""
+    uniq_keys: Sequence[bytes]
+    """UNIQ_KEY of each message in UTF-8, empty without."""
+    all_stored_properties: Sequence[bytes]
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    @property
+    def keys(self) -> str:
+        """KEYS of all messages, joined: as long as they are together."""
+        return "".join(self.all_keys)
+
+    def part(self, begin: int, end: int) -> AppendedBatch:
+        """Some of its messages, one behind the other; at least one."""
+        sizes = self.sizes[begin:end]
+        return AppendedBatch(
+            self.topic,
+            self.queue_id,
+            self.positions[begin],
+            sum(sizes),
+            self.store_timestamp_ms,
+            self.queue_offset + begin,
+            self.sys_flag,
+            self.positions[begin:end],
+            sizes,
+            self.tags_codes[begin:end],
+            self.all_keys[begin:end],
+            self.uniq_keys[begin:end],
+            self.all_stored_properties[begin:end],
+        )
+
+    def requests(self) -> list[DispatchRequest]:
+        """A request for each message, for those who need them."""
+        return [
+            *map(
+                DispatchRequest,
+                repeat(self.topic),
+                repeat(self.queue_id),
+                self.positions,
+                self.sizes,
+                self.tags_codes,
+                repeat(self.store_timestamp_ms),
+                count(self.queue_offset),
+                self.all_keys,
+                [key.decode() for key in self.uniq_keys],
+                repeat(self.sys_flag),
+                repeat(0),
+                map(stored_properties, self.all_stored_properties),
+            )
+        ]
+
+
+Run = DispatchRequest | AppendedBatch
+"""What was appended in one piece: a record, or those of a batch."""
+
+
+def count_messages(runs: Sequence[Run]) -> int:
+    """How many messages they are together."""
+    return sum([len(run) if isinstance(run, AppendedBatch) else 1 for run in runs])
+
+
+def requests_of(runs: Sequence[Run]) -> list[DispatchRequest]:
+    """A request for each message of all of them, in order."""
+    requests: list[DispatchRequest] = []
+    for run in runs:
+        if isinstance(run, AppendedBatch):
+            requests += run.requests()
+        else:
+            requests.append(run)
+    return requests
 
 
 class CommitLogDispatcher(Protocol):
@@ -93,6 +190,19 @@ class ColumnDispatcher(CommitLogDispatcher, Protocol):
 
     def dispatch_columns(self, columns: RecordColumns) -> None:
         """As ``dispatch``; ``columns.requests()`` gives the same records as requests."""
+        ...
+
+
+@runtime_checkable
+class RunDispatcher(ColumnDispatcher, Protocol):
+    """A dispatcher that also takes the messages of a batch send as they were appended, with no object for each.
+
+    It makes the same of them as of requests. The built-in ones are of this kind; where one of several is not, it is handed
+    requests, and so are those behind it.
+    """
+
+    def dispatch_runs(self, runs: Sequence[Run]) -> None:
+        """As ``dispatch``; :func:`requests_of` gives the same records as requests."""
         ...
 
 
@@ -296,6 +406,15 @@ class ColumnIndexBuilder(IndexBuilder, Protocol):
 
     def put_columns(self, columns: RecordColumns) -> None:
         """As ``put``; leaves out what is rolled back."""
+        ...
+
+
+@runtime_checkable
+class RunIndexBuilder(ColumnIndexBuilder, Protocol):
+    """An index builder that also takes batches as they were appended, see :class:`RunDispatcher`."""
+
+    def put_runs(self, runs: Sequence[Run]) -> None:
+        """As ``put``."""
         ...
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from flintmq.core.message.sys_flag import TRANSACTION_PREPARED
-from flintmq.core.ports import DispatchRequest
+from flintmq.core.ports import DispatchRequest, Run
 from flintmq.core.store.bulk_columns import RecordColumns
 
 
@@ -15,6 +15,10 @@ class ConsumeQueues(Protocol):
 
     def put_batch(self, batch: Sequence[DispatchRequest]) -> None:
         """Appends a unit per record; ignores records a queue has already."""
+        ...
+
+    def put_runs(self, runs: Sequence[Run]) -> None:
+        """The same for batches as they were appended, too."""
         ...
 
     def put_columns(self, columns: RecordColumns) -> None:
@@ -36,6 +40,11 @@ class BuildConsumeQueue:
         visible = [request for request in batch if not request.sys_flag & TRANSACTION_PREPARED]
         if visible:
             self._consume_queues.put_batch(visible)
+
+    def dispatch_runs(self, runs: Sequence[Run]) -> None:
+        visible = [run for run in runs if not run.sys_flag & TRANSACTION_PREPARED]
+        if visible:
+            self._consume_queues.put_runs(visible)
 
     def dispatch_columns(self, columns: RecordColumns) -> None:
         self._consume_queues.put_columns(columns)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from flintmq.core.message.sys_flag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
-from flintmq.core.ports import DispatchRequest, IndexBuilder
+from flintmq.core.ports import DispatchRequest, IndexBuilder, Run
 from flintmq.core.store.bulk_columns import RecordColumns
-from flintmq.core.store.index_service import index_columns
+from flintmq.core.store.index_service import index_columns, index_runs
 
 
 class IndexedStore(Protocol):
@@ -30,6 +30,9 @@ class BuildIndex:
         kept = [request for request in batch if request.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK]
         if kept:
             self._store.index.put(kept)
+
+    def dispatch_runs(self, runs: Sequence[Run]) -> None:
+        index_runs(self._store.index, runs)
 
     def dispatch_columns(self, columns: RecordColumns) -> None:
         index_columns(self._store.index, columns)

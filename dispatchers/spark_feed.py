@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from flintmq.core.ports import DispatchRequest
+from flintmq.core.ports import DispatchRequest, Run, count_messages, requests_of
 
 if TYPE_CHECKING:
     from flintmq.core.store.bulk_columns import RecordColumns
@@ -89,6 +89,16 @@ class SparkFeed:
         else:
             self.messages += sum(request.commit_log_offset_bytes >= known for request in batch)
         self._moved(end)
+
+    def dispatch_runs(self, runs: Sequence[Run]) -> None:
+        """The same with batches as they were appended, which are new as a whole or handed over as requests."""
+        last = runs[-1]
+        end = last.commit_log_offset_bytes + last.message_size_bytes
+        if runs[0].commit_log_offset_bytes < self.end_offset_bytes:
+            self.dispatch(requests_of(runs))
+        else:
+            self.messages += count_messages(runs)
+            self._moved(end)
 
     def dispatch_columns(self, columns: RecordColumns) -> None:
         """The same with columns, as they are read from the log at a start."""

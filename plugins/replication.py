@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from flintmq.core.broker.state import BrokerState
     from flintmq.core.ha.agreement import Truncate
     from flintmq.core.io.clock import Clock
-    from flintmq.core.ports import DispatchRequest
+    from flintmq.core.ports import Run
     from flintmq.plugins.registration import Registration
     from flintmq.plugins.timers import Timers
     from flintmq.remoting.tls import ServerTls
@@ -197,18 +197,18 @@ class Replication:
         self.synchronize.start()
         held.push_async_callback(self.synchronize.stop)
 
-    def _arrived(self, before: Callable[[Sequence[DispatchRequest]], object], batch: Sequence[DispatchRequest]) -> None:
+    def _arrived(self, before: Callable[[Sequence[Run]], object], runs: Sequence[Run]) -> None:
         """A slave sees messages of a topic before its master's table says that there is one."""
         topics = self._state.topics
         seen: dict[str, int] = {}
-        for request in batch:
-            topic = request.topic
+        for run in runs:
+            topic = run.topic
             if topic not in topics or topic in topics.learned:
-                seen[topic] = max(seen.get(topic, 0), request.queue_id + 1)
+                seen[topic] = max(seen.get(topic, 0), run.queue_id + 1)
         news = [topics.learn(topic, queue_nums) for topic, queue_nums in seen.items()]
         if any(news) and self.synchronize is not None:
             self.synchronize.wake()
-        before(batch)
+        before(runs)
 
     def registered_with(self, registration: Registration) -> None:
         """Whom to ask for the master."""

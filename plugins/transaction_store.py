@@ -9,7 +9,7 @@ from flintmq.core.broker.topic_name import TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from flintmq.core.broker.transactions.half_message import HALF_QUEUE_ID, TRANSACTION_GROUP
 from flintmq.core.errors import RefusedError
 from flintmq.core.message.record import MessageExtBrokerInner, Record
-from flintmq.core.ports import DispatchRequest
+from flintmq.core.ports import DispatchRequest, requests_of
 from flintmq.core.response_code import ResponseCode
 from flintmq.core.store.commit_log import Appendable, Appended
 
@@ -71,7 +71,8 @@ class TransactionStoreAdapter:
     def _put(self, appendables: Sequence[Appendable]) -> list[DispatchRequest]:
         put = self._store.put(appendables)
         self._state.stats.stored(put.records)
-        return _stored(put.results)
+        _check_stored(put.results)
+        return requests_of(put.records)
 
     def ensure_topic(self, topic: str) -> None:
         self._state.topics.create_in_send_back(topic, 1)
@@ -89,9 +90,8 @@ class TransactionStoreAdapter:
         put(TRANS_OP_HALF_TOPIC, TRANSACTION_GROUP, HALF_QUEUE_ID, op_queue_offset)
 
 
-def _stored(results: Sequence[Appended]) -> list[DispatchRequest]:
-    """The requests of what was appended. Raises RefusedError for what was not."""
-    requests: list[DispatchRequest] = []
+def _check_stored(results: Sequence[Appended]) -> None:
+    """Raises RefusedError for what was not appended."""
     for result in results:
         if isinstance(result, RefusedError):
             raise result
@@ -99,5 +99,3 @@ def _stored(results: Sequence[Appended]) -> list[DispatchRequest]:
             raise RefusedError(
                 ResponseCode.SERVICE_NOT_AVAILABLE, f"not stored: {result}", reason="store.not_stored"
             ) from result
-        requests += result if isinstance(result, list) else [result]
-    return requests

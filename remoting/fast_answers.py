@@ -6,11 +6,13 @@ Each function returns everything of a frame but its body, which the caller write
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Final
 
 import msgspec
 
+from flintmq.core.message.message_id import batch_message_id
 from flintmq.remoting.command import ANSWER_LANGUAGE, escape_as_fastjson
 from flintmq.remoting.version import MQ_VERSION
 
@@ -51,6 +53,7 @@ def encode_response_json(
 
 
 EncodeSendOk = Callable[[int, int, int, int], bytes]
+EncodeBatchOk = Callable[[int, int, Sequence[int], int], bytes]
 
 
 def make_send_ok_encoder(region_id: str, trace_on: bool, store_host_hex: str) -> EncodeSendOk:
@@ -61,20 +64,7 @@ def make_send_ok_encoder(region_id: str, trace_on: bool, store_host_hex: str) ->
         trace_on: likewise.
         store_host_hex: the first part of every message id.
     """
-    template = b"".join(
-        (
-            b'{"code":0,"extFields":{"queueId":"%d","TRACE_ON":"',
-            b"true" if trace_on else b"false",
-            b'","MSG_REGION":',
-            json_text(region_id).replace(b"%", b"%%"),
-            b',"msgId":"',
-            store_host_hex.encode("ascii"),
-            b'%016X","queueOffset":"%d"},',
-            _MIDDLE,
-            b"%d",
-            _END,
-        )
-    )
+    template = _send_ok_template(region_id, trace_on, store_host_hex.encode("ascii") + b"%016X")
     pack_prefix = _pack_prefix
 
     def encode_send_ok(opaque: int, queue_id: int, commit_log_offset_bytes: int, queue_offset: int) -> bytes:
@@ -83,6 +73,41 @@ def make_send_ok_encoder(region_id: str, trace_on: bool, store_host_hex: str) ->
         return pack_prefix(4 + length, length) + header
 
     return encode_send_ok
+
+
+@lru_cache(maxsize=4)
+def make_batch_ok_encoder(region_id: str, trace_on: bool, store_host_hex: str) -> EncodeBatchOk:
+    """The same for batches: ``encode(opaque, queue_id, commit_log_offsets, first_queue_offset)`` → a frame."""
+    template = _send_ok_template(region_id, trace_on, b"%b")
+    pack_prefix = _pack_prefix
+
+    def encode_batch_ok(
+        opaque: int, queue_id: int, commit_log_offsets_bytes: Sequence[int], first_queue_offset: int
+    ) -> bytes:
+        message_ids = batch_message_id(store_host_hex, commit_log_offsets_bytes).encode("ascii")
+        header = template % (queue_id, message_ids, first_queue_offset, opaque)
+        length = len(header)
+        return pack_prefix(4 + length, length) + header
+
+    return encode_batch_ok
+
+
+def _send_ok_template(region_id: str, trace_on: bool, message_id: bytes) -> bytes:
+    """To be filled with queue id, what ``message_id`` wants, queue offset and opaque."""
+    return b"".join(
+        (
+            b'{"code":0,"extFields":{"queueId":"%d","TRACE_ON":"',
+            b"true" if trace_on else b"false",
+            b'","MSG_REGION":',
+            json_text(region_id).replace(b"%", b"%%"),
+            b',"msgId":"',
+            message_id,
+            b'","queueOffset":"%d"},',
+            _MIDDLE,
+            b"%d",
+            _END,
+        )
+    )
 
 
 _PULL_TEMPLATE: Final = b"".join(

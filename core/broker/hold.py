@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from flintmq.core.broker.channel import Channel
 from flintmq.core.errors import RefusedError
 from flintmq.core.io.clock import Clock
-from flintmq.core.ports import DispatchRequest, MessageFilter
+from flintmq.core.ports import MessageFilter, Run, requests_of
 from flintmq.core.response_code import ResponseCode
 
 Resume = Callable[["HeldPull"], None]
@@ -122,17 +122,19 @@ class PullRequestHoldService:
         self._count += 1
         return pull
 
-    def arrived(self, batch: Sequence[DispatchRequest]) -> int:
+    def arrived(self, runs: Sequence[Run]) -> int:
         """Wakes pulls that wait for any of the records just dispatched; returns how many."""
         if not self._held:
             return 0
         woken = 0
-        for request in batch:
-            queues = self._held.get(request.topic)
-            if queues is not None and request.queue_id in queues:
-                woken += self._wake(
-                    queues[request.queue_id], request.queue_offset + 1, request.tags_code, request.properties
-                )
+        for run in runs:
+            if run.queue_id not in self._held.get(run.topic, ()):
+                continue
+            for request in requests_of((run,)):
+                pulls = self._held.get(request.topic, {}).get(request.queue_id)
+                if not pulls:
+                    break
+                woken += self._wake(pulls, request.queue_offset + 1, request.tags_code, request.properties)
         return woken
 
     def notify_arriving(

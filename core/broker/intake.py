@@ -26,7 +26,13 @@ from flintmq.core.errors import RefusedError
 from flintmq.core.limits import PROPERTIES_MAX_BYTES
 from flintmq.core.message import properties as props
 from flintmq.core.message.batch import BatchError, MessageBatch, decode_columns
-from flintmq.core.message.properties import properties_to_string, stored_properties, string_to_properties
+from flintmq.core.message.properties import (
+    AlikeProperties,
+    properties_to_string,
+    stored_properties,
+    string_to_properties,
+    with_shared,
+)
 from flintmq.core.message.record import MessageExtBrokerInner
 from flintmq.core.message.sys_flag import TRANSACTION_MASK
 from flintmq.core.response_code import ResponseCode
@@ -35,7 +41,6 @@ if TYPE_CHECKING:
     from flintmq.core.broker.state import BrokerState
 
 _TIMER_NAMES: Final = frozenset({props.TIMER_DELIVER_MS, props.TIMER_DELAY_MS, props.TIMER_DELAY_SEC})
-_SEPARATOR: Final = ord(props.PROPERTY_SEPARATOR)
 _WAIT_TRUE: Final = "WAIT\x01true"
 _BODY_KEY: Final = "store.max_message_bytes (maxMessageSize)"
 
@@ -189,7 +194,6 @@ class MessageIntake:
             raise self._illegal("batch.transaction", f"sysFlag {sys_flag}", "")
         shared["CLUSTER"] = self._cluster
         suffix = properties_to_string(shared).encode("utf-8", "surrogatepass")
-        parted_suffix = b"\x02" + suffix
         wait = shared.get(props.WAIT) != "false"
         try:
             flags, bodies, own_properties = decode_columns(body)
@@ -199,8 +203,8 @@ class MessageIntake:
             raise self._illegal("batch.empty", "0 messages", "")
         if self.timer is not None and (TIMER_MARK in properties_text or TIMER_MARK.encode() in body):
             self._check_no_timer(shared, own_properties)
-        stored = [own + (suffix if not own or own[-1] == _SEPARATOR else parted_suffix) for own in own_properties]
-        longest = max(map(len, stored))
+        stored = with_shared(own_properties, suffix)
+        longest = stored.length if isinstance(stored, AlikeProperties) else max(map(len, stored))
         if longest > PROPERTIES_MAX_BYTES:
             raise self._illegal("message.properties_too_long", f"{longest} bytes of properties", "")
         return MessageBatch(

@@ -13,7 +13,7 @@ from typing import Final
 from flintmq.core.broker.stats_table import StatsTable
 from flintmq.core.broker.topic_name import SCHEDULE_TOPIC
 from flintmq.core.io.clock import Clock
-from flintmq.core.ports import DispatchRequest
+from flintmq.core.ports import AppendedBatch, DispatchRequest, Run, count_messages
 
 TOPIC_PUT_NUMS: Final = "TOPIC_PUT_NUMS"
 TOPIC_PUT_SIZE: Final = "TOPIC_PUT_SIZE"
@@ -92,7 +92,7 @@ class BrokerStats:
 
     # hot paths
 
-    def stored(self, records: Sequence[DispatchRequest], took_s: float = 0.0) -> None:
+    def stored(self, records: Sequence[Run], took_s: float = 0.0) -> None:
         """Counts an append.
 
         Args:
@@ -111,6 +111,8 @@ class BrokerStats:
                 first = ""
         else:
             return
+        if AppendedBatch in map(type, records):
+            count = count_messages(records)
         self.put_messages += count
         self.put_bytes += size
         if took_s < _EDGES_S[0]:
@@ -129,23 +131,23 @@ class BrokerStats:
         if first == SCHEDULE_TOPIC:
             self._stored_in_queues(records)
 
-    def _stored_in_many(self, records: Sequence[DispatchRequest]) -> None:
+    def _stored_in_many(self, records: Sequence[Run]) -> None:
         puts = self._puts
         for record in records:
             entry = puts.get(record.topic)
             if entry is None:
                 entry = puts[record.topic] = [0, 0]
-            entry[0] += 1
+            entry[0] += 1 if type(record) is DispatchRequest else count_messages((record,))
             entry[1] += record.message_size_bytes
         delayed = [record for record in records if record.topic == SCHEDULE_TOPIC]
         if delayed:
             self._stored_in_queues(delayed)
 
-    def _stored_in_queues(self, records: Sequence[DispatchRequest]) -> None:
+    def _stored_in_queues(self, records: Sequence[Run]) -> None:
         """The reference counts queues of the schedule topic only: one per delay level."""
         for record in records:
             entry = self._queue_puts.setdefault((record.topic, record.queue_id), [0, 0])
-            entry[0] += 1
+            entry[0] += count_messages((record,))
             entry[1] += record.message_size_bytes
 
     def handed_out(
@@ -166,14 +168,14 @@ class BrokerStats:
         entry[2] += took_s
         entry[3] += 1
 
-    def delivered(self, topic: str, queue_id: int, records: Sequence[DispatchRequest]) -> None:
+    def delivered(self, topic: str, queue_id: int, records: Sequence[Run]) -> None:
         """Counts messages that were due and have been put where they belong.
 
         Args:
             topic: where they waited, with ``queue_id``.
             records: what became of them.
         """
-        count, size = len(records), sum([record.message_size_bytes for record in records])
+        count, size = count_messages(records), sum([record.message_size_bytes for record in records])
         add = self.table.add
         add(QUEUE_GET_NUMS, f"{topic}@{queue_id}@{SCHEDULE_CONSUMER}", count, count)
         add(QUEUE_GET_SIZE, f"{topic}@{queue_id}@{SCHEDULE_CONSUMER}", size, count)

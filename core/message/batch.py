@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import lru_cache, partial
-from itertools import chain, islice
+from functools import partial
+from itertools import chain
 from typing import Final
 
 import msgspec
 
 from flintmq.core.limits import BATCH_MAX_MESSAGES, PROPERTIES_MAX_BYTES
-from flintmq.core.message.java_hash import tags_hashes
-from flintmq.core.message.properties import index_columns
+from flintmq.core.message.java_hash import tags_hash, tags_hashes
+from flintmq.core.message.properties import AlikeProperties, index_columns, uniq_key_place
+from flintmq.core.message.rows import rows_struct
 
 _ITEM_HEAD: Final = struct.Struct(">iiiii")
 _HEAD_BYTES: Final = _ITEM_HEAD.size
@@ -31,6 +32,10 @@ class BatchItem(msgspec.Struct, gc=False):
 
 class BatchError(ValueError):
     """A batch body that cannot be taken apart."""
+
+
+Found = tuple[Sequence[int], Sequence[str], Sequence[bytes]]
+"""Tags codes, KEYS and UNIQ_KEY (UTF-8) of messages."""
 
 
 class MessageBatch(msgspec.Struct, gc=False):
@@ -52,36 +57,43 @@ class MessageBatch(msgspec.Struct, gc=False):
     reconsume_times: int = 0
     wait: bool = True
     """False when the sender does not wait for durability (property WAIT)."""
-    found: tuple[Iterable[int], Iterable[str], Iterable[str]] | None = None
+    found: Found | None = None
     """What :func:`look_into` found, where it was asked before."""
 
 
-def look_into(batch: MessageBatch) -> tuple[Iterable[int], Iterable[str], Iterable[str]]:
-    """What queues and index want to know of the messages: tags codes, KEYS and UNIQ_KEY; to be gone through
-    once."""
+def look_into(batch: MessageBatch) -> Found:
+    """What queues and index want to know of the messages."""
     if batch.found is None:
-        tags, keys, uniq_keys = index_columns(batch.stored_properties)
-        batch.found = tags_hashes(tags), keys, uniq_keys
+        batch.found = _look_into(batch.stored_properties)
     return batch.found
 
 
 def look_into_steps(batch: MessageBatch) -> Iterator[Callable[[], None]]:
     """:func:`look_into` in pieces, to be called in order: of the largest batch all of it takes too long."""
     all_stored = batch.stored_properties
-    parts: list[tuple[Iterable[int], Iterable[str], Iterable[str]]] = []
+    parts: list[Found] = []
 
     def look(at: int) -> None:
-        stored = all_stored[at : at + _PART]
-        tags, keys, uniq_keys = index_columns(stored)
-        count = len(stored)
-        parts.append(([*islice(tags_hashes(tags), count)], islice(keys, count), islice(uniq_keys, count)))
+        parts.append(_look_into(all_stored[at : at + _PART]))
 
     def join() -> None:
         tags_codes, keys, uniq_keys = zip(*parts, strict=True)
-        batch.found = chain.from_iterable(tags_codes), chain.from_iterable(keys), chain.from_iterable(uniq_keys)
+        batch.found = (
+            [*chain.from_iterable(tags_codes)],
+            [*chain.from_iterable(keys)],
+            [*chain.from_iterable(uniq_keys)],
+        )
 
     yield from (partial(look, at) for at in range(0, len(all_stored), _PART))
     yield join
+
+
+def _look_into(all_stored: Sequence[bytes]) -> Found:
+    tags, keys, uniq_keys = index_columns(all_stored)
+    count = len(tags)
+    if tags.count(tags[0]) == count:
+        return [tags_hash(tags[0])] * count, keys, uniq_keys
+    return [*tags_hashes(tags)], keys, uniq_keys
 
 
 Columns = tuple[Sequence[int], Sequence[bytes], Sequence[bytes]]
@@ -127,35 +139,37 @@ def decode_columns(body: bytes) -> Columns:
         position = item_end
     if position < end:
         raise BatchError(f"more than {BATCH_MAX_MESSAGES} messages in one batch")
-    return flags, bodies, properties
+    return flags, bodies, AlikeProperties.found_in(properties) or properties if properties else properties
 
 
 def _decode_alike(body: bytes) -> Columns | None:
-    """The columns where all items have the lengths of the first one, at a quarter of the cost; None where they do not."""
+    """The columns where all items have the flag and the lengths of the first one, in one call; None where they do not."""
     if len(body) < _ITEM_MIN_BYTES:
         return None
-    total, _magic, _crc, _flag, body_length = _ITEM_HEAD.unpack_from(body)
+    total, _magic, _crc, flag, body_length = _ITEM_HEAD.unpack_from(body)
     properties_length = total - _ITEM_MIN_BYTES - body_length
     if not 0 <= body_length <= len(body) or not 0 <= properties_length <= min(len(body), PROPERTIES_MAX_BYTES):
         return None
     count, rest = divmod(len(body), total)
     if rest or not 1 < count <= BATCH_MAX_MESSAGES:
         return None
-    totals, flags, body_lengths, bodies, properties_lengths, properties = zip(
-        *_item_struct(body_length, properties_length).iter_unpack(body), strict=True
-    )
-    if (
-        totals.count(total) == count
-        and body_lengths.count(body_length) == count
-        and properties_lengths.count(properties_length) == count
-    ):
-        return flags, bodies, properties
-    return None
-
-
-@lru_cache(maxsize=256)
-def _item_struct(body_length: int, properties_length: int) -> struct.Struct:
-    return struct.Struct(f">i8xii{body_length}sh{properties_length}s")
+    begin, end = uniq_key_place(body[total - properties_length : total])
+    row = f"4s8x8s{body_length}s{begin + 2}s{end - begin}s{properties_length - end}s"
+    fields = rows_struct(row, count).unpack(body)
+    totals, flags_and_lengths, befores = fields[0::6], fields[1::6], fields[3::6]
+    if totals.count(totals[0]) != count or flags_and_lengths.count(flags_and_lengths[0]) != count:
+        return None
+    bodies, keys, behinds = fields[2::6], fields[4::6], fields[5::6]
+    properties: Sequence[bytes] | None = None
+    if befores.count(befores[0]) == count and behinds.count(behinds[0]) == count:
+        properties = AlikeProperties.of(befores[0][2:], keys, behinds[0])
+    if properties is None:
+        lengths = [before[:2] for before in befores]
+        if lengths.count(lengths[0]) != count:
+            return None
+        parts = zip(befores, keys, behinds, strict=True)
+        properties = [before[2:] + key + behind for before, key, behind in parts]
+    return [flag] * count, bodies, properties
 
 
 def encode_batch(items: Iterable[BatchItem]) -> bytes:

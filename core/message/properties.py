@@ -6,10 +6,8 @@
 from __future__ import annotations
 
 import re
-import struct
-from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
-from itertools import repeat
-from typing import Any, Final, cast
+from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, Sequence, ValuesView
+from typing import Any, Final, cast, overload
 
 import msgspec
 
@@ -55,6 +53,7 @@ TIMER_OUT_MS: Final = "TIMER_OUT_MS"
 """When a waiting message is due, in ms since 1970; set by the broker."""
 KEY_SEPARATOR: Final = " "
 _UNIQ_KEY_MARK: Final = b"UNIQ_KEY\x01"
+_SEPARATOR: Final = ord(PROPERTY_SEPARATOR)
 _LAST_OF: Final = {
     name: re.compile(rb"(?s:.*)\x02%b\x01([^\x02]+)" % name)
     for name in (b"TAGS", b"KEYS", b"UNIQ_KEY", b"TIMER_DELIVER_MS", b"TIMER_DELAY_MS", b"TIMER_DELAY_SEC")
@@ -116,46 +115,122 @@ stored_properties: Final = cast("Callable[[bytes], Mapping[str, str]]", _StoredP
 msgspec's, which costs half of what another does to make, and nothing to collect.)"""
 
 
-IndexColumns = tuple[Iterable[str], Iterable[str], Iterable[str]]
-"""TAGS, KEYS and UNIQ_KEY of messages, empty where there is none."""
+class AlikeProperties(Sequence[bytes]):
+    """Properties, as stored, of messages that are alike in all but the value of UNIQ_KEY, as one sender's are.
+
+    What is the same for all is kept, and looked at, once. Immutable; made by :meth:`of`, which proves it.
+    """
+
+    __slots__ = ("before", "behind", "length", "uniq_keys")
+
+    def __init__(self, before: bytes, uniq_keys: Sequence[bytes], behind: bytes) -> None:
+        self.before = before
+        """What stands before the value."""
+        self.uniq_keys = uniq_keys
+        """The values: at least one, ASCII, of one length."""
+        self.behind = behind
+        """What stands behind the value: nothing, or a separator and more."""
+        self.length = len(before) + len(uniq_keys[0]) + len(behind)
+        """Of each, in bytes."""
+
+    @classmethod
+    def of(cls, before: bytes, uniq_keys: Sequence[bytes], behind: bytes) -> AlikeProperties | None:
+        """Those with these parts, the middle ones of one length; None where that is not what taking them apart would find."""
+        first, joined = uniq_keys[0], b"".join(uniq_keys)
+        is_found = (
+            first
+            and (not behind or behind[0] == _SEPARATOR)
+            and _UNIQ_KEY_MARK not in behind
+            and joined.isascii()
+            and _SEPARATOR not in joined
+            and before[-len(_UNIQ_KEY_MARK) :] == _UNIQ_KEY_MARK
+            and (len(before) == len(_UNIQ_KEY_MARK) or before[-len(_UNIQ_KEY_MARK) - 1] == _SEPARATOR)
+        )
+        return cls(before, uniq_keys, behind) if is_found else None
+
+    @classmethod
+    def found_in(cls, all_stored: Sequence[bytes]) -> AlikeProperties | None:
+        """The same properties, where they are alike; None where not."""
+        first = all_stored[0]
+        begin, end = uniq_key_place(first)
+        count = len(all_stored)
+        if begin == end or [*map(len, all_stored)].count(len(first)) != count:
+            return None
+        before, behind = first[:begin], first[end:]
+        for stored in all_stored:
+            if not (stored.startswith(before) and stored.endswith(behind)):
+                return None
+        return cls.of(before, [stored[begin:end] for stored in all_stored], behind)
+
+    def __len__(self) -> int:
+        return len(self.uniq_keys)
+
+    @overload
+    def __getitem__(self, index: int) -> bytes: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[bytes]: ...
+    def __getitem__(self, index: int | slice) -> bytes | Sequence[bytes]:
+        if isinstance(index, slice):
+            keys = self.uniq_keys[index]
+            return AlikeProperties(self.before, keys, self.behind) if keys else ()
+        return self.before + self.uniq_keys[index] + self.behind
+
+    def __iter__(self) -> Iterator[bytes]:
+        before, behind = self.before, self.behind
+        return iter([before + key + behind for key in self.uniq_keys])
+
+
+def uniq_key_place(stored: bytes) -> tuple[int, int]:
+    """Where the first value of UNIQ_KEY seems to begin and to end; the same place twice where there is none."""
+    begin = stored.find(_UNIQ_KEY_MARK) + len(_UNIQ_KEY_MARK)
+    if begin < len(_UNIQ_KEY_MARK):
+        return 0, 0
+    end = stored.find(b"\x02", begin)
+    return begin, end if end >= 0 else len(stored)
+
+
+def with_shared(all_own: Sequence[bytes], shared: bytes) -> Sequence[bytes]:
+    """Messages' own properties, as stored, with what they share behind them."""
+    if isinstance(all_own, AlikeProperties) and _UNIQ_KEY_MARK not in shared:
+        before, keys, behind = all_own.before, all_own.uniq_keys, all_own.behind
+        behind += shared if behind and behind[-1] == _SEPARATOR else b"\x02" + shared
+        return AlikeProperties(before, keys, behind)
+    parted = b"\x02" + shared
+    return [own + (shared if not own or own[-1] == _SEPARATOR else parted) for own in all_own]
+
+
+def has_nul(all_stored: Sequence[bytes]) -> bool:
+    """Whether the character NUL is in the properties of any message."""
+    if isinstance(all_stored, AlikeProperties):
+        return b"\0" in b"".join((all_stored.before, *all_stored.uniq_keys, all_stored.behind))
+    return b"\0" in b"".join(all_stored)
+
+
+IndexColumns = tuple[Sequence[str], Sequence[str], Sequence[bytes]]
+"""TAGS, KEYS and UNIQ_KEY (UTF-8) of messages, empty where there is none."""
 
 
 def index_columns(all_stored: Sequence[bytes]) -> IndexColumns:
     """What queues and index want to know of many messages' stored properties."""
-    alike = _index_columns_alike(all_stored)
-    if alike is not None:
-        return alike
+    if isinstance(all_stored, AlikeProperties):
+        count = len(all_stored)
+        padded = b"\x02%b\x02" % all_stored[0]
+        return [stored_value(padded, b"TAGS")] * count, [stored_value(padded, b"KEYS")] * count, all_stored.uniq_keys
     tags, keys, uniq_keys = stored_values(all_stored, (b"TAGS", b"KEYS", b"UNIQ_KEY"))
-    return tags, keys, uniq_keys
+    return tags, keys, [key.encode() for key in uniq_keys]
 
 
-def stored_values(all_stored: Sequence[bytes], names: Sequence[bytes]) -> list[Iterable[str]]:
+def stored_values(all_stored: Sequence[bytes], names: Sequence[bytes]) -> list[list[str]]:
     """What :func:`stored_value` finds in many messages' properties, a column for each name.
 
     Nothing is taken apart: that costs by the number of entries, and a batch of 4 MiB has room for two million.
     """
     joined = b"".join(all_stored)
     padded = [b"\x02%b\x02" % stored for stored in all_stored]
-    return [[stored_value(one, name) for one in padded] if name + b"\x01" in joined else repeat("") for name in names]
-
-
-def _index_columns_alike(all_stored: Sequence[bytes]) -> IndexColumns | None:
-    """The same at a third of the cost where all are alike but for the UNIQ_KEY, as one sender's are; None where not."""
-    count = len(all_stored)
-    first = all_stored[0]
-    start = first.find(_UNIQ_KEY_MARK) + len(_UNIQ_KEY_MARK)
-    if start < len(_UNIQ_KEY_MARK) or count < 2 or set(map(len, all_stored)) != {len(first)}:
-        return None
-    properties = string_to_properties(first.decode("utf-8", "replace"))
-    length = len(properties.get(UNIQ_KEY, ""))
-    left, key, right = first[:start], first[start : start + length], first[start + length :]
-    if not (length and key.isascii() and key.decode() == properties[UNIQ_KEY]) or _UNIQ_KEY_MARK in right:
-        return None
-    lefts, keys, rights = zip(*struct.iter_unpack(f"{start}s{length}s{len(right)}s", b"".join(all_stored)), strict=True)
-    joined = b"".join(keys)
-    if lefts.count(left) != count or rights.count(right) != count or not joined.isascii() or b"\x02" in joined:
-        return None
-    return repeat(properties.get(TAGS, "")), repeat(properties.get(KEYS, "")), [key.decode("ascii") for key in keys]
+    return [
+        [stored_value(one, name) for one in padded] if name + b"\x01" in joined else [""] * len(padded)
+        for name in names
+    ]
 
 
 def stored_value(padded: bytes, name: bytes) -> str:

@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
 
 import msgspec
 
 from flintmq.core.message import properties as props
-from flintmq.core.message.batch import MessageBatch
 from flintmq.core.message.java_hash import tags_hash
 from flintmq.core.message.sys_flag import BORN_HOST_V6, HOSTS_V6, STORE_HOST_V6
 
@@ -40,10 +39,6 @@ HEAD_V4_BYTES: Final = _HEAD_V4.size
 """Everything before the body, of a record between IPv4 hosts."""
 pack_head_v4: Final = _HEAD_V4.pack
 """Packs it, from the fields in their order; struct.error where one has a value that the record cannot hold."""
-_SHARED: Final = {(born, store): struct.Struct(f">iq{born}sq{store}siq") for born in (8, 20) for store in (8, 20)}
-"""By the lengths of the two hosts: the fields from sysFlag to preparedTransactionOffset."""
-_HEADS: Final = {shared.size: struct.Struct(f">IIIiiqq{shared.size}si") for shared in _SHARED.values()}
-"""By the length of those: everything before the body."""
 _INT32: Final = struct.Struct(">i")
 _INT64: Final = struct.Struct(">q")
 _INT16: Final = struct.Struct(">H")
@@ -198,45 +193,6 @@ def encode_record(
             )
         )
     return head, body, record_tail(message.topic, len(stored)), stored
-
-
-def batch_size(batch: MessageBatch) -> int:
-    """How many bytes the records of a batch will take."""
-    return (
-        batch_overhead(batch) * len(batch.bodies) + sum(map(len, batch.bodies)) + sum(map(len, batch.stored_properties))
-    )
-
-
-def batch_overhead(batch: MessageBatch) -> int:
-    """What each record of a batch takes beside its body and its properties."""
-    return RECORD_MIN_BYTES - 17 + len(batch.born_host) + len(batch.store_host) + len(topic_field(batch.topic))
-
-
-def batch_sys_flag(batch: MessageBatch) -> int:
-    """The flag as stored: its IPv6 bits say how long the hosts are (see :func:`encode_record`)."""
-    v6 = (BORN_HOST_V6 if len(batch.born_host) == 20 else 0) | (STORE_HOST_V6 if len(batch.store_host) == 20 else 0)
-    return batch.sys_flag & ~HOSTS_V6 | v6
-
-
-def batch_head_packer(batch: MessageBatch, store_timestamp_ms: int) -> tuple[Callable[..., bytes], bytes]:
-    """How the part before the body of a batch's records is packed, and the bytes in it that are the same for all.
-
-    The function takes: size, magic, body CRC, queue id, flag, queue offset, physical offset, those bytes, body length.
-
-    Raises:
-        struct.error: a field that all share has a value that a record cannot hold.
-    """
-    born_host, store_host = batch.born_host, batch.store_host
-    shared = _SHARED[len(born_host), len(store_host)].pack(
-        batch_sys_flag(batch),
-        batch.born_timestamp_ms,
-        born_host,
-        store_timestamp_ms,
-        store_host,
-        batch.reconsume_times,
-        0,
-    )
-    return _HEADS[len(shared)].pack, shared
 
 
 def encode_blank(remaining_bytes: int) -> bytes:

@@ -1,8 +1,9 @@
 """The commit log: every message, one behind the other, in files of one size (reference: store-format 2; algorithms 2).
 
 The loop thread appends; the flush service's threads call :meth:`CommitLog.commit` and :meth:`CommitLog.flush`. An append
-takes a batch: sizes first, then one join and one slice assignment per file, so that a message costs one header pack and
-one CRC. Each appended record comes back as the ``DispatchRequest`` that the dispatchers will be handed.
+takes many: sizes first, then one join and one slice assignment per file, so that a message costs one header pack and
+one CRC. What was appended comes back as it will be handed to the dispatchers: a ``DispatchRequest`` for a message, one
+``AppendedBatch`` for all messages of a batch send.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import struct
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import accumulate, chain, count, repeat
 from typing import Final
 from zlib import crc32
 
@@ -22,12 +22,11 @@ from flintmq.core.io.clock import Clock
 from flintmq.core.message import properties as props
 from flintmq.core.message import record as rec
 from flintmq.core.message.batch import MessageBatch, look_into
+from flintmq.core.message.batch_records import batch_records, batch_size, batch_sys_flag
 from flintmq.core.message.java_hash import tags_hash
-from flintmq.core.message.properties import stored_properties
 from flintmq.core.message.record import (
     HEAD_V4_BYTES,
     MessageExtBrokerInner,
-    batch_size,
     encode_blank,
     encode_record,
     pack_head_v4,
@@ -42,7 +41,7 @@ from flintmq.core.message.sys_flag import (
     TRANSACTION_PREPARED,
     TRANSACTION_ROLLBACK,
 )
-from flintmq.core.ports import DispatchRequest, FileWriter
+from flintmq.core.ports import AppendedBatch, DispatchRequest, FileWriter
 from flintmq.core.response_code import ResponseCode
 from flintmq.core.store import bulk_scan
 from flintmq.core.store.bulk_columns import ColumnReader, RecordColumns
@@ -60,7 +59,7 @@ _UNUSUAL_FLAGS: Final = TRANSACTION_MASK | HOSTS_V6
 
 Appendable = MessageExtBrokerInner | MessageBatch | list[MessageExtBrokerInner]
 """One message, or several that must lie in one piece with consecutive queue offsets."""
-Appended = DispatchRequest | list[DispatchRequest] | StoreError | RefusedError
+Appended = DispatchRequest | AppendedBatch | list[DispatchRequest] | StoreError | RefusedError
 """What became of an :data:`Appendable`, in the same place."""
 
 
@@ -120,8 +119,9 @@ class CommitLog:
     def append(self, messages: Sequence[Appendable]) -> list[Appended]:
         """Appends messages in order. Loop thread only.
 
-        Returns one entry per message, in order: the dispatch request (its offsets are the message's), the list of them
-        for a batch, or the error that kept it out: StoreFullError when there is no room for the next file, RefusedError
+        Returns one entry per message, in order: the dispatch request (its offsets are the message's), what a batch became,
+        the list of requests for several messages, or the error that kept it out: StoreFullError when there is no room for
+        the next file, RefusedError
         (MESSAGE_ILLEGAL) when it would not fit an empty file, or when a field has a value that a record cannot hold.
 
         Raises:
@@ -169,7 +169,7 @@ class CommitLog:
                 if isinstance(message, MessageExtBrokerInner):
                     result = record_of(message, size, start + position, now_ms, parts)
                 elif isinstance(message, MessageBatch):
-                    result = self._batch(message, start + position, now_ms, parts)
+                    result = self._batch(message, size, start + position, now_ms, parts)
                 else:
                     result = self._several(message, start + position, now_ms, parts)
             except (struct.error, ValueError) as error:
@@ -367,49 +367,30 @@ class CommitLog:
         )
 
     def _batch(
-        self, batch: MessageBatch, physical_offset_bytes: int, now_ms: int, parts: list[bytes]
-    ) -> list[DispatchRequest]:
-        """As :meth:`_record`, for a batch as a whole: by columns, and what is the same for all is made once."""
-        bodies, all_stored = batch.bodies, batch.stored_properties
-        if b"\0" in b"".join(all_stored):
-            raise _nul()
-        pack_head, shared = rec.batch_head_packer(batch, now_ms)
-        topic, queue_id = batch.topic, batch.queue_id
-        overhead, sys_flag = rec.batch_overhead(batch), rec.batch_sys_flag(batch)
-        key = (topic, queue_id)
+        self, batch: MessageBatch, size_bytes: int, physical_offset_bytes: int, now_ms: int, parts: list[bytes]
+    ) -> AppendedBatch:
+        """As :meth:`_record`, for a batch as a whole."""
+        key = (batch.topic, batch.queue_id)
         first_queue_offset = self.next_queue_offset.get(key, 0)
-        body_lengths, stored_lengths = [*map(len, bodies)], [*map(len, all_stored)]
-        sizes = [overhead + body + stored for body, stored in zip(body_lengths, stored_lengths, strict=True)]
-        positions = [*accumulate(sizes, initial=physical_offset_bytes)]
-        heads = [
-            pack_head(size, rec.MAGIC_V1, crc & 0x7FFFFFFF, queue_id, flag, queue_offset, at, shared, body_length)
-            for size, crc, flag, queue_offset, at, body_length in zip(
-                sizes, map(crc32, bodies), batch.flags, count(first_queue_offset), positions, body_lengths, strict=False
-            )
-        ]
-        tails = map(record_tail, repeat(topic), stored_lengths)
-        pieces = [*chain.from_iterable(zip(heads, bodies, tails, all_stored, strict=True))]
+        pieces, positions, sizes = batch_records(batch, first_queue_offset, physical_offset_bytes, now_ms)
         tags_codes, keys, uniq_keys = look_into(batch)
-        requests = [
-            *map(
-                DispatchRequest,
-                repeat(topic),
-                repeat(queue_id),
-                positions,
-                sizes,
-                tags_codes,
-                repeat(now_ms),
-                count(first_queue_offset),
-                keys,
-                uniq_keys,
-                repeat(sys_flag),
-                repeat(0),
-                map(stored_properties, all_stored),
-            )
-        ]
         parts += pieces
-        self.next_queue_offset[key] = first_queue_offset + len(requests)
-        return requests
+        self.next_queue_offset[key] = first_queue_offset + len(positions)
+        return AppendedBatch(
+            batch.topic,
+            batch.queue_id,
+            physical_offset_bytes,
+            size_bytes,
+            now_ms,
+            first_queue_offset,
+            batch_sys_flag(batch),
+            positions,
+            sizes,
+            tags_codes,
+            keys,
+            uniq_keys,
+            batch.stored_properties,
+        )
 
     def _several(
         self, members: list[MessageExtBrokerInner], physical_offset_bytes: int, now_ms: int, parts: list[bytes]

@@ -18,7 +18,8 @@ from flintmq.core.io import lazy_numpy
 from flintmq.core.io.disk import Disk
 from flintmq.core.io.paths import queue_folder, topic_folder
 from flintmq.core.message.record import RECORD_MIN_BYTES
-from flintmq.core.ports import DispatchRequest
+from flintmq.core.message.rows import rows_struct
+from flintmq.core.ports import AppendedBatch, DispatchRequest, Run, requests_of
 from flintmq.core.store import queue_units
 from flintmq.core.store.bulk_columns import RecordColumns
 from flintmq.core.store.consume_queue_ext import ConsumeQueueExt, ExtFiles, is_address
@@ -384,6 +385,26 @@ def _is_filler(unit: tuple[int, int, int]) -> bool:
     return unit[1] == FILLER_SIZE and not unit[0]
 
 
+def _goes_on(queue: ConsumeQueue, group: Sequence[Run]) -> bool:
+    """Whether all of a group are new to a queue, and follow its end without a gap."""
+    if group[0].commit_log_offset_bytes < queue.max_physical_offset_bytes:
+        return False
+    expected = queue.max_queue_offset
+    for run in group:
+        if run.queue_offset != expected:
+            return False
+        expected += len(run) if isinstance(run, AppendedBatch) else 1
+    return True
+
+
+def _units_of(run: Run) -> bytes:
+    if not isinstance(run, AppendedBatch):
+        return UNIT.pack(run.commit_log_offset_bytes, run.message_size_bytes, run.tags_code)
+    fields = [0, 0, 0] * len(run)
+    fields[0::3], fields[1::3], fields[2::3] = run.positions, run.sizes, run.tags_codes
+    return rows_struct("qiq", len(run)).pack(*fields)
+
+
 class ConsumeQueueTable:
     """All queues. The map is of (topic, queueId).
 
@@ -443,6 +464,32 @@ class ConsumeQueueTable:
                 self._put_plain(queue, group)
         if batch:
             self.last_store_timestamp_ms = batch[-1].store_timestamp_ms
+
+    def put_runs(self, runs: Sequence[Run]) -> None:
+        """As :meth:`put_batch`, for batches as they were appended, too. At least one run.
+
+        What is not the plain case, units that go on where a queue ends, is put as requests.
+
+        Raises:
+            StoreFullError: no room for the next queue file.
+        """
+        grouped: dict[tuple[str, int], list[Run]] = {}
+        topic, queue_id = "", -1
+        group: list[Run] = []
+        for run in runs:
+            if run.queue_id != queue_id or run.topic != topic:
+                topic, queue_id = run.topic, run.queue_id
+                group = grouped.setdefault((topic, queue_id), [])
+            group.append(run)
+        for key, group in grouped.items():
+            queue = self.queues.get(key)
+            if queue is not None and not self._writes_ext and _goes_on(queue, group):
+                last = group[-1]
+                end = last.commit_log_offset_bytes + last.message_size_bytes
+                queue.put([*map(_units_of, group)], group[0].queue_offset, end)
+            else:
+                self.put_batch(requests_of(group))
+        self.last_store_timestamp_ms = runs[-1].store_timestamp_ms
 
     def put_columns(self, columns: RecordColumns) -> None:
         """As :meth:`put_batch` for records read in bulk; those that stay invisible are left out here.

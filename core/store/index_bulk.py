@@ -11,13 +11,20 @@ import attrs
 
 from flintmq.core.io import lazy_numpy
 from flintmq.core.io.lazy_numpy import numpy
-from flintmq.core.message.java_hash import ascending_powers, index_key_hash, topic_head_hash, unsigned_hashes
+from flintmq.core.message.java_hash import (
+    ascending_powers,
+    descending_powers,
+    index_key_hash,
+    topic_head_hash,
+    unsigned_hashes,
+)
+from flintmq.core.message.properties import AlikeProperties
 from flintmq.core.message.sys_flag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
+from flintmq.core.ports import AppendedBatch, DispatchRequest, Run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from flintmq.core.ports import DispatchRequest
     from flintmq.core.store.bulk_columns import RecordColumns
     from flintmq.core.store.bulk_scan import Column
 
@@ -25,6 +32,8 @@ AVAILABLE: Final = lazy_numpy.AVAILABLE
 LEAST: Final = 64
 """Fewer entries are cheaper in a loop."""
 _UNIQ_KEY_CHARACTERS: Final = 32
+_PLAIN_MAX: Final = 64
+"""Longer UNIQ_KEYs are nobody's; and a table of them would be large."""
 
 
 def is_worth_it(count: int) -> bool:
@@ -82,6 +91,41 @@ class EntryColumns:
             numpy.array([one.store_timestamp_ms for one in kept], numpy.int64),
         )
 
+    @classmethod
+    def of_runs(cls, runs: Sequence[Run]) -> EntryColumns:
+        """As :meth:`of_requests`, for batches as they were appended, too."""
+        one_by_one: list[DispatchRequest] = []
+        plain: dict[int, list[AppendedBatch]] = {}
+        for run in runs:
+            if not isinstance(run, AppendedBatch):
+                one_by_one.append(run)
+            elif _is_plain(run):
+                plain.setdefault(len(run.uniq_keys[0]), []).append(run)
+            else:
+                one_by_one += run.requests()
+        parts = [cls._of_plain(batches, length) for length, batches in plain.items()]
+        if one_by_one:
+            parts.append(cls.of_requests(one_by_one))
+        joined = cls.joined(parts)
+        if len(parts) == 1:
+            return joined
+        order = numpy.argsort(joined.physical, kind="stable")  # all entries of a record are of one part
+        return cls(joined.key_hash[order], joined.physical[order], joined.store_timestamp_ms[order])
+
+    @classmethod
+    def _of_plain(cls, batches: Sequence[AppendedBatch], length: int) -> EntryColumns:
+        """The entries of batches of one sender's making: UNIQ_KEYs of one length, in ASCII, and nothing else."""
+        counts = [len(batch) for batch in batches]
+        text = b"".join([key for batch in batches for key in batch.uniq_keys])
+        characters = numpy.frombuffer(text, numpy.uint8).reshape(-1, length)
+        hashes = (characters * descending_powers(length)).sum(axis=1, dtype=numpy.uint32)
+        power = pow(31, length, 1 << 32)
+        heads = [topic_head_hash(batch.topic) * power & 0xFFFFFFFF for batch in batches]
+        hashes += numpy.repeat(numpy.array(heads, numpy.uint32), counts)
+        physical = numpy.concatenate([_column(batch.positions) for batch in batches])
+        store_timestamp_ms = numpy.array([batch.store_timestamp_ms for batch in batches], numpy.int64)
+        return cls(_absolute(hashes), physical, numpy.repeat(store_timestamp_ms, counts))
+
     def __len__(self) -> int:
         return len(self.key_hash)
 
@@ -128,11 +172,28 @@ def key_hashes(topics: Sequence[str], keys: Sequence[str]) -> list[int]:
         hashes = numpy.array(unsigned_hashes(keys), numpy.uint32) + heads * powers
     else:
         return list(map(index_key_hash, topics, keys))
-    signed = hashes.view(numpy.int32).astype(numpy.int64)
-    absolute = numpy.abs(signed)
-    absolute[absolute == 1 << 31] = 0
-    hashed: list[int] = absolute.tolist()
+    hashed: list[int] = _absolute(hashes).tolist()
     return hashed
+
+
+def _absolute(hashes: Column) -> Column:
+    """What the index keeps of unsigned hashes."""
+    absolute = numpy.abs(hashes.view(numpy.int32).astype(numpy.int64))
+    absolute[absolute == 1 << 31] = 0
+    return absolute
+
+
+def _is_plain(batch: AppendedBatch) -> bool:
+    """Whether each message has a UNIQ_KEY, all of one length and in ASCII, and none has KEYS."""
+    is_alike = isinstance(batch.all_stored_properties, AlikeProperties)
+    return is_alike and not batch.all_keys[0] and len(batch.uniq_keys[0]) <= _PLAIN_MAX
+
+
+def _column(positions: Sequence[int]) -> Column:
+    if isinstance(positions, range):
+        column: Column = numpy.arange(positions.start, positions.stop, positions.step, dtype=numpy.int64)
+        return column
+    return numpy.array(positions, numpy.int64)
 
 
 def chain(hashes: Any, slots: Any, stored: Any, first_index: int) -> tuple[Any, Any, Any, int]:

@@ -17,7 +17,14 @@ from flintmq.core.io.clock import Clock
 from flintmq.core.io.disk import Disk
 from flintmq.core.message.java_hash import index_key_hash
 from flintmq.core.message.sys_flag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
-from flintmq.core.ports import ColumnIndexBuilder, DispatchRequest, IndexBuilder
+from flintmq.core.ports import (
+    ColumnIndexBuilder,
+    DispatchRequest,
+    IndexBuilder,
+    Run,
+    count_messages,
+    requests_of,
+)
 from flintmq.core.store import index_bulk
 from flintmq.core.store.bulk_columns import RecordColumns
 from flintmq.core.store.index_file import IndexEntry, IndexFile
@@ -46,7 +53,8 @@ class IndexService:
         self._checkpoint = checkpoint
         self._clock = clock
         self.files: list[IndexFile] = []
-        self._waiting: list[DispatchRequest] = []
+        self._waiting: list[Run] = []
+        self._waiting_messages = 0
         self._waiting_entries = 0
         self._waiting_columns: list[index_bulk.EntryColumns] = []
         """Entries of records read in bulk; never any while requests wait."""
@@ -59,14 +67,22 @@ class IndexService:
 
     def put(self, batch: Sequence[DispatchRequest]) -> None:
         """Takes records in log order; writes when enough wait."""
+        self._gather(batch, len(batch))
+
+    def put_runs(self, runs: Sequence[Run]) -> None:
+        """As :meth:`put`, for batches as they were appended, too; writes the same bytes."""
+        self._gather(runs, count_messages(runs))
+
+    def _gather(self, runs: Sequence[Run], messages: int) -> None:
         if self._waiting_columns:
             self.build()
-        entries = len(batch) + "".join([one.keys for one in batch]).count(" ")
+        entries = messages + "".join([one.keys for one in runs]).count(" ")
         if self._waiting and self._waiting_entries + entries > _GATHER_ENTRIES:
             self.build()
-        self._waiting += batch
+        self._waiting += runs
+        self._waiting_messages += messages
         self._waiting_entries += entries
-        if len(self._waiting) >= _GATHER:
+        if self._waiting_messages >= _GATHER:
             self.build()
 
     def build(self) -> None:
@@ -77,14 +93,14 @@ class IndexService:
         """
         if self._waiting_columns:
             self._build_columns()
-        waiting = self._waiting
-        if not waiting:
+        if not self._waiting:
             return
-        if index_bulk.is_worth_it(len(waiting)):
-            self._waiting_columns.append(index_bulk.EntryColumns.of_requests(waiting))
+        if index_bulk.is_worth_it(self._waiting_messages):
+            self._waiting_columns.append(index_bulk.EntryColumns.of_runs(self._waiting))
             self._forget_waiting()
             self._build_columns()
             return
+        waiting = requests_of(self._waiting)
         taken_until = self._end()
         entries = self._entries_of(waiting, taken_until)
         if entries and entries[0][1] == taken_until:
@@ -100,7 +116,7 @@ class IndexService:
 
     def _forget_waiting(self) -> None:
         self._waiting = []
-        self._waiting_entries = 0
+        self._waiting_messages = self._waiting_entries = 0
 
     def put_columns(self, columns: RecordColumns) -> None:
         """As :meth:`put` for records read in bulk; writes the same bytes, many more at a time."""
@@ -332,6 +348,18 @@ def index_columns(index: IndexBuilder, columns: RecordColumns) -> None:
         index.put_columns(columns)
     else:
         index.put(columns.requests(columns.indexed))
+
+
+def index_runs(index: IndexBuilder, runs: Sequence[Run]) -> None:
+    """Gives what was appended to an index builder: as it is, or as requests where it takes only those."""
+    kept = [run for run in runs if run.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK]
+    if not kept:
+        return
+    put_runs = getattr(index, "put_runs", None)  # asked with each batch, and a Protocol costs 20 µs to ask
+    if put_runs is not None:
+        put_runs(kept)
+    else:
+        index.put(requests_of(kept))
 
 
 def run_steps(steps: Generator[None, None, T]) -> T:

@@ -29,6 +29,7 @@ from flintmq.core.message import record as rec
 from flintmq.core.message.properties import KEYS, UNIQ_KEY
 from flintmq.core.message.sys_flag import TRANSACTION_PREPARED
 from flintmq.core.ports import (
+    AppendedBatch,
     CommitLogDispatcher,
     DispatchRequest,
     FlushCommitLogService,
@@ -38,6 +39,7 @@ from flintmq.core.ports import (
     IndexBuilder,
     MessageFilter,
     ReplicationGate,
+    Run,
     SupportsClose,
     TransientStorePool,
 )
@@ -85,7 +87,7 @@ class Put:
 
     __slots__ = ("records", "results", "waiter")
 
-    def __init__(self, results: list[Appended], records: Sequence[DispatchRequest], waiter: FlushWaiter) -> None:
+    def __init__(self, results: list[Appended], records: Sequence[Run], waiter: FlushWaiter) -> None:
         self.results = results
         """One entry for each message or batch that was handed over."""
         self.records = records
@@ -643,19 +645,23 @@ class MessageStore:
             # What is written and which offsets are given away is unknown now: only a restart can tell.
             self._fence(f"an append failed: {type(error).__name__}: {error}; restart the broker to recover")
             raise
-        requests: list[DispatchRequest] = []
+        runs: list[Run] = []
+        batches: list[AppendedBatch] = []
         for result in results:
             if type(result) is DispatchRequest:
-                requests.append(result)
+                runs.append(result)
+            elif type(result) is AppendedBatch:
+                runs.append(result)
+                batches.append(result)
             elif type(result) is list:
-                requests += result
-        self.reput.appended(requests)
+                runs += result
+        self.reput.appended(runs, batches)
         wrote = self.watermarks.wrote
         waiter = self.flush_service.submit(wrote)
         if self.gate is not None:
             waiter = both(waiter, self.gate.submit(wrote))
         self.on_appended()
-        return Put(results, requests, waiter)
+        return Put(results, runs, waiter)
 
     def append_raw(self, chunks: Iterable[Chunk]) -> FlushWaiter:
         """Appends checked pieces of a master's log and asks for their durability: one waiter for all of them.

@@ -1,7 +1,7 @@
 """ReputMessageService: hands stored records to the dispatchers, in log order, up to the readable ceiling (algorithms 5).
 
 Records just appended are handed over in memory; after a restart, or when too many wait, they are read back from the log.
-Both ways give the same requests. Loop thread.
+Both ways give the same requests. A batch send is handed over as a whole to dispatchers that take it so. Loop thread.
 """
 
 from __future__ import annotations
@@ -10,10 +10,18 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, TypeVar
+from itertools import islice
+from typing import Any, Final, TypeVar
 
 from flintmq.core.errors import StoreError, StoreFullError
-from flintmq.core.ports import ColumnDispatcher, CommitLogDispatcher, DispatchRequest
+from flintmq.core.ports import (
+    AppendedBatch,
+    ColumnDispatcher,
+    CommitLogDispatcher,
+    Run,
+    RunDispatcher,
+    requests_of,
+)
 from flintmq.core.store.commit_log import CommitLog
 
 log = logging.getLogger("flintmq.store")
@@ -33,7 +41,18 @@ def _keys_length(keys: str) -> int:
     return len(keys) + 8 * keys.count(" ")
 
 
-def _nobody(_batch: Sequence[DispatchRequest]) -> None:
+def _fitting(batch: AppendedBatch, readable: int, messages_max: int, keys_length_max: int, *, is_first: bool) -> int:
+    """How many of a batch's messages are readable and fit, from the first one on; one that is first in all always fits."""
+    keys_length = 0
+    positions = zip(batch.positions, batch.sizes, batch.all_keys, strict=True)
+    for number, (position, size, keys) in enumerate(islice(positions, messages_max)):
+        keys_length += _keys_length(keys)
+        if position + size > readable or (keys_length > keys_length_max and (number or not is_first)):
+            return number
+    return min(messages_max, len(batch))
+
+
+def _nobody(_runs: Sequence[Run]) -> None:
     """The arrival listener nobody has set."""
 
 
@@ -43,23 +62,54 @@ class ReputMessageService:
     def __init__(self, commit_log: CommitLog) -> None:
         self._log = commit_log
         self._watermarks = commit_log.watermarks
-        self.dispatchers: tuple[CommitLogDispatcher, ...] = ()
-        self.on_arrival: Callable[[Sequence[DispatchRequest]], object] = _nobody
+        self._dispatchers: tuple[CommitLogDispatcher, ...] = ()
+        self._takers: list[Callable[[Sequence[Any]], None]] = []
+        self._run_takers: list[Callable[[Sequence[Run]], None]] = []
+        """Of as many dispatchers as are in front of the first one that takes requests only."""
+        self.on_arrival: Callable[[Sequence[Run]], object] = _nobody
         """Called with each batch once every dispatcher has it (wakes held pulls)."""
-        self._waiting: deque[DispatchRequest] = deque()
+        self._waiting: deque[Run] = deque()
+        self._batches = 0
+        """How many of them are batches, and how many messages these have beyond one each."""
+        self._batches_more = 0
         self.error: StoreError | None = None
         """Why dispatch stands still; it is tried again with each run."""
 
-    def appended(self, requests: Sequence[DispatchRequest]) -> None:
-        """Takes records just appended. Beyond a bound they are forgotten and read back later."""
-        if len(self._waiting) < _WAITING_MAX:
-            self._waiting += requests
+    @property
+    def dispatchers(self) -> tuple[CommitLogDispatcher, ...]:
+        """Who is handed the records, in this order."""
+        return self._dispatchers
+
+    @dispatchers.setter
+    def dispatchers(self, dispatchers: tuple[CommitLogDispatcher, ...]) -> None:
+        self._dispatchers = dispatchers
+        self._takers = [one.dispatch for one in dispatchers]
+        self._run_takers = []
+        for one in dispatchers:
+            if not isinstance(one, RunDispatcher):
+                break
+            self._run_takers.append(one.dispatch_runs)
+
+    def appended(self, runs: Sequence[Run], batches: Sequence[AppendedBatch] = ()) -> None:
+        """Takes what was just appended. Beyond a bound it is forgotten and read back later.
+
+        Args:
+            batches: those of the runs that are batches.
+        """
+        if len(self._waiting) + self._batches_more < _WAITING_MAX:
+            self._waiting += runs
+            self._count(batches)
         else:
-            self._waiting.clear()
+            self.forget()
 
     def forget(self) -> None:
         """Drops what waits in memory: the log was cut. What is left of it is read back."""
         self._waiting.clear()
+        self._batches = self._batches_more = 0
+
+    def _count(self, batches: Sequence[AppendedBatch]) -> None:
+        self._batches += len(batches)
+        self._batches_more += sum(map(len, batches)) - len(batches)
 
     @property
     def behind_bytes(self) -> int:
@@ -79,15 +129,18 @@ class ReputMessageService:
             readable = watermarks.readable
             if watermarks.dispatched >= readable:
                 return False
-            batch = self._take(readable)
-            if not batch:
+            may_have_batches = self._batches > 0
+            runs = self._take(readable)
+            if not runs:
                 return False
-            if not self._hand_over([dispatcher.dispatch for dispatcher in self.dispatchers], batch):
-                self._waiting.extendleft(reversed(batch))
+            batches = [run for run in runs if type(run) is AppendedBatch] if may_have_batches else []
+            if not self._hand_over([self._dispatch_runs] if batches else self._takers, runs):
+                self._waiting.extendleft(reversed(runs))
+                self._count(batches)
                 return False
-            last = batch[-1]
+            last = runs[-1]
             watermarks.dispatched = last.commit_log_offset_bytes + last.message_size_bytes
-            self.on_arrival(batch)
+            self.on_arrival(runs)
             if time.monotonic() > end_s:
                 break
         return watermarks.dispatched < watermarks.readable
@@ -105,6 +158,16 @@ class ReputMessageService:
             if not self._hand_over(takers, columns):
                 return
             watermarks.dispatched = columns.end_offset_bytes
+
+    def _dispatch_runs(self, runs: Sequence[Run]) -> None:
+        """To each dispatcher in turn; from the first one on that takes requests only, all are handed the same ones."""
+        for take_runs in self._run_takers:
+            take_runs(runs)
+        rest = self._takers[len(self._run_takers) :]
+        if rest:
+            requests = requests_of(runs)
+            for take in rest:
+                take(requests)
 
     def _hand_over(self, takers: Sequence[Callable[[Batch], None]], batch: Batch) -> bool:
         """Gives a batch to each in turn; False, with :attr:`error` set, when one could not take it."""
@@ -126,33 +189,23 @@ class ReputMessageService:
             log.error("dispatch stands still %s: %s", until, error)
         self.error = error
 
-    def _take(self, readable: int) -> list[DispatchRequest]:
+    def _take(self, readable: int) -> list[Run]:
         """The next batch: from memory where that continues the log without a hole, else from the log."""
         waiting = self._waiting
         dispatched = self._watermarks.dispatched
         if waiting and self._continues(dispatched, waiting[0].commit_log_offset_bytes):
-            batch: list[DispatchRequest] = []
-            if len(waiting) <= _BATCH:
+            if len(waiting) + self._batches_more <= _BATCH:
                 last = waiting[-1]
                 if (
                     last.commit_log_offset_bytes + last.message_size_bytes <= readable
                     and _keys_length("".join([one.keys for one in waiting])) <= _KEYS_LENGTH
                 ):
-                    batch = list(waiting)
-                    waiting.clear()
-                    return batch
-            keys_length = 0
-            while waiting and len(batch) < _BATCH:
-                first = waiting[0]
-                keys_length += _keys_length(first.keys)
-                if first.commit_log_offset_bytes + first.message_size_bytes > readable or (
-                    keys_length > _KEYS_LENGTH and batch
-                ):
-                    break
-                batch.append(waiting.popleft())
-            return batch
+                    runs = list(waiting)
+                    self.forget()
+                    return runs
+            return self._take_some(readable)
         until = min(readable, waiting[0].commit_log_offset_bytes) if waiting else readable
-        batch = []
+        batch: list[Run] = []
         keys_length = 0
         for request in self._log.requests(dispatched, until):
             keys_length += _keys_length(request.keys)
@@ -167,6 +220,41 @@ class ReputMessageService:
             if not batch:
                 self._past_blank(dispatched, until)
         return batch
+
+    def _take_some(self, readable: int) -> list[Run]:
+        """As much of what waits as is readable, and one batch may hold; it may end within the messages of a batch send."""
+        waiting = self._waiting
+        runs: list[Run] = []
+        messages = keys_length = 0
+        while waiting and messages < _BATCH:
+            first = waiting[0]
+            if type(first) is AppendedBatch:
+                whole = len(first)
+                fits = _fitting(first, readable, _BATCH - messages, _KEYS_LENGTH - keys_length, is_first=not runs)
+                if not fits:
+                    break
+                if fits == whole:
+                    waiting.popleft()
+                    self._batches -= 1
+                    self._batches_more -= whole - 1
+                else:
+                    waiting[0] = first.part(fits, whole)
+                    self._batches_more -= fits
+                    first = first.part(0, fits)
+                messages += fits
+                keys_length += _keys_length(first.keys)
+                runs.append(first)
+                if fits < whole:
+                    break
+                continue
+            keys_length += _keys_length(first.keys)
+            if first.commit_log_offset_bytes + first.message_size_bytes > readable or (
+                keys_length > _KEYS_LENGTH and runs
+            ):
+                break
+            runs.append(waiting.popleft())
+            messages += 1
+        return runs
 
     def _past_blank(self, dispatched: int, until: int) -> None:
         """Nothing but the blank end of a file lies there; only its end is a place to go on from."""

@@ -24,7 +24,7 @@ from flintmq.core.broker.topic_name import SCHEDULE_TOPIC
 from flintmq.core.errors import RefusedError, StoreError
 from flintmq.core.message.record import MessageExtBrokerInner
 from flintmq.core.message.sys_flag import TRANSACTION_COMMIT, TRANSACTION_PREPARED
-from flintmq.core.ports import DispatchRequest, FlushStatus, FlushStrategy, TransientStorePool
+from flintmq.core.ports import DispatchRequest, FlushStatus, FlushStrategy, TransientStorePool, requests_of
 from flintmq.core.store.cleaner import CleanCommitLogService
 from flintmq.core.store.commit_log import Appendable
 from flintmq.core.store.message_store import MessageStore
@@ -232,12 +232,10 @@ class CrashRun:
 
     def _put(self, items: list[Appendable]) -> list[DispatchRequest]:
         put = self.store.put(items)
-        requests: list[DispatchRequest] = []
         for result in put.results:
             if isinstance(result, Exception):
                 self.refused += 1
-            else:
-                requests += result if isinstance(result, list) else [result]
+        requests = requests_of(put.records)
         for request in requests:
             self._note(request)
 

@@ -25,7 +25,7 @@ from flintmq.core.io.disk import OS_DISK, Disk
 from flintmq.core.message import properties as props
 from flintmq.core.message.batch import MessageBatch
 from flintmq.core.message.host import pack_host
-from flintmq.core.message.properties import properties_to_string
+from flintmq.core.message.properties import AlikeProperties, properties_to_string
 from flintmq.core.message.record import MessageExtBrokerInner
 from flintmq.core.message.sys_flag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NOT
 from flintmq.core.ports import (
@@ -35,10 +35,11 @@ from flintmq.core.ports import (
     FlushStatistics,
     FlushStatus,
     FlushStrategy,
+    Run,
     TransientStorePool,
 )
 from flintmq.core.store.bulk_columns import RecordColumns
-from flintmq.core.store.index_service import index_columns
+from flintmq.core.store.index_service import index_columns, index_runs
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.clock import ManualClock
 
@@ -127,6 +128,12 @@ class QueueDispatcher:
         queued = (TRANSACTION_NOT, TRANSACTION_COMMIT)
         self._store.consume_queues.put_batch([r for r in batch if r.sys_flag & TRANSACTION_MASK in queued])
 
+    def dispatch_runs(self, runs: Sequence[Run]) -> None:
+        queued = (TRANSACTION_NOT, TRANSACTION_COMMIT)
+        visible = [run for run in runs if run.sys_flag & TRANSACTION_MASK in queued]
+        if visible:
+            self._store.consume_queues.put_runs(visible)
+
     def dispatch_columns(self, columns: RecordColumns) -> None:
         self._store.consume_queues.put_columns(columns)
 
@@ -139,6 +146,9 @@ class IndexDispatcher:
 
     def dispatch(self, batch: Sequence[DispatchRequest]) -> None:
         self._store.index.put(batch)
+
+    def dispatch_runs(self, runs: Sequence[Run]) -> None:
+        index_runs(self._store.index, runs)
 
     def dispatch_columns(self, columns: RecordColumns) -> None:
         index_columns(self._store.index, columns)
@@ -211,12 +221,13 @@ def opened(path: Path, **arguments: Any) -> Iterator[MessageStore]:
 def batch(members: Sequence[MessageExtBrokerInner]) -> MessageBatch:
     """Messages of one topic and queue, as the intake makes a batch of them."""
     first = members[0]
+    stored = [member.properties_bytes for member in members]
     return MessageBatch(
         first.topic,
         first.queue_id,
         [member.flag for member in members],
         [member.body for member in members],
-        [member.properties_bytes for member in members],
+        AlikeProperties.found_in(stored) or stored,
         first.born_timestamp_ms,
         first.born_host,
         first.store_host,

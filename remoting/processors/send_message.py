@@ -19,13 +19,13 @@ from flintmq.core.message.batch import MessageBatch, look_into_steps
 from flintmq.core.message.message_id import batch_message_id
 from flintmq.core.message.properties import REAL_QUEUE_ID
 from flintmq.core.message.record import MessageExtBrokerInner
-from flintmq.core.ports import DispatchRequest, FlushStatus
+from flintmq.core.ports import AppendedBatch, DispatchRequest, FlushStatus
 from flintmq.core.response_code import ResponseCode
 from flintmq.core.store.commit_log import Appended
 from flintmq.remoting.channel import ServerChannel
 from flintmq.remoting.codes import RequestCode
 from flintmq.remoting.command import JSON, ONEWAY_FLAG
-from flintmq.remoting.fast_answers import EncodeSendOk, make_send_ok_encoder
+from flintmq.remoting.fast_answers import EncodeSendOk, make_batch_ok_encoder, make_send_ok_encoder
 from flintmq.remoting.headers_message import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from flintmq.remoting.processors.fast_failure import FastFailure
 from flintmq.remoting.refusal import refusal_of
@@ -248,13 +248,21 @@ class SendMessageProcessor:
     def _answer_stored(self, owners: list[Owner], results: list[Appended]) -> None:
         """Answers sends that are as durable as promised; the ordinary ones with as little work per message as there is."""
         encode = self._encode_ok
+        broker = self._config.broker
+        encode_batch = make_batch_ok_encoder(broker.region, broker.trace_on, self._state.store_host_hex)
         answered: dict[ServerChannel, list[bytes | memoryview]] = {}
         for owner, result in zip(owners, results, strict=True):
             request, queue_id = owner
-            if type(result) is not DispatchRequest or request.codec != JSON or request.flag & ONEWAY_FLAG:
+            if request.codec != JSON or request.flag & ONEWAY_FLAG:
                 self._answer(owner, result, FlushStatus.FLUSHED)
                 continue
-            answer = encode(request.opaque, queue_id, result.commit_log_offset_bytes, result.queue_offset)
+            if type(result) is DispatchRequest:
+                answer = encode(request.opaque, queue_id, result.commit_log_offset_bytes, result.queue_offset)
+            elif type(result) is AppendedBatch:
+                answer = encode_batch(request.opaque, queue_id, result.positions, result.queue_offset)
+            else:
+                self._answer(owner, result, FlushStatus.FLUSHED)
+                continue
             channel = request.channel
             if channel in answered:
                 answered[channel].append(answer)
@@ -295,9 +303,9 @@ class SendMessageProcessor:
         if type(result) is DispatchRequest:
             queue_offset = result.queue_offset
             message_id = f"{host}{result.commit_log_offset_bytes:016X}"
-        elif type(result) is list:
-            queue_offset = result[0].queue_offset
-            message_id = batch_message_id(host, [record.commit_log_offset_bytes for record in result])
+        elif type(result) is AppendedBatch:
+            queue_offset = result.queue_offset
+            message_id = batch_message_id(host, result.positions)
         else:
             assert isinstance(result, StoreError | RefusedError)
             self._refuse(request, _refusal(result))

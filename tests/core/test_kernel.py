@@ -17,7 +17,7 @@ from flintmq.core.errors import PluginError, StoreFencedError, StoreFullError
 from flintmq.core.hookspecs import FlintSpecs, hookimpl
 from flintmq.core.kernel import Kernel
 from flintmq.core.plugin_info import PluginOrigin, PluginSource
-from flintmq.core.ports import DispatchRequest, FlushStrategy
+from flintmq.core.ports import DispatchRequest, FlushStrategy, Run, RunDispatcher
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.dispatcher_kit import sample_requests
 from flintmq.plugins.builtin import BUILTIN_PLUGINS
@@ -442,6 +442,38 @@ def test_an_optional_dispatcher_is_switched_off_after_five_failures_in_a_minute(
     assert isolated.disabled
     isolated.dispatch(batch)
     assert len(recorder.batches) == 7
+
+
+def test_a_dispatcher_that_takes_batches_still_does_when_it_is_isolated() -> None:
+    """And its failures count as others do: the built-in ones stand behind this wall, too."""
+    kernel = assemble()
+    inner = Takes()
+    isolated = kernel.isolate(inner, OWNER, essential=False)
+    assert isinstance(isolated, RunDispatcher)
+    runs = sample_requests(2)
+    isolated.dispatch_runs(runs)
+    assert inner.taken == [runs]
+    inner.error = ValueError("bad day")
+    for _ in range(5):
+        isolated.dispatch_runs(runs)
+    assert isolated.disabled
+    assert not isinstance(kernel.isolate(Recorder(), OWNER, essential=False), RunDispatcher)
+
+
+class Takes(Recorder):
+    """Takes everything that there is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.taken: list[object] = []
+
+    def dispatch_runs(self, runs: Sequence[Run]) -> None:
+        if self.error is not None:
+            raise self.error
+        self.taken.append(runs)
+
+    def dispatch_columns(self, columns: object) -> None:
+        raise AssertionError("only starts ask for this")
 
 
 def test_an_essential_dispatcher_raises_through_and_is_counted() -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from flintmq.core.io import lazy_numpy
+from flintmq.core.ports import requests_of
 from flintmq.core.testing.dispatcher_kit import check_dispatcher, sample_requests
-from flintmq.core.testing.store import message, opened
+from flintmq.core.testing.store import batch, message, opened
 from flintmq.dispatchers.spark_feed import SparkFeed
 
 
@@ -83,6 +84,19 @@ def test_what_has_landed_is_committed() -> None:
     assert feed.committed() == 700
     assert feed.catch_up(700, 900)
     assert landing.missed == [(700, 900)]
+
+
+def test_batches_count_as_their_messages(tmp_path: Path) -> None:
+    """Handed over as a whole, or a second time with what is new behind it."""
+    with opened(tmp_path, commit_log_file_bytes=1 << 16) as store:
+        put = store.put([message(), batch([message()] * 5), batch([message()] * 2)])
+        one, other = SparkFeed(Publisher()), SparkFeed(Publisher())
+        one.dispatch(requests_of(put.records))
+        other.dispatch_runs(put.records[:2])
+        assert other.messages == 6
+        other.dispatch_runs(put.records[1:])
+    assert (one.end_offset_bytes, one.messages) == (other.end_offset_bytes, other.messages)
+    assert one.messages == 8
 
 
 def test_columns_count_as_the_same_records(tmp_path: Path) -> None:

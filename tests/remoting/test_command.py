@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from flintmq.core.errors import FrameError
 from flintmq.core.limits import ANSWER_HEADER_MAX_BYTES
+from flintmq.core.message.message_id import batch_message_id
 from flintmq.remoting.command import (
     JSON,
     ROCKETMQ,
@@ -21,7 +22,7 @@ from flintmq.remoting.command import (
     request,
     response,
 )
-from flintmq.remoting.fast_answers import encode_response_json, json_text, make_send_ok_encoder
+from flintmq.remoting.fast_answers import encode_response_json, json_text, make_batch_ok_encoder, make_send_ok_encoder
 from flintmq.remoting.headers import ConsumerGroupRequestHeader, SendMessageResponseHeader
 
 int32 = st.integers(-(2**31), 2**31 - 1)
@@ -197,6 +198,22 @@ def test_fast_answers_agree_with_the_general_way() -> None:
     fast = encode_response_json(5, 17, b'{"MSG_REGION":"r","TRACE_ON":"true"}', json_text('no "topic"'), 1)
     assert fast + b"b" == encode_command(general)
     assert encode_response_json(5, 0, None, None, 0) == encode_command(response(asked, 0))
+
+
+@pytest.mark.parametrize("region", ["DefaultRegion", '100% "north"\n'])
+@pytest.mark.parametrize("count", [1, 32])
+def test_the_fast_answer_to_a_batch_agrees_with_the_general_way(region: str, count: int) -> None:
+    """With the fields in the order in which the general way writes them."""
+    host, offsets = "7F00000100002A9F", range(2**40, 2**40 + 200 * count, 200)
+    fields = {
+        "queueId": "3",
+        "TRACE_ON": "true",
+        "MSG_REGION": region,
+        "msgId": batch_message_id(host, offsets),
+        "queueOffset": "77",
+    }
+    general = encode_command(response(request(320, opaque=5), 0, None, fields))
+    assert make_batch_ok_encoder(region, True, host)(5, 3, offsets, 77) == general
 
 
 def test_the_send_answer_takes_any_region() -> None:

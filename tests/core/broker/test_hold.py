@@ -10,7 +10,7 @@ import pytest
 from flintmq.core.broker.filters import tag_filter
 from flintmq.core.broker.hold import HeldPull, PullRequestHoldService
 from flintmq.core.errors import RefusedError
-from flintmq.core.ports import DispatchRequest
+from flintmq.core.ports import AppendedBatch, DispatchRequest
 from flintmq.core.testing.channel import RecordingChannel
 from flintmq.core.testing.clock import ManualClock
 
@@ -55,6 +55,26 @@ def test_an_arrival_wakes_the_pulls_of_its_queue_only() -> None:
     assert other.is_held
     assert far.is_held
     assert len(held.service) == 2
+
+
+def test_a_batch_wakes_the_pulls_that_want_one_of_its_messages() -> None:
+    """Also one whose filter wants only the last of them; a batch of another queue is nobody's business."""
+    held = Held()
+    first, last = held.hold(5), held.hold(5, message_filter=tag_filter("B", frozenset()))
+    other, far = held.hold(5, message_filter=tag_filter("C", frozenset())), held.hold(8)
+
+    def appended(queue_id: int) -> AppendedBatch:
+        codes = [65, 65, 66]
+        return AppendedBatch(
+            "T", queue_id, 0, 300, 0, 5, 0, range(0, 300, 100), [100] * 3, codes, [""] * 3, [b""] * 3, [b""] * 3
+        )
+
+    assert held.service.arrived([appended(1), record("U", 0, 7)]) == 0
+    assert held.service.arrived([appended(1), appended(0)]) == 2
+    assert held.resumed == [first, last]
+    assert other.is_held
+    assert far.is_held
+    assert held.service.arrived([record("T", 0, 8)]) == 1
 
 
 def test_a_filter_keeps_a_pull_held_until_the_periodic_check() -> None:

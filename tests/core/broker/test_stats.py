@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from flintmq.core.broker.stats import BrokerStats
+from flintmq.core.ports import AppendedBatch
 from flintmq.core.testing.clock import ManualClock
 
 
@@ -47,6 +48,21 @@ def test_an_append_counts_per_topic_and_for_the_broker(stats: BrokerStats, clock
     assert minute(stats, clock, "TOPIC_PUT_NUMS", "U")[0] == 1
     assert minute(stats, clock, "BROKER_PUT_NUMS", "C")[0] == 6
     assert stats.table.view("QUEUE_PUT_NUMS", "T@0") is None
+
+
+@pytest.mark.parametrize("more", [[], [("T", 0, 5)], [("U", 0, 5)]])
+def test_a_batch_counts_as_its_messages(
+    stats: BrokerStats, clock: ManualClock, more: list[tuple[str, int, int]]
+) -> None:
+    """One object stands for them, alone, with others of its topic, and among several topics."""
+    of_batch = AppendedBatch("T", 0, 0, 250, 0, 0, 0, [0, 100], [100, 150], [0, 0], ["", ""], [b"", b""], [b"", b""])
+    stats.stored([of_batch, *records(*more)], 0.02)
+    assert (stats.put_messages, stats.put_bytes) == (2 + len(more), 250 + 5 * len(more))
+    stats.roll_put_times()
+    assert f"[10~50ms]:{2 + len(more)} " in stats.put_times_text()
+    of_topic = 2 + sum(topic == "T" for topic, _queue_id, _size in more)
+    assert minute(stats, clock, "TOPIC_PUT_NUMS", "T")[0] == of_topic
+    assert minute(stats, clock, "TOPIC_PUT_SIZE", "T")[0] == 250 + 5 * (of_topic - 2)
 
 
 @pytest.mark.parametrize("mixed", [False, True])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import islice
 
 import pytest
 from hypothesis import example, given
@@ -27,11 +26,14 @@ from flintmq.core.message.host import host_text, pack_host, unpack_host
 from flintmq.core.message.java_hash import index_key_hash, java_hash, tags_hash
 from flintmq.core.message.message_id import MessageId, batch_message_id, decode_message_id, offset_message_id
 from flintmq.core.message.properties import (
+    AlikeProperties,
+    has_nul,
     index_columns,
     properties_to_string,
     stored_properties,
     stored_value,
     string_to_properties,
+    with_shared,
 )
 
 
@@ -164,20 +166,45 @@ def test_the_columns_of_the_index_are_what_the_properties_say(texts: list[str], 
     """Messages that are alike are taken apart once; whatever lies between their keys, nobody may be given another's."""
     texts = texts * times
     expected = [string_to_properties(text) for text in texts]
-    tags, keys, uniq_keys = index_columns([text.encode() for text in texts])
-    found = zip(expected, tags, keys, uniq_keys, strict=False)
-    assert [(t, k, u) for _one, t, k, u in found] == [
-        (one.get("TAGS", ""), one.get("KEYS", ""), one.get("UNIQ_KEY", "")) for one in expected
-    ]
+    stored = [text.encode() for text in texts]
+    for column in (stored, AlikeProperties.found_in(stored)):
+        if column is None:
+            continue
+        assert [*column] == stored
+        tags, keys, uniq_keys = index_columns(column)
+        assert [*zip(tags, keys, [one.decode() for one in uniq_keys], strict=True)] == [
+            (one.get("TAGS", ""), one.get("KEYS", ""), one.get("UNIQ_KEY", "")) for one in expected
+        ]
 
 
 @given(st.lists(st.text("0123456789ABCDEF", min_size=6, max_size=6), min_size=1, max_size=5))
 def test_messages_of_one_sender_keep_their_own_keys(ids: list[str]) -> None:
-    """The short way itself, which random texts seldom take."""
-    texts = [f"UNIQ_KEY\x01{one}\x02WAIT\x01true\x02TAGS\x01T\x02KEYS\x01k" for one in ids]
-    tags, keys, uniq_keys = index_columns([text.encode() for text in texts])
-    assert list(uniq_keys) == ids
-    assert [pair for _id, *pair in zip(ids, tags, keys, strict=False)] == [["T", "k"]] * len(ids)
+    """The short way itself, which random texts seldom take, and parts of what it finds."""
+    stored = [f"UNIQ_KEY\x01{one}\x02WAIT\x01true\x02TAGS\x01T\x02KEYS\x01k".encode() for one in ids]
+    alike = AlikeProperties.found_in(stored)
+    assert alike is not None
+    tags, keys, uniq_keys = index_columns(alike)
+    assert [one.decode() for one in uniq_keys] == ids
+    assert [*zip(tags, keys, strict=True)] == [("T", "k")] * len(ids)
+    assert [alike[number] for number in range(len(alike))] == stored
+    assert [*alike[1:]] == stored[1:]
+    assert {alike.length} == {*map(len, stored)}
+
+
+@given(st.lists(STORED, min_size=1, max_size=4), STORED)
+@example(["UNIQ_KEY\x01A", "UNIQ_KEY\x01B"], "UNIQ_KEY\x01C")
+@example(["UNIQ_KEY\x01A", "UNIQ_KEY\x01B"], "TAGS\x01C")
+@example(["UNIQ_KEY\x01A\x02", "UNIQ_KEY\x01B\x02"], "")
+def test_what_messages_share_stands_behind_their_own(texts: list[str], shared: str) -> None:
+    """One separator between them, whichever form the column has; and what is shared may bring another UNIQ_KEY."""
+    own = [text.encode() for text in texts]
+    expected = [one + (b"" if not one or one.endswith(b"\x02") else b"\x02") + shared.encode() for one in own]
+    for column in (own, AlikeProperties.found_in(own) or own):
+        joined = with_shared(column, shared.encode())
+        assert [*joined] == expected
+        assert [*map(list, index_columns(joined))] == [*map(list, index_columns(expected))]
+        assert has_nul(with_shared(column, b"\0"))
+        assert not has_nul(joined)
 
 
 @pytest.mark.parametrize("keys", [b"", b"KEYS\x01k%d"])
@@ -191,7 +218,7 @@ def test_a_batch_is_looked_into_piece_by_piece_as_at_once(count: int, keys: byte
     for step in look_into_steps(pieces):
         step()
     assert pieces.found is not None
-    assert [list(islice(column, count)) for column in look_into(whole)] == [list(column) for column in pieces.found]
+    assert [list(column) for column in look_into(whole)] == [list(column) for column in pieces.found]
 
 
 @given(st.dictionaries(WORDS, WORDS, max_size=4))

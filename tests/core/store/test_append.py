@@ -14,7 +14,7 @@ from flintmq.core.message.batch import MessageBatch
 from flintmq.core.message.host import pack_host
 from flintmq.core.message.record import MAGIC_BLANK, RECORD_MIN_BYTES, MessageExtBrokerInner, decode_record, record_size
 from flintmq.core.message.sys_flag import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
-from flintmq.core.ports import DispatchRequest, FlushStatus
+from flintmq.core.ports import AppendedBatch, DispatchRequest, FlushStatus
 from flintmq.core.response_code import ResponseCode
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.clock import ManualClock
@@ -201,7 +201,8 @@ def test_a_batch_writes_the_bytes_of_its_messages(tmp_path: Path, hosts: tuple[s
     with opened(tmp_path / "a", clock=ManualClock()) as alone, opened(tmp_path / "b", clock=ManualClock()) as together:
         expected = [one(alone, single) for single in singles]
         (found,) = together.put([batch]).results
-        assert found == expected
+        assert isinstance(found, AppendedBatch)
+        assert found.requests() == expected
         assert together.put([singles[0]]).results == alone.put([singles[0]]).results
         alone.dispatch(), together.dispatch()
     assert snapshot(tmp_path / "a", "commitlog", "consumequeue") == snapshot(
@@ -218,9 +219,9 @@ def test_a_batch_with_a_property_no_record_holds_leaves_nothing(tmp_path: Path) 
         good = MessageBatch("T", 0, [0, 0], [b"1", b"2"], [b"a\x01b", b"a\x01c"], 1, host, host)
         refused, stored = store.put([batch, good]).results
         assert isinstance(refused, RefusedError)
-        assert isinstance(stored, list)
-        assert [request.queue_offset for request in stored] == [1, 2]
-        assert stored[0].commit_log_offset_bytes == first.message_size_bytes
+        assert isinstance(stored, AppendedBatch)
+        assert [request.queue_offset for request in stored.requests()] == [1, 2]
+        assert stored.commit_log_offset_bytes == first.message_size_bytes
 
 
 def test_wait_is_between_sender_and_broker(tmp_path: Path) -> None:
