@@ -6,9 +6,11 @@ The same for messages that came over a socket and for those put in-process.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
-from itertools import islice
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Protocol
+
+import msgspec
 
 from flintmq.core.broker.known_tails import KnownTails
 from flintmq.core.broker.retry import DLQ_QUEUE_NUMS, is_dead_on_send, retry_group, without_delay
@@ -28,8 +30,10 @@ from flintmq.core.message import properties as props
 from flintmq.core.message.batch import BatchError, MessageBatch, decode_columns
 from flintmq.core.message.properties import (
     AlikeProperties,
+    may_hold,
     properties_to_string,
     stored_properties,
+    stored_values,
     string_to_properties,
     with_shared,
 )
@@ -41,8 +45,29 @@ if TYPE_CHECKING:
     from flintmq.core.broker.state import BrokerState
 
 _TIMER_NAMES: Final = frozenset({props.TIMER_DELIVER_MS, props.TIMER_DELAY_MS, props.TIMER_DELAY_SEC})
+_TIMER_MARK: Final = TIMER_MARK.encode()
+_SHARED_MAX_CHARACTERS: Final = 512
+"""Longer ones are not remembered: they would be strangers' memory."""
 _WAIT_TRUE: Final = "WAIT\x01true"
 _BODY_KEY: Final = "store.max_message_bytes (maxMessageSize)"
+
+
+class _Shared(msgspec.Struct, frozen=True, gc=False):
+    """The properties that all messages of a batch have."""
+
+    stored: bytes
+    has_delay: bool
+    wait: bool
+    """False when the sender does not wait for durability."""
+
+
+@lru_cache(maxsize=1_024)
+def _shared(text: str, cluster: str) -> _Shared:
+    """Takes them apart; one sender's are the same in each batch."""
+    shared = string_to_properties(text)
+    has_delay, wait = props.DELAY in shared, shared.get(props.WAIT) != "false"
+    shared["CLUSTER"] = cluster
+    return _Shared(properties_to_string(shared).encode("utf-8", "surrogatepass"), has_delay, wait)
 
 
 class SendHeader(Protocol):
@@ -187,23 +212,21 @@ class MessageIntake:
         queue_id = self._queue_id(config, queue_id, sender)
         if len(body) > self._state.config.store.max_message_bytes:
             raise self._illegal("batch.too_long", f"{len(body)} bytes of batch", _BODY_KEY)
-        shared = string_to_properties(properties_text)
-        if props.DELAY in shared:
+        known = len(properties_text) <= _SHARED_MAX_CHARACTERS
+        shared = (_shared if known else _shared.__wrapped__)(properties_text, self._cluster)
+        if shared.has_delay:
             raise self._illegal("batch.delay", "a batch with a delay level", "")
         if sys_flag & TRANSACTION_MASK:
             raise self._illegal("batch.transaction", f"sysFlag {sys_flag}", "")
-        shared["CLUSTER"] = self._cluster
-        suffix = properties_to_string(shared).encode("utf-8", "surrogatepass")
-        wait = shared.get(props.WAIT) != "false"
         try:
             flags, bodies, own_properties = decode_columns(body)
         except BatchError as error:
             raise self._illegal("batch.malformed", str(error), "") from error
         if not bodies:
             raise self._illegal("batch.empty", "0 messages", "")
-        if self.timer is not None and (TIMER_MARK in properties_text or TIMER_MARK.encode() in body):
-            self._check_no_timer(shared, own_properties)
-        stored = with_shared(own_properties, suffix)
+        stored = with_shared(own_properties, shared.stored)
+        if self.timer is not None and may_hold(stored, _TIMER_MARK):
+            self._check_no_timer(stored)
         longest = stored.length if isinstance(stored, AlikeProperties) else max(map(len, stored))
         if longest > PROPERTIES_MAX_BYTES:
             raise self._illegal("message.properties_too_long", f"{longest} bytes of properties", "")
@@ -218,7 +241,7 @@ class MessageIntake:
             self._state.store_host,
             sys_flag,
             header.reconsume_times,
-            wait,
+            shared.wait,
         )
 
     # parts
@@ -295,12 +318,10 @@ class MessageIntake:
         kept = without_delay(properties)
         return dead, self._choose(DLQ_QUEUE_NUMS), properties_to_string(kept), kept
 
-    def _check_no_timer(self, shared: Mapping[str, str], own_properties: Sequence[bytes]) -> None:
-        """A batch is stored in one piece, now; the mark may lie in a body as well."""
-        mark = TIMER_MARK.encode()
-        marked = [own for own in own_properties if mark in own]
-        columns = props.stored_values(marked, [name.encode() for name in _TIMER_NAMES]) if marked else ()
-        if not _TIMER_NAMES.isdisjoint(shared) or any(any(islice(column, len(marked))) for column in columns):
+    def _check_no_timer(self, stored: Sequence[bytes]) -> None:
+        """A batch is stored in one piece, now; the mark may lie in a value as well."""
+        marked = [one for one in stored if _TIMER_MARK in one]
+        if any(map(any, stored_values(marked, [name.encode() for name in _TIMER_NAMES]))):
             raise self._illegal("batch.delay", "a batch with a time of delivery", "")
 
     def _check_properties(self, message: MessageExtBrokerInner, spare_bytes: int = 0) -> None:

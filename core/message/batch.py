@@ -154,22 +154,43 @@ def _decode_alike(body: bytes) -> Columns | None:
     if rest or not 1 < count <= BATCH_MAX_MESSAGES:
         return None
     begin, end = uniq_key_place(body[total - properties_length : total])
-    row = f"4s8x8s{body_length}s{begin + 2}s{end - begin}s{properties_length - end}s"
+    if begin < end:
+        alike = _decode_all_alike(body, count, total, body_length, total - properties_length + begin, end - begin)
+        if alike is not None:
+            return [flag] * count, *alike
+    row = f"i8xii{body_length}sh{properties_length}s"
     fields = rows_struct(row, count).unpack(body)
-    totals, flags_and_lengths, befores = fields[0::6], fields[1::6], fields[3::6]
-    if totals.count(totals[0]) != count or flags_and_lengths.count(flags_and_lengths[0]) != count:
+    totals, flags, body_lengths, bodies, properties_lengths, properties = (fields[at::6] for at in range(6))
+    if (
+        totals.count(total) == count
+        and body_lengths.count(body_length) == count
+        and properties_lengths.count(properties_length) == count
+    ):
+        return flags, bodies, properties
+    return None
+
+
+def _decode_all_alike(
+    body: bytes, count: int, total: int, body_length: int, key_at: int, key_length: int
+) -> tuple[Sequence[bytes], AlikeProperties] | None:
+    """Bodies and properties of items that differ in their bodies and in the value of UNIQ_KEY only; None where they do not.
+
+    Args:
+        total: the bytes of each item.
+        key_at: where the value begins in it.
+    """
+    body_end = _HEAD_BYTES + body_length
+    key_end = key_at + key_length
+    row = f"{_HEAD_BYTES}x{body_length}s{key_at - body_end}x{key_length}s{total - key_end}x"
+    fields = rows_struct(row, count).unpack(body)
+    bodies, keys = fields[0::2], fields[1::2]
+    # Made anew from what differs and from the first one's rest, the batch is the same: then so are all others' rests.
+    parts = [body[:_HEAD_BYTES], b"", body[body_end:key_at], b"", body[key_end:total]] * count
+    parts[1::5], parts[3::5] = bodies, keys
+    if b"".join(parts) != body:
         return None
-    bodies, keys, behinds = fields[2::6], fields[4::6], fields[5::6]
-    properties: Sequence[bytes] | None = None
-    if befores.count(befores[0]) == count and behinds.count(behinds[0]) == count:
-        properties = AlikeProperties.of(befores[0][2:], keys, behinds[0])
-    if properties is None:
-        lengths = [before[:2] for before in befores]
-        if lengths.count(lengths[0]) != count:
-            return None
-        parts = zip(befores, keys, behinds, strict=True)
-        properties = [before[2:] + key + behind for before, key, behind in parts]
-    return [flag] * count, bodies, properties
+    properties = AlikeProperties.of(body[body_end + 2 : key_at], keys, body[key_end:total])
+    return None if properties is None else (bodies, properties)
 
 
 def encode_batch(items: Iterable[BatchItem]) -> bytes:

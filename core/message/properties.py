@@ -206,6 +206,13 @@ def has_nul(all_stored: Sequence[bytes]) -> bool:
     return b"\0" in b"".join(all_stored)
 
 
+def may_hold(all_stored: Sequence[bytes], name: bytes) -> bool:
+    """False where no message has a property whose name begins so; True says nothing."""
+    if isinstance(all_stored, AlikeProperties):
+        return name in all_stored.before or name in all_stored.behind
+    return name in b"".join(all_stored)
+
+
 IndexColumns = tuple[Sequence[str], Sequence[str], Sequence[bytes]]
 """TAGS, KEYS and UNIQ_KEY (UTF-8) of messages, empty where there is none."""
 

@@ -116,9 +116,9 @@ class EntryColumns:
     def _of_plain(cls, batches: Sequence[AppendedBatch], length: int) -> EntryColumns:
         """The entries of batches of one sender's making: UNIQ_KEYs of one length, in ASCII, and nothing else."""
         counts = [len(batch) for batch in batches]
-        text = b"".join([key for batch in batches for key in batch.uniq_keys])
+        text = b"".join([b"".join(batch.uniq_keys) for batch in batches])
         characters = numpy.frombuffer(text, numpy.uint8).reshape(-1, length)
-        hashes = (characters * descending_powers(length)).sum(axis=1, dtype=numpy.uint32)
+        hashes = numpy.dot(characters, descending_powers(length))
         power = pow(31, length, 1 << 32)
         heads = [topic_head_hash(batch.topic) * power & 0xFFFFFFFF for batch in batches]
         hashes += numpy.repeat(numpy.array(heads, numpy.uint32), counts)
