@@ -24,13 +24,14 @@ from flintmq.remoting.ha.slave_synchronize import SlaveSynchronize
 from flintmq.remoting.server import bind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from flintmq.config import BrokerConfig
     from flintmq.core.broker.state import BrokerState
     from flintmq.core.ha.agreement import Truncate
     from flintmq.core.io.clock import Clock
     from flintmq.core.ports import Run
+    from flintmq.core.store.bulk_columns import RecordColumns
     from flintmq.plugins.registration import Registration
     from flintmq.plugins.timers import Timers
     from flintmq.remoting.tls import ServerTls
@@ -150,6 +151,7 @@ class Replication:
                 make_context=partial(replication_client_tls, config) if self.wants_tls else None,
             )
             store.reput.on_arrival = partial(self._arrived, store.reput.on_arrival)
+            store.reput.on_arrival_of_columns = partial(self._arrived_in_bulk, store.reput.on_arrival_of_columns)
             state.has_master = lambda: self.slave is not None and self.slave.is_following
             state.runtime_sources.append(self.slave.runtime_info)
             return
@@ -198,17 +200,24 @@ class Replication:
         held.push_async_callback(self.synchronize.stop)
 
     def _arrived(self, before: Callable[[Sequence[Run]], object], runs: Sequence[Run]) -> None:
+        self._learn([(run.topic, run.queue_id) for run in runs])
+        before(runs)
+
+    def _arrived_in_bulk(self, before: Callable[[RecordColumns], object], columns: RecordColumns) -> None:
+        codes, queue_ids = columns.topic_code.tolist(), columns.queue_id.tolist()
+        self._learn((columns.topics[code], queue_id) for code, queue_id in set(zip(codes, queue_ids, strict=True)))
+        before(columns)
+
+    def _learn(self, queues: Iterable[tuple[str, int]]) -> None:
         """A slave sees messages of a topic before its master's table says that there is one."""
         topics = self._state.topics
         seen: dict[str, int] = {}
-        for run in runs:
-            topic = run.topic
+        for topic, queue_id in queues:
             if topic not in topics or topic in topics.learned:
-                seen[topic] = max(seen.get(topic, 0), run.queue_id + 1)
+                seen[topic] = max(seen.get(topic, 0), queue_id + 1)
         news = [topics.learn(topic, queue_nums) for topic, queue_nums in seen.items()]
         if any(news) and self.synchronize is not None:
             self.synchronize.wake()
-        before(runs)
 
     def registered_with(self, registration: Registration) -> None:
         """Whom to ask for the master."""

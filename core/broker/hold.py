@@ -12,12 +12,16 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from flintmq.core.broker.channel import Channel
 from flintmq.core.errors import RefusedError
 from flintmq.core.io.clock import Clock
 from flintmq.core.ports import MessageFilter, Run, requests_of
 from flintmq.core.response_code import ResponseCode
+
+if TYPE_CHECKING:
+    from flintmq.core.store.bulk_columns import RecordColumns
 
 Resume = Callable[["HeldPull"], None]
 
@@ -136,6 +140,10 @@ class PullRequestHoldService:
                     break
                 woken += self._wake(pulls, request.queue_offset + 1, request.tags_code, request.properties)
         return woken
+
+    def arrived_in_bulk(self, columns: RecordColumns) -> int:
+        """The same for records read in bulk; costs something only where somebody waits."""
+        return self.arrived(columns.requests()) if self._held else 0
 
     def notify_arriving(
         self,

@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Any, Final, TypeVar
 
 from flintmq.core.errors import StoreError, StoreFullError
+from flintmq.core.io import lazy_numpy
 from flintmq.core.ports import (
     AppendedBatch,
     ColumnDispatcher,
@@ -22,6 +23,7 @@ from flintmq.core.ports import (
     RunDispatcher,
     requests_of,
 )
+from flintmq.core.store.bulk_columns import RecordColumns
 from flintmq.core.store.commit_log import CommitLog
 
 log = logging.getLogger("flintmq.store")
@@ -35,6 +37,10 @@ _KEYS_LENGTH: Final = 16_384
 or become a few."""
 _RUN_S: Final = 0.005
 """How long one run keeps the loop's other work waiting, but for the batch it has begun."""
+_BULK_LEAST_BYTES: Final = 128 * 1024
+"""Of the log to be read back: so much of it is worth to be read in bulk."""
+_BULK_BYTES: Final = 512 * 1024
+"""Read in bulk at a time: some 2 ms of ordinary records, and at most a quarter of a million keys."""
 
 
 def _keys_length(keys: str) -> int:
@@ -52,7 +58,7 @@ def _fitting(batch: AppendedBatch, readable: int, messages_max: int, keys_length
     return min(messages_max, len(batch))
 
 
-def _nobody(_runs: Sequence[Run]) -> None:
+def _nobody(_arrived: Sequence[Run] | RecordColumns) -> None:
     """The arrival listener nobody has set."""
 
 
@@ -66,8 +72,12 @@ class ReputMessageService:
         self._takers: list[Callable[[Sequence[Any]], None]] = []
         self._run_takers: list[Callable[[Sequence[Run]], None]] = []
         """Of as many dispatchers as are in front of the first one that takes requests only."""
+        self._column_takers: list[Callable[[RecordColumns], None]] = []
+        """Of all dispatchers, or of none where one of them does not take columns."""
         self.on_arrival: Callable[[Sequence[Run]], object] = _nobody
         """Called with each batch once every dispatcher has it (wakes held pulls)."""
+        self.on_arrival_of_columns: Callable[[RecordColumns], object] = _nobody
+        """Called instead with those that were read in bulk."""
         self._waiting: deque[Run] = deque()
         self._batches = 0
         """How many of them are batches, and how many messages these have beyond one each."""
@@ -89,6 +99,9 @@ class ReputMessageService:
             if not isinstance(one, RunDispatcher):
                 break
             self._run_takers.append(one.dispatch_runs)
+        self._column_takers = [one.dispatch_columns for one in dispatchers if isinstance(one, ColumnDispatcher)]
+        if len(self._column_takers) < len(dispatchers):
+            self._column_takers = []
 
     def appended(self, runs: Sequence[Run], batches: Sequence[AppendedBatch] = ()) -> None:
         """Takes what was just appended. Beyond a bound it is forgotten and read back later.
@@ -129,6 +142,14 @@ class ReputMessageService:
             readable = watermarks.readable
             if watermarks.dispatched >= readable:
                 return False
+            if (
+                not self._waiting
+                and readable - watermarks.dispatched >= _BULK_LEAST_BYTES
+                and self._run_columns(readable)
+            ):
+                if time.monotonic() > end_s:
+                    break
+                continue
             may_have_batches = self._batches > 0
             runs = self._take(readable)
             if not runs:
@@ -150,14 +171,29 @@ class ReputMessageService:
 
         What is left (all of it without numpy) is for :meth:`run`. Nobody is told of arrivals.
         """
-        takers = [one.dispatch_columns for one in self.dispatchers if isinstance(one, ColumnDispatcher)]
-        if len(takers) < len(self.dispatchers) or self._waiting:
+        if not self._column_takers or self._waiting:
             return
         watermarks = self._watermarks
         for columns in self._log.columns(watermarks.dispatched, watermarks.readable):
-            if not self._hand_over(takers, columns):
+            if not self._hand_over(self._column_takers, columns):
                 return
             watermarks.dispatched = columns.end_offset_bytes
+
+    def _run_columns(self, readable: int) -> bool:
+        """Dispatches some of a long way behind in bulk, as a slave that catches up has it; says whether it did.
+
+        One by one is how those are dispatched that cannot be read so, and those that a dispatcher did not take.
+        """
+        if not self._column_takers or not lazy_numpy.ready():
+            return False
+        watermarks = self._watermarks
+        until = min(readable, watermarks.dispatched + _BULK_BYTES)
+        columns = next(self._log.columns(watermarks.dispatched, until), None)
+        if columns is None or not self._hand_over(self._column_takers, columns):
+            return False
+        watermarks.dispatched = columns.end_offset_bytes
+        self.on_arrival_of_columns(columns)
+        return True
 
     def _dispatch_runs(self, runs: Sequence[Run]) -> None:
         """To each dispatcher in turn; from the first one on that takes requests only, all are handed the same ones."""

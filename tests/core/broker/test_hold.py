@@ -57,6 +57,29 @@ def test_an_arrival_wakes_the_pulls_of_its_queue_only() -> None:
     assert len(held.service) == 2
 
 
+class Columns:
+    """Records read in bulk, as far as this service looks at them."""
+
+    def __init__(self, *records: DispatchRequest) -> None:
+        self._records = records
+        self.asked = 0
+
+    def requests(self) -> list[DispatchRequest]:
+        self.asked += 1
+        return list(self._records)
+
+
+def test_records_read_in_bulk_wake_pulls_and_cost_nothing_where_nobody_waits() -> None:
+    held = Held()
+    columns = Columns(record("T", 0, 5), record("T", 0, 6))
+    assert held.service.arrived_in_bulk(columns) == 0  # type: ignore[arg-type]
+    assert columns.asked == 0
+    first, far = held.hold(6), held.hold(9)
+    assert held.service.arrived_in_bulk(columns) == 1  # type: ignore[arg-type]
+    assert held.resumed == [first]
+    assert far.is_held
+
+
 def test_a_batch_wakes_the_pulls_that_want_one_of_its_messages() -> None:
     """Also one whose filter wants only the last of them; a batch of another queue is nobody's business."""
     held = Held()

@@ -10,11 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from flintmq.core.io import lazy_numpy
 from flintmq.core.message.host import pack_host
 from flintmq.core.message.record import MessageExtBrokerInner
 from flintmq.core.message.sys_flag import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
-from flintmq.core.ports import DispatchRequest
+from flintmq.core.ports import DispatchRequest, Run
 from flintmq.core.store import reput_message_service
+from flintmq.core.store.bulk_columns import RecordColumns
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import BY_HAND, make_store, message, open_store, opened, snapshot, start_store
 
@@ -150,3 +152,55 @@ def test_a_long_way_behind_is_told_in_portions(tmp_path: Path) -> None:
         assert store.max_queue_offset("T", 0) == 3
         assert not store.dispatch()
         assert store.max_queue_offset("T", 0) == 10
+
+
+@pytest.mark.skipif(not lazy_numpy.AVAILABLE, reason="numpy is not installed")
+def test_a_long_way_behind_is_read_back_in_bulk(tmp_path: Path) -> None:
+    """A slave that catches up has nothing in memory; the bytes are those of a master."""
+    lazy_numpy.load()
+    sent = [
+        message("T", number % 3, b"b" * 200, tags="TagA", keys=f"k{number}", uniq_key=f"{number:032X}")
+        for number in range(3_000)
+    ]
+    with opened(tmp_path / "a", strategy=BY_HAND, clock=ManualClock()) as store:
+        store.put(sent)
+        while store.dispatch():
+            pass
+        store.index.flush()
+    with opened(tmp_path / "b", strategy=BY_HAND, clock=ManualClock()) as store:
+        requests: list[Run] = []
+        bulk: list[RecordColumns] = []
+        store.reput.on_arrival = requests.extend
+        store.reput.on_arrival_of_columns = bulk.append
+        store.put(sent)
+        store.reput.forget()
+        while store.dispatch():
+            pass
+        assert sum(map(len, bulk)) + len(requests) == len(sent)
+        assert len(bulk) > 1, "in portions"
+        assert len(requests) < 1_000, "the end, which is not worth it"
+        store.index.flush()
+    for folder in ("commitlog", "consumequeue"):
+        assert snapshot(tmp_path / "a", folder) == snapshot(tmp_path / "b", folder)
+    assert list(snapshot(tmp_path / "a", "index").values()) == list(snapshot(tmp_path / "b", "index").values())
+
+
+@pytest.mark.skipif(not lazy_numpy.AVAILABLE, reason="numpy is not installed")
+def test_what_is_not_taken_in_bulk_is_tried_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fault in the bulk way must not keep messages from their queues."""
+    lazy_numpy.load()
+    with opened(tmp_path, strategy=BY_HAND) as store:
+        failed: list[int] = []
+
+        def fail(columns: RecordColumns) -> None:
+            failed.append(len(columns))
+            raise ValueError("on purpose")
+
+        monkeypatch.setattr(store.consume_queues, "put_columns", fail)
+        store.put([message(body=b"b" * 200) for _ in range(2_000)])
+        store.reput.forget()
+        while store.dispatch():
+            pass
+        assert failed
+        assert store.reput.error is None
+        assert store.max_queue_offset("T", 0) == 2_000
