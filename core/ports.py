@@ -10,7 +10,7 @@ import enum
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count, repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 import attrs
 import msgspec
@@ -132,6 +132,8 @@ def count_messages(runs: Sequence[Run]) -> int:
 
 def requests_of(runs: Sequence[Run]) -> list[DispatchRequest]:
     """A request for each message of all of them, in order."""
+    if AppendedBatch not in map(type, runs):
+        return cast("list[DispatchRequest]", [*runs])
     requests: list[DispatchRequest] = []
     for run in runs:
         if isinstance(run, AppendedBatch):

@@ -71,10 +71,11 @@ def look_into(batch: MessageBatch) -> Found:
 def look_into_steps(batch: MessageBatch) -> Iterator[Callable[[], None]]:
     """:func:`look_into` in pieces, to be called in order: of the largest batch all of it takes too long."""
     all_stored = batch.stored_properties
+    part = len(all_stored) if isinstance(all_stored, AlikeProperties) else _PART  # of those one is looked at
     parts: list[Found] = []
 
     def look(at: int) -> None:
-        parts.append(_look_into(all_stored[at : at + _PART]))
+        parts.append(_look_into(all_stored[at : at + part]))
 
     def join() -> None:
         tags_codes, keys, uniq_keys = zip(*parts, strict=True)
@@ -84,7 +85,7 @@ def look_into_steps(batch: MessageBatch) -> Iterator[Callable[[], None]]:
             [*chain.from_iterable(uniq_keys)],
         )
 
-    yield from (partial(look, at) for at in range(0, len(all_stored), _PART))
+    yield from (partial(look, at) for at in range(0, len(all_stored), part))
     yield join
 
 

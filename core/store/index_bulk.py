@@ -20,7 +20,7 @@ from flintmq.core.message.java_hash import (
 )
 from flintmq.core.message.properties import AlikeProperties
 from flintmq.core.message.sys_flag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
-from flintmq.core.ports import AppendedBatch, DispatchRequest, Run
+from flintmq.core.ports import AppendedBatch, DispatchRequest, Run, requests_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -94,6 +94,8 @@ class EntryColumns:
     @classmethod
     def of_runs(cls, runs: Sequence[Run]) -> EntryColumns:
         """As :meth:`of_requests`, for batches as they were appended, too."""
+        if AppendedBatch not in map(type, runs):
+            return cls.of_requests(requests_of(runs))
         one_by_one: list[DispatchRequest] = []
         plain: dict[int, list[AppendedBatch]] = {}
         for run in runs:

@@ -207,11 +207,12 @@ def test_what_messages_share_stands_behind_their_own(texts: list[str], shared: s
         assert not has_nul(joined)
 
 
-@pytest.mark.parametrize("keys", [b"", b"KEYS\x01k%d"])
+@pytest.mark.parametrize("text", ["TAGS\x01t{0}", "TAGS\x01t{0}\x02KEYS\x01k{1}", "KEYS\x01k\x02UNIQ_KEY\x01{1:05}"])
 @pytest.mark.parametrize("count", [1, 255, 256, 700])
-def test_a_batch_is_looked_into_piece_by_piece_as_at_once(count: int, keys: bytes) -> None:
+def test_a_batch_is_looked_into_piece_by_piece_as_at_once(count: int, text: str) -> None:
     """What the index is told must not depend on how busy the broker is."""
-    stored = [b"TAGS\x01t%d\x02" % (number % 3) + (keys % number if keys else b"") for number in range(count)]
+    all_stored = [text.format(number % 3, number).encode() for number in range(count)]
+    stored = AlikeProperties.found_in(all_stored) or all_stored
     whole, pieces = (
         MessageBatch("T", 0, [0] * count, [b""] * count, stored, 0, b"\0" * 8, b"\0" * 8) for _ in range(2)
     )
