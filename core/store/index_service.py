@@ -355,7 +355,7 @@ def index_runs(index: IndexBuilder, runs: Sequence[Run]) -> None:
     kept = [run for run in runs if run.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK]
     if not kept:
         return
-    put_runs = getattr(index, "put_runs", None)  # asked with each batch, and a Protocol costs 20 µs to ask
+    put_runs = getattr(index, "put_runs", None)  # of RunIndexBuilder: asking for a Protocol costs a turn 20 µs
     if put_runs is not None:
         put_runs(kept)
     else:

@@ -91,7 +91,7 @@ class Put:
         self.results = results
         """One entry for each message or batch that was handed over."""
         self.records = records
-        """Everything that was stored, in the order of the log."""
+        """Everything that was stored, in the order of the log; the messages of a batch as a whole."""
         self.waiter = waiter
 
 
