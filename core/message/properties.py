@@ -234,9 +234,19 @@ def stored_values(all_stored: Sequence[bytes], names: Sequence[bytes]) -> list[l
     """
     joined = b"".join(all_stored)
     padded = [b"\x02%b\x02" % stored for stored in all_stored]
+    return [_values(padded, name) if name + b"\x01" in joined else [""] * len(padded) for name in names]
+
+
+def _values(all_padded: list[bytes], name: bytes) -> list[str]:
+    """:func:`stored_value` of each, at a third of the cost where the last entry of the name has a value."""
+    mark = b"\x02%b\x01" % name
+    # Where there is none, all of it is what lies behind, and begins with a separator: the value is empty, too.
+    values = [padded.rpartition(mark)[2].partition(b"\x02")[0] for padded in all_padded]
+    if all(values) and b"".join(values).isascii():
+        return [value.decode() for value in values]
     return [
-        [stored_value(one, name) for one in padded] if name + b"\x01" in joined else [""] * len(padded)
-        for name in names
+        value.decode("utf-8", "replace") if value else stored_value(padded, name)
+        for value, padded in zip(values, all_padded, strict=True)
     ]
 
 
