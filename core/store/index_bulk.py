@@ -5,7 +5,7 @@ Used where numpy is installed (``pip install 'flintmq[fast]'``); the loops of :m
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import attrs
 
@@ -20,7 +20,7 @@ from flintmq.core.message.java_hash import (
 )
 from flintmq.core.message.properties import AlikeProperties
 from flintmq.core.message.sys_flag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
-from flintmq.core.ports import AppendedBatch, DispatchRequest, Run, requests_of
+from flintmq.core.ports import AppendedBatch, DispatchRequest, Run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,7 +95,7 @@ class EntryColumns:
     def of_runs(cls, runs: Sequence[Run]) -> EntryColumns:
         """As :meth:`of_requests`, for batches as they were appended, too."""
         if AppendedBatch not in map(type, runs):
-            return cls.of_requests(requests_of(runs))
+            return cls.of_requests(cast("Sequence[DispatchRequest]", runs))
         one_by_one: list[DispatchRequest] = []
         plain: dict[int, list[AppendedBatch]] = {}
         for run in runs:
