@@ -49,6 +49,9 @@ def _keys_length(keys: str) -> int:
 
 def _fitting(batch: AppendedBatch, readable: int, messages_max: int, keys_length_max: int, *, is_first: bool) -> int:
     """How many of a batch's messages are readable and fit, from the first one on; one that is first in all always fits."""
+    end = batch.commit_log_offset_bytes + batch.message_size_bytes
+    if end <= readable and len(batch) <= messages_max and _keys_length(batch.keys) <= keys_length_max:
+        return len(batch)
     keys_length = 0
     positions = zip(batch.positions, batch.sizes, batch.all_keys, strict=True)
     for number, (position, size, keys) in enumerate(islice(positions, messages_max)):
