@@ -13,7 +13,7 @@ from typing import Final
 from flintmq.core.broker.stats_table import StatsTable
 from flintmq.core.broker.topic_name import SCHEDULE_TOPIC
 from flintmq.core.io.clock import Clock
-from flintmq.core.ports import AppendedBatch, DispatchRequest, Run, count_messages
+from flintmq.core.ports import DispatchRequest, Run, count_messages
 
 TOPIC_PUT_NUMS: Final = "TOPIC_PUT_NUMS"
 TOPIC_PUT_SIZE: Final = "TOPIC_PUT_SIZE"
@@ -92,12 +92,13 @@ class BrokerStats:
 
     # hot paths
 
-    def stored(self, records: Sequence[Run], took_s: float = 0.0) -> None:
+    def stored(self, records: Sequence[Run], took_s: float = 0.0, messages: int | None = None) -> None:
         """Counts an append.
 
         Args:
             records: what became of its messages.
             took_s: how long it took.
+            messages: how many there are, where the caller knows; those of a batch are counted one by one.
         """
         count = len(records)
         if count == 1:
@@ -111,8 +112,7 @@ class BrokerStats:
                 first = ""
         else:
             return
-        if AppendedBatch in map(type, records):
-            count = count_messages(records)
+        count = count_messages(records) if messages is None else messages
         self.put_messages += count
         self.put_bytes += size
         if took_s < _EDGES_S[0]:

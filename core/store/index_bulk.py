@@ -5,7 +5,7 @@ Used where numpy is installed (``pip install 'flintmq[fast]'``); the loops of :m
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
@@ -94,8 +94,6 @@ class EntryColumns:
     @classmethod
     def of_runs(cls, runs: Sequence[Run]) -> EntryColumns:
         """As :meth:`of_requests`, for batches as they were appended, too."""
-        if AppendedBatch not in map(type, runs):
-            return cls.of_requests(cast("Sequence[DispatchRequest]", runs))
         one_by_one: list[DispatchRequest] = []
         plain: dict[int, list[AppendedBatch]] = {}
         for run in runs:

@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 
 from flintmq.core.errors import StoreError, StoreFormatError
 from flintmq.core.io.clock import Clock
@@ -56,6 +56,8 @@ class IndexService:
         self._waiting: list[Run] = []
         self._waiting_messages = 0
         self._waiting_entries = 0
+        self._has_batches = False
+        """Whether more than requests may be among what waits."""
         self._waiting_columns: list[index_bulk.EntryColumns] = []
         """Entries of records read in bulk; never any while requests wait."""
         self._spoiled = ""
@@ -67,19 +69,20 @@ class IndexService:
 
     def put(self, batch: Sequence[DispatchRequest]) -> None:
         """Takes records in log order; writes when enough wait."""
-        self._gather(batch, len(batch))
+        self._gather(batch, len(batch), may_be_batches=False)
 
     def put_runs(self, runs: Sequence[Run]) -> None:
         """As :meth:`put`, for batches as they were appended, too; writes the same bytes."""
-        self._gather(runs, count_messages(runs))
+        self._gather(runs, count_messages(runs), may_be_batches=True)
 
-    def _gather(self, runs: Sequence[Run], messages: int) -> None:
+    def _gather(self, runs: Sequence[Run], messages: int, *, may_be_batches: bool) -> None:
         if self._waiting_columns:
             self.build()
         entries = messages + "".join([one.keys for one in runs]).count(" ")
         if self._waiting and self._waiting_entries + entries > _GATHER_ENTRIES:
             self.build()
         self._waiting += runs
+        self._has_batches = self._has_batches or may_be_batches
         self._waiting_messages += messages
         self._waiting_entries += entries
         if self._waiting_messages >= _GATHER:
@@ -96,7 +99,12 @@ class IndexService:
         if not self._waiting:
             return
         if index_bulk.is_worth_it(self._waiting_messages):
-            self._waiting_columns.append(index_bulk.EntryColumns.of_runs(self._waiting))
+            columns = index_bulk.EntryColumns
+            self._waiting_columns.append(
+                columns.of_runs(self._waiting)
+                if self._has_batches
+                else columns.of_requests(cast("list[DispatchRequest]", self._waiting))
+            )
             self._forget_waiting()
             self._build_columns()
             return
@@ -117,6 +125,7 @@ class IndexService:
     def _forget_waiting(self) -> None:
         self._waiting = []
         self._waiting_messages = self._waiting_entries = 0
+        self._has_batches = False
 
     def put_columns(self, columns: RecordColumns) -> None:
         """As :meth:`put` for records read in bulk; writes the same bytes, many more at a time."""

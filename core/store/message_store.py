@@ -42,6 +42,7 @@ from flintmq.core.ports import (
     Run,
     SupportsClose,
     TransientStorePool,
+    count_messages,
 )
 from flintmq.core.response_code import ResponseCode
 from flintmq.core.store import recovery
@@ -85,13 +86,15 @@ class _QueueOptions(TypedDict):
 class Put:
     """What one append became, and the promise that it is durable."""
 
-    __slots__ = ("records", "results", "waiter")
+    __slots__ = ("messages", "records", "results", "waiter")
 
-    def __init__(self, results: list[Appended], records: Sequence[Run], waiter: FlushWaiter) -> None:
+    def __init__(self, results: list[Appended], records: Sequence[Run], messages: int, waiter: FlushWaiter) -> None:
         self.results = results
         """One entry for each message or batch that was handed over."""
         self.records = records
         """Everything that was stored, in the order of the log; the messages of a batch as a whole."""
+        self.messages = messages
+        """How many those are."""
         self.waiter = waiter
 
 
@@ -661,7 +664,8 @@ class MessageStore:
         if self.gate is not None:
             waiter = both(waiter, self.gate.submit(wrote))
         self.on_appended()
-        return Put(results, runs, waiter)
+        stored = len(runs) - len(batches) + count_messages(batches) if batches else len(runs)
+        return Put(results, runs, stored, waiter)
 
     def append_raw(self, chunks: Iterable[Chunk]) -> FlushWaiter:
         """Appends checked pieces of a master's log and asks for their durability: one waiter for all of them.

@@ -217,7 +217,7 @@ class SendMessageProcessor:
                 self._refuse(request, refusal)
             return
         end_s = monotonic_s()
-        state.stats.stored(put.records, end_s - begin_s)
+        state.stats.stored(put.records, end_s - begin_s, put.messages)
         self._fast_failure.appended(end_s, end_s - begin_s)
         waiter = put.waiter
         if waiter.status is FlushStatus.FLUSHED:
