@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from flintmq.core.errors import StoreError
 from flintmq.core.io import lazy_numpy
@@ -35,6 +35,8 @@ _FEW_UNITS: Final = 8_192
 """So many are looked at one by one before numpy is asked for the rest: most queues have no more."""
 _CHUNK_BYTES: Final = 64 * 1024
 _FILLER: Final = UNIT.pack(0, FILLER_SIZE, 0)
+
+AnyRun = TypeVar("AnyRun", DispatchRequest, Run)
 
 
 class ConsumeQueue:
@@ -397,6 +399,19 @@ def _goes_on(queue: ConsumeQueue, group: Sequence[Run]) -> bool:
     return True
 
 
+def _by_queue(runs: Sequence[AnyRun]) -> dict[tuple[str, int], list[AnyRun]]:
+    """Each queue's, in order; neighbours are mostly of one."""
+    grouped: dict[tuple[str, int], list[AnyRun]] = {}
+    topic, queue_id = "", -1
+    group: list[AnyRun] = []
+    for run in runs:
+        if run.queue_id != queue_id or run.topic != topic:
+            topic, queue_id = run.topic, run.queue_id
+            group = grouped.setdefault((topic, queue_id), [])
+        group.append(run)
+    return grouped
+
+
 def _units_of(run: Run) -> bytes:
     if not isinstance(run, AppendedBatch):
         return UNIT.pack(run.commit_log_offset_bytes, run.message_size_bytes, run.tags_code)
@@ -440,15 +455,7 @@ class ConsumeQueueTable:
             StoreFullError: no room for the next queue file.
         """
         queues = self.queues
-        grouped: dict[tuple[str, int], list[DispatchRequest]] = {}
-        topic, queue_id = "", -1
-        group: list[DispatchRequest] = []
-        for request in batch:
-            if request.queue_id != queue_id or request.topic != topic:
-                topic, queue_id = request.topic, request.queue_id
-                group = grouped.setdefault((topic, queue_id), [])
-            group.append(request)
-        for key, group in grouped.items():
+        for key, group in _by_queue(batch).items():
             queue = queues.get(key)
             if queue is None:
                 queue = queues[key] = self._new_queue(*key)
@@ -473,15 +480,7 @@ class ConsumeQueueTable:
         Raises:
             StoreFullError: no room for the next queue file.
         """
-        grouped: dict[tuple[str, int], list[Run]] = {}
-        topic, queue_id = "", -1
-        group: list[Run] = []
-        for run in runs:
-            if run.queue_id != queue_id or run.topic != topic:
-                topic, queue_id = run.topic, run.queue_id
-                group = grouped.setdefault((topic, queue_id), [])
-            group.append(run)
-        for key, group in grouped.items():
+        for key, group in _by_queue(runs).items():
             queue = self.queues.get(key)
             if queue is not None and not self._writes_ext and _goes_on(queue, group):
                 last = group[-1]
