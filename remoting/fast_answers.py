@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -75,7 +74,6 @@ def make_send_ok_encoder(region_id: str, trace_on: bool, store_host_hex: str) ->
     return encode_send_ok
 
 
-@lru_cache(maxsize=4)
 def make_batch_ok_encoder(region_id: str, trace_on: bool, store_host_hex: str) -> EncodeBatchOk:
     """The same for batches: ``encode(opaque, queue_id, commit_log_offsets, first_queue_offset)`` → a frame."""
     template = _send_ok_template(region_id, trace_on, b"%b")

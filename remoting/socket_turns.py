@@ -180,14 +180,8 @@ class SocketTransport(asyncio.Transport):
         if self._unsent:
             self._unsent += data
         else:
-            try:
-                sent = self._sock.send(data)
-            except (BlockingIOError, InterruptedError):
-                sent = 0
-            except OSError as error:
-                self._fail(error)
-                return
-            if sent == len(data):
+            sent = self._try(self._sock.send, data)
+            if self._has_ended or sent == len(data):
                 return
             self._unsent += memoryview(data)[sent:]
             self._watch()
@@ -198,12 +192,8 @@ class SocketTransport(asyncio.Transport):
         if self._unsent or self._is_closing or sum(map(len, pieces)) <= _JOINED_MAX_BYTES:
             self.write(b"".join(pieces))
             return
-        try:
-            sent = self._sock.sendmsg(pieces[:_PIECES_MAX])
-        except (BlockingIOError, InterruptedError):
-            sent = 0
-        except OSError as error:
-            self._fail(error)
+        sent = self._try(self._sock.sendmsg, pieces[:_PIECES_MAX])
+        if self._has_ended:
             return
         # A copy of what is left: pieces of a mapped file must not keep it mapped until a slow peer has read.
         for piece in pieces:
@@ -224,10 +214,7 @@ class SocketTransport(asyncio.Transport):
                 self._end(None)
 
     def abort(self) -> None:
-        self._unsent.clear()
-        self._is_closing = True
-        self._watch()
-        self._end(None)
+        self._cut(None)
 
     # events
 
@@ -251,7 +238,7 @@ class SocketTransport(asyncio.Transport):
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
-            self._fail(error)
+            self._cut(error)
             return
         if not data:
             if self._protocol.eof_received():
@@ -275,17 +262,12 @@ class SocketTransport(asyncio.Transport):
                     "protocol": self._protocol,
                 }
             )
-            self._fail(error)
+            self._cut(error)
 
     def _send_unsent(self) -> None:
-        try:
-            sent = self._sock.send(self._unsent)
-        except (BlockingIOError, InterruptedError):
+        del self._unsent[: self._try(self._sock.send, self._unsent)]
+        if self._has_ended:
             return
-        except OSError as error:
-            self._fail(error)
-            return
-        del self._unsent[:sent]
         if not self._unsent:
             self._watch()
             if self._is_closing:
@@ -299,7 +281,17 @@ class SocketTransport(asyncio.Transport):
             self._has_stopped_writers = True
             self._protocol.pause_writing()
 
-    def _fail(self, error: Exception) -> None:
+    def _try(self, send: Callable[[Any], int], data: Any) -> int:
+        """How many bytes the kernel took of what is sent; it has no room for 0. What else goes wrong ends the connection."""
+        try:
+            return send(data)
+        except (BlockingIOError, InterruptedError):
+            return 0
+        except OSError as error:
+            self._cut(error)
+            return 0
+
+    def _cut(self, error: Exception | None) -> None:
         self._unsent.clear()
         self._is_closing = True
         self._watch()

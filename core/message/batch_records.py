@@ -9,7 +9,7 @@ from typing import Final
 from zlib import crc32
 
 from flintmq.core.message.batch import MessageBatch
-from flintmq.core.message.properties import AlikeProperties, has_nul
+from flintmq.core.message.properties import AlikeProperties, has_nul, nul_error
 from flintmq.core.message.record import MAGIC_V1, RECORD_MIN_BYTES, record_tail, topic_field
 from flintmq.core.message.rows import rows_struct
 from flintmq.core.message.sys_flag import BORN_HOST_V6, HOSTS_V6, STORE_HOST_V6
@@ -52,8 +52,7 @@ def batch_records(
     """
     bodies, stored = batch.bodies, batch.stored_properties
     if has_nul(stored):
-        # Nothing else tells properties of which a crash left a part: no checksum covers them.
-        raise ValueError("properties cannot hold the character NUL")
+        raise nul_error()
     pack_head, shared = _head_packer(batch, store_timestamp_ms)
     body_lengths = [*map(len, bodies)]
     number = len(bodies)

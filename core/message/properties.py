@@ -206,6 +206,12 @@ def has_nul(all_stored: Sequence[bytes]) -> bool:
     return b"\0" in b"".join(all_stored)
 
 
+def nul_error() -> ValueError:
+    """Why such properties are not stored."""
+    # Nothing else tells properties of which a crash left a part: no checksum covers them.
+    return ValueError("properties cannot hold the character NUL")
+
+
 def may_hold(all_stored: Sequence[bytes], name: bytes) -> bool:
     """False where no message has a property whose name begins so; True says nothing."""
     if isinstance(all_stored, AlikeProperties):

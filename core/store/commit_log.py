@@ -121,8 +121,8 @@ class CommitLog:
 
         Returns one entry per message, in order: the dispatch request (its offsets are the message's), what a batch became,
         the list of requests for several messages, or the error that kept it out: StoreFullError when there is no room for
-        the next file, RefusedError
-        (MESSAGE_ILLEGAL) when it would not fit an empty file, or when a field has a value that a record cannot hold.
+        the next file, RefusedError (MESSAGE_ILLEGAL) when it would not fit an empty file, or when a field has a value that a
+        record cannot hold.
 
         Raises:
             StoreFencedError: a sync failed earlier; nothing was appended.
@@ -333,7 +333,7 @@ class CommitLog:
         queue_id = message.queue_id
         properties = message.properties
         if b"\0" in message.properties_bytes:
-            raise _nul()
+            raise props.nul_error()
         sys_flag = message.sys_flag
         get = properties.get
         tags = get("TAGS")
@@ -696,11 +696,6 @@ def _unwritable(error: Exception) -> RefusedError:
         f"the message cannot be written: {error}",
         reason="message.field_out_of_range",
     )
-
-
-def _nul() -> ValueError:
-    # Nothing else tells properties of which a crash left a part: no checksum covers them.
-    return ValueError("properties cannot hold the character NUL")
 
 
 def _nothing() -> None:

@@ -25,7 +25,7 @@ from flintmq.core.store.commit_log import Appended
 from flintmq.remoting.channel import ServerChannel
 from flintmq.remoting.codes import RequestCode
 from flintmq.remoting.command import JSON, ONEWAY_FLAG
-from flintmq.remoting.fast_answers import EncodeSendOk, make_batch_ok_encoder, make_send_ok_encoder
+from flintmq.remoting.fast_answers import make_batch_ok_encoder, make_send_ok_encoder
 from flintmq.remoting.headers_message import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from flintmq.remoting.processors.fast_failure import FastFailure
 from flintmq.remoting.refusal import refusal_of
@@ -65,12 +65,13 @@ class SendMessageProcessor:
         self._draining = False
         """Whether somebody will come for what is pending."""
         self._config = state.config
-        self._encode_ok = self._make_encoder()
+        self._make_encoders()
         self._fast_failure = FastFailure()
 
-    def _make_encoder(self) -> EncodeSendOk:
+    def _make_encoders(self) -> None:
         broker = self._config.broker
-        return make_send_ok_encoder(broker.region, broker.trace_on, self._state.store_host_hex)
+        said = broker.region, broker.trace_on, self._state.store_host_hex
+        self._encode_ok, self._encode_batch_ok = make_send_ok_encoder(*said), make_batch_ok_encoder(*said)
 
     def process(self, batch: list[Request]) -> None:
         """Takes the sends of one read; they are appended with all others at the end of the loop's turn."""
@@ -94,7 +95,7 @@ class SendMessageProcessor:
         pending, size_bytes = self._take()
         if self._state.config is not self._config:  # changed while running
             self._config = self._state.config
-            self._encode_ok = self._make_encoder()
+            self._make_encoders()
         if self._state.config.broker.is_slave:
             self._refuse_all(pending)
             self._go_on()
@@ -247,9 +248,7 @@ class SendMessageProcessor:
 
     def _answer_stored(self, owners: list[Owner], results: list[Appended]) -> None:
         """Answers sends that are as durable as promised; the ordinary ones with as little work per message as there is."""
-        encode = self._encode_ok
-        broker = self._config.broker
-        encode_batch = make_batch_ok_encoder(broker.region, broker.trace_on, self._state.store_host_hex)
+        encode, encode_batch = self._encode_ok, self._encode_batch_ok
         answered: dict[ServerChannel, list[bytes | memoryview]] = {}
         for owner, result in zip(owners, results, strict=True):
             request, queue_id = owner

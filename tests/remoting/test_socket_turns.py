@@ -80,6 +80,20 @@ def in_turns(test: Callable[[SocketTurns], Coroutine[None, None, None]]) -> Call
     return on_loop
 
 
+async def end(transport: SocketTransport, peer: Peer, theirs: socket.socket) -> None:
+    """Closes both ends of what :func:`connect` made."""
+    transport.close()
+    await peer.lost()
+    theirs.close()
+
+
+def listen_for_errors() -> list[object]:
+    """What the running loop is told went wrong, from now on."""
+    heard: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: heard.append(context["exception"]))
+    return heard
+
+
 def connect(turns: SocketTurns) -> tuple[SocketTransport, Peer, socket.socket]:
     """A transport, its protocol, and the other end, which blocks for some seconds at most."""
     ours, theirs = socket.socketpair()
@@ -102,9 +116,7 @@ async def test_all_that_arrived_is_read_before_what_was_put_off_is_done(turns: S
         await peer.until(lambda peer=peer: bool(peer.received))  # type: ignore[misc]
     assert read_then == [5] * 5
     for transport, peer, theirs in ends:
-        transport.close()
-        await peer.lost()
-        theirs.close()
+        await end(transport, peer, theirs)
 
 
 @in_turns
@@ -118,8 +130,7 @@ async def test_what_is_put_off_outside_a_turn_comes_with_the_next_one(turns: Soc
 
 @in_turns
 async def test_what_is_put_off_is_done_though_one_before_it_fails(turns: SocketTurns) -> None:
-    heard: list[object] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: heard.append(context["exception"]))
+    heard = listen_for_errors()
     transport, peer, theirs = connect(turns)
     failure = ValueError("on purpose")
     done = asyncio.Event()
@@ -136,9 +147,7 @@ async def test_what_is_put_off_is_done_though_one_before_it_fails(turns: SocketT
     async with asyncio.timeout(10):
         await done.wait()
     assert heard == [failure]
-    transport.close()
-    await peer.lost()
-    theirs.close()
+    await end(transport, peer, theirs)
 
 
 @in_turns
@@ -162,9 +171,7 @@ async def test_a_protocol_may_go_on_writing_to_a_peer_that_has_ended(turns: Sock
     transport.write(b"answer")
     assert theirs.recv(100) == b"answer"
     assert peer.told.count("eof") == 1
-    transport.close()
-    await peer.lost()
-    theirs.close()
+    await end(transport, peer, theirs)
 
 
 @in_turns
@@ -202,9 +209,7 @@ async def test_what_a_slow_peer_does_not_take_waits_and_stops_writers(turns: Soc
     assert taken == wanted
     await peer.until(lambda: "resume" in peer.told)
     assert transport.get_write_buffer_size() == 0
-    transport.close()
-    await peer.lost()
-    theirs.close()
+    await end(transport, peer, theirs)
 
 
 @in_turns
@@ -214,9 +219,7 @@ async def test_more_pieces_than_one_call_may_have_all_arrive(turns: SocketTurns)
     reading = asyncio.ensure_future(asyncio.to_thread(_read, theirs, 250_000))
     transport.writelines(pieces)
     assert await reading == b"".join(pieces)
-    transport.close()
-    await peer.lost()
-    theirs.close()
+    await end(transport, peer, theirs)
 
 
 def _read(sock: socket.socket, size_bytes: int) -> bytes:
@@ -282,8 +285,7 @@ async def test_a_connection_that_is_not_read_costs_no_turns(turns: SocketTurns) 
 
 @in_turns
 async def test_a_protocol_that_fails_loses_its_connection_and_no_other(turns: SocketTurns) -> None:
-    heard: list[object] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: heard.append(context["exception"]))
+    heard = listen_for_errors()
     failure = ValueError("on purpose")
 
     def fail(_data: bytes) -> None:
@@ -321,9 +323,7 @@ async def test_a_connection_closed_by_another_one_in_the_same_turn_is_not_read(t
         await read.wait()
     assert sorted(peer.received for _, peer, _ in ends) == [b"", b"x"]
     for transport, peer, theirs in ends:
-        transport.close()
-        await peer.lost()
-        theirs.close()
+        await end(transport, peer, theirs)
 
 
 @in_turns
@@ -337,9 +337,7 @@ async def test_large_reads_grow_and_shrink_with_what_comes(turns: SocketTurns) -
         before = len(peer.received)
         theirs.sendall(b"few")
         await peer.until(lambda before=before: len(peer.received) == before + 3)  # type: ignore[misc]
-    transport.close()
-    await peer.lost()
-    theirs.close()
+    await end(transport, peer, theirs)
 
 
 def test_without_descriptors_a_listener_waits_and_then_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -163,32 +163,17 @@ def test_a_batch_may_become_readable_in_parts(
                 fits = [
                     one for one in appended if one.commit_log_offset_bytes + one.message_size_bytes <= marks.readable
                 ]
-                assert [*map(described, recorder.seen)] == [*map(described, fits)]
+                assert recorder.seen == fits
             else:
                 appended += requests_of(store.put([whole(one) for one in step]).records)  # type: ignore[misc]
         marks.replicated = None
         while store.dispatch():
             pass
-        assert [*map(described, recorder.seen)] == [*map(described, appended)] == [*map(described, arrived)]
+        assert recorder.seen == appended == arrived
         assert max(recorder.turns, default=0) <= 4
         store.close()
     puts = [step for step in steps if not isinstance(step, int)]
     assert snapshot(root / "a", *FOLDERS) == put_all(root / "b", puts, together=False)
-
-
-def described(request: DispatchRequest) -> tuple[object, ...]:
-    return (
-        request.topic,
-        request.queue_id,
-        request.commit_log_offset_bytes,
-        request.message_size_bytes,
-        request.tags_code,
-        request.queue_offset,
-        request.keys,
-        request.uniq_key,
-        request.sys_flag,
-        dict(request.properties),
-    )
 
 
 class Failing(RunRecorder):
@@ -232,7 +217,7 @@ def test_a_dispatcher_that_fails_within_batches_is_asked_again(
     assert store.reput.error is None
     appended += requests_of(store.put([whole(one) for one in puts[1]]).records)  # type: ignore[misc]
     store.dispatch()
-    assert [*map(described, failing.seen)] == [*map(described, appended)]
+    assert failing.seen == appended
     store.close()
     assert snapshot(tmp_path / "a", *FOLDERS) == put_all(tmp_path / "b", puts, together=False)
 
@@ -249,7 +234,7 @@ def test_one_who_takes_requests_only_makes_those_behind_it_take_the_same(tmp_pat
     store.start([first, second, third])
     store.put([batch(alike(0, 3)), message(), batch(alike(3, 2))])
     store.dispatch()
-    assert [*map(described, first.seen)] == [*map(described, second.seen)]
+    assert first.seen == second.seen
     assert len(second.seen) == 6
     assert [*map(id, third.seen)] == [*map(id, second.seen)]
     store.close()
@@ -292,7 +277,7 @@ def test_the_largest_batch_is_dispatched_in_turns(tmp_path: Path, properties: by
         appended = requests_of(store.put([largest]).records)
         while store.dispatch():
             pass
-        assert [*map(described, recorder.seen)] == [*map(described, appended)]
+        assert recorder.seen == appended
         assert max(recorder.turns) <= 2_048
         keys = "".join([one.keys for one in recorder.seen[: recorder.turns[0]]])
         assert len(keys) + 8 * keys.count(" ") <= 16_384
