@@ -18,6 +18,9 @@ _UNIT_MS: Mapping[str, int] = {"ms": 1, "s": DURATION_UNITS_MS["s"], "hours": DU
 HIDDEN = "******"
 """Shown in place of a secret."""
 
+SECRET_NAME = re.compile(r"secret|passw|token|credential|private|access_?key|api_?key", re.IGNORECASE)
+"""Names of settings nobody described whose values are not shown."""
+
 
 def display(value: Any, spec: FieldSpec) -> str:
     """A value for people, with its unit: ``64MiB``, ``5s``, ``true``, ``a, b``; ``null`` for None."""

@@ -35,6 +35,23 @@ class Assignment:
     """What a plain integer means, where the spelling changes that."""
 
 
+@attrs.frozen
+class Ignored:
+    """An entry of RocketMQ's properties that changes nothing."""
+
+    name: str
+    """As written."""
+    value: str
+    """As written; hidden where the name speaks of a secret."""
+    why: str
+    """The reason."""
+    origin: Origin
+    """Where it stands."""
+
+    def __str__(self) -> str:
+        return f"{self.origin}: {self.name} changes nothing: {self.why}"
+
+
 @attrs.define
 class Layer:
     """Collects the entries of one source. Filled by one thread, then only read."""
@@ -49,6 +66,8 @@ class Layer:
     """What sets each key."""
     sections: dict[str, RawMapping] = attrs.field(factory=dict)
     """Sections no built-in model describes, by dotted name."""
+    ignored: list[Ignored] = attrs.field(factory=list)
+    """What was read and changes nothing; only RocketMQ's files may have such entries."""
 
     def add(self, name: str, node: RawNode) -> None:
         """Takes one top-level entry; ``name`` may be dotted.
@@ -130,6 +149,10 @@ class Layer:
         self.sections[name] = known.merged(node) if known is not None else node
 
     def _unknown(self, section: str, head: str, spelling: str, origin: Origin) -> ConfigError:
+        from flintmq.config.rocketmq_names import FIXED  # for errors only
+
+        if spelling in FIXED:
+            return origin.error(f"'{spelling}' cannot be set: {FIXED[spelling].why}", key=spelling)
         elsewhere = aliases(self.role).get(head)
         inside = [name[len(section) + 1 :] for name in (*KEYS, *SECTIONS) if name.startswith(f"{section}.")]
         if elsewhere is not None:

@@ -1,4 +1,4 @@
-"""Loads the configuration: defaults, then a YAML file, then the environment, then the command line; later ones win."""
+"""Loads the configuration: defaults, then a file, then the environment, then the command line; later ones win."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from flintmq.config.errors import ConfigError, nearest
 from flintmq.config.flush_type import FlushType
 from flintmq.config.layer import (
     STRATEGY,
+    Ignored,
     Layer,
     environment_layer,
     mapping_layer,
@@ -42,6 +43,11 @@ class LoadedConfig:
     """Whose meaning an ambiguous RocketMQ name had."""
     layers: tuple[Layer, ...] = attrs.field(default=(), repr=False, eq=False)
     """The sources, lowest first."""
+
+    @property
+    def ignored(self) -> tuple[Ignored, ...]:
+        """What RocketMQ's file says and nothing here can be told; whoever starts something with it should be."""
+        return tuple(entry for layer in self.layers for entry in layer.ignored)
 
     def section(self, name: str, model: type[M]) -> M:
         """A plugin's section as an instance of the plugin's own attrs class; its defaults where nothing is written.
@@ -93,7 +99,7 @@ def load_config(
     """Loads the configuration.
 
     Args:
-        file: a YAML file; None for none.
+        file: YAML, or RocketMQ's properties (``broker.conf``), told apart by what is in it; None for none.
         overrides: ``key=value`` texts, as given to ``--set``.
         environ: environment variables; None for the process's own, ``{}`` for none.
         plugin_sections: when given, every section that is not built in must be among these names. Without it, call
@@ -105,7 +111,7 @@ def load_config(
     """
     layers = []
     if file is not None:
-        layers.append(_yaml_layer(_read(Path(file)), str(file), role))
+        layers.append(_file_layer(_read(Path(file)), str(file), role))
     layers.append(environment_layer(os.environ if environ is None else environ, role))
     layers.append(override_layer(overrides, role))
     loaded = assemble(tuple(layers), role)
@@ -121,6 +127,15 @@ def load_text(text: str, *, name: str = "configuration", role: Role = "broker") 
         ConfigError: as :func:`load_config`.
     """
     return assemble((_yaml_layer(text, name, role),), role)
+
+
+def _file_layer(content: bytes, name: str, role: Role) -> Layer:
+    from flintmq.config.properties import decode_properties, is_properties, properties_layer
+
+    text = decode_properties(content)
+    if is_properties(text, name):
+        return properties_layer(text, role, file=name)
+    return _yaml_layer(content, name, role)
 
 
 def _yaml_layer(content: str | bytes, name: str, role: Role) -> Layer:
@@ -143,7 +158,8 @@ def assemble(layers: tuple[Layer, ...], role: Role = "broker") -> LoadedConfig:
             origin = assignment.node.origin
             if name in COMPOSITES:
                 flush_type = flush_type.with_composite(name, assignment.node, assignment.spelling)
-                values[STRATEGY], origins[STRATEGY] = flush_type.strategy, origin
+                if values.get(STRATEGY) != flush_type.strategy or origins[STRATEGY].place != origin.place:
+                    values[STRATEGY], origins[STRATEGY] = flush_type.strategy, origin
                 continue
             key = KEYS[name]
             values[name] = bind_field(assignment.node, key.hint, key.field, name, plain=assignment.plain)

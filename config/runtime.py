@@ -105,10 +105,13 @@ def as_properties(config: BrokerConfig) -> dict[str, str]:
     """The broker's configuration under RocketMQ's names, as request 26 (GET_BROKER_CONFIG) tells it; no secrets.
 
     What is unset is told as what it amounts to: ``brokerIP1``, ``haListenPort``, ``storePathCommitLog``, ``useTLS``. Keys that
-    mqadmin stumbles without are told though nobody can set them: ``brokerRole``, ``filterServerNums``.
+    nobody can set are told with what holds here (:data:`flintmq.config.rocketmq_names.FIXED`): whoever asks for a broker's
+    configuration finds every name that RocketMQ 4.9 tells.
     """
+    from flintmq.config.rocketmq_names import FIXED  # a broker at rest does without
+
     flush_side = "flush.commit_real_time." if config.flush.strategy == "commit_real_time" else "flush.flush_real_time."
-    found: dict[str, str] = {}
+    found = {name: fixed.value for name, fixed in FIXED.items() if fixed.value is not None}
     for alias, names in aliases("broker").items():
         name = next((name for name in names if name.startswith(flush_side)), names[0])
         if not name.startswith(f"{NAMESERVER}."):
@@ -118,7 +121,6 @@ def as_properties(config: BrokerConfig) -> dict[str, str]:
         found["brokerIP1"] = listen.host
     found["brokerRole"] = config.broker.role.upper()
     found.setdefault("brokerIP2", config.ha.advertised_host or found["brokerIP1"])
-    found.setdefault("filterServerNums", "0")
     found.setdefault("useTLS", str(listen.tls.mode_in_force == "required").lower())
     found.setdefault("haListenPort", str(listen.port + 1 if listen.port else 0))
     found["storePathCommitLog"] = found["storePathCommitLog"] or f"{config.store.path.rstrip('/')}/commitlog"
@@ -161,7 +163,9 @@ def _changed(
 
 
 def _refused(spelling: str, by_key: Mapping[str, str], allowed: Mapping[str, RuntimeKey], role: Role) -> ConfigError:
-    if spelling in KEYS or spelling in aliases(role) or spelling in COMPOSITES:
+    from flintmq.config.rocketmq_names import FIXED
+
+    if spelling in KEYS or spelling in aliases(role) or spelling in COMPOSITES or spelling in FIXED:
         return ConfigError(f"'{spelling}' cannot be changed while running", key=spelling)
     near = nearest(spelling, (*allowed, *by_key))
     return ConfigError(f"unknown key '{spelling[:80]}'", key=spelling, suggestion=near)

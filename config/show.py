@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import re
-
 import attrs
 
-from flintmq.config.emit import HIDDEN, display, yaml_tree, yaml_value
+from flintmq.config.emit import HIDDEN, SECRET_NAME, display, yaml_tree, yaml_value
 from flintmq.config.load import LoadedConfig
 from flintmq.config.models import BrokerConfig
 from flintmq.config.raw import RawList, RawNode, RawScalar
 from flintmq.config.schema import COMPOSITES, KEYS
-
-_SECRET = re.compile(r"secret|passw|token|credential|private|access_?key|api_?key", re.IGNORECASE)
 
 
 @attrs.frozen
@@ -40,7 +36,7 @@ def rows(loaded: LoadedConfig) -> tuple[Row, ...]:
         found.append(Row(name, value, str(loaded.origins[name]), ", ".join(names), key.doc))
     for section in loaded.sections.values():
         for name, node in section.leaves():
-            text = HIDDEN if _SECRET.search(name) else _text(node)
+            text = HIDDEN if SECRET_NAME.search(name) else _text(node)
             found.append(Row(name, text, str(node.origin), "", "a plugin's setting"))
     return tuple(found)
 
@@ -71,4 +67,4 @@ def _text(node: RawNode) -> str:
 
 
 def _hidden(name: str, node: RawNode) -> str:
-    return HIDDEN if _SECRET.search(name) else _text(node)
+    return HIDDEN if SECRET_NAME.search(name) else _text(node)

@@ -58,7 +58,7 @@ from flintmq.plugins.exposure import REMINDER_S, check_exposure, remind
 from flintmq.plugins.registration import Registration
 from flintmq.plugins.schedule_store import ScheduleStoreAdapter
 from flintmq.plugins.secure_links import TLS_RELOAD_S, name_server_client, server_tls
-from flintmq.plugins.service import Service
+from flintmq.plugins.service import Service, tell_ignored
 from flintmq.plugins.timers import Timers
 from flintmq.plugins.transaction_store import TransactionStoreAdapter
 from flintmq.remoting.audit import AUDITED, RefusalAudit, audited
@@ -66,6 +66,7 @@ from flintmq.remoting.codes import RequestCode
 from flintmq.remoting.server import Pool, RemotingServer, bind, bind_with_vip, raise_open_files_limit
 
 if TYPE_CHECKING:
+    from flintmq.config.schema import Role
     from flintmq.plugins.in_process import InProcessPut, PutBatch, Puttable
     from flintmq.plugins.replication import Replication
     from flintmq.remoting.channel import ServerChannel
@@ -77,13 +78,15 @@ _LOCK_SCAN_S = 30.0
 _HOLD_TICK_S = 0.05
 
 
-def as_loaded(config: BrokerConfig | LoadedConfig | Path | str | None) -> LoadedConfig:
-    """A configuration in any of the forms an embedder may have it: a value, a loaded one, a YAML file, or the defaults."""
+def as_loaded(config: BrokerConfig | LoadedConfig | Path | str | None, role: Role = "broker") -> LoadedConfig:
+    """A configuration in any of the forms an embedder may have it: a value, a loaded one, a file, or the defaults."""
     if isinstance(config, LoadedConfig):
         return config
     if isinstance(config, BrokerConfig):
         return LoadedConfig(config=config, origins={}, sections={})
-    return load_config(Path(config) if config is not None else None, environ={})
+    loaded = load_config(Path(config) if config is not None else None, environ={}, role=role)
+    tell_ignored(loaded)
+    return loaded
 
 
 def config_path(loaded: LoadedConfig) -> Path | None:
@@ -104,7 +107,7 @@ class Broker(Service):
             broker.put([flintmq.Message("T", b"hello")])
 
     Args:
-        config: a ``BrokerConfig``, what ``load_config`` returned, a YAML file, or None for the defaults.
+        config: a ``BrokerConfig``, what ``load_config`` returned, a file of either format, or None for the defaults.
         plugins: plugin objects beyond those of the configuration and the installed ones; they may replace built-ins.
         clock: time.
         disk: what the store reads, writes and syncs through.

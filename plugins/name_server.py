@@ -54,7 +54,7 @@ class NameServer(Service):
     ) -> None:
         super().__init__()
         self._plugins = tuple(plugins)
-        self.loaded = as_loaded(config)
+        self.loaded = as_loaded(config, "namesrv")
         self.config: NamesrvConfig = self.loaded.config.nameserver
         self._clock = clock
         self._timers = Timers()

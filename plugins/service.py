@@ -8,16 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import CancelledError, wait
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from flintmq.core.errors import FlintError
 
+if TYPE_CHECKING:
+    from flintmq.config import LoadedConfig
+
 T = TypeVar("T")
+
+log = logging.getLogger("flintmq.config")
 
 _STOPPED_POLL_S: Final = 1.0
 """How often a call that waits for the loop looks whether the loop is still there."""
@@ -38,6 +44,12 @@ def run_loop_named(name: str) -> Callable[[Coroutine[Any, Any, T]], T]:
             return asyncio.run
         raise
     return uvloop.run
+
+
+def tell_ignored(loaded: LoadedConfig) -> None:
+    """Logs one warning for each line of a RocketMQ file that changes nothing, with its place and the reason."""
+    for entry in loaded.ignored:
+        log.warning("%s", entry)
 
 
 class Service(ABC):

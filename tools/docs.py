@@ -14,6 +14,7 @@ from pathlib import Path
 import flintmq
 from flintmq.config import BrokerConfig, NamesrvConfig
 from flintmq.config.emit import display
+from flintmq.config.rocketmq_names import FIXED
 from flintmq.config.schema import COMPOSITES, KEYS
 from flintmq.core.hookspecs import FlintSpecs
 from flintmq.core.io.clock import SYSTEM_CLOCK
@@ -43,7 +44,7 @@ def settings() -> str:
         "",
         "Every key of the YAML, its default, and the RocketMQ names that mean the same and are accepted in its place. Sizes",
         "take units (`64MiB`), durations too (`500ms`). Layers: default, file, environment (`FLINTMQ_FLUSH__STRATEGY`),",
-        "command line (`--set key=value`). Written by `tools/docs.py`.",
+        "command line (`--set key=value`). The file is YAML, or RocketMQ's `broker.conf` as it is. Written by `tools/docs.py`.",
         "",
         "| key | default | RocketMQ's name | meaning |",
         "|---|---|---|---|",
@@ -54,6 +55,18 @@ def settings() -> str:
         default = display(key.value_of(config), key.spec)
         shown = f"`{_cell(default)}`" if default else ""
         lines.append(f"| `{name}` | {shown} | {', '.join(f'`{n}`' for n in names)} | {_cell(key.doc)} |")
+    lines += [
+        "",
+        "## RocketMQ's keys that have one value here",
+        "",
+        "Told to whoever asks for the configuration (request 26, `mqadmin getBrokerConfig`); in a `broker.conf` another value",
+        "changes nothing, and a warning at the start says so.",
+        "",
+        "| RocketMQ's name | told | why |",
+        "|---|---|---|",
+    ]
+    for name, fixed in FIXED.items():
+        lines.append(f"| `{name}` | {f'`{fixed.value}`' if fixed.value else ''} | {_cell(fixed.why)} |")
     return "\n".join(lines) + "\n"
 
 

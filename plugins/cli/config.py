@@ -11,7 +11,7 @@ import attrs
 import typer
 
 from flintmq.plugins.cli import options
-from flintmq.plugins.cli.exits import CommandError, ExitCode
+from flintmq.plugins.cli.exits import CommandError, ExitCode, warn
 
 if TYPE_CHECKING:
     from flintmq.config import LoadedConfig
@@ -43,6 +43,7 @@ def show(
     from flintmq.plugins.cli.output import print_json, print_table
 
     loaded = load_config(config, settings or (), role=role.value)
+    _warn_ignored(loaded)
     if as_yaml:
         print(to_yaml(loaded.config, only_changed=changed), end="")
         return
@@ -62,12 +63,12 @@ def import_(
     role: Role = RoleName.BROKER,
 ) -> None:
     """Translate RocketMQ's broker.conf to YAML; what cannot be taken over is listed on stderr with the reason."""
-    from flintmq.config import import_broker_conf
+    from flintmq.config.properties import decode_properties, import_broker_conf
 
     try:
-        text = file.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise CommandError(f"{file}: {getattr(error, 'strerror', None) or 'not UTF-8'}", ExitCode.USAGE) from error
+        text = decode_properties(file.read_bytes())
+    except OSError as error:
+        raise CommandError(f"{file}: {error.strerror or error}", ExitCode.USAGE) from error
     imported = import_broker_conf(text, role=role.value, file=str(file))
     for name, value, why in imported.dropped:
         print(f"dropped {name}={value}: {why}", file=sys.stderr)
@@ -83,7 +84,7 @@ def import_(
 
 @app.command()
 def check(
-    file: Annotated[Path, typer.Argument(help="A YAML configuration.")],
+    file: Annotated[Path, typer.Argument(help="A configuration: YAML, or RocketMQ's broker.conf.")],
     settings: options.Settings = None,
     role: Role = RoleName.BROKER,
     as_json: options.AsJson = False,
@@ -95,10 +96,17 @@ def check(
     loaded = load_config(file, settings or (), role=role.value)
     plugins = _check_plugins(loaded, file)
     changed = sum(origin.kind != "default" for origin in loaded.origins.values())
+    _warn_ignored(loaded)
     if as_json:
-        print_json({"file": str(file), "ok": True, "settings": changed, "plugins": plugins})
+        ignored = [{"name": entry.name, "line": entry.origin.line, "why": entry.why} for entry in loaded.ignored]
+        print_json({"file": str(file), "ok": True, "settings": changed, "plugins": plugins, "ignored": ignored})
     else:
         print(f"{file}: ok, {changed} settings, {plugins} plugins")
+
+
+def _warn_ignored(loaded: LoadedConfig) -> None:
+    for entry in loaded.ignored:
+        warn(str(entry))
 
 
 def _check_plugins(loaded: LoadedConfig, file: Path) -> int:

@@ -24,7 +24,8 @@ NameServers = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 ConfigFile = Annotated[
-    Path | None, typer.Option("--config", "-c", metavar="FILE", help="The configuration, a YAML file.")
+    Path | None,
+    typer.Option("--config", "-c", metavar="FILE", help="The configuration: YAML, or RocketMQ's broker.conf."),
 ]
 Settings = Annotated[
     list[str] | None,

@@ -112,9 +112,12 @@ def _loaded(
 ) -> LoadedConfig:
     """Options are settings like any other; a ``--set`` of the same key comes later and counts."""
     from flintmq.config import load_config
+    from flintmq.plugins.service import tell_ignored
 
     overrides = [f"{key}={value}" for key, value in given.items() if value is not None]
-    return load_config(config, [*overrides, *(settings or ())], role=role)
+    loaded = load_config(config, [*overrides, *(settings or ())], role=role)
+    tell_ignored(loaded)
+    return loaded
 
 
 def _serve(start: Start, loaded: LoadedConfig) -> None:

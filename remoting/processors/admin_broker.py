@@ -13,6 +13,7 @@ from flintmq.core.broker.data_version import DataVersion
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.stats_table import StatsSpan
 from flintmq.core.errors import RefusedError
+from flintmq.core.filter.bloom import BloomFilter
 from flintmq.core.response_code import ResponseCode
 from flintmq.remoting import bodies
 from flintmq.remoting.codes import RequestCode
@@ -84,7 +85,10 @@ class AdminBrokerProcessor:
     def get_config(self, _request: Request) -> Response:
         """26: every setting under RocketMQ's name, without secrets."""
         version = msgspec.json.encode(self._version.to_wire()).decode()
-        body = format_properties(as_properties(self._state.config))
+        pull = self._state.config.pull
+        told = as_properties(self._state.config)
+        told["bitMapLengthConsumeQueueExt"] = str(BloomFilter(pull.max_error_rate, pull.expect_consumer_num).bit_num)
+        body = format_properties(dict(sorted(told.items())))
         return with_header(GetBrokerConfigResponseHeader(version=version), body)
 
     def get_runtime_info(self, _request: Request) -> Response:

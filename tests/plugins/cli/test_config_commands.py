@@ -68,6 +68,27 @@ def test_import(cli: RunCommand, tmp_path: Path) -> None:
     assert cli("config", "import", tmp_path / "none.conf").code == 2
 
 
+def test_rocketmqs_file_is_a_configuration(cli: RunCommand, tmp_path: Path) -> None:
+    """Shown, checked and taken for the list of plugins without a translation; lines that change nothing are warnings."""
+    conf = tmp_path / "broker.conf"
+    conf.write_text("brokerName=b\nsendMessageThreadPoolNums=16\nlistenPort=1234\n")
+    warning = (
+        f"flintmq: warning: {conf}:2: sendMessageThreadPoolNums changes nothing: one event loop serves all requests"
+    )
+    shown = cli("config", "show", "-c", conf, "--json")
+    by_key = {row["key"]: row for row in shown.json}
+    assert (by_key["listen.port"]["value"], by_key["listen.port"]["origin"]) == ("1234", f"{conf}:3")
+    assert shown.err.startswith(warning)
+    checked = cli("config", "check", conf, "--json")
+    assert (checked.json["ok"], checked.json["settings"]) == (True, 2)
+    assert [(entry["name"], entry["line"]) for entry in checked.json["ignored"]] == [("sendMessageThreadPoolNums", 2)]
+    assert checked.err.startswith(warning)
+    assert cli("plugins", "-c", conf).code == 0
+    conf.write_text("flushDiskType=SYNC\n")
+    refused = cli("config", "check", conf)
+    assert (refused.code, f"{conf}:1: 'flushDiskType' must be" in refused.err) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

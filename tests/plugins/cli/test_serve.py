@@ -88,6 +88,36 @@ def test_namesrv_and_broker_apart(tmp_path: Path, cli: RunCommand, small: list[s
         assert finish(names)[0] == 0
 
 
+def test_rocketmqs_files_start_name_server_and_broker(tmp_path: Path, cli: RunCommand, small: list[str]) -> None:
+    """The files that are there on the day of the move: understood by their content, what changes nothing is said."""
+    namesrv_conf, broker_conf = tmp_path / "namesrv.conf", tmp_path / "broker.conf"
+    namesrv_conf.write_text(f"listenPort=0\nkvConfigPath={tmp_path / 'kv.json'}\n")
+    with serving("namesrv", "-c", namesrv_conf) as (names, ready):
+        address = ready["namesrv"]
+        broker_conf.write_text(
+            f"# a broker\nbrokerName=moved\nnamesrvAddr={address}\nflushDiskType=SYNC_FLUSH\nuseEpollNativeSelector=true\n"
+            f"storePathRootDir={tmp_path / 'store'}\n"
+        )
+        with serving("broker", "-c", broker_conf, *small) as (broker, ready):
+            assert ready["store"] == str(tmp_path / "store")
+            assert [row["broker"] for row in cli("status", "-n", address, "--json").json["brokers"]] == ["moved"]
+            broker.terminate()
+            code, _, err = finish(broker)
+        names.terminate()
+        assert finish(names)[0] == 0
+    assert code == 0
+    assert f"{broker_conf}:5: useEpollNativeSelector changes nothing: the event loop is chosen by listen.loop" in err
+
+
+def test_an_embedded_broker_reads_rocketmqs_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A path is a path, whoever starts the broker; there the log says what changes nothing."""
+    file = tmp_path / "broker.conf"
+    file.write_text(f"brokerName=moved\nlistenPort=0\nstorePathRootDir={tmp_path / 's'}\nabortFile=x\n")
+    broker = flintmq.Broker(file)
+    assert (broker.config.broker.name, broker.config.listen.port) == ("moved", 0)
+    assert f"{file}:4: abortFile changes nothing: it lies in store.path" in caplog.text
+
+
 def test_silent_name_server_does_not_keep_ready_from_coming(tmp_path: Path, small: list[str]) -> None:
     """A name server that accepts and never answers costs one registration timeout, no more."""
     with socket.create_server(("127.0.0.1", 0)) as silent:

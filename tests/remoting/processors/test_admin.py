@@ -362,6 +362,8 @@ def test_settings_are_told_and_changed_by_an_allow_list(bench: Any, ask: Any) ->
     settings = read_properties(before.body)
     assert settings["brokerName"] == "broker-a"
     assert {"listenPort", "brokerIP1", "fileReservedTime", "messageDelayLevel"} <= settings.keys()
+    assert settings["bitMapLengthConsumeQueueExt"] == "112", "of 32 groups and 20 percent, as RocketMQ computes it"
+    assert list(settings) == sorted(settings)
     assert ask(handlers, bench.request(Code.UPDATE_BROKER_CONFIG, None, b"fileReservedTime=71\n")).code == 0
     assert bench.configs == [bench.state.config]
     assert bench.store.config is bench.state.config
