@@ -107,7 +107,8 @@ class FlintSpecs:
         """Commit log dispatchers: ``register(name, factory, essential=False)``. Order is ``dispatchers:`` of the configuration.
 
         An optional dispatcher that raises is isolated, counted and named; an essential one stops acknowledgements. One that
-        is durable later than the store says what it has with ``committed()``, and is handed the rest at a start."""
+        is durable later than the store says what it has with ``committed()``, and is handed the rest at a start. One that
+        replaces ``consume_queue`` fills ``context.store.consume_queues``, or nothing more is acknowledged."""
 
     @hookspec
     def flintmq_flush_services(self, register: RegisterFlushStrategy) -> None:
@@ -119,7 +120,11 @@ class FlintSpecs:
 
     @hookspec
     def flintmq_index_builders(self, register: RegisterIndexBuilder) -> None:
-        """Index builders: ``register(name, factory)``. ``index.builder`` picks one."""
+        """Index builders: ``register(name, factory)``. ``index.builder`` picks one.
+
+        The dispatcher ``index`` feeds it, also with what a recovery dispatches once more. One that is durable later than
+        ``put`` returns says what it has with ``committed()``, and one that ignores records by their position is told with
+        ``truncate(end_offset_bytes)`` what the log has lost."""
 
     @hookspec
     def flintmq_request_processors(self, register: RegisterProcessor) -> None:

@@ -19,6 +19,7 @@ from flintmq.core.ports import (
     SupportsCatchUp,
     SupportsClose,
     SupportsCommitted,
+    SupportsTruncate,
 )
 from flintmq.core.store.bulk_columns import RecordColumns
 
@@ -107,6 +108,17 @@ class IsolatedDispatcher:
             if self._essential:
                 raise
             return None
+
+    def truncate(self, end_offset_bytes: int) -> None:
+        """Tells the dispatcher where the log ends, where it wants to know (:class:`flintmq.core.ports.SupportsTruncate`)."""
+        if not isinstance(self._dispatcher, SupportsTruncate):
+            return
+        try:
+            self._dispatcher.truncate(end_offset_bytes)
+        except Exception as error:
+            self._blame.note(self._owner, "truncate", error)
+            if self._essential:
+                raise
 
     def catch_up(self, start_offset_bytes: int, end_offset_bytes: int) -> bool:
         """Leaves it to the dispatcher to read what it missed; False when it has to be handed over."""

@@ -183,6 +183,22 @@ class SupportsCatchUp(Protocol):
 
 
 @runtime_checkable
+class SupportsTruncate(Protocol):
+    """A dispatcher, or an index builder, that forgets what the log has lost.
+
+    A power cut may take the end of a log with it, and a slave's log is cut where its master's differs: other records follow
+    there, at positions that were taken already. Whoever ignores what it has by position must know.
+    """
+
+    def truncate(self, end_offset_bytes: int) -> None:
+        """Drops everything of records at or behind a physical offset, and nothing of those before it. Loop thread.
+
+        Called at each start and with each such cut, before ``committed`` is asked; usually there is nothing to drop.
+        """
+        ...
+
+
+@runtime_checkable
 class ColumnDispatcher(CommitLogDispatcher, Protocol):
     """A dispatcher that also takes many records at a time, as numpy columns: a start that must catch up asks for that.
 
@@ -386,9 +402,17 @@ class TransientStorePool(Protocol):
 
 
 class IndexBuilder(Protocol):
-    """Finds messages by key and time. Loop thread."""
+    """Finds messages by key and time. Loop thread.
 
-    def put(self, batch: Sequence[DispatchRequest]) -> None: ...
+    It is fed by the dispatcher ``index``, so what holds for a :class:`CommitLogDispatcher` holds for it: after a crash, and at
+    any start, records come again that it has. One that is durable later than ``put`` returns is a :class:`SupportsCommitted`,
+    too, and one that ignores records by their position a :class:`SupportsTruncate`. A builder that wraps the built-in one
+    (``context.store.index``) answers ``committed`` with what that one answers.
+    """
+
+    def put(self, batch: Sequence[DispatchRequest]) -> None:
+        """Takes records in ascending physical order, without rolled back ones; ignores those that it has."""
+        ...
 
     def query(
         self, topic: str, key: str, max_num: int, begin_timestamp_ms: int, end_timestamp_ms: int

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from flintmq.core.message.sys_flag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
-from flintmq.core.ports import DispatchRequest, IndexBuilder, Run
+from flintmq.core.ports import DispatchRequest, IndexBuilder, Run, SupportsCommitted, SupportsTruncate
 from flintmq.core.store.bulk_columns import RecordColumns
 from flintmq.core.store.index_service import index_columns, index_runs
 
@@ -36,3 +36,13 @@ class BuildIndex:
 
     def dispatch_columns(self, columns: RecordColumns) -> None:
         index_columns(self._store.index, columns)
+
+    def committed(self) -> int | None:
+        """What the index builder has for good, where it says so."""
+        index = self._store.index
+        return index.committed() if isinstance(index, SupportsCommitted) else None
+
+    def truncate(self, end_offset_bytes: int) -> None:
+        index = self._store.index
+        if isinstance(index, SupportsTruncate):
+            index.truncate(end_offset_bytes)

@@ -112,6 +112,10 @@ class SparkFeed:
         if self.landing is not None:
             self.landing.offer(end_offset_bytes)
 
+    def truncate(self, end_offset_bytes: int) -> None:
+        """What comes behind the log's end is new, although something lay there before."""
+        self.end_offset_bytes = min(self.end_offset_bytes, end_offset_bytes)
+
     def committed(self) -> int | None:
         """What has landed; None without a landing zone: readers of the log keep their own positions."""
         if self.landing is None:

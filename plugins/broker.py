@@ -36,7 +36,7 @@ from flintmq.core.broker.topics import TopicConfigManager, boot_topics
 from flintmq.core.broker.transactions.service import TransactionalMessageService
 from flintmq.core.errors import RefusedError, StoreError
 from flintmq.core.filter.bloom import BloomFilter
-from flintmq.core.hookspecs import DispatcherContext
+from flintmq.core.hookspecs import DispatcherContext, DispatcherFactory
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
 from flintmq.core.io.config_journal import ConfigJournal
 from flintmq.core.io.config_manager import PERSIST_INTERVAL_S, ConfigManager
@@ -52,8 +52,8 @@ from flintmq.core.store.cleaner import CleanCommitLogService
 from flintmq.core.store.epochs import MASTER
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.store.resident_pages import RESIDENT_CHECK_S, ResidentPages
-from flintmq.dispatchers.filter_bitmap import CalcBitMap
-from flintmq.plugins.builtin import BUILTIN_PLUGINS, FILTER_BITMAP
+from flintmq.dispatchers.consume_queue import CheckConsumeQueue
+from flintmq.plugins.builtin import BUILTIN_PLUGINS, CONSUME_QUEUE, FILTER_BITMAP, INDEX
 from flintmq.plugins.exposure import REMINDER_S, check_exposure, remind
 from flintmq.plugins.registration import Registration
 from flintmq.plugins.schedule_store import ScheduleStoreAdapter
@@ -324,16 +324,20 @@ class Broker(Service):
             pool=pool,
             disk=self._disk,
             clock=self._clock,
+            indexes=self._uses_own_index(config),
         )
         self._load_filters(state)
-        if config.pull.calc_filter_bitmap:
-            store.before_redispatch = CalcBitMap(state.consumer_filters).dispatch
         store.open()
         state.store = store
         return registered
 
+    def _uses_own_index(self, config: BrokerConfig) -> bool:
+        """Whether the store's own index is fed: neither switched off nor replaced by a plugin's."""
+        dispatchers = self._named_dispatchers(config)
+        fed = any(entry.name == INDEX and entry.owner.built_in for entry in dispatchers)
+        return fed and self.kernel.index_builder(config.index.builder).owner.built_in
+
     def _load_filters(self, state: BrokerState) -> None:
-        """Before the store is opened: its recovery may compute bit maps."""
         pull = state.config.pull
         state.filters = {kind: self.kernel.filter_factory(kind) for kind in self.kernel.filter_types()}
         state.consumer_filters = ConsumerFilterManager(
@@ -409,17 +413,28 @@ class Broker(Service):
             store=state.store, settings=settings, clock=self._clock, consumer_filters=state.consumer_filters
         )
 
-    def _dispatchers(self, state: BrokerState) -> list[CommitLogDispatcher]:
-        self.kernel.check_dispatchers(state.config.dispatchers)
-        names = [name for name in state.config.dispatchers if name != "index" or state.config.index.enable]
-        if not state.config.pull.calc_filter_bitmap:
-            names = [name for name in names if name.rpartition("/")[2] != FILTER_BITMAP]
-        elif not any(name.rpartition("/")[2] == FILTER_BITMAP for name in names):
+    def _named_dispatchers(self, config: BrokerConfig) -> tuple[Registered[DispatcherFactory], ...]:
+        """Those of the configuration that are switched on, in its order."""
+        self.kernel.check_dispatchers(config.dispatchers)
+        off = {
+            name
+            for name, on in ((INDEX, config.index.enable), (FILTER_BITMAP, config.pull.calc_filter_bitmap))
+            if not on
+        }
+        plain = [name.rpartition("/")[2] for name in config.dispatchers]
+        names = [full for full, name in zip(config.dispatchers, plain, strict=True) if name not in off]
+        if FILTER_BITMAP not in (*off, *plain):
             names.insert(0, FILTER_BITMAP)
+        return self.kernel.dispatchers(names)
+
+    def _dispatchers(self, state: BrokerState) -> list[CommitLogDispatcher]:
         dispatchers: list[CommitLogDispatcher] = []
-        for entry in self.kernel.dispatchers(names):
+        for entry in self._named_dispatchers(state.config):
             made = self.kernel.guarded(entry, entry.value)(self._context(state, self.kernel.section_for(entry)))
             dispatchers.append(self.kernel.isolate(made, entry.owner, entry.essential))
+            if entry.name == CONSUME_QUEUE and not entry.owner.built_in:
+                check = CheckConsumeQueue(state.store.consume_queues, entry.owner)
+                dispatchers.append(self.kernel.isolate(check, entry.owner, essential=True))
         return dispatchers
 
     def _index_builder(self, state: BrokerState) -> IndexBuilder:

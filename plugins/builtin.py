@@ -26,6 +26,8 @@ from flintmq.plugins.acl import AclPlugin
 from flintmq.plugins.spark_feed import SparkFeedPlugin
 from flintmq.plugins.timer import TimerPlugin
 
+CONSUME_QUEUE: Final = "consume_queue"
+INDEX: Final = "index"
 FILTER_BITMAP: Final = "filter_bitmap"
 """The dispatcher that ``pull.calc_filter_bitmap`` puts before all others."""
 
@@ -53,8 +55,8 @@ class DispatchersPlugin:
 
     @hookimpl
     def flintmq_dispatchers(self, register: RegisterDispatcher) -> None:
-        register("consume_queue", _consume_queue, essential=True)
-        register("index", _index)
+        register(CONSUME_QUEUE, _consume_queue, essential=True)
+        register(INDEX, _index)
         register(FILTER_BITMAP, _filter_bitmap)
 
     @hookimpl

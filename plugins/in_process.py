@@ -149,11 +149,12 @@ class InProcessPut:
             born_timestamp_ms=now_ms,
             flag=0,
         )  # one for all: nobody keeps it
+        made_with = min(_DEFAULT_QUEUE_NUMS, state.config.topics.default_queue_nums)
         inner: list[Appendable] = []
         for message, uniq_key in zip(messages, self._ids.make_many(len(messages)), strict=True):
             header.topic = topic = message.topic
             config = select(topic)
-            queues = config.write_queue_nums if config is not None else _DEFAULT_QUEUE_NUMS
+            queues = config.write_queue_nums if config is not None else made_with
             self._next_queue += 1
             header.queue_id = self._next_queue % queues if queues > 0 else 0
             header.flag = message.flag

@@ -62,6 +62,8 @@ class IndexService:
         """Entries of records read in bulk; never any while requests wait."""
         self._spoiled = ""
         """Which sync failed; empty while none did."""
+        self.lacks_from: int | None = None
+        """The physical offset from which a recovery found entries to be missing, until they are there again."""
         self.on_failed: Callable[[], None] = _nothing
         """Called when a sync has failed."""
 
@@ -309,6 +311,10 @@ class IndexService:
             file.close()
             self._disk.remove(file.path)
         return None if len(self.files) == count else self._end()
+
+    def committed(self) -> int | None:
+        """See :class:`flintmq.core.ports.SupportsCommitted`: a store that feeds the index itself has made up for it before."""
+        return self.lacks_from
 
     def _end(self) -> int:
         return self.files[-1].end_physical_offset_bytes if self.files else 0

@@ -27,7 +27,6 @@ from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
 from flintmq.core.io.disk import OS_DISK, Disk
 from flintmq.core.message import record as rec
 from flintmq.core.message.properties import KEYS, UNIQ_KEY
-from flintmq.core.message.sys_flag import TRANSACTION_PREPARED
 from flintmq.core.ports import (
     AppendedBatch,
     CommitLogDispatcher,
@@ -59,7 +58,7 @@ from flintmq.core.store.mapped_file_queue import MappedFileQueue
 from flintmq.core.store.multi_path_queue import MultiPathMappedFileQueue
 from flintmq.core.store.queue_flusher import QueueFlusher
 from flintmq.core.store.queue_units import FILLER_SIZE
-from flintmq.core.store.replay import replay
+from flintmq.core.store.replay import replay, truncate
 from flintmq.core.store.reput_message_service import ReputMessageService
 from flintmq.core.store.retention import DiskFull
 from flintmq.core.store.store_checkpoint import StoreCheckpoint
@@ -106,6 +105,8 @@ class MessageStore:
         strategy: the flush strategy.
         delay_level_ms: delay level to milliseconds.
         pool: the transient store pool, when the strategy uses one; closed with the store.
+        indexes: whether the built-in index is what dispatchers feed; None takes ``index.enable``. Where it is not, a recovery
+            makes nothing of it anew.
     """
 
     def __init__(
@@ -118,8 +119,10 @@ class MessageStore:
         pool: TransientStorePool | None = None,
         disk: Disk = OS_DISK,
         clock: Clock = SYSTEM_CLOCK,
+        indexes: bool | None = None,
     ) -> None:
         self.config = config
+        self._indexes = config.index.enable if indexes is None else indexes
         self.strategy = strategy
         self.root = Path(config.store.path)
         self.clock = clock
@@ -138,8 +141,6 @@ class MessageStore:
         """Called on the flush service's thread when more became readable."""
         self.on_fenced: Callable[[str], None] = _ignore
         """Called once, on the flush service's thread, when a sync failed."""
-        self.before_redispatch: Callable[[Sequence[DispatchRequest]], None] = _no_batch
-        """Called with records that recovery puts into queues once more, before it does: whoever computes bit maps."""
         self.recovered: Recovered | None = None
         self.started_clean = True
         self.disk_full: DiskFull | None = None
@@ -149,6 +150,7 @@ class MessageStore:
         self.checkpoint: StoreCheckpoint
         self.epochs: EpochFile
         self.index: IndexBuilder
+        self._own_index: IndexService
         self.reput: ReputMessageService
         self.flush_service: FlushCommitLogService
         self._flusher: QueueFlusher
@@ -235,7 +237,7 @@ class MessageStore:
         self.commit_log = CommitLog(queue, self.watermarks, self.checkpoint, self.clock, self._delay_level_ms)
         self.commit_log.on_progress = self._progress
         self.commit_log.on_fenced = self._fenced
-        index = IndexService(
+        index = self._own_index = IndexService(
             self.disk,
             self.root / "index",
             self.config.index.max_hash_slot_num,
@@ -308,11 +310,9 @@ class MessageStore:
         if found.holes:
             start = found.holes[0].start_offset_bytes
             self.checkpoint.rewind(recovery.trusted_before(commit_log, start))
-            self._redispatch(index, start, end, index_from)
-            return end
-        dispatched = max(commit_log.min_offset_bytes, min(end, queues.max_physical_offset_bytes))
-        self._redispatch(index, dispatched, dispatched, index_from)
-        return dispatched
+        else:
+            start = min(end, queues.max_physical_offset_bytes)
+        return self._dispatch_from(index, start, index_from)
 
     def _walked(
         self,
@@ -346,7 +346,7 @@ class MessageStore:
                 trusted_ms=trusted_ms,
             )
             walked = walk.run(first, counted)
-            if not self.config.index.enable:
+            if not self._indexes:
                 return walked, first
             anew_from = index.end_below(walked.end_offset_bytes)
             if anew_from >= queue.files[first].start or not first:
@@ -360,7 +360,7 @@ class MessageStore:
         walked, first = self._walked(
             index,
             first,
-            index_from if self.config.index.enable else commit_log.queue.files[first].start,
+            index_from if self._indexes else commit_log.queue.files[first].start,
             trusted_ms,
             counted,
         )
@@ -374,38 +374,32 @@ class MessageStore:
         dropped_to = index.drop_beyond(found.end_offset_bytes)
         if start < found.vouched[0]:
             self.checkpoint.rewind(recovery.trusted_before(commit_log, start))
-        self._redispatch(index, start, found.end_offset_bytes, index_from if dropped_to is None else dropped_to)
+        start = self._dispatch_from(index, start, index_from if dropped_to is None else dropped_to)
         log.warning(
-            "recovered after %s: %d records walked, queues written from position %d, log ends at %d",
+            "recovered after %s: %d records walked, dispatch goes on from position %d, log ends at %d",
             "the process was killed" if same_boot else "an unclean stop",
             found.records,
             start,
             commit_log.wrote_offset_bytes,
         )
-        return found.end_offset_bytes
+        return start
 
-    def _redispatch(self, index: IndexService, start: int, end: int, index_from: int | None) -> None:
-        """Writes queues anew from one position to another, and index entries that are missing from a third one on."""
+    def _dispatch_from(self, index: IndexService, start_offset_bytes: int, index_from: int | None) -> int:
+        """Ends the queues where dispatch is to go on, and notes from where on the built-in index lacks entries before that.
+
+        What lies behind is dispatched by :meth:`start`, to whatever dispatchers the configuration names.
+
+        Returns:
+            The first of these positions that the log still has.
+        """
         commit_log, queues = self.commit_log, self.consume_queues
-        start = max(start, commit_log.min_offset_bytes)
+        start = max(start_offset_bytes, commit_log.min_offset_bytes)
         queues.truncate_physical(start)
         if not self.started_clean:
             recovery.drop_torn_units(commit_log, queues)
-        index_from = max(start if index_from is None else index_from, commit_log.min_offset_bytes)
-        indexes = self.config.index.enable
-        if indexes and index_from < start:
-            self._index_anew(index, index_from, start)
-        if self.before_redispatch is _no_batch:
-            for columns in commit_log.columns(start, end):
-                queues.put_columns(columns)
-                if indexes:
-                    index.put_columns(columns)
-                start = columns.end_offset_bytes
-        for batch in _batches(commit_log.requests(start, end)):
-            self.before_redispatch(batch)
-            queues.put_batch([request for request in batch if not request.sys_flag & TRANSACTION_PREPARED])
-            if indexes:
-                index.put(batch)
+        if index_from is not None and index_from < start:
+            index.lacks_from = max(index_from, commit_log.min_offset_bytes)
+        return start
 
     def _index_anew(self, index: IndexService, begin_offset_bytes: int, end_offset_bytes: int) -> None:
         """Makes the index entries that are missing between two positions."""
@@ -414,6 +408,7 @@ class MessageStore:
             begin_offset_bytes = columns.end_offset_bytes
         for batch in _batches(self.commit_log.requests(begin_offset_bytes, end_offset_bytes)):
             index.put(batch)
+        index.lacks_from = None
 
     def _mark_abort(self) -> None:
         """A crash from here on must be noticed, also where the store had been stopped."""
@@ -461,14 +456,12 @@ class MessageStore:
             self._opened.append(index.close)
         self.reput.dispatchers = tuple(dispatchers)
         with self._disk_errors():
-            replay(self.reput.dispatchers, self.commit_log, self.watermarks.dispatched)
-            self.reput.run_in_bulk()
-            while self.reput.error is None and self.reput.run():
-                pass
-            if self.reput.error is not None:
-                raise self.reput.error
-            if not self.started_clean:
-                self.consume_queues.correct_min_offsets(self.commit_log.min_offset_bytes)
+            try:
+                self._catch_up()
+            except BaseException as error:
+                if isinstance(error, OSError):
+                    self._forget_boot()  # it may have been a sync
+                raise
             self.commit_log.next_queue_offset = self.consume_queues.next_offsets()
             self._make_services()
             self._mark_boot()
@@ -477,6 +470,25 @@ class MessageStore:
             self.commit_log.queue.prepare(0)
         self._started = True
         self._start_services()
+
+    def _catch_up(self) -> None:
+        """Hands the dispatchers whatever they lack of the log, as :meth:`start` says."""
+        self._replay()
+        self.reput.run_in_bulk()
+        while self.reput.error is None and self.reput.run():
+            pass
+        if self.reput.error is not None:
+            raise self.reput.error
+        if not self.started_clean or (self.recovered is not None and self.recovered.holes):
+            self.consume_queues.correct_min_offsets(self.commit_log.min_offset_bytes)
+
+    def _replay(self) -> None:
+        """Has dispatchers forget what the log has lost, and hands them what they lack of what is dispatched."""
+        dispatchers, dispatched, own = self.reput.dispatchers, self.watermarks.dispatched, self._own_index
+        truncate(dispatchers, self.watermarks.wrote)
+        if self._indexes and own.lacks_from is not None:
+            self._index_anew(own, own.lacks_from, dispatched)
+        replay(dispatchers, self.commit_log, dispatched)
 
     def _make_services(self) -> None:
         settings = self.config.store
@@ -727,10 +739,10 @@ class MessageStore:
         self.reput.forget()
         queues.truncate_physical(end_offset_bytes)
         commit_log.next_queue_offset = queues.next_offsets()
-        if isinstance(self.index, IndexService):
-            index_from = self.index.drop_beyond(end_offset_bytes)
-            if index_from is not None:
-                self._index_anew(self.index, max(index_from, commit_log.min_offset_bytes), marks.dispatched)
+        index_from = self._own_index.drop_beyond(end_offset_bytes)
+        if index_from is not None:
+            self._own_index.lacks_from = max(index_from, commit_log.min_offset_bytes)
+        self._replay()
         return found.cut.quarantine if found.cut is not None else None
 
     def dispatch(self) -> bool:
@@ -991,10 +1003,6 @@ def _units_struct(count: int) -> struct.Struct:
 
 
 def _nothing() -> None:
-    """The listener nobody has set."""
-
-
-def _no_batch(_batch: Sequence[DispatchRequest]) -> None:
     """The listener nobody has set."""
 
 

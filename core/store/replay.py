@@ -7,12 +7,25 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from flintmq.core.ports import CommitLogDispatcher, DispatchRequest, SupportsCatchUp, SupportsCommitted
+from flintmq.core.ports import (
+    CommitLogDispatcher,
+    DispatchRequest,
+    SupportsCatchUp,
+    SupportsCommitted,
+    SupportsTruncate,
+)
 from flintmq.core.store.commit_log import CommitLog
 
 log = logging.getLogger("flintmq.store")
 
 _BATCH: Final = 2_048
+
+
+def truncate(dispatchers: Sequence[CommitLogDispatcher], end_offset_bytes: int) -> None:
+    """Tells the dispatchers where the log ends, before they are handed what comes there next. Loop thread."""
+    for dispatcher in dispatchers:
+        if isinstance(dispatcher, SupportsTruncate):
+            dispatcher.truncate(end_offset_bytes)
 
 
 def replay(dispatchers: Sequence[CommitLogDispatcher], commit_log: CommitLog, dispatched_offset_bytes: int) -> int:

@@ -117,10 +117,19 @@ def _check_idempotence(
 
 
 def _check_input_untouched(factory: Callable[[], CommitLogDispatcher]) -> None:
+    """All but ``bit_map``, which a dispatcher that computes it sets for those behind it."""
     batch = sample_requests()
+    given = list(batch)
     dispatcher = factory()
     _dispatch(dispatcher, batch, "a batch")
-    untouched = batch == sample_requests()
+    maps = [request.bit_map for request in given]
+    expect(all(isinstance(one, bytes | None) for one in maps), "a bit map is bytes or None", maps)
+    _dispatch(dispatcher, batch, "a batch")
+    again = [request.bit_map for request in given]
+    expect(again == maps, "a record that comes again gets the same bit map", (again, maps))
+    for request in given:
+        request.bit_map = None
+    untouched = batch == given == sample_requests()
     expect(untouched, "a dispatcher lets its batch and the requests alone: others get them after it")
     _close(dispatcher)
 

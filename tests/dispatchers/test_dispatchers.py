@@ -6,11 +6,18 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from flintmq.core.ports import CommitLogDispatcher, DispatchRequest, IndexBuilder
+from flintmq.core.errors import PluginError
+from flintmq.core.filter.bloom import BloomFilter, BloomFilterData
+from flintmq.core.filter.sql92 import sql92_filter
+from flintmq.core.kernel import Kernel
+from flintmq.core.ports import CommitLogDispatcher, DispatchRequest, IndexBuilder, MessageFilter
 from flintmq.core.testing.dispatcher_kit import check_dispatcher, sample_requests
 from flintmq.core.testing.failure import KitFailure
-from flintmq.dispatchers.consume_queue import BuildConsumeQueue
+from flintmq.dispatchers.consume_queue import BuildConsumeQueue, CheckConsumeQueue
+from flintmq.dispatchers.filter_bitmap import CalcBitMap
 from flintmq.dispatchers.index import BuildIndex
+from flintmq.dispatchers.spark_feed import SparkFeed
+from flintmq.plugins.builtin import BUILTIN_PLUGINS
 
 
 class Taker:
@@ -59,9 +66,107 @@ class ObservedIndex(BuildIndex):
 OBSERVED = [ObservedConsumeQueue, ObservedIndex]
 
 
-@pytest.mark.parametrize("dispatcher", OBSERVED)
-def test_built_in_dispatchers_pass_the_kit(dispatcher: type[ObservedConsumeQueue] | type[ObservedIndex]) -> None:
-    check_dispatcher(dispatcher, observe=lambda made: made.taker.taken)
+class GroupFilter:
+    """A group that filters by a property."""
+
+    def __init__(self, expression: str) -> None:
+        self.compiled: MessageFilter | None = sql92_filter(expression, frozenset())
+        self.bloom: BloomFilterData | None = ConsumerFilters.bloom_filter.positions(expression)
+
+
+class ConsumerFilters:
+    """Two groups that read one of the topics."""
+
+    bloom_filter = BloomFilter(20, 32)
+
+    def of_topic(self, topic: str) -> Sequence[GroupFilter]:
+        return [GroupFilter("TAGS = 'TagA'"), GroupFilter("UNIQ_KEY IS NULL")] if topic == "Orders" else []
+
+
+class ObservedBitMaps(CalcBitMap):
+    """Remembers what those behind it see."""
+
+    def __init__(self) -> None:
+        super().__init__(ConsumerFilters())
+        self.maps: dict[int, bytes | None] = {}
+
+    def dispatch(self, batch: Sequence[DispatchRequest]) -> None:
+        super().dispatch(batch)
+        self.maps |= {request.commit_log_offset_bytes: request.bit_map for request in batch}
+
+
+class Publisher:
+    """A feed that nobody reads."""
+
+    def touch(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+PASSES_THE_KIT: dict[str, Callable[[], None]] = {
+    "consume_queue": lambda: check_dispatcher(ObservedConsumeQueue, observe=lambda made: made.taker.taken),
+    "index": lambda: check_dispatcher(ObservedIndex, observe=lambda made: made.taker.taken),
+    "filter_bitmap": lambda: check_dispatcher(ObservedBitMaps, observe=lambda made: made.maps),
+    "spark_feed": lambda: check_dispatcher(
+        lambda: SparkFeed(Publisher()), observe=lambda made: (made.end_offset_bytes, made.messages)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PASSES_THE_KIT)
+def test_built_in_dispatchers_pass_the_kit(name: str) -> None:
+    """Authors are told to run it: what the house does itself must not be an exception to it."""
+    PASSES_THE_KIT[name]()
+
+
+def test_no_built_in_dispatcher_is_left_out() -> None:
+    """A new one is run through the kit as well."""
+    kernel = Kernel.assemble((), BUILTIN_PLUGINS, use_entry_points=False)
+    for info in kernel.describe():
+        for one in info.registered:
+            kind, _, name = one.rpartition(" ")
+            assert kind != "dispatcher" or name in PASSES_THE_KIT
+
+
+def test_the_bit_maps_of_the_kit_are_of_every_kind() -> None:
+    """Otherwise it would say nothing about them: none, of one group, of the other."""
+    made = ObservedBitMaps()
+    made.dispatch(sample_requests())
+    assert len(set(made.maps.values())) == 3
+
+
+def test_a_feed_takes_what_follows_a_cut() -> None:
+    """Other records lie where the log was cut: readers of the feed are told of them."""
+    made, requests = SparkFeed(Publisher()), sample_requests()
+    made.dispatch(requests)
+    made.truncate(requests[20].commit_log_offset_bytes)
+    made.dispatch(requests[20:30])
+    assert made.end_offset_bytes == requests[29].commit_log_offset_bytes + requests[29].message_size_bytes
+    assert made.messages == 50
+
+
+class Queues:
+    """Has some messages of one queue."""
+
+    def __init__(self, max_queue_offset: int) -> None:
+        self.max_queue_offset = max_queue_offset
+
+    def find(self, topic: str, queue_id: int) -> Queues | None:
+        return self if (topic, queue_id) == ("Orders", 1) else None
+
+
+def test_a_queue_that_a_plugin_did_not_fill_is_noticed() -> None:
+    """By the message that is missing, alone or at the end of a batch; what stays invisible has no place."""
+    requests = [r for r in sample_requests() if (r.topic, r.queue_id) == ("Orders", 1)]
+    visible = [r for r in requests if not r.sys_flag & 0x4]
+    check = CheckConsumeQueue(Queues(len(visible)), "plugin 'x'")
+    check.dispatch(requests)
+    short = CheckConsumeQueue(Queues(len(visible) - 1), "plugin 'x'")
+    short.dispatch(visible[:-1])
+    with pytest.raises(PluginError, match=rf"plugin 'x'.*message {len(visible) - 1} of queue Orders/1"):
+        short.dispatch(visible)
+    with pytest.raises(PluginError, match="no place"):
+        check.dispatch([r for r in sample_requests() if r.queue_id == 0])
 
 
 @pytest.mark.parametrize(
@@ -144,6 +249,13 @@ class ChangesRequests(Rows):
             request.topic = request.topic.upper()
 
 
+class CountsInBitMaps(Rows):
+    def dispatch(self, batch: Sequence[DispatchRequest]) -> None:
+        super().dispatch(batch)
+        for request in batch:
+            request.bit_map = (request.bit_map or b"") + b"x"
+
+
 class EmptiesTheBatch(Rows):
     def dispatch(self, batch: Sequence[DispatchRequest]) -> None:
         super().dispatch(batch)
@@ -210,6 +322,7 @@ class CatchesUpInSilence(Promises):
         (WantsAFirst, "dispatch of an empty batch raised IndexError"),
         (SkipsOverlaps, "overlap are taken once"),
         (ChangesRequests, "lets its batch and the requests alone"),
+        (CountsInBitMaps, "gets the same bit map"),
         (EmptiesTheBatch, "lets its batch and the requests alone"),
         (KeepsNothing, "observe sees what was dispatched"),
         (IsACoroutine, "dispatch returns nothing"),

@@ -47,7 +47,6 @@ def open_with_filters(golden: Any, root: Path, filters: ConsumerFilterManager) -
         consume_queue_ext_enable=given["enableConsumeQueueExt"] == "true",
         consume_queue_ext_file_bytes=int(given["mappedFileSizeConsumeQueueExt"]),
     )
-    store.before_redispatch = CalcBitMap(filters).dispatch
     store.open()
     store.start([CalcBitMap(filters), QueueDispatcher(store), IndexDispatcher(store)])
     return store

@@ -259,10 +259,7 @@ def test_recovery_makes_the_same_bytes(tmp_path: Path) -> None:
     newest = sorted((tmp_path / "consumequeue" / "T" / "0").iterdir())[-1]
     newest.write_bytes(newest.read_bytes()[:20].ljust(newest.stat().st_size, b"\0"))
     (tmp_path / "abort").touch()
-    store = make_store(tmp_path, **ON)
-    store.before_redispatch = BitMaps().dispatch
-    store.open()
-    store.close()
+    opened_with_bit_maps(tmp_path, **ON).close()
     assert snapshot(tmp_path, *QUEUES) == before
 
 

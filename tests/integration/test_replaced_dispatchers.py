@@ -1,0 +1,158 @@
+"""What a plugin puts in the place of index or consume queue gets every message, also through a recovery, or is refused."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sqlite3
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import flintmq
+from flintmq.core.errors import RefusedError, StoreError
+from flintmq.core.hookspecs import DispatcherContext, RegisterDispatcher, RegisterIndexBuilder, hookimpl
+from flintmq.core.ports import CommitLogDispatcher, DispatchRequest, IndexBuilder
+from flintmq.dispatchers.consume_queue import BuildConsumeQueue
+
+Configure = Callable[..., Any]
+
+
+class SqliteIndex:
+    """An index in a database: each batch is a transaction, what is there already is left."""
+
+    def __init__(self, path: Path) -> None:
+        self._rows = sqlite3.connect(path, check_same_thread=False)
+        self._rows.execute("CREATE TABLE IF NOT EXISTS keys (topic, key, at, PRIMARY KEY (topic, key, at))")
+
+    def put(self, batch: Sequence[DispatchRequest]) -> None:
+        rows = [(r.topic, key, r.commit_log_offset_bytes) for r in batch for key in r.keys.split(" ") if key]
+        with self._rows:
+            self._rows.executemany("INSERT OR IGNORE INTO keys VALUES (?, ?, ?)", rows)
+
+    def query(
+        self, topic: str, key: str, max_num: int, begin_timestamp_ms: int, end_timestamp_ms: int
+    ) -> tuple[list[int], int, int]:
+        sql = "SELECT at FROM keys WHERE topic = ? AND key = ? ORDER BY at DESC LIMIT ?"
+        return [at for (at,) in self._rows.execute(sql, (topic, key, max_num))], 0, 0
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None:
+        self._rows.close()
+
+
+class SqliteIndexPlugin:
+    """Registers it; the database lies beside the store."""
+
+    plugin_name = "sqlite_index"
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @hookimpl
+    def flintmq_index_builders(self, register: RegisterIndexBuilder) -> None:
+        def make(_context: DispatcherContext) -> IndexBuilder:
+            return SqliteIndex(self._path)
+
+        register("sqlite", make)
+
+
+class Queues:
+    """Passes on what it is given."""
+
+    def __init__(self, context: DispatcherContext) -> None:
+        self._built_in = BuildConsumeQueue(context.store.consume_queues)
+
+    def dispatch(self, batch: Sequence[DispatchRequest]) -> None:
+        self._built_in.dispatch(batch)
+
+
+class NoQueues:
+    """Keeps messages elsewhere."""
+
+    def __init__(self, _context: DispatcherContext) -> None:
+        self.got = 0
+
+    def dispatch(self, batch: Sequence[DispatchRequest]) -> None:
+        self.got += len(batch)
+
+
+class QueuePlugin:
+    """Replaces ``consume_queue``."""
+
+    plugin_name = "my_queues"
+
+    def __init__(self, make: Callable[[DispatcherContext], CommitLogDispatcher]) -> None:
+        self._make = make
+
+    @hookimpl
+    def flintmq_dispatchers(self, register: RegisterDispatcher) -> None:
+        register("consume_queue", self._make)
+
+
+def put(broker: flintmq.Broker, *numbers: int) -> None:
+    broker.put([flintmq.Message("T", b"x" * 100, keys=f"k{number}") for number in numbers])
+
+
+def kill(root: Path, copy: Path) -> None:
+    """What a killed broker leaves: its files as they are, and queues that had not been told of the last messages."""
+    shutil.copytree(root, copy)
+    for path in sorted((copy / "consumequeue" / "T").rglob("*")):
+        if path.is_file():
+            path.write_bytes(bytes(path.stat().st_size))
+    assert (copy / "abort").exists()
+
+
+@pytest.mark.parametrize("switched_off_before", [False, True])
+def test_a_foreign_index_builder_gets_what_a_recovery_dispatches(
+    configure: Configure, tmp_path: Path, switched_off_before: bool
+) -> None:
+    """Killed between append and dispatch: each key is found after the start, and the built-in index has no fragments."""
+    plugins = (SqliteIndexPlugin(tmp_path / "index.db"),)
+    foreign = "index.builder=sqlite"
+    with flintmq.Broker(configure(*(() if switched_off_before else (foreign,))), plugins=plugins) as broker:
+        put(broker, *range(40))
+        kill(tmp_path / "store", tmp_path / "killed")
+    (tmp_path / "index.db").unlink(missing_ok=True)  # the database was slower than all the rest
+    if switched_off_before:
+        shutil.rmtree(tmp_path / "killed" / "index", ignore_errors=True)
+    with flintmq.Broker(configure(foreign, store="killed"), plugins=plugins) as broker:
+        put(broker, 40)
+        for number in range(41):
+            found, _time_ms, _offset = broker.state.store.query_message("T", f"k{number}", 32, 0, 2**62)
+            assert len(found) == 1, number
+    assert not any((tmp_path / "killed" / "index").glob("*"))
+
+
+def test_a_replaced_consume_queue_gets_what_a_recovery_dispatches(configure: Configure, tmp_path: Path) -> None:
+    """Queue offsets go on behind what was recovered through the plugin, and nothing is missing."""
+    plugins = (QueuePlugin(Queues),)
+    with flintmq.Broker(configure("topics.default_queue_nums=1"), plugins=plugins) as broker:
+        put(broker, *range(8))
+        kill(tmp_path / "store", tmp_path / "killed")
+    with flintmq.Broker(configure("topics.default_queue_nums=1", store="killed"), plugins=plugins) as broker:
+        ends = [broker.state.store.max_queue_offset("T", queue_id) for queue_id in range(4)]
+        put(broker, *range(8, 12))
+        after = [broker.state.store.max_queue_offset("T", queue_id) for queue_id in range(4)]
+    assert sum(ends) == 8
+    assert sum(after) == 12
+
+
+def test_a_consume_queue_that_fills_no_queues_is_refused_and_costs_nothing(
+    configure: Configure, tmp_path: Path
+) -> None:
+    """Its messages could not be consumed, and the next start would number from zero: no more is taken, nor started."""
+    plugins = (QueuePlugin(NoQueues),)
+    with flintmq.Broker(configure(), plugins=plugins) as broker:
+        put(broker, 0)
+        with pytest.raises(RefusedError, match="dispatch stands still") as caught:
+            put(broker, 1)
+        assert re.search(r"my_queues.*consume_queue.*put_batch", str(caught.value.measured))
+    with pytest.raises(StoreError, match=r"my_queues.*consume_queue.*disabled_plugins"):
+        flintmq.Broker(configure(), plugins=plugins).__enter__()
+    with flintmq.Broker(configure()) as broker:
+        assert sum(broker.state.store.max_queue_offset("T", queue_id) for queue_id in range(4)) == 1
+        put(broker, 2)
