@@ -98,6 +98,6 @@ class CheckConsumeQueue:
         if queue is None or queue.max_queue_offset <= queue_offset:
             raise PluginError(
                 f"{self._owner}: its dispatcher 'consume_queue' gave message {queue_offset} of queue {topic}/{queue_id} no "
-                "place in context.store.consume_queues, which consumers read; call put_batch there before dispatch returns, or list "
-                "the plugin in 'disabled_plugins': the next start makes the queues from the log"
+                "place in context.store.consume_queues, which consumers read; call put_batch there before dispatch returns, "
+                "or list the plugin in 'disabled_plugins': the next start makes the queues from the log"
             )

@@ -183,6 +183,7 @@ class Broker(Service):
     # start
 
     async def start(self) -> None:
+        self._lives_here()
         try:
             await self._start()
         except BaseException:
@@ -575,31 +576,40 @@ class Broker(Service):
     def put(self, messages: Iterable[Puttable]) -> PutBatch:
         """Stores messages without a socket.
 
-        In a broker started with ``async with``, on its loop: they are appended at once; ``await`` what is returned to know
-        that they are as durable as the flush strategy promises. In one started with ``with``: returns when they are.
+        From the thread of the broker's loop: they are appended at once; ``await`` what is returned to know that they are as
+        durable as the flush strategy promises. From any other thread: the loop appends them, and this returns when they are
+        durable. Where that thread runs a loop of its own, which must not wait for a disk, and the broker was started with
+        ``async with``, this returns when they are appended, and what is returned is awaited there. Messages with
+        ``wait_store=False`` are waited for nowhere.
 
         Raises:
             RefusedError: a message is not acceptable, or the store takes none now.
-            FlintError: the broker does not run.
+            FlintError: the broker does not run, or nobody runs its loop.
         """
         batch = list(messages)
-        if self.in_own_thread:
+        self._check_running()
+        if not self.is_elsewhere:
+            return self._put_here(batch)
+        waits = self.in_own_thread or not _in_a_loop()
 
-            async def stored() -> PutBatch:
-                made = self._put_here(batch)
+        async def stored() -> PutBatch:
+            made = self._put_here(batch)
+            if waits:
                 await made
-                return made
+            return made
 
-            return self.call(stored)
-        return self._put_here(batch)
+        return self.call(stored)
 
-    def _put_here(self, batch: list[Puttable]) -> PutBatch:
+    def _check_running(self) -> None:
         if self._closed:
             raise RefusedError(
                 ResponseCode.SERVICE_NOT_AVAILABLE,
                 "service not available now: the broker does not run",
                 reason="broker.stopped",
             )
+
+    def _put_here(self, batch: list[Puttable]) -> PutBatch:
+        self._check_running()
         if self._put is None:
             from flintmq.plugins.in_process import InProcessPut  # a broker that is served has no such callers
 
@@ -626,6 +636,15 @@ class Broker(Service):
         self.state.hand_over_store()
         # Every file is synced here; the loop goes on meanwhile.
         await asyncio.to_thread(self.state.store.close)
+
+
+def _in_a_loop() -> bool:
+    """Whether an event loop runs in the caller's thread."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _persist_notes(table: ConfigManager[Any]) -> None:

@@ -67,7 +67,7 @@ class PutBatch(Sequence[PutMessageResult]):
 
     @property
     def status(self) -> FlushStatus | None:
-        """None while the flush is under way."""
+        """None while the flush is under way; FLUSHED where nothing is waited for."""
         return self._waiter.status if self._waiter is not None else FlushStatus.FLUSHED
 
     def _result(self, index: int) -> PutMessageResult:
@@ -151,6 +151,7 @@ class InProcessPut:
         )  # one for all: nobody keeps it
         made_with = min(_DEFAULT_QUEUE_NUMS, state.config.topics.default_queue_nums)
         inner: list[Appendable] = []
+        waits = False
         for message, uniq_key in zip(messages, self._ids.make_many(len(messages)), strict=True):
             header.topic = topic = message.topic
             config = select(topic)
@@ -159,7 +160,9 @@ class InProcessPut:
             header.queue_id = self._next_queue % queues if queues > 0 else 0
             header.flag = message.flag
             header.properties = message.wire_text(uniq_key)
-            inner.append(single(header, message.body, self._sender, MQ_VERSION))
+            made = single(header, message.body, self._sender, MQ_VERSION)
+            waits = waits or made.wait
+            inner.append(made)
         if not inner:
             return PutBatch([], [], state.store_host_hex, None)
         begin_s = state.clock.monotonic_s()
@@ -167,7 +170,8 @@ class InProcessPut:
         state.stats.stored(put.records, state.clock.monotonic_s() - begin_s)
         appended = [_stored(result) for result in put.results]
         state.dispatch()
-        return PutBatch(appended, [message.topic for message in messages], state.store_host_hex, put.waiter)
+        waiter = put.waiter if waits else None
+        return PutBatch(appended, [message.topic for message in messages], state.store_host_hex, waiter)
 
 
 def _stored(result: Appended) -> DispatchRequest:

@@ -12,7 +12,7 @@ import logging
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine
-from concurrent.futures import CancelledError, wait
+from concurrent.futures import CancelledError, Future, wait
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
@@ -57,6 +57,8 @@ class Service(ABC):
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop_thread = 0
+        """Of which thread the loop is."""
         self._thread: threading.Thread | None = None
         self._stop_thread: asyncio.Event | None = None
         self._failure: BaseException | None = None
@@ -75,8 +77,8 @@ class Service(ABC):
         return "asyncio"
 
     async def __aenter__(self) -> Self:
+        self._lives_here()
         await self.start()
-        self._loop = asyncio.get_running_loop()
         return self
 
     async def __aexit__(
@@ -122,10 +124,8 @@ class Service(ABC):
     async def _live(self, started: threading.Event) -> None:
         self._stop_thread = asyncio.Event()
         try:
-            try:
-                await self.start()
-            finally:
-                self._loop = asyncio.get_running_loop()
+            self._lives_here()
+            await self.start()
         except BaseException as error:
             self._failure = error
             started.set()
@@ -137,34 +137,54 @@ class Service(ABC):
         except BaseException as error:
             self._failure = error
 
+    def _lives_here(self) -> None:
+        """Notes whose loop it lives in: that of the caller."""
+        self._loop, self._loop_thread = asyncio.get_running_loop(), threading.get_ident()
+
     @property
     def in_own_thread(self) -> bool:
-        """Whether this was started with ``with`` and the caller is another thread than its loop's."""
-        return self._thread is not None and threading.current_thread() is not self._thread
+        """Whether this was started with ``with``, so that it has a thread of its own."""
+        return self._thread is not None
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether the caller is in another thread than the loop."""
+        return self._loop is not None and threading.get_ident() != self._loop_thread
 
     def call(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Runs a coroutine function on the loop's thread and waits for its result; for services started with ``with``.
+        """Runs a coroutine function on the loop's thread and waits for its result. For any other thread.
 
         Raises:
-            FlintError: the service has stopped, or stops meanwhile.
+            FlintError: the service has stopped or stops meanwhile, or its loop does not run.
         """
         assert self._loop is not None
-        assert self._thread is not None
+        loop = self._loop
+        future: Future[T] = Future()
+        tasks: list[asyncio.Task[None]] = []
 
-        async def run() -> T:
-            return await work()
+        async def run() -> None:
+            try:
+                future.set_result(await work())
+            except BaseException as error:
+                future.set_exception(error)
+                if not isinstance(error, Exception):
+                    raise
 
-        running = run()
+        def begin() -> None:
+            if future.set_running_or_notify_cancel():
+                tasks.append(loop.create_task(run()))
+
+        name = type(self).__name__.lower()
         try:
-            future = asyncio.run_coroutine_threadsafe(running, self._loop)
+            loop.call_soon_threadsafe(begin)
         except RuntimeError as error:
-            running.close()
-            raise FlintError(f"the {type(self).__name__.lower()} has stopped") from error
+            raise FlintError(f"the {name} has stopped") from error
         while not wait((future,), _STOPPED_POLL_S).done:
-            if not self._thread.is_alive():  # the loop ended before it came to it
-                running.close()
-                raise FlintError(f"the {type(self).__name__.lower()} has stopped")
+            if not loop.is_running() and not future.done():  # it ended before it came to it, or nobody runs it
+                begun = not future.cancel()
+                unknown = "; it had begun, and what became of it is not known" if begun else ""
+                raise FlintError(f"the {name} has stopped, or nobody runs its event loop{unknown}")
         try:
             return future.result()
-        except CancelledError as error:
-            raise FlintError(f"the {type(self).__name__.lower()} has stopped") from error
+        except (CancelledError, asyncio.CancelledError) as error:
+            raise FlintError(f"the {name} has stopped") from error

@@ -12,6 +12,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,10 @@ import pytest
 
 import flintmq
 from flintmq.core.errors import PluginError, RefusedError, RemotingError, StoreFormatError, StoreLockedError
-from flintmq.core.ports import FlushStatus
+from flintmq.core.hookspecs import RegisterFlushStrategy, hookimpl
+from flintmq.core.ports import FlushStatus, FlushStrategy
 from flintmq.core.store.store_lock import StoreLock
+from flintmq.core.testing.store import ImmediateFlush
 
 STRATEGIES = ("group_commit", "flush_real_time", "commit_real_time")
 
@@ -243,6 +246,137 @@ def test_put_before_and_after_is_refused(configure: Any, tmp_path: Path) -> None
             other.put([flintmq.Message("T", b"late")])
 
     run(live)
+
+
+class OffTheLoop:
+    """Finds out who appends: only the loop's thread may."""
+
+    def __init__(self, broker: flintmq.Broker) -> None:
+        self.threads: set[int] = set()
+        append = broker.state.store.commit_log.append
+
+        def watched(messages: Any) -> Any:
+            self.threads.add(threading.get_ident())
+            return append(messages)
+
+        broker.state.store.commit_log.append = watched  # type: ignore[method-assign]
+
+
+def test_put_from_foreign_threads_is_handed_to_the_loop(configure: Any) -> None:
+    """The log's tail has one writer: threads that append beside the loop would tear it. They get what ``with`` gives."""
+
+    async def live() -> None:
+        async with flintmq.Broker(configure("flush.strategy=group_commit", "topics.default_queue_nums=1")) as broker:
+            watch, store = OffTheLoop(broker), broker.state.store
+
+            def put_some(thread: int) -> list[int]:
+                places = []
+                for number in range(20):
+                    (result,) = batch = broker.put([flintmq.Message("T", b"%d-%d" % (thread, number))])
+                    assert batch.status is FlushStatus.FLUSHED
+                    assert store.watermarks.flushed > result.commit_log_offset_bytes
+                    places.append(result.queue_offset)
+                return places
+
+            found = await asyncio.gather(*(asyncio.to_thread(put_some, thread) for thread in range(6)))
+            await broker.put([flintmq.Message("T", b"here")])
+            assert sorted(place for places in found for place in places) == list(range(120))
+            assert watch.threads == {threading.get_ident()}
+
+    run(live)
+
+
+def test_put_from_another_event_loop_is_handed_over_and_awaited_there(configure: Any) -> None:
+    """That loop must not stand still for a disk: it is told where messages are, and waits for their sync as it likes."""
+
+    async def live() -> None:
+        async with flintmq.Broker(configure("flush.strategy=group_commit")) as broker:
+            watch = OffTheLoop(broker)
+
+            async def elsewhere() -> bool:
+                batches = [broker.put([flintmq.Message("T", b"%d" % n) for n in range(4)]) for _ in range(5)]
+                for batch in batches:
+                    assert (await batch).status is FlushStatus.FLUSHED
+                return len({result.message_id for batch in batches for result in batch}) == 20
+
+            assert await asyncio.to_thread(lambda: asyncio.run(elsewhere()))
+            assert watch.threads == {threading.get_ident()}
+
+    run(live)
+
+
+def test_put_on_the_loops_own_thread_never_waits_for_the_loop(configure: Any) -> None:
+    """A callback, a hook of ``with`` and a program whose loop rests just now would wait for themselves."""
+    with asyncio.Runner() as runner:
+        broker = flintmq.Broker(configure())
+        runner.run(broker.start())
+        assert len(broker.put([flintmq.Message("T", b"the loop rests")])) == 1
+
+        async def in_a_callback() -> None:
+            done = asyncio.get_running_loop().create_future()
+            asyncio.get_running_loop().call_soon(lambda: done.set_result(broker.put([flintmq.Message("T", b"")])))
+            await (await done)
+
+        runner.run(in_a_callback())
+        runner.run(broker.stop())
+    with flintmq.Broker(configure(store="own thread")) as other:
+
+        async def on_the_loop() -> int:
+            return len(await other.put([flintmq.Message("T", b"")]))
+
+        assert other.call(on_the_loop) == 1
+
+
+def test_put_from_a_thread_when_nobody_runs_the_loop_is_an_error(
+    configure: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says so instead of hanging, and what it gave up is not stored later."""
+    monkeypatch.setattr("flintmq.plugins.service._STOPPED_POLL_S", 0.05)
+    with asyncio.Runner() as runner, ThreadPoolExecutor(1) as threads:
+        broker = flintmq.Broker(configure())
+        runner.run(broker.start())
+        with pytest.raises(flintmq.FlintError, match="nobody runs its event loop"):
+            threads.submit(broker.put, [flintmq.Message("T", b"")]).result()
+        runner.run(asyncio.sleep(0.01))
+        assert broker.state.store.watermarks.wrote == 0
+        runner.run(broker.stop())
+        with pytest.raises(flintmq.FlintError, match="does not run"):
+            threads.submit(broker.put, [flintmq.Message("T", b"")]).result()
+
+
+class NeverDurable(ImmediateFlush):
+    """A disk that has hung: no promise is ever kept."""
+
+    class Pending:
+        status = None
+
+        def add_done_callback(self, callback: Callable[[FlushStatus], None]) -> None: ...
+
+    def submit(self, end_offset_bytes: int) -> Any:
+        return self.Pending()
+
+
+class HungDisk:
+    """Registers it."""
+
+    @hookimpl
+    def flintmq_flush_services(self, register: RegisterFlushStrategy) -> None:
+        register(FlushStrategy("hung", NeverDurable, synchronous=True))
+
+
+def test_put_does_not_wait_for_messages_that_want_no_wait(configure: Any) -> None:
+    """WAIT=false is answered when it is appended, over the wire as in-process; one that waits makes its batch wait."""
+    quick, slow = flintmq.Message("T", b"", wait_store=False), flintmq.Message("T", b"")
+    named = flintmq.Message("T", b"", properties={"a": "b"}, wait_store=False, delay_level=1)
+    with flintmq.Broker(configure("flush.strategy=hung"), plugins=[HungDisk()]) as broker:
+        assert broker.put([quick, named]).status is FlushStatus.FLUSHED
+
+        async def on_the_loop() -> None:
+            async with asyncio.timeout(5):
+                assert (await broker.put([quick, named])).status is FlushStatus.FLUSHED
+            assert broker.put([quick, slow]).status is None
+
+        broker.call(on_the_loop)
 
 
 def test_put_while_it_stops(configure: Any) -> None:
