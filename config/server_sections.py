@@ -87,7 +87,8 @@ class ListenSection:
     backlog: int = option(1024, rocketmq="serverSocketBacklog", minimum=1, maximum=65535)
     """Connections that may wait to be accepted."""
     max_connections: int = option(10_000, minimum=1, maximum=1_000_000)
-    """Open connections; further ones are closed at once."""
+    """Open connections; further ones are closed at once. Whatever it says, some of the process's descriptors (ulimit -n) are
+    left to the store: connections beyond wait to be accepted."""
     max_connections_per_address: int = option(8_000, minimum=1, maximum=1_000_000)
     """Of them from one address; counts for the name server, too."""
     max_buffered_bytes: int = option(1024 * MIB, unit="bytes", minimum=64 * MIB, maximum=1024 * 1024 * MIB)

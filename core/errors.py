@@ -14,6 +14,7 @@
     │   ├── StoreLockedError         another process has it open
     │   ├── StoreFormatError         its files do not fit the configuration, or each other
     │   ├── StoreFullError           no room for the next file
+    │   │   └── StoreExhaustedError  the process has no descriptor, or no map, left for it
     │   └── StoreFencedError         a sync failed: nothing is acknowledged any more
     ├── JsonSyntaxError              a JSON body or file that cannot be read (also a ValueError)
     └── RefusedError                 a request is refused; carries the response code
@@ -24,6 +25,7 @@ configuration key that changes the outcome. The same text goes into the answer's
 
 from __future__ import annotations
 
+import errno
 from typing import Final
 
 _NO_BRACKETS: Final = str.maketrans("[]", "()")
@@ -77,6 +79,13 @@ class StoreFullError(StoreError):
     """No room to allocate the next file. Reads go on; writes are refused until there is room."""
 
 
+class StoreExhaustedError(StoreFullError):
+    """The process or the system has no descriptor, or no map, left: nothing is wrong with the disk, and nothing was changed.
+
+    As after a full disk it is tried again, and nothing is fenced.
+    """
+
+
 class StoreFencedError(StoreError):
     """A sync failed, so what is on disk is unknown: nothing is acknowledged until the broker is restarted."""
 
@@ -115,3 +124,15 @@ class RefusedError(FlintError):
         if self.key:
             extra += f"; see {self.key.translate(_NO_BRACKETS)}"
         return f"{self} [{extra}]"
+
+
+def is_exhausted(error: OSError) -> bool:
+    """Whether a call failed for want of a descriptor (EMFILE, ENFILE): whatever it was to do has not begun."""
+    return error.errno in (errno.EMFILE, errno.ENFILE)
+
+
+def store_error_kind(error: OSError) -> type[StoreError]:
+    """What an error of the operating system is to the store: full (ENOSPC, EDQUOT), exhausted, or another one."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return StoreFullError
+    return StoreExhaustedError if is_exhausted(error) else StoreError

@@ -315,6 +315,7 @@ class FlushableLog(Protocol):
 
         Raises:
             StoreFencedError: ``write`` raised OSError. The store is fenced; every later call raises too.
+            StoreExhaustedError: the process has no descriptor for it now. Nothing was tried; call again later.
         """
         ...
 
@@ -328,6 +329,7 @@ class FlushableLog(Protocol):
 
         Raises:
             StoreFencedError: the sync failed. The store is fenced; every later call raises too.
+            StoreExhaustedError: the process has no descriptor for it now. Nothing was tried; call again later.
         """
         ...
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from typing import Final, Protocol
 
-from flintmq.core.errors import StoreFencedError
+from flintmq.core.errors import StoreExhaustedError, StoreFencedError
 from flintmq.core.ports import FlushContext, FlushStatistics, FlushWaiter
 from flintmq.flush.flush_real_time import STOP_ROUNDS, Flusher
 from flintmq.flush.service_thread import ServiceThread
@@ -126,6 +126,9 @@ class CommitRealTime(ServiceThread):
                 committed_bytes = self._log.commit(least_pages)
                 if committed_bytes <= before_bytes:
                     break
+            self.put_off(None)
+        except StoreExhaustedError as error:
+            self.put_off(error)
         except Exception as error:
             self._failure = error
             _LOG.critical(

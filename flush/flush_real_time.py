@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from typing import Protocol
 
-from flintmq.core.errors import StoreFencedError
+from flintmq.core.errors import StoreExhaustedError, StoreFencedError
 from flintmq.core.io.clock import Clock
 from flintmq.core.ports import FlushableLog, FlushContext, FlushStatistics, FlushWaiter
 from flintmq.flush.counters import SyncCounter
@@ -83,6 +83,9 @@ class Flusher(ServiceThread):
     def _flush(self, least_pages: int) -> None:
         try:
             self.counter.flush_to(self._log.committed_offset_bytes, least_pages)
+            self.put_off(None)
+        except StoreExhaustedError as error:
+            self.put_off(error)
         except Exception as error:
             self.failure = error
             _LOG.critical(

@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 from typing import Final, Protocol
 
-from flintmq.core.errors import StoreFencedError
+from flintmq.core.errors import StoreExhaustedError, StoreFencedError
 from flintmq.core.ports import FlushContext, FlushStatistics, FlushWaiter
 from flintmq.flush.counters import SyncCounter
 from flintmq.flush.pending_waiters import PendingWaiters
@@ -145,6 +145,9 @@ class GroupCommit(ServiceThread):
     def _sync_to(self, target_bytes: int) -> None:
         try:
             flushed_bytes = self._syncs.flush_to(target_bytes)
+        except StoreExhaustedError as error:
+            self.put_off(error)
+            return
         except Exception as error:
             # Whatever it was, nobody knows what is on disk now: the only safe answer is to acknowledge nothing more.
             self._failure = error
@@ -156,6 +159,7 @@ class GroupCommit(ServiceThread):
                 exc_info=not isinstance(error, StoreFencedError),
             )
             return
+        self.put_off(None)
         self._waiters.complete_flushed(flushed_bytes)
 
 

@@ -6,9 +6,13 @@ directly, with any time they like, and need no thread and no sleep. The loop aro
 
 from __future__ import annotations
 
+import logging
 import threading
 
+from flintmq.core.errors import StoreExhaustedError
 from flintmq.core.io.clock import Clock
+
+_LOG = logging.getLogger("flintmq.flush")
 
 
 class ServiceThread:
@@ -26,6 +30,7 @@ class ServiceThread:
         self._stop_requested = threading.Event()
         self._stop_lock = threading.Lock()
         self._finished = False
+        self._is_exhausted = False
         self._thread: threading.Thread | None = None
 
     def run_once(self, now_s: float) -> None:
@@ -35,6 +40,15 @@ class ServiceThread:
     def wait_s(self, now_s: float) -> float | None:
         """Seconds until the next round if nobody wakes the thread; None waits for a wake-up alone."""
         raise NotImplementedError
+
+    def put_off(self, error: StoreExhaustedError | None) -> None:
+        """Notes that a round could do nothing for want of descriptors, or with None that one could: logged when it changes.
+
+        Nothing has failed then: the next round does the work, and whoever waits goes on waiting.
+        """
+        if error is not None and not self._is_exhausted:
+            _LOG.error("%s waits for a descriptor and tries again: %s", self._name, error)
+        self._is_exhausted = error is not None
 
     def finish(self) -> None:
         """The last work before the thread ends (here: nothing). Runs exactly once, also when it was never started."""

@@ -63,7 +63,7 @@ from flintmq.plugins.timers import Timers
 from flintmq.plugins.transaction_store import TransactionStoreAdapter
 from flintmq.remoting.audit import AUDITED, RefusalAudit, audited
 from flintmq.remoting.codes import RequestCode
-from flintmq.remoting.server import Pool, RemotingServer, bind, bind_with_vip, raise_open_files_limit
+from flintmq.remoting.server import Pool, RemotingServer, bind, bind_with_vip
 
 if TYPE_CHECKING:
     from flintmq.config.schema import Role
@@ -193,7 +193,6 @@ class Broker(Service):
         self._closed = False
 
     async def _start(self) -> None:
-        raise_open_files_limit()
         config = self.loaded.config
         self.kernel = self._assemble()
         exposed = check_exposure(

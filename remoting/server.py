@@ -7,7 +7,6 @@ thread runs them; one that must wait (for the disk, for a client) is a coroutine
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
 import time
 from collections import Counter
@@ -453,13 +452,3 @@ def bind_with_vip(host: str, port: int) -> tuple[socket.socket, socket.socket]:
             if port or attempt == _VIP_ATTEMPTS - 1:
                 raise
     raise AssertionError("unreachable")
-
-
-def raise_open_files_limit() -> None:
-    """Lets the process have as many descriptors as it may: connections and mapped files both take them."""
-    import resource
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

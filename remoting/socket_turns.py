@@ -23,6 +23,7 @@ from typing import Any, Final
 
 from flintmq.core.client_log import client_log
 from flintmq.core.limits import ACCEPTS_PER_TURN
+from flintmq.remoting.descriptors import has_room
 
 log = client_log("flintmq.remoting")
 
@@ -34,7 +35,7 @@ _JOINED_MAX_BYTES: Final = 64 * 1024
 """Up to here a copy is cheaper than the kernel's look at each piece."""
 _PIECES_MAX: Final = 1_024
 """Of one call, by POSIX's least for IOV_MAX on Linux."""
-_ACCEPT_RETRY_S: Final = 1.0
+_ACCEPT_RETRY_S: Final = 0.1
 _HIGH_WATER_BYTES: Final = 64 * 1024
 _NO_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
@@ -326,6 +327,8 @@ class SocketListener:
         self._sock = sock
         self._make_protocol = make_protocol
         self._retry: asyncio.TimerHandle | None = None
+        self._is_told = False
+        """Whether the log says that connections wait, until one is accepted."""
         sock.setblocking(False)
         sock.listen(backlog)
         self._listen()
@@ -353,18 +356,30 @@ class SocketListener:
 
     def _accept(self, _events: int) -> None:
         for _ in range(ACCEPTS_PER_TURN):
+            if not has_room(self._sock.fileno()):
+                self._pause("no descriptor is free that a connection may have (ulimit -n)")
+                return
             try:
                 connection, _address = self._sock.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                log.warning("a connection could not be accepted: %s", error)
-                if error.errno in _NO_DESCRIPTORS:  # it would be told again at once, for nothing
-                    self._turns.watch(self._sock.fileno(), 0, None)
-                    self._retry = self._turns.loop.call_later(_ACCEPT_RETRY_S, self._listen)
+                if error.errno in _NO_DESCRIPTORS:
+                    self._pause(str(error))
+                else:
+                    log.warning("a connection could not be accepted: %s", error)
                 return
+            self._is_told = False
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             SocketTransport(self._turns, connection, self._make_protocol())
+
+    def _pause(self, reason: str) -> None:
+        """Hears nothing of who waits for a while: it would be told with every turn, for nothing."""
+        if not self._is_told:
+            self._is_told = True
+            log.warning("connections wait to be accepted: %s", reason)
+        self._turns.watch(self._sock.fileno(), 0, None)
+        self._retry = self._turns.loop.call_later(_ACCEPT_RETRY_S, self._listen)
 
 
 def _name(ask: Callable[[], Any]) -> Any:

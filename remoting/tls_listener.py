@@ -17,6 +17,7 @@ from typing import Final
 
 from flintmq.core.client_log import client_log
 from flintmq.core.limits import ACCEPTS_PER_TURN, TLS_HANDSHAKE_TIMEOUT_S, TLS_PENDING_MAX, TLS_PENDING_PER_ADDRESS_MAX
+from flintmq.remoting.descriptors import has_room, is_below_ceiling
 from flintmq.remoting.socket_turns import SocketTransport, SocketTurns
 from flintmq.remoting.tls import ServerTls
 
@@ -79,11 +80,15 @@ class TlsListener:
             if accepted % ACCEPTS_PER_TURN == ACCEPTS_PER_TURN - 1:
                 await asyncio.sleep(0)  # where somebody waits already, nothing below gives others their turn
             accepted += 1
+            await self._room()
             try:
                 connection, address = await loop.sock_accept(self._sock)
             except OSError as error:  # out of descriptors, or the peer has gone already
                 log.warning("a connection could not be accepted: %s", error)
                 await asyncio.sleep(_ACCEPT_RETRY_S)
+                continue
+            if not is_below_ceiling(connection.fileno()):
+                connection.close()  # others took the room while nobody came here
                 continue
             host = str(address[0])
             if len(self._pending) >= TLS_PENDING_MAX or self._pending_of[host] >= TLS_PENDING_PER_ADDRESS_MAX:
@@ -93,6 +98,15 @@ class TlsListener:
             self._pending.add(task)
             self._pending_of[host] += 1
             task.add_done_callback(functools.partial(self._begun, host))
+
+    async def _room(self) -> None:
+        """Returns when a connection may be accepted."""
+        is_told = False
+        while not has_room(self._sock.fileno()):
+            if not is_told:
+                is_told = True
+                log.warning("connections wait to be accepted: no descriptor is free that one may have (ulimit -n)")
+            await asyncio.sleep(_ACCEPT_RETRY_S)
 
     def _begun(self, host: str, task: asyncio.Task[None]) -> None:
         self._pending.discard(task)

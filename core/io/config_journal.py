@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from flintmq.core.errors import JsonSyntaxError, StoreError, StoreFormatError, StoreFullError
+from flintmq.core.errors import JsonSyntaxError, StoreFormatError, store_error_kind
 from flintmq.core.io import fastjson
 
 
@@ -46,7 +46,7 @@ class ConfigJournal:
             if written < len(line):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
-            kind = StoreFullError if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreError
+            kind = store_error_kind(error)
             raise kind(f"{self.path}: cannot be written: {error.strerror or error}") from error
 
     def additions(self) -> Iterator[Mapping[str, Any]]:

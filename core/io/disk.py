@@ -4,8 +4,10 @@ Rules that keep a broker alive (reference: reliability 3):
 
 * Pages are allocated before they are written through a map. A write into a hole of a full disk ends the process with
   SIGBUS; ``posix_fallocate`` on the same disk raises ENOSPC.
-* Bytes are forced with ``fdatasync`` on the file's descriptor: it writes pages dirtied through the map and releases the
-  interpreter lock, which ``mmap.flush`` holds.
+* Bytes are forced with ``fdatasync`` on the file's descriptor, or with ``msync`` where the file holds none: both write pages
+  dirtied through the map or by calls, and release the interpreter lock, which ``mmap.flush`` holds.
+* A mapped file holds no descriptor, but the one that is written by calls and synced all the time. What needs one opens the
+  file for so long; where the process has none left (EMFILE), nothing was begun, and nothing is wrong with the disk.
 * A failed sync is final. The kernel may have dropped the dirty pages, so a second, successful sync proves nothing.
 """
 
@@ -15,10 +17,12 @@ import contextlib
 import errno
 import mmap
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from flintmq.core.errors import StoreError, StoreFullError
+from flintmq.core.errors import StoreError, StoreExhaustedError, StoreFullError, is_exhausted, store_error_kind
+from flintmq.core.io.bare_map import map_shared, sync_map
 from flintmq.core.io.lazy_numpy import numpy
 
 if TYPE_CHECKING:
@@ -87,19 +91,27 @@ class MappedRegion(Protocol):
         """
         ...
 
+    def let_go(self) -> None:
+        """Gives back the descriptor that is held; what needs one from now on opens the file. No other thread may be at work on
+        the file but for reading."""
+        ...
+
     def close(self) -> None:
-        """Gives the descriptor back. The map goes when the last slice of it does."""
+        """Gives the descriptor back, if any is held. The map goes when the last slice of it does."""
         ...
 
 
 class Disk(Protocol):
     """Files and folders, as far as a store needs them."""
 
-    def map_file(self, path: Path, size: int, *, create: bool, allocate: int) -> MappedRegion:
+    def map_file(self, path: Path, size: int, *, create: bool, allocate: int, holds: bool = False) -> MappedRegion:
         """Maps a file of exactly ``size`` bytes; a new one is made of zeros with its first ``allocate`` bytes backed by disk.
 
+        Args:
+            holds: a descriptor is held until :meth:`MappedRegion.let_go`, for a file that is written and synced all the time.
+
         Raises:
-            StoreFullError: no room. Nothing is left behind.
+            StoreFullError: no room; StoreExhaustedError where it is the process that has none. Nothing is left behind.
             StoreError: the file cannot be made or opened; says why.
         """
         ...
@@ -170,29 +182,36 @@ _SINGLE_PAGES_BYTES = 64 * 1024 * 1024
 _REWRITE_BYTES = 1024 * 1024
 _BY_CALL_BYTES = 8 * 1024
 """So much is cheaper written by a system call than through the map, where every new page is a fault: a third of the cost."""
+_BY_OPENING_BYTES = 64 * 1024
+"""The same where the file must be opened for it."""
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _ZEROS = memoryview(bytes(1024 * 1024))
 _STATM = Path("/proc/self/statm")
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
-def _full(error: OSError) -> bool:
-    return error.errno in (errno.ENOSPC, errno.EDQUOT)
-
-
 class OsRegion:
-    """A mapped file of the operating system. ``unnamed``: folders whose entries must be forced with the first sync."""
+    """A mapped file of the operating system.
 
-    __slots__ = ("_allocated", "_fd", "_map", "_path", "_size", "_unnamed", "_view", "view")
+    Args:
+        fd: of the file; it belongs to the region with ``holds``, and is the caller's otherwise.
+        unnamed: folders whose entries must be forced with the first sync.
+    """
 
-    def __init__(self, path: Path, fd: int, size: int, allocated: int, unnamed: list[Path]) -> None:
+    __slots__ = ("_allocated", "_fd", "_is_closed", "_map", "_path", "_size", "_unnamed", "_view", "view")
+
+    def __init__(self, path: Path, fd: int, size: int, allocated: int, unnamed: list[Path], *, holds: bool) -> None:
         self._path = path
-        self._fd = fd
         self._size = size
         self._allocated = allocated
         self._unnamed = unnamed
-        self._map = mmap.mmap(fd, size, mmap.MAP_SHARED)
+        self._map = map_shared(fd, size)
+        self._fd = fd if holds else -1
+        self._is_closed = False
         self._view = memoryview(self._map)
         self.view = self._view.toreadonly()
+        if size <= _SINGLE_PAGES_BYTES:
+            allocated = size  # all at once: parts that are told different things are maps of their own to the kernel
         if allocated:
             self._write_in_single_pages(0, allocated)
 
@@ -208,11 +227,24 @@ class OsRegion:
                 self._map.madvise(mmap.MADV_NORMAL, 0, start)  # who reads a whole file wants it read ahead
             self._map.madvise(mmap.MADV_RANDOM, start, min(end, self._size) - start)
 
+    def _borrow(self) -> int:
+        """A descriptor of the file: the one that is held, or else one for :meth:`_give_back`. Raises OSError."""
+        return self._fd if self._fd >= 0 else os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+
+    def _give_back(self, fd: int) -> None:
+        if fd != self._fd:
+            os.close(fd)
+
     def write(self, position: int, data: bytes | memoryview) -> None:
-        if len(data) < _BY_CALL_BYTES:
+        if len(data) < (_BY_CALL_BYTES if self._fd >= 0 else _BY_OPENING_BYTES):
             self._view[position : position + len(data)] = data
-        else:
+            return
+        try:
             self.write_in_order(position, data)
+        except OSError as error:
+            if not is_exhausted(error):
+                raise
+            self._view[position : position + len(data)] = data
 
     def write_int32s(self, position: int, places: Column, values: Column) -> None:
         numpy.frombuffer(self._view, ">i4", int(places[-1]) + 1, position)[places] = values
@@ -221,67 +253,104 @@ class OsRegion:
         if end <= self._allocated:
             return
         try:
-            os.posix_fallocate(self._fd, self._allocated, end - self._allocated)
+            fd = self._borrow()
+            try:
+                os.posix_fallocate(fd, self._allocated, end - self._allocated)
+            finally:
+                self._give_back(fd)
         except OSError as error:
-            if _full(error):
-                raise StoreFullError(f"{self._path}: no room for {end - self._allocated} more bytes") from error
-            raise StoreError(f"{self._path}: cannot allocate: {error.strerror}") from error
-        self._write_in_single_pages(self._allocated, end)
+            kind = store_error_kind(error)
+            if kind is StoreFullError:
+                raise kind(f"{self._path}: no room for {end - self._allocated} more bytes") from error
+            raise kind(f"{self._path}: cannot allocate: {error.strerror}") from error
+        if self._size > _SINGLE_PAGES_BYTES:
+            self._write_in_single_pages(self._allocated, end)
         self._allocated = end
 
     def write_in_order(self, position: int, data: bytes | memoryview) -> None:
         left = memoryview(data)
-        while left:
-            done = os.pwrite(self._fd, left, position)
-            left, position = left[done:], position + done
+        fd = self._borrow()
+        try:
+            while left:
+                done = os.pwrite(fd, left, position)
+                left, position = left[done:], position + done
+        finally:
+            self._give_back(fd)
 
     def fill_zeros(self, start: int, end: int) -> None:
-        while start < end:
-            start += os.pwrite(self._fd, _ZEROS[: end - start], start)
+        fd = self._borrow()
+        try:
+            while start < end:
+                start += os.pwrite(fd, _ZEROS[: end - start], start)
+        finally:
+            self._give_back(fd)
 
     def rewrite(self, start: int, end: int) -> None:
-        while start < end:
-            start += os.pwrite(self._fd, self.view[start : min(end, start + _REWRITE_BYTES)], start)
+        fd = self._borrow()
+        try:
+            while start < end:
+                start += os.pwrite(fd, self.view[start : min(end, start + _REWRITE_BYTES)], start)
+        finally:
+            self._give_back(fd)
 
     def sync(self) -> None:
         unnamed = tuple(self._unnamed)
-        if unnamed:
+        if self._fd < 0:
+            sync_map(self._map)
+        elif unnamed:
             os.fsync(self._fd)
+        else:
+            os.fdatasync(self._fd)
+        if unnamed:
             for folder in reversed(unnamed):
                 sync_folder(folder)
             self._unnamed.clear()  # last: another thread that syncs meanwhile does it again rather than come back too early
-        else:
-            os.fdatasync(self._fd)
 
     def evict(self, start: int, end: int) -> None:
         start = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
         length = end // mmap.PAGESIZE * mmap.PAGESIZE - start
-        if length > 0 and self._fd >= 0 and hasattr(mmap, "MADV_DONTNEED"):
+        if length > 0 and not self._is_closed and hasattr(mmap, "MADV_DONTNEED"):
             # Of a shared map of a file this drops table entries only, and takes over what they know of pages that are dirty.
             self._map.madvise(mmap.MADV_DONTNEED, start, length)
 
     def next_data(self, position: int) -> int:
         try:
-            return os.lseek(self._fd, position, os.SEEK_DATA)
+            fd = self._borrow()
+            try:
+                return os.lseek(fd, position, os.SEEK_DATA)
+            finally:
+                self._give_back(fd)
         except OSError as error:
             return self._size if error.errno == errno.ENXIO else position
 
+    def let_go(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
     def close(self) -> None:
-        if self._fd < 0:
+        if self._is_closed:
             return
-        os.close(self._fd)
-        self._fd = -1
+        self._is_closed = True
+        self.let_go()
         self._view.release()
         self.view.release()
-        # The map holds a descriptor of its own: whoever keeps a stopped broker around shall not keep it open.
         with contextlib.suppress(BufferError):  # slices are on their way to clients; the map goes with the last of them
             self._map.close()
 
 
 def sync_folder(folder: Path) -> None:
     """Makes names made or removed in a folder durable."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    with _named_durably(folder):
+        pass
+
+
+@contextlib.contextmanager
+def _named_durably(folder: Path) -> Iterator[None]:
+    """Makes the names durable that are made or removed in a folder meanwhile; it is opened first, or nothing is changed."""
+    fd = os.open(folder, _FOLDER)
     try:
+        yield
         os.fsync(fd)
     finally:
         os.close(fd)
@@ -290,7 +359,7 @@ def sync_folder(folder: Path) -> None:
 class OsDisk:
     """The operating system's file system."""
 
-    def map_file(self, path: Path, size: int, *, create: bool, allocate: int) -> OsRegion:
+    def map_file(self, path: Path, size: int, *, create: bool, allocate: int, holds: bool = False) -> OsRegion:
         created = False
         fd = -1
         unnamed: list[Path] = []
@@ -310,7 +379,10 @@ class OsDisk:
             else:
                 # A file of another maker may be sparse: what is written is allocated again (backed stays 0).
                 fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-            return OsRegion(path, fd, size, backed, unnamed)
+            region = OsRegion(path, fd, size, backed, unnamed, holds=holds)
+            if not holds:
+                os.close(fd)
+            return region
         except OSError as error:
             if fd >= 0:
                 os.close(fd)
@@ -320,9 +392,10 @@ class OsDisk:
             if unnamed:
                 # Folders made for it go too: found there by a later call, nobody would make their names durable.
                 self._unmake(path.parent, unnamed[0])
-            if _full(error):
-                raise StoreFullError(f"{path}: no room for a file of {size} bytes") from error
-            raise StoreError(f"{path}: cannot be opened for writing: {error.strerror}") from error
+            kind = StoreExhaustedError if error.errno == errno.ENOMEM else store_error_kind(error)  # no maps left
+            if kind is StoreFullError:
+                raise kind(f"{path}: no room for a file of {size} bytes") from error
+            raise kind(f"{path}: cannot be opened for writing: {error.strerror}") from error
 
     @staticmethod
     def _unmake(folder: Path, first: Path) -> None:
@@ -355,9 +428,10 @@ class OsDisk:
         except OSError as error:
             if parents:
                 self._unmake(folder, parents[0])
-            if _full(error):
-                raise StoreFullError(f"{folder}: no room for a folder") from error
-            raise StoreError(f"{folder}: cannot be made: {error.strerror}") from error
+            kind = store_error_kind(error)
+            if kind is StoreFullError:
+                raise kind(f"{folder}: no room for a folder") from error
+            raise kind(f"{folder}: cannot be made: {error.strerror}") from error
 
     def sync_folder(self, folder: Path) -> None:
         sync_folder(folder)
@@ -389,20 +463,21 @@ class OsDisk:
             if not existed:
                 sync_folder(path.parent)
         except OSError as error:
-            if _full(error):
-                raise StoreFullError(f"{path}: no room") from error
-            raise StoreError(f"{path}: cannot be written: {error.strerror}") from error
+            kind = store_error_kind(error)
+            if kind is StoreFullError:
+                raise kind(f"{path}: no room") from error
+            raise kind(f"{path}: cannot be written: {error.strerror}") from error
 
     def replace(self, source: Path, target: Path) -> None:
-        source.replace(target)
-        sync_folder(target.parent)
+        with _named_durably(target.parent):
+            source.replace(target)
 
     def remove(self, path: Path) -> None:
         try:
-            path.unlink()
+            with _named_durably(path.parent):
+                path.unlink()
         except FileNotFoundError:
             return
-        sync_folder(path.parent)
 
     def remove_folder(self, folder: Path) -> None:
         with contextlib.suppress(FileNotFoundError, OSError):

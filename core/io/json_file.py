@@ -6,11 +6,10 @@ sync of the folder. The reference deletes the file before it renames and syncs n
 
 from __future__ import annotations
 
-import errno
 from pathlib import Path
 from typing import Any
 
-from flintmq.core.errors import JsonSyntaxError, StoreError, StoreFormatError, StoreFullError
+from flintmq.core.errors import JsonSyntaxError, StoreError, StoreFormatError, store_error_kind
 from flintmq.core.io import fastjson
 from flintmq.core.io.disk import OS_DISK, Disk
 
@@ -67,7 +66,7 @@ class JsonFile:
                 disk.write_file(self.backup_path, old)
             disk.replace(temporary, self.path)
         except OSError as error:
-            kind = StoreFullError if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreError
+            kind = store_error_kind(error)
             raise kind(f"{self.path}: cannot be written: {error.strerror or error}") from error
         except StoreError as error:
             raise type(error)(f"{self.path}: cannot be written: {error}") from error

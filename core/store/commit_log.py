@@ -17,7 +17,7 @@ from typing import Final
 from zlib import crc32
 
 from flintmq.core.broker.topic_name import SCHEDULE_TOPIC
-from flintmq.core.errors import RefusedError, StoreError, StoreFencedError
+from flintmq.core.errors import RefusedError, StoreError, StoreExhaustedError, StoreFencedError, is_exhausted
 from flintmq.core.io.clock import Clock
 from flintmq.core.message import properties as props
 from flintmq.core.message import record as rec
@@ -486,10 +486,16 @@ class CommitLog:
         try:
             self.queue.commit_one(write)
         except OSError as error:
-            raise self._fence(file, "write", error) from error
+            raise self._failed(file, "write", error) from error
 
-    def _fence(self, file: MappedFile, what: str, error: OSError) -> StoreFencedError:
-        """The kernel may have dropped pages: no retry can prove anything, so this is final."""
+    def _failed(self, file: MappedFile, what: str, error: OSError) -> StoreError:
+        """What a write or a sync that failed is to the flush service.
+
+        The kernel may have dropped pages: no retry can prove anything, so it is final. But where nothing could be opened for
+        it, nothing was tried, or nothing had failed so far: it is tried again.
+        """
+        if is_exhausted(error):
+            return StoreExhaustedError(f"{file.path}: {what} not possible now: {error.strerror}")
         reason = f"{file.path}: {what} failed: {error.strerror}; restart the broker to recover"
         self.watermarks.fence_reason = reason
         log.critical("%s", reason)
@@ -521,7 +527,7 @@ class CommitLog:
             try:
                 flushed = file.start + file.flush(written_through=written_through)
             except OSError as error:
-                raise self._fence(file, "sync", error) from error
+                raise self._failed(file, "sync", error) from error
             watermarks.flushed = max(watermarks.flushed, flushed)
             if flushed >= tail_offset:
                 self._checkpoint.physic_msg_timestamp_ms = tail_timestamp_ms

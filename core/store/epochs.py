@@ -24,7 +24,6 @@ step, durably, before anything is appended in the new epoch and before anything 
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import zlib
@@ -34,7 +33,7 @@ from typing import Any, Final, Self
 
 import attrs
 
-from flintmq.core.errors import StoreError, StoreFormatError, StoreFullError
+from flintmq.core.errors import StoreError, StoreFormatError, store_error_kind
 from flintmq.core.io.disk import OS_DISK, Disk
 from flintmq.core.limits import HA_EPOCHS_MAX
 
@@ -212,7 +211,7 @@ class EpochFile:
             self._disk.write_file(temporary, epochs.to_bytes())
             self._disk.replace(temporary, self.path)
         except OSError as error:
-            kind = StoreFullError if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreError
+            kind = store_error_kind(error)
             raise kind(f"{self.path}: cannot be written: {error.strerror or error}") from error
         self.epochs = epochs
 

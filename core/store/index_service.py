@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Final, TypeVar, cast
 
-from flintmq.core.errors import StoreError, StoreFormatError
+from flintmq.core.errors import StoreError, StoreExhaustedError, StoreFormatError, is_exhausted
 from flintmq.core.io.clock import Clock
 from flintmq.core.io.disk import Disk
 from flintmq.core.message.java_hash import index_key_hash
@@ -203,6 +203,8 @@ class IndexService:
         try:
             file.sync()
         except OSError as error:
+            if is_exhausted(error):  # nothing could be opened for it: it is tried again with what waits
+                raise StoreExhaustedError(f"{file.path}: cannot be synced now: {error.strerror}") from error
             self._spoiled = f"{file.path}: cannot be synced: {error.strerror}"
             known_ms = self._checkpoint.index_msg_timestamp_ms
             self._checkpoint.index_msg_timestamp_ms = min(known_ms, file.end_timestamp_ms - 1)

@@ -7,6 +7,7 @@ commits; a file is added by the appender only, so that the others may walk the r
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from concurrent.futures import Executor, Future
 from pathlib import Path
@@ -125,16 +126,16 @@ class MappedFile:
         ``written_through``: what was committed from a buffer is durable already.
         """
         end = self.readable
-        if written_through and self.buffer is not None and self.named and not self.unsynced:
-            self.flushed = end
-            return end
-        self.unsynced = False  # first: what is cut meanwhile must be synced once more
-        try:
-            self.region.sync()
-        except OSError:
-            self.unsynced = True
-            raise
-        self.named = True
+        if not (written_through and self.buffer is not None and self.named and not self.unsynced):
+            self.unsynced = False  # first: what is cut meanwhile must be synced once more
+            try:
+                self.region.sync()
+            except OSError:
+                self.unsynced = True
+                raise
+            self.named = True
+        if end == self.size:
+            self.region.let_go()  # first: a file that is full and synced may be deleted by another thread
         self.flushed = end
         return end
 
@@ -144,7 +145,10 @@ class MappedFile:
 
 
 class MappedFileQueue:
-    """The row of files. ``step_bytes``: files are backed by disk in steps of so much, as they grow."""
+    """The row of files. ``step_bytes``: files are backed by disk in steps of so much, as they grow.
+
+    ``holds``: the file that is appended to keeps a descriptor, because it is written and synced all the time.
+    """
 
     def __init__(
         self,
@@ -156,6 +160,7 @@ class MappedFileQueue:
         pool: TransientStorePool | None = None,
         ahead: Executor | None = None,
         warm: bool = False,
+        holds: bool = False,
     ) -> None:
         self._disk = disk
         self.folder = folder
@@ -166,6 +171,7 @@ class MappedFileQueue:
         """Whether files may have buffers of a transient pool."""
         self._ahead = ahead
         self._warm = warm
+        self._holds = holds
         self.closing = False
         """Set before the queue is closed: a file that is being warmed up is left as it is."""
         self._next: Future[MappedFile] | None = None
@@ -207,7 +213,8 @@ class MappedFileQueue:
                 self._close_gap(start)
             if self.files and start != self.files[-1].start + self.file_bytes:
                 raise StoreFormatError(f"{path}: the file before it ends at {self.files[-1].start + self.file_bytes}")
-            region = self._disk.map_file(path, size, create=False, allocate=0)
+            holds = self._holds and path == paths[-1]
+            region = self._disk.map_file(path, size, create=False, allocate=0, holds=holds)
             file = MappedFile(path, start, size, region, self._step_bytes)
             file.set_positions(size)
             file.unsynced = crashed
@@ -297,7 +304,7 @@ class MappedFileQueue:
                     file.region.fill_zeros(at, min(file.size, at + _WARM_BYTES))
                     file.region.sync()
             except (OSError, StoreError):
-                self._discard(file)  # made anew, and cold, when it is needed
+                self._give_up(file)  # made anew, and cold, when it is needed
                 raise
         return file
 
@@ -306,7 +313,7 @@ class MappedFileQueue:
 
     def _make_in(self, folder: Path, start: int) -> MappedFile:
         path = folder / file_name(start)
-        region = self._disk.map_file(path, self.file_bytes, create=True, allocate=self._step_bytes)
+        region = self._disk.map_file(path, self.file_bytes, create=True, allocate=self._step_bytes, holds=self._holds)
         file = MappedFile(path, start, self.file_bytes, region, self._step_bytes)
         file.grown = self._step_bytes
         return file
@@ -321,7 +328,7 @@ class MappedFileQueue:
         try:
             file.grow(needed_bytes)
         except StoreError:
-            self._discard(file)
+            self._give_up(file)
             raise
         if self._pool is not None:
             # None when all buffers are taken: then this file is written through its pages, and nothing is lost.
@@ -409,8 +416,14 @@ class MappedFileQueue:
         self._disk.remove_folder(self.folder)
 
     def _discard(self, file: MappedFile) -> None:
+        self._disk.remove(file.path)  # first: what could not be removed is still there to be read
         file.region.close()
-        self._disk.remove(file.path)
+
+    def _give_up(self, file: MappedFile) -> None:
+        """Of a file that was made and is not used nothing is left, or else an empty file: it is taken when one is needed."""
+        file.region.close()
+        with contextlib.suppress(OSError):
+            self._disk.remove(file.path)
 
     def close(self) -> None:
         """Releases every file; one that was made ahead and not used is deleted."""

@@ -7,7 +7,6 @@ Loop thread, except where said. Nothing here knows sockets or asyncio; whoever o
 from __future__ import annotations
 
 import contextlib
-import errno
 import itertools
 import logging
 import os
@@ -20,7 +19,14 @@ from pathlib import Path
 from typing import Final, TypedDict
 
 from flintmq.config.models import BrokerConfig
-from flintmq.core.errors import RefusedError, StoreError, StoreFencedError, StoreFormatError, StoreFullError
+from flintmq.core.errors import (
+    RefusedError,
+    StoreError,
+    StoreFencedError,
+    StoreFormatError,
+    StoreFullError,
+    store_error_kind,
+)
 from flintmq.core.ha.record_check import Chunk
 from flintmq.core.ha.waiters import both
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
@@ -56,6 +62,7 @@ from flintmq.core.store.index_service import IndexService, run_steps
 from flintmq.core.store.log_walk import Cut, LogWalk, Recovered
 from flintmq.core.store.mapped_file_queue import MappedFileQueue
 from flintmq.core.store.multi_path_queue import MultiPathMappedFileQueue
+from flintmq.core.store.no_room import no_room
 from flintmq.core.store.queue_flusher import QueueFlusher
 from flintmq.core.store.queue_units import FILLER_SIZE
 from flintmq.core.store.replay import replay, truncate
@@ -80,6 +87,7 @@ class _QueueOptions(TypedDict):
     pool: TransientStorePool | None
     ahead: Executor | None
     warm: bool
+    holds: bool
 
 
 class Put:
@@ -194,7 +202,7 @@ class MessageStore:
         try:
             yield
         except OSError as error:
-            kind = StoreFullError if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreError
+            kind = store_error_kind(error)
             raise kind(f"{error.filename or self.root}: {error.strerror or error}") from error
 
     @property
@@ -277,6 +285,7 @@ class MessageStore:
             "pool": self._pool,
             "ahead": self._allocator,
             "warm": settings.warm,
+            "holds": True,
         }
         if len(folders) == 1 and not read_only:
             return MappedFileQueue(self.disk, folders[0], settings.commit_log_file_bytes, **options)
@@ -628,20 +637,13 @@ class MessageStore:
                 key=self.disk_full.key,
             )
         if self.reput.error is not None:
-            measured = str(self.reput.error)
             if isinstance(self.reput.error, StoreFullError):
-                raise RefusedError(
-                    ResponseCode.SERVICE_NOT_AVAILABLE,
-                    "service not available now: the broker's disk is full",
-                    reason="store.disk_full",
-                    measured=measured,
-                    key="store.path (free some room there)",
-                )
+                raise no_room(self.reput.error)
             raise RefusedError(
                 ResponseCode.SERVICE_NOT_AVAILABLE,
                 "service not available now: dispatch stands still",
                 reason="store.dispatch",
-                measured=measured,
+                measured=str(self.reput.error),
                 key="dispatchers",
             )
 

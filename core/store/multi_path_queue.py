@@ -39,8 +39,11 @@ class MultiPathMappedFileQueue(MappedFileQueue):
         pool: TransientStorePool | None = None,
         ahead: Executor | None = None,
         warm: bool = False,
+        holds: bool = False,
     ) -> None:
-        super().__init__(disk, folders[0], file_bytes, step_bytes=step_bytes, pool=pool, ahead=ahead, warm=warm)
+        super().__init__(
+            disk, folders[0], file_bytes, step_bytes=step_bytes, pool=pool, ahead=ahead, warm=warm, holds=holds
+        )
         self._all = tuple(dict.fromkeys((*folders, *read_only)))
         self._writable = tuple(sorted((f for f in folders if f not in read_only), key=str)) or (folders[0],)
         self.full_folders: frozenset[Path] = frozenset()

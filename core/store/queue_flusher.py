@@ -10,6 +10,7 @@ import logging
 import threading
 from collections.abc import Callable
 
+from flintmq.core.errors import is_exhausted
 from flintmq.core.io.clock import Clock
 from flintmq.core.store.consume_queue import ConsumeQueueTable
 from flintmq.core.store.store_checkpoint import StoreCheckpoint
@@ -76,7 +77,7 @@ class QueueFlusher:
             self._last_thorough_s = now_s
 
     def flush(self, least_pages: int) -> None:
-        """Forces queue files, and with 0 (everything) the checkpoint too. Raises OSError, once it did at each call.
+        """Forces queue files, and with 0 (everything) the checkpoint too. Raises OSError, once a sync has failed at each call.
 
         After a failed sync nobody knows what is on disk, whatever a second one says: the checkpoint stays where it is, so that
         the next start writes the queues anew from there.
@@ -87,8 +88,9 @@ class QueueFlusher:
         try:
             self._queues.flush(least_pages)
         except OSError as error:
-            self._failed = error
-            self.on_failed()
+            if not is_exhausted(error):  # else nothing could be opened for it, and nothing was tried
+                self._failed = error
+                self.on_failed()
             raise
         if least_pages == 0:
             if stored_ms > self._checkpoint.logics_msg_timestamp_ms:

@@ -87,11 +87,11 @@ class FaultyDisk:
 
     # the disk
 
-    def map_file(self, path: Path, size: int, *, create: bool, allocate: int) -> MappedRegion:
+    def map_file(self, path: Path, size: int, *, create: bool, allocate: int, holds: bool = False) -> MappedRegion:
         new = create and not self._disk.exists(path)
         if new:
             self.check("map_file", path)
-        region = self._disk.map_file(path, size, create=create, allocate=allocate)
+        region = self._disk.map_file(path, size, create=create, allocate=allocate, holds=holds)
         return FaultyRegion(self, path, region, allocate if new else 0)
 
     def list_files(self, folder: Path) -> list[Path]:
@@ -193,6 +193,9 @@ class FaultyRegion:
 
     def next_data(self, position: int) -> int:
         return self._region.next_data(position)
+
+    def let_go(self) -> None:
+        self._region.let_go()
 
     def close(self) -> None:
         self._region.close()

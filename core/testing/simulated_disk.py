@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from flintmq.core.errors import StoreError, StoreFullError
+from flintmq.core.errors import StoreFullError, is_exhausted, store_error_kind
 
 if TYPE_CHECKING:
     from flintmq.core.io.disk import Column
@@ -28,7 +28,6 @@ Operation = tuple[Any, ...]
 ``("sync", file)``, ``("synced", file)`` or ``("failed", file)``, ``("names", folder)``, ``("folder", folder)``,
 ``("unlink", path)``, ``("rmdir", folder)``, ``("rename", source, target)``."""
 
-_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _FAILING: Final = ("create", "resize", "open", "sync", "names", "folder", "unlink", "rmdir", "rename", "put", "read")
 
 
@@ -123,7 +122,7 @@ class SimulatedDisk:
 
     # mapped files
 
-    def map_file(self, path: Path, size: int, *, create: bool, allocate: int) -> SimulatedRegion:
+    def map_file(self, path: Path, size: int, *, create: bool, allocate: int, holds: bool = False) -> SimulatedRegion:
         folder, name = path.parent, path.name
         found = self._names.get(folder, {}).get(name, -1)
         unnamed: list[Path] = []
@@ -149,9 +148,10 @@ class SimulatedDisk:
                     raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
         except OSError as error:
             self._unmake(missing)
-            if error.errno in _FULL:
-                raise StoreFullError(f"{path}: no room for a file of {size} bytes") from error
-            raise StoreError(f"{path}: cannot be opened for writing: {error.strerror}") from error
+            kind = store_error_kind(error)
+            if kind is StoreFullError:
+                raise kind(f"{path}: no room for a file of {size} bytes") from error
+            raise kind(f"{path}: cannot be opened for writing: {error.strerror}") from error
         if self._size[found] != size:
             raise AssertionError(f"{path} has {self._size[found]} bytes, mapped with {size}: SIGBUS")
         return SimulatedRegion(self, path, found, self._data[found], backed, unnamed)
@@ -179,8 +179,9 @@ class SimulatedDisk:
     def _sync(self, path: Path, file: int) -> None:
         try:
             self._do("sync", path, "sync", file)
-        except OSError:
-            self._keep("failed", file)
+        except OSError as error:
+            if not is_exhausted(error):  # else nothing could be opened for it: no sync was tried
+                self._keep("failed", file)
             raise
         if self.during_sync is not None:
             meanwhile, self.during_sync = self.during_sync, None
@@ -215,9 +216,10 @@ class SimulatedDisk:
                 self.sync_folder(parent)
         except OSError as error:
             self._unmake(missing)
-            if error.errno in _FULL:
-                raise StoreFullError(f"{folder}: no room for a folder") from error
-            raise StoreError(f"{folder}: cannot be made: {error.strerror}") from error
+            kind = store_error_kind(error)
+            if kind is StoreFullError:
+                raise kind(f"{folder}: no room for a folder") from error
+            raise kind(f"{folder}: cannot be made: {error.strerror}") from error
 
     def sync_folder(self, folder: Path) -> None:
         self._do("names", folder, "names", folder)
@@ -264,9 +266,10 @@ class SimulatedDisk:
             if not existed:
                 self.sync_folder(path.parent)
         except OSError as error:
-            if error.errno in _FULL:
-                raise StoreFullError(f"{path}: no room") from error
-            raise StoreError(f"{path}: cannot be written: {error.strerror}") from error
+            kind = store_error_kind(error)
+            if kind is StoreFullError:
+                raise kind(f"{path}: no room") from error
+            raise kind(f"{path}: cannot be written: {error.strerror}") from error
 
     def replace(self, source: Path, target: Path) -> None:
         file = self._find(source)
@@ -345,9 +348,10 @@ class SimulatedRegion:
         try:
             self._disk._do("resize", self._path)
         except OSError as error:
-            if error.errno in _FULL:
-                raise StoreFullError(f"{self._path}: no room for {end - self._allocated} more bytes") from error
-            raise StoreError(f"{self._path}: cannot allocate: {error.strerror}") from error
+            kind = store_error_kind(error)
+            if kind is StoreFullError:
+                raise kind(f"{self._path}: no room for {end - self._allocated} more bytes") from error
+            raise kind(f"{self._path}: cannot allocate: {error.strerror}") from error
         self._allocated = end
 
     def fill_zeros(self, start: int, end: int) -> None:
@@ -368,6 +372,9 @@ class SimulatedRegion:
     def next_data(self, position: int) -> int:
         rest = bytes(self._data[position:])
         return len(self._data) - len(rest.lstrip(b"\0"))
+
+    def let_go(self) -> None:
+        """Holds nothing."""
 
     def close(self) -> None:
         """Keeps nothing open."""

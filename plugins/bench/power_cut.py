@@ -67,9 +67,9 @@ class LockedDisk(SimulatedDisk):
         self._lock = threading.RLock()
         super().__init__()
 
-    def map_file(self, path: Path, size: int, *, create: bool, allocate: int) -> SimulatedRegion:
+    def map_file(self, path: Path, size: int, *, create: bool, allocate: int, holds: bool = False) -> SimulatedRegion:
         with self._lock:
-            return super().map_file(path, size, create=create, allocate=allocate)
+            return super().map_file(path, size, create=create, allocate=allocate, holds=holds)
 
     def _write(self, path: Path, file: int, position: int, data: bytes | memoryview, how: str) -> None:
         with self._lock:

@@ -22,6 +22,7 @@ from flintmq.core.errors import StoreFencedError
 from flintmq.core.hookspecs import hookimpl
 from flintmq.plugins.cli.exits import CommandError, ExitCode, complain
 from flintmq.plugins.service import run_loop_named
+from flintmq.remoting.descriptors import raise_limit
 
 T = TypeVar("T")
 
@@ -122,6 +123,7 @@ def serve(start: Start, loop_name: str) -> None:
         StoreFencedError: a sync failed; everything has been stopped.
         FlintError: what kept a service from starting.
     """
+    raise_limit()
     with StopSignals() as stop:
         try:
             run = run_loop_named(loop_name)

@@ -66,7 +66,9 @@ class HaMasterService:
 
             self._server = TlsListener(sock, lambda: SlaveConnection(self), tls, HA_PENDING_MAX, required=True)
         else:
-            self._server = await self._loop.create_server(lambda: SlaveConnection(self), sock=sock)
+            self._server = await self._loop.create_server(
+                lambda: SlaveConnection(self), sock=sock, backlog=HA_PENDING_MAX
+            )
         self._schedule_tick()
 
     def _schedule_tick(self) -> None:

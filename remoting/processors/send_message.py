@@ -22,6 +22,7 @@ from flintmq.core.message.record import MessageExtBrokerInner
 from flintmq.core.ports import AppendedBatch, DispatchRequest, FlushStatus
 from flintmq.core.response_code import ResponseCode
 from flintmq.core.store.commit_log import Appended
+from flintmq.core.store.no_room import no_room
 from flintmq.remoting.channel import ServerChannel
 from flintmq.remoting.codes import RequestCode
 from flintmq.remoting.command import JSON, ONEWAY_FLAG
@@ -363,13 +364,7 @@ def _refusal(error: StoreError | RefusedError) -> RefusedError:
     if isinstance(error, RefusedError):
         return error
     if isinstance(error, StoreFullError):
-        return RefusedError(
-            ResponseCode.SERVICE_NOT_AVAILABLE,
-            "service not available now: the broker's disk is full",
-            reason="store.disk_full",
-            measured=str(error),
-            key="store.path (free some room there)",
-        )
+        return no_room(error)
     return RefusedError(
         ResponseCode.SYSTEM_ERROR,
         "create mapped file failed",

@@ -19,7 +19,6 @@ import flintmq
 from flintmq.core.message.batch import BatchItem, encode_batch
 from flintmq.remoting.codes import RequestCode
 
-READY = re.compile(r"READY .*\bbroker=(\S+)")
 START_S = 60.0
 _STARTED: list[BrokerProcess] = []
 _SENDERS: list[Sender] = []
@@ -41,8 +40,9 @@ def end_what_is_left() -> None:
 class BrokerProcess:
     """``python -m flintmq broker`` on a store. ``address`` is set once it serves."""
 
-    def __init__(self, store: Path, *overrides: str, shared: bool = False) -> None:
-        """``shared`` by several tests: then it lives on when one of them ends."""
+    def __init__(self, store: Path, *overrides: str, shared: bool = False, role: str = "broker") -> None:
+        """``shared`` by several tests: then it lives on when one of them ends. ``role`` may be ``namesrv``."""
+        self.role = role
         checkout = store.parent / "checkout"  # the repository is the package, whatever its folder is called
         checkout.mkdir(exist_ok=True)
         link = checkout / "flintmq"
@@ -50,7 +50,7 @@ class BrokerProcess:
             link.symlink_to(Path(flintmq.__file__).parent)
         self.store = store
         self.log = store.parent / "broker.log"
-        command = [sys.executable, "-m", "flintmq", "broker", "--log-level", "warning"]
+        command = [sys.executable, "-m", "flintmq", role, "--log-level", "warning"]
         for setting in (*SMALL, f"store.path={store}", *overrides):
             command += ["--set", setting]
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("FLINTMQ", "NAMESRV"))}
@@ -74,7 +74,7 @@ class BrokerProcess:
         timer.start()
         line = self.process.stdout.readline().decode()
         timer.cancel()
-        match = READY.search(line)
+        match = re.search(rf"READY .*\b{self.role}=(\S+)", line)
         assert match, f"no READY but {line!r}; exit {self.process.poll()}\n{self.log.read_text()[-3000:]}"
         self.address = match.group(1)
 

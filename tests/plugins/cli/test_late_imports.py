@@ -135,7 +135,6 @@ UNWANTED = {
     # configuration file does not use.
     "_hashlib",
     "_ssl",
-    "ctypes",
     "email",
     "http",
     "multiprocessing",

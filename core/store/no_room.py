@@ -1,0 +1,25 @@
+"""What a client is told when the store has no room for what it sends: on the disk, or among the process's descriptors."""
+
+from __future__ import annotations
+
+from flintmq.core.errors import RefusedError, StoreExhaustedError, StoreFullError
+from flintmq.core.response_code import ResponseCode
+
+
+def no_room(error: StoreFullError) -> RefusedError:
+    """The refusal (SERVICE_NOT_AVAILABLE) for an error that is gone as soon as there is room again."""
+    if isinstance(error, StoreExhaustedError):
+        return RefusedError(
+            ResponseCode.SERVICE_NOT_AVAILABLE,
+            "service not available now: the broker's process has no descriptors or maps left",
+            reason="store.exhausted",
+            measured=str(error),
+            key="ulimit -n (the process's limit of descriptors), vm.max_map_count",
+        )
+    return RefusedError(
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        "service not available now: the broker's disk is full",
+        reason="store.disk_full",
+        measured=str(error),
+        key="store.path (free some room there)",
+    )

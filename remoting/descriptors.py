@@ -1,0 +1,63 @@
+"""How many of the process's descriptors connections may take: a reserve stays for the store and for all else that opens files.
+
+The kernel gives a new descriptor the lowest free number. So it is enough that no connection is accepted whose number would be
+at or above a ceiling, the process's limit less the reserve: whoever holds the others, this server, another one in this process,
+or the program that a broker is embedded in, the numbers above the ceiling stay free for those that ask for no leave. Nothing
+is counted, and a limit that is changed while the process runs (prlimit(1)) counts at once.
+
+Who is not accepted waits in the kernel's line of the listening socket (``listen.backlog``) until there is room.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+from typing import Final
+
+RESERVED_MAX: Final = 128
+"""Descriptors that connections leave to others: some twenty are open all the time (logs, lock, epoll, the log's newest files,
+replication, clients of name servers), and each thread opens one or two files for a moment."""
+_RESERVED_SHARE: Final = 4
+"""Of a small limit a quarter is reserved."""
+
+
+def connections_ceiling(limit: int) -> int:
+    """The first descriptor that no connection may have, for a process that may have so many."""
+    return limit - min(RESERVED_MAX, limit // _RESERVED_SHARE)
+
+
+def limit_of_descriptors() -> int:
+    """How many descriptors the process may have now (RLIMIT_NOFILE's soft limit); a very large number where it is unlimited."""
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return 1 << 30 if soft == resource.RLIM_INFINITY else soft
+
+
+def has_room(listening: int) -> bool:
+    """Whether one more connection may be accepted. Costs three system calls, about a microsecond.
+
+    Args:
+        listening: descriptor of the listening socket, duplicated for a moment to see which number is free.
+    """
+    try:
+        lowest_free = os.dup(listening)
+    except OSError:
+        return False
+    os.close(lowest_free)
+    return is_below_ceiling(lowest_free)
+
+
+def is_below_ceiling(descriptor: int) -> bool:
+    """Whether a connection may have this descriptor."""
+    return descriptor < connections_ceiling(limit_of_descriptors())
+
+
+def raise_limit() -> None:
+    """Lets the process have as many descriptors as it may: the soft limit becomes the hard one.
+
+    For a process of our own. A program that a broker is embedded in keeps the limit that it has.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
