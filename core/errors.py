@@ -8,6 +8,7 @@
     │   ├── RemotingConnectError     nobody answers at the address
     │   ├── RemotingTimeoutError     no answer in time
     │   └── FrameError               bytes that are no frame: the connection is closed
+    │       └── HeaderError          a frame whose header cannot be read: its sender is told, the connection stays
     ├── ReplicationError             the other end of a replication stream breaks its rules: the connection is closed
     │   └── NotFollowedError         it is not the master that this log came from, or no longer: following it would lose bytes
     ├── StoreError                   the store cannot be opened or used
@@ -28,6 +29,8 @@ from __future__ import annotations
 import errno
 from typing import Final
 
+_REMARK_MAX_CHARS: Final = 4_000
+"""Many messages repeat a name of the request's, which may be as long as its header."""
 _NO_BRACKETS: Final = str.maketrans("[]", "()")
 
 
@@ -52,7 +55,22 @@ class RemotingTimeoutError(RemotingError):
 
 
 class FrameError(RemotingError):
-    """Bytes that are no frame (reference: protocol 1). The connection that sent them is closed."""
+    """Bytes that are no frame (reference: protocol 1). The connection that sent them is closed.
+
+    Args:
+        message: what is wrong with them.
+        refusal: what a server tells the sender, where the bytes say who waits for an answer.
+        rest: what was read of the frame, without its length field, where that is not known to the caller.
+    """
+
+    def __init__(self, message: str, *, refusal: RefusedError | None = None, rest: bytes = b"") -> None:
+        super().__init__(message)
+        self.refusal = refusal
+        self.rest = rest
+
+
+class HeaderError(FrameError):
+    """A header that cannot be read, in a frame whose lengths are right: a server answers with ``refusal`` and reads on."""
 
 
 class ReplicationError(FlintError):
@@ -118,12 +136,15 @@ class RefusedError(FlintError):
 
         The last pair of brackets is always this one, whatever of the client's text was measured.
         """
+        text = str(self)
+        if len(text) > _REMARK_MAX_CHARS:
+            text = text[:_REMARK_MAX_CHARS] + "…"
         extra = self.reason
         if self.measured:
             extra += f"; measured {self.measured.translate(_NO_BRACKETS)}"
         if self.key:
             extra += f"; see {self.key.translate(_NO_BRACKETS)}"
-        return f"{self} [{extra}]"
+        return f"{text} [{extra}]"
 
 
 def is_exhausted(error: OSError) -> bool:

@@ -7,13 +7,23 @@ from typing import Final
 FRAME_MAX_BYTES: Final = 16 * 1024 * 1024
 """The reference's ``frameMaxLength``: a peer that announces more is not speaking the protocol (protocol 1)."""
 
-HEADER_MAX_BYTES: Final = 64 * 1024
-"""Properties are at most 32,767 bytes and JSON may double them; a longer header is an attack on the JSON parser."""
+HEADER_MAX_BYTES: Final = 1024 * 1024
+"""Properties are at most 32,767 bytes, of which JSON may make 200 KB (``\\u0001``). RocketMQ reads headers of any length; one
+that is longer than this is refused unread, because it would keep the loop for longer than a slice of work."""
+
+HEADER_LENIENT_MAX_BYTES: Final = 256 * 1024
+"""Of a header that is no plain JSON of the right types, but what fastjson takes: the longest legal send fits in."""
+
+HEADER_MARKS_MAX: Final = 40 * 1024
+"""Values in a header that is no plain JSON of the right types: Python's reader makes an object of each."""
+
+HEADER_DIALECT_MARKS_MAX: Final = 12 * 1024
+"""Values and escapes in one that is only fastjson's dialect: its reader takes some microseconds for each."""
 
 ANSWER_HEADER_MAX_BYTES: Final = 512 * 1024
 """The answer to a batch names each of its up to 4,096 messages: 33 characters of IPv4, 57 of IPv6. For clients."""
 
-HEADER_FIELDS_MAX: Final = 256
+HEADER_FIELDS_MAX: Final = 4_096
 """The longest request of the protocol has some 30 fields. Each is sorted, copied and looked at by access control."""
 
 TOPIC_MAX_BYTES: Final = 127
@@ -60,6 +70,9 @@ TLS_PENDING_PER_ADDRESS_MAX: Final = 500
 
 FRAME_TIMEOUT_S: Final = 60.0
 """A frame must be whole after this: half a frame holds memory."""
+
+ENDING_S: Final = 0.5
+"""What a peer still sends is dropped for so long after it was told why its connection ends: it may be amid a frame."""
 
 JSON_BODY_MAX_BYTES: Final = FRAME_MAX_BYTES
 """A JSON body is bounded by its frame."""

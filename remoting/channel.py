@@ -6,7 +6,9 @@ States and rules::
 
 * What one read brings is cut into frames, decoded, and handed to the server as one batch.
 * Answers gather in the channel and leave in one write: at the end of the read that caused them, or with :meth:`flush`.
-* Bytes that are no frame close the connection; frames before them in the same read are lost with it.
+* A header that cannot be read is answered with what is wrong with it, and the connection stays.
+* Bytes that are no frame close the connection, after an answer where they say who waits for one; frames before them in the same
+  read are lost with it.
 * A peer that does not read its answers is not read from, and is disconnected beyond ``SEND_BUFFER_MAX_BYTES``.
 * A peer with too many unanswered sends is not read from until half of them are answered.
 """
@@ -18,11 +20,20 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from flintmq.core.client_log import client_log
-from flintmq.core.errors import FrameError, RefusedError, RemotingError, RemotingTimeoutError
-from flintmq.core.limits import IN_FLIGHT_PER_CONNECTION, SEND_BUFFER_MAX_BYTES
+from flintmq.core.errors import FrameError, HeaderError, RefusedError, RemotingError, RemotingTimeoutError
+from flintmq.core.limits import ENDING_S, IN_FLIGHT_PER_CONNECTION, SEND_BUFFER_MAX_BYTES
 from flintmq.core.message.host import pack_host
-from flintmq.remoting.command import JSON, RemotingCommand, encode_command, request, response
+from flintmq.remoting.command import (
+    JSON,
+    ONEWAY_FLAG,
+    RESPONSE_FLAG,
+    RemotingCommand,
+    encode_command,
+    request,
+    response,
+)
 from flintmq.remoting.frame import FrameDecoder
+from flintmq.remoting.lenient_header import LOOKED_AT_BYTES, Known, may_begin_a_header, what_is_known
 from flintmq.remoting.request import Request, Response, decode_request
 
 if TYPE_CHECKING:
@@ -49,6 +60,8 @@ class ServerChannel(asyncio.Protocol):
         self._full = False
         self._deaf = False
         self._noted = False
+        self._ending: FrameError | None = None
+        """Why the connection is closed soon, and no frames are read any more."""
         self.remote_address = "?"
         """``ip:port`` of the peer."""
         self.remote_host = "?"
@@ -80,6 +93,9 @@ class ServerChannel(asyncio.Protocol):
             self.close(too_many)
 
     def data_received(self, data: bytes) -> None:
+        if self._ending is not None:
+            self._hear_out(self._ending, data)
+            return
         server = self._server
         self.active_s = server.now_s()
         try:
@@ -89,7 +105,14 @@ class ServerChannel(asyncio.Protocol):
                 keep = server.authenticates
                 requests: list[Request] = []
                 for frame in frames:
-                    decoded = decode_request(self, frame, keep_ext_fields=keep)
+                    try:
+                        decoded = decode_request(self, frame, keep_ext_fields=keep)
+                    except FrameError as error:
+                        if not isinstance(error, HeaderError):
+                            error.rest = frame
+                            raise
+                        self._refuse_frame(error, what_is_known(frame) or Known(0, 0, JSON))
+                        continue
                     if type(decoded) is Request:
                         requests.append(decoded)
                     else:
@@ -97,7 +120,7 @@ class ServerChannel(asyncio.Protocol):
                 if requests:
                     server.dispatch(requests)
         except FrameError as error:
-            self.close(str(error))
+            self._end_after(error)
             return
         pending_bytes = self._decoder.pending_bytes
         if pending_bytes > _MUCH_BYTES or self._noted:
@@ -107,6 +130,33 @@ class ServerChannel(asyncio.Protocol):
         elif frames or self.partial_since_s is None:
             self.partial_since_s = self.active_s  # another frame than the one before
         if self._out:
+            self.flush()
+
+    def _refuse_frame(self, error: FrameError, asked: Known) -> None:
+        """Tells the sender of a frame that cannot be read what is wrong with it, unless it is an answer or wants none."""
+        log.info("%s sent a frame that cannot be read: %s", self.remote_address, error)
+        if error.refusal is not None and not asked.flag & (RESPONSE_FLAG | ONEWAY_FLAG):
+            self.write(encode_command(response(asked, error.refusal.code, error.refusal.remark)))
+
+    def _end_after(self, error: FrameError) -> None:
+        """Closes the connection of a peer whose bytes are no frames, after an answer where they say who waits for one. What it
+        goes on to send is dropped for a while, because the answer would be lost if the connection were reset at once."""
+        if not may_begin_a_header(error.rest):
+            self.close(str(error))
+            return
+        self._ending = error
+        asyncio.get_running_loop().call_later(ENDING_S, self.close)
+        self._hear_out(error, b"")
+
+    def _hear_out(self, error: FrameError, data: bytes) -> None:
+        """Looks in what is left of the connection for who sent the frame that ended it."""
+        if error.refusal is None:
+            return
+        error.rest += data[: max(0, LOOKED_AT_BYTES - len(error.rest))]
+        known = what_is_known(error.rest)
+        if known is not None:
+            self._refuse_frame(error, known)
+            error.refusal = None
             self.flush()
 
     def eof_received(self) -> bool:

@@ -16,14 +16,25 @@ import itertools
 import re
 import struct
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Protocol
+from typing import Final, Protocol
 
 import msgspec
 
 from flintmq.core import limits
 from flintmq.core.errors import FrameError
+from flintmq.core.response_code import ResponseCode
 from flintmq.remoting.codes import LANGUAGE_CODES, language_code, language_name
 from flintmq.remoting.header_codec import CommandHeader, encode_header
+from flintmq.remoting.lenient_header import (
+    Int32,
+    JsonHeader,
+    check_field_count,
+    decode_lenient_header,
+    frame_error,
+    header_error,
+    java_text,
+    malformed,
+)
 from flintmq.remoting.version import MQ_VERSION
 
 JSON: Final = 0
@@ -35,8 +46,6 @@ ONEWAY_FLAG: Final = 2
 REQUEST_LANGUAGE: Final = "PYTHON"
 ANSWER_LANGUAGE: Final = "JAVA"
 """What every client in the field has been tested against; no client looks at it."""
-
-_Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 
 
 class RemotingCommand(msgspec.Struct, kw_only=True):
@@ -141,34 +150,46 @@ unpack_word: Final = struct.Struct(">I").unpack_from
 _pack_prefix = struct.Struct(">II").pack
 
 
-class _JsonHeader(msgspec.Struct):
-    code: _Int32
+class _PlainHeader(msgspec.Struct, forbid_unknown_fields=True):
+    """What nearly every header is: a name that is not here is looked at as fastjson would (``EXTFIELDS``, ``ext_fields``)."""
+
+    code: Int32
     ext: dict[str, str] | None = msgspec.field(name="extFields", default=None)
-    flag: _Int32 = 0
+    flag: Int32 = 0
     language: str = "OTHER"
-    opaque: _Int32 = 0
+    opaque: Int32 = 0
     remark: str | None = None
-    version: _Int32 = 0
+    version: Int32 = 0
+    serialize_type: str = msgspec.field(name="serializeTypeCurrentRPC", default="JSON")
 
 
-_decode_json_header = msgspec.json.Decoder(_JsonHeader).decode
-_decode_json_any = msgspec.json.Decoder().decode
+_decode_plain_header = msgspec.json.Decoder(_PlainHeader).decode
 
 
 def split_frame(frame: bytes, max_header_bytes: int = limits.HEADER_MAX_BYTES) -> tuple[int, bytes, bytes]:
     """A frame's codec, header and body.
 
     Raises:
-        FrameError: it is shorter than its header says, or the header is longer than it may be.
+        HeaderError: the header is longer than it may be.
+        FrameError: it is shorter than its header says.
     """
     if len(frame) < 4:
-        raise FrameError(f"a frame of {len(frame)} bytes has no header word")
+        raise frame_error(f"a frame of {len(frame)} bytes has no header word", reason="frame.malformed")
     (word,) = unpack_word(frame)
     header_end = 4 + (word & 0xFFFFFF)
     if header_end > len(frame):
-        raise FrameError(f"a header of {header_end - 4} bytes in a frame of {len(frame)}")
+        raise frame_error(
+            f"a header of {header_end - 4} bytes in a frame of {len(frame)}",
+            reason="frame.malformed",
+            measured=f"{header_end - 4} bytes",
+        )
     if header_end > max_header_bytes + 4:
-        raise FrameError(f"a header of {header_end - 4} bytes; at most {max_header_bytes}")
+        raise header_error(
+            f"a header of {header_end - 4} bytes; at most {max_header_bytes}",
+            reason="header.too_long",
+            measured=f"{header_end - 4} bytes",
+            code=ResponseCode.MESSAGE_ILLEGAL,
+        )
     return word >> 24, frame[4:header_end], frame[header_end:]
 
 
@@ -180,24 +201,32 @@ def decode_command(frame: bytes | memoryview) -> RemotingCommand:
     """
     whole = frame if isinstance(frame, bytes) else bytes(frame)
     codec, header, body = split_frame(whole, limits.ANSWER_HEADER_MAX_BYTES)
+    return decode_split(codec, header, body)
+
+
+def decode_split(codec: int, header: bytes, body: bytes) -> RemotingCommand:
+    """The command in the parts of a frame. Raises ``HeaderError``."""
     if codec == JSON:
         return decode_json_header(header, body)
     if codec == ROCKETMQ:
         return decode_binary_header(header, body)
-    raise FrameError(f"unknown header codec {codec}")
+    raise header_error(
+        f"unknown header codec {codec}; 0 is JSON, 1 is ROCKETMQ",
+        reason="header.unknown_codec",
+        measured=f"codec {codec}",
+    )
 
 
 def decode_json_header(header: bytes, body: bytes) -> RemotingCommand:
-    """A command of its JSON header and body. Raises ``FrameError``."""
+    """A command of its JSON header and body. Raises ``HeaderError``."""
+    parsed: _PlainHeader | JsonHeader
     try:
-        parsed = _decode_json_header(header)
-    except msgspec.ValidationError:
-        parsed = _decode_tolerantly(header)
-    except (msgspec.MsgspecError, RecursionError, UnicodeError) as failure:
-        raise FrameError(f"the header is no JSON: {failure}") from failure
+        parsed = _decode_plain_header(header)
+        if parsed.ext is not None:
+            check_field_count(len(parsed.ext))
+    except (msgspec.MsgspecError, RecursionError, UnicodeError):
+        parsed = decode_lenient_header(header)
     language = parsed.language
-    if parsed.ext is not None and len(parsed.ext) > limits.HEADER_FIELDS_MAX:
-        raise _too_many(len(parsed.ext))
     return RemotingCommand(
         code=parsed.code,
         language=language if language in LANGUAGE_CODES else "OTHER",
@@ -211,77 +240,33 @@ def decode_json_header(header: bytes, body: bytes) -> RemotingCommand:
     )
 
 
-def _decode_tolerantly(header: bytes) -> _JsonHeader:
-    """What fastjson would still make a command of: numbers as text, text as numbers, nulls."""
-    try:
-        raw = _decode_json_any(header)
-    except (msgspec.MsgspecError, RecursionError, UnicodeError) as failure:
-        raise FrameError(f"the header is no JSON: {failure}") from failure
-    if not isinstance(raw, dict) or "code" not in raw:
-        raise FrameError("the header is no object with a code")
-    ext = raw.get("extFields")
-    language = raw.get("language")
-    remark = raw.get("remark")
-    if ext is not None and not isinstance(ext, dict):
-        raise FrameError("the header's extFields are no object")
-    return _JsonHeader(
-        code=_as_int32(raw["code"]),
-        ext=None if ext is None else {key: _as_text(value) for key, value in ext.items() if value is not None},
-        flag=_as_int32(raw.get("flag")),
-        language=language_name(language) if isinstance(language, int) else str(language),
-        opaque=_as_int32(raw.get("opaque")),
-        remark=None if remark is None else _as_text(remark),
-        version=_as_int32(raw.get("version")),
-    )
-
-
-def _as_int32(value: Any) -> int:
-    if value is None:
-        return 0
-    if isinstance(value, bool) or not isinstance(value, (int, str)):
-        raise FrameError("the header has something else where a number belongs")
-    if isinstance(value, str) and not re.fullmatch(r"[+-]?[0-9]{1,10}", value):
-        raise FrameError("the header has text where a number belongs")
-    number = int(value)
-    if not -(2**31) <= number < 2**31:
-        raise FrameError("a number of the header needs more than 32 bits")
-    return number
-
-
-def _as_text(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    return msgspec.json.encode(value).decode()
-
-
 _BINARY_START = struct.Struct(">hBhiii")
 _unpack_key_length = struct.Struct(">h").unpack_from
 _unpack_value_length = struct.Struct(">i").unpack_from
 
 
 def decode_binary_header(header: bytes, body: bytes) -> RemotingCommand:
-    """A command of its ROCKETMQ header and body. Raises ``FrameError``."""
+    """A command of its ROCKETMQ header and body. Raises ``HeaderError``."""
     try:
         code, language, version, opaque, flag, remark_length = _BINARY_START.unpack_from(header)
-        position = _BINARY_START.size
-        remark, position = _text_at(header, position, remark_length)
+        remark, position = _text_at(header, _BINARY_START.size, remark_length)
         (ext_length,) = _unpack_value_length(header, position)
         position += 4
-        if not 0 <= ext_length <= len(header) - position:
-            raise FrameError(f"extFields of {ext_length} bytes in a header of {len(header)}")
-        end = position + ext_length
+        if ext_length > len(header) - position:
+            raise malformed(f"extFields of {ext_length} bytes in a header of {len(header)}", f"{ext_length} bytes")
+        end = position + ext_length  # a negative length stands for none, as in RocketMQ
         ext_fields: dict[str, str] = {}
         while position < end:
             (key_length,) = _unpack_key_length(header, position)
             key, position = _text_at(header, position + 2, key_length)
             (value_length,) = _unpack_value_length(header, position)
             ext_fields[key], position = _text_at(header, position + 4, value_length)
-        if position != end:
-            raise FrameError("the last of the extFields is cut off")
-        if len(ext_fields) > limits.HEADER_FIELDS_MAX:
-            raise _too_many(len(ext_fields))
-    except (struct.error, UnicodeDecodeError) as failure:
-        raise FrameError(f"the binary header is malformed: {failure}") from failure
+            if len(ext_fields) > limits.HEADER_FIELDS_MAX:
+                check_field_count(len(ext_fields))
+        if position != end and ext_length > 0:
+            raise malformed("the last of the extFields is cut off", f"{position - end} bytes beyond its end")
+    except struct.error as failure:
+        raise malformed(f"the binary header is cut off: {failure}", f"{len(header)} bytes") from failure
     return RemotingCommand(
         code=code,
         language=language_name(language),
@@ -295,15 +280,15 @@ def decode_binary_header(header: bytes, body: bytes) -> RemotingCommand:
     )
 
 
-def _too_many(fields: int) -> FrameError:
-    return FrameError(f"{fields} extFields in a header; at most {limits.HEADER_FIELDS_MAX}")
-
-
 def _text_at(header: bytes, position: int, length: int) -> tuple[str, int]:
     end = position + length
     if length < 0 or end > len(header):
-        raise FrameError(f"a text of {length} bytes at {position} in a header of {len(header)}")
-    return header[position:end].decode(), end
+        raise malformed(f"a text of {length} bytes at {position} in a header of {len(header)}", f"{length} bytes")
+    text = header[position:end]
+    try:
+        return text.decode(), end
+    except UnicodeDecodeError:
+        return java_text(text), end
 
 
 # --- encoding ---------------------------------------------------------------------------------------------------------

@@ -52,16 +52,17 @@ HOT_CODES: Final = (
 
 
 def _decoder(model: type[CommandHeader]) -> msgspec.json.Decoder[TypedRequest]:
-    """A decoder for whole headers whose extFields are of the model."""
+    """A decoder for whole headers whose extFields are of the model. All that is asked for must be there under its own name: one
+    that is missing may be there under another (``OPAQUE``), which the general way knows."""
     typed_request = msgspec.defstruct(
         f"Typed{model.__name__}",
         [
             ("code", _Int32),
             ("ext", model, msgspec.field(name="extFields")),
-            ("flag", _Int32, 0),
-            ("language", str, "OTHER"),
-            ("opaque", _Int32, 0),
-            ("version", _Int32, 0),
+            ("flag", _Int32),
+            ("language", str),
+            ("opaque", _Int32),
+            ("version", _Int32),
         ],
         gc=False,
     )

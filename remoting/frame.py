@@ -15,10 +15,13 @@ from typing import Final
 
 from flintmq.core import limits
 from flintmq.core.errors import FrameError
+from flintmq.remoting.lenient_header import frame_error
 
 LENGTH_BYTES: Final = 4
 FRAME_MIN_BYTES: Final = 4
 """A frame holds at least its header word."""
+_REST_BYTES: Final = 64 * 1024
+"""Of a frame whose length is wrong: in them its sender may be found."""
 
 _unpack_length = struct.Struct(">i").unpack_from
 
@@ -63,7 +66,7 @@ class FrameDecoder:
         while body_start <= end_of_data:
             (length,) = _unpack_length(data, position)
             if not FRAME_MIN_BYTES <= length <= max_frame_bytes:
-                raise self._bad_length(length)
+                raise self._bad_length(length, data[body_start : body_start + _REST_BYTES])
             end = body_start + length
             if end > end_of_data:
                 self._needed_bytes = end - position
@@ -91,7 +94,7 @@ class FrameDecoder:
                 break
             (length,) = _unpack_length(pending, 0)
             if not FRAME_MIN_BYTES <= length <= self._max_frame_bytes:
-                raise self._bad_length(length)
+                raise self._bad_length(length, data[taken : taken + _REST_BYTES])
             self._needed_bytes = LENGTH_BYTES + length
         with memoryview(pending) as view:
             frame = bytes(view[LENGTH_BYTES:])
@@ -101,7 +104,11 @@ class FrameDecoder:
             return [frame]
         return [frame, *self.feed(data[taken:])]
 
-    def _bad_length(self, length: int) -> FrameError:
-        return FrameError(
-            f"a frame of {length} bytes is announced, {FRAME_MIN_BYTES} to {self._max_frame_bytes} are possible"
+    def _bad_length(self, length: int, rest: bytes) -> FrameError:
+        return frame_error(
+            f"a frame of {length} bytes is announced, {FRAME_MIN_BYTES} to {self._max_frame_bytes} are possible",
+            reason="frame.length",
+            measured=f"{length} bytes",
+            key="listen.max_frame_bytes",
+            rest=rest,
         )

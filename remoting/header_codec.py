@@ -6,6 +6,7 @@ and booleans are read from their text. A field without a default must be present
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
@@ -25,6 +26,7 @@ class CommandHeader(msgspec.Struct, kw_only=True, gc=False, rename="camel"):
 
 H = TypeVar("H", bound=CommandHeader)
 
+_WITH_PLUS: Final = re.compile(r"\+[0-9]")
 _FIELDS: Final[dict[type, tuple[tuple[str, str, Any, bool], ...]]] = {}
 
 
@@ -59,7 +61,10 @@ def _decode_field_by_field(model: type[H], ext_fields: dict[str, str]) -> H:
         text = ext_fields.get(wire_name)
         if text is not None:
             try:
-                values[name] = msgspec.convert(text, field_type, strict=False)
+                plain = (
+                    text[1:] if _WITH_PLUS.match(text) and field_type is not str else text
+                )  # Integer.parseInt takes it
+                values[name] = msgspec.convert(plain, field_type, strict=False)
                 continue
             except msgspec.ValidationError as failure:
                 if required:

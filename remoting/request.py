@@ -7,15 +7,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
-from flintmq.core.errors import FrameError
 from flintmq.core.limits import HEADER_MAX_BYTES
 from flintmq.remoting.command import (
     JSON,
     ONEWAY_FLAG,
-    ROCKETMQ,
     RemotingCommand,
-    decode_binary_header,
-    decode_json_header,
+    decode_split,
     split_frame,
     unpack_word,
 )
@@ -86,7 +83,8 @@ def decode_request(channel: ServerChannel, frame: bytes, *, keep_ext_fields: boo
         keep_ext_fields: take the general way always (an authenticator signs over all fields).
 
     Raises:
-        FrameError: the frame is malformed; the connection must be closed.
+        HeaderError: the header cannot be read; its sender is told, and the connection stays.
+        FrameError: the frame's lengths are wrong; the connection must be closed.
     """
     if not keep_ext_fields:
         decoder = _FAST.get(frame[4 : 4 + _PREFIX_BYTES])
@@ -112,13 +110,7 @@ def decode_request(channel: ServerChannel, frame: bytes, *, keep_ext_fields: boo
                             frame[end:],
                             typed.ext,
                         )
-    codec, header, body = split_frame(frame)
-    if codec == JSON:
-        command = decode_json_header(header, body)
-    else:
-        if codec != ROCKETMQ:
-            raise FrameError(f"unknown header codec {codec}")
-        command = decode_binary_header(header, body)
+    command = decode_split(*split_frame(frame))
     if command.is_response:
         return command
     return Request(
@@ -130,5 +122,5 @@ def decode_request(channel: ServerChannel, frame: bytes, *, keep_ext_fields: boo
         command.language,
         command.codec,
         command.ext_fields,
-        body,
+        command.body,
     )

@@ -62,11 +62,14 @@ def _hashable(value: Any) -> Any:
 
 # --- reading ---
 
-_SPACE: Final = re.compile(r"[ \t\r\n\f\b]*")
-_NUMBER: Final = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?")
+_SPACE: Final = re.compile(r"(?:[ \t\r\n\f\b]+|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
+"""What is skipped: blanks and comments."""
+_NUMBER: Final = re.compile(r"[+-]?\d+(\.\d*)?([eE][+-]?\d+)?")
 _NAME: Final = re.compile(r"[A-Za-z_$%][^\s:,{}\[\]\"']*")
 _PLAIN: Final = {'"': re.compile(r'[^"\\]*'), "'": re.compile(r"[^'\\]*")}
-_ESCAPES: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "0": "\0", "/": "/"}
+_ESCAPES: Final = {"b": "\b", "f": "\f", "F": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "/": "/"} | {
+    str(number): chr(number) for number in range(8)
+}
 _WORDS: Final = {"null": None, "undefined": None, "true": True, "false": False, "NaN": None}
 _NUMBER_SUFFIXES: Final = "LlSsBbFfDd"
 _MAX_DIGITS: Final = 40
@@ -105,7 +108,7 @@ def loads(
     except msgspec.DecodeError as error:
         if len(text) > dialect_max_chars:
             raise JsonSyntaxError(f"{len(text)} characters that are no plain JSON: {error}") from error
-        value = _Reader(text, max_depth).document()
+        value = Reader(text, max_depth).document()
     except RecursionError as error:
         raise JsonSyntaxError(f"JSON nests deeper than {max_depth}") from error
     if '"$ref"' in text:
@@ -113,7 +116,7 @@ def loads(
     return value
 
 
-class _Reader:
+class Reader:
     """A recursive-descent reader of one text."""
 
     def __init__(self, text: str, max_depth: int) -> None:
@@ -147,7 +150,7 @@ class _Reader:
             return self.list(depth)
         if first in ('"', "'") and first:
             return self.string(first)
-        if first == "-" or first.isdigit():
+        if first in ("-", "+") or first.isdigit():
             return self.number()
         word = self.name()
         if word in _WORDS:
@@ -180,7 +183,7 @@ class _Reader:
             if depth > self.max_depth:
                 raise self.error(f"nests deeper than {self.max_depth}")
             return ObjectKey(self.object(depth))
-        if first == "-" or first.isdigit():
+        if first in ("-", "+") or first.isdigit():
             return self.number()
         word = self.name()
         return None if word == "null" else word
@@ -226,14 +229,19 @@ class _Reader:
             return chr(int(digits, 16))
         return _ESCAPES.get(letter, letter)
 
-    def number(self) -> int | float:
+    def number(self) -> Any:
         match = _NUMBER.match(self.text, self.at)
         if match is None or match.end() - self.at > _MAX_DIGITS:
             raise self.error("a broken number")
         self.at = match.end()
         if self.text[self.at : self.at + 1] in tuple(_NUMBER_SUFFIXES):
             self.at += 1
-        return float(match.group()) if match.group(1) or match.group(2) else int(match.group())
+        return self.made(match.group(), not (match.group(1) or match.group(2)))
+
+    @staticmethod
+    def made(text: str, is_integer: bool) -> Any:
+        """A number of its text."""
+        return int(text) if is_integer else float(text)
 
     def name(self) -> str:
         match = _NAME.match(self.text, self.at)
