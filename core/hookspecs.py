@@ -76,9 +76,15 @@ class RegisterIndexBuilder(Protocol):
 
 class RegisterProcessor(Protocol):
     def __call__(
-        self, name: str, codes: tuple[int, ...], factory: Callable[[Any], Any], *, pool: str = "admin"
+        self,
+        name: str,
+        codes: tuple[int, ...],
+        factory: Callable[[Any], Any],
+        *,
+        pool: str = "admin",
+        threads: int | None = None,
     ) -> None:
-        """``factory(broker)`` makes the processor (see ``flintmq.remoting.server``); ``pool`` names its bounded queue."""
+        """``factory(broker)`` makes the processor; see ``flintmq_request_processors`` for ``pool`` and ``threads``."""
 
 
 class RegisterFilter(Protocol):

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
-from flintmq.core.errors import StoreFencedError, StoreFullError
+from flintmq.core.blame import PLUGIN_FAULTS, Blame
+from flintmq.core.errors import RefusedError, StoreFencedError, StoreFullError
 from flintmq.core.io.clock import Clock
 from flintmq.core.plugin_info import PluginOrigin
 from flintmq.core.ports import (
+    BitMapFilter,
     ColumnDispatcher,
     CommitLogDispatcher,
     DispatchRequest,
+    MessageFilter,
     Run,
     RunDispatcher,
     SupportsCatchUp,
@@ -21,6 +24,7 @@ from flintmq.core.ports import (
     SupportsCommitted,
     SupportsTruncate,
 )
+from flintmq.core.response_code import ResponseCode
 from flintmq.core.store.bulk_columns import RecordColumns
 
 Batch = TypeVar("Batch")
@@ -33,26 +37,6 @@ FAILURES_MAX: Final = 5
 WINDOW_S: Final = 60.0
 
 
-class Blame:
-    """Counts what each plugin raised. Loop thread."""
-
-    def __init__(self) -> None:
-        self._errors: dict[str, int] = {}
-        self._last: dict[str, str] = {}
-
-    def note(self, owner: PluginOrigin, doing: str, error: Exception) -> None:
-        """Counts and logs an error, with the plugin's name."""
-        self._errors[owner.name] = self._errors.get(owner.name, 0) + 1
-        self._last[owner.name] = f"{doing}: {type(error).__name__}: {error}"
-        _LOG.error("%s raised in %s", owner, doing, exc_info=error)
-
-    def errors(self, owner: PluginOrigin) -> int:
-        return self._errors.get(owner.name, 0)
-
-    def last_error(self, owner: PluginOrigin) -> str:
-        return self._last.get(owner.name, "")
-
-
 class IsolatedDispatcher:
     """A dispatcher whose failures are counted and named. Loop thread.
 
@@ -62,8 +46,17 @@ class IsolatedDispatcher:
     """
 
     def __init__(
-        self, dispatcher: CommitLogDispatcher, owner: PluginOrigin, *, essential: bool, blame: Blame, clock: Clock
+        self,
+        dispatcher: CommitLogDispatcher,
+        owner: PluginOrigin,
+        *,
+        essential: bool,
+        blame: Blame,
+        clock: Clock,
+        name: str = "",
     ) -> None:
+        self.name = name
+        """What it is registered under."""
         self._dispatcher = dispatcher
         self._dispatch: Callable[[Sequence[DispatchRequest]], None] = dispatcher.dispatch
         self._owner = owner
@@ -73,6 +66,12 @@ class IsolatedDispatcher:
         self._failed_at_s: deque[float] = deque(maxlen=FAILURES_MAX)
         self.disabled = False
         """True once it failed too often."""
+        self.why_disabled = ""
+        """What led to it; empty while it is on."""
+
+    @property
+    def owner(self) -> PluginOrigin:
+        return self._owner
 
     @property
     def inner(self) -> CommitLogDispatcher:
@@ -88,11 +87,13 @@ class IsolatedDispatcher:
             dispatch(batch)
         except (StoreFullError, StoreFencedError):
             raise
-        except Exception as error:
-            self._blame.note(self._owner, "dispatch", error)
+        except PLUGIN_FAULTS as error:
+            guilty = self._note("dispatch", error)
             if self._essential:
+                if isinstance(error, SystemExit):
+                    raise RuntimeError(f"{self._owner}: dispatch called sys.exit()") from error
                 raise
-            self._count_failure()
+            self._count_failure(guilty)
 
     def committed(self) -> int | None:
         """What the dispatcher has for good, where it says so (:class:`flintmq.core.ports.SupportsCommitted`).
@@ -104,7 +105,7 @@ class IsolatedDispatcher:
         try:
             return self._dispatcher.committed()
         except Exception as error:
-            self._blame.note(self._owner, "committed", error)
+            self._note("committed", error)
             if self._essential:
                 raise
             return None
@@ -116,7 +117,7 @@ class IsolatedDispatcher:
         try:
             self._dispatcher.truncate(end_offset_bytes)
         except Exception as error:
-            self._blame.note(self._owner, "truncate", error)
+            self._note("truncate", error)
             if self._essential:
                 raise
 
@@ -127,7 +128,7 @@ class IsolatedDispatcher:
         try:
             return self._dispatcher.catch_up(start_offset_bytes, end_offset_bytes)
         except Exception as error:
-            self._blame.note(self._owner, "catch_up", error)
+            self._note("catch_up", error)
             if self._essential:
                 raise
             return True
@@ -139,23 +140,43 @@ class IsolatedDispatcher:
         try:
             self._dispatcher.close()
         except Exception as error:
-            self._blame.note(self._owner, "close", error)
+            self._note("close", error)
 
-    def _count_failure(self) -> None:
+    def _note(self, method: str, error: BaseException) -> PluginOrigin:
+        return self._blame.note(self._owner, f"dispatcher '{self.name}' ({method})", error)
+
+    def _count_failure(self, guilty: PluginOrigin) -> None:
         now_s = self._clock.monotonic_s()
         self._failed_at_s.append(now_s)
         if len(self._failed_at_s) == FAILURES_MAX and now_s - self._failed_at_s[0] <= WINDOW_S:
             self.disabled = True
-            _LOG.error("%s failed %d times in %.0f s: its dispatcher is off", self._owner, FAILURES_MAX, WINDOW_S)
+            self.why_disabled = (
+                f"failed {FAILURES_MAX} times in {WINDOW_S:.0f} s, the last time in {self._blame.last_error(guilty)}"
+            )
+            if guilty != self._owner:
+                self.why_disabled += f" (raised by {guilty})"
+            _LOG.error(
+                "%s: its dispatcher '%s' is off until the broker is restarted: it %s",
+                self._owner,
+                self.name,
+                self.why_disabled,
+            )
 
 
 class IsolatedColumnDispatcher(IsolatedDispatcher):
     """The same for one that also takes columns."""
 
     def __init__(
-        self, dispatcher: ColumnDispatcher, owner: PluginOrigin, *, essential: bool, blame: Blame, clock: Clock
+        self,
+        dispatcher: ColumnDispatcher,
+        owner: PluginOrigin,
+        *,
+        essential: bool,
+        blame: Blame,
+        clock: Clock,
+        name: str = "",
     ) -> None:
-        super().__init__(dispatcher, owner, essential=essential, blame=blame, clock=clock)
+        super().__init__(dispatcher, owner, essential=essential, blame=blame, clock=clock, name=name)
         self._dispatch_columns: Callable[[RecordColumns], None] = dispatcher.dispatch_columns
 
     def dispatch_columns(self, columns: RecordColumns) -> None:
@@ -166,10 +187,77 @@ class IsolatedRunDispatcher(IsolatedColumnDispatcher):
     """The same for one that takes batches as they were appended, too."""
 
     def __init__(
-        self, dispatcher: RunDispatcher, owner: PluginOrigin, *, essential: bool, blame: Blame, clock: Clock
+        self,
+        dispatcher: RunDispatcher,
+        owner: PluginOrigin,
+        *,
+        essential: bool,
+        blame: Blame,
+        clock: Clock,
+        name: str = "",
     ) -> None:
-        super().__init__(dispatcher, owner, essential=essential, blame=blame, clock=clock)
+        super().__init__(dispatcher, owner, essential=essential, blame=blame, clock=clock, name=name)
         self._dispatch_runs: Callable[[Sequence[Run]], None] = dispatcher.dispatch_runs
 
     def dispatch_runs(self, runs: Sequence[Run]) -> None:
         self._guarded(self._dispatch_runs, runs)
+
+
+class IsolatedFilter:
+    """A third party's filter: a message for which it raises does not fit, and is not delivered to that subscription.
+
+    As RocketMQ treats an expression whose evaluation fails; other subscriptions are not concerned. Each failure is counted and
+    named. Loop thread.
+    """
+
+    def __init__(self, inner: MessageFilter, note: Callable[[str, BaseException], object]) -> None:
+        self._inner = inner
+        self._note = note
+        self._matches_tags_code = inner.matches_tags_code
+        self._matches_properties = inner.matches_properties
+
+    @property
+    def needs_properties(self) -> bool:
+        try:
+            return bool(self._inner.needs_properties)
+        except PLUGIN_FAULTS as error:
+            self._note("needs_properties", error)
+            return True
+
+    def matches_tags_code(self, tags_code: int) -> bool:
+        try:
+            return bool(self._matches_tags_code(tags_code))
+        except PLUGIN_FAULTS as error:
+            self._note("matches_tags_code", error)
+            return False
+
+    def matches_properties(self, properties: Mapping[str, str]) -> bool:
+        try:
+            return bool(self._matches_properties(properties))
+        except PLUGIN_FAULTS as error:
+            self._note("matches_properties", error)
+            return False
+
+
+class IsolatedBitMapFilter(IsolatedFilter):
+    """The same for one that looks at bit maps, which only ever say that a message surely does not fit."""
+
+    def __init__(self, inner: BitMapFilter, note: Callable[[str, BaseException], object]) -> None:
+        super().__init__(inner, note)
+        self._matches_bit_map = inner.matches_bit_map
+
+    def matches_bit_map(self, bit_map: bytes, store_timestamp_ms: int) -> bool:
+        try:
+            return bool(self._matches_bit_map(bit_map, store_timestamp_ms))
+        except PLUGIN_FAULTS as error:
+            self._note("matches_bit_map", error)
+            return False
+
+
+def filter_failed(expression_type: str) -> RefusedError:
+    """What a client is told whose expression a filter's factory fails on."""
+    return RefusedError(
+        ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+        f"parse the consumer's subscription failed: the filter {expression_type} failed on the expression",
+        reason="filter.failed",
+    )

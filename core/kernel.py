@@ -16,16 +16,17 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar, cast
 
 import attrs
 import pluggy
 
 from flintmq.config.errors import ConfigError, nearest
 from flintmq.config.models import PluginRef
-from flintmq.core.errors import FlintError, PluginError
+from flintmq.core.blame import PLUGIN_FAULTS, Accountable, Blame, PluginCode, brief
+from flintmq.core.errors import PluginError, RefusedError
 from flintmq.core.hookspecs import (
     PROJECT,
     AuthenticatorFactory,
@@ -35,11 +36,27 @@ from flintmq.core.hookspecs import (
     PoolFactory,
 )
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
-from flintmq.core.isolation import Blame, IsolatedColumnDispatcher, IsolatedDispatcher, IsolatedRunDispatcher
+from flintmq.core.isolation import (
+    IsolatedBitMapFilter,
+    IsolatedColumnDispatcher,
+    IsolatedDispatcher,
+    IsolatedFilter,
+    IsolatedRunDispatcher,
+    filter_failed,
+)
 from flintmq.core.plugin_finder import FoundPlugin, find_configured, find_entry_points, find_objects, plain_name
 from flintmq.core.plugin_info import PluginInfo, PluginOrigin, PluginSource
-from flintmq.core.ports import ColumnDispatcher, CommitLogDispatcher, FlushStrategy, MessageFilterFactory, RunDispatcher
-from flintmq.core.registries import Registries
+from flintmq.core.plugin_shapes import FILTER, FLUSH_STRATEGY, INDEX_BUILDER, POOL, check_hook, shown
+from flintmq.core.ports import (
+    BitMapFilter,
+    ColumnDispatcher,
+    CommitLogDispatcher,
+    FlushStrategy,
+    MessageFilter,
+    MessageFilterFactory,
+    RunDispatcher,
+)
+from flintmq.core.registries import Registries, checked_call
 from flintmq.core.registry import CommandSpec, ProcessorSpec, Registered, one_processor_per_code
 
 P = ParamSpec("P")
@@ -55,13 +72,25 @@ class _Hook:
     """One plugin's implementation of one hook, free of pluggy."""
 
     owner: PluginOrigin
+    name: str
     function: Callable[..., Any]
     argument_names: tuple[str, ...]
     rank: int
     """-1 for tryfirst, 1 for trylast."""
 
     def __call__(self, **arguments: Any) -> None:
-        self.function(**{name: arguments[name] for name in self.argument_names})
+        """Raises ``PluginError`` for something that was returned: nobody would look at it."""
+        returned = self.function(**{name: arguments[name] for name in self.argument_names})
+        if returned is None:
+            return
+        if inspect.iscoroutine(returned):
+            returned.close()
+        what = (
+            "what is offered is handed to register(…)"
+            if "register" in arguments
+            else "a plain function without a result"
+        )
+        raise PluginError(f"{self.owner}: {self.name}: expected None to be returned: {what}; found {shown(returned)}")
 
 
 class Kernel:
@@ -77,6 +106,7 @@ class Kernel:
         self._found: tuple[FoundPlugin, ...] = ()
         self._hooks: dict[str, tuple[_Hook, ...]] = {}
         self._registries = Registries()
+        self._isolated: list[IsolatedDispatcher] = []
 
     @classmethod
     def assemble(
@@ -116,6 +146,8 @@ class Kernel:
         if missing:
             _LOG.warning("disabled_plugins names what is not installed: %s", ", ".join(sorted(missing)))
         kernel._found = tuple(found)
+        for item in found:
+            kernel._blame.code.add(item.origin, item.plugin)
         kernel._hooks = _collect_hooks(f for f in found if f.enabled)
         kernel._register_all()
         return kernel
@@ -151,7 +183,24 @@ class Kernel:
         return one_processor_per_code(self._registries.processors.all())
 
     def filter_factory(self, expression_type: str) -> MessageFilterFactory:
-        return self._registries.filters.pick(expression_type).value
+        """A third party's: what it raises, and what its filters raise, is counted and named, and no message fits then."""
+        registered = self._registries.filters.pick(expression_type)
+        return registered.value if registered.owner.built_in else self._isolated_filters(registered)
+
+    def probe_filters(self) -> None:
+        """Raises ``PluginError`` for a third party's filter of the wrong shape; a factory may refuse ``*``, then none is known.
+
+        The built-in ones are imported with the first subscription that needs them.
+        """
+        for registered in self._registries.filters.all():
+            if registered.owner.built_in:
+                continue
+            try:
+                made = registered.value("*", frozenset())
+            except PLUGIN_FAULTS as error:
+                _LOG.debug("%s: %s makes no filter of '*': %s", registered.owner, registered.what, brief(error))
+            else:
+                FILTER.check_made(registered.owner, registered.name, made)
 
     def filter_types(self) -> tuple[str, ...]:
         return self._registries.filters.names()
@@ -172,6 +221,15 @@ class Kernel:
 
     def cli_commands(self) -> tuple[Registered[CommandSpec], ...]:
         return self._registries.cli_commands.all()
+
+    @property
+    def code(self) -> PluginCode:
+        """Which code belongs to which plugin."""
+        return self._blame.code
+
+    def switched_off(self) -> tuple[IsolatedDispatcher, ...]:
+        """Dispatchers that failed too often."""
+        return tuple(dispatcher for dispatcher in self._isolated if dispatcher.disabled)
 
     def describe(self) -> list[PluginInfo]:
         """Every plugin that was found, in the order of loading."""
@@ -196,43 +254,86 @@ class Kernel:
         self._tell("flintmq_broker_fenced", broker=broker, reason=reason)
 
     def guarded(self, registered: Registered[Any], factory: Callable[P, T]) -> Callable[P, T]:
-        """A third party's factory, whose failure becomes a ``PluginError`` that names the plugin; a built-in's as it is."""
-        if registered.owner.built_in:
-            return factory
+        """A factory whose failure is a ``PluginError`` that names the plugin, as is something made that cannot be used.
+
+        What built-ins raise passes as it is: it is ours, and says what is wrong. Of a third party's flush services, pools and
+        index builders, what their methods raise later is counted and named.
+        """
+        owner, shape = registered.owner, registered.shape
 
         @functools.wraps(factory)
         def make(*arguments: P.args, **named: P.kwargs) -> T:
+            self._blame.code.add(owner, factory)
             try:
-                return factory(*arguments, **named)
-            except (FlintError, ConfigError):
-                raise
-            except Exception as error:
-                raise PluginError(
-                    f"{registered.owner}: '{registered.name}' cannot be made: {type(error).__name__}: {error}"
-                ) from error
+                made = factory(*arguments, **named)
+            except PLUGIN_FAULTS as error:
+                if owner.built_in or isinstance(error, (PluginError, ConfigError)):
+                    raise
+                self._blame.note(owner, f"the factory of {registered.what}", error)
+                hook = f"{shape.hook}: " if shape is not None else ""
+                raise PluginError(f"{owner}: {hook}'{registered.name}' cannot be made: {brief(error)}") from error
+            if shape is not None and shape.methods:
+                shape.check_made(owner, registered.name, made)
+            self._blame.code.add(owner, made)
+            if owner.built_in or shape not in (FLUSH_STRATEGY, POOL, INDEX_BUILDER):
+                return made
+            return cast("T", Accountable(made, lambda method, error: self._blame_on(registered, method, error)))
 
         return make
 
-    def isolate(self, dispatcher: CommitLogDispatcher, owner: PluginOrigin, essential: bool) -> IsolatedDispatcher:
+    def isolate(
+        self, dispatcher: CommitLogDispatcher, owner: PluginOrigin, essential: bool, name: str = ""
+    ) -> IsolatedDispatcher:
         """Wraps a dispatcher so that its failures are counted, and disable it rather than the broker unless essential."""
+        kind: type[Any] = IsolatedDispatcher
         if isinstance(dispatcher, RunDispatcher):
-            return IsolatedRunDispatcher(dispatcher, owner, essential=essential, blame=self._blame, clock=self._clock)
-        if isinstance(dispatcher, ColumnDispatcher):
-            return IsolatedColumnDispatcher(
-                dispatcher, owner, essential=essential, blame=self._blame, clock=self._clock
-            )
-        return IsolatedDispatcher(dispatcher, owner, essential=essential, blame=self._blame, clock=self._clock)
+            kind = IsolatedRunDispatcher
+        elif isinstance(dispatcher, ColumnDispatcher):
+            kind = IsolatedColumnDispatcher
+        made: IsolatedDispatcher = kind(
+            dispatcher, owner, essential=essential, blame=self._blame, clock=self._clock, name=name
+        )
+        self._isolated.append(made)
+        return made
 
-    def blame(self, owner: PluginOrigin, doing: str, error: Exception) -> None:
-        """Counts and logs what a plugin raised elsewhere (a processor, a filter)."""
-        self._blame.note(owner, doing, error)
+    def blame(self, registered: Registered[Any], doing: str, error: BaseException, *, is_secret: bool = False) -> None:
+        """Counts and logs what something raised that a plugin registered, for the plugin whose code it came from.
+
+        Args:
+            doing: what it was asked to do: ``request 105``. The log tells such texts apart, so they are few.
+            is_secret: the error's text may hold credentials, which only the log may show.
+        """
+        self._blame.note(registered.owner, f"{registered.what} ({doing})", error, is_secret=is_secret)
+
+    def _blame_on(self, registered: Registered[Any], doing: str, error: BaseException) -> None:
+        """The same for an error that is raised on."""
+        self._blame.note(registered.owner, f"{registered.what} ({doing})", error, raised_on=True)
+
+    def _isolated_filters(self, registered: Registered[MessageFilterFactory]) -> MessageFilterFactory:
+        def note(method: str, error: BaseException) -> None:
+            self.blame(registered, method, error)
+
+        def make(expression: str, codes: frozenset[int]) -> MessageFilter:
+            try:
+                made = registered.value(expression, codes)
+                FILTER.check_made(registered.owner, registered.name, made)
+            except RefusedError:
+                raise
+            except PLUGIN_FAULTS as error:
+                note("its factory", error)
+                raise filter_failed(registered.name) from error
+            self._blame.code.add(registered.owner, made)
+            return IsolatedBitMapFilter(made, note) if isinstance(made, BitMapFilter) else IsolatedFilter(made, note)
+
+        self._blame.code.add(registered.owner, registered.value)
+        return make
 
     def _tell(self, hook: str, *, builtins_raise: bool = False, backwards: bool = False, **arguments: Any) -> None:
         hooks = self._hooks.get(hook, ())
         for implementation in reversed(hooks) if backwards else hooks:
             try:
                 implementation(**arguments)
-            except Exception as error:
+            except PLUGIN_FAULTS as error:
                 self._blame.note(implementation.owner, hook, error)
                 if builtins_raise and implementation.owner.built_in:
                     raise
@@ -246,30 +347,38 @@ class Kernel:
             registered=self._registries.registered_by(origin),
             errors=self._blame.errors(origin),
             last_error=self._blame.last_error(origin),
+            switched_off=tuple(
+                f"dispatcher {dispatcher.name}: {dispatcher.why_disabled}"
+                for dispatcher in self._isolated
+                if dispatcher.disabled and dispatcher.owner == origin
+            ),
         )
 
     def _register_all(self) -> None:
         for hook, registrar in self._registries.registrars().items():
             for implementation in self._hooks.get(hook, ()):
+                owner = implementation.owner
                 try:
-                    implementation(register=registrar(implementation.owner))
+                    implementation(register=checked_call(owner, hook, registrar(owner)))
                 except PluginError:
                     raise
-                except Exception as error:
-                    raise PluginError(
-                        f"{implementation.owner}: raised in {hook}: {type(error).__name__}: {error}"
-                    ) from error
+                except PLUGIN_FAULTS as error:
+                    raise PluginError(f"{owner}: raised in {hook}: {brief(error)}") from error
 
 
 def _collect_hooks(found: Iterable[FoundPlugin]) -> dict[str, tuple[_Hook, ...]]:
     """Lets pluggy check every plugin against the specs, then takes the bare functions out, in order of registration."""
     manager = pluggy.PluginManager(PROJECT)
     manager.add_hookspecs(FlintSpecs)
-    known = [name for name in vars(FlintSpecs) if name.startswith(HOOK_PREFIX)]
+    known = {
+        name: tuple(inspect.signature(spec).parameters)[1:]
+        for name, spec in vars(FlintSpecs).items()
+        if name.startswith(HOOK_PREFIX)
+    }
     hooks: dict[str, list[_Hook]] = {name: [] for name in known}
     for item in found:
         origin, plugin = item.origin, item.plugin
-        _check_unmarked(manager, origin, plugin)
+        _check_hooks(manager, origin, plugin, known)
         try:
             manager.register(plugin, name=origin.name)
         except pluggy.PluginValidationError as error:
@@ -292,15 +401,27 @@ def _collect_hooks(found: Iterable[FoundPlugin]) -> dict[str, tuple[_Hook, ...]]
                 if implementation.wrapper or implementation.hookwrapper:
                     raise PluginError(f"{origin}: '{caller.name}' cannot be wrapped, it is called once per plugin")
                 rank = -1 if implementation.tryfirst else 1 if implementation.trylast else 0
-                arguments = (*implementation.argnames, *implementation.kwargnames)
-                hooks[caller.name].append(_Hook(origin, implementation.function, arguments, rank))
+                arguments = check_hook(origin, caller.name, implementation.function, known[caller.name])
+                hooks[caller.name].append(_Hook(origin, caller.name, implementation.function, arguments, rank))
     return {name: tuple(sorted(items, key=lambda hook: hook.rank)) for name, items in hooks.items()}
 
 
-def _check_unmarked(manager: pluggy.PluginManager, origin: PluginOrigin, plugin: object) -> None:
-    """A hook without its mark would be passed over in silence."""
+def _check_hooks(
+    manager: pluggy.PluginManager, origin: PluginOrigin, plugin: object, known: Mapping[str, tuple[str, ...]]
+) -> None:
+    """Says what pluggy would not: a hook without its mark, or of something that is no function, is passed over in silence."""
     for name in dir(plugin):
-        if not name.startswith(HOOK_PREFIX) or manager.parse_hookimpl_opts(plugin, name) is not None:
+        if not name.startswith(HOOK_PREFIX):
             continue
-        if inspect.isroutine(inspect.getattr_static(plugin, name, None)):
+        found = inspect.getattr_static(plugin, name, None)
+        options = manager.parse_hookimpl_opts(plugin, name)
+        marked = options is not None
+        if options is not None and name in known and not (options["wrapper"] or options["hookwrapper"]):
+            check_hook(origin, name, getattr(plugin, name), known[name])
+        if inspect.isroutine(found) and not marked:
             raise PluginError(f"{origin}: '{name}' is not marked with @flintmq.core.hookspecs.hookimpl")
+        if name in known and not inspect.isroutine(found) and not marked:
+            raise PluginError(
+                f"{origin}: {name}: expected a function {name}({', '.join(known[name])}), marked with "
+                f"@flintmq.core.hookspecs.hookimpl; found {shown(found)}"
+            )

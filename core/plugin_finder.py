@@ -15,6 +15,7 @@ import attrs
 
 from flintmq.config.errors import nearest
 from flintmq.config.models import PluginRef
+from flintmq.core.blame import PLUGIN_FAULTS, brief
 from flintmq.core.errors import PluginError
 from flintmq.core.plugin_info import PluginOrigin, PluginSource
 
@@ -159,8 +160,8 @@ def _load(origin: PluginOrigin, target: str) -> Any:
                 f"{origin}: there is no module '{error.name}': install it, or name its folder in PYTHONPATH"
             ) from error
         raise PluginError(f"{origin}: '{module_name}' needs a module that is missing: {error}") from error
-    except Exception as error:
-        raise PluginError(f"{origin}: raised while it was loaded: {type(error).__name__}: {error}") from error
+    except PLUGIN_FAULTS as error:
+        raise PluginError(f"{origin}: raised while it was loaded: {brief(error)}") from error
     for part in path.split(".") if path else ():
         try:
             plugin = getattr(plugin, part)
@@ -172,5 +173,5 @@ def _load(origin: PluginOrigin, target: str) -> Any:
         return plugin
     try:
         return plugin()
-    except Exception as error:
-        raise PluginError(f"{origin}: raised while it was made: {type(error).__name__}: {error}") from error
+    except PLUGIN_FAULTS as error:
+        raise PluginError(f"{origin}: raised while it was made: {brief(error)}") from error

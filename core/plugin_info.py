@@ -54,6 +54,8 @@ class PluginInfo:
     """How often it raised since the broker was assembled."""
     last_error: str
     """What it raised last; empty when it never did."""
+    switched_off: tuple[str, ...] = ()
+    """Its dispatchers that failed too often, each with why."""
 
     @property
     def name(self) -> str:

@@ -15,10 +15,16 @@ import attrs
 from flintmq.config.errors import nearest
 from flintmq.core.errors import PluginError
 from flintmq.core.plugin_info import PluginOrigin
+from flintmq.core.plugin_shapes import Shape, shown
 
 T = TypeVar("T")
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+
+
+def is_name(name: object) -> bool:
+    """Whether something can be registered under this name."""
+    return isinstance(name, str) and _NAME.fullmatch(name) is not None
 
 
 @attrs.frozen
@@ -30,6 +36,13 @@ class Registered(Generic[T]):
     owner: PluginOrigin
     essential: bool = False
     """Its failure stops acknowledgements (dispatchers only)."""
+    shape: Shape | None = None
+    """What its factory makes; None where there is no factory."""
+
+    @property
+    def what(self) -> str:
+        """As errors call it: ``dispatcher 'audit'``."""
+        return f"{self.shape.kind if self.shape is not None else 'registration'} '{self.name}'"
 
     @property
     def full_name(self) -> str:
@@ -41,12 +54,13 @@ class Registry(Generic[T]):
     """The registrations of one kind. Filled while a broker is assembled, read-only afterwards.
 
     Args:
-        kind: what is registered, for errors: ``dispatcher``.
+        shape: what is registered.
         setting: the configuration key that chooses by name; empty when there is none.
     """
 
-    def __init__(self, kind: str, setting: str = "") -> None:
-        self.kind = kind
+    def __init__(self, shape: Shape, setting: str = "") -> None:
+        self.shape = shape
+        self.kind = shape.kind
         self._setting = setting
         self._entries: list[Registered[T]] = []
 
@@ -56,16 +70,19 @@ class Registry(Generic[T]):
         Raises:
             PluginError: the name is malformed, or taken by the same plugin or another built-in.
         """
-        if not isinstance(name, str) or _NAME.fullmatch(name) is None:
+        if not is_name(name):
             raise PluginError(
-                f"{owner}: a {self.kind}'s name has letters, digits, '_', '.' and '-', not {str(name)[:80]!r}"
+                f"{owner}: {self.shape.hook}: a {self.kind}'s name has letters, digits, '_', '.' and '-': "
+                f"expected such a str, found {shown(name)}"
             )
         for entry in self._entries:
             if entry.name == name and entry.owner == owner:
-                raise PluginError(f"{owner}: registers the {self.kind} '{name}' twice")
+                raise PluginError(
+                    f"{owner}: {self.shape.hook}: registers the {self.kind} '{name}' twice: expected each name once"
+                )
             if entry.name == name and entry.owner.built_in and owner.built_in:
                 raise PluginError(f"{owner}: the {self.kind} '{name}' is registered by {entry.owner} already")
-        self._entries.append(Registered(name, value, owner, essential))
+        self._entries.append(Registered(name, value, owner, essential, self.shape))
 
     def pick(self, name: str) -> Registered[T]:
         """What a name of the configuration means: ``name`` or ``plugin/name``.
@@ -131,6 +148,15 @@ class Registry(Generic[T]):
         return PluginError(f"no {self.kind} is named '{name[:80]}'{where}{hint}")
 
 
+LOOP_POOLS: Final = frozenset(
+    ("send", "pull", "reply", "end_transaction", "query", "heartbeat", "client", "consumer", "admin")
+)
+"""The broker's own pools: bounded queues of work that the loop does. A pool of any other name has threads."""
+
+THREADS_DEFAULT: Final = 4
+THREADS_MAX: Final = 256
+
+
 @attrs.frozen
 class ProcessorSpec:
     """A request processor as it was registered."""
@@ -140,7 +166,9 @@ class ProcessorSpec:
     factory: Any
     """Makes the processor of the broker."""
     pool: str
-    """The bounded queue its requests wait in."""
+    """The bounded queue its requests wait in, by name (see :data:`LOOP_POOLS`)."""
+    threads: int = 0
+    """How many threads run its handlers; 0 for the loop's."""
 
 
 @attrs.frozen

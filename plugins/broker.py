@@ -44,8 +44,9 @@ from flintmq.core.io.disk import OS_DISK, Disk
 from flintmq.core.io.json_file import JsonFile
 from flintmq.core.kernel import Kernel
 from flintmq.core.message.host import pack_ip
+from flintmq.core.plugin_shapes import PROCESSOR
 from flintmq.core.ports import Authenticator, CommitLogDispatcher, FlushStrategy, IndexBuilder
-from flintmq.core.registry import Registered
+from flintmq.core.registry import ProcessorSpec, Registered
 from flintmq.core.response_code import ResponseCode
 from flintmq.core.route.advertised import CLIENT, Advertised
 from flintmq.core.store.cleaner import CleanCommitLogService
@@ -63,6 +64,7 @@ from flintmq.plugins.timers import Timers
 from flintmq.plugins.transaction_store import TransactionStoreAdapter
 from flintmq.remoting.audit import AUDITED, RefusalAudit, audited
 from flintmq.remoting.codes import RequestCode
+from flintmq.remoting.handler_threads import HandlerThreads
 from flintmq.remoting.server import Pool, RemotingServer, bind, bind_with_vip
 
 if TYPE_CHECKING:
@@ -70,12 +72,15 @@ if TYPE_CHECKING:
     from flintmq.plugins.in_process import InProcessPut, PutBatch, Puttable
     from flintmq.plugins.replication import Replication
     from flintmq.remoting.channel import ServerChannel
+    from flintmq.remoting.request import Request
 
 log = logging.getLogger("flintmq.broker")
 
 _CLIENT_SCAN_S = 10.0
 _LOCK_SCAN_S = 30.0
 _HOLD_TICK_S = 0.05
+THREADS_END_S: Final = 2.0
+"""How long a stop waits for handlers that run in threads."""
 
 
 def as_loaded(config: BrokerConfig | LoadedConfig | Path | str | None, role: Role = "broker") -> LoadedConfig:
@@ -136,6 +141,10 @@ class Broker(Service):
         self.pools: dict[str, Pool] = {}
         self.authenticators: list[Authenticator] = []
         """Those in force, in order."""
+        self._registered: dict[int, Registered[Any]] = {}
+        """Where the authenticators come from, by ``id``."""
+        self._handled_by: dict[int, Registered[ProcessorSpec]] = {}
+        """Which processor answers a request code."""
         self._put: InProcessPut | None = None
         self._persisting: asyncio.Task[None] | None = None
         self._port = 0
@@ -339,6 +348,7 @@ class Broker(Service):
 
     def _load_filters(self, state: BrokerState) -> None:
         pull = state.config.pull
+        self.kernel.probe_filters()
         state.filters = {kind: self.kernel.filter_factory(kind) for kind in self.kernel.filter_types()}
         state.consumer_filters = ConsumerFilterManager(
             self._clock,
@@ -431,10 +441,10 @@ class Broker(Service):
         dispatchers: list[CommitLogDispatcher] = []
         for entry in self._named_dispatchers(state.config):
             made = self.kernel.guarded(entry, entry.value)(self._context(state, self.kernel.section_for(entry)))
-            dispatchers.append(self.kernel.isolate(made, entry.owner, entry.essential))
+            dispatchers.append(self.kernel.isolate(made, entry.owner, entry.essential, entry.name))
             if entry.name == CONSUME_QUEUE and not entry.owner.built_in:
                 check = CheckConsumeQueue(state.store.consume_queues, entry.owner)
-                dispatchers.append(self.kernel.isolate(check, entry.owner, essential=True))
+                dispatchers.append(self.kernel.isolate(check, entry.owner, True, entry.name))
         return dispatchers
 
     def _index_builder(self, state: BrokerState) -> IndexBuilder:
@@ -455,12 +465,35 @@ class Broker(Service):
 
     # sockets
 
-    def pool(self, name: str) -> Pool:
-        """The bounded queue of a name; for request processors."""
+    def pool(self, name: str, threads: int = 0) -> Pool:
+        """The bounded queue of a name; for request processors.
+
+        Args:
+            threads: how many run its plain handlers; 0 for the loop.
+        """
         if name not in self.pools:
-            capacity = getattr(self.loaded.config.admission, f"{name}_queue", None)
-            self.pools[name] = Pool(name, capacity or self.loaded.config.admission.admin_queue)
-        return self.pools[name]
+            admission = self.loaded.config.admission
+            capacity = getattr(admission, f"{name}_queue", None)
+            if capacity is not None:
+                self.pools[name] = Pool(name, capacity)
+            else:
+                self.pools[name] = Pool(name, admission.admin_queue, key="admission.admin_queue")
+        pool = self.pools[name]
+        if threads:
+            if pool.threads is None:
+                pool.threads = HandlerThreads(name, threads)
+                self._held.push_async_callback(pool.threads.close, THREADS_END_S)
+            pool.threads.grow(threads)
+        return pool
+
+    def _request_failed(self, request: Request, error: BaseException) -> None:
+        entry = self._handled_by.get(request.code)
+        if entry is not None:
+            self.kernel.blame(entry, f"request {request.code}", error)
+
+    def _authenticator_failed(self, authenticator: Authenticator, request: Request, error: BaseException) -> None:
+        doing = f"request {request.code}: an authenticator failed"
+        self.kernel.blame(self._registered[id(authenticator)], doing, error, is_secret=True)
 
     def _make_server(self) -> RemotingServer:
         config = self.loaded.config
@@ -478,9 +511,14 @@ class Broker(Service):
             section = self.kernel.section_for(entry_)
             settings = config if section is None else self._context(self.state, section).settings
             self.authenticators.append(self.kernel.guarded(entry_, entry_.value)(settings))
+            self._registered[id(self.authenticators[-1])] = entry_
         for entry in self.kernel.processors():
             made = self.kernel.guarded(entry, entry.value.factory)(self)
-            self.server.add_processor(made, entry.value.codes, self.pool(entry.value.pool))
+            pool = self.pool(entry.value.pool, entry.value.threads)
+            self.server.add_processor(made, entry.value.codes, pool, PROCESSOR.where(entry.owner, entry.name))
+            self._handled_by.update(dict.fromkeys(entry.value.codes, entry))
+        self.server.on_failed = self._request_failed
+        self.server.on_authenticator_failed = self._authenticator_failed
         self.server.wrap(AUDITED, audited)
         self.server.on_refused = RefusalAudit(self._clock, AUDITED)
         self.server.authenticate_with(self.authenticators)

@@ -34,6 +34,7 @@ from flintmq.remoting.command import (
 )
 from flintmq.remoting.frame import FrameDecoder
 from flintmq.remoting.lenient_header import LOOKED_AT_BYTES, Known, may_begin_a_header, what_is_known
+from flintmq.remoting.processor_shape import wrong_response
 from flintmq.remoting.request import Request, Response, decode_request
 
 if TYPE_CHECKING:
@@ -277,7 +278,14 @@ class ServerChannel(asyncio.Protocol):
         self._server.holds(self, held_bytes if self._noted else 0)
 
     def respond(self, to: Request, answer: Response) -> None:
-        """Answers a request, unless it is one-way."""
+        """Answers a request, unless it is one-way.
+
+        Raises:
+            TypeError: the answer is no ``Response``, or something in it has a wrong type; nothing is sent.
+        """
+        wrong = wrong_response(answer)
+        if wrong:
+            raise TypeError(wrong)
         if to.is_oneway:
             return
         command = response(to, answer.code, answer.remark, answer.ext_fields, answer.body)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flintmq.core.blame import brief
 from flintmq.core.errors import FlintError, JsonSyntaxError, RefusedError, StoreError
 from flintmq.core.response_code import ResponseCode
 
@@ -13,7 +14,7 @@ def unsupported(code: int) -> RefusedError:
     )
 
 
-def refusal_of(error: Exception) -> RefusedError:
+def refusal_of(error: BaseException) -> RefusedError:
     """An error as a refusal: its text, and for what is not ours its type."""
     if isinstance(error, RefusedError):
         return error
@@ -24,4 +25,4 @@ def refusal_of(error: Exception) -> RefusedError:
         return RefusedError(code, str(error)[:1000], reason="store.failed")
     if isinstance(error, FlintError):
         return RefusedError(code, str(error)[:1000], reason="request.failed")
-    return RefusedError(code, f"{type(error).__name__}: {error}"[:1000], reason="broker.defect")
+    return RefusedError(code, brief(error), reason="broker.defect")

@@ -7,12 +7,14 @@ thread runs them; one that must wait (for the disk, for a client) is a coroutine
 from __future__ import annotations
 
 import asyncio
+import inspect
 import socket
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from flintmq.core.blame import PLUGIN_FAULTS
 from flintmq.core.client_log import client_log
 from flintmq.core.errors import FlintError, RefusedError, RemotingError, StoreError
 from flintmq.core.io.clock import Clock
@@ -22,9 +24,12 @@ from flintmq.core.limits import (
     FIRST_FRAME_TIMEOUT_S,
     FRAME_TIMEOUT_S,
 )
+from flintmq.core.plugin_shapes import shown
 from flintmq.core.ports import Authenticator, Caller
 from flintmq.core.response_code import ResponseCode
 from flintmq.remoting.channel import ServerChannel
+from flintmq.remoting.handler_threads import HandlerThreads
+from flintmq.remoting.processor_shape import check_processor
 from flintmq.remoting.refusal import refusal_of, unsupported
 from flintmq.remoting.request import BatchHandler, Handler, Request, Response
 from flintmq.remoting.socket_turns import SocketListener, SocketTurns
@@ -44,13 +49,22 @@ _VIP_ATTEMPTS: Final = 20
 
 
 class Pool:
-    """A bounded queue: how many requests of some codes may be under way. Loop thread."""
+    """A bounded queue: how many requests of some codes may be under way. Loop thread.
 
-    __slots__ = ("capacity", "name", "refused", "waiting")
+    Args:
+        name: ``admission.<name>_queue`` of the configuration sets its capacity.
+        capacity: in requests.
+        key: the configuration key of the capacity, where it is another.
+        threads: what runs its plain handlers; None for the loop.
+    """
 
-    def __init__(self, name: str, capacity: int) -> None:
+    __slots__ = ("capacity", "key", "name", "refused", "threads", "waiting")
+
+    def __init__(self, name: str, capacity: int, *, key: str = "", threads: HandlerThreads | None = None) -> None:
         self.name = name
         self.capacity = capacity
+        self.key = key or f"admission.{name}_queue"
+        self.threads = threads
         self.waiting = 0
         """Requests taken and not answered yet."""
         self.refused = 0
@@ -64,7 +78,7 @@ class Pool:
             "[OVERLOAD]system busy, start flow control for a while",
             reason="queue.full",
             measured=f"{self.waiting} requests in queue {self.name}",
-            key=f"admission.{self.name}_queue",
+            key=self.key,
         )
 
 
@@ -121,6 +135,10 @@ class RemotingServer:
         self._all_closed: asyncio.Future[None] | None = None
         self.on_refused: Callable[[Request, RefusedError], None] = lambda request, error: None
         """Told of requests that an authenticator refused."""
+        self.on_authenticator_failed: Callable[[Authenticator, Request, BaseException], None] = _log_authenticator
+        """Told of an authenticator that raised something else than a refusal."""
+        self.on_failed: Callable[[Request, BaseException], None] = _log_failed
+        """Told of what nobody foresaw when a request was handled; it is answered already."""
         self.handled = 0
         """Requests handed to processors."""
 
@@ -136,15 +154,27 @@ class RemotingServer:
         self._handlers.pop(code, None)
         self._batch_handlers[code] = (handler, pool)
 
-    def add_processor(self, processor: Any, codes: Sequence[int], pool: Pool) -> None:
-        """Answers codes by a processor: one with ``process(batch)`` takes them in batches, else ``handlers()`` has each."""
-        if hasattr(processor, "process"):
+    def add_processor(
+        self, processor: Any, codes: Sequence[int], pool: Pool, where: str = "a request processor"
+    ) -> None:
+        """Answers codes by a processor: one with ``process(batch)`` takes them in batches, else ``handlers()`` has each.
+
+        Args:
+            where: who registered it under which name, for errors.
+
+        Raises:
+            PluginError: it is no processor.
+        """
+        handlers = check_processor(where, processor, codes, in_threads=pool.threads is not None)
+        if handlers is None:
             for code in codes:
                 self.register_batch(code, processor.process, pool)
             return
-        handlers = processor.handlers()
         for code in codes:
-            self.register(code, handlers[code], pool)
+            handler = handlers[code]
+            if pool.threads is not None and not inspect.iscoroutinefunction(handler):
+                handler = pool.threads.behind(handler)
+            self.register(code, handler, pool)
 
     def wrap(self, codes: Iterable[int], wrapper: Callable[[Handler], Handler]) -> None:
         """Puts something around the handlers of codes; those that take requests in batches, or have none, are left out."""
@@ -319,27 +349,26 @@ class RemotingServer:
                     request.channel.refuse(request, pool.overload())
                 continue
             try:
-                handler(batch)
-            except Exception as error:
-                for request in batch:
-                    self._failed(request, error)
+                if handler(batch) is not None:
+                    raise TypeError("expected process(batch) to answer through the channel and return None")
+            except PLUGIN_FAULTS as error:
+                self._failed(batch, error)
 
     def _lets_pass(self, request: Request) -> bool:
         caller = Caller(request.channel.remote_host, request.code, request.ext_fields or {}, request.body)
         try:
             for authenticator in self._authenticators:
-                authenticator.authenticate(caller)
+                authenticate: Callable[[Caller], object] = authenticator.authenticate
+                if (returned := authenticate(caller)) is not None:
+                    raise TypeError(f"expected None, or a RefusedError to be raised; found {shown(returned)} returned")
         except RefusedError as error:
             self.on_refused(request, error)
             request.channel.refuse(request, error)
             return False
-        except Exception as error:  # a plugin's fault must not open the door, nor keep the others of this read from it
-            log.error(
-                "request %d of %s: an authenticator failed",
-                request.code,
-                request.channel.remote_address,
-                exc_info=error,
-            )
+        except (
+            PLUGIN_FAULTS
+        ) as error:  # a plugin's fault must not open the door, nor keep the others of this read from it
+            self.on_authenticator_failed(authenticator, request, error)
             refusal = RefusedError(
                 ResponseCode.SYSTEM_ERROR, "it cannot be told who sent this", reason="authenticator.failed"
             )
@@ -362,36 +391,39 @@ class RemotingServer:
             return
         try:
             answer = handler(request)
-        except Exception as error:
-            self._failed(request, error)
+            if answer is None:
+                return
+            if isinstance(answer, Response) or not inspect.isawaitable(answer):
+                channel.respond(request, answer)
+                return
+        except PLUGIN_FAULTS as error:
+            self._failed((request,), error)
             return
-        if isinstance(answer, Response):
-            channel.respond(request, answer)
-        elif answer is not None:
-            self._spawn(self._finish(request, answer, pool))
+        pool.waiting += 1
+        self._spawn(self._finish(request, answer, pool))
 
     async def _finish(self, request: Request, answer: Awaitable[Response | None], pool: Pool) -> None:
         channel = request.channel
-        pool.waiting += 1
         try:
             result = await answer
             if result is not None:
                 channel.respond(request, result)
-        except Exception as error:
-            self._failed(request, error)
+        except PLUGIN_FAULTS as error:
+            self._failed((request,), error)
         finally:
             pool.waiting -= 1
         channel.flush()
 
-    @staticmethod
-    def _failed(request: Request, error: Exception) -> None:
-        """Answers with what kept a request from being answered; only what nobody foresaw is logged with its trace."""
-        channel = request.channel
+    def _failed(self, requests: Sequence[Request], error: BaseException) -> None:
+        """Answers with what kept requests from being answered; only what nobody foresaw is logged with its trace."""
+        request = requests[0]
         if isinstance(error, StoreError):
-            log.warning("request %d of %s failed: %s", request.code, channel.remote_address, error)
+            log.warning("request %d of %s failed: %s", request.code, request.channel.remote_address, error)
         elif not isinstance(error, FlintError):
-            log.error("request %d of %s failed", request.code, channel.remote_address, exc_info=error)
-        channel.refuse(request, refusal_of(error))
+            self.on_failed(request, error)
+        refusal = refusal_of(error)
+        for one in requests:
+            one.channel.refuse(one, refusal)
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -410,6 +442,14 @@ class RemotingServer:
         channels, self._to_flush = self._to_flush, set()
         for channel in channels:
             channel.flush()
+
+
+def _log_failed(request: Request, error: BaseException) -> None:
+    log.error("request %d of %s failed", request.code, request.channel.remote_address, exc_info=error)
+
+
+def _log_authenticator(_authenticator: Authenticator, request: Request, error: BaseException) -> None:
+    log.error("request %d of %s: an authenticator failed", request.code, request.channel.remote_address, exc_info=error)
 
 
 def bind(host: str, port: int) -> socket.socket:
