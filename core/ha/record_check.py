@@ -15,12 +15,12 @@ import attrs
 
 from flintmq.core.errors import ReplicationError, StoreFormatError
 from flintmq.core.io.paths import topic_folder
-from flintmq.core.limits import HA_RECORD_MAX_BYTES
+from flintmq.core.limits import HA_RECORD_MAX_BYTES, PROPERTIES_MAX_BYTES
 from flintmq.core.message import record as rec
 from flintmq.core.message.sys_flag import TRANSACTION_PREPARED
 
-_FIXED: Final = struct.Struct(">IIIi12xqi16xq20xi")
-"""Size, magic, crc, queueId, physical offset, sysFlag, store time and body length of a record between IPv4 hosts."""
+_FIXED: Final = struct.Struct(">IIIi4xqqi16xq20xi")
+"""Size, magic, crc, queueId, queue offset, physical offset, sysFlag, store time and body length of a record between IPv4 hosts."""
 _BODY_AT: Final = 88
 _HOSTS_V6: Final = 0x30
 _TOPICS_MAX: Final = 65_536
@@ -119,7 +119,7 @@ class RecordChecker:
 
     def _check(self, view: memoryview, at: int, physical_offset_bytes: int) -> int:
         """Checks the record at a place of a view that holds all of it; returns its store time. Raises ReplicationError."""
-        size, magic, crc, queue_id, physical, sys_flag, stored_ms, body_bytes = _FIXED.unpack_from(view, at)
+        size, magic, crc, queue_id, queue_offset, physical, sys_flag, stored_ms, body_bytes = _FIXED.unpack_from(view, at)
         end = at + size
         topic_at = at + _BODY_AT + body_bytes
         if (
@@ -128,8 +128,9 @@ class RecordChecker:
             and not sys_flag & _HOSTS_V6
             and at + _BODY_AT <= topic_at < end - 2
             and queue_id >= 0
+            and queue_offset >= 0
             and (length_at := topic_at + 1 + view[topic_at]) + 2 <= end
-            and (view[length_at] << 8 | view[length_at + 1]) == end - length_at - 2
+            and view[length_at] << 8 | view[length_at + 1] == end - length_at - 2 <= PROPERTIES_MAX_BYTES
             and view[topic_at:length_at].tobytes() in self._topics
             and (not body_bytes or zlib.crc32(view[at + _BODY_AT : topic_at]) & 0x7FFFFFFF == crc)
         ):
@@ -146,11 +147,14 @@ class RecordChecker:
                 topic_folder(_ANYWHERE, record.topic)
                 if record.queue_id < 0:
                     raise rec.RecordError(f"queue {record.queue_id} is none")
+                if record.queue_offset < 0:
+                    raise rec.RecordError(f"queue offset {record.queue_offset} is none")
                 raw = record.topic.encode("utf-8")
                 if len(raw) < 128 and len(self._topics) < _TOPICS_MAX:
                     self._topics.add(bytes((len(raw),)) + raw)
         except (rec.RecordError, StoreFormatError) as error:
             raise ReplicationError(
-                f"the master's record at position {physical_offset_bytes} is damaged: {error}"
+                f"the master's record at position {physical_offset_bytes} is damaged: {error} "
+                "(with the master stopped, flintmq store repair takes it out)"
             ) from error
         return record.store_timestamp_ms

@@ -10,13 +10,13 @@ from zlib import crc32
 
 from flintmq.core.message.batch import MessageBatch
 from flintmq.core.message.properties import AlikeProperties, has_nul, nul_error
-from flintmq.core.message.record import MAGIC_V1, RECORD_MIN_BYTES, record_tail, topic_field
+from flintmq.core.message.record import MAGIC_V1, RECORD_MIN_BYTES, check_host, check_place, record_tail, topic_field
 from flintmq.core.message.rows import rows_struct
 from flintmq.core.message.sys_flag import BORN_HOST_V6, HOSTS_V6, STORE_HOST_V6
 
 _SHARED: Final = {(born, store): struct.Struct(f">iq{born}sq{store}siq") for born in (8, 20) for store in (8, 20)}
 """By the lengths of the two hosts: the fields from sysFlag to preparedTransactionOffset."""
-_HEADS: Final = {shared.size: struct.Struct(f">IIIiiqq{shared.size}si") for shared in _SHARED.values()}
+_HEADS: Final = {shared.size: struct.Struct(f">iIIiiqq{shared.size}si") for shared in _SHARED.values()}
 """By the length of those: everything before the body."""
 _CRC_AT: Final = 8
 _QUEUE_ID_AT: Final = 12
@@ -47,12 +47,15 @@ def batch_records(
     """The records of a batch, one behind the other.
 
     Raises:
-        struct.error: a field has a value that a record cannot hold.
-        ValueError: there is the character NUL in the properties.
+        ValueError, struct.error: a field has a value that some reader of the format refuses, or there is the character NUL in
+            the properties.
     """
     bodies, stored = batch.bodies, batch.stored_properties
     if has_nul(stored):
         raise nul_error()
+    check_place(batch.queue_id, first_queue_offset)
+    check_host(batch.born_host)
+    check_host(batch.store_host)
     pack_head, shared = _head_packer(batch, store_timestamp_ms)
     body_lengths = [*map(len, bodies)]
     number = len(bodies)

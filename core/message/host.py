@@ -9,6 +9,7 @@ from functools import lru_cache
 
 V4_BYTES = 8
 V6_BYTES = 20
+PORT_MAX = 65_535
 
 
 def pack_ip(ip: str) -> bytes:
@@ -22,6 +23,8 @@ def pack_ip(ip: str) -> bytes:
 @lru_cache(maxsize=4_096)
 def pack_host(ip: str, port: int) -> bytes:
     """``ip`` (v4 or v6, a zone is dropped) and port as 8 or 20 bytes. Raises ValueError."""
+    if not 0 <= port <= PORT_MAX:
+        raise ValueError(f"a port is 0 to {PORT_MAX}, not {port}")
     return pack_ip(ip) + struct.pack(">i", port)
 
 

@@ -16,11 +16,16 @@ import struct
 import zlib
 from collections.abc import Mapping
 from functools import lru_cache
+from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from flintmq.core.errors import StoreFormatError
+from flintmq.core.io.paths import topic_folder
+from flintmq.core.limits import PROPERTIES_MAX_BYTES, TOPIC_MAX_BYTES
 from flintmq.core.message import properties as props
+from flintmq.core.message.host import PORT_MAX, V4_BYTES, V6_BYTES
 from flintmq.core.message.java_hash import tags_hash
 from flintmq.core.message.sys_flag import BORN_HOST_V6, HOSTS_V6, STORE_HOST_V6
 
@@ -33,7 +38,7 @@ RECORD_MIN_BYTES: Final = 91
 
 SIZE_AND_MAGIC: Final = struct.Struct(">II")
 _HEAD_V4: Final = struct.Struct(">iIIiiqqiq8sq8siqi")
-_HEAD_START: Final = struct.Struct(">IIIiiqqiq")
+_HEAD_START: Final = struct.Struct(">iIIiiqqiq")
 _HEAD_END: Final = struct.Struct(">iqi")
 HEAD_V4_BYTES: Final = _HEAD_V4.size
 """Everything before the body, of a record between IPv4 hosts."""
@@ -41,7 +46,9 @@ pack_head_v4: Final = _HEAD_V4.pack
 """Packs it, from the fields in their order; struct.error where one has a value that the record cannot hold."""
 _INT32: Final = struct.Struct(">i")
 _INT64: Final = struct.Struct(">q")
-_INT16: Final = struct.Struct(">H")
+_INT16: Final = struct.Struct(">h")
+_INT8: Final = struct.Struct(">b")
+_ANYWHERE: Final = Path()
 
 
 About = tuple[int, str, str]
@@ -110,17 +117,54 @@ class RecordError(ValueError):
 
 @lru_cache(maxsize=8_192)
 def topic_field(topic: str) -> bytes:
-    """The record's topic with its length byte."""
+    """The record's topic with its length byte.
+
+    Raises:
+        ValueError: its length is no signed byte's, or its queues could have no folder.
+    """
     raw = topic.encode("utf-8")
-    if len(raw) > 127:
-        raise ValueError(f"a topic has at most 127 bytes, not {len(raw)}")
+    if not 0 < len(raw) <= TOPIC_MAX_BYTES:
+        raise ValueError(f"a topic has 1 to {TOPIC_MAX_BYTES} bytes, not {len(raw)}")
+    try:
+        topic_folder(_ANYWHERE, topic)
+    except StoreFormatError as error:
+        raise ValueError(str(error)) from error
     return bytes((len(raw),)) + raw
 
 
 @lru_cache(maxsize=16_384)
 def record_tail(topic: str, properties_length: int) -> bytes:
-    """What lies between body and properties: the topic, and the properties' length. Raises struct.error beyond two bytes."""
+    """What lies between body and properties: the topic, and the properties' length.
+
+    Raises:
+        ValueError: the topic is none (see :func:`topic_field`), or the length is no signed short.
+    """
+    if properties_length > PROPERTIES_MAX_BYTES:
+        raise ValueError(f"properties have at most {PROPERTIES_MAX_BYTES} bytes, not {properties_length}")
     return topic_field(topic) + _INT16.pack(properties_length)
+
+
+@lru_cache(maxsize=4_096)
+def check_host(packed: bytes) -> None:
+    """Refuses what clients cannot take for an address.
+
+    Args:
+        packed: IP and port, as in the record.
+
+    Raises:
+        ValueError: it has neither 8 nor 20 bytes, or its port is none.
+    """
+    if len(packed) not in (V4_BYTES, V6_BYTES):
+        raise ValueError(f"a host has {V4_BYTES} or {V6_BYTES} bytes, not {len(packed)}")
+    port = int.from_bytes(packed[-4:], "big", signed=True)
+    if not 0 <= port <= PORT_MAX:
+        raise ValueError(f"a port is 0 to {PORT_MAX}, not {port}")
+
+
+def check_place(queue_id: int, queue_offset: int) -> None:
+    """Refuses a place that no queue has. Raises ValueError."""
+    if queue_id < 0 or queue_offset < 0:
+        raise ValueError(f"a message cannot lie at offset {queue_offset} of queue {queue_id}")
 
 
 def record_size(message: MessageExtBrokerInner) -> int:
@@ -147,10 +191,17 @@ def encode_record(
 
     ``size_bytes`` is :func:`record_size` of the message. The IPv6 bits of the flag are set from the hosts' lengths,
     whatever the message says: a client chooses its sysFlag, and the bits decide where every later field lies.
+
+    Raises:
+        ValueError, struct.error: a field has a value that some reader of the format refuses.
     """
     body = message.body
     stored = message.properties_bytes
     born_host, store_host = message.born_host, message.store_host
+    tail = record_tail(message.topic, len(stored))
+    check_place(message.queue_id, queue_offset)
+    check_host(born_host)
+    check_host(store_host)
     if len(born_host) == 8 and len(store_host) == 8:
         head = _HEAD_V4.pack(
             size_bytes,
@@ -192,7 +243,7 @@ def encode_record(
                 _HEAD_END.pack(message.reconsume_times, message.prepared_transaction_offset_bytes, len(body)),
             )
         )
-    return head, body, record_tail(message.topic, len(stored)), stored
+    return head, body, tail, stored
 
 
 def encode_blank(remaining_bytes: int) -> bytes:
@@ -240,8 +291,10 @@ def decode_record(buffer: bytes | memoryview, position: int = 0, *, check_crc: b
     at += body_length
     if check_crc and body_length and zlib.crc32(body) & 0x7FFFFFFF != crc:
         raise RecordError(f"body CRC 0x{zlib.crc32(body) & 0x7FFFFFFF:08X}, the record says 0x{crc:08X}")
-    topic_length = view[at] if topic_length_bytes == 1 else _INT16.unpack_from(view, at)[0]
+    topic_length = _INT8.unpack_from(view, at)[0] if topic_length_bytes == 1 else _INT16.unpack_from(view, at)[0]
     at += topic_length_bytes
+    if topic_length < 0:
+        raise RecordError(f"topic length {topic_length} is negative")
     if at + topic_length + 2 > end:
         raise RecordError(f"topic length {topic_length} does not fit size {size}")
     try:
@@ -251,6 +304,8 @@ def decode_record(buffer: bytes | memoryview, position: int = 0, *, check_crc: b
     at += topic_length
     (properties_length,) = _INT16.unpack_from(view, at)
     at += 2
+    if properties_length < 0:
+        raise RecordError(f"properties length {properties_length} is negative")
     if at + properties_length != end:
         raise RecordError(f"the fields take {at + properties_length - position} bytes, the record says {size}")
     return Record(

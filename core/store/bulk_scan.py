@@ -147,13 +147,15 @@ def layout(view: memoryview, places: list[int]) -> Layout | None:
     topic_at = body_at + body_length + 1 + wide
     rows = rows_before_false((body_length >= 0) & (topic_at <= end))
     octets = numpy.frombuffer(part, numpy.uint8)
-    topic_length = octets[topic_at[:rows] - 1].astype(numpy.int64)
+    topic_length = octets[topic_at[:rows] - 1].astype(numpy.int8).astype(numpy.int64)
     if wide.any():
-        topic_length += wide[:rows] * (octets[topic_at[:rows] - 2].astype(numpy.int64) << 8)
+        is_wide = wide[:rows] != 0
+        topic_length[is_wide] = _integers(part, ">i2", topic_at[:rows][is_wide] - 2)
     properties_at = topic_at[:rows] + topic_length + 2
-    rows = rows_before_false(properties_at <= end[:rows])
+    rows = rows_before_false((topic_length >= 0) & (properties_at <= end[:rows]))
     properties_at = properties_at[:rows]
-    rows = rows_before_false(properties_at + _integers(part, ">u2", properties_at - 2) == end[:rows])
+    properties_length = _integers(part, ">i2", properties_at - 2)
+    rows = rows_before_false((properties_length >= 0) & (properties_at + properties_length == end[:rows]))
     if not rows:
         return None
     head = head[:rows]

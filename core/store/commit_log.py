@@ -19,14 +19,17 @@ from zlib import crc32
 from flintmq.core.broker.topic_name import SCHEDULE_TOPIC
 from flintmq.core.errors import RefusedError, StoreError, StoreExhaustedError, StoreFencedError, is_exhausted
 from flintmq.core.io.clock import Clock
+from flintmq.core.limits import PROPERTIES_MAX_BYTES, TOPIC_MAX_BYTES
 from flintmq.core.message import properties as props
 from flintmq.core.message import record as rec
 from flintmq.core.message.batch import MessageBatch, look_into
 from flintmq.core.message.batch_records import batch_records, batch_size, batch_sys_flag
+from flintmq.core.message.host import V4_BYTES
 from flintmq.core.message.java_hash import tags_hash
 from flintmq.core.message.record import (
     HEAD_V4_BYTES,
     MessageExtBrokerInner,
+    check_host,
     encode_blank,
     encode_record,
     pack_head_v4,
@@ -54,6 +57,8 @@ log = logging.getLogger("flintmq.store")
 _FIXED: Final = struct.Struct(">II4xi4xqqi16xq12xqi")
 """Size, magic, queueId, queue offset, physical offset, sysFlag, store time, prepared offset, body length (IPv4 hosts)."""
 _FIXED_END: Final = struct.Struct(">qi")
+_SHORT_MAX: Final = 2**15 - 1
+_UNCHECKED_HOST: Final = bytes(1 + V4_BYTES)
 _UNQUEUED: Final = (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
 _UNUSUAL_FLAGS: Final = TRANSACTION_MASK | HOSTS_V6
 
@@ -261,15 +266,21 @@ class CommitLog:
         """
         requests: list[DispatchRequest] = []
         next_queue_offset = self.next_queue_offset
+        born_host = store_host = _UNCHECKED_HOST
         for message in messages:
             if type(message) is not MessageExtBrokerInner or message.about is None:
                 break
             body, stored = message.body, message.properties_bytes
             topic, queue_id, sys_flag = message.topic, message.queue_id, message.sys_flag
-            born_host, store_host = message.born_host, message.store_host
-            if sys_flag & _UNUSUAL_FLAGS or len(born_host) != 8 or len(store_host) != 8:
+            if sys_flag & _UNUSUAL_FLAGS or queue_id < 0:
                 break
             try:
+                if message.born_host is not born_host or message.store_host is not store_host:
+                    born_host, store_host = message.born_host, message.store_host
+                    check_host(born_host)
+                    check_host(store_host)
+                    if len(born_host) != V4_BYTES or len(store_host) != V4_BYTES:
+                        break
                 tail = record_tail(topic, len(stored))
                 size = HEAD_V4_BYTES + len(body) + len(tail) + len(stored)
                 if position + size > ceiling:
@@ -650,7 +661,7 @@ class CommitLog:
             topic_length = topic_length << 8 | view[topic_at]
             topic_at += 1
         properties_at = topic_at + topic_length + 2
-        if properties_at > end:
+        if properties_at > end or topic_length > (_SHORT_MAX if wide else TOPIC_MAX_BYTES):
             raise rec.RecordError(f"topic length {topic_length} does not fit size {size}")
         try:
             topic = str(view[topic_at : properties_at - 2], "utf-8")
@@ -658,6 +669,8 @@ class CommitLog:
             raise rec.RecordError("the topic is not UTF-8") from error
         if view[properties_at - 2] << 8 | view[properties_at - 1] != end - properties_at:
             raise rec.RecordError("the fields do not add up to the size")
+        if end - properties_at > PROPERTIES_MAX_BYTES:
+            raise rec.RecordError(f"the length of {end - properties_at} bytes of properties is negative")
         stored = bytes(view[properties_at:end])
         properties = props.stored_properties(stored)
         padded = b"\x02%b\x02" % stored

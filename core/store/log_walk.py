@@ -17,6 +17,7 @@ import attrs
 from flintmq.core.errors import StoreFormatError
 from flintmq.core.io import lazy_numpy
 from flintmq.core.io.paths import topic_folder
+from flintmq.core.limits import PROPERTIES_MAX_BYTES
 from flintmq.core.message import record as rec
 from flintmq.core.message.sys_flag import HOSTS_V6, TRANSACTION_PREPARED
 from flintmq.core.store import bulk_scan
@@ -227,7 +228,7 @@ class LogWalk:
                 and queue_id >= 0
                 and queue_offset >= 0
                 and (length_at := topic_at + 1 + view[topic_at]) + 2 <= end
-                and (view[length_at] << 8 | view[length_at + 1]) == end - length_at - 2
+                and view[length_at] << 8 | view[length_at + 1] == end - length_at - 2 <= PROPERTIES_MAX_BYTES
                 and view[topic_at:length_at].tobytes() in topics
                 and (not check_crc or not body_bytes or crc32(view[at + _BODY_AT : topic_at]) & 0x7FFFFFFF == crc)
                 and (newest_ms <= stored_now_ms <= whole_ms or view[length_at + 2 : end].tobytes().find(0) < 0)

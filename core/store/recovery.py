@@ -200,15 +200,16 @@ def _fill(disk: Disk, quarantine: Path, files: Sequence[MappedFile], hole: Hole)
 
 def _fillers(physical_offset_bytes: int, length: int, store_timestamp_ms: int) -> list[bytes]:
     """Records that take so many bytes together: rolled back, so that no queue and no index speaks of them."""
-    topic = LOST_TOPIC if length >= rec.RECORD_MIN_BYTES + len(LOST_TOPIC) else ""
-    overhead = rec.RECORD_MIN_BYTES + len(topic)
+    nameless = length < rec.RECORD_MIN_BYTES + len(LOST_TOPIC)
+    overhead = rec.RECORD_MIN_BYTES + (0 if nameless else len(LOST_TOPIC))
     parts: list[bytes] = []
     while length:
         size = length if length <= _FILLER_BYTES + overhead else _FILLER_BYTES
         message = MessageExtBrokerInner(
-            topic, 0, bytes(size - overhead), {}, b"", store_timestamp_ms, _NOWHERE, _NOWHERE, 0, TRANSACTION_ROLLBACK
+            LOST_TOPIC, 0, bytes(size - overhead), {}, b"", store_timestamp_ms, _NOWHERE, _NOWHERE, 0, TRANSACTION_ROLLBACK
         )
-        parts.append(b"".join(rec.encode_record(message, size, 0, physical_offset_bytes, store_timestamp_ms)))
+        head, body, tail, _ = rec.encode_record(message, size, 0, physical_offset_bytes, store_timestamp_ms)
+        parts.append(head + body + (bytes(3) if nameless else tail))
         physical_offset_bytes += size
         length -= size
     return parts

@@ -113,10 +113,10 @@ def read_heads(data: npt.NDArray[np.uint8], starts: Ints) -> Heads:
     bad |= (body_length < 0) | (topic_length_at + 3 + is_v2 > ends)
     topic_length, topic_at = _topic(data, topic_length_at, is_v2)
     properties_length_at = topic_at + topic_length
-    bad |= properties_length_at + 2 > ends
+    bad |= (topic_length < 0) | (properties_length_at + 2 > ends)
     properties_length = _two_bytes(data, properties_length_at)
     properties_at = properties_length_at + 2
-    bad |= properties_at + properties_length != ends
+    bad |= (properties_length < 0) | (properties_at + properties_length != ends)
     return Heads(
         raw,
         starts,
@@ -154,15 +154,15 @@ def _mend(data: npt.NDArray[np.uint8], raw: npt.NDArray[Any], starts: Ints, born
 
 
 def _topic(data: npt.NDArray[np.uint8], at: Ints, is_v2: Bools) -> tuple[Ints, Ints]:
-    """Length and position of the topics, whose length has two bytes in V2."""
+    """Length and position of the topics, whose length has two bytes in V2; all lengths are signed."""
     if not is_v2.any():
-        return data[_within(at, data)].astype(np.int64), at + 1
-    length = np.where(is_v2, _two_bytes(data, at), data[_within(at, data)])
+        return data[_within(at, data)].astype(np.int8).astype(np.int64), at + 1
+    length = np.where(is_v2, _two_bytes(data, at), data[_within(at, data)].astype(np.int8))
     return length.astype(np.int64), at + 1 + is_v2
 
 
 def _two_bytes(data: npt.NDArray[np.uint8], at: Ints) -> Ints:
-    high = data[_within(at, data)].astype(np.int64)
+    high = data[_within(at, data)].astype(np.int8).astype(np.int64)
     return (high << 8) | data[_within(at + 1, data)]
 
 
