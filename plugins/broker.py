@@ -236,7 +236,9 @@ class Broker(Service):
         else:
             _begin_epoch_if_replicated(state)
         state.schedule = ScheduleMessageService(
-            ScheduleStoreAdapter(state.store, state.stats), state.delay_levels, self._file("delayOffset.json")
+            ScheduleStoreAdapter(state.store, state.stats, state.topics.create_in_send_back),
+            state.delay_levels,
+            self._file("delayOffset.json")
         )
         state.schedule.load()
         self._held.callback(_persist, "delay offsets", state.schedule.persist)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from flintmq.core.broker.retry import DLQ_QUEUE_NUMS
 from flintmq.core.broker.schedule import PutOutcome
 from flintmq.core.broker.stats import BrokerStats
+from flintmq.core.broker.topic_name import UNDELIVERED_TOPIC
 from flintmq.core.errors import RefusedError
 from flintmq.core.message.record import MessageExtBrokerInner, Record
 from flintmq.core.response_code import ResponseCode
@@ -16,9 +18,13 @@ from flintmq.core.store.message_store import MessageStore
 class ScheduleStoreAdapter:
     """Implements :class:`flintmq.core.broker.schedule.ScheduleStore`. Loop thread."""
 
-    def __init__(self, store: MessageStore, stats: BrokerStats) -> None:
+    def __init__(
+        self, store: MessageStore, stats: BrokerStats, ensure_topic: Callable[[str, int], object] | None = None
+    ) -> None:
         self._store = store
         self._stats = stats
+        self._ensure_topic = ensure_topic
+        """Makes the topic of dead letters, with so many queues, where it is missing."""
 
     def min_queue_offset(self, topic: str, queue_id: int) -> int:
         return self._store.min_queue_offset(topic, queue_id)
@@ -49,6 +55,8 @@ class ScheduleStoreAdapter:
     def put_messages(
         self, messages: Sequence[MessageExtBrokerInner], topic: str, queue_id: int
     ) -> Sequence[PutOutcome]:
+        if self._ensure_topic is not None and messages[0].topic == UNDELIVERED_TOPIC:
+            self._ensure_topic(UNDELIVERED_TOPIC, DLQ_QUEUE_NUMS)
         try:
             put = self._store.put(list(messages))
         except RefusedError:

@@ -54,7 +54,7 @@ def start_timers(broker: Broker) -> None:
     folder = Path(state.store.root) / "flint" / "timer"
     wheel = TimerWheel(folder)
     service = TimerMessageService(
-        ScheduleStoreAdapter(state.store, state.stats), wheel, JsonFile(folder / "position.json")
+        ScheduleStoreAdapter(state.store, state.stats, state.topics.create_in_send_back), wheel, JsonFile(folder / "position.json")
     )
     service.load()
     state.timer = service

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
+from flintmq.core.broker.deliverable import check_deliverable
 from flintmq.core.broker.known_tails import KnownTails
 from flintmq.core.broker.retry import DLQ_QUEUE_NUMS, is_dead_on_send, retry_group, without_delay
 from flintmq.core.broker.schedule import redirect_to_schedule, wanted_level
@@ -183,8 +184,8 @@ class MessageIntake:
             return message  # it asks for nothing but to be stored
         if "TRAN_MSG" in taken_apart and asks_for_transaction(taken_apart, header.reconsume_times):
             self._begin_transaction(message)
-        elif ("DELAY" in taken_apart or TIMER_MARK in properties_text) and self.delay(message):
-            self._check_properties(message)
+        elif "DELAY" in taken_apart or TIMER_MARK in properties_text:
+            self.delay(message)
         return message
 
     def delay(self, message: MessageExtBrokerInner) -> bool:
@@ -192,11 +193,13 @@ class MessageIntake:
         before a time.
 
         Raises:
-            RefusedError: the time that the message names is not acceptable, or too many are due then.
+            RefusedError: the time that the message names is not acceptable, too many are due then, or it could not be delivered.
         """
-        if redirect_to_schedule(message, self._state.delay_levels):
+        real_topic = message.topic
+        if redirect_to_schedule(message, self._state.delay_levels) or (self.timer is not None and self.timer(message)):
+            check_deliverable(message, real_topic, self._state.config.store.commit_log_file_bytes)
             return True
-        return self.timer is not None and self.timer(message)
+        return False
 
     def batch(self, header: SendHeader, body: bytes, sender: Sender) -> MessageBatch:
         """The members of a batch send, ready to be appended in one piece.
@@ -324,11 +327,6 @@ class MessageIntake:
         if any(map(any, stored_values(marked, [name.encode() for name in _TIMER_NAMES]))):
             raise self._illegal("batch.delay", "a batch with a time of delivery", "")
 
-    def _check_properties(self, message: MessageExtBrokerInner, spare_bytes: int = 0) -> None:
-        if len(message.properties_bytes) > PROPERTIES_MAX_BYTES - spare_bytes:
-            measured = f"{len(message.properties_bytes)} bytes of properties"
-            raise self._illegal("message.properties_too_long", measured, "")
-
     def _begin_transaction(self, message: MessageExtBrokerInner) -> None:
         """A half message waits for its end; a delay counts from there.
 
@@ -343,8 +341,9 @@ class MessageIntake:
             )
         if self.timer is not None and not wanted_level(message.properties, self._state.delay_levels):
             self.timer.wanted_ms(message.properties)
+        real_topic, file_bytes = message.topic, self._state.config.store.commit_log_file_bytes
         redirect_to_half(message)
-        self._check_properties(message, HALF_PROPERTIES_SPARE_BYTES)
+        check_deliverable(message, real_topic, file_bytes, spare_bytes=HALF_PROPERTIES_SPARE_BYTES)
         self._state.topics.create_in_send_back(message.topic, 1)
 
     def _illegal(self, reason: str, measured: str, key: str) -> RefusedError:

@@ -49,7 +49,7 @@ class SendBackPlan:
             queue_id=self.queue_id,
             body=record.body,
             properties=dict(self.properties),
-            properties_bytes=props.properties_to_string(self.properties).encode("utf-8"),
+            properties_bytes=props.properties_to_string(self.properties).encode("utf-8", "replace"),
             born_timestamp_ms=record.born_timestamp_ms,
             born_host=record.born_host,
             store_host=store_host,

@@ -14,12 +14,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from flintmq.core.broker.delay_levels import DelayLevels
-from flintmq.core.broker.topic_name import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
+from flintmq.core.broker.topic_name import SCHEDULE_TOPIC, TRANS_HALF_TOPIC, UNDELIVERED_TOPIC
 from flintmq.core.client_log import client_log
 from flintmq.core.io.json_file import JsonFile
 from flintmq.core.message import properties as props
 from flintmq.core.message.record import MessageExtBrokerInner, Record
-from flintmq.core.message.sys_flag import TRANSACTION_COMMIT, TRANSACTION_NOT, transaction_type
+from flintmq.core.message.sys_flag import TRANSACTION_COMMIT, TRANSACTION_NOT, transaction_type, without_transaction
 
 _log = client_log(__name__)
 
@@ -92,7 +92,7 @@ def redirect_to_schedule(message: MessageExtBrokerInner, levels: DelayLevels) ->
         props.REAL_TOPIC: message.topic,
         props.REAL_QUEUE_ID: str(message.queue_id),
     }
-    message.properties_bytes = props.properties_to_string(message.properties).encode("utf-8")
+    message.properties_bytes = props.properties_to_string(message.properties).encode("utf-8", "replace")
     message.topic = SCHEDULE_TOPIC
     message.queue_id = level - 1
     return True
@@ -125,6 +125,68 @@ def delivery_of(record: Record) -> MessageExtBrokerInner | None:
     )
 
 
+def give_up(store: ScheduleStore, record: Record | None, commit_log_offset_bytes: int, why: str) -> bool:
+    """Makes a dead letter of a waiting message that can never be delivered, and logs one line.
+
+    What is acknowledged is checked before (:mod:`flintmq.core.broker.deliverable`). What waits all the same was taken by another
+    broker or an earlier FlintMQ, or its record was lost. The line ends in an id that stays the same:
+
+    * ``[delivery.dead_letter]``: it lies in ``%DLQ%CID_RMQ_SYS_DELIVERY`` as it waited; REAL_TOPIC says where it was meant to go;
+    * ``[delivery.kept]``: no dead letter can be made of it; its record stays in the log until that expires;
+    * ``[delivery.gone]``: there is no record any more, or none that can be read.
+
+    Args:
+        store: takes the dead letter.
+        record: the message as it waited; None where it is no longer there.
+        commit_log_offset_bytes: its place in the log.
+        why: it cannot be delivered.
+
+    Returns:
+        False when the store takes nothing now: then nothing was logged, and the message is to be given up again later.
+    """
+    if record is None:
+        _log.error("the message that waited at position %d is lost: %s [delivery.gone]", commit_log_offset_bytes, why)
+        return True
+    outcome = store.put_messages([_dead_letter_of(record)], record.topic, record.queue_id)[0]
+    if outcome is PutOutcome.LATER:
+        return False
+    properties = record.properties
+    named = properties.get(props.UNIQ_KEY) or f"at position {commit_log_offset_bytes}"
+    meant_for = properties.get(props.REAL_TOPIC, "")
+    if outcome is PutOutcome.STORED:
+        where = UNDELIVERED_TOPIC
+        _log.error("message %s for %s is a dead letter in %s: %s [delivery.dead_letter]", named, meant_for, where, why)
+    else:
+        _log.error(
+            "message %s for %s is not delivered: %s; it stays in the log at position %d until that expires [delivery.kept]",
+            named,
+            meant_for,
+            why,
+            commit_log_offset_bytes,
+        )
+    return True
+
+
+def _dead_letter_of(record: Record) -> MessageExtBrokerInner:
+    properties = record.properties
+    properties.pop(props.DELAY, None)
+    return MessageExtBrokerInner(
+        UNDELIVERED_TOPIC,
+        0,
+        record.body,
+        properties,
+        record.properties_bytes,
+        record.born_timestamp_ms,
+        record.born_host,
+        record.store_host,
+        record.flag,
+        without_transaction(record.sys_flag),
+        record.reconsume_times,
+        0,
+        False,
+    )
+
+
 class ScheduleMessageService:
     """Delivers what is due. Loop thread; the caller's timer calls :meth:`run_due` and :meth:`persist`.
 
@@ -143,7 +205,7 @@ class ScheduleMessageService:
         self.delivered = 0
         """Messages delivered since the start."""
         self.discarded = 0
-        """Messages given up: gone from the log, without a real topic, or illegal."""
+        """Messages given up, see :func:`give_up`."""
 
     def run_due(self, now_ms: int) -> int:
         """Delivers every message that is due.
@@ -165,7 +227,7 @@ class ScheduleMessageService:
             return now_ms + IDLE_INTERVAL_MS
         next_ms = now_ms + IDLE_INTERVAL_MS
         units = 0
-        batch: list[MessageExtBrokerInner | None] = []
+        batch: list[tuple[int, int]] = []
         for commit_log_offset_bytes, size_bytes, due_ms in self._store.queue_units(
             SCHEDULE_TOPIC, queue_id, queue_offset, UNITS_PER_PASS
         ):
@@ -173,7 +235,7 @@ class ScheduleMessageService:
                 next_ms = min(next_ms, due_ms)
                 break
             units += 1
-            batch.append(self._read(level, commit_log_offset_bytes, size_bytes))
+            batch.append((commit_log_offset_bytes, size_bytes))
         done = self._put(batch, queue_id)
         if done:
             self._offsets[level] = queue_offset + done
@@ -189,38 +251,35 @@ class ScheduleMessageService:
         inside = min(max(known, start), max(end, start))
         if inside != known:
             _log.warning("delay level %d goes on at queue offset %d instead of %d", level, inside, known)
+            if inside > known and level in self._offsets:
+                what = "%d messages of delay level %d have expired with their log files [delivery.gone]"
+                _log.error(what, inside - known, level)
+                self.discarded += inside - known
             self._offsets[level] = inside
             self._dirty = True
         return inside
 
-    def _read(self, level: int, commit_log_offset_bytes: int, size_bytes: int) -> MessageExtBrokerInner | None:
-        record = self._store.look_message(commit_log_offset_bytes, size_bytes)
-        message = delivery_of(record) if record is not None else None
-        if message is None:
-            _log.error(
-                "delayed message of level %d at %d is discarded: %s",
-                level,
-                commit_log_offset_bytes,
-                "it is not in the log" if record is None else "it has no topic it may go to",
-            )
-        return message
+    def _put(self, batch: list[tuple[int, int]], queue_id: int) -> int:
+        """Delivers in order up to the first that has to wait; returns how many entries are done with.
 
-    def _put(self, batch: list[MessageExtBrokerInner | None], queue_id: int) -> int:
-        """Delivers in order up to the first that has to wait; returns how many entries are done with."""
-        messages = [message for message in batch if message is not None]
+        Args:
+            batch: where the messages lie in the log, and their sizes, in bytes.
+        """
+        records = [self._store.look_message(*place) for place in batch]
+        due = [delivery_of(record) if record is not None else None for record in records]
+        messages = [message for message in due if message is not None]
         outcomes = iter(self._store.put_messages(messages, SCHEDULE_TOPIC, queue_id) if messages else ())
-        for done, message in enumerate(batch):
-            if message is None:
-                self.discarded += 1
-                continue
-            outcome = next(outcomes, PutOutcome.LATER)
+        for done, (record, message) in enumerate(zip(records, due, strict=True)):
+            outcome = PutOutcome.ILLEGAL if message is None else next(outcomes, PutOutcome.LATER)
             if outcome is PutOutcome.LATER:
                 return done
             if outcome is PutOutcome.STORED:
                 self.delivered += 1
-            else:
-                self.discarded += 1
-                _log.error("delayed message for %s is discarded: the store refuses it", message.topic)
+                continue
+            why = "the store refuses it" if message else "no topic it may go to" if record else "it cannot be read"
+            if not give_up(self._store, record, batch[done][0], why):
+                return done
+            self.discarded += 1
         return len(batch)
 
     def offset(self, level: int) -> int:

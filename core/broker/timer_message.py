@@ -111,7 +111,7 @@ class TimerRedirect:
             props.REAL_TOPIC: message.topic,
             props.REAL_QUEUE_ID: str(message.queue_id),
         }
-        message.properties_bytes = props.properties_to_string(message.properties).encode("utf-8", "surrogatepass")
+        message.properties_bytes = props.properties_to_string(message.properties).encode("utf-8", "replace")
         message.topic = TIMER_TOPIC
         message.queue_id = 0
         return True

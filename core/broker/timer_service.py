@@ -17,7 +17,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
-from flintmq.core.broker.schedule import PutOutcome, ScheduleStore, delivery_of
+from flintmq.core.broker.schedule import PutOutcome, ScheduleStore, delivery_of, give_up
 from flintmq.core.broker.timer_wheel import ENTRY, KEY, TimerWheel
 from flintmq.core.broker.topic_name import TIMER_TOPIC
 from flintmq.core.io.json_file import JsonFile
@@ -56,7 +56,7 @@ class TimerMessageService:
         self.delivered = 0
         """Messages delivered since the start."""
         self.discarded = 0
-        """Messages given up: gone from the log, without a real topic, or illegal."""
+        """Messages given up, see :func:`flintmq.core.broker.schedule.give_up`."""
 
     def load(self) -> None:
         """Reads the positions; call it after the store has recovered.
@@ -109,17 +109,22 @@ class TimerMessageService:
             return False
         start = self._store.min_queue_offset(TIMER_TOPIC, 0)
         if self._read < start:
-            _log.error("timers at queue offsets %d to %d have expired with their log files", self._read, start - 1)
+            _log.error(
+                "timers at queue offsets %d to %d have expired with their log files [delivery.gone]", self._read, start - 1
+            )
+            self.discarded += start - self._read
             self._read = start
         queue_offset = self._read
         entries: list[bytes] = []
         for commit_log_offset_bytes, size_bytes, _ in self._store.queue_units(
             TIMER_TOPIC, 0, queue_offset, READ_PER_PASS
         ):
-            due_ms = _due_ms(self._store.look_message(commit_log_offset_bytes, size_bytes))
+            record = self._store.look_message(commit_log_offset_bytes, size_bytes)
+            due_ms = _due_ms(record)
             if due_ms is None:
+                if not give_up(self._store, record, commit_log_offset_bytes, "it names no time of delivery"):
+                    break
                 self.discarded += 1
-                _log.error("the timer at queue offset %d is discarded: it cannot be read", queue_offset)
             elif queue_offset >= self._seen or (due_ms, queue_offset) >= self._done:
                 entries.append(ENTRY.pack(due_ms, queue_offset, commit_log_offset_bytes, size_bytes))
             queue_offset += 1
@@ -136,7 +141,7 @@ class TimerMessageService:
         outcomes = iter(self._store.put_messages(messages, TIMER_TOPIC, 0) if messages else ())
         for at, (entry, message) in enumerate(zip(entries, batch, strict=True)):
             outcome = PutOutcome.ILLEGAL if message is None else next(outcomes, PutOutcome.LATER)
-            if outcome is PutOutcome.LATER:
+            if outcome is PutOutcome.LATER or (outcome is PutOutcome.ILLEGAL and not self._give_up(entry, message)):
                 return at
             due_ms, queue_offset = KEY.unpack_from(entry)
             self._done = max(self._done, (due_ms, queue_offset + 1))
@@ -144,15 +149,24 @@ class TimerMessageService:
                 self.delivered += 1
             else:
                 self.discarded += 1
-                _log.error("the timer at queue offset %d is discarded: it cannot be delivered", queue_offset)
         return len(entries)
 
-    def _message(self, entry: bytes) -> MessageExtBrokerInner | None:
+    def _record(self, entry: bytes) -> Record | None:
         _, queue_offset, commit_log_offset_bytes, size_bytes = ENTRY.unpack(entry)
         record = self._store.look_message(commit_log_offset_bytes, size_bytes)
         if record is None or record.topic != TIMER_TOPIC or record.queue_offset != queue_offset:
             return None
-        return delivery_of(record)
+        return record
+
+    def _message(self, entry: bytes) -> MessageExtBrokerInner | None:
+        record = self._record(entry)
+        return None if record is None else delivery_of(record)
+
+    def _give_up(self, entry: bytes, message: MessageExtBrokerInner | None) -> bool:
+        """Makes a dead letter of a message that cannot be delivered; False when it is to be tried again later."""
+        record = self._record(entry)
+        why = "the store refuses it" if message else "no topic it may go to" if record else "it cannot be read"
+        return give_up(self._store, record, ENTRY.unpack(entry)[2], why)
 
     # positions
 

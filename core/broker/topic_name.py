@@ -70,6 +70,10 @@ def dlq_topic(group: str) -> str:
     return DLQ_PREFIX + group
 
 
+UNDELIVERED_TOPIC: Final = dlq_topic(f"{SYSTEM_GROUP_PREFIX}DELIVERY")
+"""Where a waiting message goes, as it waited, that turns out to be undeliverable; made with the first."""
+
+
 def reply_topic(cluster: str) -> str:
     """Where replies of a cluster are sent to."""
     return f"{cluster}_REPLY_TOPIC"

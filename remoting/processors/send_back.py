@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 from flintmq.core.broker import perm
+from flintmq.core.broker.deliverable import check_deliverable
 from flintmq.core.broker.durability import until_flushed
 from flintmq.core.broker.retry import plan_send_back
 from flintmq.core.broker.schedule import redirect_to_schedule
@@ -13,6 +14,7 @@ from flintmq.core.broker.topic_config import UNIT_SUB_FLAG
 from flintmq.core.errors import RefusedError
 from flintmq.core.message.message_id import offset_message_id
 from flintmq.core.message.properties import RETRY_TOPIC
+from flintmq.core.message.record import MessageExtBrokerInner
 from flintmq.core.ports import DispatchRequest, FlushStatus
 from flintmq.core.response_code import ResponseCode
 from flintmq.remoting.codes import RequestCode
@@ -66,6 +68,9 @@ class SendBackProcessor:
         )
         if plan is None:
             return Response()
+        message = plan.message(record, state.store_host)
+        redirect_to_schedule(message, state.delay_levels)
+        self._check(message, plan.topic)
         flag = UNIT_SUB_FLAG if header.unit_mode else 0
         config = state.topics.create_in_send_back(plan.topic, plan.queue_nums, topic_sys_flag=flag)
         if not perm.is_writeable(config.perm):
@@ -76,10 +81,10 @@ class SendBackProcessor:
                 measured=f"permission {config.perm}",
                 key="the topic's permission (mqadmin updateTopicPerm)",
             )
-        message = plan.message(record, state.store_host)
-        redirect_to_schedule(message, state.delay_levels)
         put = state.store.put([message])
         result = put.results[0]
+        if isinstance(result, RefusedError):
+            raise _as_system_error(result) from result
         if not isinstance(result, DispatchRequest):
             raise RefusedError(
                 ResponseCode.SYSTEM_ERROR, f"the message could not be stored: {result}", reason="store.not_stored"
@@ -91,3 +96,16 @@ class SendBackProcessor:
         if status is FlushStatus.FENCED:
             raise RefusedError(ResponseCode.SYSTEM_ERROR, "the message may not be on disk", reason="store.fenced")
         return Response()
+
+    def _check(self, message: MessageExtBrokerInner, topic: str) -> None:
+        """Refuses what could not be delivered; whatever is wrong, a consumer is told SYSTEM_ERROR."""
+        try:
+            check_deliverable(message, topic, self._state.config.store.commit_log_file_bytes)
+        except RefusedError as error:
+            raise _as_system_error(error) from error
+
+
+def _as_system_error(error: RefusedError) -> RefusedError:
+    return RefusedError(
+        ResponseCode.SYSTEM_ERROR, str(error), reason=error.reason, measured=error.measured, key=error.key
+    )

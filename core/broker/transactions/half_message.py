@@ -175,7 +175,7 @@ def _again(
 
 
 def _stored(properties: Mapping[str, str]) -> bytes:
-    return props.properties_to_string(properties).encode("utf-8", "surrogatepass")
+    return props.properties_to_string(properties).encode("utf-8", "replace")
 
 
 def _number(text: str | None, default: int) -> int:

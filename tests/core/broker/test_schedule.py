@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from flintmq.core.broker.schedule import (
     delivery_of,
     redirect_to_schedule,
 )
+from flintmq.core.broker.topic_name import UNDELIVERED_TOPIC
 from flintmq.core.errors import FlintError
 from flintmq.core.io.json_file import JsonFile
 from flintmq.core.message import properties as props
@@ -181,10 +183,42 @@ def test_what_can_never_be_delivered_is_counted_and_passed_over(caplog: pytest.L
     half.properties_bytes = b"REAL_TOPIC\x01RMQ_SYS_TRANS_HALF_TOPIC\x02REAL_QID\x010"
     store.outcomes = [PutOutcome.ILLEGAL]
     delays = service(store)
-    delays.run_due(NOW)
-    assert store.names == ["good"]
+    with caplog.at_level(logging.ERROR):
+        delays.run_due(NOW)
+    letters = [put for put in store.put if put.topic == UNDELIVERED_TOPIC]
+    assert [put.properties["n"] for put in store.put if put.topic == "T"] == ["good"]
+    assert [letter.properties_bytes for letter in letters] == [half.properties_bytes, store.records[200].properties_bytes]
     assert (delays.delivered, delays.discarded, delays.offset(1)) == (1, 3, 4)
-    assert "is discarded" in caplog.text
+    ids = [line.rpartition(" [")[2] for line in caplog.messages]
+    assert ids == ["delivery.gone]", "delivery.dead_letter]", "delivery.dead_letter]"]
+
+
+def test_what_cannot_even_be_a_dead_letter_stays_in_the_log_and_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """A RocketMQ may have taken NUL in properties, which this store takes nowhere."""
+    store = FakeStore()
+    store.add("illegal", 1, NOW, UNIQ_KEY="U1")
+    store.outcomes = [PutOutcome.ILLEGAL, PutOutcome.ILLEGAL]
+    delays = service(store)
+    with caplog.at_level(logging.ERROR):
+        delays.run_due(NOW)
+    assert (delays.delivered, delays.discarded, delays.offset(1)) == (0, 1, 1)
+    (line,) = caplog.messages
+    assert line.startswith("message U1 for T is not delivered")
+    assert line.endswith("position 0 until that expires [delivery.kept]")
+
+
+def test_a_dead_letter_that_cannot_be_put_now_is_put_later(caplog: pytest.LogCaptureFixture) -> None:
+    """A full disk is no reason to pass a message over."""
+    store = FakeStore()
+    store.add("illegal", 1, NOW)
+    store.outcomes = [PutOutcome.ILLEGAL, PutOutcome.LATER]
+    delays = service(store)
+    assert delays.run_due(NOW) == NOW + 100
+    assert (delays.discarded, delays.offset(1), caplog.messages) == (0, 0, [])
+    store.outcomes = [PutOutcome.ILLEGAL]
+    delays.run_due(NOW + 100)
+    assert (delays.discarded, delays.offset(1)) == (1, 1)
+    assert [put.topic for put in store.put] == [UNDELIVERED_TOPIC]
 
 
 def test_one_pass_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from flintmq.core.broker.stats import BrokerStats
 from flintmq.core.broker.timer_message import TimerRedirect, due_ms
 from flintmq.core.broker.timer_service import TimerMessageService
 from flintmq.core.broker.timer_wheel import TimerWheel
-from flintmq.core.broker.topic_name import TIMER_TOPIC
+from flintmq.core.broker.topic_name import TIMER_TOPIC, UNDELIVERED_TOPIC
 from flintmq.core.errors import RefusedError
 from flintmq.core.io.json_file import JsonFile
 from flintmq.core.store.message_store import MessageStore
@@ -337,4 +337,6 @@ def test_records_that_are_gone_are_told_and_passed_over(bench: Bench, caplog: py
     bench.run_until(bench.clock.now_ms() + 1_000)
     assert [body for body, _ in bench.delivered()] == [b"kept"]
     assert bench.service.discarded == 2
-    assert "queue offset 0 is discarded" in caplog.text
+    ids = [line.rpartition(" [")[2] for line in caplog.messages if "[delivery." in line]
+    assert ids == ["delivery.dead_letter]", "delivery.gone]"]
+    assert bench.store.max_queue_offset(UNDELIVERED_TOPIC, 0) == 1
