@@ -238,7 +238,7 @@ class Broker(Service):
         state.schedule = ScheduleMessageService(
             ScheduleStoreAdapter(state.store, state.stats, state.topics.create_in_send_back),
             state.delay_levels,
-            self._file("delayOffset.json")
+            self._file("delayOffset.json"),
         )
         state.schedule.load()
         self._held.callback(_persist, "delay offsets", state.schedule.persist)

@@ -53,9 +53,8 @@ def start_timers(broker: Broker) -> None:
     state = broker.state
     folder = Path(state.store.root) / "flint" / "timer"
     wheel = TimerWheel(folder)
-    service = TimerMessageService(
-        ScheduleStoreAdapter(state.store, state.stats, state.topics.create_in_send_back), wheel, JsonFile(folder / "position.json")
-    )
+    adapter = ScheduleStoreAdapter(state.store, state.stats, state.topics.create_in_send_back)
+    service = TimerMessageService(adapter, wheel, JsonFile(folder / "position.json"))
     service.load()
     state.timer = service
     state.readers.add(TIMER_TOPIC, lambda _queue_id: service.low_queue_offset())

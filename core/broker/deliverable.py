@@ -35,7 +35,8 @@ def check_deliverable(
             "the message is illegal, maybe msg body or properties length not matched. "
             f"msg properties length limit {PROPERTIES_MAX_BYTES}",
             reason="message.properties_too_long",
-            measured=f"{properties_bytes} bytes of properties" + (f" and {spare_bytes} to spare" if spare_bytes else ""),
+            measured=f"{properties_bytes} bytes of properties"
+            + (f" and {spare_bytes} to spare" if spare_bytes else ""),
         )
     waiting_bytes = record_size(message)
     delivered_bytes = waiting_bytes - len(message.topic) + len(real_topic)

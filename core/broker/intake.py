@@ -193,7 +193,8 @@ class MessageIntake:
         before a time.
 
         Raises:
-            RefusedError: the time that the message names is not acceptable, too many are due then, or it could not be delivered.
+            RefusedError: the time that the message names is not acceptable, or too many are due then; or it could never be
+                delivered.
         """
         real_topic = message.topic
         if redirect_to_schedule(message, self._state.delay_levels) or (self.timer is not None and self.timer(message)):

@@ -128,10 +128,10 @@ def delivery_of(record: Record) -> MessageExtBrokerInner | None:
 def give_up(store: ScheduleStore, record: Record | None, commit_log_offset_bytes: int, why: str) -> bool:
     """Makes a dead letter of a waiting message that can never be delivered, and logs one line.
 
-    What is acknowledged is checked before (:mod:`flintmq.core.broker.deliverable`). What waits all the same was taken by another
-    broker or an earlier FlintMQ, or its record was lost. The line ends in an id that stays the same:
+    What is acknowledged is checked before (:mod:`flintmq.core.broker.deliverable`). What waits all the same was taken by
+    another broker or an earlier FlintMQ, or its record was lost. The line ends in an id that stays the same:
 
-    * ``[delivery.dead_letter]``: it lies in ``%DLQ%CID_RMQ_SYS_DELIVERY`` as it waited; REAL_TOPIC says where it was meant to go;
+    * ``[delivery.dead_letter]``: it lies in ``%DLQ%CID_RMQ_SYS_DELIVERY`` as it waited; REAL_TOPIC says where it was to go;
     * ``[delivery.kept]``: no dead letter can be made of it; its record stays in the log until that expires;
     * ``[delivery.gone]``: there is no record any more, or none that can be read.
 

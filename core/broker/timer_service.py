@@ -110,7 +110,9 @@ class TimerMessageService:
         start = self._store.min_queue_offset(TIMER_TOPIC, 0)
         if self._read < start:
             _log.error(
-                "timers at queue offsets %d to %d have expired with their log files [delivery.gone]", self._read, start - 1
+                "timers at queue offsets %d to %d have expired with their log files [delivery.gone]",
+                self._read,
+                start - 1,
             )
             self.discarded += start - self._read
             self._read = start

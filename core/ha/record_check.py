@@ -20,7 +20,7 @@ from flintmq.core.message import record as rec
 from flintmq.core.message.sys_flag import TRANSACTION_PREPARED
 
 _FIXED: Final = struct.Struct(">IIIi4xqqi16xq20xi")
-"""Size, magic, crc, queueId, queue offset, physical offset, sysFlag, store time and body length of a record between IPv4 hosts."""
+"""Size, magic, crc, queueId, queue offset, physical offset, sysFlag, store time, body length (IPv4 hosts)."""
 _BODY_AT: Final = 88
 _HOSTS_V6: Final = 0x30
 _TOPICS_MAX: Final = 65_536
@@ -119,7 +119,9 @@ class RecordChecker:
 
     def _check(self, view: memoryview, at: int, physical_offset_bytes: int) -> int:
         """Checks the record at a place of a view that holds all of it; returns its store time. Raises ReplicationError."""
-        size, magic, crc, queue_id, queue_offset, physical, sys_flag, stored_ms, body_bytes = _FIXED.unpack_from(view, at)
+        size, magic, crc, queue_id, queue_offset, physical, sys_flag, stored_ms, body_bytes = _FIXED.unpack_from(
+            view, at
+        )
         end = at + size
         topic_at = at + _BODY_AT + body_bytes
         if (

@@ -206,7 +206,16 @@ def _fillers(physical_offset_bytes: int, length: int, store_timestamp_ms: int) -
     while length:
         size = length if length <= _FILLER_BYTES + overhead else _FILLER_BYTES
         message = MessageExtBrokerInner(
-            LOST_TOPIC, 0, bytes(size - overhead), {}, b"", store_timestamp_ms, _NOWHERE, _NOWHERE, 0, TRANSACTION_ROLLBACK
+            LOST_TOPIC,
+            0,
+            bytes(size - overhead),
+            {},
+            b"",
+            store_timestamp_ms,
+            _NOWHERE,
+            _NOWHERE,
+            0,
+            TRANSACTION_ROLLBACK,
         )
         head, body, tail, _ = rec.encode_record(message, size, 0, physical_offset_bytes, store_timestamp_ms)
         parts.append(head + body + (bytes(3) if nameless else tail))

@@ -84,7 +84,7 @@ def strict_record(raw: bytes) -> StrictRecord:
 
 
 def strict_records(raw: bytes) -> list[StrictRecord]:
-    """Reads records that lie one behind the other, as a pull's answer carries them. Raises ValueError as for one; says where."""
+    """Reads records that lie one behind the other, as a pull's answer carries them. Raises ValueError, and says where."""
     found: list[StrictRecord] = []
     at = 0
     while at < len(raw):

@@ -84,7 +84,8 @@ class SendBackProcessor:
         put = state.store.put([message])
         result = put.results[0]
         if isinstance(result, RefusedError):
-            raise _as_system_error(result) from result
+            result.code = ResponseCode.SYSTEM_ERROR
+            raise result
         if not isinstance(result, DispatchRequest):
             raise RefusedError(
                 ResponseCode.SYSTEM_ERROR, f"the message could not be stored: {result}", reason="store.not_stored"
@@ -102,10 +103,5 @@ class SendBackProcessor:
         try:
             check_deliverable(message, topic, self._state.config.store.commit_log_file_bytes)
         except RefusedError as error:
-            raise _as_system_error(error) from error
-
-
-def _as_system_error(error: RefusedError) -> RefusedError:
-    return RefusedError(
-        ResponseCode.SYSTEM_ERROR, str(error), reason=error.reason, measured=error.measured, key=error.key
-    )
+            error.code = ResponseCode.SYSTEM_ERROR
+            raise

@@ -1,5 +1,5 @@
-"""Whatever is acknowledged, by whichever way in, can be read by every reader of the format and lies at its real topic when it is
-due. Sizes and names are drawn around all limits there are."""
+"""Whatever is acknowledged, by whichever way in, can be read by every reader of the format and lies at its real topic when it
+is due. Sizes and names are drawn around all limits there are."""
 
 from __future__ import annotations
 

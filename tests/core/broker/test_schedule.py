@@ -187,7 +187,10 @@ def test_what_can_never_be_delivered_is_counted_and_passed_over(caplog: pytest.L
         delays.run_due(NOW)
     letters = [put for put in store.put if put.topic == UNDELIVERED_TOPIC]
     assert [put.properties["n"] for put in store.put if put.topic == "T"] == ["good"]
-    assert [letter.properties_bytes for letter in letters] == [half.properties_bytes, store.records[200].properties_bytes]
+    assert [letter.properties_bytes for letter in letters] == [
+        half.properties_bytes,
+        store.records[200].properties_bytes,
+    ]
     assert (delays.delivered, delays.discarded, delays.offset(1)) == (1, 3, 4)
     ids = [line.rpartition(" [")[2] for line in caplog.messages]
     assert ids == ["delivery.gone]", "delivery.dead_letter]", "delivery.dead_letter]"]

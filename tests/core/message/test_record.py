@@ -229,8 +229,9 @@ def test_what_is_encoded_can_be_read_by_every_reader_of_the_format(item: Placed)
 def test_what_a_batch_is_encoded_to_can_be_read_as_well(item: Placed, count: int) -> None:
     """Batches have an encoder of their own."""
     inner = item.message
+    place = item.queue_offset, item.physical, item.store_timestamp_ms
     try:
-        pieces, positions, sizes = batch_records(batch([inner] * count), item.queue_offset, item.physical, item.store_timestamp_ms)
+        pieces, positions, sizes = batch_records(batch([inner] * count), *place)
     except (ValueError, struct.error, OverflowError):
         return
     raw = b"".join(pieces)

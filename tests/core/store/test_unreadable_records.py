@@ -1,5 +1,5 @@
-"""A store may hold records that nobody else can read: an earlier FlintMQ stored lengths without a sign. RocketMQ ends its log at
-the first of them; here they are taken out, kept, and told of, and nothing behind them is lost."""
+"""A store may hold records that nobody else can read: an earlier FlintMQ stored lengths without a sign. RocketMQ ends its log
+at the first of them; here they are taken out, kept, and told of, and nothing behind them is lost."""
 
 from __future__ import annotations
 
@@ -91,7 +91,10 @@ def test_a_start_keeps_all_that_lies_behind_an_unreadable_record(
     said = explain_start(StoreFiles(tmp_path))
     with caplog.at_level(logging.ERROR, "flintmq.store"):
         store = open_store(
-            tmp_path, clock=ManualClock(FIRST_MS + 10_000), commit_log_file_bytes=FILE_BYTES, consume_queue_file_bytes=20_000
+            tmp_path,
+            clock=ManualClock(FIRST_MS + 10_000),
+            commit_log_file_bytes=FILE_BYTES,
+            consume_queue_file_bytes=20_000,
         )
     try:
         at, read = 1, list[bytes]()
