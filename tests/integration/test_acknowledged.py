@@ -6,7 +6,6 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Iterator
-from typing import Any
 
 import attrs
 import pytest

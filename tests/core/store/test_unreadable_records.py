@@ -4,7 +4,6 @@ at the first of them; here they are taken out, kept, and told of, and nothing be
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from pathlib import Path
 
 import attrs
