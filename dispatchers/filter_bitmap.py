@@ -54,5 +54,5 @@ class CalcBitMap:
                     for group in of_topic
                     if group.bloom is not None
                     and group.compiled is not None
-                    and group.compiled.matches_properties(properties)
+                    and (not group.compiled.needs_properties or group.compiled.matches_properties(properties))
                 )

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from flintmq.core.broker.filter_data import BloomFilterBacked, ConsumerFilterData
-from flintmq.core.broker.subscription import SubscriptionData
+from flintmq.core.broker.subscription import SQL92, SubscriptionData
 from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError
 from flintmq.core.filter.bloom import BloomFilter
@@ -64,10 +64,14 @@ class ConsumerFilterManager:
     def backed(
         self, topic: str, group: str, expression_type: str, made: MessageFilter, expression: str
     ) -> MessageFilter:
-        """The filter of a subscription, with the bit map to look at first where the group's filter is this one."""
+        """The filter of a subscription, with the bit map to look at first where the group's filter is this one.
+
+        A plugin's type is left as it is: it may judge by tags codes as well, of which the bit map says nothing.
+        """
         data = self.find(topic, group)
         if (
             data is None
+            or expression_type != SQL92
             or data.bloom is None
             or data.expression != expression
             or data.expression_type != expression_type

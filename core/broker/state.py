@@ -18,12 +18,15 @@ from flintmq.core.broker.queue_locks import RebalanceLockManager
 from flintmq.core.broker.readers import Readers
 from flintmq.core.broker.schedule import ScheduleMessageService
 from flintmq.core.broker.stats import BrokerStats
+from flintmq.core.broker.subscription import SQL92
 from flintmq.core.broker.timer_service import TimerMessageService
 from flintmq.core.broker.topics import TopicConfigManager
 from flintmq.core.broker.transactions.service import TransactionalMessageService
+from flintmq.core.errors import RefusedError
 from flintmq.core.io.clock import Clock
 from flintmq.core.message.host import pack_host
 from flintmq.core.ports import MessageFilterFactory
+from flintmq.core.response_code import ResponseCode
 from flintmq.core.route.advertised import Advertised, host_port
 from flintmq.core.store.cleaner import CleanCommitLogService
 from flintmq.core.store.message_store import MessageStore
@@ -97,6 +100,38 @@ class BrokerState:
         if config.broker.permission != before.broker.permission:
             self.topics.on_change()  # name servers are told what clients may do
         self.on_config(config)
+
+    def filter_factory(self, expression_type: str) -> MessageFilterFactory:
+        """Makes filters of a type: tags, SQL92 where it is switched on, or what a plugin registered.
+
+        Raises:
+            RefusedError: SQL92 is switched off, or nobody registered the type.
+        """
+        factory = self.filters.get(expression_type)
+        allowed = self.config.pull.property_filter
+        if factory is not None and (allowed or expression_type != SQL92):
+            return factory
+        if expression_type == SQL92 and not allowed:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR,
+                f"The broker does not support consumer to filter message by {expression_type}",
+                reason="filter.off",
+                key="pull.property_filter (enablePropertyFilter)",
+            )
+        known = f"types that have a filter: {', '.join(sorted(self.filters))}"
+        if allowed:
+            raise RefusedError(
+                ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+                f"there is no filter of type {expression_type[:80]}",
+                reason="filter.unknown",
+                measured=known,
+            )
+        raise RefusedError(  # as RocketMQ, which looks at its setting first
+            ResponseCode.SYSTEM_ERROR,
+            f"The broker does not support consumer to filter message by {expression_type[:80]}",
+            reason="filter.unknown",
+            measured=known,
+        )
 
     def dispatch(self) -> None:
         """Makes what is readable visible: queues, index, held pulls. Goes on with the loop's next turn while more is left;

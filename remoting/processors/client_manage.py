@@ -6,9 +6,7 @@ from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.subscription import TAG, SubscriptionData
 from flintmq.core.broker.topic_config import UNIT_SUB_FLAG
 from flintmq.core.broker.topic_name import is_name, retry_topic
-from flintmq.core.errors import RefusedError
 from flintmq.core.limits import TOPIC_MAX_BYTES
-from flintmq.core.response_code import ResponseCode
 from flintmq.remoting import bodies
 from flintmq.remoting.codes import RequestCode
 from flintmq.remoting.headers_message import UnregisterClientRequestHeader
@@ -77,20 +75,7 @@ class ClientManageProcessor:
         wanted = bodies.CheckClientRequestBody.of_request(request.body).subscription_data
         if wanted is None or wanted.expression_type in ("", TAG):
             return Response()
-        if not self._state.config.pull.property_filter:
-            raise RefusedError(
-                ResponseCode.SYSTEM_ERROR,
-                f"The broker does not support consumer to filter message by {wanted.expression_type}",
-                reason="filter.off",
-                key="pull.property_filter (enablePropertyFilter)",
-            )
-        factory = self._state.filters.get(wanted.expression_type)
-        if factory is None:
-            raise RefusedError(
-                ResponseCode.SUBSCRIPTION_PARSE_FAILED,
-                f"there is no filter of type {wanted.expression_type}",
-                reason="filter.unknown",
-            )
+        factory = self._state.filter_factory(wanted.expression_type)
         factory(wanted.sub_string, frozenset(wanted.code_set))
         return Response()
 

@@ -9,7 +9,7 @@ from flintmq.core.broker import perm
 from flintmq.core.broker.group_config import SubscriptionGroupConfig
 from flintmq.core.broker.hold import HeldPull
 from flintmq.core.broker.state import BrokerState
-from flintmq.core.broker.subscription import SubscriptionData, build_subscription
+from flintmq.core.broker.subscription import TAG, SubscriptionData, build_subscription
 from flintmq.core.errors import RefusedError
 from flintmq.core.ports import MessageFilter
 from flintmq.core.response_code import ResponseCode
@@ -223,15 +223,7 @@ class PullMessageProcessor:
         known = self._filters.get(key)
         if known is not None:
             return known
-        kind = subscription.expression_type or "TAG"
-        factory = self._state.filters.get(kind)
-        if factory is None or (kind != "TAG" and not self._state.config.pull.property_filter):
-            raise RefusedError(
-                ResponseCode.SYSTEM_ERROR,
-                f"The broker does not support consumer to filter message by {kind}",
-                reason="filter.off",
-                key="pull.property_filter (enablePropertyFilter)",
-            )
+        factory = self._state.filter_factory(subscription.expression_type or TAG)
         made = factory(subscription.sub_string, subscription.code_set)
         if len(self._filters) >= _FILTERS_MAX:
             self._filters.clear()

@@ -80,11 +80,14 @@ def test_subscriptions_are_checked_before_a_consumer_starts(bench: Any, ask: Any
         return int(answer.code)
 
     assert check("TAG") == 0
-    assert check("SQL92") == 1
+    assert check("SQL92") == check("UNKNOWN") == 1
+    bench.state.filters = {**bench.state.filters, "MINE": lambda expression, codes: None, "BROKEN": broken}
+    assert check("MINE") == 0  # the setting is about SQL92
+    assert check("BROKEN") == 23
     bench.state.config = attrs.evolve(
         bench.state.config, pull=attrs.evolve(bench.state.config.pull, property_filter=True)
     )
-    assert check("SQL92") == 23
+    assert check("UNKNOWN") == 23
     bench.state.filters = {"SQL92": broken}
     assert check("SQL92") == 23
     bench.state.filters = {"SQL92": lambda expression, codes: None}
