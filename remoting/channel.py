@@ -186,7 +186,7 @@ class ServerChannel(asyncio.Protocol):
     @property
     def is_open(self) -> bool:
         """False once the connection is closed or closing."""
-        return self._transport is not None and not self._transport.is_closing()
+        return self._transport is not None and self._ending is None and not self._transport.is_closing()
 
     def close(self, reason: str = "") -> None:
         """Closes the connection; what has not left yet is dropped when a reason says that the peer misbehaved."""

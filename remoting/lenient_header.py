@@ -90,10 +90,17 @@ def _constant(name: str) -> None:
         raise ValueError(f"{name} is no value")
 
 
+def _fraction(text: str) -> Decimal:
+    try:
+        return Decimal(text)
+    except InvalidOperation as failure:
+        raise JsonSyntaxError(f"{text[:64]} has too large an exponent") from failure
+
+
 _read_plain: Final = json.JSONDecoder(
     strict=False,
     parse_int=lambda text: Decimal(text) if text == "-0" else int(text),
-    parse_float=Decimal,
+    parse_float=_fraction,
     parse_constant=_constant,
 ).decode
 
@@ -103,7 +110,7 @@ class _HeaderReader(fastjson.Reader):
 
     @staticmethod
     def made(text: str, is_integer: bool) -> Any:
-        return int(text) if is_integer else Decimal(text)
+        return int(text) if is_integer else _fraction(text)
 
 
 def decode_lenient_header(header: bytes) -> JsonHeader:

@@ -60,7 +60,7 @@ class Link:
 
     @property
     def is_open(self) -> bool:
-        return not self.transport.closing
+        return self.channel.is_open
 
     @property
     def is_waiting(self) -> bool:

@@ -240,7 +240,8 @@ _NUMBERS: Final = {
     "text null": '"null"', "words": '"many"',
     "null": "null", "true": "true", "false": "false", "an array": "[{}]", "an object": '{{"a":{}}}', "NaN": "NaN",
     "2^31": "2147483648", "2^40": "1099511627776", "2^70": "1180591620717411303424", "text of 2^70": '"1180591620717411303424"',
-    "1e999": "1e999", "5,000 digits": "9" * 5_000, "minus": "-{}", "two minus": "--{}", "a word": "abc",
+    "1e999": "1e999", "an exponent of 20 digits": "1e99999999999999999999",
+    "5,000 digits": "9" * 5_000, "minus": "-{}", "two minus": "--{}", "a word": "abc",
 }  # fmt: skip
 
 

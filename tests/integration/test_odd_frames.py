@@ -185,7 +185,7 @@ LONG: Final = ("\\ud800", "\\u0001", "\\\\", "\x01", "\x85")
 PIECES: Final = st.sampled_from(
     [b"{", b"}", b"[", b"]", b":", b",", b'"', b"'", b"\\", b"\\ud800", b"\\u00", b"\xff", b"\xed\xa0\x80", b"\0", b"\n", b"/*",
      b"*/", b"//", b"code", b"opaque", b"flag", b'"extFields"', b"null", b"true", b"NaN", b"38", b"-", b"+",
-     b".", b"e9", b"9" * 30]
+     b".", b"e9", b"9" * 30, b"1e" + b"9" * 20]
 )  # fmt: skip
 GOOD_HEADERS: Final = [one.data[8:][:400] for one in FRAMES.values() if len(one.data) < 400]
 
