@@ -607,6 +607,11 @@ class CommitLog:
                 request = self.request_at(file, at)
             except rec.RecordError as error:
                 raise StoreError(f"{file.path}: no record at position {physical_offset_bytes}: {error}") from error
+            if request.commit_log_offset_bytes != physical_offset_bytes:
+                raise StoreError(
+                    f"{file.path}: no record at position {physical_offset_bytes}: "
+                    f"it says that it lies at {request.commit_log_offset_bytes}"
+                )
             yield request
             physical_offset_bytes += request.message_size_bytes
 
@@ -703,10 +708,9 @@ class CommitLog:
 
 
 def _is_file_end(file: MappedFile, at: int) -> bool:
-    """Whether nothing but the blank end of a file lies at a place."""
-    if file.size - at < rec.BLANK_MIN_BYTES:
-        return True
-    return bool(rec.SIZE_AND_MAGIC.unpack_from(file.view, at)[1] == rec.MAGIC_BLANK)
+    """Whether nothing but the blank end of a file lies at a place: it says itself how long it is."""
+    left = file.size - at
+    return left < rec.BLANK_MIN_BYTES or rec.SIZE_AND_MAGIC.unpack_from(file.view, at) == (left, rec.MAGIC_BLANK)
 
 
 def _unwritable(error: Exception) -> RefusedError:

@@ -614,38 +614,39 @@ class MessageStore:
 
     def check_writeable(self) -> None:
         """Raises RefusedError (SERVICE_NOT_AVAILABLE) when nothing may be written now; says why and what to do."""
-        if self.watermarks.fence_reason is not None:
-            raise RefusedError(
-                ResponseCode.SERVICE_NOT_AVAILABLE,
-                "service not available now: a sync failed and the store is fenced",
-                reason="store.fenced",
-                measured=self.watermarks.fence_reason,
-            )
-        if self.is_slave:
+        if self.is_slave and self.watermarks.fence_reason is None:
             raise RefusedError(
                 ResponseCode.SERVICE_NOT_AVAILABLE,
                 "service not available now: the broker is a slave; send to its master",
                 reason="store.slave",
                 key="broker.role (brokerRole)",
             )
+        trouble = self.trouble
+        if trouble is not None:
+            raise trouble
+
+    @property
+    def trouble(self) -> RefusedError | None:
+        """What is wrong with the store, a slave's copy included, so that nothing may be written to it; None when all is well.
+
+        The gravest, if several things are.
+        """
+        if self.watermarks.fence_reason is not None:
+            return RefusedError(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                "service not available now: a sync failed and the store is fenced",
+                reason="store.fenced",
+                measured=self.watermarks.fence_reason,
+            )
         if self.disk_full is not None:
-            raise RefusedError(
+            return RefusedError(
                 ResponseCode.SERVICE_NOT_AVAILABLE,
                 "service not available now: the broker's disk is full",
                 reason="store.disk_full",
                 measured=self.disk_full.measured,
                 key=self.disk_full.key,
             )
-        if self.reput.error is not None:
-            if isinstance(self.reput.error, StoreFullError):
-                raise no_room(self.reput.error)
-            raise RefusedError(
-                ResponseCode.SERVICE_NOT_AVAILABLE,
-                "service not available now: dispatch stands still",
-                reason="store.dispatch",
-                measured=str(self.reput.error),
-                key="dispatchers",
-            )
+        return None if self.reput.error is None else _standing_still(self.reput.error)
 
     def put(self, messages: Sequence[Appendable]) -> Put:
         """Appends messages and asks for their durability: one waiter for all of them.
@@ -991,6 +992,25 @@ class MessageStore:
     def topics(self) -> set[str]:
         """Topics that have queues."""
         return {topic for topic, _queue in self.consume_queues.queues}
+
+
+def _standing_still(error: StoreError) -> RefusedError:
+    if isinstance(error, StoreFullError):
+        return no_room(error)
+    if isinstance(error, StoreFormatError):
+        return RefusedError(
+            ResponseCode.SERVICE_NOT_AVAILABLE,
+            "service not available now: a record of the log cannot be read, and dispatch stands still; restart the broker",
+            reason="store.damaged",
+            measured=str(error),
+        )
+    return RefusedError(
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        "service not available now: dispatch stands still",
+        reason="store.dispatch",
+        measured=str(error),
+        key="dispatchers",
+    )
 
 
 def _batches(requests: Iterator[DispatchRequest]) -> Iterator[list[DispatchRequest]]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final, TypeVar
 
-from flintmq.core.errors import StoreError, StoreFullError
+from flintmq.core.errors import StoreError, StoreFormatError, StoreFullError
 from flintmq.core.io import lazy_numpy
 from flintmq.core.ports import (
     AppendedBatch,
@@ -86,7 +86,9 @@ class ReputMessageService:
         """How many of them are batches, and how many messages these have beyond one each."""
         self._batches_more = 0
         self.error: StoreError | None = None
-        """Why dispatch stands still; it is tried again with each run."""
+        """Why dispatch stands still; it is tried again with each run. A StoreFormatError is damage in the log."""
+        self._has_told = False
+        """Whether the log says that the listener fails, until it does not."""
 
     @property
     def dispatchers(self) -> tuple[CommitLogDispatcher, ...]:
@@ -134,10 +136,8 @@ class ReputMessageService:
     def run(self, max_batches: int = 64) -> bool:
         """Dispatches what is readable; returns whether more is left (so that the loop gets its turn in between).
 
-        A full disk and an essential dispatcher that raises make it stand still: see :attr:`error`.
-
-        Raises:
-            StoreError: the log cannot be read where records must be.
+        It stands still, see :attr:`error`, on a full disk, when an essential dispatcher raises, and where the log cannot be
+        read though there must be a record: what lies before that is dispatched. Never raises.
         """
         watermarks = self._watermarks
         end_s = time.monotonic() + _RUN_S
@@ -154,7 +154,12 @@ class ReputMessageService:
                     break
                 continue
             may_have_batches = self._batches > 0
-            runs = self._take(readable)
+            try:
+                runs = self._take(readable)
+            except Exception as error:  # whatever damage does to who reads it
+                text = str(error) if isinstance(error, StoreError) else f"{type(error).__name__}: {error}"
+                self._stand_still(StoreFormatError(text), "until the broker is restarted and recovers its log")
+                return False
             if not runs:
                 return False
             batches = [run for run in runs if type(run) is AppendedBatch] if may_have_batches else []
@@ -164,7 +169,7 @@ class ReputMessageService:
                 return False
             last = runs[-1]
             watermarks.dispatched = last.commit_log_offset_bytes + last.message_size_bytes
-            self.on_arrival(runs)
+            self._tell(self.on_arrival, runs)
             if time.monotonic() > end_s:
                 break
         return watermarks.dispatched < watermarks.readable
@@ -177,10 +182,20 @@ class ReputMessageService:
         if not self._column_takers or self._waiting:
             return
         watermarks = self._watermarks
-        for columns in self._log.columns(watermarks.dispatched, watermarks.readable):
+        found = self._log.columns(watermarks.dispatched, watermarks.readable)
+        while (columns := self._next(found)) is not None:
             if not self._hand_over(self._column_takers, columns):
                 return
             watermarks.dispatched = columns.end_offset_bytes
+
+    @staticmethod
+    def _next(found: Iterator[RecordColumns]) -> RecordColumns | None:
+        """The next columns; None where nothing more can be read in bulk: one by one it is seen what is there."""
+        try:
+            return next(found, None)
+        except Exception:
+            log.warning("records cannot be read in bulk and are read one by one", exc_info=True)
+            return None
 
     def _run_columns(self, readable: int) -> bool:
         """Dispatches some of a long way behind in bulk, as a slave that catches up has it; says whether it did.
@@ -191,12 +206,23 @@ class ReputMessageService:
             return False
         watermarks = self._watermarks
         until = min(readable, watermarks.dispatched + _BULK_BYTES)
-        columns = next(self._log.columns(watermarks.dispatched, until), None)
+        columns = self._next(self._log.columns(watermarks.dispatched, until))
         if columns is None or not self._hand_over(self._column_takers, columns):
             return False
         watermarks.dispatched = columns.end_offset_bytes
-        self.on_arrival_of_columns(columns)
+        self._tell(self.on_arrival_of_columns, columns)
         return True
+
+    def _tell(self, listener: Callable[[Batch], object], arrived: Batch) -> None:
+        """Tells who waits; what goes wrong with that leaves them waiting for their deadlines, and dispatch goes on."""
+        try:
+            listener(arrived)
+        except Exception as error:
+            if not self._has_told:
+                log.error("held pulls are not woken", exc_info=error)
+            self._has_told = True
+        else:
+            self._has_told = False
 
     def _dispatch_runs(self, runs: Sequence[Run]) -> None:
         """To each dispatcher in turn; from the first one on that takes requests only, all are handed the same ones."""
@@ -220,7 +246,9 @@ class ReputMessageService:
             failure = StoreError(f"an essential dispatcher failed: {type(error).__name__}: {error}")
             self._stand_still(failure, "until it works again")
             return False
-        self.error = None
+        if self.error is not None:
+            log.warning("dispatch goes on")
+            self.error = None
         return True
 
     def _stand_still(self, error: StoreError, until: str) -> None:
@@ -246,18 +274,24 @@ class ReputMessageService:
         until = min(readable, waiting[0].commit_log_offset_bytes) if waiting else readable
         batch: list[Run] = []
         keys_length = 0
-        for request in self._log.requests(dispatched, until):
-            keys_length += _keys_length(request.keys)
-            if (
-                request.commit_log_offset_bytes + request.message_size_bytes > until
-                or len(batch) == _BATCH
-                or (keys_length > _KEYS_LENGTH and batch)
-            ):
-                break  # a slave may have acknowledged half a record
-            batch.append(request)
-        else:
+        try:
+            for request in self._log.requests(dispatched, until):
+                keys_length += _keys_length(request.keys)
+                end = request.commit_log_offset_bytes + request.message_size_bytes
+                if end > self._watermarks.wrote:
+                    raise StoreError(
+                        f"the record at position {request.commit_log_offset_bytes} ends behind the log, at {end}"
+                    )
+                if end > until or len(batch) == _BATCH or (keys_length > _KEYS_LENGTH and batch):
+                    break  # a slave may have acknowledged half a record
+                batch.append(request)
+            else:
+                if not batch:
+                    self._past_blank(dispatched, until)
+        except Exception:
             if not batch:
-                self._past_blank(dispatched, until)
+                raise
+            # What lies before it goes first; the next call meets it again.
         return batch
 
     def _take_some(self, readable: int) -> list[Run]:

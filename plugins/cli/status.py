@@ -19,8 +19,9 @@ def status(
     ] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Show clusters, brokers, rates, totals and disks."""
+    """Show clusters, brokers, rates, totals and disks. Ends with 1 when something is wrong with a broker's store."""
     from flintmq.plugins.cli.connect import with_admin
+    from flintmq.plugins.cli.exits import ExitCode
     from flintmq.plugins.cli.output import print_json
 
     async def work(admin: AdminClient) -> dict[str, Any]:
@@ -39,6 +40,8 @@ def status(
         print_json(found)
     else:
         _show(found)
+    if any("alarm" in row for row in found["brokers"]):
+        raise typer.Exit(int(ExitCode.FAILED))
 
 
 async def _brokers(admin: AdminClient) -> list[dict[str, Any]]:
@@ -73,6 +76,7 @@ async def _figures(admin: AdminClient, address: str) -> dict[str, Any]:
         "earliest_message_timestamp_ms": _number(info, "earliestMessageTimeStamp"),
         **replication_of(info),
         **_feed(info),
+        **({"alarm": info["flintAlarm"]} if "flintAlarm" in info else {}),
     }
 
 
@@ -185,6 +189,9 @@ def _show(found: dict[str, Any]) -> None:
         ),
         title=f"name servers {', '.join(found['name_servers'])}: {len(brokers)} brokers, {found['topics']} topics",
     )
+    for row in brokers:
+        if "alarm" in row:
+            typer.echo(f"ALARM {row['broker']}:{row['id']} {row['address']}: {row['alarm']}")
     landings = [(row["broker"], row["feed"]["landing"]) for row in brokers if "landing" in row.get("feed", {})]
     if landings:
         print_table(

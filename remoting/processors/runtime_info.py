@@ -36,6 +36,10 @@ class PoolView(Protocol):
     def waiting(self) -> int: ...
 
 
+ALARM: Final = "flintAlarm"
+"""What is wrong with the store, as a client that sends is told; the figure is there only when something is."""
+
+
 @attrs.frozen
 class _Totals:
     at_s: float
@@ -140,6 +144,7 @@ class RuntimeInfo:
 
     def _store(self) -> dict[str, str]:
         store, stats = self._state.store, self._state.stats
+        trouble = store.trouble
         log, marks = store.commit_log, store.watermarks
         average = stats.put_bytes / stats.put_messages if stats.put_messages else 0.0
         return {
@@ -148,6 +153,7 @@ class RuntimeInfo:
             "earliestMessageTimeStamp": str(_earliest_ms(self._state)),
             "dispatchBehindBytes": str(store.reput.behind_bytes),
             "dispatchMaxBuffer": "0",
+            **({ALARM: trouble.remark} if trouble is not None else {}),
             "remainHowManyDataToCommit": _bytes_text(marks.wrote - marks.committed),
             "remainHowManyDataToFlush": _bytes_text(marks.wrote - marks.flushed),
             "remainTransientStoreBufferNumbs": str(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import flintmq
+from flintmq.core.testing.store import message
 from flintmq.remoting.client import Consumer
 
 from .conftest import SMALL, RunCommand
@@ -131,3 +132,38 @@ def test_status_of_a_landing_zone(cli: RunCommand, tmp_path: Path) -> None:
         assert found["feed"]["landing"]["lost_bytes"] == 0
         text = cli("status", "-n", names.address).out
         assert "landing zones" in text
+
+
+def test_status_sounds_an_alarm_for_a_record_that_cannot_be_read(cli: RunCommand, tmp_path: Path) -> None:
+    """Bytes of the log are overwritten between append and dispatch: the operator sees it in both kinds of output and in the
+    exit code, and whoever sends is refused."""
+    loaded = flintmq.load_config(None, [*SMALL, f"store.path={tmp_path / 'store'}"], {})
+    with (
+        flintmq.NameServer(loaded) as names,
+        flintmq.Broker(loaded.with_overrides([f"namesrv.addresses={names.address}"])) as broker,
+    ):
+        broker.put([flintmq.Message("T", b"whole")])
+        assert cli("status", "-n", names.address).code == 0
+        assert "alarm" not in cli("status", "-n", names.address, "--json").json["brokers"][0]
+
+        async def damage() -> None:
+            store = broker.state.store
+            (request,) = store.put([message("T", 0, b"spoilt")]).records
+            store.reput.forget()
+            file = store.commit_log.queue.files[-1]
+            file.region.write(request.commit_log_offset_bytes - file.start, bytes(64))
+            broker.state.dispatch()
+
+        broker.call(damage)
+        found = cli("status", "-n", names.address, "--json")
+        assert found.code == 1
+        (row,) = found.json["brokers"]
+        assert "store.damaged" in row["alarm"]
+        assert "no record at position" in row["alarm"]
+        text = cli("status", "-n", names.address)
+        assert text.code == 1
+        assert "ALARM broker-a:0" in text.out
+        assert "store.damaged" in text.out
+        sent = cli("send", "T", "x", "-n", names.address)
+        assert sent.code == 1
+        assert "store.damaged" in sent.err
