@@ -269,7 +269,6 @@ class Kernel:
             except PLUGIN_FAULTS as error:
                 if owner.built_in or isinstance(error, (PluginError, ConfigError)):
                     raise
-                self._blame.note(owner, f"the factory of {registered.what}", error)
                 hook = f"{shape.hook}: " if shape is not None else ""
                 raise PluginError(f"{owner}: {hook}'{registered.name}' cannot be made: {brief(error)}") from error
             if shape is not None and shape.methods:

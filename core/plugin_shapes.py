@@ -8,6 +8,7 @@ check``, not a failure of the first message. Built-ins are held to the same tabl
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ Signature = tuple[str, ...]
 """The names of what something is called with, by position."""
 
 _TEXT_MAX_CHARS: Final = 120
+_ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+")
 
 
 @attrs.frozen
@@ -86,7 +88,7 @@ class Shape:
 def shown(value: object) -> str:
     """A value as errors show it: its ``repr``, on one line and cut; what cannot be shown, by its type."""
     try:
-        text = " ".join(repr(value).split())
+        text = _ADDRESS.sub("", " ".join(repr(value).split()))
     except Exception:
         text = f"a {type(value).__name__}"
     return text if len(text) <= _TEXT_MAX_CHARS else f"{text[:_TEXT_MAX_CHARS]}…"

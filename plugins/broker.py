@@ -223,6 +223,46 @@ class Broker(Service):
         state.loop = asyncio.get_running_loop()
         state.on_config = lambda _config: None
         await self._advertise(state, host, port)
+        self._build(state)
+        self.kernel.starting(self)
+        for sock in self._sockets:
+            await self.server.listen(sock, tls)
+        if len(self._sockets) > 1:
+            vip_port = self._sockets[1].getsockname()[1]
+            self.server.exclude(vip_port, frozenset({int(RequestCode.PULL_MESSAGE)}))
+        self._start_timers(state)
+        if tls is not None:
+            self.timers.every(TLS_RELOAD_S, tls.reload, "certificate")
+        if exposed:
+            self.timers.every(REMINDER_S, lambda: remind(config.listen.host), "open door")
+        await self._register(state)
+        if self.replication is not None:
+            await self.replication.start(tls, self.timers, self._held)
+        self.kernel.ready(self)
+        log.info("broker %s listens on %s, store %s", config.broker.name, self.address, self.store_path)
+
+    async def check(self) -> None:
+        """Makes everything that a start makes of plugins, and releases it: for ``flintmq config check``.
+
+        The store of the configuration is opened, so it should be one of a scratch folder. Nothing listens, no hook of the
+        broker's life is called.
+
+        Raises:
+            ConfigError, PluginError, StoreError: as a start would.
+        """
+        state = self.state
+        try:
+            self.kernel = self._assemble()
+            state.loop = asyncio.get_running_loop()
+            state.on_config = lambda _config: None
+            await self._advertise(state, "127.0.0.1", 0)
+            self._build(state)
+        finally:
+            await self._release()
+
+    def _build(self, state: BrokerState) -> None:
+        """Store, tables, dispatchers, services and processors; whatever was made is released with :meth:`_release`."""
+        config = self.loaded.config
         state.delay_levels = DelayLevels(config.delay.levels)
         strategy = self._open_store(state)
         self._held.push_async_callback(self._close_store)
@@ -255,22 +295,6 @@ class Broker(Service):
         self.server = self._make_server()
         self._held.push_async_callback(self.server.close, config.broker.shutdown_timeout_ms / 1000)
         self._held.callback(state.hold.release_all)
-        self.kernel.starting(self)
-        for sock in self._sockets:
-            await self.server.listen(sock, tls)
-        if len(self._sockets) > 1:
-            vip_port = self._sockets[1].getsockname()[1]
-            self.server.exclude(vip_port, frozenset({int(RequestCode.PULL_MESSAGE)}))
-        self._start_timers(state)
-        if tls is not None:
-            self.timers.every(TLS_RELOAD_S, tls.reload, "certificate")
-        if exposed:
-            self.timers.every(REMINDER_S, lambda: remind(config.listen.host), "open door")
-        await self._register(state)
-        if self.replication is not None:
-            await self.replication.start(tls, self.timers, self._held)
-        self.kernel.ready(self)
-        log.info("broker %s listens on %s, store %s", config.broker.name, self.address, self.store_path)
 
     async def _advertise(self, state: BrokerState, host: str, port: int) -> None:
         """Says who the broker is: clients are told a name as it is, records carry the address behind it."""

@@ -11,10 +11,12 @@ from pathlib import Path
 import attrs
 
 from flintmq.config import BrokerConfig, LoadedConfig, NamesrvConfig
+from flintmq.core.hookspecs import AuthenticatorFactory
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
 from flintmq.core.io.json_file import JsonFile
 from flintmq.core.kernel import Kernel
 from flintmq.core.ports import Authenticator
+from flintmq.core.registry import Registered
 from flintmq.core.route.advertised import host_port
 from flintmq.core.route.kv_config import KVConfigManager
 from flintmq.core.route.route_manager import RouteInfoManager
@@ -28,6 +30,7 @@ from flintmq.remoting.audit import AUDITED, RefusalAudit, audited
 from flintmq.remoting.channel import ServerChannel
 from flintmq.remoting.processors.namesrv import NamesrvRouteProcessor
 from flintmq.remoting.processors.namesrv_config import NamesrvConfigProcessor, NamesrvSettings
+from flintmq.remoting.request import Request
 from flintmq.remoting.server import Pool, RemotingServer, bind
 
 log = logging.getLogger("flintmq.namesrv")
@@ -63,6 +66,9 @@ class NameServer(Service):
         """``host:port`` of each further listener, by its name."""
         self.authenticators: list[Authenticator] = []
         """Those in force, in order."""
+        self._kernel: Kernel | None = None
+        self._registered: dict[int, Registered[AuthenticatorFactory]] = {}
+        """Where the authenticators come from, by ``id``."""
         self._running = False
         self.host = self.config.host
         self.port = 0
@@ -126,6 +132,7 @@ class NameServer(Service):
             self.server.wrap(AUDITED, audited)
             self.server.on_refused = RefusalAudit(self._clock, AUDITED)
             self.server.authenticate_with(self.authenticators)
+            self.server.on_authenticator_failed = self._authenticator_failed
             for sock in self._sockets:
                 await self.server.listen(sock, tls)
         except BaseException:
@@ -141,6 +148,10 @@ class NameServer(Service):
             self._timers.every(REMINDER_S, partial(remind, host), f"open door {host}")
         self._running = True
         log.info("name server listens on %s", self.address)
+
+    def check(self) -> None:
+        """Makes what a start makes of plugins: for ``flintmq config check``. Raises ConfigError, PluginError."""
+        self._make_authenticators()
 
     def _make_authenticators(self) -> list[Authenticator]:
         """As a broker does. Plugins are looked for only where somebody is named: a name server needs nothing else of theirs."""
@@ -162,7 +173,14 @@ class NameServer(Service):
             section = kernel.section_for(entry)
             settings = whole if section is None else self.loaded.section(section, models[section])
             made.append(kernel.guarded(entry, entry.value)(settings))
+            self._registered[id(made[-1])] = entry
+        self._kernel = kernel
         return made
+
+    def _authenticator_failed(self, authenticator: Authenticator, request: Request, error: BaseException) -> None:
+        if self._kernel is not None:
+            doing = f"request {request.code}: an authenticator failed"
+            self._kernel.blame(self._registered[id(authenticator)], doing, error, is_secret=True)
 
     def _bind(self) -> dict[tuple[str, int], str]:
         """Takes every socket. Returns the names of the further ones by host (empty: any) and port. Raises RemotingError."""

@@ -36,7 +36,9 @@ def check_processor(
         try:
             handlers = made.handlers()
         except PLUGIN_FAULTS as error:
-            raise PluginError(f"{where} cannot be used: its handlers() raised {brief(error)}") from error
+            raise PluginError(
+                f"{where} cannot be used: expected handlers() to return a mapping; it raised {brief(error)}"
+            ) from error
         wrong = _wrong_handlers(made, handlers, codes)
     if wrong:
         if inspect.iscoroutine(made):

@@ -110,8 +110,10 @@ def _warn_ignored(loaded: LoadedConfig) -> None:
 
 
 def _check_plugins(loaded: LoadedConfig, file: Path) -> int:
-    """Everything the configuration names must be there, and plugins' sections must fit their models."""
+    """Everything the configuration names must be there, plugins' sections must fit their models, and what plugins make must
+    be what a start can use."""
     from flintmq.plugins.cli.plugins import assembled
+    from flintmq.plugins.config_check import check_command, check_what_is_made
 
     kernel = assembled(loaded, file)
     chosen = loaded.config
@@ -128,4 +130,7 @@ def _check_plugins(loaded: LoadedConfig, file: Path) -> int:
     loaded.check_claimed((*models, f"flush.{strategy.name}"))
     for name, model in models.items():
         loaded.section(name, model)
+    for command in kernel.cli_commands():
+        check_command(command)
+    check_what_is_made(loaded)
     return sum(info.enabled for info in kernel.describe())

@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from flintmq.core.errors import PluginError
-from flintmq.plugins.cli.exits import warn
+import attrs
+
+from flintmq.config.errors import ConfigError
+from flintmq.core.blame import brief
+from flintmq.core.errors import FlintError, PluginError
+from flintmq.core.plugin_shapes import COMMAND
+from flintmq.plugins.cli.exits import CommandError, warn
 
 if TYPE_CHECKING:
     from flintmq.config.models import PluginRef
-    from flintmq.core.registry import CommandSpec
+    from flintmq.core.registry import CommandSpec, Registered
 
 PLUGINS_VARIABLE = "FLINTMQ_PLUGINS"
 
@@ -69,7 +74,41 @@ def _load(installed: list[str], configured: tuple[PluginRef, ...]) -> dict[str, 
     return found
 
 
-def _specs(registered: Iterable[object]) -> dict[str, CommandSpec]:
-    from flintmq.core.registry import Registered
+def _specs(registered: Iterable[Registered[CommandSpec]]) -> dict[str, CommandSpec]:
+    from flintmq.plugins.config_check import check_command
 
-    return {entry.name: entry.value for entry in registered if isinstance(entry, Registered)}
+    found = {}
+    for entry in registered:
+        try:
+            check_command(entry)
+        except PluginError as error:
+            warn(str(error))
+        else:
+            found[entry.name] = attrs.evolve(entry.value, command=_named(entry))
+    return found
+
+
+def _named(entry: Registered[CommandSpec]) -> Callable[..., object]:
+    """The command, whose failure is an error that names the plugin. What it raises to be reported passes as it is."""
+    import click
+
+    command: Callable[..., object] = entry.value.command
+
+    @functools.wraps(command)
+    def run(*arguments: object, **named: object) -> object:
+        try:
+            return command(*arguments, **named)
+        except (
+            FlintError,
+            ConfigError,
+            CommandError,
+            click.ClickException,
+            click.exceptions.Exit,
+            click.Abort,
+            BrokenPipeError,
+        ):
+            raise
+        except Exception as error:
+            raise PluginError(f"{COMMAND.where(entry.owner, entry.name)} raised {brief(error)}") from error
+
+    return run

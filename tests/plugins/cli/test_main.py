@@ -166,3 +166,35 @@ def test_broken_plugin_costs_only_itself(
     assert "kaput" in outcome.err
     assert cli("greet").out == "hello you\n"
     assert "kaput" not in cli("config", "show").err, "a built-in command loads no plugins"
+
+
+FAILING_COMMANDS = """
+from flintmq.core.hookspecs import hookimpl
+
+def fails(): raise KeyError("greeting")
+def unusable(a: list[list[int]]): ...
+
+class plugin:
+    @hookimpl
+    def flintmq_cli_commands(self, register):
+        register("greet-all", fails, help="Fails.")
+        register("unusable", unusable)
+        register("status", fails)
+"""
+
+
+def test_a_plugins_command_that_fails_is_named(
+    cli: RunCommand, plugin_module: Callable[[str, str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one line, without a trace; one that cannot be used costs a warning, and no other command."""
+    monkeypatch.setenv("FLINTMQ_PLUGINS", plugin_module("cli_failing_plugin", FAILING_COMMANDS))
+    outcome = cli("greet-all")
+    assert outcome.code == ExitCode.USAGE
+    warnings, error = outcome.err.splitlines()[:-1], outcome.err.splitlines()[-1]
+    assert error == (
+        "flintmq: error: plugin 'cli_failing_plugin.plugin' (configuration): flintmq_cli_commands: "
+        "the command 'greet-all' raised KeyError: 'greeting'"
+    )
+    assert ["'unusable'" in line or "'status'" in line for line in warnings] == [True, True], warnings
+    assert "Fails." in cli("--help").out
+    assert cli("unusable").code == ExitCode.USAGE
