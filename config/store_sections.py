@@ -117,7 +117,9 @@ class StoreSection:
     max_transfer_count_in_disk: int = option(8, rocketmq="maxTransferCountOnMessageInDisk", minimum=1, maximum=65536)
     """Messages one pull returns at most from disk."""
     compat: str = option("safe", choices=("safe", "strict"))
-    """``strict`` copies RocketMQ's known defects where a comparison needs them; ``safe`` does not."""
+    """``strict`` copies RocketMQ's known defects where a comparison needs them; ``safe`` does not. With ``strict`` a message
+    that is sent back (36) and the end of a transaction (37) are acknowledged even where ``flush.strategy`` or ``sync_master``
+    did not keep what they promise a send."""
     flush_consume_queue_interval_ms: int = option(
         1_000, rocketmq="flushIntervalConsumeQueue", unit="ms", minimum=1, maximum=DAY_MS
     )

@@ -271,6 +271,8 @@ class Broker(Service):
         self._held.callback(_persist, "consumer offsets", state.offsets.persist)
         state.store.start(self._dispatchers(state), self._index_builder(state))
         self._connect_store(state, strategy)
+        if not (state.store.started_clean or config.broker.is_slave):
+            state.offsets.cut(state.store.max_queue_offset)
         if self.replication is not None:
             self.replication.attach(state)
         else:
@@ -281,13 +283,14 @@ class Broker(Service):
             self._file("delayOffset.json"),
         )
         state.schedule.load()
-        self._held.callback(_persist, "delay offsets", state.schedule.persist)
+        state.positions.append(("delay offsets", state.schedule.persist))
         state.transactions = TransactionalMessageService(
             TransactionStoreAdapter(state), state.producers, state.intake.delay, lambda: state.config, self._clock
         )
         state.transactions.load()
         if not config.broker.is_slave:
-            self._held.callback(state.transactions.settle)
+            state.positions.append(("positions of transactions", state.transactions.save))
+        self._held.push_async_callback(self._end_writes)
         state.readers = Readers(state.offsets, state.schedule)
         state.cleaner = CleanCommitLogService(state.store, state.readers)
         state.cleaner.check_space()
@@ -693,6 +696,17 @@ class Broker(Service):
         """Gives everything back, however far the start came."""
         self.timers.cancel()
         await self._held.aclose()
+
+    async def _end_writes(self) -> None:
+        """Makes the log durable, then writes the positions that stand for it: no delivered message comes again."""
+        self._closed = True
+        self.state.hand_over_store()
+        try:
+            await asyncio.to_thread(self.state.store.end_writes)
+        except StoreError as error:  # positions that stand for more than is on disk are not written then
+            log.error("the log could not be made durable: %s", error)
+        for what, persist in self.state.positions:
+            _persist(what, persist)
 
     async def _close_store(self) -> None:
         self._closed = True

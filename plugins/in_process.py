@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol, overload
 
 import attrs
 
-from flintmq.core.broker.durability import until_flushed
+from flintmq.core.broker.durability import not_durable, until_flushed
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.topic_name import AUTO_CREATE_TOPIC
 from flintmq.core.errors import RefusedError
@@ -109,8 +109,9 @@ class PutBatch(Sequence[PutMessageResult]):
 
     async def _durable(self) -> PutBatch:
         status = await until_flushed(self._waiter) if self._waiter is not None else FlushStatus.FLUSHED
-        if status is not FlushStatus.FLUSHED:
-            raise _not_durable(status)
+        refusal = not_durable(status)
+        if refusal is not None:
+            raise refusal
         return self
 
 
@@ -178,31 +179,3 @@ def _stored(result: Appended) -> DispatchRequest:
     if type(result) is DispatchRequest:
         return result
     raise RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, f"not stored: {result}", reason="store.not_stored")
-
-
-def _not_durable(status: FlushStatus) -> RefusedError:
-    """What is raised where a message was stored and the promise of durability was not kept."""
-    match status:
-        case FlushStatus.SLAVE_TIMEOUT:
-            return RefusedError(
-                ResponseCode.FLUSH_SLAVE_TIMEOUT,
-                "no slave held it in time",
-                reason="ha.timeout",
-                key="ha.slave_timeout_ms (slaveTimeout)",
-            )
-        case FlushStatus.SLAVE_NOT_AVAILABLE:
-            return RefusedError(
-                ResponseCode.SLAVE_NOT_AVAILABLE,
-                "no slave follows, or all are too far behind",
-                reason="ha.no_slave",
-                key="ha.slave_fallbehind_max_bytes (haSlaveFallbehindMax)",
-            )
-        case FlushStatus.TIMEOUT:
-            return RefusedError(
-                ResponseCode.FLUSH_DISK_TIMEOUT,
-                "the flush did not end in time",
-                reason="flush.timeout",
-                key="flush.group_commit.sync_flush_timeout_ms (syncFlushTimeout)",
-            )
-        case _:
-            return RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, "a sync failed", reason="store.fenced")

@@ -26,6 +26,14 @@ class ScheduleStoreAdapter:
         self._ensure_topic = ensure_topic
         """Makes the topic of dead letters, with so many queues, where it is missing."""
 
+    @property
+    def wrote_offset_bytes(self) -> int:
+        return self._store.watermarks.wrote
+
+    @property
+    def flushed_offset_bytes(self) -> int:
+        return self._store.watermarks.flushed
+
     def min_queue_offset(self, topic: str, queue_id: int) -> int:
         return self._store.min_queue_offset(topic, queue_id)
 

@@ -3,19 +3,15 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flintmq.core.errors import StoreError
 from flintmq.core.hookspecs import hookimpl
 
 if TYPE_CHECKING:
     from flintmq.core.broker.state import BrokerState
-    from flintmq.core.broker.timer_service import TimerMessageService
+    from flintmq.core.broker.timer_service import TimerMessageService, TimerPositions
     from flintmq.plugins.broker import Broker
-
-log = logging.getLogger("flintmq.broker")
 
 _HOUR_MS = 3_600_000
 
@@ -28,17 +24,33 @@ class TimerPlugin:
     @hookimpl
     def flintmq_broker_starting(self, broker: Broker) -> None:
         config = broker.state.config
-        if config.delay.timer_enable and config.broker.id == 0:
+        if not config.delay.timer_enable:
+            return
+        if config.broker.id == 0:
             start_timers(broker)
+        else:
+            follow_timers(broker)
 
-    @hookimpl
-    def flintmq_broker_stopping(self, broker: Broker) -> None:
-        timer = broker.state.timer
-        if timer is not None:
-            try:
-                timer.persist()
-            except StoreError as error:  # a full disk: what was written last still counts
-                log.error("the newest timer positions are lost: %s", error)
+
+def _saved_positions(state: BrokerState) -> TimerPositions:
+    from flintmq.core.broker.timer_service import TimerPositions
+    from flintmq.core.io.json_file import JsonFile
+    from flintmq.plugins.schedule_store import ScheduleStoreAdapter
+
+    return TimerPositions(ScheduleStoreAdapter(state.store, state.stats), JsonFile(_folder(state) / "position.json"))
+
+
+def _folder(state: BrokerState) -> Path:
+    return Path(state.store.root) / "flint" / "timer"
+
+
+def follow_timers(broker: Broker) -> None:
+    """Makes a slave keep its master's positions, so that it delivers from there on once it is the master."""
+    state = broker.state
+    state.timer_positions = positions = _saved_positions(state)
+    positions.load()
+    state.positions.append(("timer positions", positions.persist_of_master))
+    broker.timers.every(state.config.delay.flush_interval_ms / 1000, positions.persist_of_master, "timer positions")
 
 
 def start_timers(broker: Broker) -> None:
@@ -47,14 +59,12 @@ def start_timers(broker: Broker) -> None:
     from flintmq.core.broker.timer_service import TimerMessageService
     from flintmq.core.broker.timer_wheel import TimerWheel
     from flintmq.core.broker.topic_name import TIMER_TOPIC
-    from flintmq.core.io.json_file import JsonFile
     from flintmq.plugins.schedule_store import ScheduleStoreAdapter
 
     state = broker.state
-    folder = Path(state.store.root) / "flint" / "timer"
-    wheel = TimerWheel(folder)
+    wheel = TimerWheel(_folder(state))
     adapter = ScheduleStoreAdapter(state.store, state.stats, state.topics.create_in_send_back)
-    service = TimerMessageService(adapter, wheel, JsonFile(folder / "position.json"))
+    service = TimerMessageService(adapter, wheel, _saved_positions(state))
     service.load()
     state.timer = service
     state.readers.add(TIMER_TOPIC, lambda _queue_id: service.low_queue_offset())
@@ -65,6 +75,7 @@ def start_timers(broker: Broker) -> None:
         lambda due_ms: wheel.count_at(due_ms) < state.config.delay.timer_minute_max,
     )
     broker.timers.pace(0.0, lambda: _run(state, service), "timers")
+    state.positions.append(("timer positions", service.persist))
     broker.timers.every(state.config.delay.flush_interval_ms / 1000, service.persist, "timer positions")
 
 

@@ -6,7 +6,7 @@ need no check, but they are counted; a topic has no ``@``, so ``topic@group`` ca
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from flintmq.core.client_log import client_log
@@ -84,6 +84,34 @@ class ConsumerOffsetManager:
                 measured=f"{self._entries} offsets",
                 key="offsets.entries_max",
             )
+
+    def cut(self, max_queue_offset: Callable[[str, int], int]) -> int:
+        """Move every offset that lies behind its queue's end back to that end.
+
+        A crash took the messages that were there. Messages that come now get their queue offsets again, and a group whose
+        offset stayed would pass them over. RocketMQ leaves the offsets where they are.
+
+        Args:
+            max_queue_offset: the end of a topic's queue.
+
+        Returns:
+            How many offsets were moved.
+        """
+        moved = 0
+        for topic, groups in self._table.items():
+            for group, queues in groups.items():
+                for queue_id, consumer_offset in queues.items():
+                    end = max_queue_offset(topic, queue_id)
+                    if consumer_offset > end:
+                        _log.warning(
+                            "the consumer offset of %s in %s queue %d is moved from %d back to the queue's end, %d: a crash "
+                            "has taken the messages between",
+                            *(group, topic, queue_id, consumer_offset, end),
+                        )
+                        queues[queue_id] = end
+                        moved += 1
+        self._dirty = self._dirty or moved > 0
+        return moved
 
     def query(self, topic: str, group: str, queue_id: int) -> int:
         """The stored offset, -1 when there is none."""

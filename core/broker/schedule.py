@@ -4,7 +4,8 @@ A delayed message waits in the schedule topic, in the queue of its level, under 
 consume queue entry holds the delivery time instead of a tags code, so a level is scanned without reading messages.
 Delivery copies it to its real topic; the stored property string goes along unchanged, DELAY and all, as the reference's does.
 
-At least once: the table of offsets is written now and then, and a crash delivers again what came after.
+At least once: the table of offsets is written now and then, once the delivered copies are on disk, and a crash delivers again
+what came after. A position on disk before its copies would lose them in a power cut.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from flintmq.core.broker.delay_levels import DelayLevels
+from flintmq.core.broker.durable_positions import DurablePositions, LogEnds
 from flintmq.core.broker.topic_name import SCHEDULE_TOPIC, TRANS_HALF_TOPIC, UNDELIVERED_TOPIC
 from flintmq.core.client_log import client_log
 from flintmq.core.io.json_file import JsonFile
@@ -41,7 +43,7 @@ class PutOutcome(enum.Enum):
     """Never: it is given up."""
 
 
-class ScheduleStore(Protocol):
+class ScheduleStore(LogEnds, Protocol):
     """The store, as far as delivery needs it. Loop thread."""
 
     def min_queue_offset(self, topic: str, queue_id: int) -> int: ...
@@ -201,7 +203,8 @@ class ScheduleMessageService:
         self.levels = levels
         self._file = file
         self._offsets: dict[int, int] = {}
-        self._dirty = False
+        self._durable: DurablePositions[dict[int, int]] = DurablePositions(store)
+        self._durable.saved = {}
         self.delivered = 0
         """Messages delivered since the start."""
         self.discarded = 0
@@ -239,7 +242,6 @@ class ScheduleMessageService:
         done = self._put(batch, queue_id)
         if done:
             self._offsets[level] = queue_offset + done
-            self._dirty = True
         if done < len(batch):
             return now_ms + RETRY_INTERVAL_MS
         return now_ms if units >= UNITS_PER_PASS else next_ms
@@ -256,7 +258,6 @@ class ScheduleMessageService:
                 _log.error(what, inside - known, level)
                 self.discarded += inside - known
             self._offsets[level] = inside
-            self._dirty = True
         return inside
 
     def _put(self, batch: list[tuple[int, int]], queue_id: int) -> int:
@@ -294,15 +295,16 @@ class ScheduleMessageService:
         }
 
     def to_wire(self) -> dict[str, Any]:
-        """What 45 answers and the file holds."""
-        return {"offsetTable": dict(sorted(self._offsets.items()))}
+        """What 45 answers."""
+        return _to_wire(self._offsets)
 
     def persist(self) -> bool:
-        """Writes the file when something changed; says whether it did. Raises StoreError, and stays dirty."""
-        if not self._dirty or self._file is None:
+        """Writes the file when something changed and what was delivered is on disk; says whether it did. Raises StoreError."""
+        offsets = self._durable.ready(dict(self._offsets)) if self._file is not None else None
+        if self._file is None or offsets is None:
             return False
-        self._file.save(self.to_wire())
-        self._dirty = False
+        self._file.save(_to_wire(offsets))
+        self._durable.saved = offsets
         return True
 
     def load(self) -> bool:
@@ -317,7 +319,7 @@ class ScheduleMessageService:
         if value is None:
             return False
         self.replace(value)
-        self._dirty = False
+        self._durable.saved = dict(self._offsets)
         for level in list(self._offsets):
             self._clamped(level, self._store.max_queue_offset(SCHEDULE_TOPIC, level - 1))
         return True
@@ -326,4 +328,7 @@ class ScheduleMessageService:
         """Takes over the file's table, or the master's on a slave. Levels there are none of are kept for later."""
         for level, queue_offset in (value.get("offsetTable") or {}).items():
             self._offsets[int(level)] = int(queue_offset)
-        self._dirty = True
+
+
+def _to_wire(offsets: Mapping[int, int]) -> dict[str, Any]:
+    return {"offsetTable": dict(sorted(offsets.items()))}

@@ -19,7 +19,7 @@ from flintmq.core.broker.readers import Readers
 from flintmq.core.broker.schedule import ScheduleMessageService
 from flintmq.core.broker.stats import BrokerStats
 from flintmq.core.broker.subscription import SQL92
-from flintmq.core.broker.timer_service import TimerMessageService
+from flintmq.core.broker.timer_service import TimerMessageService, TimerPositions
 from flintmq.core.broker.topics import TopicConfigManager
 from flintmq.core.broker.transactions.service import TransactionalMessageService
 from flintmq.core.errors import RefusedError
@@ -70,6 +70,11 @@ class BrokerState:
         self.clock = clock
         self.timer: TimerMessageService | None = None
         """Delivers messages that name their time; set by the plugin ``timer``."""
+        self.timer_positions: TimerPositions | None = None
+        """Where a slave keeps its master's timer positions; set by the plugin ``timer``."""
+        self.positions: list[tuple[str, Callable[[], object]]] = []
+        """Writes positions that stand for copies in the log, each with what it writes: called at the stop, once the log is on
+        disk."""
         self.runtime_sources: list[Callable[[], Mapping[str, str]]] = []
         """Further figures for request 28."""
         self.has_master: Callable[[], bool] = lambda: False

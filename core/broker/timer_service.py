@@ -1,14 +1,23 @@
 """Delivers messages at the time they name: reads the timer topic's queue into a wheel, and what is due out of it.
 
-Never early; late by the time between two looks (100 ms) plus what a burst takes. At least once: how far the queue was read
-and what was delivered is written every few seconds and at the stop, so a crash delivers again what came after. After a start
-the wheel is made anew from the queue, from the first message that had not been delivered: what is written down tells which
-of the later ones have been.
+**The promise.** Every timer that was acknowledged is delivered: never early, late by the time between two looks (100 ms) plus
+what a burst takes, and once. It comes once more only
 
-::
+* after a crash, if it was delivered within the last two intervals of ``delay.flush_interval_ms``, or since the log was last
+  synced where that is longer ago: positions are written once the delivered copies are on disk, never before;
+* after the clock was set back, and the broker was stopped before it had caught up: what was delivered ahead of that time.
+
+A slave takes over its master's positions when its log holds what they stand for (docs/replication.md), and delivers from them
+once it is the master.
+
+**What is written down.** After a start the wheel is made again from the queue, from the first message that had not been
+delivered. The positions tell which of the later ones had been::
 
     queue:   …delivered… | low ▒▒ some wait, some are done ▒▒ | read ── not looked at yet ── end
-    done:    below `read`, exactly what is due before (done_due_ms, done_queue_offset) has been delivered
+    done:    below `read`, what is due before (doneDueMs, doneQueueOffset) was delivered, but for what `late` names
+
+Until all of that has been read again nothing is delivered, and no new positions are written: those of the earlier run speak of
+messages that this run has not seen yet.
 """
 
 from __future__ import annotations
@@ -17,9 +26,11 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
+from flintmq.core.broker.durable_positions import DurablePositions, LogEnds
 from flintmq.core.broker.schedule import PutOutcome, ScheduleStore, delivery_of, give_up
 from flintmq.core.broker.timer_wheel import ENTRY, KEY, TimerWheel
 from flintmq.core.broker.topic_name import TIMER_TOPIC
+from flintmq.core.errors import StoreFormatError
 from flintmq.core.io.json_file import JsonFile
 from flintmq.core.message import properties as props
 from flintmq.core.message.record import MessageExtBrokerInner, Record
@@ -31,7 +42,57 @@ LOOK_INTERVAL_MS: Final = 100
 READ_PER_PASS: Final = 1_024
 DELIVER_PER_PASS: Final = 512
 READ_AHEAD_MAX: Final = 50_000
-"""With so many in memory the queue is not read further until some are delivered."""
+"""With so many in memory, of which some are due, the queue is not read further until some are delivered."""
+
+
+TIMER_POSITIONS: Final = "timerPositions"
+"""The key under which a master's answer to 45 holds them."""
+
+
+class TimerPositions:
+    """The file of a broker's timer positions. Loop thread.
+
+    A master writes what its :class:`TimerMessageService` says, a slave what its master says.
+
+    Args:
+        log: the log that holds the delivered copies.
+        file: None keeps nothing.
+    """
+
+    def __init__(self, log: LogEnds, file: JsonFile | None) -> None:
+        self._file = file
+        self._durable: DurablePositions[dict[str, Any]] = DurablePositions(log)
+        self.of_master: dict[str, Any] | None = None
+        """What a slave's master said last, of a log that this one has reached."""
+
+    def load(self) -> dict[str, Any]:
+        """Return the positions that were written last. Raises StoreFormatError."""
+        value = (self._file.load() if self._file is not None else None) or {}
+        self._durable.saved = dict(value)
+        return dict(value)
+
+    def persist(self, current: dict[str, Any] | None) -> bool:
+        """Write positions when they moved and what was delivered is on disk.
+
+        Args:
+            current: as they are now; None for none.
+
+        Returns:
+            Whether something was written.
+
+        Raises:
+            StoreError: the disk refused it.
+        """
+        positions = self._durable.ready(current) if self._file is not None and current is not None else None
+        if self._file is None or positions is None:
+            return False
+        self._file.save(positions)
+        self._durable.saved = positions
+        return True
+
+    def persist_of_master(self) -> bool:
+        """Write what the master said last. Raises StoreError."""
+        return self.persist(self.of_master)
 
 
 class TimerMessageService:
@@ -40,19 +101,25 @@ class TimerMessageService:
     Args:
         store: see :class:`flintmq.core.broker.schedule.ScheduleStore`.
         wheel: empty.
-        file: keeps the positions; None keeps them in memory.
+        saved: keeps the positions.
     """
 
-    def __init__(self, store: ScheduleStore, wheel: TimerWheel, file: JsonFile | None = None) -> None:
+    def __init__(self, store: ScheduleStore, wheel: TimerWheel, saved: TimerPositions) -> None:
         self._store = store
         self.wheel = wheel
-        self._file = file
+        self._saved = saved
         self._read = 0
         """The queue offset to read next."""
         self._seen = 0
-        """Below it an earlier run has read; there ``_done`` tells what it delivered."""
+        """Below it an earlier run has read."""
         self._done = (0, 0)
-        self._saved: dict[str, int] = {}
+        """Below ``_read`` what is due before this time and place was delivered, but for what waits in the wheel."""
+        self._late: frozenset[int] = frozenset()
+        """Queue offsets below ``_seen`` and before ``_done`` that the earlier run had not delivered."""
+        self._restored: dict[str, Any] = {}
+        """The positions that were begun with."""
+        self._restored_end = 0
+        """Nothing is delivered before the queue was read up to here."""
         self.delivered = 0
         """Messages delivered since the start."""
         self.discarded = 0
@@ -65,13 +132,23 @@ class TimerMessageService:
             StoreFormatError: the file and its backup cannot be read.
             StoreError: the wheel's old files cannot be deleted.
         """
+        self._restore(self._saved.load())
+
+    def _restore(self, positions: Mapping[str, Any]) -> None:
+        """Begins again from positions, with an empty wheel."""
         self.wheel.clear()
-        value: Mapping[str, Any] = (self._file.load() if self._file is not None else None) or {}
+        self._restored = dict(positions)
         end = self._store.max_queue_offset(TIMER_TOPIC, 0)
-        self._seen = min(int(value.get("readQueueOffset", 0)), end)
-        self._read = min(int(value.get("lowQueueOffset", 0)), self._seen)
-        self._done = (int(value.get("doneDueMs", 0)), int(value.get("doneQueueOffset", 0)))
-        self._saved = self._positions()
+        self._restored_end = end
+        self._seen = min(int(positions.get("readQueueOffset", 0)), end)
+        self._read = min(int(positions.get("lowQueueOffset", 0)), self._seen)
+        self._done = (int(positions.get("doneDueMs", 0)), int(positions.get("doneQueueOffset", 0)))
+        self._late = frozenset(map(int, positions.get("lateQueueOffsets", ())))
+
+    @property
+    def is_restoring(self) -> bool:
+        """Whether messages that were there at the start are still being read: nothing is delivered meanwhile."""
+        return self._read < self._restored_end
 
     def run(self, now_ms: int) -> int:
         """Reads what is new and delivers what is due.
@@ -85,10 +162,24 @@ class TimerMessageService:
         Raises:
             StoreError: the wheel's files cannot be written or read; nothing is lost, call again.
         """
-        self.wheel.turn(now_ms)
-        more = self._read_on()
+        if self.is_restoring:
+            # The wheel takes all of it into files: none of its minutes has begun before the first turn.
+            goes_on = self._read_on()
+            if self.is_restoring:
+                return now_ms if goes_on else now_ms + LOOK_INTERVAL_MS
+        try:
+            self.wheel.turn(now_ms)
+        except StoreFormatError as error:
+            _log.error("the timers are read again from the queue: %s", error)
+            self._restore(self.positions())
+            return now_ms
+        more = self._read_on() if self._has_room(now_ms) else False
         due = self.wheel.pop_due(now_ms, DELIVER_PER_PASS)
-        done = self._deliver(due)
+        try:
+            done = self._deliver(due)
+        except BaseException:
+            self.wheel.give_back(due)
+            raise
         if done < len(due):
             self.wheel.give_back(due[done:])
             return now_ms + LOOK_INTERVAL_MS
@@ -100,12 +191,15 @@ class TimerMessageService:
 
     # in
 
+    def _has_room(self, now_ms: int) -> bool:
+        """Whether more may be read. What is in memory and not due yet is of this minute, and bounded by its maximum."""
+        next_ms = self.wheel.next_ms()
+        return self.wheel.in_memory < READ_AHEAD_MAX or next_ms is None or next_ms > now_ms
+
     def _read_on(self) -> bool:
-        """Puts what is new into the wheel; returns whether there is more."""
+        """Puts what is new into the wheel; returns whether there is more that can be read at once."""
         end = self._store.max_queue_offset(TIMER_TOPIC, 0)
         if self._read >= end:
-            return False
-        if self.wheel.in_memory >= READ_AHEAD_MAX:
             return False
         start = self._store.min_queue_offset(TIMER_TOPIC, 0)
         if self._read < start:
@@ -125,14 +219,19 @@ class TimerMessageService:
             due_ms = _due_ms(record)
             if due_ms is None:
                 if not give_up(self._store, record, commit_log_offset_bytes, "it names no time of delivery"):
+                    end = queue_offset  # the dead letter cannot be stored now: not further before it is
                     break
                 self.discarded += 1
-            elif queue_offset >= self._seen or (due_ms, queue_offset) >= self._done:
+            elif not self._was_delivered(due_ms, queue_offset):
                 entries.append(ENTRY.pack(due_ms, queue_offset, commit_log_offset_bytes, size_bytes))
             queue_offset += 1
         self.wheel.put(entries)
         self._read = queue_offset
         return self._read < end
+
+    def _was_delivered(self, due_ms: int, queue_offset: int) -> bool:
+        """Whether an earlier run delivered a message, as its positions tell."""
+        return queue_offset < self._seen and (due_ms, queue_offset) < self._done and queue_offset not in self._late
 
     # out
 
@@ -177,26 +276,31 @@ class TimerMessageService:
         low = self.wheel.low_queue_offset()
         return self._read if low is None else min(low, self._read)
 
-    def _positions(self) -> dict[str, int]:
+    def positions(self) -> dict[str, Any]:
+        """Return how far the queue was read, and which messages of that were delivered.
+
+        They stand for the log as it is now: nobody may go on from them whose log is shorter.
+        """
+        if self.is_restoring:
+            return self._restored
         done = self._done
-        first = self.wheel.peek()
+        first = self.wheel.first_filed()
         if first is not None:
-            done = min(done, KEY.unpack_from(first))  # a late comer waits among what was delivered
-        return {
-            "readQueueOffset": max(self._read, self._seen),
+            done = min(done, first)  # the clock was set back: what waits in files is not taken for delivered
+        positions: dict[str, Any] = {
+            "readQueueOffset": self._read,
             "lowQueueOffset": self.low_queue_offset(),
             "doneDueMs": done[0],
             "doneQueueOffset": done[1],
         }
+        late = self.wheel.queue_offsets_before(*done)
+        if late:
+            positions["lateQueueOffsets"] = sorted(late)
+        return positions
 
     def persist(self) -> bool:
-        """Writes the positions when they moved; says whether it did. Raises StoreError."""
-        positions = self._positions()
-        if self._file is None or positions == self._saved:
-            return False
-        self._file.save(positions)
-        self._saved = positions
-        return True
+        """Writes the positions when they moved and what was delivered is on disk; says whether it did. Raises StoreError."""
+        return self._saved.persist(self.positions())
 
     def runtime_info(self) -> dict[str, str]:
         """Figures for request 28, under the names of 5.x."""

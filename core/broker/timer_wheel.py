@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from flintmq.core.errors import StoreError
+from flintmq.core.errors import StoreError, StoreFormatError
 
 ENTRY: Final = struct.Struct(">qqqi")
 KEY: Final = struct.Struct(">qq")
@@ -45,6 +45,8 @@ class TimerWheel:
         """Minute → entries in its file."""
         self._lows: dict[int, int] = {}
         """Minute → the smallest queue offset in its file."""
+        self._firsts: dict[int, bytes] = {}
+        """Minute → the entry of its file that is due first."""
         self._order: list[int] = []
         self._last = b""
         self._in_files = 0
@@ -105,16 +107,27 @@ class TimerWheel:
         except OSError as error:
             raise StoreError(f"{self._path(slot)}: {error.strerror or error}") from error
         low = min(KEY.unpack_from(entry)[1] for entry in entries)
+        first = min(entries)
         if not known:
             heapq.heappush(self._order, slot)
-            self._lows[slot] = low
-        self._lows[slot] = min(low, self._lows[slot])
+        self._lows[slot] = min(low, self._lows.get(slot, low))
+        self._firsts[slot] = min(first, self._firsts.get(slot, first))
         self._counts[slot] = known + len(entries)
         self._in_files += len(entries)
 
     def turn(self, now_ms: int) -> None:
-        """Brings minutes that have begun into memory, a few thousand entries ahead of what was taken. Raises StoreError."""
+        """Brings minutes that have begun into memory, a few thousand entries ahead of what was taken.
+
+        Where the clock was set back, minutes that have not begun after all go to their files again: else everything sent from
+        then on would stay in memory.
+
+        Raises:
+            StoreError: a file cannot be read, written or deleted; call again.
+            StoreFormatError: a file is gone or shorter than what was written to it; only the queue can tell what it held.
+        """
         current = now_ms // SLOT_MS
+        if current < self._loaded:
+            self._put_back(current)
         while self._order and self._order[0] <= current:
             if len(self._heap) >= LOAD_BELOW:
                 return
@@ -122,17 +135,37 @@ class TimerWheel:
         if current > self._loaded:
             self._loaded = current
 
+    def _put_back(self, current: int) -> None:
+        later: dict[int, list[bytes]] = {}
+        for entry in self._heap:
+            slot = KEY.unpack_from(entry)[0] // SLOT_MS
+            if slot > current:
+                later.setdefault(slot, []).append(entry)
+        for slot, entries in later.items():
+            self._write(slot, entries)
+        # One that is written stays in memory if the next cannot be: an entry that is there twice comes back once.
+        self._heap = sorted(entry for entry in self._heap if KEY.unpack_from(entry)[0] // SLOT_MS <= current)
+        self._loaded = current
+
     def _load(self, slot: int) -> None:
         path = self._path(slot)
         size = self._counts[slot] * ENTRY.size
         try:
             data = path.read_bytes()[:size]
+        except FileNotFoundError:
+            data = b""
+        except OSError as error:
+            raise StoreError(f"{path}: {error.strerror or error}") from error
+        if len(data) < size:
+            raise StoreFormatError(f"{path}: {len(data)} bytes where {size} were written")
+        try:
             path.unlink()
         except OSError as error:
             raise StoreError(f"{path}: {error.strerror or error}") from error
         heapq.heappop(self._order)
         count = self._counts.pop(slot)
         low = self._lows.pop(slot)
+        del self._firsts[slot]
         self._in_files -= count
         self._heap_low = min(low, self._heap_low) if self._heap else low
         self._heap += [data[at : at + ENTRY.size] for at in range(0, len(data), ENTRY.size)]
@@ -172,6 +205,22 @@ class TimerWheel:
         if self._heap:
             lows.append(self._heap_low)
         return min(lows, default=None)
+
+    def first_filed(self) -> tuple[int, int] | None:
+        """The time in ms and the queue offset of the entry that is due first of those in files; None without any."""
+        return KEY.unpack(self._firsts[self._order[0]][: KEY.size]) if self._order else None
+
+    def queue_offsets_before(self, due_ms: int, queue_offset: int) -> list[int]:
+        """The queue offsets of the entries in memory that come before a time and a place in the queue."""
+        border = KEY.pack(due_ms, queue_offset)
+        found = []
+        places = [0]
+        while places:
+            at = places.pop()
+            if at < len(self._heap) and self._heap[at] < border:
+                found.append(KEY.unpack_from(self._heap[at])[1])
+                places += (2 * at + 1, 2 * at + 2)
+        return found
 
     def count_at(self, due_ms: int) -> int:
         """How many entries share a time's minute."""

@@ -545,6 +545,18 @@ class MessageStore:
             finally:
                 self._release(clean=clean)
 
+    def end_writes(self) -> None:
+        """Make everything that was appended durable, as far as that can be done. Nothing is appended any more. Blocks.
+
+        Positions that stand for what is in the log can be written then, before :meth:`close`.
+
+        Raises:
+            StoreError: the disk refused something.
+        """
+        if self._started:
+            with self._disk_errors():
+                self.flush_service.stop()
+
     def _release(self, *, clean: bool = False) -> None:
         """Gives back what was opened, however far that went."""
         with contextlib.ExitStack() as stack:
@@ -674,13 +686,20 @@ class MessageStore:
             elif type(result) is list:
                 runs += result
         self.reput.appended(runs, batches)
-        wrote = self.watermarks.wrote
-        waiter = self.flush_service.submit(wrote)
-        if self.gate is not None:
-            waiter = both(waiter, self.gate.submit(wrote))
+        waiter = self.promise()
         self.on_appended()
         stored = len(runs) - len(batches) + count_messages(batches) if batches else len(runs)
         return Put(results, runs, stored, waiter)
+
+    def promise(self) -> FlushWaiter:
+        """Ask for the durability of everything that was appended so far, here and at a slave where one is waited for.
+
+        Returns:
+            What becomes of it.
+        """
+        wrote = self.watermarks.wrote
+        waiter = self.flush_service.submit(wrote)
+        return waiter if self.gate is None else both(waiter, self.gate.submit(wrote))
 
     def append_raw(self, chunks: Iterable[Chunk]) -> FlushWaiter:
         """Appends checked pieces of a master's log and asks for their durability: one waiter for all of them.

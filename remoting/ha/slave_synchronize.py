@@ -1,15 +1,23 @@
-"""A slave takes over its master's topics, groups and offsets, now and then (reference: algorithms 9)."""
+"""A slave takes over its master's topics, groups and offsets, now and then (RocketMQ: ``SlaveSynchronize``).
+
+Offsets of consumers, delay levels, timers and transactions stand for what is in the master's log. A slave that had them before
+it has that log would lose messages when it becomes the master: it would take messages for delivered whose copies it never got.
+So they are held back until its log ends where the master's did after it had said them. RocketMQ's slave does not wait.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
+
+import attrs
 
 from flintmq.core.broker.data_version import DataVersion
 from flintmq.core.broker.state import BrokerState
+from flintmq.core.broker.timer_service import TIMER_POSITIONS
 from flintmq.core.errors import FlintError, JsonSyntaxError
 from flintmq.core.io import fastjson
 from flintmq.remoting.client.transport import RemotingClient
@@ -22,6 +30,15 @@ TIMEOUT_MS = 5_000
 FIRST_WAIT_S = 0.5
 REST_S = 0.1
 """Between two rounds that were asked for: a table may have thousands of topics."""
+
+
+@attrs.frozen
+class _Offsets:
+    """What a master said of offsets, with the end of its log, in bytes, after it had said it."""
+
+    end_offset_bytes: int
+    offsets: dict[str, Any] | None
+    delays: dict[str, Any] | None
 
 
 class SlaveSynchronize:
@@ -44,6 +61,8 @@ class SlaveSynchronize:
         self._task: asyncio.Task[None] | None = None
         self._told = ""
         self._wanted = asyncio.Event()
+        self._held: _Offsets | None = None
+        """Offsets that stand for more than this broker's log holds yet."""
         self.rounds = 0
         """Rounds in which everything was taken over."""
 
@@ -62,24 +81,33 @@ class SlaveSynchronize:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
         while True:
             address = self._master_address()
             if address:
                 await self._round(address)
-            rest_s = min(REST_S, self._interval_s)
-            await asyncio.sleep(rest_s)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(
-                    (self._interval_s if self.rounds else min(FIRST_WAIT_S, self._interval_s)) - rest_s
-                ):
-                    await self._wanted.wait()
+            interval_s = self._interval_s if self.rounds else min(FIRST_WAIT_S, self._interval_s)
+            end_s = loop.time() + interval_s
+            await asyncio.sleep(min(REST_S, interval_s))
+            while (left_s := end_s - loop.time()) > 0 and not self._wanted.is_set():
+                with self._told_once(address):
+                    self._take_over_reached()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(min(left_s, REST_S) if self._held is not None else left_s):
+                        await self._wanted.wait()
             self._wanted.clear()
 
     async def _round(self, address: str) -> None:
-        try:
+        with self._told_once(address):
             await self.synchronize(address)
             self.rounds += 1
             self._told = ""
+
+    @contextlib.contextmanager
+    def _told_once(self, address: str) -> Iterator[None]:
+        """Logs what goes wrong with a master's tables; the next round is another chance."""
+        try:
+            yield
         except FlintError as error:
             if str(error) != self._told:
                 self._told = str(error)
@@ -102,18 +130,38 @@ class SlaveSynchronize:
             state.topics.replace(topics)
             state.topics.persist()
             state.topics.on_change()
-        offsets = await self._ask(address, RequestCode.GET_ALL_CONSUMER_OFFSET)
-        if offsets is not None:
-            state.offsets.replace(offsets)
-            state.offsets.persist()
-        delays = await self._ask(address, RequestCode.GET_ALL_DELAY_OFFSET)
-        if delays is not None:
-            state.schedule.replace(delays)
-            state.schedule.persist()
+        if self._held is None:
+            offsets = await self._ask(address, RequestCode.GET_ALL_CONSUMER_OFFSET)
+            delays = await self._ask(address, RequestCode.GET_ALL_DELAY_OFFSET)
+            self._held = _Offsets(await self._log_end(address), offsets, delays)
+        self._take_over_reached()
         groups = await self._ask(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
         if groups is not None and DataVersion.from_wire(groups.get("dataVersion")) != state.groups.data_version:
             state.groups.replace(groups)
             state.groups.persist()
+
+    async def _log_end(self, address: str) -> int:
+        """The end of the master's log, in bytes; 0 where it does not say."""
+        answer = await self._ask(address, RequestCode.GET_BROKER_RUNTIME_INFO)
+        table = (answer or {}).get("table")
+        return int(table.get("commitLogMaxOffset", 0)) if isinstance(table, dict) else 0
+
+    def _take_over_reached(self) -> None:
+        """Takes over the offsets that are held back, once this broker's log holds what they stand for."""
+        state, held = self._state, self._held
+        if held is None or state.store.watermarks.wrote < held.end_offset_bytes:
+            return
+        self._held = None
+        if held.offsets is not None:
+            state.offsets.replace(held.offsets)
+            state.offsets.persist()
+        if held.delays is not None:
+            state.schedule.replace(held.delays)
+            state.schedule.persist()
+            positions = held.delays.get(TIMER_POSITIONS)
+            if state.timer_positions is not None and isinstance(positions, dict):
+                state.timer_positions.of_master = positions
+                state.timer_positions.persist_of_master()
 
     async def _ask(self, address: str, code: RequestCode) -> dict[str, Any] | None:
         """A table; None where the master has none (code 1), or none that can be read."""

@@ -12,6 +12,7 @@ from flintmq.config.runtime import RUNTIME_KEYS, as_properties, evolve
 from flintmq.core.broker.data_version import DataVersion
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.stats_table import StatsSpan
+from flintmq.core.broker.timer_service import TIMER_POSITIONS
 from flintmq.core.errors import RefusedError
 from flintmq.core.filter.bloom import BloomFilter
 from flintmq.core.response_code import ResponseCode
@@ -63,12 +64,19 @@ class AdminBrokerProcessor:
             RequestCode.UPDATE_BROKER_CONFIG: self.update_config,
             RequestCode.GET_BROKER_CONFIG: self.get_config,
             RequestCode.GET_BROKER_RUNTIME_INFO: self.get_runtime_info,
-            RequestCode.GET_ALL_DELAY_OFFSET: lambda asked: with_json(
-                self._state.schedule.to_wire(), standard=wants_standard_json(asked)
-            ),
+            RequestCode.GET_ALL_DELAY_OFFSET: self.get_all_delay_offset,
             RequestCode.VIEW_BROKER_STATS_DATA: self.view_stats,
             RequestCode.DELETE_EXPIRED_COMMITLOG: self.delete_expired,
         }
+
+    def get_all_delay_offset(self, request: Request) -> Response:
+        """45. Beside the delay levels' offsets, which slaves of RocketMQ read, the timers' positions where there are timers."""
+        answer = self._state.schedule.to_wire()
+        timer = self._state.timer
+        positions = timer.positions() if timer is not None else {}
+        if positions.get("readQueueOffset"):
+            answer[TIMER_POSITIONS] = positions
+        return with_json(answer, standard=wants_standard_json(request))
 
     def update_config(self, request: Request) -> Response:
         """25. What may be changed is an allow-list (see :mod:`flintmq.config.runtime`); all changes are made or none."""

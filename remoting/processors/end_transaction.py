@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flintmq.core.broker.durability import acknowledge
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.transactions.service import EndTransaction
 from flintmq.core.client_log import client_log
@@ -24,7 +25,8 @@ class EndTransactionProcessor:
     def handlers(self) -> dict[int, Handler]:
         return {RequestCode.END_TRANSACTION: self.end}
 
-    def end(self, request: Request) -> Response:
+    async def end(self, request: Request) -> Response:
+        """Ends the transaction and answers when its end is as durable as a send that is answered with success."""
         header = request.header(EndTransactionRequestHeader)
         if self._state.config.broker.id != 0 or self._state.config.broker.is_slave:
             raise RefusedError(
@@ -47,7 +49,7 @@ class EndTransactionProcessor:
         except RefusedError as error:
             log.warning("a transaction of %s is not ended: %s", request.channel.remote_address, error.remark)
             raise
-        self._state.dispatch()
+        await _acknowledge(self._state)
         return Response()
 
 
@@ -60,12 +62,18 @@ class ResumeCheckProcessor:
     def handlers(self) -> dict[int, Handler]:
         return {RequestCode.RESUME_CHECK_HALF_MESSAGE: self.resume}
 
-    def resume(self, request: Request) -> Response:
+    async def resume(self, request: Request) -> Response:
         message_id = request.header(ResumeCheckHalfMessageRequestHeader).msg_id or ""
         try:
             place = decode_message_id(message_id)
         except ValueError as error:
             raise RefusedError(ResponseCode.SYSTEM_ERROR, str(error), reason="message_id.malformed") from error
         self._state.transactions.resume(place.commit_log_offset_bytes)
-        self._state.dispatch()
+        await _acknowledge(self._state)
         return Response()
+
+
+async def _acknowledge(state: BrokerState) -> None:
+    waiter = state.store.promise()
+    state.dispatch()
+    await acknowledge(waiter, strict=state.config.store.compat == "strict")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final, cast
 
-from flintmq.core.broker.durability import until_flushed
+from flintmq.core.broker.durability import not_durable, until_flushed
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.errors import RefusedError, RemotingError
 from flintmq.core.message.properties import (
@@ -18,7 +18,7 @@ from flintmq.core.message.properties import (
     string_to_properties,
 )
 from flintmq.core.message.record import MessageExtBrokerInner
-from flintmq.core.ports import DispatchRequest, FlushStatus
+from flintmq.core.ports import DispatchRequest
 from flintmq.core.response_code import ResponseCode
 from flintmq.remoting.codes import RequestCode
 from flintmq.remoting.header_codec import encode_header
@@ -34,12 +34,6 @@ from flintmq.remoting.request import Handler, Request, Response
 CODES: Final = (RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
 PUSH_TIMEOUT_S: Final = 10.0
 """How long the requester may take to say that it has the reply."""
-_FLUSH_CODES: Final = {
-    FlushStatus.TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
-    FlushStatus.FENCED: ResponseCode.SERVICE_NOT_AVAILABLE,
-    FlushStatus.SLAVE_TIMEOUT: ResponseCode.FLUSH_SLAVE_TIMEOUT,
-    FlushStatus.SLAVE_NOT_AVAILABLE: ResponseCode.SLAVE_NOT_AVAILABLE,
-}
 
 
 class ReplyMessageProcessor:
@@ -143,4 +137,5 @@ class ReplyMessageProcessor:
         state.dispatch()
         answer.msg_id = f"{state.store_host_hex}{stored.commit_log_offset_bytes:016X}"
         answer.queue_offset = stored.queue_offset
-        return _FLUSH_CODES.get(await until_flushed(put.waiter), ResponseCode.SUCCESS)
+        refusal = not_durable(await until_flushed(put.waiter))
+        return ResponseCode(refusal.code) if refusal is not None else ResponseCode.SUCCESS

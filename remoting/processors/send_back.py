@@ -6,7 +6,7 @@ import random
 
 from flintmq.core.broker import perm
 from flintmq.core.broker.deliverable import check_deliverable
-from flintmq.core.broker.durability import until_flushed
+from flintmq.core.broker.durability import acknowledge
 from flintmq.core.broker.retry import plan_send_back
 from flintmq.core.broker.schedule import redirect_to_schedule
 from flintmq.core.broker.state import BrokerState
@@ -15,7 +15,7 @@ from flintmq.core.errors import RefusedError
 from flintmq.core.message.message_id import offset_message_id
 from flintmq.core.message.properties import RETRY_TOPIC
 from flintmq.core.message.record import MessageExtBrokerInner
-from flintmq.core.ports import DispatchRequest, FlushStatus
+from flintmq.core.ports import DispatchRequest
 from flintmq.core.response_code import ResponseCode
 from flintmq.remoting.codes import RequestCode
 from flintmq.remoting.headers_message import ConsumerSendMsgBackRequestHeader
@@ -33,7 +33,7 @@ class SendBackProcessor:
         return {RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back}
 
     async def send_back(self, request: Request) -> Response:
-        """Stores the copy and answers when it is as durable as the flush strategy promises."""
+        """Stores the copy and answers when it is as durable as a send that is answered with success."""
         state = self._state
         if state.config.broker.is_slave:
             state.store.check_writeable()
@@ -93,9 +93,7 @@ class SendBackProcessor:
         state.stats.stored(put.records)
         state.stats.sent_back(plan.properties[RETRY_TOPIC], header.group)
         state.dispatch()
-        status = await until_flushed(put.waiter)
-        if status is FlushStatus.FENCED:
-            raise RefusedError(ResponseCode.SYSTEM_ERROR, "the message may not be on disk", reason="store.fenced")
+        await acknowledge(put.waiter, strict=state.config.store.compat == "strict")
         return Response()
 
     def _check(self, message: MessageExtBrokerInner, topic: str) -> None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from flintmq.core.broker.durability import not_durable
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.topic_name import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
 from flintmq.core.errors import RefusedError, StoreError, StoreFullError
@@ -315,12 +316,14 @@ class SendMessageProcessor:
         channel.gave(1)
         if request.flag & ONEWAY_FLAG:
             return
-        if status is FlushStatus.FENCED:
-            channel.respond(request, Response(int(ResponseCode.SERVICE_NOT_AVAILABLE), _FENCED_REMARK))
+        refusal = not_durable(status)
+        fields = self._fields(queue_id, message_id, queue_offset)
+        if refusal is None:
+            channel.respond(request, Response(0, None, fields))
+        elif status is FlushStatus.FENCED:
+            channel.refuse(request, refusal)
         else:
-            fields = self._fields(queue_id, message_id, queue_offset)
-            code, remark = _ANSWERS[status]
-            channel.respond(request, Response(code, remark, fields))
+            channel.respond(request, Response(refusal.code, refusal.remark, fields))
 
     def _fields(self, queue_id: int, message_id: str, queue_offset: int) -> dict[str, str]:
         broker = self._state.config.broker
@@ -337,26 +340,6 @@ class SendMessageProcessor:
         self._pool.waiting -= 1
         request.channel.gave(1)
         request.channel.refuse(request, error)
-
-
-_TIMEOUT_REMARK: Final = (
-    "the flush did not end in time [flush.timeout; see flush.group_commit.sync_flush_timeout_ms (syncFlushTimeout)]"
-)
-_FENCED_REMARK: Final = (
-    "service not available now: a sync failed, so the message may not be on disk [store.fenced; restart the broker]"
-)
-_ANSWERS: Final[Mapping[FlushStatus, tuple[int, str | None]]] = {
-    FlushStatus.FLUSHED: (0, None),
-    FlushStatus.TIMEOUT: (int(ResponseCode.FLUSH_DISK_TIMEOUT), _TIMEOUT_REMARK),
-    FlushStatus.SLAVE_TIMEOUT: (
-        int(ResponseCode.FLUSH_SLAVE_TIMEOUT),
-        "no slave held the message in time [ha.timeout; see ha.slave_timeout_ms (slaveTimeout)]",
-    ),
-    FlushStatus.SLAVE_NOT_AVAILABLE: (
-        int(ResponseCode.SLAVE_NOT_AVAILABLE),
-        "no slave follows, or all are too far behind [ha.no_slave; see ha.slave_fallbehind_max_bytes (haSlaveFallbehindMax)]",
-    ),
-}
 
 
 def _refusal(error: StoreError | RefusedError) -> RefusedError:

@@ -28,6 +28,8 @@ from replicas import (
 import flintmq
 from flintmq.config import load_config
 from flintmq.core.broker.topic_config import TopicConfig
+from flintmq.core.io import fastjson
+from flintmq.core.testing.clock import ManualClock
 from flintmq.plugins.cli.status import replication_of
 from flintmq.remoting.client.pull_consumer import PullConsumer
 from flintmq.remoting.codes import RequestCode
@@ -180,6 +182,59 @@ def test_a_sync_master_acknowledges_what_a_slave_holds(tmp_path: Path, connect: 
             caught_up(master, slave)
         eventually(lambda: wire.send("T", b"alone again").code == 11, "the slave is gone")
     assert wire.notices == []
+
+
+@pytest.mark.parametrize(("compat", "code"), [("safe", 11), ("strict", 0)])
+def test_every_acknowledgement_of_a_sync_master_stands_for_a_slave(
+    tmp_path: Path, connect: Connect, compat: str, code: int
+) -> None:
+    """A send-back and the end of a transaction are promised what a send is promised; RocketMQ's success is a setting."""
+    with flintmq.Broker(master_settings(tmp_path / "m", f"store.compat={compat}", role="sync_master")) as master:
+        wire = connect(master)
+        group = fastjson.dumps({"groupName": "G", "retryQueueNums": 1, "retryMaxTimes": 16}).encode()
+        assert wire.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, group).code == 0
+        half = {"TRAN_MSG": "true", "PGROUP": "P", "UNIQ_KEY": "A"}
+        with flintmq.Broker(slave_settings(tmp_path / "s", master)) as slave:
+            place = int(wire.send("T", b"x").message_id[16:], 16)
+            sent = wire.send("T", b"half", properties=half)
+            caught_up(master, slave)
+        eventually(lambda: wire.send("T", b"alone").code == 11, "the slave is gone")
+        back = {"offset": str(place), "group": "G", "delayLevel": "1", "originMsgId": "", "originTopic": "T"}
+        assert wire.ask(RequestCode.CONSUMER_SEND_MSG_BACK, back).code == code
+        end = {
+            "producerGroup": "P",
+            "tranStateTableOffset": sent.queue_offset,
+            "commitLogOffset": int(sent.message_id[16:], 16),
+            "commitOrRollback": 8,
+            "fromTransactionCheck": "false",
+            "msgId": "A",
+        }
+        answer = wire.ask(RequestCode.END_TRANSACTION, end)
+        assert (answer.code, "ha.no_slave" in (answer.remark or "")) == (code, code == 11)
+
+
+def test_a_promoted_slave_goes_on_with_timers(tmp_path: Path, connect: Connect) -> None:
+    """What its master delivered does not come again, and what waited comes: the positions follow the log."""
+    with flintmq.Broker(master_settings(tmp_path / "m")) as master:
+        wire = connect(master)
+        for number in range(40):
+            delay_ms = 50 if number % 2 else 60_000
+            assert wire.send("T", b"%d" % number, properties={"TIMER_DELAY_MS": str(delay_ms)}).code == 0
+        eventually(lambda: wire.pull("T").max_offset == 20, "half of them are delivered")
+        with flintmq.Broker(slave_settings(tmp_path / "s", master)) as slave:
+            caught_up(master, slave)
+            timer, kept = master.state.timer, slave.state.timer_positions
+            assert timer is not None
+            assert kept is not None
+            eventually(lambda: kept.of_master == timer.positions(), "the positions come")
+    # Its clock is a minute on, and it has no other node to ask.
+    clock = ManualClock()
+    clock.set_wall_clock(master.state.clock.now_ms() + 61_000)
+    with flintmq.Broker(master_settings(tmp_path / "s"), clock=clock) as promoted:
+        wire = connect(promoted)
+        eventually(lambda: wire.pull("T").max_offset >= 40, "the others come")
+        bodies = [int(record.body) for record in wire.pull_all("T")]
+    assert sorted(bodies) == list(range(40))
 
 
 def test_consumers_find_the_slave(tmp_path: Path) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
+
+import pytest
 
 import flintmq
 from flintmq.core.message.batch import BatchItem, encode_batch
@@ -96,3 +99,30 @@ def test_switched_off_the_properties_mean_nothing(
         wire.send("T", b"y", properties={"TIMER_DELAY_SEC": "3600", "DELAY": "18"})
         answer = wire.ask(RequestCode.GET_MAX_OFFSET, {"topic": "SCHEDULE_TOPIC_XXXX", "queueId": 17})
         assert answer.ext_fields == {"offset": "1"}
+
+
+@pytest.mark.slow
+def test_a_stop_while_thousands_wait_loses_none(configure: Callable[..., Any], connect: Callable[[Any], Any]) -> None:
+    """More timers than one pass reads, of which half are due while the broker is down: each comes once, also after another
+    stop in the middle of that."""
+    count = 3_000
+    with flintmq.Broker(configure()) as broker:
+        wire = connect(broker)
+        begin_s = time.monotonic()
+        for number in range(count):
+            wire.post_send("T", b"%d" % number, properties={"TIMER_DELAY_MS": str(3_000 + number * 37 % 3_000)})
+        assert all(wire.read().code == 0 for _ in range(count))
+    time.sleep(max(0.0, begin_s + 4.5 - time.monotonic()))
+    with flintmq.Broker(configure()) as broker:
+        wire = connect(broker)
+        assert wire.pull("T", _suspend_ms=5_000).records
+    with flintmq.Broker(configure()) as broker:
+        wire = connect(broker)
+        bodies: list[bytes] = []
+        while len(bodies) < count:
+            found = wire.pull("T", len(bodies), _suspend_ms=8_000)
+            assert found.code == 0, f"{count - len(bodies)} are lost"
+            bodies += found.bodies
+    with flintmq.Broker(configure()) as broker:
+        assert connect(broker).pull("T", len(bodies)).max_offset == count, "none comes again"
+    assert sorted(map(int, bodies)) == list(range(count))

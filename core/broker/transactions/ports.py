@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from flintmq.core.broker.durable_positions import LogEnds
 from flintmq.core.message.record import MessageExtBrokerInner, Record
 from flintmq.core.ports import DispatchRequest
 
 
-class TransactionStore(Protocol):
+class TransactionStore(LogEnds, Protocol):
     """The store, as far as transactions go; queues are always queue 0. Loop thread."""
 
     @property
@@ -18,18 +19,8 @@ class TransactionStore(Protocol):
         ...
 
     @property
-    def wrote_offset_bytes(self) -> int:
-        """End of the log."""
-        ...
-
-    @property
     def readable_offset_bytes(self) -> int:
         """End of what can be read: what a client was told of lies below, or soon will."""
-        ...
-
-    @property
-    def flushed_offset_bytes(self) -> int:
-        """End of what is on disk."""
         ...
 
     def min_queue_offset(self, topic: str) -> int: ...

@@ -13,6 +13,7 @@ from typing import Final
 import attrs
 
 from flintmq.config.models import BrokerConfig
+from flintmq.core.broker.durable_positions import DurablePositions
 from flintmq.core.broker.producers import ProducerTable
 from flintmq.core.broker.topic_name import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
 from flintmq.core.broker.transactions import half_message as half
@@ -76,8 +77,7 @@ class TransactionalMessageService:
         self._delay = delay
         self._clock = clock
         self._early: deque[EndTransaction] = deque()
-        self._saved = (-1, -1)
-        self._waiting: tuple[int, tuple[int, int]] | None = None
+        self._durable: DurablePositions[tuple[int, int]] = DurablePositions(store)
         self.table = TransactionTable()
         self.checks = TransactionalMessageCheckService(store, self.table, producers, config, clock)
         self.committed = 0
@@ -98,13 +98,8 @@ class TransactionalMessageService:
         if missing:
             _log.warning("op records of half messages %s were lost in a crash and are put again", missing)
             self._append([self._op(offset) for offset in missing], missing)
-        self._saved = self._store.load_positions()
-        self._save()
-
-    def settle(self) -> None:
-        """Saves the positions as they are. Call it before the store is closed, which makes what they stand for durable."""
-        self._waiting = None
-        self._save_now((self.table.position, self.table.op_position))
+        self._durable.saved = self._store.load_positions()
+        self.save()
 
     def run(self) -> float:
         """Does what is due, for a few milliseconds at most.
@@ -116,22 +111,15 @@ class TransactionalMessageService:
         try:
             wait_s = self.checks.run()
         finally:
-            self._save()
+            self.save()
         return min(wait_s, IDLE_S)
 
-    def _save(self) -> None:
-        """Saves positions once what they stand for is on disk: a position without its copies would lose transactions."""
-        now = (self.table.position, self.table.op_position)
-        if self._waiting is None and now != self._saved and now != (0, 0):
-            self._waiting = (self._store.wrote_offset_bytes, now)
-        if self._waiting is not None and self._waiting[0] <= self._store.flushed_offset_bytes:
-            positions, self._waiting = self._waiting[1], None
-            self._save_now(positions)
-
-    def _save_now(self, positions: tuple[int, int]) -> None:
-        if positions not in (self._saved, (0, 0)):
+    def save(self) -> None:
+        """Saves the positions once what they stand for is on disk."""
+        positions = self._durable.ready((self.table.position, self.table.op_position))
+        if positions is not None and positions != (0, 0):
             self._store.save_positions(*positions)
-            self._saved = positions
+            self._durable.saved = positions
 
     # end
 

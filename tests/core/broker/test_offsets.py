@@ -114,3 +114,17 @@ def test_entries_are_counted_whatever_happens_to_them() -> None:
     assert offsets.entries == 1
     offsets.remove_group("g")
     assert offsets.entries == 0
+
+
+def test_offsets_behind_what_a_crash_has_left_are_moved_back(tmp_path: Path) -> None:
+    """The messages that come now have those queue offsets again: a group that kept its own would pass them over."""
+    manager = ConsumerOffsetManager(JsonFile(tmp_path / "consumerOffset.json"))
+    ends = {("T", 0): 10, ("T", 1): 4}
+    for queue_id, consumer_offset in ((0, 10), (1, 9), (2, 3)):
+        manager.commit("T", "G", queue_id, consumer_offset)
+    manager.persist()
+    assert manager.cut(lambda topic, queue_id: ends.get((topic, queue_id), 0)) == 2
+    assert manager.query_all("T", "G") == {0: 10, 1: 4, 2: 0}
+    assert manager.persist(), "it is written"
+    assert manager.cut(lambda _topic, _queue_id: 10) == 0
+    assert not manager.persist()

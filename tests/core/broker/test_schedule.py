@@ -42,6 +42,11 @@ class FakeStore:
         self.records: dict[int, Record] = {}
         self.put: list[MessageExtBrokerInner] = []
         self.outcomes: list[PutOutcome] = []
+        self.flushed_offset_bytes = 0
+
+    @property
+    def wrote_offset_bytes(self) -> int:
+        return 100 * len(self.put)
 
     def add(self, text: str, level: int, due_ms: int, **more: str) -> None:
         inner = message({"n": text, props.DELAY: str(level), **more})
@@ -235,6 +240,25 @@ def test_one_pass_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert delays.delivered == 3
 
 
+def test_offsets_wait_for_the_copies_they_stand_for(tmp_path: Path) -> None:
+    """Under a steady load the log's end is never on disk: what was delivered before it was synced is written all the same."""
+    file = JsonFile(tmp_path / "delayOffset.json")
+    store = FakeStore()
+    delays = service(store, file)
+    store.add("a", 1, NOW)
+    delays.run_due(NOW)
+    assert not delays.persist()
+    store.add("b", 1, NOW)
+    delays.run_due(NOW)
+    store.flushed_offset_bytes = 100
+    assert delays.persist()
+    assert file.load() == {"offsetTable": {1: 1}}
+    assert not delays.persist()
+    store.flushed_offset_bytes = 200
+    assert delays.persist()
+    assert file.load() == {"offsetTable": {1: 2}}
+
+
 def test_offsets_survive_a_restart_and_are_moved_into_the_queue(tmp_path: Path) -> None:
     file = JsonFile(tmp_path / "delayOffset.json")
     store = FakeStore()
@@ -242,6 +266,8 @@ def test_offsets_survive_a_restart_and_are_moved_into_the_queue(tmp_path: Path) 
     store.add("b", 3, NOW)
     delays = service(store, file)
     delays.run_due(NOW)
+    assert not delays.persist(), "a power cut could still take the delivered copies"
+    store.flushed_offset_bytes = store.wrote_offset_bytes
     assert delays.persist()
     assert not delays.persist()
     assert file.path.read_text() == '{\n\t"offsetTable":{1:1,3:1\n\t}\n}'

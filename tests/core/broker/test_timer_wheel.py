@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from flintmq.core.broker.timer_wheel import ENTRY, LOAD_BELOW, SLOT_MS, TimerWheel
-from flintmq.core.errors import StoreError
+from flintmq.core.errors import StoreError, StoreFormatError
 
 NOW = 1_700_000_000_000 // SLOT_MS * SLOT_MS
 
@@ -137,3 +137,34 @@ def test_a_disk_that_refuses_loses_nothing(wheel: TimerWheel, tmp_path: Path) ->
         wheel.turn(NOW + 5 * SLOT_MS)
     hidden.rename(path)
     assert taken(wheel, NOW + 5 * SLOT_MS) == [(NOW + 5 * SLOT_MS, 3)]
+
+
+def test_a_clock_that_is_set_back_keeps_no_later_minutes_in_memory(wheel: TimerWheel, tmp_path: Path) -> None:
+    """Else everything that is sent from then on would be in memory."""
+    entries = [entry(NOW + at * SLOT_MS // 2, at) for at in range(1, 9)]
+    wheel.turn(NOW + 10 * SLOT_MS)
+    wheel.put(entries)
+    assert wheel.in_memory == 8
+    wheel.turn(NOW + SLOT_MS)
+    assert wheel.in_memory == 3
+    assert len(wheel) == 8
+    assert wheel.first_filed() == (NOW + 2 * SLOT_MS, 4)
+    assert sorted(wheel.queue_offsets_before(NOW + SLOT_MS, 2)) == [1]
+    got = []
+    for minute in range(6):
+        got += taken(wheel, NOW + minute * SLOT_MS)
+    assert [queue_offset for _, queue_offset in got] == list(range(1, 9))
+
+
+@pytest.mark.parametrize("harm", ["delete", "cut"])
+def test_a_file_that_somebody_harmed_is_noticed(wheel: TimerWheel, tmp_path: Path, harm: str) -> None:
+    """The queue can tell what it held, and the wheel what it has lost."""
+    wheel.put([entry(NOW + SLOT_MS + 5, 7), entry(NOW + SLOT_MS + 6, 8)])
+    (file,) = (tmp_path / "wheel").iterdir()
+    if harm == "delete":
+        file.unlink()
+    else:
+        file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(StoreFormatError):
+        wheel.turn(NOW + 2 * SLOT_MS)
+    assert wheel.low_queue_offset() == 7

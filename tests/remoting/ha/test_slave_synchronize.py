@@ -10,6 +10,7 @@ import pytest
 
 from flintmq.core.broker.groups import SubscriptionGroupManager
 from flintmq.core.broker.offsets import ConsumerOffsetManager
+from flintmq.core.broker.timer_service import TimerPositions
 from flintmq.core.broker.topics import TopicConfigManager, boot_topics
 from flintmq.core.errors import FlintError, RemotingConnectError
 from flintmq.core.io import fastjson
@@ -26,6 +27,7 @@ TABLES: dict[int, Any] = {
     },
     RequestCode.GET_ALL_CONSUMER_OFFSET: {"offsetTable": {"T@G": {0: 4, 1: 7}}},
     RequestCode.GET_ALL_DELAY_OFFSET: {"offsetTable": {3: 12}},
+    RequestCode.GET_BROKER_RUNTIME_INFO: {"table": {"commitLogMaxOffset": "100"}},
     RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: {
         "dataVersion": {"timestamp": 6, "counter": 2},
         "subscriptionGroupTable": {"G": {"groupName": "G", "retryMaxTimes": 3}},
@@ -74,6 +76,8 @@ def state() -> Any:
         groups=SubscriptionGroupManager(None, clock),
         offsets=ConsumerOffsetManager(),
         schedule=Schedule(),
+        store=SimpleNamespace(watermarks=SimpleNamespace(wrote=100)),
+        timer_positions=TimerPositions(SimpleNamespace(wrote_offset_bytes=100, flushed_offset_bytes=100), None),
     )
 
 
@@ -90,6 +94,41 @@ def test_everything_is_taken_over(state: Any) -> None:
     assert state.offsets.query_all("T", "G") == {0: 4, 1: 7}
     assert state.schedule.table == {"offsetTable": {3: 12}}
     assert state.groups.find("G").retry_max_times == 3
+
+
+def test_offsets_wait_for_the_log_they_stand_for(state: Any) -> None:
+    """A slave that is promoted with positions ahead of its log takes messages for delivered whose copies it never got."""
+    state.store.watermarks.wrote = 99
+    master = Master()
+    positions = {"readQueueOffset": 3}
+    master.tables[RequestCode.GET_ALL_DELAY_OFFSET] = {"offsetTable": {3: 12}, "timerPositions": positions}
+    slave = synchronized(state, master)
+
+    async def until_reached() -> None:
+        await slave.synchronize("master:1")
+        assert (len(state.offsets), state.schedule.table, state.timer_positions.of_master) == (0, None, None)
+        assert state.groups.find("G") is not None, "groups stand for nothing in the log"
+        master.tables[RequestCode.GET_ALL_DELAY_OFFSET] = {"offsetTable": {3: 13}}
+        await slave.synchronize("master:1")
+        state.store.watermarks.wrote = 100
+        slave.start()
+        while state.schedule.table is None:  # noqa: ASYNC110 - a log that grows has no event
+            await asyncio.sleep(0.001)
+        await slave.stop()
+
+    asyncio.run(asyncio.wait_for(until_reached(), 30))
+    assert state.offsets.query_all("T", "G") == {0: 4, 1: 7}
+    assert state.schedule.table["offsetTable"] == {3: 12}, "later ones would stand for more"
+    assert state.timer_positions.of_master == positions
+
+
+def test_a_master_that_does_not_say_where_its_log_ends(state: Any) -> None:
+    """Its offsets are taken over at once, as RocketMQ's slaves do."""
+    state.store.watermarks.wrote = 0
+    master = Master()
+    master.tables[RequestCode.GET_BROKER_RUNTIME_INFO] = 1
+    asyncio.run(synchronized(state, master).synchronize("master:1"))
+    assert state.offsets.query_all("T", "G") == {0: 4, 1: 7}
 
 
 def test_what_did_not_change_is_left_alone(state: Any) -> None:

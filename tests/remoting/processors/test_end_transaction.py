@@ -2,13 +2,39 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from typing import Any
+
+import pytest
 
 from flintmq.config.models import BrokerConfig
 from flintmq.config.server_sections import BrokerSection
+from flintmq.config.store_sections import StoreSection
+from flintmq.core.ports import FlushStatus
 from flintmq.core.testing.transactions import TransactionBench
 from flintmq.remoting.codes import RequestCode as Code
 from flintmq.remoting.processors.end_transaction import EndTransactionProcessor, ResumeCheckProcessor
+
+
+class Promise:
+    """A flush waiter that a test ends."""
+
+    def __init__(self) -> None:
+        self.status: FlushStatus | None = None
+        self._callbacks: list[Callable[[FlushStatus], None]] = []
+
+    def add_done_callback(self, callback: Callable[[FlushStatus], None]) -> None:
+        self._callbacks.append(callback)
+
+    def end(self, status: FlushStatus) -> None:
+        self.status = status
+        for callback in self._callbacks:
+            callback(status)
+
+
+KEPT = Promise()
+KEPT.end(FlushStatus.FLUSHED)
 
 
 def fields(place: int, offset: int, decision: int = 8, group: str = "pg") -> dict[str, str]:
@@ -26,6 +52,7 @@ def test_ends_and_resumes(bench: Any, ask: Any) -> None:
     transactions = TransactionBench()
     bench.state.transactions = transactions.service
     bench.state.dispatch = lambda: None
+    bench.state.store.promise = lambda: KEPT
     end, resume = EndTransactionProcessor(bench.state).handlers(), ResumeCheckProcessor(bench.state).handlers()
     made = transactions.send("A")
     refused = ask(end, bench.request(Code.END_TRANSACTION, fields(0, 0, group="other")))
@@ -40,6 +67,46 @@ def test_ends_and_resumes(bench: Any, ask: Any) -> None:
     assert len(transactions.delivered) == 1
     for message_id in ("7F00000100002A9F0000000000000000", "x", ""):
         assert ask(resume, bench.request(Code.RESUME_CHECK_HALF_MESSAGE, {"msgId": message_id})).code == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "compat", "code"),
+    [
+        (FlushStatus.FLUSHED, "safe", 0),
+        (FlushStatus.TIMEOUT, "safe", 10),
+        (FlushStatus.SLAVE_TIMEOUT, "safe", 12),
+        (FlushStatus.SLAVE_NOT_AVAILABLE, "safe", 11),
+        (FlushStatus.FENCED, "safe", 14),
+        (FlushStatus.TIMEOUT, "strict", 0),
+        (FlushStatus.SLAVE_NOT_AVAILABLE, "strict", 0),
+        (FlushStatus.FENCED, "strict", 14),
+    ],
+)
+def test_an_end_is_acknowledged_as_a_send_is(
+    bench: Any, ask_later: Any, status: FlushStatus, compat: str, code: int
+) -> None:
+    """Not before it is on disk, and where there is to be one, at a slave: a power cut must not undo what was answered."""
+    transactions = TransactionBench()
+    bench.state.transactions = transactions.service
+    bench.state.dispatch = lambda: None
+    bench.state.config = BrokerConfig(store=StoreSection(compat=compat))
+    promise = Promise()
+    bench.state.store.promise = lambda: promise
+    made = transactions.send("A")
+    end = EndTransactionProcessor(bench.state).handlers()
+
+    async def ended() -> Any:
+        asked = bench.request(Code.END_TRANSACTION, fields(made.commit_log_offset_bytes, 0))
+        answer = asyncio.ensure_future(ask_later(end, asked))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not answer.done(), "the promise is open"
+        promise.end(status)
+        return await answer
+
+    answer = asyncio.run(ended())
+    assert answer.code == code
+    assert len(transactions.delivered) == 1
 
 
 def test_a_slave_ends_nothing(bench: Any, ask: Any) -> None:

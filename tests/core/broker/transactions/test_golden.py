@@ -92,7 +92,7 @@ class TakenOver:
         self.store.dispatch()
 
     def close(self) -> None:
-        self.service.settle()
+        self.service.save()
         self.offsets.persist()
         self.store.close()
 

@@ -92,8 +92,8 @@ class Transactions(RuleBasedStateMachine):
 
     @rule()
     def stop_and_start(self) -> None:
-        self.bench.service.settle()
         self.store.flushed = None
+        self.bench.service.save()
         self.note_saved()
         self.bench.restart()
 

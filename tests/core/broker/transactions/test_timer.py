@@ -16,7 +16,7 @@ from flintmq.core.broker.producers import ProducerTable
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.stats import BrokerStats
 from flintmq.core.broker.timer_message import TimerRedirect
-from flintmq.core.broker.timer_service import TimerMessageService
+from flintmq.core.broker.timer_service import TimerMessageService, TimerPositions
 from flintmq.core.broker.timer_wheel import TimerWheel
 from flintmq.core.broker.topics import TopicConfigManager, boot_topics
 from flintmq.core.broker.transactions.service import EndTransaction, TransactionalMessageService
@@ -60,14 +60,14 @@ class Bench:
         )
         self.transactions.load()
         timer = self.folder / "flint" / "timer"
-        self.timer = TimerMessageService(
-            ScheduleStoreAdapter(self.store, state.stats), TimerWheel(timer), JsonFile(timer / "position.json")
-        )
+        adapter = ScheduleStoreAdapter(self.store, state.stats)
+        saved = TimerPositions(adapter, JsonFile(timer / "position.json"))
+        self.timer = TimerMessageService(adapter, TimerWheel(timer), saved)
         self.timer.load()
 
     def close(self) -> None:
         self.timer.persist()
-        self.transactions.settle()
+        self.transactions.save()
         self.state.offsets.persist()
         self.store.close()
 

@@ -1,0 +1,195 @@
+"""The promise of timers, against a model: each acknowledged one is delivered once, or more after a crash or a clock set back,
+never none. Stops, kills, power cuts, minutes that roll, clocks that jump, positions written at any moment, in any order."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from flintmq.core.broker import timer_service, timer_wheel
+from flintmq.core.broker.stats import BrokerStats
+from flintmq.core.broker.timer_message import TimerRedirect
+from flintmq.core.broker.timer_service import TimerMessageService, TimerPositions
+from flintmq.core.broker.timer_wheel import TimerWheel
+from flintmq.core.broker.topic_name import TIMER_TOPIC
+from flintmq.core.io.json_file import JsonFile
+from flintmq.core.testing.clock import ManualClock
+from flintmq.core.testing.crash_run import CONFIG, SteppedStore, start_stepped
+from flintmq.core.testing.crash_states import KINDS, CrashPoint
+from flintmq.core.testing.simulated_disk import SimulatedDisk
+from flintmq.core.testing.store import BY_HAND, DELAY_LEVEL_MS, message
+from flintmq.plugins.schedule_store import ScheduleStoreAdapter
+
+STEPS: Final = (
+    *("send", "pass_time", "flush", "persist", "restart"),
+    *("kill", "power_cut", "clock_goes_back", "lose_a_minute"),
+)
+WEIGHTS: Final = (8, 20, 4, 8, 5, 1, 2, 0.5, 0.5)
+POSITIONS = Path("/store/flint/timer/position.json")
+
+
+class TimerRun:
+    """Timers of a store whose disk can lose what was not synced, driven by a script of random steps."""
+
+    def __init__(self, seed: int, folder: Path) -> None:
+        self.choose = random.Random(seed)
+        self.clock = ManualClock()
+        self.disk = SimulatedDisk()
+        self.folder = folder
+        self.sent = itertools.count()
+        self.due_ms: dict[bytes, int] = {}
+        self.ends: dict[bytes, int] = {}
+        """Where each timer's record ends in the log."""
+        self.once: set[bytes] = set()
+        """Delivered before positions were written that stand for it: must not come again."""
+        self.exact = True
+        """Whether nothing has happened yet after which a timer may come twice."""
+        self._open()
+
+    def run(self, steps: int) -> None:
+        """Takes steps, then lets all time pass, and looks."""
+        for _ in range(steps):
+            getattr(self, self.choose.choices(STEPS, WEIGHTS)[0])()
+        self.clock.set_wall_clock(max([self.clock.now_ms(), *self.due_ms.values()]) + 1)
+        self._run_until_idle()
+        assert self._delivered().keys() == self.due_ms.keys(), "a timer is lost"
+        self.look()
+
+    def _open(self) -> None:
+        self.store = start_stepped(SteppedStore(CONFIG, BY_HAND, DELAY_LEVEL_MS, disk=self.disk, clock=self.clock))
+        adapter = ScheduleStoreAdapter(self.store, BrokerStats(self.clock))
+        self.saved = TimerPositions(adapter, JsonFile(POSITIONS, self.disk))
+        self.service = TimerMessageService(adapter, TimerWheel(self.folder), self.saved)
+        self.service.load()
+        self.redirect = TimerRedirect(self.clock, lambda: (10**9, ""), lambda _due_ms: True)
+
+    def _dispatch(self) -> None:
+        while self.store.dispatch():
+            pass
+
+    def _run_until_idle(self) -> None:
+        now_ms = self.clock.now_ms()
+        for _ in range(10 * len(self.due_ms) + 10):
+            more = self.service.run(now_ms) <= now_ms
+            self._dispatch()
+            if not more:
+                return
+        raise AssertionError("the timers find no rest")
+
+    def _delivered(self) -> Counter[bytes]:
+        queue = self.store.consume_queues.find("T", 0)
+        found: Counter[bytes] = Counter()
+        for at in range(queue.max_queue_offset if queue is not None else 0):
+            unit = queue.unit(at) if queue is not None else None
+            record = self.store.commit_log.record(unit[0], unit[1]) if unit is not None else None
+            if record is None:
+                continue  # a power cut has taken it, and a filler stands for it
+            assert record.store_timestamp_ms >= self.due_ms.get(record.body, 0), "never early"
+            found[record.body] += 1
+        return found
+
+    # steps
+
+    def send(self) -> None:
+        delays_ms = [self.choose.randrange(1, 400) for _ in range(self.choose.randrange(1, 9))]
+        made = [message("T", 0, b"%d" % next(self.sent), TIMER_DELAY_MS=str(delay_ms)) for delay_ms in delays_ms]
+        assert all(self.redirect(one) for one in made)
+        for one, request in zip(made, self.store.put(list(made)).records, strict=True):
+            self.due_ms[one.body] = int(one.properties["TIMER_OUT_MS"])
+            self.ends[one.body] = request.commit_log_offset_bytes + request.message_size_bytes
+        self._dispatch()
+
+    def pass_time(self) -> None:
+        self.clock.advance_ms(self.choose.randrange(200))
+        for _ in range(self.choose.randrange(12)):
+            self.service.run(self.clock.now_ms())
+        self._dispatch()
+
+    def clock_goes_back(self) -> None:
+        self.clock.set_wall_clock(self.clock.now_ms() - self.choose.randrange(300))
+        self.exact = False
+        self.once.clear()
+
+    def flush(self) -> None:
+        before = -1
+        while before < self.store.commit_log.flushed_offset_bytes:
+            before = self.store.commit_log.flushed_offset_bytes
+            self.store.commit_log.flush(0)
+
+    def persist(self) -> None:
+        self.service.persist()
+        marks = self.store.watermarks
+        if marks.flushed == marks.wrote and not self.service.is_restoring:
+            self.once = set(self._delivered()) if self.exact else set()
+
+    def lose_a_minute(self) -> None:
+        """Somebody deletes, or cuts, a file of the wheel: it is scratch."""
+        files = sorted(self.folder.iterdir())
+        if files:
+            file = self.choose.choice(files)
+            if self.choose.random() < 0.5:
+                file.unlink()
+            else:
+                file.write_bytes(file.read_bytes()[:-1])
+
+    def restart(self) -> None:
+        self.flush()
+        self.service.persist()
+        self.store.close()
+        self._open()
+        self.look()
+
+    def kill(self) -> None:
+        self.disk = SimulatedDisk(CrashPoint(self.disk).advance(len(self.disk.journal)).killed(), boot=self.disk.boot)
+        self._open()
+        self.exact = False
+
+    def power_cut(self) -> None:
+        flushed = self.store.watermarks.flushed
+        left = CrashPoint(self.disk).advance(len(self.disk.journal)).power_cut(self.choose.choice(KINDS), self.choose)
+        self.disk = SimulatedDisk(left, boot=f"{self.disk.boot}+")
+        self._open()
+        self.exact = False
+        waiting = self._waiting()
+        for body in [body for body, end in self.ends.items() if end > flushed and body not in waiting]:
+            del self.due_ms[body], self.ends[body]
+        self.due_ms |= dict.fromkeys(self._delivered().keys() - self.due_ms.keys(), 0)
+        self.once &= self.due_ms.keys()
+
+    def _waiting(self) -> set[bytes]:
+        """The timers that the log still holds."""
+        log = self.store.commit_log
+        found = set()
+        for request in log.requests(log.min_offset_bytes, log.max_offset_bytes):
+            if request.topic == TIMER_TOPIC:
+                record = log.record(request.commit_log_offset_bytes, request.message_size_bytes)
+                assert record is not None
+                found.add(record.body)
+        return found
+
+    def look(self) -> None:
+        twice = {body for body, count in self._delivered().items() if count > 1}
+        assert not twice & self.once, "what positions stood for comes again"
+        assert not (twice and self.exact), "a timer comes twice, and nothing has gone wrong"
+
+
+@pytest.mark.parametrize("seeds", [150, pytest.param(4_000, marks=[pytest.mark.slow, pytest.mark.timeout(900)])])
+def test_timers_in_any_order_of_events(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seeds: int) -> None:
+    """With passes of a few messages and minutes of 50 ms, so that every border is met."""
+    monkeypatch.setattr(timer_service, "READ_PER_PASS", 3)
+    monkeypatch.setattr(timer_service, "DELIVER_PER_PASS", 2)
+    monkeypatch.setattr(timer_service, "READ_AHEAD_MAX", 5)
+    monkeypatch.setattr(timer_wheel, "LOAD_BELOW", 3)
+    monkeypatch.setattr(timer_wheel, "SLOT_MS", 50)
+    for seed in range(seeds):
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        try:
+            TimerRun(seed, folder).run(40)
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
