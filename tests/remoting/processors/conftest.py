@@ -58,6 +58,7 @@ class FakeStore:
         self.disk = OS_DISK
         self.commit_log_folders = (root / "commitlog",)
         self.free_pool_buffers: int | None = None
+        self.trouble = None
         self.in_memory = True
         self.config: BrokerConfig | None = None
         self.watermarks = SimpleNamespace(wrote=2048, committed=2048, flushed=1149)
