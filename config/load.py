@@ -62,11 +62,12 @@ class LoadedConfig:
         found = self.sections.get(name)
         return bind_model(found.values if found else RawMapping(), model, name)
 
-    def check_claimed(self, names: Iterable[str]) -> None:
+    def check_claimed(self, names: Iterable[str], switched_off: Sequence[str] = ()) -> None:
         """Refuses sections that nobody knows.
 
         Args:
             names: the sections that plugins claimed, dotted as in :attr:`sections`.
+            switched_off: plugins that were not asked, for the error.
 
         Raises:
             ConfigError: a section is not among them; suggests the nearest name.
@@ -75,9 +76,11 @@ class LoadedConfig:
         for name, found in self.sections.items():
             if name not in claimed:
                 near = nearest(name, (*claimed, *SECTIONS, *KEYS))
-                raise found.origin.error(
-                    f"unknown key '{name}': no plugin has such a section", key=name, suggestion=near
-                )
+                message = f"unknown key '{name}': no plugin has such a section"
+                if switched_off:
+                    off = ", ".join(f"'{plugin}'" for plugin in switched_off)
+                    message += f"; those of a plugin that 'disabled_plugins' lists ({off}) go with it"
+                raise found.origin.error(message, key=name, suggestion=near)
 
     def with_overrides(self, overrides: Sequence[str]) -> LoadedConfig:
         """This configuration with further ``key=value`` settings on top.

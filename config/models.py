@@ -64,8 +64,10 @@ __all__ = [
 
 
 def _check_target(_instance: object, _attribute: attrs.Attribute[str], value: str) -> None:
-    if re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*", value) is None:
-        raise ConfigError(f"a plugin is named 'package.module:object', not '{value[:80]}'", key="plugins")
+    if re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*(:[^\W\d]\w*(\.[^\W\d]\w*)*)?", value) is None:
+        raise ConfigError(
+            f"a plugin is named 'package.module' or 'package.module:object', not '{value[:80]}'", key="plugins"
+        )
 
 
 @attrs.frozen
@@ -73,7 +75,7 @@ class PluginRef:
     """A plugin named in the configuration."""
 
     target: str = attrs.field(validator=_check_target)
-    """``package.module:object``."""
+    """``package.module:object``, or ``package.module`` where the hooks are functions of the module."""
     line: int | None = attrs.field(default=None, eq=False)
     """Where it was written, for errors; None outside a file."""
 

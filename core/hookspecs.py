@@ -50,9 +50,19 @@ class DispatcherContext:
     """The :class:`flintmq.core.broker.consumer_filters.ConsumerFilterManager`: who filters which topic by properties."""
 
 
+@attrs.frozen
+class PluginContext:
+    """What factories of transient store pools, message filters and request processors are given when they ask for it: with an
+    argument more than they need, or one named ``context``. One named ``settings`` is given the settings alone."""
+
+    settings: Any
+    """The plugin's own section of the configuration (see ``flintmq_config_sections``), or None."""
+    clock: Clock
+
+
 DispatcherFactory = Callable[[DispatcherContext], CommitLogDispatcher]
 PoolFactory = Callable[[int, int], TransientStorePool]
-"""Makes a pool of (buffers, bytes each)."""
+"""Makes a pool of (buffers, bytes each), and of a :class:`PluginContext` if it asks for one."""
 IndexBuilderFactory = Callable[[DispatcherContext], IndexBuilder]
 AuthenticatorFactory = Callable[[Any], Authenticator]
 """Makes an authenticator of the plugin's settings."""
@@ -147,7 +157,12 @@ class FlintSpecs:
 
     @hookspec
     def flintmq_config_sections(self, register: RegisterConfigSection) -> None:
-        """Sections of the configuration that belong to the plugin: ``register(name, model)``."""
+        """Sections of the configuration that belong to the plugin: ``register(name, model)``, an attrs class.
+
+        A section is checked at the start, whether anything uses it or not. Everything the plugin registers is given the section
+        of the same name, else the plugin's only one: as ``context.settings`` dispatchers, index builders and flush strategies
+        (those without a model of their own for ``flush.<name>``), and pools, filters and processors whose factory takes an
+        argument ``context``; authenticators as their argument."""
 
     @hookspec
     def flintmq_cli_commands(self, register: RegisterCommand) -> None:

@@ -33,6 +33,7 @@ from flintmq.core.hookspecs import (
     DispatcherFactory,
     FlintSpecs,
     IndexBuilderFactory,
+    PluginContext,
     PoolFactory,
 )
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
@@ -44,7 +45,14 @@ from flintmq.core.isolation import (
     IsolatedRunDispatcher,
     filter_failed,
 )
-from flintmq.core.plugin_finder import FoundPlugin, find_configured, find_entry_points, find_objects, plain_name
+from flintmq.core.plugin_finder import (
+    FoundPlugin,
+    find_configured,
+    find_entry_points,
+    find_objects,
+    plain_name,
+    plugin_within,
+)
 from flintmq.core.plugin_info import PluginInfo, PluginOrigin, PluginSource
 from flintmq.core.plugin_shapes import FILTER, FLUSH_STRATEGY, INDEX_BUILDER, POOL, check_hook, shown
 from flintmq.core.ports import (
@@ -107,6 +115,8 @@ class Kernel:
         self._hooks: dict[str, tuple[_Hook, ...]] = {}
         self._registries = Registries()
         self._isolated: list[IsolatedDispatcher] = []
+        self.context_of: Callable[[Registered[Any]], PluginContext] = lambda _registered: PluginContext(None, clock)
+        """What a factory is given that asks for a context."""
 
     @classmethod
     def assemble(
@@ -168,9 +178,9 @@ class Kernel:
     def flush_strategy(self, name: str) -> Registered[FlushStrategy]:
         return self._registries.flush_strategies.pick(name)
 
-    def flush_strategies(self) -> tuple[Registered[FlushStrategy], ...]:
-        """All of them, for the models of ``flush.<name>``."""
-        return self._registries.flush_strategies.all()
+    def flush_strategies(self, *chosen: str) -> tuple[Registered[FlushStrategy], ...]:
+        """All of them, for the models of ``flush.<name>``; of several of one name that which is chosen."""
+        return self._registries.flush_strategies.all(*chosen)
 
     def pool(self, name: str) -> Registered[PoolFactory]:
         return self._registries.pools.pick(name)
@@ -196,7 +206,7 @@ class Kernel:
             if registered.owner.built_in:
                 continue
             try:
-                made = registered.value("*", frozenset())
+                made = self._with_context(registered, registered.value)("*", frozenset())
             except PLUGIN_FAULTS as error:
                 _LOG.debug("%s: %s makes no filter of '*': %s", registered.owner, registered.what, brief(error))
             else:
@@ -265,7 +275,7 @@ class Kernel:
         def make(*arguments: P.args, **named: P.kwargs) -> T:
             self._blame.code.add(owner, factory)
             try:
-                made = factory(*arguments, **named)
+                made = self._with_context(registered, factory)(*arguments, **named)
             except PLUGIN_FAULTS as error:
                 if owner.built_in or isinstance(error, (PluginError, ConfigError)):
                     raise
@@ -308,13 +318,23 @@ class Kernel:
         """The same for an error that is raised on."""
         self._blame.note(registered.owner, f"{registered.what} ({doing})", error, raised_on=True)
 
+    def _with_context(self, registered: Registered[Any], factory: Callable[P, T]) -> Callable[P, T]:
+        """Hands a factory the context that it asks for."""
+        shape = registered.shape
+        if registered.owner.built_in or shape is None or not shape.asks_for_context(factory):
+            return factory
+        context = self.context_of(registered)
+        return shape.bind(factory, context, context.settings)
+
     def _isolated_filters(self, registered: Registered[MessageFilterFactory]) -> MessageFilterFactory:
         def note(method: str, error: BaseException) -> None:
             self.blame(registered, method, error)
 
+        factory = self._with_context(registered, registered.value)
+
         def make(expression: str, codes: frozenset[int]) -> MessageFilter:
             try:
-                made = registered.value(expression, codes)
+                made = factory(expression, codes)
                 FILTER.check_made(registered.owner, registered.name, made)
             except RefusedError:
                 raise
@@ -386,7 +406,11 @@ def _collect_hooks(found: Iterable[FoundPlugin]) -> dict[str, tuple[_Hook, ...]]
             raise PluginError(f"{origin}: a plugin of this name, or the same object, is loaded already") from error
         callers = manager.get_hookcallers(plugin) or []
         if not callers:
-            raise PluginError(f"{origin}: implements no hook; its functions need @flintmq.core.hookspecs.hookimpl")
+            within = plugin_within(plugin, HOOK_PREFIX)
+            hint = f"; did you mean '{within}'?" if within else ""
+            raise PluginError(
+                f"{origin}: implements no hook; its functions need @flintmq.core.hookspecs.hookimpl{hint}"
+            )
         for caller in callers:
             for implementation in caller.get_hookimpls():
                 if implementation.plugin is not plugin:

@@ -29,7 +29,7 @@ class FoundPlugin:
 
     origin: PluginOrigin
     target: str
-    """``package.module:object``; empty for one that was handed over as an object."""
+    """``package.module:object`` or ``package.module``; empty for one that was handed over as an object."""
     plugin: Any
     """The plugin object, None when switched off."""
     enabled: bool
@@ -145,8 +145,22 @@ def _object_name(plugin: object) -> str:
     return type(plugin).__name__
 
 
+def plugin_within(module: object, prefix: str) -> str:
+    """What in a module looks like a plugin, as the configuration would name it; empty when nothing does, or it is none.
+
+    Args:
+        prefix: of the names of hooks.
+    """
+    if isinstance(module, types.ModuleType):
+        for name, value in vars(module).items():
+            known = isinstance(value, types.ModuleType) or name.startswith("_")
+            if not known and any(attribute.startswith(prefix) for attribute in dir(value)):
+                return f"{module.__name__}:{name}"
+    return ""
+
+
 def _load(origin: PluginOrigin, target: str) -> Any:
-    """Imports ``package.module:object``; a class is instantiated.
+    """Imports ``package.module:object``; a class is instantiated. A module alone is the plugin itself.
 
     Raises:
         PluginError: whatever goes wrong, because a plugin's import may raise anything.
@@ -156,6 +170,9 @@ def _load(origin: PluginOrigin, target: str) -> Any:
         plugin: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is not None and (module_name == error.name or module_name.startswith(f"{error.name}.")):
+            parent, _, last = module_name.rpartition(".")
+            if not path and hasattr(sys.modules.get(parent), last):
+                raise PluginError(f"{origin}: '{last}' is no module; did you mean '{parent}:{last}'?") from error
             raise PluginError(
                 f"{origin}: there is no module '{error.name}': install it, or name its folder in PYTHONPATH"
             ) from error

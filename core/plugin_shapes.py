@@ -7,6 +7,7 @@ check``, not a failure of the first message. Built-ins are held to the same tabl
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 from collections.abc import Callable, Mapping
@@ -41,6 +42,8 @@ class Shape:
     """And may have these."""
     values: tuple[str, ...] = ()
     """Attributes that are values, not methods; all of them are needed."""
+    offers_context: bool = False
+    """Whether the factory may ask for a :class:`flintmq.core.hookspecs.PluginContext` besides."""
 
     def where(self, owner: PluginOrigin, name: object) -> str:
         """The start of every error about one registration."""
@@ -49,9 +52,44 @@ class Shape:
     def check_factory(self, owner: PluginOrigin, name: object, factory: object) -> None:
         """Raises ``PluginError`` unless the factory can be called as it will be."""
         wrong = wrong_call(factory, self.arguments)
-        if wrong:
+        if wrong and (not self.asks_for_context(factory) or wrong_call(self.bind(factory, None, None), self.arguments)):
             call = f"a plain function, called as factory({', '.join(self.arguments)})"
+            if self.offers_context:
+                call += f" or factory({', '.join((*self.arguments, 'context'))})"
             raise PluginError(f"{self.where(owner, name)} needs a callable: expected {call}; found {wrong}")
+
+    def asks_for_context(self, factory: Any) -> bool:
+        """Whether a factory takes more than it is called with: the context, or the settings."""
+        if not self.offers_context:
+            return False
+        return bool(self._named(factory)) or self._takes_one_more(factory)
+
+    def bind(self, factory: Any, context: object, settings: object) -> Callable[..., Any]:
+        """A factory that :meth:`asks_for_context` with what it asks for."""
+        named = self._named(factory)
+        if named:
+            given = {"context": context, "settings": settings}
+            return functools.partial(factory, **{name: given[name] for name in named})
+
+        def make(*arguments: Any) -> Any:
+            return factory(*arguments, context)
+
+        return make
+
+    def _takes_one_more(self, factory: Any) -> bool:
+        more = (*self.arguments, "context")
+        return bool(wrong_call(factory, self.arguments)) and not wrong_call(factory, more)
+
+    def _named(self, factory: Any) -> list[str]:
+        """``context`` and ``settings``, where they are names of further arguments."""
+        try:
+            parameters = inspect.signature(factory, follow_wrapped=False).parameters.values()
+        except (TypeError, ValueError):
+            return []
+        positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        own = positional[: len(self.arguments)]
+        by_name = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+        return [name for name in by_name if name in ("context", "settings") and name not in own]
 
     def check_made(self, owner: PluginOrigin, name: object, made: object) -> None:
         """Raises ``PluginError`` unless what the factory made has the methods it will be asked for."""
@@ -176,6 +214,7 @@ POOL: Final = Shape(
     ("buffers", "size_bytes"),
     {"borrow": (), "give_back": ("buffer",), "close": ()},
     values=("available_buffers",),
+    offers_context=True,
 )
 INDEX_BUILDER: Final = Shape(
     "index builder",
@@ -189,7 +228,7 @@ INDEX_BUILDER: Final = Shape(
     },
     {"put_columns": ("columns",), "put_runs": ("runs",), "committed": (), "truncate": ("end_offset_bytes",)},
 )
-PROCESSOR: Final = Shape("request processor", "flintmq_request_processors", ("broker",))
+PROCESSOR: Final = Shape("request processor", "flintmq_request_processors", ("broker",), offers_context=True)
 """What it makes is looked at by :mod:`flintmq.remoting.processor_shape`: it knows handlers."""
 FILTER: Final = Shape(
     "message filter",
@@ -198,6 +237,7 @@ FILTER: Final = Shape(
     {"matches_tags_code": ("tags_code",), "matches_properties": ("properties",)},
     {"matches_bit_map": ("bit_map", "store_timestamp_ms")},
     values=("needs_properties",),
+    offers_context=True,
 )
 AUTHENTICATOR: Final = Shape(
     "authenticator", "flintmq_authenticators", ("settings",), {"authenticate": ("caller",)}, {"close": ()}

@@ -103,8 +103,11 @@ class Registry(Generic[T]):
             raise self._unknown(name, [entry.name for entry in self._entries])
         return self._winner(named)
 
-    def all(self) -> tuple[Registered[T], ...]:
+    def all(self, *chosen: str) -> tuple[Registered[T], ...]:
         """One registration for every name, in order of first registration.
+
+        Args:
+            chosen: what the configuration says, ``name`` or ``plugin/name``: that counts for its name.
 
         Raises:
             PluginError: a name is claimed by several third parties.
@@ -112,7 +115,10 @@ class Registry(Generic[T]):
         by_name: dict[str, list[Registered[T]]] = {}
         for entry in self._entries:
             by_name.setdefault(entry.name, []).append(entry)
-        return tuple(self._winner(named) for named in by_name.values())
+        picked = [self.pick(name) for name in chosen]
+        found = {name: self._winner(named) for name, named in by_name.items() if name not in {p.name for p in picked}}
+        found |= {entry.name: entry for entry in picked}
+        return tuple(found[name] for name in by_name)
 
     def of(self, owner: PluginOrigin) -> tuple[Registered[T], ...]:
         """What one plugin registered, replaced or not."""
@@ -130,7 +136,8 @@ class Registry(Generic[T]):
         if len(third_party) > 1:
             owners = " and ".join(str(entry.owner) for entry in third_party)
             choice = " or ".join(f"'{entry.full_name}'" for entry in third_party)
-            advice = f"write {choice} in '{self._setting}'" if self._setting else "list one in 'disabled_plugins'"
+            names = " or ".join(f"'{entry.owner.name}'" for entry in third_party)
+            advice = f"write {choice} in '{self._setting}'" if self._setting else f"list {names} in 'disabled_plugins'"
             raise PluginError(f"the {self.kind} '{named[0].name}' is registered by {owners}: {advice}")
         return self._as_essential_as_built_in(third_party[0]) if third_party else named[0]
 
@@ -193,7 +200,8 @@ def one_processor_per_code(processors: Iterable[Registered[ProcessorSpec]]) -> t
             other = claimed.get(code)
             if other is not None and other.owner.built_in == entry.owner.built_in:
                 raise PluginError(
-                    f"request code {code} is claimed by the processors '{other.full_name}' and '{entry.full_name}'"
+                    f"request code {code} is claimed by the processors '{other.full_name}' and '{entry.full_name}': list "
+                    f"'{other.owner.name}' or '{entry.owner.name}' in 'disabled_plugins'"
                 )
             if other is None or other.owner.built_in:
                 claimed[code] = entry

@@ -56,6 +56,7 @@ from flintmq.core.store.resident_pages import RESIDENT_CHECK_S, ResidentPages
 from flintmq.dispatchers.consume_queue import CheckConsumeQueue
 from flintmq.plugins.builtin import BUILTIN_PLUGINS, CONSUME_QUEUE, FILTER_BITMAP, INDEX
 from flintmq.plugins.exposure import REMINDER_S, check_exposure, remind
+from flintmq.plugins.plugin_settings import PluginSettings
 from flintmq.plugins.registration import Registration
 from flintmq.plugins.schedule_store import ScheduleStoreAdapter
 from flintmq.plugins.secure_links import TLS_RELOAD_S, name_server_client, server_tls
@@ -159,6 +160,7 @@ class Broker(Service):
         """The part it plays in replication; None where it plays none."""
         self._ha_port = 0
         self.kernel: Kernel
+        self._settings: PluginSettings
         self.server: RemotingServer
 
     @property
@@ -326,9 +328,8 @@ class Broker(Service):
             config_path=config_path(self.loaded),
             clock=self._clock,
         )
-        claimed = [section.name for section in kernel.config_sections()]
-        claimed += [f"flush.{strategy.name}" for strategy in kernel.flush_strategies()]
-        self.loaded.check_claimed(claimed)
+        self._settings = PluginSettings(kernel, self.loaded, self._clock)
+        self._settings.check()
         return kernel
 
     def _bind(self) -> tuple[str, int]:
@@ -347,7 +348,7 @@ class Broker(Service):
         registered = self.kernel.flush_strategy(config.flush.strategy)
         strategy = registered.value
         strategy = attrs.evolve(strategy, factory=self.kernel.guarded(registered, strategy.factory))
-        settings = self._strategy_settings(strategy)
+        settings = self._settings.of_strategy(registered)
         pool = None
         if strategy.uses_pool:
             buffers = getattr(settings, "pool_size", config.flush.commit_real_time.pool_size)
@@ -386,14 +387,6 @@ class Broker(Service):
             self._file("consumerFilter.json"),
         )
         state.consumer_filters.load()
-
-    def _strategy_settings(self, strategy: FlushStrategy) -> object:
-        built_in = getattr(self.loaded.config.flush, strategy.name, None)
-        if built_in is not None:
-            return built_in
-        if strategy.settings_model is None:
-            return None
-        return self.loaded.section(f"flush.{strategy.name}", strategy.settings_model)
 
     def _fill(self, state: BrokerState) -> None:
         """Tables, from the store's ``config`` folder."""
@@ -445,11 +438,12 @@ class Broker(Service):
     def _file(self, name: str) -> JsonFile:
         return JsonFile(self.store_path / "config" / name)
 
-    def _context(self, state: BrokerState, section: str | None) -> DispatcherContext:
-        models = {entry.name: entry.value for entry in self.kernel.config_sections()}
-        settings = self.loaded.section(section, models[section]) if section in models else None
+    def _context(self, state: BrokerState, registered: Registered[Any]) -> DispatcherContext:
         return DispatcherContext(
-            store=state.store, settings=settings, clock=self._clock, consumer_filters=state.consumer_filters
+            store=state.store,
+            settings=self._settings.of(registered),
+            clock=self._clock,
+            consumer_filters=state.consumer_filters,
         )
 
     def _named_dispatchers(self, config: BrokerConfig) -> tuple[Registered[DispatcherFactory], ...]:
@@ -469,7 +463,7 @@ class Broker(Service):
     def _dispatchers(self, state: BrokerState) -> list[CommitLogDispatcher]:
         dispatchers: list[CommitLogDispatcher] = []
         for entry in self._named_dispatchers(state.config):
-            made = self.kernel.guarded(entry, entry.value)(self._context(state, self.kernel.section_for(entry)))
+            made = self.kernel.guarded(entry, entry.value)(self._context(state, entry))
             dispatchers.append(self.kernel.isolate(made, entry.owner, entry.essential, entry.name))
             if entry.name == CONSUME_QUEUE and not entry.owner.built_in:
                 check = CheckConsumeQueue(state.store.consume_queues, entry.owner)
@@ -478,7 +472,7 @@ class Broker(Service):
 
     def _index_builder(self, state: BrokerState) -> IndexBuilder:
         registered = self.kernel.index_builder(state.config.index.builder)
-        return self.kernel.guarded(registered, registered.value)(self._context(state, None))
+        return self.kernel.guarded(registered, registered.value)(self._context(state, registered))
 
     def _connect_store(self, state: BrokerState, strategy: Registered[FlushStrategy]) -> None:
         store = state.store
@@ -537,8 +531,7 @@ class Broker(Service):
             on_closed=self._channel_closed,
         )
         for entry_ in self.kernel.authenticators(config.authenticators_in_force):
-            section = self.kernel.section_for(entry_)
-            settings = config if section is None else self._context(self.state, section).settings
+            settings = config if self.kernel.section_for(entry_) is None else self._settings.of(entry_)
             self.authenticators.append(self.kernel.guarded(entry_, entry_.value)(settings))
             self._registered[id(self.authenticators[-1])] = entry_
         for entry in self.kernel.processors():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import attrs
 import typer
@@ -114,22 +114,14 @@ def _check_plugins(loaded: LoadedConfig, file: Path) -> int:
     be what a start can use."""
     from flintmq.plugins.cli.plugins import assembled
     from flintmq.plugins.config_check import check_command, check_what_is_made
+    from flintmq.plugins.plugin_settings import PluginSettings
 
     kernel = assembled(loaded, file)
     chosen = loaded.config
-    strategy = kernel.flush_strategy(chosen.flush.strategy).value
+    kernel.check_dispatchers(chosen.dispatchers)
     kernel.pool(chosen.flush.pool)
     kernel.index_builder(chosen.index.builder)
-    kernel.check_dispatchers(chosen.dispatchers)
-    kernel.dispatchers(chosen.dispatchers)
-    kernel.authenticators(chosen.authenticators_in_force)
-    models: dict[str, type[Any]] = {section.name: section.value for section in kernel.config_sections()}
-    for other in kernel.flush_strategies():
-        if other.value.settings_model is not None and f"flush.{other.name}" in loaded.sections:
-            models[f"flush.{other.name}"] = other.value.settings_model
-    loaded.check_claimed((*models, f"flush.{strategy.name}"))
-    for name, model in models.items():
-        loaded.section(name, model)
+    PluginSettings(kernel, loaded).check()
     for command in kernel.cli_commands():
         check_command(command)
     check_what_is_made(loaded)

@@ -50,7 +50,7 @@ def test_nothing_gives_the_defaults() -> None:
         ("listen: 10911", "broker.yaml:1: 'listen' is a section: it takes 'name: value' lines"),
         ("broker:\n  name:", "broker.yaml:2: 'broker.name' needs a value"),
         ("dispatchers: {a: 1}", "broker.yaml:1: 'dispatchers' takes a list, not a section"),
-        ("plugins: [a.b]", "broker.yaml:1: 'plugins[0]' has a bad entry: a plugin is named"),
+        ("plugins: [a..b]", "broker.yaml:1: 'plugins[0]' has a bad entry: a plugin is named"),
         (
             "store:\n  max_message_bytes: 4M",
             "broker.yaml:2: 'store.max_message_bytes' must be a size such as 4096, 64KiB or 10MB, not '4M'",

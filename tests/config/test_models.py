@@ -102,7 +102,7 @@ def test_hours_are_written_as_the_reference_writes_them(given: str, stored: str)
     assert StoreSection(delete_when=given).delete_when == stored
 
 
-@pytest.mark.parametrize("target", ["", "module", "module:", ":thing", "a b:c", "a..b:c", "os;x:y", "a.b:c:d"])
+@pytest.mark.parametrize("target", ["", "module:", ":thing", "a b:c", "a..b:c", "os;x:y", "a.b:c:d"])
 def test_a_plugin_is_a_module_and_an_object(target: str) -> None:
     """What is imported must at least look like an import."""
     with pytest.raises(ConfigError, match=r"package\.module:object"):
