@@ -288,9 +288,9 @@ def test_of_two_plugins_with_one_name_the_one_is_used_that_the_error_says_to_wri
         assert [bool(sys.modules[module_name].used) for module_name in (one, other)] == [
             module_name == used for module_name in (one, other)
         ]
-        sys.modules[used].used.clear()
         checked = CliRunner().invoke(app, ["config", "check", str(tmp_path / "broker.yaml")])
         assert checked.exit_code == 0, checked.output
+        sys.modules[used].used.clear()
     with flintmq.Broker(configured(both + f"disabled_plugins: [{other}]\n" + choice.format(choice=name))):
         pass
 
