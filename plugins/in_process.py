@@ -166,9 +166,8 @@ class InProcessPut:
             inner.append(made)
         if not inner:
             return PutBatch([], [], state.store_host_hex, None)
-        begin_s = state.clock.monotonic_s()
         put = state.store.put(inner)
-        state.stats.stored(put.records, state.clock.monotonic_s() - begin_s)
+        state.stats.stored(put.records, put.took_s)
         appended = [_stored(result) for result in put.results]
         state.dispatch()
         waiter = put.waiter if waits else None

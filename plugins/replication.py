@@ -147,7 +147,7 @@ class Replication:
                 self._clock,
                 find_master=self._find_master,
                 reconnect_s=config.ha.reconnect_interval_ms / 1000,
-                on_appended=state.dispatch,
+                on_appended=self._appended,
                 make_context=partial(replication_client_tls, config) if self.wants_tls else None,
             )
             store.reput.on_arrival = partial(self._arrived, store.reput.on_arrival)
@@ -198,6 +198,10 @@ class Replication:
         held.push_async_callback(self.slave.stop)
         self.synchronize.start()
         held.push_async_callback(self.synchronize.stop)
+
+    def _appended(self, messages: int, size_bytes: int) -> None:
+        self._state.stats.replicated(messages, size_bytes)
+        self._state.dispatch()
 
     def _arrived(self, before: Callable[[Sequence[Run]], object], runs: Sequence[Run]) -> None:
         self._learn([(run.topic, run.queue_id) for run in runs])

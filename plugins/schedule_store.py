@@ -69,7 +69,7 @@ class ScheduleStoreAdapter:
             put = self._store.put(list(messages))
         except RefusedError:
             return [PutOutcome.LATER] * len(messages)
-        self._stats.stored(put.records)
+        self._stats.stored(put.records, put.took_s)
         self._stats.delivered(topic, queue_id, put.records)
         return [_outcome(result) for result in put.results]
 

@@ -70,7 +70,7 @@ class TransactionStoreAdapter:
 
     def _put(self, appendables: Sequence[Appendable]) -> list[DispatchRequest]:
         put = self._store.put(appendables)
-        self._state.stats.stored(put.records)
+        self._state.stats.stored(put.records, put.took_s)
         _check_stored(put.results)
         return requests_of(put.records)
 

@@ -36,6 +36,10 @@ class Chunk:
     data: bytes
     store_timestamp_ms: int
     """Store time of the last record in it; 0 without any."""
+    messages: int = 0
+    """Records that end in it."""
+    messages_bytes: int = 0
+    """Their sizes."""
 
 
 class RecordChecker:
@@ -80,20 +84,22 @@ class RecordChecker:
         chunks: list[Chunk] = []
         done = 0
         while done < len(buffer):
-            taken, stored_ms = self._take(memoryview(buffer)[done:], self._at + done)
+            taken, stored_ms, messages, size_bytes = self._take(memoryview(buffer)[done:], self._at + done)
             if not taken:
                 break
-            chunks.append(Chunk(self._at + done, bytes(memoryview(buffer)[done : done + taken]), stored_ms))
+            data = bytes(memoryview(buffer)[done : done + taken])
+            chunks.append(Chunk(self._at + done, data, stored_ms, messages, size_bytes))
             done += taken
         del buffer[:done]
         self._at += done
         return chunks
 
-    def _take(self, view: memoryview, start: int) -> tuple[int, int]:
-        """How many bytes from the front of a view may be appended to the file that holds ``start``, and the last store time."""
+    def _take(self, view: memoryview, start: int) -> tuple[int, int, int, int]:
+        """How many bytes from the front of a view may be appended to the file that holds ``start``, the last store time, and
+        how many records these are, with their bytes."""
         room = self._file_bytes - start % self._file_bytes
         view = view[: min(room, len(view))]
-        at = stored_ms = 0
+        at = stored_ms = messages = size_bytes = 0
         while at < len(view):
             if start + at < self._blank_until:
                 at = len(view)  # the view ends with the file, and so does the blank
@@ -115,7 +121,9 @@ class RecordChecker:
                 break
             stored_ms = self._check(view, at, start + at)
             at += size
-        return at, stored_ms
+            messages += 1
+            size_bytes += size
+        return at, stored_ms, messages, size_bytes
 
     def _check(self, view: memoryview, at: int, physical_offset_bytes: int) -> int:
         """Checks the record at a place of a view that holds all of it; returns its store time. Raises ReplicationError."""

@@ -49,6 +49,7 @@ from flintmq.core.response_code import ResponseCode
 from flintmq.core.store import bulk_scan
 from flintmq.core.store.bulk_columns import ColumnReader, RecordColumns
 from flintmq.core.store.mapped_file_queue import OS_PAGE_BYTES, MappedFile, MappedFileQueue
+from flintmq.core.store.slow import SLOW_S, SlowLog
 from flintmq.core.store.store_checkpoint import StoreCheckpoint
 from flintmq.core.store.watermarks import Watermarks
 
@@ -90,6 +91,7 @@ class CommitLog:
         self._tail: tuple[int, int] = (0, 0)
         self._flush_lock = threading.Lock()
         self._commit_lock = threading.Lock()
+        self._slow_flushes, self._slow_commits = SlowLog(clock), SlowLog(clock)
         self.on_progress: Callable[[], None] = _nothing
         """Called on the flush service's thread when committed or flushed moved."""
         self.on_fenced: Callable[[str], None] = _ignore
@@ -494,10 +496,21 @@ class CommitLog:
             return self.watermarks.committed
 
     def _commit_one(self, file: MappedFile, write: FileWriter | None) -> None:
+        began_bytes, began_s = file.committed, self._clock.monotonic_s()
         try:
             self.queue.commit_one(write)
         except OSError as error:
             raise self._failed(file, "write", error) from error
+        took_s = self._clock.monotonic_s() - began_s
+        if took_s > SLOW_S:
+            self._tell_slow(self._slow_commits, "Commit data to file", took_s, file, began_bytes, file.committed)
+
+    @staticmethod
+    def _tell_slow(told: SlowLog, what: str, took_s: float, file: MappedFile, began_bytes: int, end_bytes: int) -> None:
+        told.warn(
+            f"{what} costs {took_s * 1000:.0f} ms: {end_bytes - began_bytes} bytes at {file.start + began_bytes}, "
+            f"file {file.path}"
+        )
 
     def _failed(self, file: MappedFile, what: str, error: OSError) -> StoreError:
         """What a write or a sync that failed is to the flush service.
@@ -535,10 +548,14 @@ class CommitLog:
             if least_pages > 0 and pages < least_pages and end < file.size:
                 return watermarks.flushed
             tail_offset, tail_timestamp_ms = self._tail
+            began_bytes, began_s = file.flushed, self._clock.monotonic_s()
             try:
                 flushed = file.start + file.flush(written_through=written_through)
             except OSError as error:
                 raise self._failed(file, "sync", error) from error
+            took_s = self._clock.monotonic_s() - began_s
+            if took_s > SLOW_S:
+                self._tell_slow(self._slow_flushes, "Flush data to disk", took_s, file, began_bytes, file.flushed)
             watermarks.flushed = max(watermarks.flushed, flushed)
             if flushed >= tail_offset:
                 self._checkpoint.physic_msg_timestamp_ms = tail_timestamp_ms

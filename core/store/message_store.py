@@ -12,7 +12,7 @@ import logging
 import os
 import struct
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
@@ -68,6 +68,7 @@ from flintmq.core.store.queue_units import FILLER_SIZE
 from flintmq.core.store.replay import replay, truncate
 from flintmq.core.store.reput_message_service import ReputMessageService
 from flintmq.core.store.retention import DiskFull
+from flintmq.core.store.slow import SLOW_S, SlowLog
 from flintmq.core.store.store_checkpoint import StoreCheckpoint
 from flintmq.core.store.store_lock import StoreLock
 from flintmq.core.store.watermarks import Watermarks
@@ -93,9 +94,11 @@ class _QueueOptions(TypedDict):
 class Put:
     """What one append became, and the promise that it is durable."""
 
-    __slots__ = ("messages", "records", "results", "waiter")
+    __slots__ = ("messages", "records", "results", "took_s", "waiter")
 
-    def __init__(self, results: list[Appended], records: Sequence[Run], messages: int, waiter: FlushWaiter) -> None:
+    def __init__(
+        self, results: list[Appended], records: Sequence[Run], messages: int, waiter: FlushWaiter, took_s: float = 0.0
+    ) -> None:
         self.results = results
         """One entry for each message or batch that was handed over."""
         self.records = records
@@ -103,6 +106,8 @@ class Put:
         self.messages = messages
         """How many those are."""
         self.waiter = waiter
+        self.took_s = took_s
+        """How long the append took, without the wait for its durability."""
 
 
 class MessageStore:
@@ -151,6 +156,7 @@ class MessageStore:
         """Called once, on the flush service's thread, when a sync failed."""
         self.recovered: Recovered | None = None
         self.started_clean = True
+        self._slow_appends = SlowLog(clock)
         self.disk_full: DiskFull | None = None
         """Why writes are refused for want of space; set and taken back by the cleaner."""
         self.commit_log: CommitLog
@@ -667,6 +673,7 @@ class MessageStore:
             RefusedError: the store is not writeable.
         """
         self.check_writeable()
+        began_s, began_bytes = self.clock.monotonic_s(), self.watermarks.wrote
         try:
             results = self.commit_log.append(messages)
         except StoreFencedError as error:
@@ -675,6 +682,7 @@ class MessageStore:
             # What is written and which offsets are given away is unknown now: only a restart can tell.
             self._fence(f"an append failed: {type(error).__name__}: {error}; restart the broker to recover")
             raise
+        took_s = self.clock.monotonic_s() - began_s
         runs: list[Run] = []
         batches: list[AppendedBatch] = []
         for result in results:
@@ -689,7 +697,9 @@ class MessageStore:
         waiter = self.promise()
         self.on_appended()
         stored = len(runs) - len(batches) + count_messages(batches) if batches else len(runs)
-        return Put(results, runs, stored, waiter)
+        if took_s > SLOW_S:
+            self._tell_slow_append(took_s, stored, began_bytes)
+        return Put(results, runs, stored, waiter, took_s)
 
     def promise(self) -> FlushWaiter:
         """Ask for the durability of everything that was appended so far, here and at a slave where one is waited for.
@@ -701,14 +711,25 @@ class MessageStore:
         waiter = self.flush_service.submit(wrote)
         return waiter if self.gate is None else both(waiter, self.gate.submit(wrote))
 
-    def append_raw(self, chunks: Iterable[Chunk]) -> FlushWaiter:
+    def _tell_slow_append(self, took_s: float, messages: int, began_bytes: int) -> None:
+        file = self.commit_log.queue.last()
+        self._slow_appends.warn(
+            f"[NOTIFYME]putMessage in lock cost time(ms)={took_s * 1000:.0f}, {messages} messages, "
+            f"{self.watermarks.wrote - began_bytes} bytes at {began_bytes}, file {file.path if file is not None else 'none'}"
+        )
+
+    def append_raw(self, chunks: Sequence[Chunk]) -> FlushWaiter:
         """Appends checked pieces of a master's log and asks for their durability: one waiter for all of them.
 
         Raises:
             StoreError: the store is fenced, full, or the pieces do not follow its end. What came before that was appended.
         """
+        began_s, began_bytes = self.clock.monotonic_s(), self.watermarks.wrote
         for chunk in chunks:
             self.commit_log.append_raw(chunk.offset_bytes, chunk.data, chunk.store_timestamp_ms)
+        took_s = self.clock.monotonic_s() - began_s
+        if took_s > SLOW_S:
+            self._tell_slow_append(took_s, sum(chunk.messages for chunk in chunks), began_bytes)
         return self.flush_service.submit(self.watermarks.wrote)
 
     def become_master(self) -> None:

@@ -24,7 +24,10 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "topics": ("flintmq topics --all --json",),
     "topics list": ("flintmq topics list --json",),
     "topics show": ("flintmq topics show Orders",),
-    "topics create": ("flintmq topics create Orders --queues 4",),
+    "topics create": (
+        "flintmq topics create Orders --queues 4",
+        "flintmq topics create Audit --broker broker-a",
+    ),
     "topics delete": ("flintmq topics delete Orders",),
     "groups": ("flintmq groups --json",),
     "groups list": ("flintmq groups list --all",),

@@ -161,6 +161,9 @@ def create(
     permission: Annotated[Permission, typer.Option("--permission", help="What clients may do.")] = Permission.RW,
     order: Annotated[bool, typer.Option("--order", help="The topic is an ordered one.")] = False,
     cluster: Cluster = None,
+    broker: Annotated[
+        str | None, typer.Option("--broker", metavar="NAME", help="Only the broker of this name; else all.")
+    ] = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Create a topic, or change one."""
@@ -168,13 +171,16 @@ def create(
     from flintmq.plugins.cli.output import print_json
 
     async def work(admin: AdminClient) -> None:
-        await admin.create_topic(topic, queues=queues, perm=permission.bits, order=order, cluster=cluster)
+        address = await admin.master(broker, cluster) if broker is not None else None
+        await admin.create_topic(
+            topic, queues=queues, perm=permission.bits, order=order, address=address, cluster=cluster
+        )
 
     with_admin(namesrv or ctx.obj, work)
     if as_json:
-        print_json({"topic": topic, "queues": queues, "permission": permission.value, "order": order})
+        print_json({"topic": topic, "queues": queues, "permission": permission.value, "order": order, "broker": broker})
     else:
-        print(f"topic {topic} has {queues} queues at each broker")
+        print(f"topic {topic} has {queues} queues at {'each broker' if broker is None else broker}")
 
 
 @app.command()

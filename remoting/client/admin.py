@@ -95,6 +95,22 @@ class AdminClient(InstanceUser):
             if name in info.broker_addr_table and MASTER_ID in info.broker_addr_table[name].broker_addrs
         }
 
+    async def master(self, broker: str, cluster: str | None = None) -> str:
+        """Address of the master of that name, in a cluster or in any.
+
+        Raises:
+            RefusedError: there is none; names those that there are.
+        """
+        masters = await self.masters(cluster)
+        if broker not in masters:
+            there = f"there are {', '.join(masters)}" if masters else "there is none"
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR,
+                f"no master is named {broker}{f' in cluster {cluster}' if cluster is not None else ''}: {there}",
+                reason="broker.unknown",
+            )
+        return masters[broker]
+
     # --- topics ---
 
     async def create_topic(

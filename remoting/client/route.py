@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import random
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import attrs
@@ -75,20 +76,39 @@ def parse_name_servers(name_servers: str | Sequence[str]) -> tuple[str, ...]:
 
 
 class RouteCache:
-    """Asks the name servers, the last one that answered first. Loop thread only."""
+    """Asks one of the name servers, the first one chosen at random, and stays with it until it fails; then the next is asked.
+
+    So many clients that are given the same list share its servers evenly, as RocketMQ's do
+    (NettyRemotingClient.getAndCreateNameserverChannel). Loop thread only.
+
+    Args:
+        remoting: asks.
+        name_servers: ``host:port`` each, at least one.
+        clock: how old a route is.
+        timeout_ms: how long a name server may take.
+        choose: gives a number below the one it is given: where to begin.
+    """
 
     def __init__(
-        self, remoting: RemotingClient, name_servers: Sequence[str], clock: Clock, timeout_ms: int = 3_000
+        self,
+        remoting: RemotingClient,
+        name_servers: Sequence[str],
+        clock: Clock,
+        timeout_ms: int = 3_000,
+        *,
+        choose: Callable[[int], int] = random.randrange,
     ) -> None:
         self._remoting = remoting
-        self._name_servers = list(name_servers)
+        self._name_servers = tuple(name_servers)
+        self._chosen = choose(len(self._name_servers))
         self._clock = clock
         self._timeout_ms = timeout_ms
         self._routes: dict[str, tuple[float, TopicRoute]] = {}
 
     @property
     def name_servers(self) -> tuple[str, ...]:
-        return tuple(self._name_servers)
+        """All of them, in the order they were given."""
+        return self._name_servers
 
     async def route(self, topic: str, *, max_age_s: float = ROUTE_MAX_AGE_S) -> TopicRoute:
         """The topic's route, asked for when the one known is older than ``max_age_s``.
@@ -121,15 +141,17 @@ class RouteCache:
         return TopicRouteData.decode(answer.body)
 
     async def ask(self, command: RemotingCommand) -> RemotingCommand:
-        """Asks the name servers one after the other until one answers. Raises the last one's ``RemotingError``."""
+        """Asks the chosen name server, and where it fails the next ones in turn. Raises the last one's ``RemotingError``."""
         failure: RemotingError | None = None
-        for address in tuple(self._name_servers):
+        servers, first = self._name_servers, self._chosen
+        for step in range(len(servers)):
+            at = (first + step) % len(servers)
             try:
-                return await self._remoting.invoke(address, command, self._timeout_ms)
+                return await self._remoting.invoke(servers[at], command, self._timeout_ms)
             except RemotingError as error:
                 failure = error
-                self._name_servers.remove(address)
-                self._name_servers.append(address)
+                if self._chosen == at:  # else another request has found out before
+                    self._chosen = (at + 1) % len(servers)
         assert failure is not None
         raise failure
 

@@ -35,7 +35,7 @@ class HaSlaveService:
         clock: time.
         find_master: says where the master's replication port is, None while nobody knows.
         reconnect_s: how long to wait before connecting again.
-        on_appended: called when more of the log is here.
+        on_appended: called when more of the log is here, with the number of records and their bytes.
         make_context: what encrypts a connection, made anew for each: certificates are renewed; None leaves it plain.
     """
 
@@ -47,7 +47,7 @@ class HaSlaveService:
         *,
         find_master: Callable[[], Awaitable[str | None]],
         reconnect_s: float,
-        on_appended: Callable[[], None],
+        on_appended: Callable[[int, int], None],
         make_context: Callable[[], ssl.SSLContext] | None = None,
     ) -> None:
         self.log = slave_log
@@ -200,7 +200,9 @@ class MasterConnection(asyncio.Protocol):
             self.link.report(end)
         else:
             waiter.add_done_callback(partial(self._flushed, end))
-        self._service.on_appended()
+        self._service.on_appended(
+            sum([chunk.messages for chunk in chunks]), sum([chunk.messages_bytes for chunk in chunks])
+        )
 
     def _flushed(self, end_offset_bytes: int, status: FlushStatus) -> None:
         """On the flush service's thread."""

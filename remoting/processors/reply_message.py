@@ -133,7 +133,7 @@ class ReplyMessageProcessor:
             raise RefusedError(
                 ResponseCode.SYSTEM_ERROR, f"the reply could not be stored: {stored}", reason="store.not_stored"
             )
-        state.stats.stored(put.records)
+        state.stats.stored(put.records, put.took_s)
         state.dispatch()
         answer.msg_id = f"{state.store_host_hex}{stored.commit_log_offset_bytes:016X}"
         answer.queue_offset = stored.queue_offset

@@ -90,7 +90,7 @@ class SendBackProcessor:
             raise RefusedError(
                 ResponseCode.SYSTEM_ERROR, f"the message could not be stored: {result}", reason="store.not_stored"
             )
-        state.stats.stored(put.records)
+        state.stats.stored(put.records, put.took_s)
         state.stats.sent_back(plan.properties[RETRY_TOPIC], header.group)
         state.dispatch()
         await acknowledge(put.waiter, strict=state.config.store.compat == "strict")

@@ -24,6 +24,7 @@ from flintmq.core.ports import AppendedBatch, DispatchRequest, FlushStatus
 from flintmq.core.response_code import ResponseCode
 from flintmq.core.store.commit_log import Appended
 from flintmq.core.store.no_room import no_room
+from flintmq.core.store.slow import SLOW_S, SlowLog
 from flintmq.remoting.channel import ServerChannel
 from flintmq.remoting.codes import RequestCode
 from flintmq.remoting.command import JSON, ONEWAY_FLAG
@@ -69,6 +70,7 @@ class SendMessageProcessor:
         self._config = state.config
         self._make_encoders()
         self._fast_failure = FastFailure()
+        self._slow_puts = SlowLog(state.clock)
 
     def _make_encoders(self) -> None:
         broker = self._config.broker
@@ -204,8 +206,6 @@ class SendMessageProcessor:
 
     def _store(self, messages: list[Incoming], owners: list[Owner]) -> None:
         state = self._state
-        monotonic_s = state.clock.monotonic_s
-        begin_s = monotonic_s()
         try:
             put = state.store.put(messages)
         except RefusedError as error:
@@ -219,9 +219,9 @@ class SendMessageProcessor:
             for request, _ in owners:
                 self._refuse(request, refusal)
             return
-        end_s = monotonic_s()
-        state.stats.stored(put.records, end_s - begin_s, put.messages)
-        self._fast_failure.appended(end_s, end_s - begin_s)
+        state.stats.stored(put.records, put.took_s, put.messages)
+        if self._config.admission.fast_failure:
+            self._fast_failure.appended(state.clock.monotonic_s(), put.took_s)
         waiter = put.waiter
         if waiter.status is FlushStatus.FLUSHED:
             self._answer_stored(owners, put.results)
@@ -233,13 +233,20 @@ class SendMessageProcessor:
             else:
                 self._answer(owner, result, FlushStatus.FLUSHED)
         if late:
-            waiter.add_done_callback(partial(self._flushed, late))
+            waiter.add_done_callback(partial(self._flushed, late, state.clock.monotonic_s() - put.took_s))
 
-    def _flushed(self, late: list[tuple[Owner, Appended]], status: FlushStatus) -> None:
+    def _flushed(self, late: list[tuple[Owner, Appended]], began_s: float, status: FlushStatus) -> None:
         """On the flush service's thread."""
-        self._state.loop.call_soon_threadsafe(self._answer_late, late, status)
+        self._state.loop.call_soon_threadsafe(self._answer_late, late, began_s, status)
 
-    def _answer_late(self, late: list[tuple[Owner, Appended]], status: FlushStatus) -> None:
+    def _answer_late(self, late: list[tuple[Owner, Appended]], began_s: float, status: FlushStatus) -> None:
+        entire_s = self._state.clock.monotonic_s() - began_s
+        self._state.stats.waited(entire_s)
+        if entire_s > SLOW_S:
+            self._slow_puts.warn(
+                f"putMessage not in lock elapsed time(ms)={entire_s * 1000:.0f}: {len(late)} sends waited for their "
+                f"durability, the first at {_position(late[0][1])}, and are answered {status.name}"
+            )
         if status is FlushStatus.FLUSHED:
             self._answer_stored([owner for owner, _ in late], [result for _, result in late])
         else:
@@ -340,6 +347,10 @@ class SendMessageProcessor:
         self._pool.waiting -= 1
         request.channel.gave(1)
         request.channel.refuse(request, error)
+
+
+def _position(result: Appended) -> int:
+    return result.commit_log_offset_bytes if isinstance(result, DispatchRequest | AppendedBatch) else -1
 
 
 def _refusal(error: StoreError | RefusedError) -> RefusedError:

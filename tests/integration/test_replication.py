@@ -84,6 +84,29 @@ def test_rocketmqs_stream_between_two_of_ours(tmp_path: Path, connect: Connect) 
     assert_same_queues(tmp_path / "m", tmp_path / "s")
 
 
+def test_a_slave_counts_what_it_replicates(tmp_path: Path, connect: Connect) -> None:
+    """Its putTps and totals are its master's traffic, as RocketMQ's slaves count it; what the start recovers is no traffic,
+    and statistics of sends to topics (315) stay the master's."""
+    with flintmq.Broker(master_settings(tmp_path / "m", "delay.enable=false")) as master:
+        wire = connect(master)
+        with flintmq.Broker(slave_settings(tmp_path / "s", master)) as slave:
+            fill_log(wire, 30)
+            caught_up(master, slave)
+            put, copied = master.state.stats, slave.state.stats
+            assert copied.put_messages == put.put_messages > 30
+            assert copied.put_bytes == put.put_bytes
+            figures = msgspec.json.decode(connect(slave).ask(RequestCode.GET_BROKER_RUNTIME_INFO).body)["table"]
+            assert figures["putMessageTimesTotal"] == figures["msgPutTotalTodayNow"] == str(put.put_messages)
+            assert float(figures["putTps"].split()[0]) > 0
+            assert copied.table.view("TOPIC_PUT_NUMS", "T") is None
+        with flintmq.Broker(slave_settings(tmp_path / "s", master)) as slave:
+            caught_up(master, slave)
+            assert slave.state.stats.put_messages == 0
+            assert wire.send("T", b"one more").code == 0
+            caught_up(master, slave)
+            assert slave.state.stats.put_messages == 1
+
+
 def test_a_slave_goes_on_where_it_stopped(tmp_path: Path, connect: Connect) -> None:
     """A restart of either end copies nothing twice and leaves nothing out."""
     with flintmq.Broker(master_settings(tmp_path / "m", "delay.enable=false")) as master:

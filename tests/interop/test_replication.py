@@ -63,6 +63,14 @@ def log_end(address: str) -> int:
         return int(msgspec.json.decode(answer.body)["table"]["commitLogMaxOffset"])
 
 
+def messages_put(address: str) -> int:
+    """How many messages a broker has put, as it says itself."""
+    with connected(address) as wire:
+        return int(
+            msgspec.json.decode(wire.ask(RequestCode.GET_BROKER_RUNTIME_INFO).body)["table"]["putMessageTimesTotal"]
+        )
+
+
 @contextmanager
 def connected(address: str) -> Iterator[Wire]:
     wire = Wire(address)
@@ -101,6 +109,9 @@ def test_every_pairing(peer: Peer, tmp_path: Path, master_kind: str, slave_kind:
                 with connected(master) as wire:
                     bodies += fill_log(wire, 60, "beside")
                 caught_up(master, slave)
+                eventually(
+                    lambda: messages_put(slave) == messages_put(master) > 60, "the slave counts what it copies", 60
+                )
             with connected(master) as wire:
                 bodies += fill_log(wire, 60, "without")
             with ends.run(slave_kind, "slave") as slave:

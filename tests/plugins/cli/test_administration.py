@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,39 @@ def test_topics_live_and_die(cli: RunCommand, name_server: str) -> None:
     assert again.code == 1
     assert "no topic Life" in again.err
     assert "Life" not in cli("topics", *where).out
+
+
+def test_a_topic_on_one_broker_of_a_cluster(cli: RunCommand, tmp_path: Path) -> None:
+    """A topic need not lie at every broker; a name that is none is answered with those that there are."""
+    loaded = flintmq.load_config(None, SMALL, {})
+    with flintmq.NameServer(loaded) as names, contextlib.ExitStack() as brokers:
+        for name, cluster in (("one", "east"), ("two", "east"), ("three", "west")):
+            own = [f"broker.name={name}", f"broker.cluster={cluster}", f"store.path={tmp_path / name}"]
+            brokers.enter_context(flintmq.Broker(loaded.with_overrides([*own, f"namesrv.addresses={names.address}"])))
+        where = ("-n", names.address)
+
+        def brokers_of(topic: str) -> list[str]:
+            rows = {row["topic"]: row["brokers"] for row in cli("topics", *where, "--json").json}
+            return sorted(rows.get(topic, []))
+
+        made = cli("topics", "create", "Mine", "--queues", 2, "--broker", "two", *where)
+        assert (made.code, made.out) == (0, "topic Mine has 2 queues at two\n")
+        assert brokers_of("Mine") == ["two"]
+        assert (
+            cli("topics", "create", "Mine", "--broker", "one", "--cluster", "east", *where, "--json").json["broker"]
+            == "one"
+        )
+        assert brokers_of("Mine") == ["one", "two"]
+        assert cli("topics", "create", "Eastern", "--cluster", "east", *where).code == 0
+        assert brokers_of("Eastern") == ["one", "two"]
+        for more, said in (
+            ((), "no master is named four: there are one, three, two"),
+            (("--cluster", "east"), "no master is named four in cluster east: there are one, two"),
+        ):
+            refused = cli("topics", "create", "Nowhere", "--broker", "four", *more, *where)
+            assert refused.code == 1
+            assert said in refused.err
+        assert brokers_of("Nowhere") == []
 
 
 def test_system_topics_are_hidden(cli: RunCommand, name_server: str) -> None:

@@ -59,7 +59,7 @@ async def slave_of(store: MessageStore, port: int) -> AsyncIterator[HaSlaveServi
         SYSTEM_CLOCK,
         find_master=find,
         reconnect_s=0.02,
-        on_appended=lambda: None,
+        on_appended=lambda _messages, _bytes: None,
     )
     service.start()
     try:
@@ -157,7 +157,7 @@ def test_a_slave_that_nobody_tells_where_to_go(tmp_path: Path, caplog: pytest.Lo
                 SYSTEM_CLOCK,
                 find_master=find,
                 reconnect_s=0.01,
-                on_appended=lambda: None,
+                on_appended=lambda _messages, _bytes: None,
             )
             service.start()
             await until(lambda: service.is_following)

@@ -38,7 +38,7 @@ class PutStore:
     def put(self, messages: list[Any]) -> Any:
         self.put_messages += messages
         kept = [self.outcome] if isinstance(self.outcome, DispatchRequest) else []
-        return SimpleNamespace(results=[self.outcome], records=kept, waiter=Waiter(self.status))
+        return SimpleNamespace(results=[self.outcome], records=kept, waiter=Waiter(self.status), took_s=0.0)
 
     def dispatch(self) -> bool:
         return False

@@ -1,0 +1,43 @@
+"""Says that the store was slow: one warning for an append, a flush or a commit that took more than half a second.
+
+The words and the bound are RocketMQ's (CommitLog, DefaultMessageStore, FlushRealTimeService, CommitRealTimeService), so that
+what watches its logs finds them here. A disk that stands still makes everybody slow at once: of each kind one line a second is
+written, and it says how many it stands for.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from flintmq.core.io.clock import Clock
+
+SLOW_S: Final = 0.5
+"""What takes longer is told."""
+_PAUSE_S: Final = 1.0
+"""Between two lines of one kind."""
+
+log = logging.getLogger("flintmq.store")
+
+
+class SlowLog:
+    """The lines of one kind of operation. One thread.
+
+    Args:
+        clock: time.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._told_s: float | None = None
+        self._untold = 0
+
+    def warn(self, text: str) -> None:
+        """Writes a line, or counts it towards the next one."""
+        now_s = self._clock.monotonic_s()
+        if self._told_s is not None and now_s - self._told_s < _PAUSE_S:
+            self._untold += 1
+            return
+        more = f"; {self._untold} more since the last line" if self._untold else ""
+        self._told_s, self._untold = now_s, 0
+        log.warning("%s%s", text, more)

@@ -1,0 +1,129 @@
+"""Which name server a client asks: with three of them each should have a third of the clients, and keep them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from flintmq.core.errors import RemotingConnectError, RemotingError
+from flintmq.core.testing.clock import ManualClock
+from flintmq.remoting.client import AdminClient, Consumer, Producer, PullConsumer
+from flintmq.remoting.client.route import RouteCache
+from flintmq.remoting.codes import RequestCode
+from flintmq.remoting.command import RemotingCommand, request
+
+SERVERS = ("a:1", "b:1", "c:1")
+
+
+class Servers:
+    """Stands for the wire: notes whom a request goes to; some addresses are down."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.down: set[str] = set()
+        self.gate: asyncio.Event | None = None
+
+    async def invoke(self, address: str, command: RemotingCommand, timeout_ms: float) -> RemotingCommand:
+        self.asked.append(address)
+        if self.gate is not None:
+            await self.gate.wait()
+        if address in self.down:
+            raise RemotingConnectError(f"{address} is down")
+        return RemotingCommand(code=0)
+
+
+def cache(servers: Servers, first: int, addresses: Sequence[str] = SERVERS) -> RouteCache:
+    choose: Callable[[int], int] = lambda count: first % count  # noqa: E731
+    return RouteCache(servers, addresses, ManualClock(), choose=choose)  # type: ignore[arg-type]
+
+
+def ask(routes: RouteCache, times: int = 1) -> None:
+    async def run() -> None:
+        for _ in range(times):
+            await routes.ask(request(RequestCode.GET_BROKER_CLUSTER_INFO))
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("first", [0, 1, 2])
+def test_it_stays_until_that_one_fails(first: int) -> None:
+    """Then the next in the list's order, and it stays there: also when the first one is back."""
+    servers = Servers()
+    routes = cache(servers, first)
+    ask(routes, 3)
+    assert servers.asked == [SERVERS[first]] * 3
+    servers.down = {SERVERS[first]}
+    servers.asked.clear()
+    ask(routes, 2)
+    following = SERVERS[(first + 1) % 3]
+    assert servers.asked == [SERVERS[first], following, following]
+    servers.down = set()
+    servers.asked.clear()
+    ask(routes, 2)
+    assert servers.asked == [following] * 2
+    assert routes.name_servers == SERVERS, "told as they were given"
+
+
+def test_all_are_asked_once_before_it_gives_up() -> None:
+    """And the next request begins where this one did."""
+    servers = Servers()
+    servers.down = set(SERVERS)
+    routes = cache(servers, 1)
+    for _ in range(2):
+        servers.asked.clear()
+        with pytest.raises(RemotingError, match="a:1 is down"):
+            ask(routes)
+        assert servers.asked == ["b:1", "c:1", "a:1"]
+
+
+def test_requests_that_fail_together_move_on_once() -> None:
+    """Ten requests that were under way when the server died must not go round in a circle."""
+    servers = Servers()
+    servers.down = {"a:1"}
+    routes = cache(servers, 0)
+
+    async def run() -> None:
+        servers.gate = asyncio.Event()
+        waiting = [asyncio.create_task(routes.ask(request(RequestCode.GET_BROKER_CLUSTER_INFO))) for _ in range(10)]
+        await asyncio.sleep(0)  # each runs as far as the gate
+        assert len(servers.asked) == 10
+        servers.gate.set()
+        await asyncio.gather(*waiting)
+
+    asyncio.run(run())
+    assert Counter(servers.asked) == {"a:1": 10, "b:1": 10}
+    servers.asked.clear()
+    ask(routes)
+    assert servers.asked == ["b:1"]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda servers: Producer("p", servers),
+        lambda servers: Consumer("c", servers, lambda message: None),
+        lambda servers: PullConsumer("c", servers),
+        lambda servers: AdminClient(servers),
+    ],
+    ids=["producer", "consumer", "pull consumer", "administration"],
+)
+def test_every_kind_of_client_begins_at_random(make: Any) -> None:
+    """Of 300 clients some 100 begin at each of three servers; with fewer than 50 chance has no part in it."""
+
+    async def run() -> Counter[str]:
+        begun: Counter[str] = Counter()
+        for _ in range(300):
+            client = make(";".join(SERVERS))
+            servers = Servers()
+            client.client.routes._remoting = servers
+            await client.client.routes.ask(request(RequestCode.GET_BROKER_CLUSTER_INFO))
+            begun.update(servers.asked)
+        return begun
+
+    begun = asyncio.run(run())
+    assert set(begun) == set(SERVERS)
+    assert min(begun.values()) > 50
