@@ -230,12 +230,14 @@ class ScheduleMessageService:
             return now_ms + IDLE_INTERVAL_MS
         next_ms = now_ms + IDLE_INTERVAL_MS
         units = 0
+        waits = False
         batch: list[tuple[int, int]] = []
         for commit_log_offset_bytes, size_bytes, due_ms in self._store.queue_units(
             SCHEDULE_TOPIC, queue_id, queue_offset, UNITS_PER_PASS
         ):
             if now_ms < due_ms <= now_ms + self.levels.delay_ms(level):
                 next_ms = min(next_ms, due_ms)
+                waits = True
                 break
             units += 1
             batch.append((commit_log_offset_bytes, size_bytes))
@@ -244,7 +246,8 @@ class ScheduleMessageService:
             self._offsets[level] = queue_offset + done
         if done < len(batch):
             return now_ms + RETRY_INTERVAL_MS
-        return now_ms if units >= UNITS_PER_PASS else next_ms
+        # A pass ends at the border of a queue file, too.
+        return now_ms if not waits and 0 < units < end - queue_offset else next_ms
 
     def _clamped(self, level: int, end: int) -> int:
         """The level's next offset, moved into the queue where the queue was cut."""

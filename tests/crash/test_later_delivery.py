@@ -1,5 +1,5 @@
-"""The promise of timers, against a model: each acknowledged one is delivered once, or more after a crash or a clock set back,
-never none. Stops, kills, power cuts, minutes that roll, clocks that jump, positions written at any moment, in any order."""
+"""The promise of timers and delay levels, against a model: each acknowledged message is delivered once, or more after a crash
+or a clock set back, never none. Stops, kills, power cuts, minutes that roll, clocks that jump, positions at any moment."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from typing import Final
 
 import pytest
 
-from flintmq.core.broker import timer_service, timer_wheel
+from flintmq.core.broker import schedule, timer_service, timer_wheel
+from flintmq.core.broker.delay_levels import DelayLevels
+from flintmq.core.broker.schedule import ScheduleMessageService, redirect_to_schedule
 from flintmq.core.broker.stats import BrokerStats
 from flintmq.core.broker.timer_message import TimerRedirect
 from flintmq.core.broker.timer_service import TimerMessageService, TimerPositions
 from flintmq.core.broker.timer_wheel import TimerWheel
-from flintmq.core.broker.topic_name import TIMER_TOPIC
+from flintmq.core.broker.topic_name import SCHEDULE_TOPIC, TIMER_TOPIC
 from flintmq.core.io.json_file import JsonFile
+from flintmq.core.message.record import MessageExtBrokerInner
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.crash_run import CONFIG, SteppedStore, start_stepped
 from flintmq.core.testing.crash_states import KINDS, CrashPoint
@@ -30,6 +33,7 @@ STEPS: Final = (
     *("kill", "power_cut", "clock_goes_back", "lose_a_minute"),
 )
 WEIGHTS: Final = (8, 20, 4, 8, 5, 1, 2, 0.5, 0.5)
+DELAY_OFFSETS = Path("/store/config/delayOffset.json")
 POSITIONS = Path("/store/flint/timer/position.json")
 
 
@@ -54,7 +58,7 @@ class TimerRun:
     def run(self, steps: int) -> None:
         """Takes steps, then lets all time pass, and looks."""
         for _ in range(steps):
-            getattr(self, self.choose.choices(STEPS, WEIGHTS)[0])()
+            getattr(self, self.choose.choices(STEPS, self.weights)[0])()
         self.clock.set_wall_clock(max([self.clock.now_ms(), *self.due_ms.values()]) + 1)
         self._run_until_idle()
         assert self._delivered().keys() == self.due_ms.keys(), "a timer is lost"
@@ -62,24 +66,50 @@ class TimerRun:
 
     def _open(self) -> None:
         self.store = start_stepped(SteppedStore(CONFIG, BY_HAND, DELAY_LEVEL_MS, disk=self.disk, clock=self.clock))
-        adapter = ScheduleStoreAdapter(self.store, BrokerStats(self.clock))
-        self.saved = TimerPositions(adapter, JsonFile(POSITIONS, self.disk))
-        self.service = TimerMessageService(adapter, TimerWheel(self.folder), self.saved)
-        self.service.load()
+        self._begin(ScheduleStoreAdapter(self.store, BrokerStats(self.clock)))
+
+    # what is delivered later: timers here
+
+    waits_in = TIMER_TOPIC
+    stride_ms = 200
+    weights: tuple[float, ...] = WEIGHTS
+
+    def _begin(self, adapter: ScheduleStoreAdapter) -> None:
+        saved = TimerPositions(adapter, JsonFile(POSITIONS, self.disk))
+        self.timers = TimerMessageService(adapter, TimerWheel(self.folder), saved)
+        self.timers.load()
         self.redirect = TimerRedirect(self.clock, lambda: (10**9, ""), lambda _due_ms: True)
+
+    def _one(self) -> MessageExtBrokerInner:
+        delay_ms = self.choose.randrange(1, 400)
+        made = message("T", 0, b"%d" % next(self.sent), TIMER_DELAY_MS=str(delay_ms))
+        assert self.redirect(made)
+        self.due_ms[made.body] = self.clock.now_ms() + delay_ms
+        return made
+
+    def _pass(self) -> int:
+        return self.timers.run(self.clock.now_ms())
+
+    def _persist(self) -> None:
+        self.timers.persist()
+
+    @property
+    def _knows_all(self) -> bool:
+        return not self.timers.is_restoring
+
+    # looks
 
     def _dispatch(self) -> None:
         while self.store.dispatch():
             pass
 
     def _run_until_idle(self) -> None:
-        now_ms = self.clock.now_ms()
         for _ in range(10 * len(self.due_ms) + 10):
-            more = self.service.run(now_ms) <= now_ms
+            more = self._pass() <= self.clock.now_ms()
             self._dispatch()
             if not more:
                 return
-        raise AssertionError("the timers find no rest")
+        raise AssertionError("deliveries find no rest")
 
     def _delivered(self) -> Counter[bytes]:
         queue = self.store.consume_queues.find("T", 0)
@@ -96,18 +126,15 @@ class TimerRun:
     # steps
 
     def send(self) -> None:
-        delays_ms = [self.choose.randrange(1, 400) for _ in range(self.choose.randrange(1, 9))]
-        made = [message("T", 0, b"%d" % next(self.sent), TIMER_DELAY_MS=str(delay_ms)) for delay_ms in delays_ms]
-        assert all(self.redirect(one) for one in made)
+        made = [self._one() for _ in range(self.choose.randrange(1, 9))]
         for one, request in zip(made, self.store.put(list(made)).records, strict=True):
-            self.due_ms[one.body] = int(one.properties["TIMER_OUT_MS"])
             self.ends[one.body] = request.commit_log_offset_bytes + request.message_size_bytes
         self._dispatch()
 
     def pass_time(self) -> None:
-        self.clock.advance_ms(self.choose.randrange(200))
+        self.clock.advance_ms(self.choose.randrange(self.stride_ms))
         for _ in range(self.choose.randrange(12)):
-            self.service.run(self.clock.now_ms())
+            self._pass()
         self._dispatch()
 
     def clock_goes_back(self) -> None:
@@ -122,9 +149,9 @@ class TimerRun:
             self.store.commit_log.flush(0)
 
     def persist(self) -> None:
-        self.service.persist()
+        self._persist()
         marks = self.store.watermarks
-        if marks.flushed == marks.wrote and not self.service.is_restoring:
+        if marks.flushed == marks.wrote and self._knows_all:
             self.once = set(self._delivered()) if self.exact else set()
 
     def lose_a_minute(self) -> None:
@@ -139,7 +166,7 @@ class TimerRun:
 
     def restart(self) -> None:
         self.flush()
-        self.service.persist()
+        self._persist()
         self.store.close()
         self._open()
         self.look()
@@ -166,7 +193,7 @@ class TimerRun:
         log = self.store.commit_log
         found = set()
         for request in log.requests(log.min_offset_bytes, log.max_offset_bytes):
-            if request.topic == TIMER_TOPIC:
+            if request.topic == self.waits_in:
                 record = log.record(request.commit_log_offset_bytes, request.message_size_bytes)
                 assert record is not None
                 found.add(record.body)
@@ -178,18 +205,52 @@ class TimerRun:
         assert not (twice and self.exact), "a timer comes twice, and nothing has gone wrong"
 
 
-@pytest.mark.parametrize("seeds", [150, pytest.param(4_000, marks=[pytest.mark.slow, pytest.mark.timeout(900)])])
-def test_timers_in_any_order_of_events(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seeds: int) -> None:
+class DelayLevelRun(TimerRun):
+    """The same of messages with a delay level."""
+
+    waits_in = SCHEDULE_TOPIC
+    stride_ms = 3_000
+    weights = (*WEIGHTS[:-2], 0, 0)
+
+    def _begin(self, adapter: ScheduleStoreAdapter) -> None:
+        self.levels = DelayLevels()
+        self.schedule = ScheduleMessageService(adapter, self.levels, JsonFile(DELAY_OFFSETS, self.disk))
+        self.schedule.load()
+
+    def _one(self) -> MessageExtBrokerInner:
+        level = self.choose.randrange(1, 4)
+        made = message("T", 0, b"%d" % next(self.sent), DELAY=str(level))
+        assert redirect_to_schedule(made, self.levels)
+        self.due_ms[made.body] = self.clock.now_ms() + self.levels.delay_ms(level)
+        return made
+
+    def _pass(self) -> int:
+        return self.schedule.run_due(self.clock.now_ms())
+
+    def _persist(self) -> None:
+        self.schedule.persist()
+
+    @property
+    def _knows_all(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("driven", [TimerRun, DelayLevelRun])
+@pytest.mark.parametrize("seeds", [150, pytest.param(1_000, marks=[pytest.mark.slow, pytest.mark.timeout(900)])])
+def test_any_order_of_events(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, driven: type[TimerRun], seeds: int
+) -> None:
     """With passes of a few messages and minutes of 50 ms, so that every border is met."""
     monkeypatch.setattr(timer_service, "READ_PER_PASS", 3)
     monkeypatch.setattr(timer_service, "DELIVER_PER_PASS", 2)
     monkeypatch.setattr(timer_service, "READ_AHEAD_MAX", 5)
     monkeypatch.setattr(timer_wheel, "LOAD_BELOW", 3)
     monkeypatch.setattr(timer_wheel, "SLOT_MS", 50)
+    monkeypatch.setattr(schedule, "UNITS_PER_PASS", 2)
     for seed in range(seeds):
         folder = tmp_path / str(seed)
         folder.mkdir()
         try:
-            TimerRun(seed, folder).run(40)
+            driven(seed, folder).run(40)
         except AssertionError as error:
             raise AssertionError(f"seed {seed}: {error}") from error
