@@ -97,6 +97,9 @@ class ListenSection:
     """A peer that announces a longer frame is disconnected."""
     loop: str = option("asyncio", choices=("auto", "asyncio", "uvloop"))
     """The event loop; ``auto`` takes uvloop where it is installed."""
+    loop_blocked_warn_ms: int = option(500, unit="ms", minimum=0, maximum=DAY_MS)
+    """How long something may block the event loop, and with it every client, before the log and ``flintmq status`` name the
+    plugin, the hook and the line that does; 0 never."""
     insecure: bool = option(False)
     """Allows a broker or name server without access control to listen at an address that other machines reach."""
     tls: TlsSection = attrs.field(factory=TlsSection)

@@ -83,7 +83,7 @@ class PluginCode:
             package = package.rpartition(".")[0]
         return None
 
-    def culprit(self, error: BaseException, likely: PluginOrigin) -> PluginOrigin:
+    def culprit(self, error: BaseException, likely: PluginOrigin | None = None) -> PluginOrigin | None:
         """The plugin whose code raised: of the innermost frame that is a plugin's, else ``likely``."""
         cause: BaseException | None = error
         for _ in range(_CAUSES_MAX):
@@ -173,7 +173,7 @@ class Blame:
         Returns:
             The plugin it was counted for.
         """
-        guilty = self.code.culprit(error, owner)
+        guilty = self.code.culprit(error, owner) or owner
         if guilty != owner:
             doing = f"{doing} of {owner.name}"
         with self._lock:
@@ -194,6 +194,13 @@ class Blame:
             _LOG.error("%s raised in %s for the %dth time: %s", guilty, doing, times, brief(error))
         return guilty
 
+    def note_code(self, doing: str, error: BaseException) -> bool:
+        """The same for what nobody registered by name, such as a timer. False, and nothing noted, when it is no plugin's."""
+        owner = self.code.culprit(error)
+        if owner is not None:
+            self.note(owner, doing, error)
+        return owner is not None
+
     def errors(self, owner: PluginOrigin) -> int:
         """How often a plugin raised."""
         faults = self._faults.get(owner)
@@ -210,11 +217,14 @@ class Accountable:
 
     Args:
         inner: the object.
-        note: told of each failure. Errors that FlintMQ raises on purpose (a refusal, a full store) are none.
+        hook: where it was registered.
+        note: told of each failure. Errors that FlintMQ raises on purpose (a refusal, a full store) are none. What ``close``
+            raises ends there.
     """
 
-    def __init__(self, inner: object, note: Callable[[str, BaseException], object]) -> None:
+    def __init__(self, inner: object, hook: str, note: Callable[[str, BaseException], object]) -> None:
         self._inner = inner
+        self._hook = hook
         self._note = note
         # All of them now: whether it supports a protocol is told from what it has.
         for name in dir(inner):
@@ -225,7 +235,7 @@ class Accountable:
         return getattr(self._inner, name)
 
     def _watched(self, name: str) -> Callable[..., Any]:
-        method, note = getattr(self._inner, name), self._note
+        method, hook, note = getattr(self._inner, name), self._hook, self._note
 
         def call(*arguments: Any, **named: Any) -> Any:
             try:
@@ -233,8 +243,10 @@ class Accountable:
             except PLUGIN_FAULTS as error:
                 if not isinstance(error, FlintError) or isinstance(error, PluginError):
                     note(name, error)
+                if name == "close":  # everything else has to be closed, too
+                    return None
                 if isinstance(error, SystemExit):
-                    raise RuntimeError(f"{name} called sys.exit()") from error
+                    raise RuntimeError(f"{hook}: {name} called sys.exit()") from error
                 raise
 
         return call

@@ -54,7 +54,7 @@ from flintmq.core.plugin_finder import (
     plugin_within,
 )
 from flintmq.core.plugin_info import PluginInfo, PluginOrigin, PluginSource
-from flintmq.core.plugin_shapes import FILTER, FLUSH_STRATEGY, INDEX_BUILDER, POOL, check_hook, shown
+from flintmq.core.plugin_shapes import FILTER, FLUSH_STRATEGY, INDEX_BUILDER, POOL, check_hook, drop, shown
 from flintmq.core.ports import (
     BitMapFilter,
     ColumnDispatcher,
@@ -91,8 +91,7 @@ class _Hook:
         returned = self.function(**{name: arguments[name] for name in self.argument_names})
         if returned is None:
             return
-        if inspect.iscoroutine(returned):
-            returned.close()
+        drop(returned)
         what = (
             "what is offered is handed to register(…)"
             if "register" in arguments
@@ -284,9 +283,11 @@ class Kernel:
             if shape is not None and shape.methods:
                 shape.check_made(owner, registered.name, made)
             self._blame.code.add(owner, made)
-            if owner.built_in or shape not in (FLUSH_STRATEGY, POOL, INDEX_BUILDER):
+            if owner.built_in or shape is None or shape not in (FLUSH_STRATEGY, POOL, INDEX_BUILDER):
                 return made
-            return cast("T", Accountable(made, lambda method, error: self._blame_on(registered, method, error)))
+            return cast(
+                "T", Accountable(made, shape.hook, lambda method, error: self._blame_on(registered, method, error))
+            )
 
         return make
 
@@ -313,6 +314,14 @@ class Kernel:
             is_secret: the error's text may hold credentials, which only the log may show.
         """
         self._blame.note(registered.owner, f"{registered.what} ({doing})", error, is_secret=is_secret)
+
+    def blame_code(self, doing: str, error: BaseException) -> bool:
+        """Counts what came from a plugin's code that the plugin did not register by name, such as a timer's work.
+
+        Returns:
+            False when it came from no plugin: whoever caught it logs it.
+        """
+        return self._blame.note_code(doing, error)
 
     def _blame_on(self, registered: Registered[Any], doing: str, error: BaseException) -> None:
         """The same for an error that is raised on."""

@@ -95,8 +95,7 @@ class Shape:
         """Raises ``PluginError`` unless what the factory made has the methods it will be asked for."""
         wrong = self._wrong(made)
         if wrong:
-            if inspect.iscoroutine(made):
-                made.close()
+            drop(made)
             raise PluginError(f"{self.where(owner, name)} cannot be used: its factory made {wrong}")
 
     def _wrong(self, made: object) -> str:
@@ -132,6 +131,12 @@ def shown(value: object) -> str:
     return text if len(text) <= _TEXT_MAX_CHARS else f"{text[:_TEXT_MAX_CHARS]}…"
 
 
+def drop(value: object) -> None:
+    """Closes a coroutine that nobody awaits, so that Python does not complain of it besides."""
+    if inspect.iscoroutine(value):
+        value.close()
+
+
 def wrong_call(function: object, arguments: Signature) -> str:
     """What keeps something from being called with these arguments as a plain function; empty when nothing does."""
     if not callable(function):
@@ -153,6 +158,8 @@ def wrong_call(function: object, arguments: Signature) -> str:
 
 def is_async(function: object) -> bool:
     """Whether a call gives something to await: ``async def``, also behind ``functools.partial`` or as ``__call__``."""
+    while isinstance(function, functools.partial):
+        function = function.func
     call = getattr(type(function), "__call__", None)  # noqa: B004 - the function itself is wanted
     return any(inspect.iscoroutinefunction(one) or inspect.isasyncgenfunction(one) for one in (function, call))
 

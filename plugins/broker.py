@@ -56,6 +56,8 @@ from flintmq.core.store.resident_pages import RESIDENT_CHECK_S, ResidentPages
 from flintmq.dispatchers.consume_queue import CheckConsumeQueue
 from flintmq.plugins.builtin import BUILTIN_PLUGINS, CONSUME_QUEUE, FILTER_BITMAP, INDEX
 from flintmq.plugins.exposure import REMINDER_S, check_exposure, remind
+from flintmq.plugins.loop_watchdog import LoopWatchdog
+from flintmq.plugins.plugin_figures import plugin_figures
 from flintmq.plugins.plugin_settings import PluginSettings
 from flintmq.plugins.registration import Registration
 from flintmq.plugins.schedule_store import ScheduleStoreAdapter
@@ -226,6 +228,7 @@ class Broker(Service):
         state.on_config = lambda _config: None
         await self._advertise(state, host, port)
         self._build(state)
+        self._watch_loop()
         self.kernel.starting(self)
         for sock in self._sockets:
             await self.server.listen(sock, tls)
@@ -297,9 +300,19 @@ class Broker(Service):
         state.cleaner = CleanCommitLogService(state.store, state.readers)
         state.cleaner.check_space()
         state.cleaner.expire_topics()
+        self.timers.on_failed = self.kernel.blame_code
+        state.runtime_sources.append(partial(plugin_figures, self.kernel))
         self.server = self._make_server()
         self._held.push_async_callback(self.server.close, config.broker.shutdown_timeout_ms / 1000)
         self._held.callback(state.hold.release_all)
+
+    def _watch_loop(self) -> None:
+        warn_ms = self.loaded.config.listen.loop_blocked_warn_ms
+        if warn_ms:
+            watchdog = LoopWatchdog(warn_ms, self.kernel.code.owner_of)
+            watchdog.start()
+            self._held.callback(watchdog.stop)
+            self.state.runtime_sources.append(watchdog.figures)
 
     async def _advertise(self, state: BrokerState, host: str, port: int) -> None:
         """Says who the broker is: clients are told a name as it is, records carry the address behind it."""

@@ -192,7 +192,7 @@ class ProcessorsPlugin:
 
 def _admin_broker(broker: Broker) -> LateProcessor:
     """The figures are sampled from the start, whoever asks for them when."""
-    info = RuntimeInfo(broker.state, broker.pools)
+    info = RuntimeInfo(broker.state, broker.pools, broker.kernel.blame_code)
     stats = broker.state.stats
     broker.timers.every(SAMPLE_INTERVAL_S, info.sample, "runtime figures")
     broker.timers.every(SAMPLE_INTERVAL_S, stats.sample, "statistics")

@@ -6,6 +6,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from flintmq.core.blame import PLUGIN_FAULTS
+
 log = logging.getLogger("flintmq.broker")
 
 
@@ -13,6 +15,8 @@ class Timers:
     """The timers of one service. Loop thread."""
 
     def __init__(self) -> None:
+        self.on_failed: Callable[[str, BaseException], bool] = lambda name, error: False
+        """Told what failed in which timer; False leaves it to be logged here."""
         self._handles: dict[int, asyncio.TimerHandle] = {}
         self._work: dict[str, Callable[[], float]] = {}
         self._count = 0
@@ -32,8 +36,9 @@ class Timers:
             wait_s = 1.0
             try:
                 wait_s = work()
-            except Exception:
-                log.exception("the timer '%s' failed; it goes on in %s s", name, wait_s)
+            except PLUGIN_FAULTS as error:
+                if not self.on_failed(f"the timer '{name}'", error):
+                    log.exception("the timer '%s' failed; it goes on in %s s", name, wait_s)
             if key in self._handles:
                 self._handles[key] = loop.call_later(wait_s, tick)
 

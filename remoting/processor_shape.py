@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from flintmq.core.blame import PLUGIN_FAULTS, brief
 from flintmq.core.errors import PluginError
-from flintmq.core.plugin_shapes import shown, wrong_call
+from flintmq.core.plugin_shapes import drop, shown, wrong_call
 from flintmq.remoting.request import Handler, Response
 
 _EXPECTED: Final = "expected an object with process(batch), or with handlers() that returns a handler(request) per code"
@@ -41,8 +41,7 @@ def check_processor(
             ) from error
         wrong = _wrong_handlers(made, handlers, codes)
     if wrong:
-        if inspect.iscoroutine(made):
-            made.close()
+        drop(made)
         raise PluginError(f"{where} cannot be used: its factory made {wrong}")
     return handlers
 

@@ -24,7 +24,7 @@ from flintmq.core.limits import (
     FIRST_FRAME_TIMEOUT_S,
     FRAME_TIMEOUT_S,
 )
-from flintmq.core.plugin_shapes import shown
+from flintmq.core.plugin_shapes import drop, shown
 from flintmq.core.ports import Authenticator, Caller
 from flintmq.core.response_code import ResponseCode
 from flintmq.remoting.channel import ServerChannel
@@ -349,7 +349,9 @@ class RemotingServer:
                     request.channel.refuse(request, pool.overload())
                 continue
             try:
-                if handler(batch) is not None:
+                returned: object = handler(batch)
+                if returned is not None:
+                    drop(returned)
                     raise TypeError("expected process(batch) to answer through the channel and return None")
             except PLUGIN_FAULTS as error:
                 self._failed(batch, error)
@@ -360,6 +362,7 @@ class RemotingServer:
             for authenticator in self._authenticators:
                 authenticate: Callable[[Caller], object] = authenticator.authenticate
                 if (returned := authenticate(caller)) is not None:
+                    drop(returned)
                     raise TypeError(f"expected None, or a RefusedError to be raised; found {shown(returned)} returned")
         except RefusedError as error:
             self.on_refused(request, error)

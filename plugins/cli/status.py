@@ -58,6 +58,7 @@ async def _brokers(admin: AdminClient) -> list[dict[str, Any]]:
 async def _figures(admin: AdminClient, address: str) -> dict[str, Any]:
     """A broker's own account; why there is none when it does not answer: the others' still counts."""
     from flintmq.core.errors import FlintError
+    from flintmq.plugins.plugin_figures import plugins_of
 
     try:
         info = await admin.runtime_info(address)
@@ -75,6 +76,7 @@ async def _figures(admin: AdminClient, address: str) -> dict[str, Any]:
         "disk_ratio": _first(info.get("commitLogDiskRatio", "")),
         "earliest_message_timestamp_ms": _number(info, "earliestMessageTimeStamp"),
         **replication_of(info),
+        **plugins_of(info),
         **_feed(info),
         **({"alarm": info["flintAlarm"]} if "flintAlarm" in info else {}),
     }
@@ -211,11 +213,35 @@ def _show(found: dict[str, Any]) -> None:
             ),
             title="landing zones",
         )
+    _show_plugins(brokers)
     if "groups" in found:
         print_table(
             ("group", "lag#"),
             ((row["group"], row["lag"]) for row in found["groups"]),
             title=f"groups of {found['topic']}",
+        )
+
+
+def _show_plugins(brokers: list[dict[str, Any]]) -> None:
+    """Only what wants to be looked after."""
+    from flintmq.plugins.cli.output import print_table
+
+    failed = [(row["broker"], plugin) for row in brokers for plugin in row.get("plugins", ())]
+    if failed:
+        print_table(
+            ("broker", "plugin", "errors#", "the last one", "switched off"),
+            (
+                (name, plugin["name"], plugin["errors"], plugin["last_error"], plugin["switched_off"])
+                for name, plugin in failed
+            ),
+            title="plugins that failed",
+        )
+    blocked = [(row["broker"], row["loop_blocked"]) for row in brokers if row.get("loop_blocked", {}).get("times")]
+    if blocked:
+        print_table(
+            ("broker", "times#", "longest#", "the last time by"),
+            ((name, loop["times"], f"{loop['max_ms']} ms", loop["by"]) for name, loop in blocked),
+            title="the event loop stood still",
         )
 
 

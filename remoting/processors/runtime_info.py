@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Final, Protocol
@@ -55,9 +55,16 @@ class RuntimeInfo:
     Args:
         state: the broker's.
         pools: the server's queues by name: ``send``, ``pull``, ``query``, ``end_transaction``; a missing one counts as empty.
+        on_failed: told what one of the state's further sources raised; its figures are left out. False raises it on.
     """
 
-    def __init__(self, state: BrokerState, pools: Mapping[str, PoolView]) -> None:
+    def __init__(
+        self,
+        state: BrokerState,
+        pools: Mapping[str, PoolView],
+        on_failed: Callable[[str, Exception], bool] = lambda doing, error: False,
+    ) -> None:
+        self._on_failed = on_failed
         self._state = state
         self._pools = pools
         self._samples: deque[_Totals] = deque(maxlen=_SPANS_S[-1] // _SAMPLE_S + 1)
@@ -89,7 +96,11 @@ class RuntimeInfo:
         info = self._identity() | self._rates() | self._days() | self._queues() | self._store() | self._disk()
         info |= self._state.schedule.runtime_info() | self._state.consumers.runtime_info()
         for source in self._state.runtime_sources:
-            info |= source()
+            try:
+                info |= {str(name): str(value) for name, value in source().items()}
+            except Exception as error:
+                if not self._on_failed("a source of runtime figures", error):
+                    raise
         return info
 
     def _identity(self) -> dict[str, str]:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import flintmq
+from flintmq.core.hookspecs import hookimpl
 from flintmq.core.testing.store import message
 from flintmq.remoting.client import Consumer
 
@@ -201,3 +202,36 @@ def test_status_sounds_an_alarm_for_a_record_that_cannot_be_read(cli: RunCommand
         sent = cli("send", "T", "x", "-n", names.address)
         assert sent.code == 1
         assert "store.damaged" in sent.err
+
+
+class FailingPlugin:
+    """Raises when it is told that the broker is ready."""
+
+    plugin_name = "failing"
+
+    @hookimpl
+    def flintmq_broker_ready(self, broker: object) -> None:
+        raise ValueError("not ready at all")
+
+
+def test_status_shows_plugins_that_failed(cli: RunCommand, tmp_path: Path) -> None:
+    """Which, how often and with what, for people and for programs; nothing where nobody failed."""
+    loaded = flintmq.load_config(None, [*SMALL, f"store.path={tmp_path / 'store'}"], {})
+    with flintmq.NameServer(loaded) as names:
+        named = loaded.with_overrides([f"namesrv.addresses={names.address}", "broker.name=b"])
+        with flintmq.Broker(named, plugins=[FailingPlugin()]):
+            (row,) = cli("status", "-n", names.address, "--json").json["brokers"]
+            assert row["plugins"] == [
+                {
+                    "name": "failing",
+                    "errors": 1,
+                    "last_error": "flintmq_broker_ready: ValueError: not ready at all",
+                    "switched_off": "",
+                }
+            ]
+            assert row["loop_blocked"] == {"times": 0, "max_ms": 0, "by": ""}
+            shown = " ".join(cli("status", "-n", names.address).out.split())
+            assert "plugins that failed" in shown
+            assert "failing" in shown
+            assert "not ready at all" in shown
+            assert "stood still" not in shown
