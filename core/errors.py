@@ -18,6 +18,7 @@
     │   │   └── StoreExhaustedError  the process has no descriptor, or no map, left for it
     │   └── StoreFencedError         a sync failed: nothing is acknowledged any more
     ├── JsonSyntaxError              a JSON body or file that cannot be read (also a ValueError)
+    │   └── JsonTypeError            a member of one that is not of RocketMQ's type
     └── RefusedError                 a request is refused; carries the response code
 
 A :class:`RefusedError` carries what the client is told: the response code, a stable reason id, the measured value and the
@@ -110,6 +111,21 @@ class StoreFencedError(StoreError):
 
 class JsonSyntaxError(FlintError, ValueError):
     """Text that is not of the reference's JSON dialect, or nests too deep. Says where."""
+
+
+class JsonTypeError(JsonSyntaxError):
+    """A member of a JSON body or file is not of the type that RocketMQ has for it, or beyond its range.
+
+    Args:
+        message: what is wrong with it.
+        field: its path, such as ``subscriptionGroupTable.Orders.retryMaxTimes``.
+        measured: what stands there.
+    """
+
+    def __init__(self, message: str, field: str = "", measured: str = "") -> None:
+        super().__init__(message)
+        self.field = field
+        self.measured = measured
 
 
 class RefusedError(FlintError):

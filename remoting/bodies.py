@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import msgspec
 from msgspec import field
 
+from flintmq.core.broker.topic_config import TopicFilterType
+from flintmq.core.io.typed_json import Int, Long
 from flintmq.remoting.json_body import Body
+
+ConsumeFromWhere = Literal[
+    "CONSUME_FROM_LAST_OFFSET",
+    "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST",
+    "CONSUME_FROM_MIN_OFFSET",
+    "CONSUME_FROM_MAX_OFFSET",
+    "CONSUME_FROM_FIRST_OFFSET",
+    "CONSUME_FROM_TIMESTAMP",
+]
+ConsumeType = Literal["CONSUME_ACTIVELY", "CONSUME_PASSIVELY"]
+MessageModel = Literal["BROADCASTING", "CLUSTERING"]
 
 
 class MessageQueue(msgspec.Struct, frozen=True, order=True, rename="camel"):
     """One queue of a topic on one broker. May be a key."""
 
     broker_name: str
-    queue_id: int
+    queue_id: Int
     topic: str
 
 
@@ -22,8 +35,8 @@ class DataVersion(Body):
     """A version of a configuration table: two are equal when both numbers are."""
 
     PLAIN: ClassVar[bool] = True
-    counter: int = 0
-    timestamp_ms: int = field(name="timestamp", default=0)
+    counter: Long = 0
+    timestamp_ms: Long = field(name="timestamp", default=0)
 
 
 class KVTable(Body):
@@ -52,7 +65,7 @@ class ConsumerIdList(Body):
 
 
 class BrokerData(Body):
-    broker_addrs: dict[int, str] = field(default_factory=dict)
+    broker_addrs: dict[Long, str] = field(default_factory=dict)
     """Address by broker id; 0 is the master."""
     broker_name: str = ""
     cluster: str = ""
@@ -61,10 +74,10 @@ class BrokerData(Body):
 class QueueData(Body):
     PLAIN: ClassVar[bool] = True
     broker_name: str = ""
-    perm: int = 0
-    read_queue_nums: int = 0
-    topic_sys_flag: int = 0
-    write_queue_nums: int = 0
+    perm: Int = 0
+    read_queue_nums: Int = 0
+    topic_sys_flag: Int = 0
+    write_queue_nums: Int = 0
 
 
 class TopicRouteData(Body):
@@ -88,10 +101,10 @@ class ClusterInfo(Body):
 class SubscriptionData(Body):
     PLAIN: ClassVar[bool] = True
     class_filter_mode: bool = False
-    code_set: list[int] = field(default_factory=list)
+    code_set: list[Int] = field(default_factory=list)
     expression_type: str = "TAG"
     sub_string: str = "*"
-    sub_version: int = 0
+    sub_version: Long = 0
     """When the client subscribed, ms: the newer one of a group wins."""
     tags_set: list[str] = field(default_factory=list)
     topic: str = ""
@@ -104,10 +117,10 @@ class ProducerData(Body):
 
 class ConsumerData(Body):
     PLAIN: ClassVar[bool] = True
-    consume_from_where: str = "CONSUME_FROM_LAST_OFFSET"
-    consume_type: str = "CONSUME_PASSIVELY"
+    consume_from_where: ConsumeFromWhere = "CONSUME_FROM_LAST_OFFSET"
+    consume_type: ConsumeType = "CONSUME_PASSIVELY"
     group_name: str = ""
-    message_model: str = "CLUSTERING"
+    message_model: MessageModel = "CLUSTERING"
     subscription_data_set: list[SubscriptionData] = field(default_factory=list)
     unit_mode: bool = False
 
@@ -131,7 +144,7 @@ class Connection(Body):
     client_addr: str = ""
     client_id: str = ""
     language: str = "OTHER"
-    version: int = 0
+    version: Int = 0
 
 
 class ConsumerConnection(Body):
@@ -152,10 +165,10 @@ class ProducerInfo(Body):
     PLAIN: ClassVar[bool] = True
     client_id: str = ""
     language: str = "OTHER"
-    last_update_timestamp_ms: int = field(name="lastUpdateTimestamp", default=0)
+    last_update_timestamp_ms: Long = field(name="lastUpdateTimestamp", default=0)
     remote_ip: str = field(name="remoteIP", default="")
     """``/ip:port``."""
-    version: int = 0
+    version: Int = 0
 
 
 class ProducerTableInfo(Body):
@@ -186,12 +199,12 @@ class LockBatchResponseBody(Body):
 class TopicConfig(Body):
     PLAIN: ClassVar[bool] = True
     order: bool = False
-    perm: int = 6
-    read_queue_nums: int = 16
-    topic_filter_type: str = "SINGLE_TAG"
+    perm: Int = 6
+    read_queue_nums: Int = 16
+    topic_filter_type: TopicFilterType = "SINGLE_TAG"
     topic_name: str = ""
-    topic_sys_flag: int = 0
-    write_queue_nums: int = 16
+    topic_sys_flag: Int = 0
+    write_queue_nums: Int = 16
 
 
 class TopicConfigSerializeWrapper(Body):
@@ -210,15 +223,15 @@ class RegisterBrokerBody(Body):
 
 class SubscriptionGroupConfig(Body):
     PLAIN: ClassVar[bool] = True
-    broker_id: int = 0
+    broker_id: Long = 0
     consume_broadcast_enable: bool = True
     consume_enable: bool = True
     consume_from_min_enable: bool = True
     group_name: str = ""
     notify_consumer_ids_changed_enable: bool = True
-    retry_max_times: int = 16
-    retry_queue_nums: int = 1
-    which_broker_when_consume_slowly: int = 1
+    retry_max_times: Int = 16
+    retry_queue_nums: Int = 1
+    which_broker_when_consume_slowly: Long = 1
 
 
 class SubscriptionGroupWrapper(Body):
@@ -232,9 +245,9 @@ class SubscriptionGroupWrapper(Body):
 
 class TopicOffset(Body):
     PLAIN: ClassVar[bool] = True
-    last_update_timestamp_ms: int = field(name="lastUpdateTimestamp", default=0)
-    max_queue_offset: int = field(name="maxOffset", default=0)
-    min_queue_offset: int = field(name="minOffset", default=0)
+    last_update_timestamp_ms: Long = field(name="lastUpdateTimestamp", default=0)
+    max_queue_offset: Long = field(name="maxOffset", default=0)
+    min_queue_offset: Long = field(name="minOffset", default=0)
 
 
 class TopicStatsTable(Body):
@@ -243,9 +256,9 @@ class TopicStatsTable(Body):
 
 class OffsetWrapper(Body):
     PLAIN: ClassVar[bool] = True
-    broker_queue_offset: int = field(name="brokerOffset", default=0)
-    consumer_offset: int = 0
-    last_timestamp_ms: int = field(name="lastTimestamp", default=0)
+    broker_queue_offset: Long = field(name="brokerOffset", default=0)
+    consumer_offset: Long = 0
+    last_timestamp_ms: Long = field(name="lastTimestamp", default=0)
 
 
 class ConsumeStats(Body):
@@ -256,11 +269,11 @@ class ConsumeStats(Body):
 class ConsumeStatsList(Body):
     broker_addr: str | None = None
     consume_stats_list: list[dict[str, list[ConsumeStats]]] = field(default_factory=list)
-    total_diff: int = 0
+    total_diff: Long = 0
 
 
 class ResetOffsetBody(Body):
-    offset_table: dict[MessageQueue, int] = field(default_factory=dict)
+    offset_table: dict[MessageQueue, Long] = field(default_factory=dict)
 
 
 class MessageQueueOffset(Body):
@@ -268,8 +281,8 @@ class MessageQueueOffset(Body):
 
     PLAIN: ClassVar[bool] = True
     broker_name: str = ""
-    queue_offset: int = field(name="offset", default=0)
-    queue_id: int = 0
+    queue_offset: Long = field(name="offset", default=0)
+    queue_id: Int = 0
     topic: str = ""
 
 
@@ -281,36 +294,36 @@ class ResetOffsetBodyForC(Body):
 
 
 class GetConsumerStatusBody(Body):
-    consumer_table: dict[str, dict[MessageQueue, int]] = field(default_factory=dict)
-    message_queue_table: dict[MessageQueue, int] = field(default_factory=dict)
+    consumer_table: dict[str, dict[MessageQueue, Long]] = field(default_factory=dict)
+    message_queue_table: dict[MessageQueue, Long] = field(default_factory=dict)
 
 
 class ConsumerOffsetSerializeWrapper(Body):
     """The content of consumerOffset.json: ``topic@group`` → queue id → consumer offset."""
 
-    offset_table: dict[str, dict[int, int]] = field(default_factory=dict)
+    offset_table: dict[str, dict[Int, Long]] = field(default_factory=dict)
 
 
 class DelayOffsetSerializeWrapper(Body):
     """The content of delayOffset.json: delay level → queue offset."""
 
-    offset_table: dict[int, int] = field(default_factory=dict)
+    offset_table: dict[Int, Long] = field(default_factory=dict)
 
 
 class CorrectionOffsets(Body):
-    correction_offsets: dict[int, int] = field(default_factory=dict)
+    correction_offsets: dict[Int, Long] = field(default_factory=dict)
 
 
 class QueueTimeSpan(Body):
     PLAIN: ClassVar[bool] = True
-    consume_time_stamp_ms: int = field(name="consumeTimeStamp", default=0)
+    consume_time_stamp_ms: Long = field(name="consumeTimeStamp", default=0)
     consume_time_stamp_text: str = field(name="consumeTimeStampStr", default="")
     """``yyyy-MM-dd#HH:mm:ss:SSS``, local time; likewise below."""
-    delay_time_ms: int = field(name="delayTime", default=0)
-    max_time_stamp_ms: int = field(name="maxTimeStamp", default=0)
+    delay_time_ms: Long = field(name="delayTime", default=0)
+    max_time_stamp_ms: Long = field(name="maxTimeStamp", default=0)
     max_time_stamp_text: str = field(name="maxTimeStampStr", default="")
     message_queue: MessageQueue = MessageQueue("", 0, "")
-    min_time_stamp_ms: int = field(name="minTimeStamp", default=0)
+    min_time_stamp_ms: Long = field(name="minTimeStamp", default=0)
     min_time_stamp_text: str = field(name="minTimeStampStr", default="")
 
 
@@ -322,7 +335,7 @@ class QueryConsumeTimeSpanBody(Body):
 class BrokerStatsItem(Body):
     PLAIN: ClassVar[bool] = True
     avgpt: float = 0.0
-    sum: int = 0
+    sum: Long = 0
     tps: float = 0.0
 
 
@@ -338,15 +351,15 @@ class ConsumeQueueData(Body):
     eval: bool = False
     extend_data_json: str | None = None
     msg: str | None = None
-    physic_offset_bytes: int = field(name="physicOffset", default=0)
-    physic_size_bytes: int = field(name="physicSize", default=0)
-    tags_code: int = 0
+    physic_offset_bytes: Long = field(name="physicOffset", default=0)
+    physic_size_bytes: Int = field(name="physicSize", default=0)
+    tags_code: Long = 0
 
 
 class QueryConsumeQueueResponseBody(Body):
     filter_data: str | None = None
-    max_queue_index: int = 0
-    min_queue_index: int = 0
+    max_queue_index: Long = 0
+    min_queue_index: Long = 0
     queue_data: list[ConsumeQueueData] = field(default_factory=list)
     subscription_data: SubscriptionData | None = None
 
@@ -355,8 +368,8 @@ class OffsetMovedEvent(Body):
     PLAIN: ClassVar[bool] = True
     consumer_group: str = ""
     message_queue: MessageQueue = MessageQueue("", 0, "")
-    offset_new: int = 0
-    offset_request: int = 0
+    offset_new: Long = 0
+    offset_request: Long = 0
 
 
 # --- what clients answer ---
@@ -364,25 +377,25 @@ class OffsetMovedEvent(Body):
 
 class ProcessQueueInfo(Body):
     PLAIN: ClassVar[bool] = True
-    cached_msg_count: int = 0
-    cached_msg_max_queue_offset: int = field(name="cachedMsgMaxOffset", default=0)
-    cached_msg_min_queue_offset: int = field(name="cachedMsgMinOffset", default=0)
-    cached_msg_size_mib: int = field(name="cachedMsgSizeInMiB", default=0)
-    commit_consumer_offset: int = field(name="commitOffset", default=0)
+    cached_msg_count: Int = 0
+    cached_msg_max_queue_offset: Long = field(name="cachedMsgMaxOffset", default=0)
+    cached_msg_min_queue_offset: Long = field(name="cachedMsgMinOffset", default=0)
+    cached_msg_size_mib: Int = field(name="cachedMsgSizeInMiB", default=0)
+    commit_consumer_offset: Long = field(name="commitOffset", default=0)
     dropped: bool = field(name="droped", default=False)
-    last_consume_timestamp_ms: int = field(name="lastConsumeTimestamp", default=0)
-    last_lock_timestamp_ms: int = field(name="lastLockTimestamp", default=0)
-    last_pull_timestamp_ms: int = field(name="lastPullTimestamp", default=0)
+    last_consume_timestamp_ms: Long = field(name="lastConsumeTimestamp", default=0)
+    last_lock_timestamp_ms: Long = field(name="lastLockTimestamp", default=0)
+    last_pull_timestamp_ms: Long = field(name="lastPullTimestamp", default=0)
     locked: bool = False
-    transaction_msg_count: int = 0
-    transaction_msg_max_queue_offset: int = field(name="transactionMsgMaxOffset", default=0)
-    transaction_msg_min_queue_offset: int = field(name="transactionMsgMinOffset", default=0)
-    try_unlock_times: int = 0
+    transaction_msg_count: Int = 0
+    transaction_msg_max_queue_offset: Long = field(name="transactionMsgMaxOffset", default=0)
+    transaction_msg_min_queue_offset: Long = field(name="transactionMsgMinOffset", default=0)
+    try_unlock_times: Long = 0
 
 
 class ConsumeStatus(Body):
     PLAIN: ClassVar[bool] = True
-    consume_failed_msgs: int = 0
+    consume_failed_msgs: Long = 0
     consume_failed_tps: float = field(name="consumeFailedTPS", default=0.0)
     consume_ok_tps: float = field(name="consumeOKTPS", default=0.0)
     consume_rt_ms: float = field(name="consumeRT", default=0.0)
@@ -404,4 +417,4 @@ class ConsumeMessageDirectlyResult(Body):
     """``CR_SUCCESS``, ``CR_LATER``, ``CR_ROLLBACK``, ``CR_COMMIT``, ``CR_THROW_EXCEPTION`` or ``CR_RETURN_NULL``."""
     order: bool = False
     remark: str | None = None
-    spent_time_ms: int = field(name="spentTimeMills", default=0)
+    spent_time_ms: Long = field(name="spentTimeMills", default=0)

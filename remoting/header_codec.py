@@ -7,17 +7,12 @@ and booleans are read from their text. A field without a default must be present
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from flintmq.core.errors import RefusedError
 from flintmq.core.response_code import ResponseCode
-
-Int = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
-"""The reference's 32-bit int."""
-Long = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-"""The reference's 64-bit long."""
 
 
 class CommandHeader(msgspec.Struct, kw_only=True, gc=False, rename="camel"):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from msgspec import field
 
-from flintmq.remoting.header_codec import CommandHeader, Int, Long
+from flintmq.core.broker.topic_config import TopicFilterType
+from flintmq.core.io.typed_json import Int, Long
+from flintmq.remoting.header_codec import CommandHeader
 
 
 class CreateTopicRequestHeader(CommandHeader, kw_only=True):
@@ -15,7 +17,7 @@ class CreateTopicRequestHeader(CommandHeader, kw_only=True):
     read_queue_nums: Int
     write_queue_nums: Int
     perm: Int
-    topic_filter_type: str
+    topic_filter_type: TopicFilterType
     topic_sys_flag: Int = 0
     order: bool
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from msgspec import field
 
-from flintmq.remoting.header_codec import CommandHeader, Int, Long
+from flintmq.core.io.typed_json import Int, Long
+from flintmq.remoting.header_codec import CommandHeader
 
 
 class SendMessageRequestHeader(CommandHeader, kw_only=True):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from flintmq.remoting.header_codec import CommandHeader, Int, Long
+from flintmq.core.io.typed_json import Int, Long
+from flintmq.remoting.header_codec import CommandHeader
 
 
 class GetRouteInfoRequestHeader(CommandHeader, kw_only=True):

@@ -16,6 +16,7 @@ import msgspec
 from flintmq.core import limits
 from flintmq.core.errors import JsonSyntaxError
 from flintmq.core.io import fastjson
+from flintmq.core.io.typed_json import read_as
 from flintmq.remoting.codes import language_name
 
 Style = Literal["fastjson", "standard"]
@@ -99,18 +100,14 @@ def decode_as(data: bytes, model: type[T], *, dialect_max_bytes: int = limits.JS
         dialect_max_bytes: a longer body must be plain JSON; the reader of fastjson's dialect takes a microsecond a character.
 
     Raises:
-        JsonSyntaxError: it cannot be read, or not as this type.
+        JsonSyntaxError: it cannot be read; JsonTypeError where it is not of this type.
     """
     if b'"$ref"' not in data:
         try:
             return msgspec.json.decode(data, type=model, strict=False)
         except (msgspec.MsgspecError, RecursionError, UnicodeError):
             pass  # the lenient way below says what is wrong
-    value = _tolerate(fastjson.loads(data, dialect_max_chars=dialect_max_bytes))
-    try:
-        return msgspec.convert(value, model, strict=False)
-    except (msgspec.ValidationError, RecursionError, TypeError) as failure:
-        raise JsonSyntaxError(f"the body is no {getattr(model, '__name__', model)}: {failure}") from failure
+    return read_as(_tolerate(fastjson.loads(data, dialect_max_chars=dialect_max_bytes)), model)
 
 
 def _tolerate(value: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flintmq.core.blame import brief
-from flintmq.core.errors import FlintError, JsonSyntaxError, RefusedError, StoreError
+from flintmq.core.errors import FlintError, JsonSyntaxError, JsonTypeError, RefusedError, StoreError
 from flintmq.core.response_code import ResponseCode
 
 
@@ -19,6 +19,9 @@ def refusal_of(error: BaseException) -> RefusedError:
     if isinstance(error, RefusedError):
         return error
     code = ResponseCode.SYSTEM_ERROR
+    if isinstance(error, JsonTypeError):
+        measured = f"{error.field} = {error.measured}"[:1000]
+        return RefusedError(code, str(error)[:1000], reason="request.field", measured=measured)
     if isinstance(error, JsonSyntaxError):
         return RefusedError(code, str(error)[:1000], reason="request.malformed")
     if isinstance(error, StoreError):

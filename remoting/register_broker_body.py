@@ -16,7 +16,8 @@ from typing import Final
 
 import msgspec
 
-from flintmq.core.errors import JsonSyntaxError, RefusedError
+from flintmq.core.errors import JsonSyntaxError, JsonTypeError, RefusedError
+from flintmq.core.io.typed_json import read_as
 from flintmq.core.limits import JSON_BODY_MAX_BYTES, REGISTERED_TOPICS_MAX, REQUEST_JSON_DIALECT_MAX_BYTES
 from flintmq.core.response_code import ResponseCode
 from flintmq.remoting.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper
@@ -81,6 +82,8 @@ def decode_register_broker_body(data: bytes, *, compressed: bool, version: int, 
         return decode_as(data, RegisterBrokerBody, dialect_max_bytes=REQUEST_JSON_DIALECT_MAX_BYTES)
     try:
         return _decode_parts(_inflate(data))
+    except JsonTypeError:
+        raise
     except (struct.error, ValueError, zlib.error) as failure:
         raise JsonSyntaxError(f"the compressed registration is malformed: {failure}") from failure
 
@@ -107,12 +110,15 @@ def _decode_parts(plain: bytes) -> RegisterBrokerBody:
     for _ in range(topics):
         line, position = _part(plain, position)
         name, read, write, perm, filter_type = line.decode().split(" ")
-        table[name] = TopicConfig(
-            perm=int(perm),
-            read_queue_nums=int(read),
-            topic_filter_type=filter_type,
-            topic_name=name,
-            write_queue_nums=int(write),
+        table[name] = read_as(
+            {
+                "perm": perm,
+                "readQueueNums": read,
+                "topicFilterType": filter_type,
+                "topicName": name,
+                "writeQueueNums": write,
+            },
+            TopicConfig,
         )
     filters, position = _part(plain, position)
     return RegisterBrokerBody(

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-from flintmq.core.broker.filter_data import BloomFilterBacked, ConsumerFilterData
+from flintmq.core.broker.filter_data import BloomFilterBacked, ConsumerFilterData, StoredFilter
 from flintmq.core.broker.subscription import SQL92, SubscriptionData
 from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError
 from flintmq.core.filter.bloom import BloomFilter
 from flintmq.core.io.clock import Clock
 from flintmq.core.io.json_file import JsonFile
+from flintmq.core.io.typed_json import read_as
 from flintmq.core.ports import MessageFilter, MessageFilterFactory
 
 _log = client_log(__name__)
@@ -232,14 +233,14 @@ class ConsumerFilterManager:
 
 
 def _entries(value: Any) -> list[ConsumerFilterData]:
-    """The filters of a file; what is none is left out."""
+    """The filters of a file; what is none, or not of RocketMQ's types, is left out: the next heartbeat says it anew."""
     found: list[ConsumerFilterData] = []
     topics = value.get("filterDataByTopic") if isinstance(value, Mapping) else None
     for of_topic in topics.values() if isinstance(topics, Mapping) else ():
         groups = of_topic.get("groupFilterData") if isinstance(of_topic, Mapping) else None
         for entry in groups.values() if isinstance(groups, Mapping) else ():
             try:
-                found.append(ConsumerFilterData.from_wire(entry))
-            except (AttributeError, TypeError, ValueError) as error:
+                found.append(ConsumerFilterData.of(read_as(entry, StoredFilter)))
+            except ValueError as error:
                 _log.warning("a consumer filter in the file is left out: %s", error)
     return found

@@ -6,8 +6,17 @@ from collections.abc import Mapping
 from typing import Any
 
 import attrs
+import msgspec
 
 from flintmq.core.io.clock import Clock
+from flintmq.core.io.typed_json import Long, read_as
+
+
+class StoredVersion(msgspec.Struct):
+    """A version in the wire's and the files' form, with RocketMQ's types (``DataVersion``)."""
+
+    counter: Long = 0
+    timestamp: Long = 0
 
 
 @attrs.frozen
@@ -28,6 +37,14 @@ class DataVersion:
 
     @classmethod
     def from_wire(cls, value: Mapping[str, Any] | None) -> DataVersion:
-        """Reads the wire's and the files' form; what is missing is 0 (5.x adds ``stateVersion``, which is ignored)."""
-        value = value or {}
-        return cls(int(value.get("timestamp") or 0), int(value.get("counter") or 0))
+        """Reads the wire's and the files' form; what is missing is 0 (5.x adds ``stateVersion``, which is ignored).
+
+        Raises:
+            JsonTypeError: a member is not of RocketMQ's type.
+        """
+        return cls.of(read_as(value or {}, StoredVersion))
+
+    @classmethod
+    def of(cls, stored: StoredVersion) -> DataVersion:
+        """A version that was read."""
+        return cls(stored.timestamp, stored.counter)

@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from flintmq.core.filter.bloom import BloomFilterData
+import msgspec
+
+from flintmq.core.filter.bloom import BloomFilterData, StoredBloom
+from flintmq.core.io.typed_json import Long
 from flintmq.core.ports import MessageFilter
+
+
+class StoredFilter(msgspec.Struct, rename="camel"):
+    """A filter in the file's form, with RocketMQ's types (``ConsumerFilterData``)."""
+
+    bloom_filter_data: StoredBloom | None = None
+    born_time: Long = 0
+    client_version: Long = 0
+    consumer_group: str = ""
+    dead: bool = False
+    dead_time: Long = 0
+    expression: str = ""
+    expression_type: str = ""
+    topic: str = ""
 
 
 class ConsumerFilterData:
@@ -74,19 +90,19 @@ class ConsumerFilterData:
         }
 
     @classmethod
-    def from_wire(cls, value: Mapping[str, Any]) -> ConsumerFilterData:
-        """What a file holds, not compiled yet. Raises ValueError for what is no filter data."""
-        bloom = value.get("bloomFilterData")
+    def of(cls, stored: StoredFilter) -> ConsumerFilterData:
+        """A filter that was read, not compiled yet. Raises ValueError for what is no filter data."""
+        bloom = stored.bloom_filter_data
         data = cls(
-            str(value.get("topic") or ""),
-            str(value.get("consumerGroup") or ""),
-            str(value.get("expression") or ""),
-            str(value.get("expressionType") or ""),
+            stored.topic,
+            stored.consumer_group,
+            stored.expression,
+            stored.expression_type,
             None,
-            bloom=BloomFilterData.from_wire(bloom) if isinstance(bloom, Mapping) else None,
-            born_time_ms=int(value.get("bornTime") or 0),
-            client_version=int(value.get("clientVersion") or 0),
-            dead_time_ms=int(value.get("deadTime") or 0),
+            bloom=BloomFilterData.of(bloom) if bloom is not None else None,
+            born_time_ms=stored.born_time,
+            client_version=stored.client_version,
+            dead_time_ms=stored.dead_time,
         )
         if not (data.topic and data.consumer_group and data.expression):
             raise ValueError("topic, consumerGroup and expression are needed")

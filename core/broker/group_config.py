@@ -6,6 +6,23 @@ from collections.abc import Mapping
 from typing import Any
 
 import attrs
+import msgspec
+
+from flintmq.core.io.typed_json import Int, Long, read_as
+
+
+class StoredGroup(msgspec.Struct, rename="camel"):
+    """A group in the wire's and the files' form, with RocketMQ's types (``SubscriptionGroupConfig``)."""
+
+    broker_id: Long = 0
+    consume_broadcast_enable: bool = True
+    consume_enable: bool = True
+    consume_from_min_enable: bool = True
+    group_name: str = ""
+    notify_consumer_ids_changed_enable: bool = True
+    retry_max_times: Int = 16
+    retry_queue_nums: Int = 1
+    which_broker_when_consume_slowly: Long = 1
 
 
 @attrs.frozen
@@ -44,29 +61,19 @@ class SubscriptionGroupConfig:
 
     @classmethod
     def from_wire(cls, value: Mapping[str, Any], group: str = "") -> SubscriptionGroupConfig:
-        """Reads the wire's and the files' form; a missing member has its default, unknown ones (5.x) are ignored."""
-        defaults = cls("")
+        """Reads the wire's and the files' form; a missing member has its default, unknown ones (5.x) are ignored.
 
-        def flag(name: str, default: bool) -> bool:
-            member = value.get(name)
-            return default if member is None else member in (True, "true")
+        Args:
+            value: the members.
+            group: the name when ``groupName`` is missing.
 
-        def number(name: str, default: int) -> int:
-            member = value.get(name)
-            return default if member is None else int(member)
+        Raises:
+            JsonTypeError: a member is not of RocketMQ's type.
+        """
+        return cls.of(read_as(value, StoredGroup), group)
 
-        return cls(
-            group_name=str(value.get("groupName") or group),
-            consume_enable=flag("consumeEnable", defaults.consume_enable),
-            consume_from_min_enable=flag("consumeFromMinEnable", defaults.consume_from_min_enable),
-            consume_broadcast_enable=flag("consumeBroadcastEnable", defaults.consume_broadcast_enable),
-            retry_queue_nums=number("retryQueueNums", defaults.retry_queue_nums),
-            retry_max_times=number("retryMaxTimes", defaults.retry_max_times),
-            broker_id=number("brokerId", defaults.broker_id),
-            which_broker_when_consume_slowly=number(
-                "whichBrokerWhenConsumeSlowly", defaults.which_broker_when_consume_slowly
-            ),
-            notify_consumer_ids_changed_enable=flag(
-                "notifyConsumerIdsChangedEnable", defaults.notify_consumer_ids_changed_enable
-            ),
-        )
+    @classmethod
+    def of(cls, stored: StoredGroup, group: str = "") -> SubscriptionGroupConfig:
+        """A group that was read, under the name of the table where it names none itself."""
+        members = msgspec.structs.asdict(stored)
+        return cls(**members | {"group_name": stored.group_name or group})

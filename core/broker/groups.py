@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from flintmq.core.broker.data_version import DataVersion
-from flintmq.core.broker.group_config import SubscriptionGroupConfig
+import msgspec
+
+from flintmq.core.broker.data_version import DataVersion, StoredVersion
+from flintmq.core.broker.group_config import StoredGroup, SubscriptionGroupConfig
 from flintmq.core.broker.topic_name import SYSTEM_GROUP_PREFIX, check_group_name, is_name
 from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError, StoreError
@@ -14,10 +16,19 @@ from flintmq.core.io.clock import Clock
 from flintmq.core.io.config_journal import ConfigJournal
 from flintmq.core.io.config_manager import ConfigManager
 from flintmq.core.io.json_file import JsonFile
+from flintmq.core.io.typed_json import read_as
 from flintmq.core.limits import GROUP_MAX_BYTES
 from flintmq.core.response_code import ResponseCode
 
 _log = client_log(__name__)
+
+
+class _StoredGroups(msgspec.Struct, rename="camel"):
+    """``subscriptionGroup.json``, and what 201 answers (``SubscriptionGroupWrapper``)."""
+
+    data_version: StoredVersion = msgspec.field(default_factory=StoredVersion)
+    subscription_group_table: dict[str, StoredGroup] = msgspec.field(default_factory=dict)
+
 
 TOOLS_CONSUMER_GROUP: Final = "TOOLS_CONSUMER"
 
@@ -140,6 +151,7 @@ class SubscriptionGroupManager(ConfigManager[SubscriptionGroupConfig]):
         }
 
     def _merge(self, value: Mapping[str, Any]) -> None:
-        for group, config in (value.get("subscriptionGroupTable") or {}).items():
-            self._table[str(group)] = SubscriptionGroupConfig.from_wire(config, str(group))
-        self.data_version = DataVersion.from_wire(value.get("dataVersion"))
+        stored = read_as(value, _StoredGroups)
+        for group, config in stored.subscription_group_table.items():
+            self._table[group] = SubscriptionGroupConfig.of(config, group)
+        self.data_version = DataVersion.of(stored.data_version)

@@ -9,12 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
+
 from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError
 from flintmq.core.io.json_file import JsonFile
+from flintmq.core.io.typed_json import Int, Long, of_file, read_as
 from flintmq.core.response_code import ResponseCode
 
 _log = client_log(__name__)
+
+
+class _StoredOffsets(msgspec.Struct, rename="camel"):
+    """``consumerOffset.json``: ``topic@group`` → queue id → consumer offset (``ConsumerOffsetManager``)."""
+
+    offset_table: dict[str, dict[Int, Long]] = msgspec.field(default_factory=dict)
 
 
 class ConsumerOffsetManager:
@@ -200,21 +209,25 @@ class ConsumerOffsetManager:
         """Reads the file; False when there is none.
 
         Raises:
-            StoreFormatError: the file and its backup cannot be read.
+            StoreFormatError: the file and its backup cannot be read, or hold what is not of RocketMQ's type.
         """
         value = self._file.load() if self._file is not None else None
-        if value is None:
+        if self._file is None or value is None:
             return False
-        self.replace(value)
+        with of_file(self._file.path):
+            self.replace(value)
         self._dirty = False
         return True
 
     def replace(self, value: Mapping[str, Any]) -> None:
-        """Takes over the file's table, or the master's on a slave: what it names, the rest stays."""
-        for name, queues in (value.get("offsetTable") or {}).items():
-            topic, found, group = str(name).partition("@")
-            if found and topic and group and isinstance(queues, Mapping):
-                offsets = {int(queue_id): int(consumer_offset) for queue_id, consumer_offset in queues.items()}
+        """Takes over the file's table, or the master's on a slave: what it names, the rest stays.
+
+        Raises:
+            JsonTypeError: a member is not of RocketMQ's type; nothing was changed.
+        """
+        for name, offsets in read_as(value, _StoredOffsets).offset_table.items():
+            topic, found, group = name.partition("@")
+            if found and topic and group:
                 self._entries -= len(self._table.get(topic, {}).get(group, ()))
                 self._table.setdefault(topic, {})[group] = offsets
                 self._entries += len(offsets)

@@ -14,16 +14,26 @@ import enum
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
+import msgspec
+
 from flintmq.core.broker.delay_levels import DelayLevels
 from flintmq.core.broker.durable_positions import DurablePositions, LogEnds
 from flintmq.core.broker.topic_name import SCHEDULE_TOPIC, TRANS_HALF_TOPIC, UNDELIVERED_TOPIC
 from flintmq.core.client_log import client_log
 from flintmq.core.io.json_file import JsonFile
+from flintmq.core.io.typed_json import Int, Long, of_file, read_as
 from flintmq.core.message import properties as props
 from flintmq.core.message.record import MessageExtBrokerInner, Record
 from flintmq.core.message.sys_flag import TRANSACTION_COMMIT, TRANSACTION_NOT, transaction_type, without_transaction
 
 _log = client_log(__name__)
+
+
+class _StoredDelays(msgspec.Struct, rename="camel"):
+    """``delayOffset.json``: delay level → queue offset (``DelayOffsetSerializeWrapper``)."""
+
+    offset_table: dict[Int, Long] = msgspec.field(default_factory=dict)
+
 
 RETRY_INTERVAL_MS: Final = 100
 """How long to wait after a delivery that failed."""
@@ -316,21 +326,25 @@ class ScheduleMessageService:
         Call it after the store has recovered.
 
         Raises:
-            StoreFormatError: the file and its backup cannot be read.
+            StoreFormatError: the file and its backup cannot be read, or hold what is not of RocketMQ's type.
         """
         value = self._file.load() if self._file is not None else None
-        if value is None:
+        if self._file is None or value is None:
             return False
-        self.replace(value)
+        with of_file(self._file.path):
+            self.replace(value)
         self._durable.saved = dict(self._offsets)
         for level in list(self._offsets):
             self._clamped(level, self._store.max_queue_offset(SCHEDULE_TOPIC, level - 1))
         return True
 
     def replace(self, value: Mapping[str, Any]) -> None:
-        """Takes over the file's table, or the master's on a slave. Levels there are none of are kept for later."""
-        for level, queue_offset in (value.get("offsetTable") or {}).items():
-            self._offsets[int(level)] = int(queue_offset)
+        """Takes over the file's table, or the master's on a slave. Levels there are none of are kept for later.
+
+        Raises:
+            JsonTypeError: a member is not of RocketMQ's type; nothing was changed.
+        """
+        self._offsets.update(read_as(value, _StoredDelays).offset_table)
 
 
 def _to_wire(offsets: Mapping[int, int]) -> dict[str, Any]:

@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import attrs
+import msgspec
 
 from flintmq.core.broker.perm import READ_WRITE, perm_text
+from flintmq.core.io.typed_json import Int, read_as
 
 UNIT_FLAG = 1
 UNIT_SUB_FLAG = 2
+
+TopicFilterType = Literal["SINGLE_TAG", "MULTI_TAG"]
+
+
+class StoredTopic(msgspec.Struct, rename="camel"):
+    """A topic in the wire's and the files' form, with RocketMQ's types (``TopicConfig``)."""
+
+    order: bool = False
+    perm: Int = READ_WRITE
+    read_queue_nums: Int = 16
+    topic_filter_type: TopicFilterType = "SINGLE_TAG"
+    topic_name: str = ""
+    topic_sys_flag: Int = 0
+    write_queue_nums: Int = 16
 
 
 @attrs.frozen
@@ -49,16 +65,23 @@ class TopicConfig:
         Args:
             value: the members; a missing one has its default.
             topic: the name when ``topicName`` is missing.
+
+        Raises:
+            JsonTypeError: a member is not of RocketMQ's type.
         """
-        defaults = cls("")
+        return cls.of(read_as(value, StoredTopic), topic)
+
+    @classmethod
+    def of(cls, stored: StoredTopic, topic: str = "") -> TopicConfig:
+        """A topic that was read, under the name of the table where it names none itself."""
         return cls(
-            topic_name=str(value.get("topicName") or topic),
-            read_queue_nums=int(value.get("readQueueNums", defaults.read_queue_nums)),
-            write_queue_nums=int(value.get("writeQueueNums", defaults.write_queue_nums)),
-            perm=int(value.get("perm", defaults.perm)),
-            topic_filter_type=str(value.get("topicFilterType") or defaults.topic_filter_type),
-            topic_sys_flag=int(value.get("topicSysFlag") or 0),
-            order=value.get("order") in (True, "true"),
+            topic_name=stored.topic_name or topic,
+            read_queue_nums=stored.read_queue_nums,
+            write_queue_nums=stored.write_queue_nums,
+            perm=stored.perm,
+            topic_filter_type=stored.topic_filter_type,
+            topic_sys_flag=stored.topic_sys_flag,
+            order=stored.order,
         )
 
     def describe(self) -> str:

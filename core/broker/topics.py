@@ -6,20 +6,30 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import attrs
+import msgspec
 
 from flintmq.core.broker import perm
 from flintmq.core.broker import topic_name as names
-from flintmq.core.broker.data_version import DataVersion
-from flintmq.core.broker.topic_config import TopicConfig
+from flintmq.core.broker.data_version import DataVersion, StoredVersion
+from flintmq.core.broker.topic_config import StoredTopic, TopicConfig
 from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError, StoreError
 from flintmq.core.io.clock import Clock
 from flintmq.core.io.config_journal import ConfigJournal
 from flintmq.core.io.config_manager import ConfigManager
 from flintmq.core.io.json_file import JsonFile
+from flintmq.core.io.typed_json import read_as
 from flintmq.core.response_code import ResponseCode
 
 _log = client_log(__name__)
+
+
+class _StoredTopics(msgspec.Struct, rename="camel"):
+    """``topics.json``, and what 21 answers (``TopicConfigSerializeWrapper``)."""
+
+    data_version: StoredVersion = msgspec.field(default_factory=StoredVersion)
+    topic_config_table: dict[str, StoredTopic] = msgspec.field(default_factory=dict)
+
 
 QUEUE_NUMS_MAX = 65_536
 """A topic with more queues is a mistake: each queue becomes a folder and an entry at every client."""
@@ -313,6 +323,7 @@ class TopicConfigManager(ConfigManager[TopicConfig]):
         }
 
     def _merge(self, value: Mapping[str, Any]) -> None:
-        for topic, config in (value.get("topicConfigTable") or {}).items():
-            self._table[str(topic)] = TopicConfig.from_wire(config, str(topic))
-        self.data_version = DataVersion.from_wire(value.get("dataVersion"))
+        stored = read_as(value, _StoredTopics)
+        for topic, config in stored.topic_config_table.items():
+            self._table[topic] = TopicConfig.of(config, topic)
+        self.data_version = DataVersion.of(stored.data_version)

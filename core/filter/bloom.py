@@ -12,10 +12,20 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import attrs
+import msgspec
+
+from flintmq.core.io.typed_json import Int, read_as
 
 _MASK_64: Final = 2**64 - 1
 _C1: Final = 0x87C37B91114253D5
 _C2: Final = 0x4CF5AD432745937F
+
+
+class StoredBloom(msgspec.Struct, rename="camel"):
+    """Positions in the files' form, with RocketMQ's types (``BloomFilterData``)."""
+
+    bit_num: Int = 0
+    bit_pos: list[Int] = msgspec.field(default_factory=list)
 
 
 @attrs.frozen
@@ -44,12 +54,16 @@ class BloomFilterData:
 
     @classmethod
     def from_wire(cls, value: Mapping[str, Any]) -> BloomFilterData:
-        """Raises ValueError for positions beyond the bit map."""
-        bit_num = int(value.get("bitNum") or 0)
-        positions = tuple(int(position) for position in value.get("bitPos") or ())
-        if any(not 0 <= position < bit_num for position in positions):
-            raise ValueError(f"positions {positions} do not lie in {bit_num} bits")
-        return cls(bit_num, positions)
+        """Raises ValueError for positions beyond the bit map, JsonTypeError for what is not of RocketMQ's type."""
+        return cls.of(read_as(value, StoredBloom))
+
+    @classmethod
+    def of(cls, stored: StoredBloom) -> BloomFilterData:
+        """What was read. Raises ValueError for positions beyond the bit map."""
+        positions = tuple(stored.bit_pos)
+        if any(not 0 <= position < stored.bit_num for position in positions):
+            raise ValueError(f"positions {positions} do not lie in {stored.bit_num} bits")
+        return cls(stored.bit_num, positions)
 
 
 class BloomFilter:

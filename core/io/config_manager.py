@@ -7,10 +7,24 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, Final, Generic, TypeVar
 
+import msgspec
+
 from flintmq.core.io.config_journal import ConfigJournal
 from flintmq.core.io.json_file import JsonFile
+from flintmq.core.io.typed_json import Long, of_file, read_as
 
 Value = TypeVar("Value")
+
+
+class _Version(msgspec.Struct):
+    counter: Long = -1
+
+
+class _Versioned(msgspec.Struct, rename="camel"):
+    """What every table's file has."""
+
+    data_version: _Version = msgspec.field(default_factory=_Version)
+
 
 PERSIST_INTERVAL_S: Final = 5.0
 """How often additions that were only noted are written to the file."""
@@ -43,7 +57,7 @@ class ConfigManager(ABC, Generic[Value]):
 
     @abstractmethod
     def _merge(self, value: Mapping[str, Any]) -> None:
-        """Puts what a file holds over the table."""
+        """Puts what a file holds over the table. Raises JsonTypeError."""
 
     def persist(self) -> None:
         """Writes the file. Raises StoreError."""
@@ -74,16 +88,18 @@ class ConfigManager(ABC, Generic[Value]):
         """Reads the file over what is in the table, which is kept where the file lacks it; False when there is no file.
 
         Raises:
-            StoreFormatError: the file and its backup cannot be read.
+            StoreFormatError: the file and its backup cannot be read, or hold what is not of RocketMQ's type.
         """
         value = self._file.load() if self._file is not None else None
-        if value is not None:
-            self._merge(value)
-        counter = _counter(value)
+        with of_file(self._file.path if self._file is not None else None):
+            if value is not None:
+                self._merge(value)
+            counter = _counter(value)
         for addition in self._journal.additions() if self._journal is not None else ():
             self.noted += 1
-            if _counter(addition) > counter:
-                self._merge(addition)
+            with of_file(self._journal.path if self._journal is not None else None):
+                if _counter(addition) > counter:
+                    self._merge(addition)
         return value is not None
 
     def replace(self, value: Mapping[str, Any]) -> None:
@@ -99,5 +115,4 @@ class ConfigManager(ABC, Generic[Value]):
 
 def _counter(value: Any) -> int:
     """How often a table had changed; -1 where there is none, or none that says so."""
-    version = value.get("dataVersion") if isinstance(value, Mapping) else None
-    return int(version.get("counter") or 0) if isinstance(version, Mapping) else -1
+    return read_as(value, _Versioned).data_version.counter if isinstance(value, Mapping) else -1

@@ -5,11 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+import msgspec
+
 from flintmq.core.io.config_manager import ConfigManager
 from flintmq.core.io.json_file import JsonFile
+from flintmq.core.io.typed_json import read_as
 
 ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
 """The namespace of ordered topics: topic to ``broker-a:4;broker-b:4``."""
+
+
+class _StoredKeyValues(msgspec.Struct, rename="camel"):
+    """``kvConfig.json`` (``KVConfigSerializeWrapper``)."""
+
+    config_table: dict[str, dict[str, str]] = msgspec.field(default_factory=dict)
 
 
 class KVConfigManager(ConfigManager[dict[str, str]]):
@@ -44,5 +53,4 @@ class KVConfigManager(ConfigManager[dict[str, str]]):
         return {"configTable": {namespace: dict(values) for namespace, values in self._table.items()}}
 
     def _merge(self, value: Mapping[str, Any]) -> None:
-        for namespace, values in (value.get("configTable") or {}).items():
-            self._table[str(namespace)] = {str(key): str(member) for key, member in (values or {}).items()}
+        self._table.update(read_as(value, _StoredKeyValues).config_table)

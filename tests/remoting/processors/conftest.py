@@ -63,6 +63,7 @@ class FakeStore:
         self.config: BrokerConfig | None = None
         self.watermarks = SimpleNamespace(wrote=2048, committed=2048, flushed=1149)
         self.reput = SimpleNamespace(behind_bytes=7)
+        self.trouble: RefusedError | None = None
         self.consume_queues = self
         self.commit_log = SimpleNamespace(
             min_offset_bytes=0,
