@@ -20,6 +20,7 @@ import attrs
 from flintmq.core.client_log import printable
 from flintmq.core.errors import FlintError, PluginError
 from flintmq.core.plugin_info import PluginOrigin, PluginSource
+from flintmq.core.plugin_shapes import Shape, shown
 
 _LOG = logging.getLogger("flintmq.plugins")
 
@@ -217,14 +218,16 @@ class Accountable:
 
     Args:
         inner: the object.
-        hook: where it was registered.
+        shape: what it is.
+        where: who registered it under which name, for errors.
         note: told of each failure. Errors that FlintMQ raises on purpose (a refusal, a full store) are none. What ``close``
             raises ends there.
     """
 
-    def __init__(self, inner: object, hook: str, note: Callable[[str, BaseException], object]) -> None:
+    def __init__(self, inner: object, shape: Shape, where: str, note: Callable[[str, BaseException], object]) -> None:
         self._inner = inner
-        self._hook = hook
+        self._shape = shape
+        self._where = where
         self._note = note
         # All of them now: whether it supports a protocol is told from what it has.
         for name in dir(inner):
@@ -235,18 +238,26 @@ class Accountable:
         return getattr(self._inner, name)
 
     def _watched(self, name: str) -> Callable[..., Any]:
-        method, hook, note = getattr(self._inner, name), self._hook, self._note
+        method, note = getattr(self._inner, name), self._note
+        hook, where, wrong_result = self._shape.hook, self._where, self._shape.results.get(name)
 
         def call(*arguments: Any, **named: Any) -> Any:
             try:
-                return method(*arguments, **named)
+                result = method(*arguments, **named)
+                if inspect.iscoroutine(result):
+                    result.close()
+                    raise PluginError(f"{where}: expected {name} to be a plain method; found a coroutine returned")
+                expected = wrong_result(result) if wrong_result is not None else ""
+                if expected:
+                    raise PluginError(f"{where}: expected {name} to return {expected}; found {shown(result)}")
+                return result
             except PLUGIN_FAULTS as error:
                 if not isinstance(error, FlintError) or isinstance(error, PluginError):
                     note(name, error)
                 if name == "close":  # everything else has to be closed, too
                     return None
                 if isinstance(error, SystemExit):
-                    raise RuntimeError(f"{hook}: {name} called sys.exit()") from error
+                    raise RuntimeError(f"{where}: {name} called sys.exit() ({hook})") from error
                 raise
 
         return call

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +12,7 @@ from flintmq.core.blame import PLUGIN_FAULTS, Blame
 from flintmq.core.errors import RefusedError, StoreFencedError, StoreFullError
 from flintmq.core.io.clock import Clock
 from flintmq.core.plugin_info import PluginOrigin
+from flintmq.core.plugin_shapes import drop, shown, wrong_offset
 from flintmq.core.ports import (
     BitMapFilter,
     ColumnDispatcher,
@@ -84,7 +86,10 @@ class IsolatedDispatcher:
         if self.disabled:
             return
         try:
-            dispatch(batch)
+            returned: object = dispatch(batch)  # type: ignore[func-returns-value]
+            if returned is not None and inspect.isawaitable(returned):
+                drop(returned)
+                raise TypeError(f"expected a plain method; found {shown(returned)} returned, which nobody awaits")
         except (StoreFullError, StoreFencedError):
             raise
         except PLUGIN_FAULTS as error:
@@ -103,7 +108,11 @@ class IsolatedDispatcher:
         if not isinstance(self._dispatcher, SupportsCommitted):
             return None
         try:
-            return self._dispatcher.committed()
+            committed = self._dispatcher.committed()
+            expected = wrong_offset(committed)
+            if expected:
+                raise TypeError(f"expected {expected} to be returned; found {shown(committed)}")
+            return committed
         except Exception as error:
             self._note("committed", error)
             if self._essential:
@@ -226,14 +235,14 @@ class IsolatedFilter:
 
     def matches_tags_code(self, tags_code: int) -> bool:
         try:
-            return bool(self._matches_tags_code(tags_code))
+            return _decided(self._matches_tags_code(tags_code))
         except PLUGIN_FAULTS as error:
             self._note("matches_tags_code", error)
             return False
 
     def matches_properties(self, properties: Mapping[str, str]) -> bool:
         try:
-            return bool(self._matches_properties(properties))
+            return _decided(self._matches_properties(properties))
         except PLUGIN_FAULTS as error:
             self._note("matches_properties", error)
             return False
@@ -248,10 +257,18 @@ class IsolatedBitMapFilter(IsolatedFilter):
 
     def matches_bit_map(self, bit_map: bytes, store_timestamp_ms: int) -> bool:
         try:
-            return bool(self._matches_bit_map(bit_map, store_timestamp_ms))
+            return _decided(self._matches_bit_map(bit_map, store_timestamp_ms))
         except PLUGIN_FAULTS as error:
             self._note("matches_bit_map", error)
             return False
+
+
+def _decided(matches: object) -> bool:
+    """Something to await would pass for true: it has decided nothing."""
+    if matches is not True and matches is not False and inspect.isawaitable(matches):
+        drop(matches)
+        raise TypeError(f"expected True or False; found {shown(matches)}")
+    return bool(matches)
 
 
 def filter_failed(expression_type: str) -> RefusedError:

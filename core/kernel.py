@@ -89,7 +89,7 @@ class _Hook:
     def __call__(self, **arguments: Any) -> None:
         """Raises ``PluginError`` for something that was returned: nobody would look at it."""
         returned = self.function(**{name: arguments[name] for name in self.argument_names})
-        if returned is None:
+        if returned is None or not ("register" in arguments or inspect.isawaitable(returned)):
             return
         drop(returned)
         what = (
@@ -276,8 +276,13 @@ class Kernel:
             try:
                 made = self._with_context(registered, factory)(*arguments, **named)
             except PLUGIN_FAULTS as error:
-                if owner.built_in or isinstance(error, (PluginError, ConfigError)):
+                if isinstance(error, (PluginError, ConfigError)):
                     raise
+                if owner.built_in:
+                    guilty = self._blame.code.culprit(error)
+                    if guilty is None:
+                        raise
+                    raise PluginError(f"{guilty}: raised while {registered.what} was made: {brief(error)}") from error
                 hook = f"{shape.hook}: " if shape is not None else ""
                 raise PluginError(f"{owner}: {hook}'{registered.name}' cannot be made: {brief(error)}") from error
             if shape is not None and shape.methods:
@@ -286,7 +291,13 @@ class Kernel:
             if owner.built_in or shape is None or shape not in (FLUSH_STRATEGY, POOL, INDEX_BUILDER):
                 return made
             return cast(
-                "T", Accountable(made, shape.hook, lambda method, error: self._blame_on(registered, method, error))
+                "T",
+                Accountable(
+                    made,
+                    shape,
+                    shape.where(owner, registered.name),
+                    lambda method, error: self._blame_on(registered, method, error),
+                ),
             )
 
         return make
@@ -362,9 +373,13 @@ class Kernel:
             try:
                 implementation(**arguments)
             except PLUGIN_FAULTS as error:
-                self._blame.note(implementation.owner, hook, error)
+                guilty = self._blame.note(implementation.owner, hook, error)
                 if builtins_raise and implementation.owner.built_in:
-                    raise
+                    if guilty.built_in:
+                        raise
+                    raise PluginError(
+                        f"{guilty}: raised in {hook} of {implementation.owner.name}: {brief(error)}"
+                    ) from error
 
     def _info(self, found: FoundPlugin) -> PluginInfo:
         origin = found.origin

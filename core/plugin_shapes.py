@@ -40,6 +40,8 @@ class Shape:
     """What it makes must have these; plain functions all of them."""
     optional: Mapping[str, Signature] = attrs.field(factory=dict)
     """And may have these."""
+    results: Mapping[str, Callable[[Any], str]] = attrs.field(factory=dict)
+    """What some of its methods must return: says of a result what was expected instead, nothing of a good one."""
     values: tuple[str, ...] = ()
     """Attributes that are values, not methods; all of them are needed."""
     offers_context: bool = False
@@ -193,6 +195,31 @@ def _wrong_value(made: object, value: str) -> str:
     return ""
 
 
+def _wrong_waiter(result: Any) -> str:
+    fits = hasattr(result, "add_done_callback") and hasattr(result, "status")
+    return "" if fits else "a FlushWaiter, with status and add_done_callback"
+
+
+def _wrong_statistics(result: Any) -> str:
+    return "" if hasattr(result, "syncs") and hasattr(result, "waiters") else "a FlushStatistics"
+
+
+def _wrong_buffer(result: Any) -> str:
+    return "" if result is None or isinstance(result, memoryview) else "a writable memoryview, or None"
+
+
+def _wrong_found(result: Any) -> str:
+    fits = isinstance(result, tuple) and len(result) == 3 and isinstance(result[0], (list, tuple))
+    return "" if fits else "a tuple of a list of offsets, a time in ms and an offset"
+
+
+def wrong_offset(result: Any) -> str:
+    """What ``committed`` should have returned instead; empty for an offset or None."""
+    return (
+        "" if result is None or (hasattr(result, "__index__") and not isinstance(result, bool)) else "an int, or None"
+    )
+
+
 _CONTEXT: Final = ("context",)
 
 DISPATCHER: Final = Shape(
@@ -214,12 +241,14 @@ FLUSH_STRATEGY: Final = Shape(
     "flintmq_flush_services",
     _CONTEXT,
     {"start": (), "stop": (), "submit": ("end_offset_bytes",), "statistics": ()},
+    results={"submit": _wrong_waiter, "statistics": _wrong_statistics},
 )
 POOL: Final = Shape(
     "transient store pool",
     "flintmq_transient_store_pools",
     ("buffers", "size_bytes"),
     {"borrow": (), "give_back": ("buffer",), "close": ()},
+    results={"borrow": _wrong_buffer},
     values=("available_buffers",),
     offers_context=True,
 )
@@ -234,6 +263,7 @@ INDEX_BUILDER: Final = Shape(
         "close": (),
     },
     {"put_columns": ("columns",), "put_runs": ("runs",), "committed": (), "truncate": ("end_offset_bytes",)},
+    results={"query": _wrong_found, "committed": wrong_offset},
 )
 PROCESSOR: Final = Shape("request processor", "flintmq_request_processors", ("broker",), offers_context=True)
 """What it makes is looked at by :mod:`flintmq.remoting.processor_shape`: it knows handlers."""

@@ -13,6 +13,7 @@ from flintmq.core.blame import Accountable, Blame, brief
 from flintmq.core.errors import RefusedError
 from flintmq.core.isolation import FAILURES_MAX, IsolatedDispatcher
 from flintmq.core.plugin_info import PluginOrigin, PluginSource
+from flintmq.core.plugin_shapes import INDEX_BUILDER
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.dispatcher_kit import sample_requests
 
@@ -164,7 +165,7 @@ def test_sys_exit_in_a_plugin_is_a_failure_like_any_other(modules: Any) -> None:
     isolated(blame, dispatcher, A).dispatch([])
     assert counts(blame) == {"a": 1}
     with pytest.raises(RuntimeError, match="dispatch called sys"):
-        Accountable(dispatcher, "flintmq_x", lambda method, error: None).dispatch([])
+        Accountable(dispatcher, INDEX_BUILDER, "somebody", lambda method, error: None).dispatch([])
 
 
 def test_why_a_dispatcher_is_off_is_told() -> None:
@@ -197,7 +198,9 @@ def test_what_is_raised_on_is_counted_once_and_refusals_never() -> None:
         def query(self) -> None:
             raise RefusedError(1, "not now", reason="a.b")
 
-    builder = Accountable(Builder(), "flintmq_x", lambda method, error: blame.note(A, method, error, raised_on=True))
+    builder = Accountable(
+        Builder(), INDEX_BUILDER, "somebody", lambda method, error: blame.note(A, method, error, raised_on=True)
+    )
 
     class Index:
         def dispatch(self, batch: object) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from bare_wire import Wire
 import flintmq
 from flintmq.core.errors import RefusedError
 from flintmq.core.hookspecs import hookimpl
-from flintmq.core.ports import DispatchRequest
+from flintmq.core.ports import DispatchRequest, FlushContext, FlushStrategy
 from flintmq.plugins.broker import THREADS_END_S
 from flintmq.remoting.codes import RequestCode
 from flintmq.remoting.request import Request, Response
@@ -520,3 +521,108 @@ def test_a_broken_authenticator_keeps_the_door_shut(
             "authenticator 'door' (request 310: an authenticator failed): TypeError",
             "authenticator 'door' (request 310: an authenticator failed): ZeroDivisionError",
         )
+
+
+# results
+
+
+class Flush:
+    """A flush service that does what it is told to."""
+
+    def __init__(self, context: FlushContext, submit: Callable[[], Any]) -> None:
+        self._submit = submit
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def submit(self, end_offset_bytes: int) -> Any:
+        return self._submit()
+
+    def statistics(self) -> Any:
+        return None
+
+
+class FlushPlugin:
+    plugin_name = "mine"
+
+    def __init__(self, submit: Callable[[], Any]) -> None:
+        self._submit = submit
+
+    @hookimpl
+    def flintmq_flush_services(self, register: Any) -> None:
+        register(FlushStrategy("mine", lambda context: Flush(context, self._submit)))
+
+
+@pytest.mark.parametrize(
+    ("submit", "says"),
+    [
+        (lambda: None, "expected submit to return a FlushWaiter, with status and add_done_callback; found None"),
+        (lambda: True, "found True"),
+        (_later, "found a coroutine"),
+        (lambda: 1 / 0, "ZeroDivisionError"),
+        (lambda: exit(1), "SystemExit"),
+    ],
+    ids=["none", "true", "coroutine", "raises", "exits"],
+)
+def test_a_flush_service_without_a_promise_acknowledges_nothing(
+    configure: Callable[..., Any], connect: Callable[[Any], Wire], submit: Callable[[], Any], says: str
+) -> None:
+    """The sender is told, the plugin is named, and the broker goes on."""
+    with flintmq.Broker(configure("flush.strategy=mine"), plugins=[FlushPlugin(submit)]) as broker:
+        wire = connect(broker)
+        assert wire.send("T", b"x").code == 1
+        told = figures(wire)
+        assert told["pluginErrors_mine"] == "1"
+        assert told["pluginLastError_mine"].startswith("flush strategy 'mine' (submit): ")
+        assert says in told["pluginLastError_mine"]
+
+
+class LazyFilter(FailingFilter):
+    """Its author made coroutines of what is called plainly, behind a decorator that hides it."""
+
+    def __init__(self) -> None:
+        self.matches_tags_code = lambda tags_code: _later()  # type: ignore[assignment, method-assign, misc, return-value]
+
+
+def test_something_to_await_is_no_match(configure: Callable[..., Any], connect: Callable[[Any], Wire]) -> None:
+    """It would pass for true, and everybody would get everything."""
+    config = configure("dispatchers=consume_queue,lazy")
+
+    class LazyPlugin(Plugin):
+        @hookimpl
+        def flintmq_dispatchers(self, register: Any) -> None:
+            lazy = types.SimpleNamespace(dispatch=lambda batch: _later())
+            register("lazy", lambda context: lazy)
+
+    with flintmq.Broker(config, plugins=[LazyPlugin(filter=LazyFilter)]) as broker:
+        wire = connect(broker)
+        assert wire.send("T", b"x").code == 0
+        assert "dispatcher 'lazy' (dispatch): TypeError: expected a plain" in figures(wire)["pluginLastError_mine"]
+        assert _ask(wire, 0).bodies == []
+        told = figures(wire)
+        assert told["pluginErrors_mine"] == "2"
+        assert "message filter 'MINE' (matches_tags_code): TypeError" in told["pluginLastError_mine"]
+
+
+class NoOffset:
+    def dispatch(self, batch: Sequence[DispatchRequest]) -> None: ...
+
+    def committed(self) -> Any:
+        return "17"
+
+
+def test_a_committed_position_that_is_none_is_named(
+    configure: Callable[..., Any], connect: Callable[[Any], Wire]
+) -> None:
+    class TextPlugin:
+        plugin_name = "mine"
+
+        @hookimpl
+        def flintmq_dispatchers(self, register: Any) -> None:
+            register("mine", lambda context: NoOffset())
+
+    with flintmq.Broker(configure("dispatchers=consume_queue,mine"), plugins=[TextPlugin()]) as broker:
+        wire = connect(broker)
+        assert "expected an int, or None to be returned; found '17'" in figures(wire)["pluginLastError_mine"]
+        assert wire.is_served()
