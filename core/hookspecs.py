@@ -116,19 +116,41 @@ class RegisterCommand(Protocol):
 
 
 class FlintSpecs:
-    """The hook specs."""
+    """**Mistakes are found at the start**, and by ``flintmq config check``, which calls the factories that a start would
+    call, with a store in a scratch folder. A hook is a plain function with the arguments below, by these names; one that
+    registers returns nothing. Factories are plain functions; what they make is an object with the methods of its port in
+    ``core/ports.py``, as plain methods. The error names the plugin, the hook, the name that was registered, what was
+    expected and what was found. The built-ins are held to the same.
+
+    **Failures while it runs** are counted for the plugin whose code raised, wherever that was called from: of a plugin
+    that calls another's code, or of a built-in that calls what a plugin gave it, the innermost that is a plugin's.
+    ``sys.exit()`` is a failure like any other; a ``RefusedError`` is an answer, not a failure. The log has a trace the
+    first time and a line at the tenth, hundredth and so on. ``flintmq status`` and request 28 tell of each:
+    ``pluginErrors`` is the sum, ``pluginErrors_<plugin>`` how often it failed, ``pluginLastError_<plugin>`` with what,
+    ``pluginSwitchedOff_<plugin>`` which of its dispatchers is off, and why.
+
+    **The loop serves everybody.** What blocks it longer than ``listen.loop_blocked_warn_ms`` is named in the log, with
+    the plugin, the hook and the line, and counted: ``loopBlockedTimes``, ``loopBlockedMaxMillis``, ``loopBlockedBy``.
+    What must block belongs into a pool of threads (``flintmq_request_processors``) or into threads of the plugin's own.
+    Whatever of the broker is not called thread-safe belongs to the loop's thread; from another, ``broker.put(...)`` and
+    ``asyncio.run_coroutine_threadsafe(work(), broker.state.loop)`` may be called.
+    """
 
     @hookspec
     def flintmq_dispatchers(self, register: RegisterDispatcher) -> None:
-        """Commit log dispatchers: ``register(name, factory, essential=False)``. Order is ``dispatchers:`` of the configuration.
+        """Commit log dispatchers: ``register(name, factory, essential=False)``. Order is ``dispatchers:`` of the
+        configuration.
 
-        An optional dispatcher that raises is isolated, counted and named; an essential one stops acknowledgements. One that
+        An optional dispatcher that raises loses the batch it raised on, and is off until the broker is restarted after five
+        failures within a minute; an essential one stops acknowledgements. One that
         is durable later than the store says what it has with ``committed()``, and is handed the rest at a start. One that
         replaces ``consume_queue`` fills ``context.store.consume_queues``, or nothing more is acknowledged."""
 
     @hookspec
     def flintmq_flush_services(self, register: RegisterFlushStrategy) -> None:
-        """Flush strategies: ``register(FlushStrategy(...))``. ``flush.strategy`` of the configuration picks one by name."""
+        """Flush strategies: ``register(FlushStrategy(...))``. ``flush.strategy`` of the configuration picks one by name.
+
+        What is appended while ``submit`` raises, or returns no ``FlushWaiter``, is not acknowledged."""
 
     @hookspec
     def flintmq_transient_store_pools(self, register: RegisterPool) -> None:
@@ -144,33 +166,56 @@ class FlintSpecs:
 
     @hookspec
     def flintmq_request_processors(self, register: RegisterProcessor) -> None:
-        """Request processors: ``register(name, codes, factory, pool="admin")``. A code has one processor."""
+        """Request processors: ``register(name, codes, factory, pool="admin", threads=None)``. A code has one processor.
+
+        ``factory(broker)`` makes an object with ``handlers()``: a mapping of each code to a function of the request that
+        returns a ``Response``, or None when no answer is due. Or one with ``process(batch)``, which takes all requests of
+        a read and answers each with ``request.channel.respond``. A wrong ``Response`` (a body that is no bytes, fields
+        that are no text) is not sent: the client is told that the request failed, and why.
+
+        ``pool`` bounds how many requests may be under way; further ones are SYSTEM_BUSY. The pools ``send``, ``pull``,
+        ``reply``, ``end_transaction``, ``query``, ``heartbeat``, ``client``, ``consumer`` and ``admin`` are the broker's:
+        their handlers run on the loop, where ``async def`` ones may wait and plain ones must not block. A pool of any
+        other name has ``threads`` threads (four, if it is left out), which run plain handlers, several at a time; ``async
+        def`` ones stay on the loop. Its capacity is ``admission.admin_queue``. A handler in a thread reads its request
+        and returns a ``Response``; ``request.channel`` and ``broker.state`` belong to the loop. A stop waits two seconds
+        for handlers in threads, then names those that are stuck and leaves them behind."""
 
     @hookspec
     def flintmq_message_filters(self, register: RegisterFilter) -> None:
-        """Message filters by expression type (``TAG``, ``SQL92``, your own): ``register(expression_type, factory)``."""
+        """Message filters by expression type (``TAG``, ``SQL92``, your own): ``register(expression_type, factory)``.
+
+        ``factory(expression, codes)`` raises ``RefusedError`` for an expression that does not parse; it is called with
+        ``*`` at the start, to see what it makes. A message for which a filter raises is not delivered to that
+        subscription, as in RocketMQ when an expression cannot be evaluated; others get it."""
 
     @hookspec
     def flintmq_authenticators(self, register: RegisterAuthenticator) -> None:
         """Authenticators: ``register(name, factory)``. ``authenticators:`` of the configuration lists a broker's in force,
-        ``nameserver.authenticators`` a name server's."""
+        ``nameserver.authenticators`` a name server's.
+
+        ``authenticate(caller)`` raises ``RefusedError`` to refuse and returns None to let a request pass. Whatever else
+        it raises or returns refuses the request, too (``authenticator.failed``); figures then show the error's type
+        only."""
 
     @hookspec
     def flintmq_config_sections(self, register: RegisterConfigSection) -> None:
         """Sections of the configuration that belong to the plugin: ``register(name, model)``, an attrs class.
 
-        A section is checked at the start, whether anything uses it or not. Everything the plugin registers is given the section
-        of the same name, else the plugin's only one: as ``context.settings`` dispatchers, index builders and flush strategies
-        (those without a model of their own for ``flush.<name>``), and pools, filters and processors whose factory takes an
-        argument ``context``; authenticators as their argument."""
+        A section is checked at the start, whether anything uses it or not. Everything the plugin registers is given the
+        section of the same name, else the plugin's only one: as ``context.settings`` dispatchers, index builders and
+        flush strategies (those without a model of their own for ``flush.<name>``), and pools, filters and processors
+        whose factory takes an argument ``context``; authenticators as their argument."""
 
     @hookspec
     def flintmq_cli_commands(self, register: RegisterCommand) -> None:
-        """Subcommands of ``flintmq``: ``register(name, command, help="")``."""
+        """Subcommands of ``flintmq``: ``register(name, command, help="")``. One that raises ends with one line and exit
+        code 2."""
 
     @hookspec
     def flintmq_broker_starting(self, broker: Any) -> None:
-        """The broker is assembled and recovered, but not listening."""
+        """The broker is assembled and recovered, but not listening. As with the hooks below, a plugin that raises here is
+        counted and named, and the others are told all the same."""
 
     @hookspec
     def flintmq_broker_ready(self, broker: Any) -> None:

@@ -77,6 +77,8 @@ def hooks() -> str:
         "",
         "What a plugin can implement. The manual, with types, is `core/hookspecs.py`; this page is written by `tools/docs.py`.",
         "",
+        inspect.cleandoc(FlintSpecs.__doc__ or ""),
+        "",
     ]
     for name, function in vars(FlintSpecs).items():
         if name.startswith("flintmq_"):
