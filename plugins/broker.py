@@ -380,6 +380,7 @@ class Broker(Service):
         )
         self._load_filters(state)
         store.open()
+        _persist("notes of delay levels", store.keep_delay_levels)
         state.store = store
         return registered
 

@@ -48,6 +48,7 @@ from flintmq.core.ports import AppendedBatch, DispatchRequest, FileWriter
 from flintmq.core.response_code import ResponseCode
 from flintmq.core.store import bulk_scan
 from flintmq.core.store.bulk_columns import ColumnReader, RecordColumns
+from flintmq.core.store.delay_times import DelayTimes
 from flintmq.core.store.mapped_file_queue import OS_PAGE_BYTES, MappedFile, MappedFileQueue
 from flintmq.core.store.slow import SLOW_S, SlowLog
 from flintmq.core.store.store_checkpoint import StoreCheckpoint
@@ -86,6 +87,8 @@ class CommitLog:
         self._clock = clock
         self._delay_level_ms = delay_level_ms
         self._max_delay_level = max(delay_level_ms, default=0)
+        self.delay_times = DelayTimes()
+        """Of the records in the log, where that is known."""
         self.next_queue_offset: dict[tuple[str, int], int] = {}
         """Next logical offset of (topic, queueId); absent means 0."""
         self._tail: tuple[int, int] = (0, 0)
@@ -352,7 +355,7 @@ class CommitLog:
         tags = get("TAGS")
         tags_code = tags_hash(tags) if tags else 0
         if topic == SCHEDULE_TOPIC:
-            tags_code = self._schedule_tags_code(properties, tags_code, now_ms)
+            tags_code = self._schedule_tags_code(properties, tags_code, now_ms, None)
         if sys_flag & TRANSACTION_MASK in _UNQUEUED:
             queue_offset = 0
             pieces = encode_record(message, size_bytes, 0, physical_offset_bytes, now_ms)
@@ -457,16 +460,26 @@ class CommitLog:
             key="store.commit_log_file_bytes (mappedFileSizeCommitLog)",
         )
 
-    def _schedule_tags_code(self, properties: Mapping[str, str], tags_code: int, store_timestamp_ms: int) -> int:
-        """In the schedule topic the tags code is the time of delivery (reference: store-format 2.5)."""
+    def _schedule_tags_code(
+        self, properties: Mapping[str, str], tags_code: int, store_timestamp_ms: int, physical_offset_bytes: int | None
+    ) -> int:
+        """In the schedule topic the tags code is the time of delivery (reference: store-format 2.5).
+
+        ``physical_offset_bytes``: of a record that is in the log already, with the levels of its time; None for a new one.
+        """
         text = properties.get(props.DELAY)
         if text is None:
             return tags_code
         try:
-            level = min(int(text), self._max_delay_level)
+            level = int(text)
         except ValueError:
             return tags_code
-        return store_timestamp_ms + self._delay_level_ms[level] if level > 0 else tags_code
+        if level <= 0:
+            return tags_code
+        delay_ms = None if physical_offset_bytes is None else self.delay_times.delay_ms(level, physical_offset_bytes)
+        if delay_ms is None:
+            delay_ms = self._delay_level_ms.get(min(level, self._max_delay_level))
+        return tags_code if delay_ms is None else store_timestamp_ms + delay_ms
 
     # durability
 
@@ -699,7 +712,7 @@ class CommitLog:
         tags = props.stored_value(padded, b"TAGS")
         tags_code = tags_hash(tags) if tags else 0
         if topic == SCHEDULE_TOPIC:
-            tags_code = self._schedule_tags_code(properties, tags_code, store_timestamp_ms)
+            tags_code = self._schedule_tags_code(properties, tags_code, store_timestamp_ms, file.start + at)
         return DispatchRequest(
             topic,
             queue_id,

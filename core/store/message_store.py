@@ -56,6 +56,7 @@ from flintmq.core.store.commit_log import Appendable, Appended, CommitLog
 from flintmq.core.store.consume_queue import UNIT, UNIT_BYTES, ConsumeQueueTable
 from flintmq.core.store.consume_queue_ext import FOLDER as EXT
 from flintmq.core.store.consume_queue_ext import ExtFiles, ResolvingFilter
+from flintmq.core.store.delay_times import DelayTimes, load_delay_times, save_delay_times
 from flintmq.core.store.epochs import MASTER, RECOVERED, EpochFile, epochs_path, random_id
 from flintmq.core.store.get_message import GetMessageResult, GetMessageStatus
 from flintmq.core.store.index_service import IndexService, run_steps
@@ -249,6 +250,7 @@ class MessageStore:
         self.checkpoint = StoreCheckpoint(self.disk, self.root / "checkpoint")
         self._opened.append(self.checkpoint.close)
         self.commit_log = CommitLog(queue, self.watermarks, self.checkpoint, self.clock, self._delay_level_ms)
+        self.commit_log.delay_times = self._load_delay_times()
         self.commit_log.on_progress = self._progress
         self.commit_log.on_fenced = self._fenced
         index = self._own_index = IndexService(
@@ -265,6 +267,23 @@ class MessageStore:
         self.epochs = EpochFile(self.disk, epochs_path(self.root), queue.min_offset_bytes, self._make_id)
         self._recover(index, index.load(clean=self.started_clean, same_boot=same_boot), same_boot=same_boot)
         self.reput = ReputMessageService(self.commit_log)
+
+    def _load_delay_times(self) -> DelayTimes:
+        try:
+            return load_delay_times(self.root, self.disk)
+        except StoreFormatError as error:
+            log.warning("delay levels of earlier messages are not known: %s", error)
+            return DelayTimes()
+
+    def keep_delay_levels(self) -> None:
+        """Notes from where on the levels in force hold (:mod:`flintmq.core.store.delay_times`); call it before :meth:`start`.
+
+        Raises:
+            StoreError: the disk refused; then the note is missing until the next start.
+        """
+        times = self.commit_log.delay_times
+        if times.begin(self.watermarks.wrote, self._delay_level_ms):
+            save_delay_times(self.root, times, self.disk)
 
     @property
     def commit_log_folders(self) -> tuple[Path, ...]:

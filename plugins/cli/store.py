@@ -16,7 +16,7 @@ from flintmq.plugins.cli import options, store_scale
 from flintmq.plugins.cli.exits import CommandError, ExitCode, warn
 
 if TYPE_CHECKING:
-    from flintmq.config import BrokerConfig
+    from flintmq.config import LoadedConfig
     from flintmq.core.store.doctor.files import StoreFiles
 
 app = typer.Typer(
@@ -35,9 +35,9 @@ def verify(store: StoreDir, settings: options.Settings = None, as_json: options.
     from flintmq.core.store.doctor.verify import verify as check
     from flintmq.plugins.cli.output import print_json, print_table
 
-    files, config = _open(store, settings)
+    files, loaded = _open(store, settings)
     with _progress(f"checking {store}", files.log_bytes) as progress:
-        report = check(files, delays(config), progress)
+        report = check(files, told_delays(loaded), progress)
     if as_json:
         print_json(report.to_json())
     else:
@@ -71,7 +71,7 @@ def explain(
     """Explain a place, a message or a key; without any of them, what a start would decide."""
     from flintmq.core.store.doctor import explain as doctor
 
-    files, config = _open(store, settings)
+    files, loaded = _open(store, settings)
     if position is not None:
         found = doctor.explain_position(files, position)
     elif queue is not None:
@@ -79,7 +79,7 @@ def explain(
     elif key is not None:
         found = doctor.explain_key(files, *key)
     else:
-        found = doctor.explain_start(files, cuts_damage=config.store.compat == "strict")
+        found = doctor.explain_start(files, cuts_damage=loaded.config.store.compat == "strict")
     show(found, as_json)
 
 
@@ -88,14 +88,14 @@ def repair(store: StoreDir, settings: options.Settings = None, as_json: options.
     """Recover the log, then make queues and index anew from it; the old ones are kept in STORE/flint/replaced."""
     from flintmq.core.store.doctor.rebuild import fitting, has_damage, rebuild
 
-    files, config = _open(store, settings)
-    config = fitting(config, files)
+    files, loaded = _open(store, settings)
+    config = fitting(loaded.config, files)
     total = files.log_bytes
     with _progress(f"checking {store}", total) as progress:
         damaged = has_damage(files, config, progress)
     del files  # its maps must not hold what is about to be replaced
     with _progress(f"rebuilding {store}", total) as progress:
-        end, kept = rebuild(store, config, delays(config), progress, damaged=damaged)
+        end, kept = rebuild(store, config, told_delays(loaded), progress, damaged=damaged)
     show({"log_ends_at": end, "replaced_are_in": str(kept) if kept else None}, as_json)
 
 
@@ -113,16 +113,16 @@ def salvage(
     from flintmq.core.store.doctor.rebuild import fitting, rebuild
     from flintmq.core.store.doctor.salvage import salvage as save
 
-    files, config = _open(store, settings)
+    files, loaded = _open(store, settings)
     with _progress(f"saving {store}", files.log_bytes) as progress:
-        saved = save(files, target, progress)
-    fitted = fitting(config, files)
+        saved = save(files, target, progress, told_delays(loaded))
+    fitted = fitting(loaded.config, files)
     fitted = attrs.evolve(
         fitted,
         store=attrs.evolve(fitted.store, path=str(target), commit_log_paths=(), read_only_commit_log_paths=()),
     )
     with _progress(f"rebuilding {target}", StoreFiles(target).log_bytes) as progress:
-        rebuild(target, fitted, delays(config), progress)
+        rebuild(target, fitted, told_delays(loaded), progress)
     show(attrs.asdict(saved), as_json)
 
 
@@ -186,12 +186,13 @@ store_scale.add_to(app)
 # parts
 
 
-def _open(store: Path, settings: list[str] | None) -> tuple[StoreFiles, BrokerConfig]:
+def _open(store: Path, settings: list[str] | None) -> tuple[StoreFiles, LoadedConfig]:
     from flintmq.config import load_config
     from flintmq.core.store.doctor.files import IndexGeometry, StoreFiles
     from flintmq.core.store.store_lock import is_locked
 
-    config = load_config(None, settings or (), {}).config
+    loaded = load_config(None, settings or (), {})
+    config = loaded.config
     geometry = None
     if settings and any("slot" in text.lower() or "index" in text.lower() for text in settings):
         geometry = IndexGeometry(config.index.max_hash_slot_num, config.index.max_index_num)
@@ -199,14 +200,16 @@ def _open(store: Path, settings: list[str] | None) -> tuple[StoreFiles, BrokerCo
     files = StoreFiles(store, geometry, folders)
     if is_locked(store):
         warn(f"a broker runs on {store}: what it writes meanwhile may look like damage")
-    return files, config
+    return files, loaded
 
 
-def delays(config: BrokerConfig) -> dict[int, int]:
-    """Delay level to milliseconds."""
+def told_delays(loaded: LoadedConfig) -> dict[int, int] | None:
+    """Delay level to milliseconds, where the command line says so; None where only a default would."""
     from flintmq.core.broker.delay_levels import DelayLevels
 
-    levels = DelayLevels(config.delay.levels)
+    if loaded.origins["delay.levels"].kind == "default":
+        return None
+    levels = DelayLevels(loaded.config.delay.levels)
     return {level: levels.delay_ms(level) for level in levels}
 
 

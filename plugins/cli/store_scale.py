@@ -17,7 +17,6 @@ from flintmq.plugins.cli import options
 from flintmq.plugins.cli.exits import ExitCode, warn
 
 if TYPE_CHECKING:
-    from flintmq.config import BrokerConfig
     from flintmq.core.store.doctor.files import StoreFiles
     from flintmq.plugins.spark.maintenance.engines import Engine
 
@@ -60,11 +59,12 @@ def rebuild(
     """Make queues and index anew from the log of a large, sound store, in parallel; see 'repair' for one that is not."""
     from flintmq.config import load_config
 
-    config = load_config(None, settings or (), {}).config
+    loaded = load_config(None, settings or (), {})
     with _engine(engine, workers, master) as runner, _bars() as report:
+        from flintmq.plugins.cli.store import told_delays
         from flintmq.plugins.spark.maintenance.rebuild import rebuild as make
 
-        made = make(store, config, _delays(config), runner, out=out, report=report)
+        made = make(store, loaded.config, told_delays(loaded), runner, out=out, report=report)
     _show(attrs.asdict(made), as_json)
 
 
@@ -197,12 +197,6 @@ def _end(store: Path) -> int | None:
         )
         return None
     return feed.end_offset_bytes()
-
-
-def _delays(config: BrokerConfig) -> dict[int, int]:
-    from flintmq.plugins.cli.store import delays
-
-    return delays(config)
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping
 from typing import Final
 
 import attrs
@@ -19,6 +18,7 @@ from flintmq.core.message.sys_flag import (
 )
 from flintmq.core.ports import DispatchRequest
 from flintmq.core.store.consume_queue import UNIT
+from flintmq.core.store.delay_times import DelayTimes, unknown_due
 from flintmq.core.store.recovery import LOST_TOPIC
 
 UNQUEUED: Final = (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
@@ -29,16 +29,19 @@ QueueKey = tuple[str, int]
 """Topic and queue id."""
 
 
-def request_of(record: Record, delay_level_ms: Mapping[int, int]) -> DispatchRequest:
-    """The dispatch request of a record read whole."""
+def request_of(record: Record, delays: DelayTimes) -> DispatchRequest:
+    """The dispatch request of a record read whole.
+
+    Where a delayed message's level is not known its tags code is :func:`~flintmq.core.store.delay_times.unknown_due`.
+    """
     properties = record.properties
     tags = properties.get(props.TAGS)
     tags_code = tags_hash(tags) if tags else 0
     level = properties.get(props.DELAY, "")
-    if record.topic == SCHEDULE_TOPIC and level.isascii() and level.isdigit() and delay_level_ms:
-        wanted = min(int(level[:9]), max(delay_level_ms))
-        if wanted > 0:
-            tags_code = record.store_timestamp_ms + delay_level_ms[wanted]
+    if record.topic == SCHEDULE_TOPIC and level.isascii() and level.isdigit() and int(level[:9]) > 0:
+        delay_ms = delays.delay_ms(int(level[:9]), record.commit_log_offset_bytes)
+        stored_ms = record.store_timestamp_ms
+        tags_code = unknown_due(stored_ms) if delay_ms is None else stored_ms + delay_ms
     return DispatchRequest(
         record.topic,
         record.queue_id,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,6 +13,8 @@ import attrs
 
 from flintmq.config.errors import ConfigError
 from flintmq.config.models import BrokerConfig
+from flintmq.core.broker.delay_levels import DelayLevels
+from flintmq.core.broker.topic_name import SCHEDULE_TOPIC
 from flintmq.core.errors import StoreError, StoreFormatError
 from flintmq.core.message.sys_flag import TRANSACTION_PREPARED
 from flintmq.core.ports import (
@@ -25,11 +28,14 @@ from flintmq.core.ports import (
 )
 from flintmq.core.store.bulk_columns import RecordColumns
 from flintmq.core.store.consume_queue import UNIT_BYTES
+from flintmq.core.store.doctor.delays import delays_of
 from flintmq.core.store.doctor.files import StoreFiles
 from flintmq.core.store.doctor.walk import Kind, walk
 from flintmq.core.store.index_service import index_columns
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.store.store_lock import StoreLock
+
+log = logging.getLogger("flintmq.store")
 
 DERIVED = ("consumequeue", "consumequeue_ext", "index")
 """What can be made from the log."""
@@ -121,6 +127,33 @@ def fitting(config: BrokerConfig, files: StoreFiles) -> BrokerConfig:
     return attrs.evolve(config, store=store, index=index)
 
 
+def usual_delays() -> dict[int, int]:
+    """The delays, by level, that RocketMQ has by default, in milliseconds."""
+    levels = DelayLevels()
+    return {level: levels.delay_ms(level) for level in levels}
+
+
+def log_folders(config: BrokerConfig) -> list[Path]:
+    """Where the commit log lies when it lies in several folders; empty when in one."""
+    return [Path(path) for path in (*config.store.commit_log_paths, *config.store.read_only_commit_log_paths)]
+
+
+def warn_of_guessed_delays(store: MessageStore) -> None:
+    """Tells of levels with messages of which nothing is known: their delivery times were made with RocketMQ's delays."""
+    times = store.commit_log.delay_times
+    guessed = sorted(
+        queue.queue_id + 1
+        for queue in store.consume_queues.queues.values()
+        if queue.topic == SCHEDULE_TOPIC and not times.levels.get(queue.queue_id + 1)
+    )
+    if guessed:
+        log.warning(
+            "messages of delay levels %s are due by RocketMQ's own levels now: the store does not say which its broker had; "
+            "if others, do it again with --set delay.levels=… as the broker's (messageDelayLevel)",
+            ", ".join(map(str, guessed)),
+        )
+
+
 def has_damage(files: StoreFiles, config: BrokerConfig, progress: Callable[[int], None] | None = None) -> bool:
     """Whether the log has damage in the middle.
 
@@ -157,7 +190,7 @@ def set_aside(root: Path) -> Path | None:
 def rebuild(
     root: Path,
     config: BrokerConfig,
-    delay_level_ms: Mapping[int, int],
+    delay_level_ms: Mapping[int, int] | None = None,
     progress: Callable[[int], None] | None = None,
     *,
     damaged: bool = False,
@@ -167,7 +200,7 @@ def rebuild(
     Args:
         root: the store; nobody may run on it.
         config: see :func:`fitting`.
-        delay_level_ms: delay level to milliseconds.
+        delay_level_ms: delay level to milliseconds, where the operator knows it and the store keeps no note of its own.
         progress: told how many bytes of the log are done.
         damaged: see :func:`has_damage`; then all of the log is recovered, also after a clean stop.
 
@@ -180,6 +213,8 @@ def rebuild(
     """
     lock = StoreLock(root)  # before anything is set aside
     try:
+        # Only the queues may tell how long messages of another broker wait.
+        delays_of(StoreFiles(root, log_folders=log_folders(config)), delay_level_ms).keep(root)
         # The checkpoint vouches for the old queues. Without it a start after a crash walks the whole log.
         kept = set_aside(root)
         if damaged:
@@ -187,14 +222,17 @@ def rebuild(
     finally:
         lock.release()
     with opened(config, delay_level_ms, progress) as store:
+        warn_of_guessed_delays(store)
         return store.watermarks.wrote, kept
 
 
 @contextlib.contextmanager
 def opened(
-    config: BrokerConfig, delay_level_ms: Mapping[int, int], progress: Callable[[int], None] | None = None
+    config: BrokerConfig, delay_level_ms: Mapping[int, int] | None = None, progress: Callable[[int], None] | None = None
 ) -> Iterator[MessageStore]:
     """A store opened and started without a broker, with its queues and index caught up; nobody may append to it.
+
+    Where neither its note nor ``delay_level_ms`` knows a delay level, it has the delay that RocketMQ has by default.
 
     Raises:
         StoreError: it cannot be opened, or its log not be read.
@@ -211,5 +249,5 @@ def opened(
         store.close()
 
 
-def _store(config: BrokerConfig, delay_level_ms: Mapping[int, int]) -> MessageStore:
-    return MessageStore(config, FlushStrategy("idle", _idle), delay_level_ms)
+def _store(config: BrokerConfig, delay_level_ms: Mapping[int, int] | None) -> MessageStore:
+    return MessageStore(config, FlushStrategy("idle", _idle), delay_level_ms or usual_delays())

@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import shutil
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import BinaryIO, Final
 
 import attrs
 
+from flintmq.core.broker.topic_name import SCHEDULE_TOPIC
 from flintmq.core.errors import StoreError, StoreFormatError
 from flintmq.core.io.paths import file_name
 from flintmq.core.message.record import BLANK_MIN_BYTES, encode_blank
 from flintmq.core.message.sys_flag import TRANSACTION_MASK
+from flintmq.core.store.delay_times import DelayTimes, save_delay_times
+from flintmq.core.store.doctor.delays import delays_of
 from flintmq.core.store.doctor.expected import UNQUEUED, is_lost
 from flintmq.core.store.doctor.files import StoreFiles
 from flintmq.core.store.doctor.renumber import Renumbering, translate_offsets
@@ -46,8 +49,19 @@ class Salvaged:
     """Consumer and delay offsets that were moved along."""
 
 
-def salvage(files: StoreFiles, target: Path, progress: Callable[[int], None] | None = None) -> Salvaged:
+def salvage(
+    files: StoreFiles,
+    target: Path,
+    progress: Callable[[int], None] | None = None,
+    delay_level_ms: Mapping[int, int] | None = None,
+) -> Salvaged:
     """Copies log and configuration to a new folder; queues and index are made by ``rebuild`` afterwards.
+
+    Args:
+        files: the damaged store.
+        target: the new folder.
+        progress: told how many bytes of the log are done.
+        delay_level_ms: see :func:`flintmq.core.store.doctor.rebuild.rebuild`.
 
     Raises:
         StoreFormatError: the target is there already, or the store has no log.
@@ -60,13 +74,14 @@ def salvage(files: StoreFiles, target: Path, progress: Callable[[int], None] | N
     if not files.log_bytes:
         raise StoreFormatError(f"{files.root}: there is no commit log to salvage")
     try:
-        return _salvage(files, target, progress)
+        return _salvage(files, target, progress, delays_of(files, delay_level_ms).times)
     except OSError as error:
         raise StoreError(f"{target}: cannot be written: {error.strerror or error}") from error
 
 
-def _salvage(files: StoreFiles, target: Path, progress: Callable[[int], None] | None) -> Salvaged:
+def _salvage(files: StoreFiles, target: Path, progress: Callable[[int], None] | None, delays: DelayTimes) -> Salvaged:
     result = Salvaged()
+    moved_delays = DelayTimes()
     (target / "commitlog").mkdir(parents=True)
     # Until all is done a start would take what is there for a store that lost its end.
     (target / "abort").touch()
@@ -90,10 +105,17 @@ def _salvage(files: StoreFiles, target: Path, progress: Callable[[int], None] | 
             if record.sys_flag & TRANSACTION_MASK not in UNQUEUED:
                 queue_offset = numbers.take((record.topic, record.queue_id), record.queue_offset)
                 result.moved += queue_offset != record.queue_offset
-            _PLACES.pack_into(raw, _PLACES_AT, queue_offset, writer.place_for(len(raw)))
+            place = writer.place_for(len(raw))
+            _PLACES.pack_into(raw, _PLACES_AT, queue_offset, place)
+            if record.topic == SCHEDULE_TOPIC:
+                delay_ms = delays.delay_ms(record.queue_id + 1, piece.start)
+                if delay_ms is not None:
+                    moved_delays.note(record.queue_id + 1, place, delay_ms)
             writer.append(raw)
             result.records += 1
             result.bytes += len(raw)
+    if moved_delays.levels:
+        save_delay_times(target, moved_delays)
     if numbers.changed():
         result.moved_offsets = translate_offsets(target / "config", numbers)
     (target / "abort").unlink()

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
 
-from flintmq.core.message.record import BLANK_MIN_BYTES
+from flintmq.core.broker.topic_name import SCHEDULE_TOPIC
+from flintmq.core.message import properties as props
+from flintmq.core.message.record import BLANK_MIN_BYTES, Record, check_host
+from flintmq.core.store.delay_times import DelayTimes, delay_times_path
+from flintmq.core.store.doctor.delays import Delays, delays_of
 from flintmq.core.store.doctor.expected import Expected, is_lost, request_of
 from flintmq.core.store.doctor.files import StoreFiles, misfits
 from flintmq.core.store.doctor.finding import Level
@@ -15,20 +21,29 @@ from flintmq.core.store.doctor.verify_queues import check_queues
 from flintmq.core.store.doctor.walk import Kind, is_torn, walk
 from flintmq.core.store.store_lock import is_locked
 
+_INT: Final = re.compile(r"[+-]?[0-9]{1,10}")
+_UNREADABLE = "RocketMQ ends the log or a pull's answer there: let its messages be consumed by FlintMQ's clients"
 _SALVAGE = "flintmq store salvage copies everything whole, also what lies behind it, into a new store"
 
 
 def verify(
-    files: StoreFiles, delay_level_ms: Mapping[int, int], progress: Callable[[int], None] | None = None
+    files: StoreFiles, delay_level_ms: Mapping[int, int] | None = None, progress: Callable[[int], None] | None = None
 ) -> Report:
     """Checks a store that nobody writes to. Read-only; costs one pass over the log and its queues' size in memory.
+
+    Args:
+        files: the store.
+        delay_level_ms: delay level to milliseconds, where the operator knows it and the store keeps no note of its own.
+        progress: told how many bytes of the log are done.
 
     Raises:
         StoreError: a file cannot be read at all.
     """
     report = Report()
     expected = Expected()
-    _check_log(files, delay_level_ms, expected, report, progress)
+    delays = delays_of(files, delay_level_ms)
+    _check_log(files, delays.times, expected, report, progress)
+    _tell_of_delays(files, delays, report)
     check_queues(files, expected, report)
     check_index(files, expected, report)
     check_checkpoint(files, expected, report)
@@ -43,7 +58,7 @@ def verify(
 
 def _check_log(
     files: StoreFiles,
-    delay_level_ms: Mapping[int, int],
+    delays: DelayTimes,
     expected: Expected,
     report: Report,
     progress: Callable[[int], None] | None,
@@ -61,13 +76,15 @@ def _check_log(
             if blank_bytes >= size + BLANK_MIN_BYTES:
                 expected.lose(blank_bytes)  # there was room for this record: something else lay there
             blank_bytes = 0
+            for what in _refused_by_readers(piece.record):
+                report.add(Level.ERROR, place, what, _UNREADABLE)
             if is_torn(piece.record, piece.end):
                 what = "the properties hold zeros up to the end of a sector: torn, unless a client sent them"
                 report.add(Level.NOTE, place, what)
             if is_lost(piece.record):
                 expected.lose(size)
                 report.add(Level.NOTE, place, "records were lost here: an earlier start took damage out of the log")
-            expected.add(request_of(piece.record, delay_level_ms))
+            expected.add(request_of(piece.record, delays))
         elif piece.kind is Kind.BLANK:
             report.log_end_bytes = piece.end
             blank_bytes = piece.end - piece.start
@@ -98,4 +115,31 @@ def _check_log(
             f"commit log {position}",
             f"the offsets of {topic}/{queue_id} begin at 0 again: the topic was deleted and made anew",
             "repair and salvage bring the older messages back",
+        )
+
+
+def _refused_by_readers(record: Record) -> Iterator[str]:
+    """What is wrong with fields that FlintMQ reads and others refuse."""
+    for name, host in (("born", record.born_host), ("store", record.store_host)):
+        try:
+            check_host(host)
+        except ValueError as error:
+            yield f"the {name} host cannot be one: {error}"
+    if not record.topic and not is_lost(record):
+        yield "the message has no topic"
+    level = record.properties.get(props.DELAY)
+    if record.topic == SCHEDULE_TOPIC and level is not None and _INT.fullmatch(level) is None:
+        yield f"the delay level {level[:40]!r} is no number"
+
+
+def _tell_of_delays(files: StoreFiles, delays: Delays, report: Report) -> None:
+    if delays.unreadable:
+        report.add(Level.WARNING, delay_times_path(files.root), delays.unreadable, "a start writes it anew")
+    unsure = ", ".join(map(str, delays.unsure_levels()))
+    if unsure:
+        report.add(
+            Level.NOTE,
+            files.root / "consumequeue" / SCHEDULE_TOPIC,
+            f"the delays of levels {unsure} are taken from the queues: nothing says which levels the broker had",
+            "to have delivery times checked: --set delay.levels=… as the broker's (messageDelayLevel)",
         )

@@ -11,6 +11,7 @@ from flintmq.core.errors import JsonSyntaxError
 from flintmq.core.io import fastjson
 from flintmq.core.store.consume_queue import UNIT, UNIT_BYTES
 from flintmq.core.store.consume_queue_ext import is_address
+from flintmq.core.store.delay_times import is_unknown_due, may_be_due
 from flintmq.core.store.doctor.expected import UNKNOWN, Expected, QueueKey
 from flintmq.core.store.doctor.files import FileView, StoreFiles, ext_at, misfits, read_bytes
 from flintmq.core.store.doctor.finding import Level
@@ -150,7 +151,11 @@ class _Queue:
                 continue
             queue_offset = at + place // UNIT_BYTES
             had, wanted = UNIT.unpack(have), UNIT.unpack(want)
-            if had[:2] != wanted[:2] or not is_address(had[2]):
+            if had[:2] == wanted[:2] and is_unknown_due(wanted[2]):
+                due_ms = ext_tags_code(ext, had[2]) if is_address(had[2]) else had[2]
+                if not may_be_due(wanted[2], due_ms):
+                    self._error(f"unit {queue_offset} says {due_ms}: no whole seconds behind its record's store time")
+            elif had[:2] != wanted[:2] or not is_address(had[2]):
                 self._error(f"unit {queue_offset} says {had}, the log says {wanted} (position, size, tags code)")
             elif (why := _ext_fault(ext, had[2], wanted[2])) is not None:
                 self._error(f"unit {queue_offset}: {why}")
@@ -185,6 +190,12 @@ class _Queue:
             if begin < part.size and not is_zero(part.view, begin, part.size):
                 what = f"bytes that are no unit, or units that were cut, behind the queue's end ({end // UNIT_BYTES})"
                 self._report.add(Level.NOTE, part.path, what)
+
+
+def ext_tags_code(ext: list[FileView], address: int) -> int:
+    """The tags code of the extension unit at an address; -1 where there is none."""
+    head = ext_at(ext, address - _LEAST_LONG, _EXT_HEAD.size)
+    return -1 if head is None else int(_EXT_HEAD.unpack(head)[1])
 
 
 def _ext_fault(ext: list[FileView], address: int, tags_code: int) -> str | None:

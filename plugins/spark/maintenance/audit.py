@@ -15,6 +15,7 @@ import numpy as np
 
 from flintmq.core.message import record as rec
 from flintmq.core.store import queue_units
+from flintmq.core.store.delay_times import DelayTimes
 from flintmq.core.store.doctor.files import StoreFiles, map_read_only
 from flintmq.plugins.spark.decoder import Decoder
 from flintmq.plugins.spark.decoder.bodies import wrong_crc
@@ -87,7 +88,7 @@ def audit_piece(task: AuditTask) -> AuditDone:
     uniq: list[bytes] = []
     records = hole_count = 0
     end = piece.at
-    for columns in columns_of(view, piece, {}):
+    for columns in columns_of(view, piece, DelayTimes()):
         records += len(columns)
         end = columns.end_offset_bytes - piece.base
         _count(columns, topics)

@@ -8,7 +8,7 @@ refused:
 1. the queue offsets of a queue form one run, without repeats or holes                      else: the broker's code
 2. a queue that begins above 0 begins with filler units                                     made so
 3. prepared and rolled back messages have no units                                          left out
-4. in the schedule topic the tags code is the time of delivery                              needs ``delay.levels`` of the broker
+4. in the schedule topic the tags code is the time of delivery                              as the store notes its delay levels
 5. files have the size that the store's files have, or the configuration's, and a zero tail made so
 6. no message belongs into several queues (INNER_MULTI_DISPATCH)                            else: refused
 7. there are no extension files, whose content depends on who filtered when                 else: refused
@@ -33,8 +33,17 @@ from flintmq.config.models import BrokerConfig
 from flintmq.core.io.disk import OS_DISK, sync_folder
 from flintmq.core.io.paths import queue_folder
 from flintmq.core.store.consume_queue import UNIT, UNIT_BYTES, ConsumeQueueTable
+from flintmq.core.store.delay_times import DelayTimes
+from flintmq.core.store.doctor.delays import delays_of
 from flintmq.core.store.doctor.files import StoreFiles, map_read_only
-from flintmq.core.store.doctor.rebuild import fitting, opened, set_aside
+from flintmq.core.store.doctor.rebuild import (
+    fitting,
+    log_folders,
+    opened,
+    set_aside,
+    usual_delays,
+    warn_of_guessed_delays,
+)
 from flintmq.core.store.store_lock import StoreLock
 from flintmq.plugins.spark.maintenance.engines import Engine
 from flintmq.plugins.spark.maintenance.errors import MaintenanceError
@@ -80,7 +89,7 @@ class Rebuilt:
 def rebuild(
     root: Path,
     config: BrokerConfig,
-    delay_level_ms: Mapping[int, int],
+    delay_level_ms: Mapping[int, int] | None,
     engine: Engine,
     *,
     out: Path | None = None,
@@ -91,7 +100,7 @@ def rebuild(
     Args:
         root: the store. Nobody may run on it, and it must have been stopped in order.
         config: as the broker's, for the index, the delay levels and what the files do not tell.
-        delay_level_ms: delay level to milliseconds.
+        delay_level_ms: delay level to milliseconds, where the operator knows it and the store keeps no note of its own.
         engine: where the work is done.
         out: a new folder to leave ``consumequeue`` and ``index`` in; the store is not touched then. Without it they replace
             the store's.
@@ -105,7 +114,7 @@ def rebuild(
     began_s = time.monotonic()
     lock = StoreLock(root)
     try:
-        files = StoreFiles(root, log_folders=_log_folders(config))
+        files = StoreFiles(root, log_folders=log_folders(config))
         config = fitting(config, files)
         _check(files, config)
         work = out or root / "flint" / WORK_FOLDER
@@ -114,10 +123,13 @@ def rebuild(
         elif out.exists() and any(out.iterdir()):
             raise MaintenanceError(f"{out} is not empty; name a new folder")
         work.mkdir(parents=True, exist_ok=True)
-        job = _Job(files, config, delay_level_ms, engine, work, report or _silent)
+        delays = delays_of(files, delay_level_ms)
+        times = DelayTimes(delays.times.levels, delay_level_ms or usual_delays())
+        job = _Job(files, config, times, engine, work, report or _silent)
         made = job.run()
         kept = None
         if out is None:
+            delays.keep(root)
             kept = _swap(root, work)
     finally:
         lock.release()
@@ -126,15 +138,12 @@ def rebuild(
         with opened(
             config, delay_level_ms
         ) as store:  # the broker's own start is the last check, and writes the checkpoint
+            warn_of_guessed_delays(store)
             if store.watermarks.dispatched != made.log_ends_at:
                 raise MaintenanceError(f"{root}: the log grew while queues were made; run it again")
     return attrs.evolve(
         made, replaced_are_in=str(kept) if kept is not None else None, seconds=round(time.monotonic() - began_s, 3)
     )
-
-
-def _log_folders(config: BrokerConfig) -> list[Path]:
-    return [Path(path) for path in (*config.store.commit_log_paths, *config.store.read_only_commit_log_paths)]
 
 
 def _check(files: StoreFiles, config: BrokerConfig) -> None:
@@ -158,14 +167,14 @@ class _Job:
         self,
         files: StoreFiles,
         config: BrokerConfig,
-        delay_level_ms: Mapping[int, int],
+        delays: DelayTimes,
         engine: Engine,
         work: Path,
         report: Report,
     ) -> None:
         self._files = files
         self._config = config
-        self._delays = dict(delay_level_ms)
+        self._delays = delays
         self._engine = engine
         self._work = work
         self._report = report

@@ -17,6 +17,7 @@ from flintmq.core.ports import DispatchRequest
 from flintmq.core.store import queue_units
 from flintmq.core.store.bulk_columns import ColumnReader, RecordColumns
 from flintmq.core.store.consume_queue import UNIT_BYTES
+from flintmq.core.store.delay_times import DelayTimes
 from flintmq.core.store.doctor.expected import request_of
 from flintmq.core.store.doctor.files import map_read_only
 from flintmq.plugins.spark.maintenance.errors import MaintenanceError
@@ -38,7 +39,8 @@ class RebuildTask:
     out: str
     """Where the new queues are made."""
     queue_file_bytes: int
-    delay_level_ms: Mapping[int, int]
+    delays: DelayTimes
+    """Of every level that a message may have."""
     keys_path: str | None
     """Where the piece's keys go; None without an index."""
 
@@ -98,7 +100,7 @@ def rebuild_piece(task: RebuildTask) -> PieceDone:
     keys: list[bytes] = []
     records = key_count = waiting = 0
     end = piece.base + piece.at
-    for columns in columns_of(view, piece, task.delay_level_ms):
+    for columns in columns_of(view, piece, task.delays):
         records += len(columns)
         if len(mentions):
             _refuse_many_queues(columns, mentions)
@@ -119,11 +121,11 @@ def rebuild_piece(task: RebuildTask) -> PieceDone:
     return PieceDone(records, key_count, piece.base + end_at, ends_log, runs)
 
 
-def columns_of(view: memoryview, piece: Piece, delay_level_ms: Mapping[int, int]) -> Iterator[RecordColumns]:
+def columns_of(view: memoryview, piece: Piece, delays: DelayTimes) -> Iterator[RecordColumns]:
     """The records of a piece in bulk; see :class:`flintmq.core.store.bulk_columns.ColumnReader`."""
 
     def request_at(at: int) -> DispatchRequest:
-        return request_of(rec.decode_record(view, at, check_crc=False), delay_level_ms)
+        return request_of(rec.decode_record(view, at, check_crc=False), delays)
 
     return ColumnReader().read(view, piece.base, piece.at, piece.end_at, request_at)
 

@@ -1,0 +1,136 @@
+"""Which delay each delay level had, from which position of the log on: the store's own note of ``delay.levels``.
+
+In the schedule topic's queues the tags code is a delivery time: the record's store time and the delay of its level. The record
+names the level only, so whoever makes or checks such a unit needs the delay that held when the record was stored. A broker
+notes its levels in ``flint/delay_levels.json`` at each start that finds other ones than the last::
+
+    {"delayLevels": {"1": [[0, 1000], [73400, 2000]], "2": [[0, 5000]]}}      level: [physical offset, delay in ms] …
+
+What no broker noted (RocketMQ's do not) is not known, and told as such.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from flintmq.core.errors import StoreFormatError
+from flintmq.core.io.disk import OS_DISK, Disk
+from flintmq.core.io.json_file import JsonFile
+
+Runs = list[tuple[int, int]]
+"""(physical offset in bytes from which on, delay in ms), by offset."""
+_KEY: Final = "delayLevels"
+_UNKNOWN: Final = -(2**62)
+_UNKNOWN_END: Final = _UNKNOWN + 2**60
+
+
+@attrs.define
+class DelayTimes:
+    """Delays by level and place. Not thread-safe."""
+
+    levels: dict[int, Runs] = attrs.field(factory=dict)
+    guessed_ms: Mapping[int, int] = attrs.field(factory=dict)
+    """By level, what to take where nothing is known; no level for none."""
+
+    def delay_ms(self, level: int, physical_offset_bytes: int) -> int | None:
+        """The delay of a level for a record at a place; None where it is neither known nor guessed."""
+        runs = self.levels.get(level)
+        at = bisect_right(runs, (physical_offset_bytes, 2**63)) - 1 if runs else -1
+        if runs and at >= 0:
+            return runs[at][1]
+        return self.guessed_ms.get(min(level, max(self.guessed_ms, default=0)))
+
+    def begin(self, end_offset_bytes: int, delay_level_ms: Mapping[int, int]) -> bool:
+        """Notes the levels that hold from the log's end on; says whether that is news."""
+        changed = False
+        for level, delay_ms in delay_level_ms.items():
+            runs = [run for run in self.levels.get(level, []) if run[0] < end_offset_bytes]
+            if not runs or runs[-1][1] != delay_ms:
+                runs.append((end_offset_bytes, delay_ms))
+            changed = changed or runs != self.levels.get(level)
+            self.levels[level] = runs
+        return changed
+
+    def note(self, level: int, physical_offset_bytes: int, delay_ms: int) -> None:
+        """Notes the delay of a level from a place on, which lies behind all that were noted."""
+        runs = self.levels.setdefault(level, [])
+        if not runs or runs[-1][1] != delay_ms:
+            runs.append((physical_offset_bytes, delay_ms))
+
+    def known_from(self, level: int) -> int:
+        """The physical offset from which on a level's delay is known."""
+        runs = self.levels.get(level)
+        return runs[0][0] if runs else 2**63 - 1
+
+    def extended(self, earlier: DelayTimes) -> DelayTimes:
+        """The same, with what others tell of the part that is not known."""
+        levels = {level: list(runs) for level, runs in self.levels.items()}
+        for level, runs in earlier.levels.items():
+            known_from = self.known_from(level)
+            levels[level] = [run for run in runs if run[0] < known_from] + levels.get(level, [])
+        return DelayTimes(levels)
+
+    @classmethod
+    def always(cls, delay_level_ms: Mapping[int, int]) -> DelayTimes:
+        """Levels that held all the time."""
+        return cls({level: [(0, delay_ms)] for level, delay_ms in delay_level_ms.items()})
+
+
+def delay_times_path(root: Path) -> Path:
+    """Where a store keeps its note."""
+    return root / "flint" / "delay_levels.json"
+
+
+def load_delay_times(root: Path, disk: Disk = OS_DISK) -> DelayTimes:
+    """Reads a store's note; empty where there is none.
+
+    Raises:
+        StoreFormatError: it cannot be read, or says what no broker writes.
+    """
+    path = delay_times_path(root)
+    value = JsonFile(path, disk).load()
+    try:
+        table = {} if value is None else value[_KEY]
+        levels = {int(level): _runs(runs) for level, runs in table.items()}
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise StoreFormatError(f"{path}: is no note of delay levels; move it away: {error!r}") from error
+    return DelayTimes(levels)
+
+
+def save_delay_times(root: Path, times: DelayTimes, disk: Disk = OS_DISK) -> None:
+    """Writes a store's note. Raises StoreError."""
+    JsonFile(delay_times_path(root), disk).save(
+        {_KEY: {str(level): [list(run) for run in runs] for level, runs in sorted(times.levels.items())}}
+    )
+
+
+def _runs(value: Any) -> Runs:
+    runs = [(begin, delay_ms) for begin, delay_ms in value]
+    if not all(type(number) is int and number >= 0 for run in runs for number in run) or runs != sorted(runs):
+        raise ValueError(f"{value!r} are no delays by position")
+    return runs
+
+
+def is_delay(duration_ms: int) -> bool:
+    """Whether a level may have such a delay: no unit of ``delay.levels`` is finer than a second."""
+    return duration_ms >= 0 and not duration_ms % 1_000
+
+
+def unknown_due(store_timestamp_ms: int) -> int:
+    """Stands in a unit for the delivery time of a message of whose level nothing is known."""
+    return _UNKNOWN + store_timestamp_ms
+
+
+def may_be_due(wanted: int, due_ms: int) -> bool:
+    """Whether a unit's delivery time may be right, where what was wanted is :func:`unknown_due`."""
+    return is_delay(due_ms - (wanted - _UNKNOWN))
+
+
+def is_unknown_due(tags_code: int) -> bool:
+    """Whether a wanted tags code is :func:`unknown_due`."""
+    return _UNKNOWN <= tags_code < _UNKNOWN_END
