@@ -138,7 +138,7 @@ class TransactionalMessageCheckService:
         record = self._store.record(TRANS_HALF_TOPIC, half_queue_offset)
         if record is None:
             low = self._store.min_queue_offset(TRANS_HALF_TOPIC)
-            _log.warning("half messages from %d on are no longer in the log", half_queue_offset)
+            _log.warning("half messages from %d on are no longer in the log [transaction.gone]", half_queue_offset)
             self.table.skip_to(max(low, half_queue_offset + 1))
             return True
         identity, properties = half.identity_of(record), record.properties
@@ -183,7 +183,7 @@ class TransactionalMessageCheckService:
 
     def _give_up(self, record: Record, identity: Identity, times: int) -> None:
         _log.warning(
-            "half message %d of %s for %s is given up after %d checks",
+            "half message %d of %s for %s is given up after %d checks [transaction.given_up]",
             record.queue_offset,
             record.properties.get(props.PRODUCER_GROUP),
             record.properties.get(props.REAL_TOPIC),
@@ -195,7 +195,13 @@ class TransactionalMessageCheckService:
         except RefusedError as error:
             if error.code != ResponseCode.MESSAGE_ILLEGAL:
                 raise
-            _log.error("half message %d cannot be kept: %s", record.queue_offset, error.remark)
+            _log.error(
+                "half message %d is no dead letter either: %s; it stays in the log at position %d until that expires "
+                "[transaction.kept]",
+                record.queue_offset,
+                error.remark,
+                record.commit_log_offset_bytes,
+            )
         self._sliced_bytes += record.size_bytes
         self.given_up += 1
         self.table.gave_up(identity, record.queue_offset)

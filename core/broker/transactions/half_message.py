@@ -149,10 +149,11 @@ def check_body(record: Record, message: MessageExtBrokerInner, copy: DispatchReq
     properties = {**message.properties, props.WAIT: "false"}
     topic, queue_id = real_place(properties) or (message.topic, message.queue_id)
     shown = _again(record, topic, queue_id, properties, _stored(properties), record.sys_flag)
-    pieces = encode_record(
-        shown, record_size(shown), copy.queue_offset, copy.commit_log_offset_bytes, record.store_timestamp_ms
-    )
-    return b"".join(pieces)
+    place = copy.queue_offset, copy.commit_log_offset_bytes, record.store_timestamp_ms
+    try:
+        return b"".join(encode_record(shown, record_size(shown), *place))
+    except ValueError:  # another broker took it, for a topic that is none; its producer may still roll it back
+        return b"".join(encode_record(message, record_size(message), *place))
 
 
 def _again(

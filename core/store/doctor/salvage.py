@@ -1,9 +1,9 @@
 """Copies everything whole out of a damaged store, also what lies behind the damage, into a new one.
 
-Records keep their bytes, but for two fields: their place in the log, and, where messages before them are lost, their place in
-their queue (a queue has no holes). Stored consumer and delay offsets are moved along, so that each group goes on at the same
-message. What cannot be moved are places that clients remember: ids of the form *host and physical offset* of messages behind
-the damage, and a consumer's offsets that are stored with itself (broadcasting).
+Records keep their bytes, but for three fields: their place in the log; where messages before them are lost, their place in
+their queue (a queue has no holes); and a port that is none, which becomes 0. Stored consumer and delay offsets are moved along,
+so that each group goes on at the same message. What cannot be moved are places that clients remember: ids of the form *host and
+physical offset* of messages behind the damage, and a consumer's offsets that are stored with itself (broadcasting).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import attrs
 from flintmq.core.broker.topic_name import SCHEDULE_TOPIC
 from flintmq.core.errors import StoreError, StoreFormatError
 from flintmq.core.io.paths import file_name
-from flintmq.core.message.record import BLANK_MIN_BYTES, encode_blank
+from flintmq.core.message.record import BLANK_MIN_BYTES, Record, check_host, encode_blank
 from flintmq.core.message.sys_flag import TRANSACTION_MASK
 from flintmq.core.store.delay_times import DelayTimes, save_delay_times
 from flintmq.core.store.doctor.delays import delays_of
@@ -31,6 +31,9 @@ from flintmq.core.store.doctor.walk import Kind, walk
 _PLACES: Final = struct.Struct(">qq")
 _PLACES_AT: Final = 20
 """queueOffset and physicalOffset lie side by side in a record."""
+_BORN_HOST_AT: Final = 48
+_STORE_TIMESTAMP_BYTES: Final = 8
+_PORT_BYTES: Final = 4
 _LEAST_FILE_BYTES: Final = 4096
 """What a broker takes for a commit log file; all files may have been cut shorter."""
 
@@ -107,6 +110,7 @@ def _salvage(files: StoreFiles, target: Path, progress: Callable[[int], None] | 
                 result.moved += queue_offset != record.queue_offset
             place = writer.place_for(len(raw))
             _PLACES.pack_into(raw, _PLACES_AT, queue_offset, place)
+            _mend_ports(raw, record)
             if record.topic == SCHEDULE_TOPIC:
                 delay_ms = delays.delay_ms(record.queue_id + 1, piece.start)
                 if delay_ms is not None:
@@ -120,6 +124,17 @@ def _salvage(files: StoreFiles, target: Path, progress: Callable[[int], None] | 
         result.moved_offsets = translate_offsets(target / "config", numbers)
     (target / "abort").unlink()
     return result
+
+
+def _mend_ports(raw: bytearray, record: Record) -> None:
+    """Makes the ports 0 that no reader in Java takes; no checksum covers them."""
+    end = _BORN_HOST_AT
+    for host, before_bytes in ((record.born_host, 0), (record.store_host, _STORE_TIMESTAMP_BYTES)):
+        end += before_bytes + len(host)
+        try:
+            check_host(host)
+        except ValueError:
+            raw[end - _PORT_BYTES : end] = bytes(_PORT_BYTES)
 
 
 class _LogWriter:

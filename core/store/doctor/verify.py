@@ -22,7 +22,7 @@ from flintmq.core.store.doctor.walk import Kind, is_torn, walk
 from flintmq.core.store.store_lock import is_locked
 
 _INT: Final = re.compile(r"[+-]?[0-9]{1,10}")
-_UNREADABLE = "RocketMQ ends the log or a pull's answer there: let its messages be consumed by FlintMQ's clients"
+_UNREADABLE = "RocketMQ's clients leave out the rest of a pull's answer there; flintmq store salvage mends a port"
 _SALVAGE = "flintmq store salvage copies everything whole, also what lies behind it, into a new store"
 
 

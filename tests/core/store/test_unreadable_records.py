@@ -17,10 +17,11 @@ from flintmq.core.store.consume_queue import UNIT
 from flintmq.core.store.doctor.explain import explain_position, explain_start
 from flintmq.core.store.doctor.files import StoreFiles
 from flintmq.core.store.doctor.finding import Level
+from flintmq.core.store.doctor.salvage import salvage
 from flintmq.core.store.doctor.verify import verify
 from flintmq.core.store.get_message import GetMessageStatus
 from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.records import RecordFields
+from flintmq.core.testing.records import HOST_V4, HOST_V6, RecordFields
 from flintmq.core.testing.store import DELAY_LEVEL_MS, message, open_store
 from flintmq.core.testing.strict_reader import strict_log, strict_records
 
@@ -126,6 +127,32 @@ def test_verify_tells_of_an_unreadable_record_and_where_it_lies(tmp_path: Path, 
     assert "negative" in found.what
     said = explain_position(StoreFiles(tmp_path), start + 10)
     assert (said["is"], said["begins_at"], said["ends_at"]) == ("damage", start, end)
+
+
+@pytest.mark.parametrize("is_v6", [False, True])
+@pytest.mark.parametrize("which", ["born_host", "store_host"])
+def test_a_port_that_is_none_is_told_and_salvage_mends_it(tmp_path: Path, which: str, is_v6: bool) -> None:
+    """Nothing but a port that no client in Java takes: the message is whole, and is kept."""
+    store = open_store(tmp_path / "store", clock=ManualClock(FIRST_MS))
+    host = (HOST_V6 if is_v6 else HOST_V4)[:-4]
+    good = message("T", body=b"body", **{which: host + HOST_V4[-4:]})
+    store.put([message("T", body=b"first"), good])
+    store.dispatch()
+    store.close()
+    (log,) = (tmp_path / "store" / "commitlog").iterdir()
+    raw = bytearray(log.read_bytes())
+    start = int.from_bytes(raw[:4], "big")
+    at = raw.index(host + HOST_V4[-4:], start + (48 if which == "born_host" else 64)) + len(host)
+    raw[at : at + 4] = b"\x00\x01\x00\x00"
+    log.write_bytes(raw)
+    report = verify(StoreFiles(tmp_path / "store"), DELAY_LEVEL_MS)
+    (found,) = (one for one in report.findings if one.level is Level.ERROR)
+    assert found.where.startswith(f"commit log {start}..")
+    assert which.partition("_")[0] in found.what
+    assert "65536" in found.what
+    assert salvage(StoreFiles(tmp_path / "store"), tmp_path / "saved").records == 2
+    (saved,) = (tmp_path / "saved" / "commitlog").iterdir()
+    assert [one.body for one in strict_log(saved.read_bytes())] == [b"first", b"body"]
 
 
 @pytest.mark.parametrize("what", LYING)

@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
+import flintmq
 from flintmq.core.store.doctor.files import StoreFiles
 from flintmq.core.store.doctor.walk import Kind, walk
 from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.store import message, open_store, opened
+from flintmq.core.testing.store import message, open_store, opened, snapshot
 
-from .conftest import RunCommand
+from .conftest import SMALL, RunCommand
 
 COMMANDS = (("verify",), ("explain",), ("repair",), ("cat",), ("diff", "OTHER"), ("salvage", "TARGET"))
 
@@ -322,3 +323,24 @@ def test_what_is_missing_is_one_line(
     assert outcome.code == 1
     assert outcome.err.count("\n") == 1
     assert "pip install 'flintmq[spark]'" in outcome.err
+
+
+def test_a_brokers_own_delay_levels_are_known_to_its_store(cli: RunCommand, tmp_path: Path) -> None:
+    """Without a word about them verify said NOT sound, and repair changed when messages are due."""
+    root = tmp_path / "own"
+    levels = "delay.levels=3s 7s 1h"
+    with flintmq.Broker(flintmq.load_config(None, [*SMALL, f"store.path={root}", levels], {})) as broker:
+        broker.put([flintmq.Message("Orders", b"later", delay_level=level) for level in (1, 2, 3)])
+    before = snapshot(root, "consumequeue")
+    outcome = cli("store", "verify", root, "--json")
+    assert (outcome.code, outcome.json["findings"]) == (0, [])
+    assert cli("store", "repair", root).code == 0
+    assert snapshot(root, "consumequeue") == before
+    shutil.rmtree(root / "flint")  # as a RocketMQ leaves its store
+    outcome = cli("store", "verify", root, "--json")
+    assert (outcome.code, outcome.json["sound"]) == (0, True)
+    assert [found["level"] for found in outcome.json["findings"]] == ["note"]
+    assert cli("store", "verify", root, "--set", levels, "--json").json["findings"] == []
+    assert cli("store", "verify", root, "--set", "delay.levels=1s 5s").code == 1
+    assert cli("store", "repair", root).code == 0
+    assert snapshot(root, "consumequeue") == before

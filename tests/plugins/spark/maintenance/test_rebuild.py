@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 from pathlib import Path
 
@@ -13,9 +14,10 @@ from stores import FILE_BYTES, config_of, fill, index_of, loop_rebuilt, queues_o
 from flintmq.core.errors import StoreError, StoreLockedError
 from flintmq.core.store.doctor.files import StoreFiles
 from flintmq.core.store.doctor.verify import verify
+from flintmq.core.store.message_store import MessageStore
 from flintmq.core.store.store_lock import StoreLock
 from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.store import DELAY_LEVEL_MS, make_store, message, start_store
+from flintmq.core.testing.store import DELAY_LEVEL_MS, IMMEDIATE, make_store, message, start_store
 from flintmq.plugins.spark.maintenance import pieces
 from flintmq.plugins.spark.maintenance.engines import Engine, InlineEngine, ProcessEngine
 from flintmq.plugins.spark.maintenance.errors import MaintenanceError
@@ -297,3 +299,28 @@ def test_a_kill_in_the_middle_of_the_swap(tmp_path: Path, store: Path, monkeypat
     monkeypatch.undo()
     rebuilt(store)
     assert queues_of(store) == before
+
+
+def test_delivery_times_are_kept_where_nobody_tells_the_levels(tmp_path: Path) -> None:
+    """A store of a RocketMQ with its own levels: its queues tell them, and are not made anew with others."""
+    root = tmp_path / "own"
+    levels = {level: delay_ms + 2_000 for level, delay_ms in DELAY_LEVEL_MS.items()}
+    opened = start_store(MessageStore(config_of(root), IMMEDIATE, levels, clock=ManualClock(1_700_000_000_000)))
+    try:
+        for level in (1, 3, 3, 18):
+            opened.put([message("SCHEDULE_TOPIC_XXXX", level - 1, b"later", DELAY=str(level))])
+        opened.dispatch()
+    finally:
+        opened.close()
+    before = queues_of(root)
+    rebuild(root, config_of(root), None, InlineEngine(), out=tmp_path / "new")
+    assert not (root / "flint" / "delay_levels.json").exists(), "the store is not changed"
+    rebuild(root, config_of(root), None, InlineEngine())
+    assert queues_of(root) == before
+    for name in ("consumequeue", "flint"):
+        shutil.rmtree(root / name)
+    with pytest.MonkeyPatch.context() as patch:
+        told: list[str] = []
+        patch.setattr(logging.getLogger("flintmq.store"), "warning", lambda text, *values: told.append(text % values))
+        rebuild(root, config_of(root), None, InlineEngine())
+    assert [line for line in told if "delay levels 1, 3, 18" in line]
