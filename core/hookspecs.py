@@ -105,6 +105,24 @@ class RegisterAuthenticator(Protocol):
     def __call__(self, name: str, factory: AuthenticatorFactory) -> None: ...
 
 
+class RegisterDefaultProcessor(Protocol):
+    def __call__(
+        self,
+        name: str,
+        factory: Callable[[Any], Any],
+        *,
+        at: str = "broker",
+        pool: str = "admin",
+        threads: int | None = None,
+    ) -> None:
+        """``factory(server)`` makes an object with ``handle(request)``; ``at`` is ``broker``, ``nameserver`` or ``both``."""
+
+
+class RegisterServerPart(Protocol):
+    def __call__(self, name: str, factory: Callable[[Any], Any], *, at: str = "broker") -> None:
+        """``factory(server)`` is given the broker or the name server; ``at`` is ``broker``, ``nameserver`` or ``both``."""
+
+
 class RegisterConfigSection(Protocol):
     def __call__(self, name: str, model: type[Any]) -> None:
         """``model`` is an attrs class; the YAML section of this name is validated by it and handed over as ``settings``."""
@@ -197,6 +215,44 @@ class FlintSpecs:
         ``authenticate(caller)`` raises ``RefusedError`` to refuse and returns None to let a request pass. Whatever else
         it raises or returns refuses the request, too (``authenticator.failed``); figures then show the error's type
         only."""
+
+    @hookspec
+    def flintmq_default_processors(self, register: RegisterDefaultProcessor) -> None:
+        """A processor of all codes that nobody else answers: ``register(name, factory, at="broker", pool="admin")``.
+
+        RocketMQ's ``registerDefaultProcessor``. The factory is given the broker or the name server, and makes an object with
+        ``handle(request)``, plain or ``async def``, that returns a ``Response``, or None where no answer is due. ``at`` says
+        which server has it: ``broker``, ``nameserver`` or ``both``; each has one at most. ``pool`` and ``threads`` are as of
+        request processors."""
+
+    @hookspec
+    def flintmq_connection_listeners(self, register: RegisterServerPart) -> None:
+        """Listeners for connections: ``register(name, factory, at="broker")``. All that are registered are told.
+
+        RocketMQ's ``ChannelEventListener``. The factory makes an object with some of
+
+        * ``on_channel_connect(channel)``, called with each connection that is taken;
+        * ``on_channel_close(channel)``, called once for each of these, whoever ended it;
+        * ``on_channel_exception(channel, error)``: of the network, or bytes that are no frame; close follows;
+        * ``on_channel_idle(channel)``, called before a connection is closed because nothing happens on it.
+
+        The loop calls them: they must not block. What they raise is counted for the plugin and changes nothing."""
+
+    @hookspec
+    def flintmq_rpc_hooks(self, register: RegisterServerPart) -> None:
+        """Hooks around requests: ``register(name, factory, at="broker")``. All that are registered are called, in their order.
+
+        The server's side of RocketMQ's ``RPCHook``. The factory makes an object with one or both of
+
+        * ``do_before_request(request)``, called when the authenticators let a request pass, before its processor. A
+          ``RefusedError`` refuses it with that code and remark; anything else that is raised refuses it with SYSTEM_ERROR
+          and is counted for the plugin. It may change ``request.ext_fields``;
+        * ``do_after_response(request, response)``, called with each answer before it is sent, refusals and answers to held
+          pulls included. It may change the response, but not to something that cannot be sent; what it raises is counted.
+
+        The loop calls them: they must not block. A server without any pays nothing; with one, requests are read and (where
+        there is an ``after``) answered the general way, which costs some of the speed of sends and pulls. Puts in the same
+        process are no requests."""
 
     @hookspec
     def flintmq_config_sections(self, register: RegisterConfigSection) -> None:

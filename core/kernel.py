@@ -65,7 +65,7 @@ from flintmq.core.ports import (
     RunDispatcher,
 )
 from flintmq.core.registries import Registries, checked_call
-from flintmq.core.registry import CommandSpec, ProcessorSpec, Registered, one_processor_per_code
+from flintmq.core.registry import CommandSpec, ProcessorSpec, Registered, ServerPart, one_processor_per_code
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -191,6 +191,23 @@ class Kernel:
         """All request processors, with each request code in exactly one of them."""
         return one_processor_per_code(self._registries.processors.all())
 
+    def default_processor(self, server: str) -> Registered[ServerPart] | None:
+        """What answers the codes that nobody else does, at one of :data:`SERVERS`. Raises ``PluginError`` for two of them."""
+        found = [entry for entry in self._registries.default_processors.every() if entry.value.is_for(server)]
+        if len(found) > 1:
+            names = " or ".join(f"'{name}'" for name in dict.fromkeys(entry.owner.name for entry in found))
+            both = " and ".join(f"'{entry.full_name}'" for entry in found)
+            raise PluginError(f"a {server} has one default processor, not {both}: list {names} in 'disabled_plugins'")
+        return found[0] if found else None
+
+    def connection_listeners(self, server: str) -> tuple[Registered[ServerPart], ...]:
+        """All of them, in order of registration."""
+        return tuple(entry for entry in self._registries.connection_listeners.every() if entry.value.is_for(server))
+
+    def rpc_hooks(self, server: str) -> tuple[Registered[ServerPart], ...]:
+        """All of them, in order of registration."""
+        return tuple(entry for entry in self._registries.rpc_hooks.every() if entry.value.is_for(server))
+
     def filter_factory(self, expression_type: str) -> MessageFilterFactory:
         """A third party's: what it raises, and what its filters raise, is counted and named, and no message fits then."""
         registered = self._registries.filters.pick(expression_type)
@@ -285,7 +302,7 @@ class Kernel:
                     raise PluginError(f"{guilty}: raised while {registered.what} was made: {brief(error)}") from error
                 hook = f"{shape.hook}: " if shape is not None else ""
                 raise PluginError(f"{owner}: {hook}'{registered.name}' cannot be made: {brief(error)}") from error
-            if shape is not None and shape.methods:
+            if shape is not None and (shape.methods or shape.optional):
                 shape.check_made(owner, registered.name, made)
             self._blame.code.add(owner, made)
             if owner.built_in or shape is None or shape not in (FLUSH_STRATEGY, POOL, INDEX_BUILDER):

@@ -44,6 +44,8 @@ class Shape:
     """What some of its methods must return: says of a result what was expected instead, nothing of a good one."""
     values: tuple[str, ...] = ()
     """Attributes that are values, not methods; all of them are needed."""
+    one_of: bool = False
+    """Whether at least one of the optional methods is needed."""
     offers_context: bool = False
     """Whether the factory may ask for a :class:`flintmq.core.hookspecs.PluginContext` besides."""
 
@@ -117,6 +119,11 @@ class Shape:
             wrong = _wrong_method(made, method, arguments, needed=False)
             if wrong:
                 return wrong
+        if self.one_of and not any(hasattr(made, method) for method in self.optional):
+            known = ", ".join(f"{method}({', '.join(arguments)})" for method, arguments in self.optional.items())
+            close = next((near for name in dir(made) if name[0] != "_" and (near := nearest(name, self.optional))), "")
+            hint = f"; did you mean '{close}'?" if close else ""
+            return f"a {type(made).__name__} with none of {known}; expected at least one{hint}"
         for value in self.values:
             wrong = _wrong_value(made, value)
             if wrong:
@@ -279,6 +286,30 @@ FILTER: Final = Shape(
 AUTHENTICATOR: Final = Shape(
     "authenticator", "flintmq_authenticators", ("settings",), {"authenticate": ("caller",)}, {"close": ()}
 )
+_SERVER: Final = ("server",)
+DEFAULT_PROCESSOR: Final = Shape("default processor", "flintmq_default_processors", _SERVER, offers_context=True)
+"""What it makes is looked at by :mod:`flintmq.remoting.processor_shape`."""
+CONNECTION_LISTENER: Final = Shape(
+    "connection listener",
+    "flintmq_connection_listeners",
+    _SERVER,
+    optional={
+        "on_channel_connect": ("channel",),
+        "on_channel_close": ("channel",),
+        "on_channel_exception": ("channel", "error"),
+        "on_channel_idle": ("channel",),
+    },
+    one_of=True,
+    offers_context=True,
+)
+RPC_HOOK: Final = Shape(
+    "RPC hook",
+    "flintmq_rpc_hooks",
+    _SERVER,
+    optional={"do_before_request": ("request",), "do_after_response": ("request", "response")},
+    one_of=True,
+    offers_context=True,
+)
 CONFIG_SECTION: Final = Shape("config section", "flintmq_config_sections", ())
 COMMAND: Final = Shape("command", "flintmq_cli_commands", ())
 
@@ -290,6 +321,9 @@ SHAPES: Final = (
     PROCESSOR,
     FILTER,
     AUTHENTICATOR,
+    DEFAULT_PROCESSOR,
+    CONNECTION_LISTENER,
+    RPC_HOOK,
     CONFIG_SECTION,
     COMMAND,
 )

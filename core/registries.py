@@ -17,11 +17,13 @@ from flintmq.core.plugin_shapes import Shape, is_async, shown
 from flintmq.core.ports import FlushStrategy, MessageFilterFactory
 from flintmq.core.registry import (
     LOOP_POOLS,
+    SERVERS,
     THREADS_DEFAULT,
     THREADS_MAX,
     CommandSpec,
     ProcessorSpec,
     Registry,
+    ServerPart,
     is_name,
 )
 
@@ -43,6 +45,9 @@ class Registries:
         self.processors: Registry[ProcessorSpec] = Registry(plugin_shapes.PROCESSOR)
         self.filters: Registry[MessageFilterFactory] = Registry(plugin_shapes.FILTER)
         self.authenticators: Registry[AuthenticatorFactory] = Registry(plugin_shapes.AUTHENTICATOR, "authenticators")
+        self.default_processors: Registry[ServerPart] = Registry(plugin_shapes.DEFAULT_PROCESSOR)
+        self.connection_listeners: Registry[ServerPart] = Registry(plugin_shapes.CONNECTION_LISTENER)
+        self.rpc_hooks: Registry[ServerPart] = Registry(plugin_shapes.RPC_HOOK)
         self.config_sections: Registry[type[Any]] = Registry(plugin_shapes.CONFIG_SECTION)
         self.cli_commands: Registry[CommandSpec] = Registry(plugin_shapes.COMMAND)
 
@@ -56,6 +61,9 @@ class Registries:
             "flintmq_request_processors": self._processor_registrar,
             "flintmq_message_filters": lambda owner: _plain_registrar(self.filters, owner),
             "flintmq_authenticators": lambda owner: _plain_registrar(self.authenticators, owner),
+            "flintmq_default_processors": self._default_registrar,
+            "flintmq_connection_listeners": lambda owner: _part_registrar(self.connection_listeners, owner),
+            "flintmq_rpc_hooks": lambda owner: _part_registrar(self.rpc_hooks, owner),
             "flintmq_config_sections": self._section_registrar,
             "flintmq_cli_commands": self._command_registrar,
         }
@@ -70,6 +78,9 @@ class Registries:
             self.processors,
             self.filters,
             self.authenticators,
+            self.default_processors,
+            self.connection_listeners,
+            self.rpc_hooks,
             self.config_sections,
             self.cli_commands,
         )
@@ -115,6 +126,23 @@ class Registries:
             numbers = _codes(owner, shape, name, codes)
             count = _threads(owner, shape, name, pool, threads)
             self.processors.add(owner, name, ProcessorSpec(numbers, factory, pool, count))
+
+        return register
+
+    def _default_registrar(self, owner: PluginOrigin) -> Callable[..., None]:
+        def register(
+            name: str,
+            factory: Callable[[Any], Any],
+            *,
+            at: str = "broker",
+            pool: str = "admin",
+            threads: int | None = None,
+        ) -> None:
+            shape = self.default_processors.shape
+            shape.check_factory(owner, name, factory)
+            _check_at(owner, shape, name, at)
+            count = _threads(owner, shape, name, pool, threads)
+            self.default_processors.add(owner, name, ServerPart(factory, at, pool, count))
 
         return register
 
@@ -165,6 +193,21 @@ def checked_call(owner: PluginOrigin, hook: str, register: Callable[..., None]) 
         register(*arguments, **named)
 
     return checked
+
+
+def _part_registrar(registry: Registry[ServerPart], owner: PluginOrigin) -> Callable[..., None]:
+    def register(name: str, factory: Callable[[Any], Any], *, at: str = "broker") -> None:
+        registry.shape.check_factory(owner, name, factory)
+        _check_at(owner, registry.shape, name, at)
+        registry.add(owner, name, ServerPart(factory, at))
+
+    return register
+
+
+def _check_at(owner: PluginOrigin, shape: Shape, name: object, at: object) -> None:
+    known = (*SERVERS, "both")
+    if at not in known:
+        raise PluginError(f"{shape.where(owner, name)}: expected at to be one of {', '.join(known)}; found {shown(at)}")
 
 
 def _plain_registrar(registry: Registry[Any], owner: PluginOrigin) -> Callable[..., None]:

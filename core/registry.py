@@ -120,6 +120,10 @@ class Registry(Generic[T]):
         found |= {entry.name: entry for entry in picked}
         return tuple(found[name] for name in by_name)
 
+    def every(self) -> tuple[Registered[T], ...]:
+        """All registrations, in their order, whatever their names: for what does not take another's place."""
+        return tuple(self._entries)
+
     def of(self, owner: PluginOrigin) -> tuple[Registered[T], ...]:
         """What one plugin registered, replaced or not."""
         return tuple(entry for entry in self._entries if entry.owner == owner)
@@ -176,6 +180,26 @@ class ProcessorSpec:
     """The bounded queue its requests wait in, by name (see :data:`LOOP_POOLS`)."""
     threads: int = 0
     """How many threads run its handlers; 0 for the loop's."""
+
+
+SERVERS: Final = ("broker", "nameserver")
+
+
+@attrs.frozen
+class ServerPart:
+    """Something that was registered for a server as a whole: a default processor, a connection listener, an RPC hook."""
+
+    factory: Any
+    """Makes it, of the :class:`Broker` or :class:`NameServer` that it is for."""
+    at: str
+    """``broker``, ``nameserver``, or ``both``."""
+    pool: str = "admin"
+    """The bounded queue its requests wait in (default processors only)."""
+    threads: int = 0
+
+    def is_for(self, server: str) -> bool:
+        """Whether it is for the one of :data:`SERVERS`."""
+        return self.at in (server, "both")
 
 
 @attrs.frozen

@@ -62,6 +62,7 @@ from flintmq.plugins.plugin_settings import PluginSettings
 from flintmq.plugins.registration import Registration
 from flintmq.plugins.schedule_store import ScheduleStoreAdapter
 from flintmq.plugins.secure_links import TLS_RELOAD_S, name_server_client, server_tls
+from flintmq.plugins.server_parts import ServerParts
 from flintmq.plugins.service import Service, tell_ignored
 from flintmq.plugins.timers import Timers
 from flintmq.plugins.transaction_store import TransactionStoreAdapter
@@ -163,6 +164,7 @@ class Broker(Service):
         self._ha_port = 0
         self.kernel: Kernel
         self._settings: PluginSettings
+        self._parts: ServerParts
         self.server: RemotingServer
 
     @property
@@ -527,6 +529,8 @@ class Broker(Service):
         entry = self._handled_by.get(request.code)
         if entry is not None:
             self.kernel.blame(entry, f"request {request.code}", error)
+        elif self._parts.default is not None:
+            self.kernel.blame(self._parts.default, "handle", error)
 
     def _authenticator_failed(self, authenticator: Authenticator, request: Request, error: BaseException) -> None:
         doing = f"request {request.code}: an authenticator failed"
@@ -553,6 +557,9 @@ class Broker(Service):
             pool = self.pool(entry.value.pool, entry.value.threads)
             self.server.add_processor(made, entry.value.codes, pool, PROCESSOR.where(entry.owner, entry.name))
             self._handled_by.update(dict.fromkeys(entry.value.codes, entry))
+        self._parts = ServerParts(self.kernel, "broker", self)
+        self._parts.attach(self.server, self.pool)
+        self.state.answers_as_bytes = not self._parts.hooks.after
         self.server.on_failed = self._request_failed
         self.server.on_authenticator_failed = self._authenticator_failed
         self.server.wrap(AUDITED, audited)

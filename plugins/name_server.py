@@ -15,19 +15,23 @@ from flintmq.core.hookspecs import AuthenticatorFactory
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
 from flintmq.core.io.json_file import JsonFile
 from flintmq.core.kernel import Kernel
+from flintmq.core.plugin_finder import may_have_entry_points
 from flintmq.core.ports import Authenticator
 from flintmq.core.registry import Registered
 from flintmq.core.route.advertised import host_port
 from flintmq.core.route.kv_config import KVConfigManager
 from flintmq.core.route.route_manager import RouteInfoManager
 from flintmq.plugins.acl import AclPlugin, account_store
-from flintmq.plugins.broker import EVERY_INTERFACE, as_loaded, config_path
+from flintmq.plugins.broker import EVERY_INTERFACE, THREADS_END_S, as_loaded, config_path
 from flintmq.plugins.exposure import REMINDER_S, check_exposure, remind
+from flintmq.plugins.plugin_settings import PluginSettings
 from flintmq.plugins.secure_links import TLS_RELOAD_S, server_tls
+from flintmq.plugins.server_parts import ServerParts
 from flintmq.plugins.service import Service
 from flintmq.plugins.timers import Timers
 from flintmq.remoting.audit import AUDITED, RefusalAudit, audited
 from flintmq.remoting.channel import ServerChannel
+from flintmq.remoting.handler_threads import HandlerThreads
 from flintmq.remoting.processors.namesrv import NamesrvRouteProcessor
 from flintmq.remoting.processors.namesrv_config import NamesrvConfigProcessor, NamesrvSettings
 from flintmq.remoting.request import Request
@@ -43,8 +47,8 @@ class NameServer(Service):
 
     Args:
         config: as for a broker; the section ``nameserver`` counts.
-        plugins: plugin objects whose authenticators ``nameserver.authenticators`` may name, beyond those of the configuration
-            and the installed ones.
+        plugins: plugin objects beyond those of the configuration and the installed ones. Of a plugin a name server has the
+            authenticators that ``nameserver.authenticators`` names, and what is registered with ``at="nameserver"``.
         clock: time.
     """
 
@@ -67,6 +71,10 @@ class NameServer(Service):
         self.authenticators: list[Authenticator] = []
         """Those in force, in order."""
         self._kernel: Kernel | None = None
+        self._settings: PluginSettings
+        self._parts: ServerParts | None = None
+        self._threads: HandlerThreads | None = None
+        """Of the default processor, where it has some."""
         self._registered: dict[int, Registered[AuthenticatorFactory]] = {}
         """Where the authenticators come from, by ``id``."""
         self._running = False
@@ -103,6 +111,7 @@ class NameServer(Service):
                 insecure=whole.listen.insecure,
             )
         ]
+        self._kernel = self._assemble()
         self.authenticators = self._make_authenticators()
         accounts = account_store(self.authenticators)
         tls = server_tls(whole)
@@ -133,6 +142,10 @@ class NameServer(Service):
             self.server.on_refused = RefusalAudit(self._clock, AUDITED)
             self.server.authenticate_with(self.authenticators)
             self.server.on_authenticator_failed = self._authenticator_failed
+            if self._kernel is not None:
+                self._parts = ServerParts(self._kernel, "nameserver", self)
+                self._parts.attach(self.server, self._pool)
+                self.server.on_failed = self._request_failed
             for sock in self._sockets:
                 await self.server.listen(sock, tls)
         except BaseException:
@@ -151,14 +164,17 @@ class NameServer(Service):
 
     def check(self) -> None:
         """Makes what a start makes of plugins: for ``flintmq config check``. Raises ConfigError, PluginError."""
+        self._kernel = self._assemble()
         self._make_authenticators()
+        if self._kernel is not None:
+            ServerParts(self._kernel, "nameserver", self)
 
-    def _make_authenticators(self) -> list[Authenticator]:
-        """As a broker does. Plugins are looked for only where somebody is named: a name server needs nothing else of theirs."""
+    def _assemble(self) -> Kernel | None:
+        """The plugins; None where nobody may have any, as with most name servers, which so have nothing of it in memory."""
         whole = self.loaded.config
-        names = whole.namesrv_authenticators_in_force
-        if not names:
-            return []
+        named = whole.plugins or self._plugins or whole.namesrv_authenticators_in_force
+        if not named and not may_have_entry_points():
+            return None
         kernel = Kernel.assemble(
             whole.plugins,
             (AclPlugin(),),
@@ -167,15 +183,35 @@ class NameServer(Service):
             config_path=config_path(self.loaded),
             clock=self._clock,
         )
-        models = {entry.name: entry.value for entry in kernel.config_sections()}
-        made = []
-        for entry in kernel.authenticators(names):
-            section = kernel.section_for(entry)
-            settings = whole if section is None else self.loaded.section(section, models[section])
+        self._settings = PluginSettings(kernel, self.loaded, self._clock, flushes=False)
+        self._settings.check()
+        return kernel
+
+    def _make_authenticators(self) -> list[Authenticator]:
+        """As a broker does."""
+        kernel, whole = self._kernel, self.loaded.config
+        made: list[Authenticator] = []
+        if kernel is None:
+            return made
+        for entry in kernel.authenticators(whole.namesrv_authenticators_in_force):
+            settings = whole if kernel.section_for(entry) is None else self._settings.of(entry)
             made.append(kernel.guarded(entry, entry.value)(settings))
             self._registered[id(made[-1])] = entry
-        self._kernel = kernel
         return made
+
+    def _pool(self, name: str, threads: int) -> Pool:
+        """A queue for a plugin's default processor, with threads where it has some."""
+        pool = Pool(name, _QUEUE_CAPACITY)
+        if threads:
+            pool.threads = self._threads = HandlerThreads(name, threads)
+        return pool
+
+    def _request_failed(self, request: Request, error: BaseException) -> None:
+        default = self._parts.default if self._parts is not None else None
+        if default is not None and self._kernel is not None and request.code not in self.server.codes:
+            self._kernel.blame(default, "handle", error)
+        else:
+            log.error("request %d of %s failed", request.code, request.channel.remote_address, exc_info=error)
 
     def _authenticator_failed(self, authenticator: Authenticator, request: Request, error: BaseException) -> None:
         if self._kernel is not None:
@@ -216,6 +252,8 @@ class NameServer(Service):
         self._running = False
         self._timers.cancel()
         await self.server.close()
+        if self._threads is not None:
+            await self._threads.close(THREADS_END_S)
         log.info("name server %s stopped", self.address)
 
 

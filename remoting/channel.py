@@ -103,7 +103,7 @@ class ServerChannel(asyncio.Protocol):
             frames = self._decoder.feed(data)
             if frames:
                 self.has_spoken = True
-                keep = server.authenticates
+                keep = server.keeps_ext_fields
                 requests: list[Request] = []
                 for frame in frames:
                     try:
@@ -142,6 +142,7 @@ class ServerChannel(asyncio.Protocol):
     def _end_after(self, error: FrameError) -> None:
         """Closes the connection of a peer whose bytes are no frames, after an answer where they say who waits for one. What it
         goes on to send is dropped for a while, because the answer would be lost if the connection were reset at once."""
+        self._server.failed(self, error)
         if not may_begin_a_header(error.rest):
             self.close(str(error))
             return
@@ -167,7 +168,7 @@ class ServerChannel(asyncio.Protocol):
         self._transport = None
         self._out.clear()
         self._fail_waiting(f"{self.remote_address} closed the connection")
-        self._server.closed(self)
+        self._server.closed(self, exc)
 
     def pause_writing(self) -> None:
         self._pause_reading()

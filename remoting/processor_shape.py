@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from flintmq.core.blame import PLUGIN_FAULTS, brief
 from flintmq.core.errors import PluginError
@@ -44,6 +44,23 @@ def check_processor(
         drop(made)
         raise PluginError(f"{where} cannot be used: its factory made {wrong}")
     return handlers
+
+
+def check_handler(where: str, made: Any, method: str) -> Handler:
+    """Looks at what a factory made that has one handler, as a method of this name.
+
+    Raises:
+        PluginError: it is no such thing.
+    """
+    expected = f"expected an object with {method}(request), plain or 'async def'"
+    kind = f"the class {made.__name__}" if isinstance(made, type) else f"a {type(made).__name__}"
+    handler: Any = None if made is None or isinstance(made, type) else getattr(made, method, None)
+    wrong = f"found {shown(made)}" if handler is None else _wrong_handler(handler)
+    if wrong:
+        if inspect.iscoroutine(made):
+            made.close()
+        raise PluginError(f"{where} cannot be used: its factory made {kind}; {expected}; {wrong}")
+    return cast("Handler", handler)
 
 
 def _wrong(made: Any, *, in_threads: bool) -> str:

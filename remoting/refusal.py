@@ -14,6 +14,15 @@ def unsupported(code: int) -> RefusedError:
     )
 
 
+def hook_failed(error: BaseException) -> RefusedError:
+    """What a client is told when a hook that looks at requests raised something that is no refusal."""
+    return RefusedError(
+        ResponseCode.SYSTEM_ERROR,
+        f"a hook of the broker's refused the request: {brief(error)}",
+        reason="hook.failed",
+    )
+
+
 def refusal_of(error: BaseException) -> RefusedError:
     """An error as a refusal: its text, and for what is not ours its type."""
     if isinstance(error, RefusedError):

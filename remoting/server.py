@@ -30,8 +30,9 @@ from flintmq.core.response_code import ResponseCode
 from flintmq.remoting.channel import ServerChannel
 from flintmq.remoting.handler_threads import HandlerThreads
 from flintmq.remoting.processor_shape import check_processor
-from flintmq.remoting.refusal import refusal_of, unsupported
+from flintmq.remoting.refusal import hook_failed, refusal_of, unsupported
 from flintmq.remoting.request import BatchHandler, Handler, Request, Response
+from flintmq.remoting.server_hooks import BeforeHook, HookedChannel, ServerHooks
 from flintmq.remoting.socket_turns import SocketListener, SocketTurns
 
 if TYPE_CHECKING:
@@ -139,6 +140,16 @@ class RemotingServer:
         """Told of an authenticator that raised something else than a refusal."""
         self.on_failed: Callable[[Request, BaseException], None] = _log_failed
         """Told of what nobody foresaw when a request was handled; it is answered already."""
+        self.on_hook_failed: Callable[[BeforeHook, Request, BaseException], None] = _log_hook
+        """Told of a hook that raised something else than a refusal; its request is refused."""
+        self.hooks = ServerHooks()
+        """What plugins want to be told; see :meth:`hook`."""
+        self._tells = False
+        """Whether anybody wants to be told of connections."""
+        self._announced: set[ServerChannel] = set()
+        """Those that ``hooks.connected`` was told of; kept only where somebody is told of their end."""
+        self._default: tuple[Handler, Pool] | None = None
+        """Answers the codes that nobody else does."""
         self.handled = 0
         """Requests handed to processors."""
 
@@ -153,6 +164,17 @@ class RemotingServer:
         """Answers a code by a handler that takes all requests of a read at once."""
         self._handlers.pop(code, None)
         self._batch_handlers[code] = (handler, pool)
+
+    def hook(self, hooks: ServerHooks) -> None:
+        """Has plugins told of connections and requests. Before the server listens."""
+        self.hooks = hooks
+        self._tells = bool(hooks.connected or hooks.closed or hooks.failed or hooks.idle)
+
+    def register_default(self, handler: Handler, pool: Pool) -> None:
+        """Answers every code without a processor, as RocketMQ's ``registerDefaultProcessor``."""
+        if pool.threads is not None and not inspect.iscoroutinefunction(handler):
+            handler = pool.threads.behind(handler)
+        self._default = (handler, pool)
 
     def add_processor(
         self, processor: Any, codes: Sequence[int], pool: Pool, where: str = "a request processor"
@@ -196,6 +218,11 @@ class RemotingServer:
         return bool(self._authenticators)
 
     @property
+    def keeps_ext_fields(self) -> bool:
+        """Whether somebody looks at all fields of a request before its processor does."""
+        return bool(self._authenticators or self.hooks.before or self.hooks.after)
+
+    @property
     def codes(self) -> frozenset[int]:
         """Codes with a processor."""
         return frozenset(self._handlers.keys() | self._batch_handlers.keys())
@@ -214,11 +241,14 @@ class RemotingServer:
         if tls is not None:
             from flintmq.remoting.tls_listener import TlsListener
 
-            self._servers.append(TlsListener(sock, lambda: ServerChannel(self), tls, self._backlog, turns=self._turns))
+            self._servers.append(TlsListener(sock, self._new_channel, tls, self._backlog, turns=self._turns))
         else:
-            self._servers.append(SocketListener(self._turns, sock, lambda: ServerChannel(self), self._backlog))
+            self._servers.append(SocketListener(self._turns, sock, self._new_channel, self._backlog))
         if self._sweeper is None:
             self._sweeper = loop.call_later(_SWEEP_S, self._sweep)
+
+    def _new_channel(self) -> ServerChannel:
+        return HookedChannel(self) if self.hooks.after else ServerChannel(self)
 
     async def close(self, drain_s: float = 0.0) -> None:
         """Stops listening, lets requests under way be answered, and closes every connection. Idempotent.
@@ -273,6 +303,10 @@ class RemotingServer:
             return "too many connections (listen.max_connections)"
         if self._connections_of[channel.remote_host] > self._max_connections_per_address:
             return "too many connections of its address (listen.max_connections_per_address)"
+        if self._tells:
+            self._announced.add(channel)
+            for connected in self.hooks.connected:
+                connected(channel)
         return ""
 
     def holds(self, channel: ServerChannel, size_bytes: int) -> None:
@@ -287,8 +321,24 @@ class RemotingServer:
             self.buffered_bytes -= held
             largest.close(f"it holds {held} bytes, the most of all connections (listen.max_buffered_bytes)")
 
-    def closed(self, channel: ServerChannel) -> None:
-        """Forgets a connection that ended."""
+    def failed(self, channel: ServerChannel, error: Exception) -> None:
+        """Tells who wants to know that a connection ends because of an error."""
+        if channel in self._announced:
+            for failed in self.hooks.failed:
+                failed(channel, error)
+
+    def closed(self, channel: ServerChannel, error: Exception | None = None) -> None:
+        """Forgets a connection that ended.
+
+        Args:
+            error: of the network, where that ended it.
+        """
+        if channel in self._announced:
+            if error is not None:
+                self.failed(channel, error)
+            self._announced.discard(channel)
+            for closed in self.hooks.closed:
+                closed(channel)
         self.channels.discard(channel)
         self.buffered_bytes -= self._buffered.pop(channel, 0)
         self._connections_of[channel.remote_host] -= 1
@@ -308,6 +358,9 @@ class RemotingServer:
         now_s = self.now_s()
         for channel in list(self.channels):
             if now_s - channel.active_s > self.idle_timeout_ms / 1000:
+                if channel in self._announced:
+                    for idle in self.hooks.idle:
+                        idle(channel)
                 channel.close(f"idle for {now_s - channel.active_s:.0f} s")
             elif not channel.has_spoken and now_s - channel.opened_s > FIRST_FRAME_TIMEOUT_S:
                 channel.close("no frame since it connected")
@@ -327,6 +380,8 @@ class RemotingServer:
         """Hands the requests of one read to their processors, those of a batch handler together."""
         if self._authenticators:
             requests = [request for request in requests if self._lets_pass(request)]
+        if self.hooks.before:
+            requests = [request for request in requests if self._hooks_let_pass(request)]
         self.handled += len(requests)
         batches: dict[int, list[Request]] = {}
         batch_handlers = self._batch_handlers
@@ -379,11 +434,25 @@ class RemotingServer:
             return False
         return True
 
+    def _hooks_let_pass(self, request: Request) -> bool:
+        for hook in self.hooks.before:
+            try:
+                if (returned := hook(request)) is not None:
+                    raise TypeError(f"expected None, or a RefusedError to be raised; found {shown(returned)} returned")
+            except RefusedError as error:
+                request.channel.refuse(request, error)
+                return False
+            except PLUGIN_FAULTS as error:
+                self.on_hook_failed(hook, request, error)
+                request.channel.refuse(request, hook_failed(error))
+                return False
+        return True
+
     def _unsupported(self, request: Request) -> None:
         request.channel.refuse(request, unsupported(request.code))
 
     def _handle(self, request: Request) -> None:
-        entry = self._handlers.get(request.code)
+        entry = self._handlers.get(request.code) or self._default
         if entry is None:
             self._unsupported(request)
             return
@@ -449,6 +518,10 @@ class RemotingServer:
 
 def _log_failed(request: Request, error: BaseException) -> None:
     log.error("request %d of %s failed", request.code, request.channel.remote_address, exc_info=error)
+
+
+def _log_hook(_hook: BeforeHook, request: Request, error: BaseException) -> None:
+    log.error("request %d of %s: a hook failed", request.code, request.channel.remote_address, exc_info=error)
 
 
 def _log_authenticator(_authenticator: Authenticator, request: Request, error: BaseException) -> None:

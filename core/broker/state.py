@@ -79,6 +79,8 @@ class BrokerState:
         """Further figures for request 28."""
         self.has_master: Callable[[], bool] = lambda: False
         """Whether this is a slave whose master is in reach."""
+        self.answers_as_bytes = True
+        """Whether ordinary answers may be written as they are sent: no plugin's hook wants to see them."""
         self._dispatching = False
         self._closing = False
 

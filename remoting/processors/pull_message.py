@@ -270,7 +270,7 @@ class PullMessageProcessor:
         if self._state.config.pull.slave_read:
             suggested = group.which_broker_when_consume_slowly if result.suggest_slave else group.broker_id
         channel = request.channel
-        if request.codec == JSON:
+        if request.codec == JSON and self._state.answers_as_bytes:
             channel.write(
                 encode_pull_response_json(
                     request.opaque,

@@ -257,6 +257,10 @@ class SendMessageProcessor:
 
     def _answer_stored(self, owners: list[Owner], results: list[Appended]) -> None:
         """Answers sends that are as durable as promised; the ordinary ones with as little work per message as there is."""
+        if not self._state.answers_as_bytes:
+            for owner, result in zip(owners, results, strict=True):
+                self._answer(owner, result, FlushStatus.FLUSHED)
+            return
         encode, encode_batch = self._encode_ok, self._encode_batch_ok
         answered: dict[ServerChannel, list[bytes | memoryview]] = {}
         for owner, result in zip(owners, results, strict=True):

@@ -27,9 +27,9 @@ from flintmq.plugins.builtin import BUILTIN_PLUGINS
 
 ROOT = Path(str(flintmq.__file__)).resolve().parent
 EXAMPLES = ROOT / "examples"
-NAMES = ("flintmq-audit-dispatcher", "flintmq-adaptive-flush", "flintmq-direct-flush")
+NAMES = ("flintmq-audit-dispatcher", "flintmq-adaptive-flush", "flintmq-direct-flush", "flintmq-request-watch")
 
-PACKAGES = ("flintmq_audit", "flintmq_adaptive_flush", "flintmq_direct_flush")
+PACKAGES = ("flintmq_audit", "flintmq_adaptive_flush", "flintmq_direct_flush", "flintmq_request_watch")
 
 pytestmark = pytest.mark.skipif(
     not EXAMPLES.is_dir(), reason="the examples are part of the repository, not of the wheel"

@@ -1,0 +1,56 @@
+"""What the entry point names: the hooks."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import attrs
+
+from flintmq.core.hookspecs import (
+    PluginContext,
+    RegisterConfigSection,
+    RegisterDefaultProcessor,
+    RegisterServerPart,
+    hookimpl,
+)
+from flintmq_request_watch.watch import Watch
+
+
+@attrs.frozen(kw_only=True)
+class WatchSection:
+    """``request_watch:`` of the configuration."""
+
+    refused_codes: tuple[int, ...] = ()
+    """Request codes that nobody may use."""
+
+
+_watches: weakref.WeakKeyDictionary[Any, Watch] = weakref.WeakKeyDictionary()
+
+
+def watch_of(server: Any, context: PluginContext) -> Watch:
+    """The one watch of a broker or name server, whatever it is registered as."""
+    if server not in _watches:
+        settings: WatchSection = context.settings
+        _watches[server] = Watch(settings.refused_codes)
+    return _watches[server]
+
+
+@hookimpl
+def flintmq_config_sections(register: RegisterConfigSection) -> None:
+    register("request_watch", WatchSection)
+
+
+@hookimpl
+def flintmq_connection_listeners(register: RegisterServerPart) -> None:
+    register("watch", watch_of, at="both")
+
+
+@hookimpl
+def flintmq_rpc_hooks(register: RegisterServerPart) -> None:
+    register("watch", watch_of, at="both")
+
+
+@hookimpl
+def flintmq_default_processors(register: RegisterDefaultProcessor) -> None:
+    register("watch", watch_of, at="both")

@@ -1,0 +1,61 @@
+"""Counts what one server does."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from typing import Any
+
+import msgspec
+
+from flintmq.core.errors import RefusedError
+from flintmq.core.response_code import ResponseCode
+from flintmq.remoting.refusal import unsupported
+from flintmq.remoting.request import Request, Response
+
+COUNTS: int = 25_000
+"""The request code that is answered with the counts."""
+
+
+class Watch:
+    """A connection listener, an RPC hook and a default processor in one. Loop thread.
+
+    Args:
+        refused_codes: request codes that nobody may use.
+    """
+
+    def __init__(self, refused_codes: Collection[int]) -> None:
+        self._refused = frozenset(refused_codes)
+        self.open = 0
+        self.errors = 0
+        self.requests: Counter[int] = Counter()
+        self.answers: Counter[int] = Counter()
+
+    def on_channel_connect(self, channel: Any) -> None:
+        self.open += 1
+
+    def on_channel_close(self, channel: Any) -> None:
+        self.open -= 1
+
+    def on_channel_exception(self, channel: Any, error: Exception) -> None:
+        self.errors += 1
+
+    def do_before_request(self, request: Request) -> None:
+        self.requests[request.code] += 1
+        if request.code in self._refused:
+            raise RefusedError(
+                ResponseCode.NO_PERMISSION,
+                f"request type {request.code} is refused here",
+                reason="request_watch.refused",
+                key="request_watch.refused_codes",
+            )
+
+    def do_after_response(self, request: Request, response: Response) -> None:
+        self.answers[response.code] += 1
+
+    def handle(self, request: Request) -> Response:
+        """Answers :data:`COUNTS`; every other unknown code is refused as without this."""
+        if request.code != COUNTS:
+            raise unsupported(request.code)
+        counts = {"open": self.open, "errors": self.errors, "requests": self.requests, "answers": self.answers}
+        return Response(body=msgspec.json.encode(counts))

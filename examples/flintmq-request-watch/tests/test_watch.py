@@ -1,0 +1,36 @@
+"""The watch over a real socket: it counts, refuses what it was told to, and answers its own code."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+from flintmq_request_watch.watch import COUNTS
+
+import flintmq
+from flintmq.config import load_config
+from flintmq.remoting.client.transport import RemotingClient
+from flintmq.remoting.command import request
+
+
+def test_a_broker_is_watched(tmp_path: Path) -> None:
+    """Requests, answers and connections are counted; a refused code says which key refuses it."""
+    text = "listen: {port: 0, vip: false}\nrequest_watch: {refused_codes: [28]}\n"
+    (tmp_path / "broker.yaml").write_text(text + f"store: {{path: {tmp_path / 'store'}}}\n", encoding="utf-8")
+    loaded = load_config(tmp_path / "broker.yaml", [], {})
+
+    async def live() -> None:
+        async with flintmq.Broker(loaded) as broker:  # found by its entry point
+            client = RemotingClient()
+            refused = await client.invoke(broker.address, request(28, {}), 5_000)
+            assert "request_watch.refused_codes" in (refused.remark or "")
+            unknown = await client.invoke(broker.address, request(COUNTS + 1, {}), 5_000)
+            assert "not supported" in (unknown.remark or "")
+            counts = json.loads((await client.invoke(broker.address, request(COUNTS, {}), 5_000)).body)
+            assert counts["open"] == 1
+            assert counts["requests"] == {"28": 1, str(COUNTS): 1, str(COUNTS + 1): 1}
+            assert counts["answers"] == {"16": 1, "3": 1}
+            await client.close()
+
+    asyncio.run(live())
