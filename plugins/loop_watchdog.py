@@ -2,16 +2,20 @@
 
 ::
 
-    watchdog's thread ── call_soon_threadsafe(beat) ──► loop          a few times a second
-          └─ no beat within loop_blocked_warn_ms ──► looks at the loop's thread: who, in which hook, at which line
+    watchdog's thread ── does the loop wait for something to do? ── yes: fine          a few times a second
+          no │
+             ├── call_soon_threadsafe(beat) ──► loop
+             └── no beat within loop_blocked_warn_ms ──► looks at the loop's thread: who, in which hook, at which line
 
-The loop runs nothing of it but the beat. What is found is logged once (and at the tenth, hundredth … time), and counted.
+The loop runs nothing of it but the beat, and at rest not even that. What is found is logged once (and at the tenth, hundredth
+… time), and counted.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import selectors
 import sys
 import threading
 import time
@@ -25,7 +29,11 @@ from flintmq.core.plugin_shapes import AUTHENTICATOR, DISPATCHER, FILTER, PROCES
 log = logging.getLogger("flintmq.broker")
 
 _PAUSE_SHARE: Final = 0.25
-"""Between two beats, of the time after which it warns."""
+"""Between two looks, of the time after which it warns."""
+_SELECTS: Final = frozenset(
+    kind.select.__code__ for kind in (selectors.EpollSelector, selectors.PollSelector, selectors.SelectSelector)
+)
+_RUN_ONCE: Final = asyncio.BaseEventLoop._run_once.__code__  # type: ignore[attr-defined]
 _JOIN_S: Final = 1.0
 _PLACES_MAX: Final = 1_000
 _STACK_MAX: Final = 200
@@ -109,16 +117,29 @@ class LoopWatchdog:
             self._beat.clear()
             if self._stopped:  # looked at between the clearing and the wait: a stop sets both
                 return
+            if self._loop.is_closed():
+                return
+            if self._waits():
+                self._pause.wait(self._warn_s * _PAUSE_SHARE)
+                continue
             asked_s = time.monotonic()
             try:
                 self._loop.call_soon_threadsafe(self._beat.set)
-            except RuntimeError:  # the loop is closed
+            except RuntimeError:  # it was closed just now
                 return
             if not self._beat.wait(self._warn_s):
                 self._note(self._look())
                 self._beat.wait()
                 self.longest_ms = max(self.longest_ms, int((time.monotonic() - asked_s) * 1000))
             self._pause.wait(self._warn_s * _PAUSE_SHARE)
+
+    def _waits(self) -> bool:
+        """Whether asyncio's loop waits for sockets and timers just now. Of another loop (uvloop) this cannot be seen."""
+        frame = sys._current_frames().get(self._watched)
+        if frame is None or frame.f_code not in _SELECTS:
+            return False
+        caller = frame.f_back
+        return caller is not None and caller.f_code is _RUN_ONCE
 
     def _note(self, what: str) -> None:
         self.times += 1

@@ -11,6 +11,7 @@ from flintmq.core.errors import PluginError
 from flintmq.core.plugin_shapes import drop, shown, wrong_call
 from flintmq.remoting.request import Handler, Response
 
+_ARE_TEXT: Final = frozenset((str,)).issuperset
 _EXPECTED: Final = "expected an object with process(batch), or with handlers() that returns a handler(request) per code"
 
 
@@ -113,13 +114,15 @@ def wrong_response(answer: Any) -> str:
     body: Any = answer.body
     remark: Any = answer.remark
     fields: Any = answer.ext_fields
-    if not isinstance(code, int) or isinstance(code, bool) or not -(2**15) <= code < 2**15:
+    if not isinstance(code, int) or code is True or code is False or not -(2**15) <= code < 2**15:
         return f"expected a Response's code to be an int of 16 bits; found {shown(code)}"
-    if not isinstance(body, (bytes, bytearray, memoryview)):
+    if type(body) is not bytes and not isinstance(body, (bytearray, memoryview, bytes)):
         return f"expected a Response's body to be bytes; found {shown(body)}, of type {type(body).__name__}"
     if remark is not None and not isinstance(remark, str):
         return f"expected a Response's remark to be a str or None; found {shown(remark)}"
-    if fields is None:
+    if fields is None or (
+        type(fields) is dict and _ARE_TEXT(map(type, fields)) and _ARE_TEXT(map(type, fields.values()))
+    ):
         return ""
     if not isinstance(fields, Mapping):
         return f"expected a Response's ext_fields to be a mapping of str to str; found {shown(fields)}"

@@ -235,7 +235,7 @@ class Seen(logging.Handler):
 @pytest.fixture
 def standing_still() -> Iterator[Seen]:
     """Notices what the watchdog logs."""
-    seen = Seen("the event loop is busy with")
+    seen = Seen("the event loop is busy with plugin 'mine'")
     logging.getLogger("flintmq.broker").addHandler(seen)
     yield seen
     logging.getLogger("flintmq.broker").removeHandler(seen)
@@ -311,7 +311,7 @@ def test_what_blocks_the_loop_is_named(
     function: str,
 ) -> None:
     """With the plugin, the hook and the line, while it still does: whoever waits for the broker can look it up."""
-    settings = ["listen.loop_blocked_warn_ms=50"]
+    settings = ["listen.loop_blocked_warn_ms=300"]
     if what == "dispatcher":
         settings.append("dispatchers=consume_queue,mine")
     with flintmq.Broker(configure(*settings), plugins=[BlockingPlugin(standing_still, what)]) as broker:
@@ -321,12 +321,12 @@ def test_what_blocks_the_loop_is_named(
         if what == "dispatcher":
             assert wire.send("T", b"x").code == 0
         assert standing_still.event.wait(30)
-        assert "nobody is served for more than 50 ms" in standing_still.line
+        assert "nobody is served for more than 300 ms" in standing_still.line
         assert f"plugin 'mine' (program), {hook}, at {__file__}:" in standing_still.line
         assert standing_still.line.endswith(f" in {function}")
         told = figures(wire)
         assert int(told["loopBlockedTimes"]) >= 1
-        assert int(told["loopBlockedMaxMillis"]) >= 50
+        assert int(told["loopBlockedMaxMillis"]) >= 300
         assert f"plugin 'mine' (program), {hook}" in told["loopBlockedBy"]
 
 
