@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from flintmq.core.blame import brief
-from flintmq.core.errors import FlintError, JsonSyntaxError, JsonTypeError, RefusedError, StoreError
+from flintmq.core.errors import (
+    FlintError,
+    JsonSyntaxError,
+    JsonTypeError,
+    RefusedError,
+    StoreError,
+    StoreExhaustedError,
+)
 from flintmq.core.response_code import ResponseCode
+from flintmq.core.store.no_room import no_room
 
 
 def unsupported(code: int) -> RefusedError:
@@ -33,6 +41,8 @@ def refusal_of(error: BaseException) -> RefusedError:
         return RefusedError(code, str(error)[:1000], reason="request.field", measured=measured)
     if isinstance(error, JsonSyntaxError):
         return RefusedError(code, str(error)[:1000], reason="request.malformed")
+    if isinstance(error, StoreExhaustedError):
+        return no_room(error)
     if isinstance(error, StoreError):
         return RefusedError(code, str(error)[:1000], reason="store.failed")
     if isinstance(error, FlintError):

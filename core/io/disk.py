@@ -198,7 +198,18 @@ class OsRegion:
         unnamed: folders whose entries must be forced with the first sync.
     """
 
-    __slots__ = ("_allocated", "_fd", "_is_closed", "_map", "_path", "_size", "_unnamed", "_view", "view")
+    __slots__ = (
+        "_allocated",
+        "_by_call_bytes",
+        "_fd",
+        "_is_closed",
+        "_map",
+        "_path",
+        "_size",
+        "_unnamed",
+        "_view",
+        "view",
+    )
 
     def __init__(self, path: Path, fd: int, size: int, allocated: int, unnamed: list[Path], *, holds: bool) -> None:
         self._path = path
@@ -207,6 +218,7 @@ class OsRegion:
         self._unnamed = unnamed
         self._map = map_shared(fd, size)
         self._fd = fd if holds else -1
+        self._by_call_bytes = _BY_CALL_BYTES if holds else _BY_OPENING_BYTES
         self._is_closed = False
         self._view = memoryview(self._map)
         self.view = self._view.toreadonly()
@@ -236,7 +248,7 @@ class OsRegion:
             os.close(fd)
 
     def write(self, position: int, data: bytes | memoryview) -> None:
-        if len(data) < (_BY_CALL_BYTES if self._fd >= 0 else _BY_OPENING_BYTES):
+        if len(data) < self._by_call_bytes:
             self._view[position : position + len(data)] = data
             return
         try:
@@ -325,6 +337,7 @@ class OsRegion:
 
     def let_go(self) -> None:
         fd, self._fd = self._fd, -1
+        self._by_call_bytes = _BY_OPENING_BYTES
         if fd >= 0:
             os.close(fd)
 

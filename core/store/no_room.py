@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+
 from flintmq.core.errors import RefusedError, StoreExhaustedError, StoreFullError
 from flintmq.core.response_code import ResponseCode
 
@@ -13,7 +15,7 @@ def no_room(error: StoreFullError) -> RefusedError:
             ResponseCode.SERVICE_NOT_AVAILABLE,
             "service not available now: the broker's process has no descriptors or maps left",
             reason="store.exhausted",
-            measured=str(error),
+            measured=f"{error}; ulimit -n is {resource.getrlimit(resource.RLIMIT_NOFILE)[0]}",
             key="ulimit -n (the process's limit of descriptors), vm.max_map_count",
         )
     return RefusedError(

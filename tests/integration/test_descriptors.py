@@ -4,8 +4,10 @@ of one."""
 from __future__ import annotations
 
 import resource
+import shutil
 import signal
 import socket
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -133,6 +135,33 @@ def test_silent_connections_at_a_name_server(tmp_path: Path) -> None:
     assert server.end(signal.SIGTERM) == 0
     healthy.close()
     newcomer.close()
+
+
+@pytest.mark.timeout(120)
+def test_silent_connections_where_connections_may_be_encrypted(tmp_path: Path) -> None:
+    """The other listener, at a small limit, of which a quarter is reserved."""
+    if shutil.which("openssl") is None:
+        pytest.skip("makes a certificate with openssl, which is not installed")
+    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost"
+    files = {"keyout": tmp_path / "key.pem", "out": tmp_path / "certificate.pem"}
+    made = [*command.split(), *(word for name, path in files.items() for word in (f"-{name}", str(path)))]
+    subprocess.run(made, check=True, capture_output=True)
+    tls = (f"listen.tls.certificate={files['out']}", f"listen.tls.key={files['keyout']}", "listen.tls.mode=permissive")
+    broker = served(tmp_path / "store", *tls, limit=256)
+    healthy = Wire(broker.address)
+    assert healthy.is_served()
+    with silent_peers(broker.address, 300):
+        until(lambda: sockets_of(broker) > connections_ceiling(256) - 32, "accepted up to the reserve")
+        for number in range(20):
+            assert healthy.send(f"New{number}", bytes(20_000)).code == 0
+        assert sockets_of(broker) <= connections_ceiling(256)
+    newcomer = Wire(broker.address)
+    newcomer.socket.settimeout(IN_TIME_S)
+    assert newcomer.is_served()
+    healthy.close()
+    newcomer.close()
+    assert broker.end(signal.SIGTERM) == 0, broker.log.read_text()
+    assert "fenced" not in broker.log.read_text()
 
 
 @pytest.mark.timeout(120)

@@ -166,3 +166,28 @@ def test_nothing_is_left_at_every_place_in_turn(
         number += step
     assert scarce.hits >= 5
     assert len(scarce.places) >= 3, scarce.places
+
+
+def test_a_send_that_finds_no_descriptor_is_told_so(configure: Any, tmp_path: Path) -> None:
+    """With reason, what was measured and where to look, for a new topic's table as well as for a file of the log; and nothing
+    is wrong as soon as there are some again."""
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        flintmq.Broker(configure("store.commit_log_file_bytes=32768")) as broker,
+    ):
+        wire = Wire(broker.address)
+        assert wire.is_served()
+        scarce = Scarcity(tmp_path, patch)
+        scarce.left = 0
+        answers = [wire.send("NewTopic", b"x"), *(wire.send("Healthy", bytes(20_000)) for _ in range(6))]
+        refused = [answer for answer in answers if answer.code != 0]
+        assert answers[0] in refused
+        assert len(refused) >= 2
+        for answer in refused:
+            assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+            assert "[store.exhausted; measured " in answer.remark
+            assert "ulimit -n" in answer.remark
+        scarce.left = None
+        assert wire.is_served()
+        assert broker.state.store.trouble is None
+        wire.close()
