@@ -26,7 +26,7 @@ from flintmq.core.broker.transactions.half_message import (
     redirect_to_half,
 )
 from flintmq.core.errors import RefusedError
-from flintmq.core.limits import PROPERTIES_MAX_BYTES
+from flintmq.core.limits import PROPERTIES_MAX_BYTES, TOPIC_MAX_BYTES
 from flintmq.core.message import properties as props
 from flintmq.core.message.batch import BatchError, MessageBatch, decode_columns
 from flintmq.core.message.properties import (
@@ -142,7 +142,7 @@ class MessageIntake:
         state = self._state
         topic, queue_id, properties_text = header.topic, header.queue_id, header.properties
         config = state.topics.select(topic)
-        if config is None or topic in FORBIDDEN_TOPICS:
+        if config is None or topic in FORBIDDEN_TOPICS or len(topic) > TOPIC_MAX_BYTES:
             config = self._new_topic(header, sender)
         if not 0 <= queue_id < config.write_queue_nums:
             queue_id = self._queue_id(config, queue_id, sender)
@@ -211,7 +211,7 @@ class MessageIntake:
         topic, queue_id, properties_text = header.topic, header.queue_id, header.properties
         sys_flag = header.sys_flag
         config = self._state.topics.select(topic)
-        if config is None or topic in FORBIDDEN_TOPICS:
+        if config is None or topic in FORBIDDEN_TOPICS or len(topic) > TOPIC_MAX_BYTES:
             config = self._new_topic(header, sender)
         queue_id = self._queue_id(config, queue_id, sender)
         if len(body) > self._state.config.store.max_message_bytes:
@@ -251,7 +251,7 @@ class MessageIntake:
     # parts
 
     def _new_topic(self, header: SendHeader, sender: Sender) -> TopicConfig:
-        """A topic that is not in the table, or that nobody may send to. Raises RefusedError."""
+        """A topic that is not in the table, has a name that none may have, or is nobody's to send to. Raises RefusedError."""
         topic, topics = header.topic, self._state.topics
         check_topic_name(topic)
         check_not_forbidden(topic)

@@ -12,17 +12,19 @@ import pytest
 from flintmq.core.errors import ReplicationError
 from flintmq.core.ha.record_check import RecordChecker
 from flintmq.core.io import lazy_numpy
+from flintmq.core.message.record import encode_blank
 from flintmq.core.store import bulk_scan
 from flintmq.core.store.consume_queue import UNIT
 from flintmq.core.store.doctor.explain import explain_position, explain_start
 from flintmq.core.store.doctor.files import StoreFiles
 from flintmq.core.store.doctor.finding import Level
+from flintmq.core.store.doctor.rebuild import fitting, has_damage, rebuild
 from flintmq.core.store.doctor.salvage import salvage
 from flintmq.core.store.doctor.verify import verify
 from flintmq.core.store.get_message import GetMessageStatus
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.records import HOST_V4, HOST_V6, RecordFields
-from flintmq.core.testing.store import DELAY_LEVEL_MS, message, open_store
+from flintmq.core.testing.store import DELAY_LEVEL_MS, make_store, message, open_store
 from flintmq.core.testing.strict_reader import strict_log, strict_records
 
 FILE_BYTES = 128 * 1024
@@ -163,3 +165,30 @@ def test_a_slave_does_not_take_an_unreadable_record(what: str) -> None:
     assert checker.receive(0, whole)
     with pytest.raises(ReplicationError, match=rf"position {len(whole)} is damaged: .*negative.*store repair"):
         checker.receive(len(whole), LYING[what].encode(len(whole)))
+
+
+def test_repair_takes_out_what_an_ordinary_start_does_not_walk(tmp_path: Path) -> None:
+    """After a clean stop only the last three files are walked; what lies before them verify finds, and repair mends."""
+    start, end = stored_by_an_earlier_one(tmp_path, LYING["properties"], clean=True)
+    first = tmp_path / "commitlog" / f"{0:020d}"
+    raw = bytearray(first.read_bytes())
+    used = len(bytes(raw).rstrip(b"\0"))
+    raw[used : used + 8] = encode_blank(FILE_BYTES - used)
+    first.write_bytes(raw)
+    units = bytearray()
+    for number in range(1, 5):
+        made = record(1 + BEHIND + number).encode(number * FILE_BYTES)
+        whole = made if number == 4 else made + encode_blank(FILE_BYTES - len(made))
+        (tmp_path / "commitlog" / f"{number * FILE_BYTES:020d}").write_bytes(whole.ljust(FILE_BYTES, b"\0"))
+        units += UNIT.pack(number * FILE_BYTES, len(made), 0)
+    queue = tmp_path / "consumequeue" / "T" / "0" / f"{0:020d}"
+    queue.write_bytes((queue.read_bytes()[: 20 * (2 + BEHIND)] + units).ljust(20_000, b"\0"))
+    sizes = {"commit_log_file_bytes": FILE_BYTES, "consume_queue_file_bytes": 20_000}
+    open_store(tmp_path, clock=ManualClock(FIRST_MS + 10_000), **sizes).close()
+    (found,) = (one for one in verify(StoreFiles(tmp_path), DELAY_LEVEL_MS).findings if "damage" in one.what)
+    assert found.where == f"commit log {start}..{end}"
+    config = fitting(make_store(tmp_path, **sizes).config, StoreFiles(tmp_path))
+    rebuild(tmp_path, config, DELAY_LEVEL_MS, damaged=has_damage(StoreFiles(tmp_path), config))
+    report = verify(StoreFiles(tmp_path), DELAY_LEVEL_MS)
+    assert (report.is_sound, report.records) == (True, 2 + BEHIND + 4)
+    assert len(strict_log(first.read_bytes())) == 2 + BEHIND
