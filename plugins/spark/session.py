@@ -36,7 +36,8 @@ def session(master: str = "local[*]", app_name: str = "flintmq", conf: Mapping[s
         conf: further settings of Spark, which win over those set here.
 
     Raises:
-        RuntimeMissingError: PySpark or a Java is missing; says what to install.
+        RuntimeMissingError: PySpark or a Java is missing, or this package where the workers of a session run that is there
+            already; says what to do.
     """
     require_pyspark()
     from pyspark import SparkContext
@@ -83,9 +84,15 @@ def register(spark: SparkSession) -> None:
     """Makes ``format("flintmq")`` known to a session, where Spark does not find the module ``pyspark_flintmq`` by itself.
 
     That is so with ``--py-files``, through Spark Connect, and in a checkout that is not installed; harmless elsewhere.
+
+    Raises:
+        RuntimeMissingError: PySpark is missing here, or this package where the session's workers run.
     """
     require_pyspark()
     from flintmq.plugins.spark.source import FlintMQDataSource
+    from flintmq.plugins.spark.worker_python import check_worker_python
+
+    check_worker_python(spark)
 
     spark.dataSource.register(FlintMQDataSource)
 

@@ -1,0 +1,135 @@
+"""A virtual environment that is not on PATH is how people try a package: what fails then must say what to do."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import venv
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from flintmq.plugins.spark.errors import RuntimeMissingError
+from flintmq.plugins.spark.worker_python import check_worker_python
+
+
+@pytest.fixture
+def bare_python(tmp_path: Path) -> Path:
+    """A Python of this version with nothing installed."""
+    venv.create(tmp_path / "bare", with_pip=False, symlinks=True)
+    return tmp_path / "bare" / "bin" / "python3"
+
+
+def session(python: str, master: str = "local[2]", **conf: str) -> Any:
+    """As much of a Spark session as is looked at."""
+    return SimpleNamespace(
+        _sc=SimpleNamespace(master=master, pythonExec=python, environment={}, _python_includes=[], getConf=lambda: conf)
+    )
+
+
+def refusal(spark: Any) -> str:
+    with pytest.raises(RuntimeMissingError) as raised:
+        check_worker_python(spark)
+    return str(raised.value)
+
+
+def test_python3_of_the_path_is_another_one(bare_python: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a plain SparkSession does; the error names the interpreter, what is missing, and both ways out."""
+    monkeypatch.setenv("PATH", str(bare_python.parent))
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    said = refusal(session("python3"))
+    assert said.startswith(
+        f"Spark's Python workers run python3 ({bare_python}), in which flintmq and pyarrow and numpy cannot"
+    )
+    assert "ModuleNotFoundError" in said
+    assert f"PYSPARK_PYTHON={sys.executable}" in said
+    assert "flintmq.plugins.spark.session()" in said
+
+
+@pytest.mark.parametrize(
+    ("python", "said"),
+    [
+        ("no-such-python", "run no-such-python, which is not there:"),
+        ("/bin/false", "run /bin/false, which does not run"),
+    ],
+)
+def test_no_python_at_all(python: str, said: str) -> None:
+    """PYSPARK_PYTHON can be misspelt."""
+    assert said in refusal(session(python))
+
+
+def test_a_session_that_works_is_let_through(
+    bare_python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """This very Python; another one with the packages on its path; and what cannot be looked at from here."""
+    check_worker_python(session(sys.executable))
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    for name in ("flintmq", "pyarrow", "numpy"):
+        (tmp_path / f"{name}.py").touch()
+    reached = session(str(bare_python))
+    reached._sc.environment = {"PYTHONPATH": str(tmp_path)}
+    check_worker_python(reached)
+    for elsewhere in ("spark://host:7077", "yarn", "k8s://host"):
+        check_worker_python(session("python3-of-the-cluster", elsewhere))
+    check_worker_python(session("./env/bin/python", **{"spark.archives": "env.tar.gz#env"}))
+    check_worker_python(SimpleNamespace())  # Spark Connect
+
+
+def test_py_files_bring_this_package_and_no_other(bare_python: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``--py-files flintmq.zip`` is unpacked by Spark; pyarrow must be installed."""
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    spark = session(str(bare_python))
+    spark._sc._python_includes = ["flintmq.zip"]
+    assert "in which pyarrow and numpy cannot be imported" in refusal(spark)
+
+
+PLAIN = """
+import sys
+from pyspark.sql import SparkSession
+from flintmq.plugins.spark import {name}
+conf = {{"spark.ui.enabled": "false", "spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}}
+builder = SparkSession.builder.master("local[1]")
+for key, value in conf.items():
+    builder = builder.config(key, value)
+spark = builder.getOrCreate()
+try:
+    {call}
+except Exception as error:
+    print(type(error).__name__, error)
+finally:
+    spark.stop()
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(("name", "call"), [("register", "register(spark)"), ("session", "session('local[1]')")])
+def test_a_plain_session_of_the_real_spark(bare_python: Path, name: str, call: str) -> None:
+    """Made before ``session`` or ``register`` could choose the Python: neither lets a query run into the worker's traceback."""
+    pytest.importorskip("pyspark", reason="needs PySpark")
+    from flintmq.plugins.spark.java import find_java
+
+    try:
+        home = find_java().home
+    except RuntimeMissingError as error:
+        pytest.skip(str(error))
+    environment = {key: value for key, value in os.environ.items() if key != "PYSPARK_PYTHON"}
+    environment |= {"JAVA_HOME": str(home), "PATH": f"{bare_python.parent}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        [sys.executable, "-c", PLAIN.format(name=name, call=call)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    said = done.stdout.strip().splitlines()[-1:]
+    assert said, done.stderr[-2000:]
+    assert said[0].startswith(
+        f"RuntimeMissingError Spark's Python workers run python3 ({bare_python}), in which flintmq and"
+    )
+    assert f"PYSPARK_PYTHON={sys.executable}" in said[0]
