@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 CODE = ("config", "core", "dispatchers", "flush", "plugins", "remoting")
+
+
+def test_the_default_installation_is_the_one_that_was_measured() -> None:
+    """docs/performance.md measures what ``pip install`` leaves: numpy is there, uvloop is not. Nothing imports it at rest
+    (tests/plugins/cli/test_late_imports.py)."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert {re.split(r"[<>=]", requirement)[0] for requirement in project["dependencies"]} == {
+        "attrs",
+        "importlib-metadata",
+        "msgspec",
+        "numpy",
+        "pluggy",
+        "pyyaml",
+        "rich",
+        "typer",
+    }
+    assert [requirement.partition(">")[0] for requirement in project["optional-dependencies"]["fast"]] == ["uvloop"]
 
 
 def test_every_subpackage_is_installed() -> None:

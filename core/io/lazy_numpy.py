@@ -1,4 +1,4 @@
-"""numpy, where it is installed, from the first time that it is worth its price.
+"""numpy, which every installation has, from the first time that it is worth its price.
 
 It takes 13 MiB and a tenth of a second or more: a broker that starts, or has little to do, goes without. Modules write
 ``from flintmq.core.io.lazy_numpy import AVAILABLE, numpy`` and use the name as ever; what must not wait asks :func:`ready`.

@@ -5,7 +5,7 @@ look like one. Everything else is read with a handful of gathers. :func:`layout`
 :func:`flintmq.core.message.record.decode_record`, except the checksum, and ends before the first record that does not pass
 them; whoever wants to know why reads that one alone.
 
-Used where numpy is installed (``pip install 'flintmq[fast]'``). No array keeps the file's map open.
+Used where a log is long enough for numpy to be loaded (:mod:`flintmq.core.io.lazy_numpy`). No array keeps the file's map open.
 """
 
 from __future__ import annotations

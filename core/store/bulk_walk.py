@@ -1,6 +1,6 @@
 """Whole records checked many at a time with numpy, for :mod:`.log_walk`: the same checks, except who says what is wrong.
 
-Used where numpy is installed (``pip install 'flintmq[fast]'``).
+Used where :mod:`.bulk_scan` is.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Index entries in bulk with numpy: hashes, slots and chains of a thousand keys at a time (a third of the cost of a loop).
 
-Used where numpy is installed (``pip install 'flintmq[fast]'``); the loops of :mod:`.index_file` write the same bytes.
+Used once numpy is loaded (:mod:`flintmq.core.io.lazy_numpy`); the loops of :mod:`.index_file` write the same bytes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Consume queue units many at a time with numpy: which records go to which queue, what is written, where a queue ends.
 
-Used where numpy is installed (``pip install 'flintmq[fast]'``); :mod:`.consume_queue` writes and finds the same one by one.
+Used once numpy is loaded (:mod:`flintmq.core.io.lazy_numpy`); :mod:`.consume_queue` writes and finds the same one by one.
 """
 
 from __future__ import annotations
