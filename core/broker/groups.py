@@ -23,7 +23,7 @@ from flintmq.core.response_code import ResponseCode
 _log = client_log(__name__)
 
 
-class _StoredGroups(msgspec.Struct, rename="camel"):
+class StoredGroups(msgspec.Struct, rename="camel"):
     """``subscriptionGroup.json``, and what 201 answers (``SubscriptionGroupWrapper``)."""
 
     data_version: StoredVersion = msgspec.field(default_factory=StoredVersion)
@@ -151,7 +151,7 @@ class SubscriptionGroupManager(ConfigManager[SubscriptionGroupConfig]):
         }
 
     def _merge(self, value: Mapping[str, Any]) -> None:
-        stored = read_as(value, _StoredGroups)
+        stored = read_as(value, StoredGroups)
         for group, config in stored.subscription_group_table.items():
             self._table[group] = SubscriptionGroupConfig.of(config, group)
         self.data_version = DataVersion.of(stored.data_version)

@@ -24,7 +24,7 @@ from flintmq.core.response_code import ResponseCode
 _log = client_log(__name__)
 
 
-class _StoredTopics(msgspec.Struct, rename="camel"):
+class StoredTopics(msgspec.Struct, rename="camel"):
     """``topics.json``, and what 21 answers (``TopicConfigSerializeWrapper``)."""
 
     data_version: StoredVersion = msgspec.field(default_factory=StoredVersion)
@@ -323,7 +323,7 @@ class TopicConfigManager(ConfigManager[TopicConfig]):
         }
 
     def _merge(self, value: Mapping[str, Any]) -> None:
-        stored = read_as(value, _StoredTopics)
+        stored = read_as(value, StoredTopics)
         for topic, config in stored.topic_config_table.items():
             self._table[topic] = TopicConfig.of(config, topic)
         self.data_version = DataVersion.of(stored.data_version)

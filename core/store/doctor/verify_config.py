@@ -7,8 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from flintmq.core.errors import JsonSyntaxError
+from flintmq.core.broker.groups import StoredGroups
+from flintmq.core.broker.topics import StoredTopics
+from flintmq.core.errors import JsonSyntaxError, JsonTypeError
 from flintmq.core.io import fastjson
+from flintmq.core.io.typed_json import read_as
 from flintmq.core.store.consume_queue import UNIT_BYTES
 from flintmq.core.store.doctor.expected import Expected, QueueKey
 from flintmq.core.store.doctor.files import StoreFiles, listed, read_bytes
@@ -20,6 +23,9 @@ from flintmq.core.store.store_checkpoint import CHECKPOINT_BYTES
 CHECKPOINT: Final = struct.Struct(">qqq")
 CHECKPOINT_NAMES: Final = ("physicMsgTimestamp", "logicsMsgTimestamp", "indexMsgTimestamp")
 _SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+
+
+_TABLES: Final[dict[str, Any]] = {"topics.json": StoredTopics, "subscriptionGroup.json": StoredGroups}
 
 
 def check_checkpoint(files: StoreFiles, expected: Expected, report: Report) -> None:
@@ -57,6 +63,11 @@ def check_config(files: StoreFiles, report: Report) -> None:
             advice = f"a start falls back to {backup.name}" if backup.exists() else "restore it from a backup"
             report.add(Level.ERROR, path, str(error) if raw.strip() else "it is empty", advice)
             continue
+        if path.name in _TABLES:
+            try:
+                read_as(value, _TABLES[path.name])
+            except JsonTypeError as error:
+                report.add(Level.ERROR, path, str(error), "a start ends with this: correct the value")
         if path.name in ("consumerOffset.json", "delayOffset.json"):
             _check_offsets(files, path, value, report)
 

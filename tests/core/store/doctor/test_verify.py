@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -449,3 +450,13 @@ def test_a_store_in_use_is_not_called_crashed(small: Small) -> None:
     assert found.level is Level.NOTE
     assert "a broker runs on the store and holds its lock" in found.what
     assert found.where.endswith("/lock")
+
+
+@pytest.mark.parametrize("odd", [2**31, 2**70, 1.5, "x", [], True], ids=repr)
+def test_a_number_that_a_table_cannot_hold_is_found(small: Small, odd: object) -> None:
+    """A start ends with it, so a store that has one is not sound; the field and the value are named."""
+    table = {"topicConfigTable": {"Orders": {"topicName": "Orders", "perm": odd}}}
+    (small.root / "config" / "topics.json").write_text(json.dumps(table))
+    report = small.verify()
+    assert not report.is_sound
+    assert any("topicConfigTable.Orders.perm is " in finding.what for finding in report.findings)
