@@ -103,8 +103,9 @@ class Shape:
             raise PluginError(f"{self.where(owner, name)} cannot be used: its factory made {wrong}")
 
     def _wrong(self, made: object) -> str:
-        needed = ", ".join([f"{m}({', '.join(a)})" for m, a in self.methods.items()] + list(self.values))
-        expected = f"expected an object with {needed or 'methods'}"
+        wanted = self.optional if self.one_of else self.methods
+        needed = ", ".join([f"{method}({', '.join(names)})" for method, names in wanted.items()] + list(self.values))
+        expected = f"expected an object with {'one of ' if self.one_of else ''}{needed}"
         if made is None:
             return f"None; {expected}"
         if isinstance(made, type):

@@ -24,7 +24,14 @@ from types import FrameType
 from typing import Any, Final
 
 from flintmq.core.plugin_info import PluginOrigin
-from flintmq.core.plugin_shapes import AUTHENTICATOR, DISPATCHER, FILTER, PROCESSOR
+from flintmq.core.plugin_shapes import (
+    AUTHENTICATOR,
+    CONNECTION_LISTENER,
+    DISPATCHER,
+    FILTER,
+    PROCESSOR,
+    RPC_HOOK,
+)
 
 log = logging.getLogger("flintmq.broker")
 
@@ -47,12 +54,16 @@ def _always(hook: str) -> Callable[[Mapping[str, Any]], str]:
 
 
 _SERVER: Final = "flintmq.remoting.server"
+_PARTS: Final = "flintmq.plugins.server_parts"
 _ISOLATION: Final = "flintmq.core.isolation"
 CALLERS: Final[Mapping[tuple[str, str], Callable[[Mapping[str, Any]], str]]] = {
     (_SERVER, "RemotingServer._handle"): _always(PROCESSOR.hook),
     (_SERVER, "RemotingServer._finish"): _always(PROCESSOR.hook),
     (_SERVER, "RemotingServer.dispatch"): _always(PROCESSOR.hook),
     (_SERVER, "RemotingServer._lets_pass"): _always(AUTHENTICATOR.hook),
+    (_SERVER, "RemotingServer._hooks_let_pass"): _always(RPC_HOOK.hook),
+    (_PARTS, "ServerParts._after.<locals>.told"): _always(RPC_HOOK.hook),
+    (_PARTS, "ServerParts._counted.<locals>.told"): _always(CONNECTION_LISTENER.hook),
     (_ISOLATION, "IsolatedDispatcher._guarded"): _always(DISPATCHER.hook),
     (_ISOLATION, "IsolatedFilter.matches_tags_code"): _always(FILTER.hook),
     (_ISOLATION, "IsolatedFilter.matches_properties"): _always(FILTER.hook),

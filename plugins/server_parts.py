@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
 from flintmq.core.blame import PLUGIN_FAULTS
 from flintmq.core.kernel import Kernel
-from flintmq.core.plugin_shapes import DEFAULT_PROCESSOR
+from flintmq.core.plugin_shapes import DEFAULT_PROCESSOR, drop, shown
 from flintmq.core.registry import Registered, ServerPart
 from flintmq.remoting.processor_shape import check_handler, wrong_response
 from flintmq.remoting.request import Request, Response
@@ -79,7 +80,9 @@ class ServerParts:
 
         def told(*arguments: object) -> None:
             try:
-                call(*arguments)
+                if inspect.isawaitable(returned := call(*arguments)):
+                    drop(returned)
+                    raise TypeError(f"expected a plain method; found {shown(returned)} returned, which nobody awaits")
             except PLUGIN_FAULTS as error:
                 kernel.blame(entry, method, error)
 

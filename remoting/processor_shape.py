@@ -57,9 +57,10 @@ def check_handler(where: str, made: Any, method: str) -> Handler:
     kind = f"the class {made.__name__}" if isinstance(made, type) else f"a {type(made).__name__}"
     handler: Any = None if made is None or isinstance(made, type) else getattr(made, method, None)
     wrong = f"found {shown(made)}" if handler is None else _wrong_handler(handler)
+    if isinstance(made, type):
+        wrong = f"an instance, {made.__name__}(…)"
     if wrong:
-        if inspect.iscoroutine(made):
-            made.close()
+        drop(made)
         raise PluginError(f"{where} cannot be used: its factory made {kind}; {expected}; {wrong}")
     return cast("Handler", handler)
 

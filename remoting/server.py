@@ -438,6 +438,7 @@ class RemotingServer:
         for hook in self.hooks.before:
             try:
                 if (returned := hook(request)) is not None:
+                    drop(returned)
                     raise TypeError(f"expected None, or a RefusedError to be raised; found {shown(returned)} returned")
             except RefusedError as error:
                 request.channel.refuse(request, error)

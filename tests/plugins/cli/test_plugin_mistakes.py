@@ -55,6 +55,15 @@ class Who:
     def __init__(self, settings=None): ...
     def authenticate(self, caller): ...
 
+class Default:
+    def handle(self, request): ...
+
+class Listener:
+    def on_channel_connect(self, channel): ...
+
+class Around:
+    def do_before_request(self, request): ...
+
 class Processor:
     def __init__(self, broker): ...
     def handlers(self): return {9001: self.answer}
@@ -68,6 +77,9 @@ INDEX = "flintmq_index_builders"
 PROCESSORS = "flintmq_request_processors"
 FILTERS = "flintmq_message_filters"
 AUTH = "flintmq_authenticators"
+DEFAULTS = "flintmq_default_processors"
+LISTENERS = "flintmq_connection_listeners"
+RPC_HOOKS = "flintmq_rpc_hooks"
 SECTIONS = "flintmq_config_sections"
 COMMANDS = "flintmq_cli_commands"
 
@@ -124,6 +136,9 @@ KINDS = {
     PROCESSORS: ("Processor", "process(batch)"),
     FILTERS: ("Filter", "matches_tags_code(tags_code)"),
     AUTH: ("Who", "authenticate(caller)"),
+    DEFAULTS: ("Default", "handle(request)"),
+    LISTENERS: ("Listener", "on_channel_connect(channel)"),
+    RPC_HOOKS: ("Around", "do_before_request(request)"),
 }
 
 MISTAKES = [
@@ -307,6 +322,22 @@ MISTAKES = [
         "process-async", PROCESSORS, "P()", "process(batch)", before="class P:\n  async def process(self, batch): ..."
     ),
     made("process-arity", PROCESSORS, "P()", "process(batch)", before="class P:\n  def process(self): ..."),
+    made(
+        "listener-misspelt", LISTENERS, "L()", "none of", before="class L:\n  def on_channel_conect(self, channel): ..."
+    ),
+    made(
+        "rpc-hook-async",
+        RPC_HOOKS,
+        "H()",
+        "async def",
+        before="class H:\n  async def do_before_request(self, request): ...",
+    ),
+    made(
+        "rpc-hook-arity", RPC_HOOKS, "H()", "do_after_", before="class H:\n  def do_after_response(self, request): ..."
+    ),
+    registers(
+        "at-nowhere", DEFAULTS, "register('mine', lambda server: Default(), at='client')", "expected at", "'client'"
+    ),
     # What is handed to register.
     registers(
         "no-factory", DISPATCHERS, "register('mine')", "expected register(name, factory", "found register('mine')"
