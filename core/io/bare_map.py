@@ -11,6 +11,7 @@ kernel's documentation of file systems).
 from __future__ import annotations
 
 import ctypes
+import errno
 import mmap
 import os
 import sys
@@ -45,7 +46,13 @@ def map_shared(fd: int, size_bytes: int) -> mmap.mmap:
     """
     if os.fstat(fd).st_size < size_bytes:
         raise ValueError(f"a file of {os.fstat(fd).st_size} bytes has no {size_bytes} to map")
-    made = mmap.mmap(-1, size_bytes, mmap.MAP_PRIVATE | _MAP_NORESERVE)
+    try:
+        made = mmap.mmap(-1, size_bytes, mmap.MAP_PRIVATE | _MAP_NORESERVE)
+    except OSError as error:
+        if error.errno != errno.ENOMEM:
+            raise
+        # Where memory is promised strictly (vm.overcommit_memory=2, RLIMIT_DATA) even that counts: a descriptor is the price.
+        return mmap.mmap(fd, size_bytes, mmap.MAP_SHARED)
     protection = mmap.PROT_READ | mmap.PROT_WRITE
     where = ctypes.addressof(ctypes.c_char.from_buffer(made))
     if _mmap(where, size_bytes, protection, mmap.MAP_SHARED | _MAP_FIXED, fd, 0) == _FAILED:

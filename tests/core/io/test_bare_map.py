@@ -144,3 +144,20 @@ def test_a_closed_map_is_never_synced_in_anothers_place(tmp_path: Path) -> None:
     mapped.close()
     with pytest.raises(ValueError, match="closed"):
         sync_map(mapped)
+
+
+def test_where_memory_is_promised_strictly_a_descriptor_is_the_price(tmp_path: Path) -> None:
+    """Under a limit of data (as under vm.overcommit_memory=2) the anonymous map is refused; the file's own never is."""
+    before = descriptors()
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (1, hard))
+    try:
+        region = OS_DISK.map_file(tmp_path / "0", 1024 * PAGE, create=True, allocate=PAGE)
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+    assert descriptors() == before + 1
+    region.write(0, b"there")
+    region.sync()
+    region.close()
+    assert descriptors() == before
+    assert (tmp_path / "0").read_bytes()[:5] == b"there"
