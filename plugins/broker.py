@@ -422,14 +422,14 @@ class Broker(Service):
             boot,
             auto_create=config.topics.auto_create,
             count_max=config.topics.count_max,
-            journal=ConfigJournal(self.store_path / "flint" / "new-topics"),
+            journal=ConfigJournal(self.store_path / "flint" / "new-topics", self._disk),
         )
         state.groups = SubscriptionGroupManager(
             self._file("subscriptionGroup.json"),
             clock,
             auto_create=config.groups.auto_create,
             count_max=config.groups.count_max,
-            journal=ConfigJournal(self.store_path / "flint" / "new-groups"),
+            journal=ConfigJournal(self.store_path / "flint" / "new-groups", self._disk),
         )
         state.offsets = ConsumerOffsetManager(self._file("consumerOffset.json"), entries_max=config.offsets.entries_max)
         for table in (state.topics, state.groups, state.offsets):
@@ -452,7 +452,7 @@ class Broker(Service):
         state.consumers.on_unregister = state.consumer_filters.unregister
 
     def _file(self, name: str) -> JsonFile:
-        return JsonFile(self.store_path / "config" / name)
+        return JsonFile(self.store_path / "config" / name, self._disk)
 
     def _context(self, state: BrokerState, registered: Registered[Any]) -> DispatcherContext:
         return DispatcherContext(

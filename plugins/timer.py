@@ -37,7 +37,9 @@ def _saved_positions(state: BrokerState) -> TimerPositions:
     from flintmq.core.io.json_file import JsonFile
     from flintmq.plugins.schedule_store import ScheduleStoreAdapter
 
-    return TimerPositions(ScheduleStoreAdapter(state.store, state.stats), JsonFile(_folder(state) / "position.json"))
+    return TimerPositions(
+        ScheduleStoreAdapter(state.store, state.stats), JsonFile(_folder(state) / "position.json", state.store.disk)
+    )
 
 
 def _folder(state: BrokerState) -> Path:
@@ -62,7 +64,7 @@ def start_timers(broker: Broker) -> None:
     from flintmq.plugins.schedule_store import ScheduleStoreAdapter
 
     state = broker.state
-    wheel = TimerWheel(_folder(state))
+    wheel = TimerWheel(_folder(state), state.store.disk)
     adapter = ScheduleStoreAdapter(state.store, state.stats, state.topics.create_in_send_back)
     service = TimerMessageService(adapter, wheel, _saved_positions(state))
     service.load()

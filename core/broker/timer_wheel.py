@@ -13,13 +13,13 @@ the queue (see :class:`flintmq.core.broker.timer_service.TimerMessageService`), 
 from __future__ import annotations
 
 import heapq
-import os
 import struct
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
 from flintmq.core.errors import StoreError, StoreFormatError
+from flintmq.core.io.disk import OS_DISK, Disk
 
 ENTRY: Final = struct.Struct(">qqqi")
 KEY: Final = struct.Struct(">qq")
@@ -33,10 +33,12 @@ class TimerWheel:
 
     Args:
         folder: of the wheel's files; made when first needed.
+        disk: where that lies.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, disk: Disk = OS_DISK) -> None:
         self._folder = folder
+        self._disk = disk
         self._heap: list[bytes] = []
         self._heap_low = 0
         self._loaded = -1
@@ -62,11 +64,12 @@ class TimerWheel:
     def clear(self) -> None:
         """Forgets everything, and deletes files that another run left. Raises StoreError."""
         try:
-            for file in self._folder.glob("*.timers"):
-                file.unlink()
+            for file in self._disk.list_files(self._folder):
+                if file.suffix == ".timers":
+                    self._disk.discard(file)
         except OSError as error:
             raise StoreError(f"{self._folder}: {error.strerror or error}") from error
-        self.__init__(self._folder)  # type: ignore[misc]
+        self.__init__(self._folder, self._disk)  # type: ignore[misc]
 
     def put(self, entries: Iterable[bytes]) -> None:
         """Takes entries, those of one read together.
@@ -96,14 +99,8 @@ class TimerWheel:
         known = self._counts.get(slot, 0)
         try:
             if not known:
-                self._folder.mkdir(parents=True, exist_ok=True)
-            file = os.open(self._path(slot), os.O_WRONLY | os.O_CREAT, 0o644)
-            try:
-                data = b"".join(entries)
-                if os.pwrite(file, data, known * ENTRY.size) != len(data):
-                    raise StoreError(f"{self._path(slot)}: no room for {len(data)} bytes")
-            finally:
-                os.close(file)
+                self._disk.make_folder(self._folder)
+            self._disk.write_at(self._path(slot), known * ENTRY.size, b"".join(entries))
         except OSError as error:
             raise StoreError(f"{self._path(slot)}: {error.strerror or error}") from error
         low = min(KEY.unpack_from(entry)[1] for entry in entries)
@@ -151,7 +148,7 @@ class TimerWheel:
         path = self._path(slot)
         size = self._counts[slot] * ENTRY.size
         try:
-            data = path.read_bytes()[:size]
+            data = self._disk.read(path)[:size]
         except FileNotFoundError:
             data = b""
         except OSError as error:
@@ -159,7 +156,7 @@ class TimerWheel:
         if len(data) < size:
             raise StoreFormatError(f"{path}: {len(data)} bytes where {size} were written")
         try:
-            path.unlink()
+            self._disk.discard(path)
         except OSError as error:
             raise StoreError(f"{path}: {error.strerror or error}") from error
         heapq.heappop(self._order)

@@ -8,14 +8,13 @@ is synced.
 from __future__ import annotations
 
 import contextlib
-import errno
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from flintmq.core.errors import JsonSyntaxError, StoreFormatError, store_error_kind
 from flintmq.core.io import fastjson
+from flintmq.core.io.disk import OS_DISK, Disk
 
 
 class ConfigJournal:
@@ -23,10 +22,14 @@ class ConfigJournal:
 
     Args:
         path: where they are noted; the folder is made with the first.
+        disk: where that lies.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, disk: Disk = OS_DISK) -> None:
         self.path = path
+        self._disk = disk
+        self._size_bytes: int | None = None
+        """Of the file; None while that is not known."""
 
     def append(self, addition: Mapping[str, Any]) -> None:
         """Notes an addition.
@@ -37,14 +40,13 @@ class ConfigJournal:
         # A line that the disk took half of is ended by the next one's first character.
         line = b"\n%b\n" % fastjson.dumps(addition).encode("utf-8")
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            try:
-                written = os.write(fd, line)
-            finally:
-                os.close(fd)
-            if written < len(line):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            end = self._size_bytes
+            if end is None:
+                self._disk.make_folder(self.path.parent)
+                end = self._disk.size(self.path) if self._disk.exists(self.path) else 0
+            self._size_bytes = None
+            self._disk.write_at(self.path, end, line)
+            self._size_bytes = end + len(line)
         except OSError as error:
             kind = store_error_kind(error)
             raise kind(f"{self.path}: cannot be written: {error.strerror or error}") from error
@@ -56,7 +58,7 @@ class ConfigJournal:
             StoreFormatError: the file cannot be read.
         """
         try:
-            lines = self.path.read_bytes().split(b"\n")
+            lines = self._disk.read(self.path).split(b"\n")
         except FileNotFoundError:
             return
         except OSError as error:
@@ -69,5 +71,6 @@ class ConfigJournal:
 
     def clear(self) -> None:
         """Forgets everything: the file has it. That it is still there after a power cut does no harm."""
+        self._size_bytes = None
         with contextlib.suppress(OSError):
-            self.path.unlink(missing_ok=True)
+            self._disk.discard(self.path)

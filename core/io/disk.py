@@ -17,12 +17,13 @@ import contextlib
 import errno
 import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from flintmq.core.errors import StoreError, StoreExhaustedError, StoreFullError, is_exhausted, store_error_kind
 from flintmq.core.io.bare_map import map_shared, sync_map
+from flintmq.core.io.file_lock import FileLock
 from flintmq.core.io.lazy_numpy import numpy
 
 if TYPE_CHECKING:
@@ -145,6 +146,24 @@ class Disk(Protocol):
 
     def write_file(self, path: Path, data: bytes) -> None:
         """Writes a small file durably, in place."""
+        ...
+
+    def write_at(self, path: Path, position: int, data: bytes) -> None:
+        """Writes a part of a file that nobody maps, and makes the file if it is not there; durable is none of it. What is
+        written is the system's when this returns. Raises OSError, also where there is room for a part only."""
+        ...
+
+    def discard(self, path: Path) -> None:
+        """Removes a file that may be back after a power cut. None there is fine. Raises OSError."""
+        ...
+
+    def lock(self, path: Path) -> Callable[[], object]:
+        """Locks a file, which is made, against other processes and this one; what is returned gives the lock back.
+
+        Raises:
+            BlockingIOError: somebody has it.
+            OSError: the file cannot be opened or written.
+        """
         ...
 
     def replace(self, source: Path, target: Path) -> None:
@@ -480,6 +499,20 @@ class OsDisk:
             if kind is StoreFullError:
                 raise kind(f"{path}: no room") from error
             raise kind(f"{path}: cannot be written: {error.strerror}") from error
+
+    def write_at(self, path: Path, position: int, data: bytes) -> None:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            if os.pwrite(fd, data, position) < len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        finally:
+            os.close(fd)
+
+    def discard(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+
+    def lock(self, path: Path) -> Callable[[], object]:
+        return FileLock(path).release
 
     def replace(self, source: Path, target: Path) -> None:
         with _named_durably(target.parent):

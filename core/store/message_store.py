@@ -198,7 +198,7 @@ class MessageStore:
                 raise
 
     def _take_lock(self) -> StoreLock:
-        return StoreLock(self.root)
+        return StoreLock(self.root, self.disk)
 
     def _make_id(self, length_bytes: int) -> str:
         return random_id(length_bytes)

@@ -55,7 +55,7 @@ class NoLock(StoreLock):
     """The lock of a store that lies on no disk."""
 
     def __init__(self) -> None:
-        self._fd = -1
+        self._release = None
 
     def release(self) -> None:
         """Nothing is held."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import threading
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -14,7 +15,7 @@ from flintmq.core.io.disk import OS_DISK, Disk, MappedRegion
 if TYPE_CHECKING:
     from flintmq.core.io.disk import Column
 
-Operation = Literal["map_file", "allocate", "sync", "write", "write_file"]
+Operation = Literal["map_file", "allocate", "sync", "write", "write_at", "write_file"]
 _FULL: Final = ("map_file", "allocate", "write_file")
 
 
@@ -121,6 +122,16 @@ class FaultyDisk:
     def write_file(self, path: Path, data: bytes) -> None:
         self.check("write_file", path)
         self._disk.write_file(path, data)
+
+    def write_at(self, path: Path, position: int, data: bytes) -> None:
+        self.check("write_at", path)
+        self._disk.write_at(path, position, data)
+
+    def discard(self, path: Path) -> None:
+        self._disk.discard(path)
+
+    def lock(self, path: Path) -> Callable[[], object]:
+        return self._disk.lock(path)
 
     def replace(self, source: Path, target: Path) -> None:
         self._disk.replace(source, target)

@@ -271,6 +271,20 @@ class SimulatedDisk:
                 raise kind(f"{path}: no room") from error
             raise kind(f"{path}: cannot be written: {error.strerror}") from error
 
+    def write_at(self, path: Path, position: int, data: bytes) -> None:
+        file = self._find(path) if self.exists(path) else self._create(path)
+        if position + len(data) > self._size[file]:
+            self._resize(path, file, position + len(data))
+        self._write(path, file, position, data, "write")
+
+    def discard(self, path: Path) -> None:
+        if path.name in self._names.get(path.parent, ()):
+            self._do("unlink", path, "unlink", path)
+            del self._names[path.parent][path.name]
+
+    def lock(self, path: Path) -> Callable[[], object]:
+        return lambda: None  # nobody else has this disk
+
     def replace(self, source: Path, target: Path) -> None:
         file = self._find(source)
         self._do("rename", target, "rename", source, target)

@@ -91,9 +91,21 @@ class LockedDisk(SimulatedDisk):
         with self._lock:
             super().write_file(path, data)
 
+    def write_at(self, path: Path, position: int, data: bytes) -> None:
+        with self._lock:
+            super().write_at(path, position, data)
+
     def remove(self, path: Path) -> None:
         with self._lock:
             super().remove(path)
+
+    def discard(self, path: Path) -> None:
+        with self._lock:
+            super().discard(path)
+
+    def replace(self, source: Path, target: Path) -> None:
+        with self._lock:
+            super().replace(source, target)
 
 
 @attrs.frozen
