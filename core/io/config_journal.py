@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from flintmq.core.errors import JsonSyntaxError, StoreFormatError, store_error_kind
+from flintmq.core.errors import JsonSyntaxError, StoreError, StoreFormatError, store_error_kind
 from flintmq.core.io import fastjson
 from flintmq.core.io.disk import OS_DISK, Disk
 
@@ -50,6 +50,8 @@ class ConfigJournal:
         except OSError as error:
             kind = store_error_kind(error)
             raise kind(f"{self.path}: cannot be written: {error.strerror or error}") from error
+        except StoreError as error:
+            raise type(error)(f"{self.path}: cannot be written: {error}") from error
 
     def additions(self) -> Iterator[Mapping[str, Any]]:
         """What was noted, in order; a line that a crash cut short is left out.
