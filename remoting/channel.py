@@ -63,6 +63,8 @@ class ServerChannel(asyncio.Protocol):
         self._noted = False
         self._ending: FrameError | None = None
         """Why the connection is closed soon, and no frames are read any more."""
+        self.is_stalled = False
+        """Whether so much waits for the peer to read that it is answered no more until it does."""
         self.remote_address = "?"
         """``ip:port`` of the peer."""
         self.remote_host = "?"
@@ -101,28 +103,15 @@ class ServerChannel(asyncio.Protocol):
         self.active_s = server.now_s()
         try:
             frames = self._decoder.feed(data)
-            if frames:
-                self.has_spoken = True
-                keep = server.keeps_ext_fields
-                requests: list[Request] = []
-                for frame in frames:
-                    try:
-                        decoded = decode_request(self, frame, keep_ext_fields=keep)
-                    except FrameError as error:
-                        if not isinstance(error, HeaderError):
-                            error.rest = frame
-                            raise
-                        self._refuse_frame(error, what_is_known(frame) or Known(0, 0, JSON))
-                        continue
-                    if type(decoded) is Request:
-                        requests.append(decoded)
-                    else:
-                        self._answered(cast("RemotingCommand", decoded))
-                if requests:
-                    server.dispatch(requests)
         except FrameError as error:
             self._end_after(error)
             return
+        if frames:
+            self.has_spoken = True
+            if server.postponed.is_late():
+                server.postponed.put_frames(self, frames)
+            else:
+                self.take(frames)
         pending_bytes = self._decoder.pending_bytes
         if pending_bytes > _MUCH_BYTES or self._noted:
             self._note_held(pending_bytes)
@@ -132,6 +121,28 @@ class ServerChannel(asyncio.Protocol):
             self.partial_since_s = self.active_s  # another frame than the one before
         if self._out:
             self.flush()
+
+    def take(self, frames: list[bytes]) -> None:
+        """Decodes frames and hands the requests in them to the server, as one batch."""
+        server = self._server
+        keep = server.keeps_ext_fields
+        requests: list[Request] = []
+        for frame in frames:
+            try:
+                decoded = decode_request(self, frame, keep_ext_fields=keep)
+            except HeaderError as error:
+                self._refuse_frame(error, what_is_known(frame) or Known(0, 0, JSON))
+            except FrameError as error:
+                error.rest = frame
+                self._end_after(error)
+                return
+            else:
+                if type(decoded) is Request:
+                    requests.append(decoded)
+                else:
+                    self._answered(cast("RemotingCommand", decoded))
+        if requests:
+            server.dispatch(requests)
 
     def _refuse_frame(self, error: FrameError, asked: Known) -> None:
         """Tells the sender of a frame that cannot be read what is wrong with it, unless it is an answer or wants none."""
@@ -171,12 +182,15 @@ class ServerChannel(asyncio.Protocol):
         self._server.closed(self, exc)
 
     def pause_writing(self) -> None:
+        self.is_stalled = True
         self._pause_reading()
 
     def resume_writing(self) -> None:
         if self._noted:
             self._note_held(self._decoder.pending_bytes)
+        self.is_stalled = False
         self._resume_reading()
+        self._server.postponed.resumed(self)
 
     # state
 
@@ -227,6 +241,14 @@ class ServerChannel(asyncio.Protocol):
         self._paused -= 1
         if self._paused == 0 and self.is_open and self._transport is not None:
             self._transport.resume_reading()
+
+    def hold_reading(self) -> None:
+        """Reads nothing more until :meth:`release_reading` was called as often."""
+        self._pause_reading()
+
+    def release_reading(self) -> None:
+        """What was read is taken."""
+        self._resume_reading()
 
     def took(self, count: int) -> None:
         """Counts requests whose answer waits for the disk; too many stop the reading."""

@@ -29,6 +29,7 @@ from flintmq.core.ports import Authenticator, Caller
 from flintmq.core.response_code import ResponseCode
 from flintmq.remoting.channel import ServerChannel
 from flintmq.remoting.handler_threads import HandlerThreads
+from flintmq.remoting.postponed import PostponedWork
 from flintmq.remoting.processor_shape import check_processor
 from flintmq.remoting.refusal import hook_failed, refusal_of, unsupported
 from flintmq.remoting.request import BatchHandler, Handler, Request, Response
@@ -125,6 +126,9 @@ class RemotingServer:
         self._on_closed = on_closed
         self._handlers: dict[int, tuple[Handler, Pool]] = {}
         self._batch_handlers: dict[int, tuple[BatchHandler, Pool]] = {}
+        self._may_wait: set[int] = set()
+        """Codes of batch handlers whose requests are postponed when a turn takes long."""
+        self.postponed = PostponedWork(self._handle_postponed)
         self._without: dict[int, frozenset[int]] = {}
         self._authenticators: tuple[Authenticator, ...] = ()
         self._servers: list[SocketListener | TlsListener] = []
@@ -160,10 +164,15 @@ class RemotingServer:
         self._batch_handlers.pop(code, None)
         self._handlers[code] = (handler, pool)
 
-    def register_batch(self, code: int, handler: BatchHandler, pool: Pool) -> None:
-        """Answers a code by a handler that takes all requests of a read at once."""
+    def register_batch(self, code: int, handler: BatchHandler, pool: Pool, *, may_wait: bool = False) -> None:
+        """Answers a code by a handler that takes all requests of a read at once.
+
+        Args:
+            may_wait: each may be answered in a later turn of the loop, when this one takes long.
+        """
         self._handlers.pop(code, None)
         self._batch_handlers[code] = (handler, pool)
+        (self._may_wait.add if may_wait else self._may_wait.discard)(code)
 
     def hook(self, hooks: ServerHooks) -> None:
         """Has plugins told of connections and requests. Before the server listens."""
@@ -190,7 +199,7 @@ class RemotingServer:
         handlers = check_processor(where, processor, codes, in_threads=pool.threads is not None)
         if handlers is None:
             for code in codes:
-                self.register_batch(code, processor.process, pool)
+                self.register_batch(code, processor.process, pool, may_wait=getattr(processor, "may_wait", False))
             return
         for code in codes:
             handler = handlers[code]
@@ -237,7 +246,7 @@ class RemotingServer:
         """
         loop = asyncio.get_running_loop()
         if self._turns is None:
-            self._turns = SocketTurns(loop)
+            self._turns = self.postponed.turns = SocketTurns(loop)
         if tls is not None:
             from flintmq.remoting.tls_listener import TlsListener
 
@@ -285,10 +294,10 @@ class RemotingServer:
         self._servers.clear()
         if self._turns is not None:
             self._turns.close()
-            self._turns = None
+            self._turns = self.postponed.turns = None
 
     def _answers_due(self) -> bool:
-        return bool(self._tasks) or any(channel.unanswered for channel in self.channels)
+        return bool(self._tasks) or any(channel.unanswered and not channel.is_stalled for channel in self.channels)
 
     async def _wait_for_no_channel(self) -> None:
         while self.channels:
@@ -340,6 +349,7 @@ class RemotingServer:
             for closed in self.hooks.closed:
                 closed(channel)
         self.channels.discard(channel)
+        self.postponed.forget(channel)
         self.buffered_bytes -= self._buffered.pop(channel, 0)
         self._connections_of[channel.remote_host] -= 1
         if not self._connections_of[channel.remote_host]:
@@ -395,21 +405,35 @@ class RemotingServer:
                     batches[code].append(request)
                 else:
                     batches[code] = [request]
+            elif self.postponed.must_wait(request.channel):
+                self.postponed.put((request,))
             else:
                 self._handle(request)
         for code, batch in batches.items():
-            handler, pool = batch_handlers[code]
-            if pool.waiting + len(batch) > pool.capacity:
-                for request in batch:
-                    request.channel.refuse(request, pool.overload())
-                continue
-            try:
-                returned: object = handler(batch)
-                if returned is not None:
-                    drop(returned)
-                    raise TypeError("expected process(batch) to answer through the channel and return None")
-            except PLUGIN_FAULTS as error:
-                self._failed(batch, error)
+            if code in self._may_wait and self.postponed.must_wait(batch[0].channel):
+                self.postponed.put(batch)
+            else:
+                self._handle_batch(code, batch)
+
+    def _handle_postponed(self, request: Request) -> None:
+        if request.code in self._batch_handlers:
+            self._handle_batch(request.code, [request])
+        else:
+            self._handle(request)
+
+    def _handle_batch(self, code: int, batch: list[Request]) -> None:
+        handler, pool = self._batch_handlers[code]
+        if pool.waiting + len(batch) > pool.capacity:
+            for request in batch:
+                request.channel.refuse(request, pool.overload())
+            return
+        try:
+            returned: object = handler(batch)
+            if returned is not None:
+                drop(returned)
+                raise TypeError("expected process(batch) to answer through the channel and return None")
+        except PLUGIN_FAULTS as error:
+            self._failed(batch, error)
 
     def _lets_pass(self, request: Request) -> bool:
         caller = Caller(request.channel.remote_host, request.code, request.ext_fields or {}, request.body)
@@ -474,6 +498,7 @@ class RemotingServer:
             return
         pool.waiting += 1
         self._spawn(self._finish(request, answer, pool))
+        self.postponed.started()
 
     async def _finish(self, request: Request, answer: Awaitable[Response | None], pool: Pool) -> None:
         channel = request.channel

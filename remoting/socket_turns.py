@@ -18,6 +18,7 @@ import asyncio
 import errno
 import select
 import socket
+import time
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
@@ -55,7 +56,12 @@ class SocketTurns:
         self._epoll = select.epoll()
         self._ready: dict[int, Ready] = {}
         self._at_end: list[Callable[[], None]] = []
-        self._is_turn = False
+        self.is_turn = False
+        """Whether what is done now was told by a socket of these."""
+        self.began_s = 0.0
+        """When the turn began, by ``time.perf_counter``."""
+        self.took_s = 0.0
+        """How long it took."""
         loop.add_reader(self._epoll.fileno(), self._turn)
 
     def __len__(self) -> int:
@@ -63,7 +69,7 @@ class SocketTurns:
 
     def at_end(self, callback: Callable[[], None]) -> None:
         """Calls back when all that has arrived is read: at the end of this turn, or else with the loop's next one."""
-        if self._is_turn:
+        if self.is_turn:
             self._at_end.append(callback)
         else:
             self.loop.call_soon(callback)
@@ -91,14 +97,16 @@ class SocketTurns:
         if self._epoll.closed:
             return
         ready = self._ready
-        self._is_turn = True
+        self.is_turn = True
+        self.began_s = time.perf_counter()
         try:
             for file_number, events in self._epoll.poll(0, _EVENTS_PER_TURN):
                 one = ready.get(file_number)
                 if one is not None:  # else one before it in this turn has closed it
                     one(events)
         finally:
-            self._is_turn = False
+            self.is_turn = False
+            self.took_s = time.perf_counter() - self.began_s
             if self._at_end:
                 self._end_turn()
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import signal
 from collections.abc import Callable, Coroutine
@@ -20,6 +21,7 @@ from typing import Any, Self, TypeVar
 
 from flintmq.core.errors import StoreFencedError
 from flintmq.core.hookspecs import hookimpl
+from flintmq.core.io.allocator import give_back_large_blocks
 from flintmq.plugins.cli.exits import CommandError, ExitCode, complain
 from flintmq.plugins.service import run_loop_named
 from flintmq.remoting.descriptors import raise_limit
@@ -124,6 +126,7 @@ def serve(start: Start, loop_name: str) -> None:
         FlintError: what kept a service from starting.
     """
     raise_limit()
+    give_back_large_blocks()
     with StopSignals() as stop:
         try:
             run = run_loop_named(loop_name)
@@ -143,6 +146,7 @@ async def _serve(start: Start, stop: StopSignals) -> None:
                 words = await stop.unless_stopped(start(stack, watch))
             except Stopped:
                 return
+            gc.freeze()  # what serves stays: a full collection would look at all of it, and keep the loop for tens of ms
             if not stop.wanted:
                 print(f"READY {words} pid={os.getpid()}", flush=True)
             await stop.wait()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Final
+from typing import ClassVar, Final
 
 from flintmq.core.broker import perm
 from flintmq.core.broker.group_config import SubscriptionGroupConfig
@@ -45,6 +45,9 @@ _FLUSH_BYTES: Final = 1024 * 1024
 class PullMessageProcessor:
     """Answers pulls; those that find nothing may be held. Loop thread."""
 
+    may_wait: ClassVar = True
+    """A peer that asks for much at once is answered in turns."""
+
     def __init__(self, state: BrokerState, server: RemotingServer) -> None:
         self._state = state
         self._server = server
@@ -55,7 +58,10 @@ class PullMessageProcessor:
         """Answers the pulls of one read. Their answers leave in pieces, so that a peer that does not read holds little."""
         stats = self._state.stats
         flush_at = stats.get_bytes + _FLUSH_BYTES
-        for request in batch:
+        for number, request in enumerate(batch):
+            if number and self._server.postponed.must_wait(request.channel):
+                self._server.postponed.put(batch[number:])
+                return
             self._process(request, may_hold=True)
             if stats.get_bytes >= flush_at:
                 request.channel.flush()

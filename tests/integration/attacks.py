@@ -138,6 +138,41 @@ async def never_reads(battle: Battle) -> None:
     await battle.many(5, repeating(*[frame(Code.PULL_MESSAGE, PULL)] * 5, drain=False, pause_s=0.05))
 
 
+async def pulls_that_nobody_reads(battle: Battle) -> None:
+    """Sixty peers, each asking sixty times for a megabyte at once."""
+    reader, writer = await battle.connect()
+    writer.write(frame(Code.SEND_MESSAGE_V2, SEND | {"b": "Unread"}, b"x" * 1_000_000))
+    await reader.read(100)
+    writer.transport.abort()
+    pulls = frame(Code.PULL_MESSAGE, PULL | {"topic": "Unread", "maxMsgNums": "1"}) * 60
+
+    async def ask(connection: Connection) -> None:
+        _, writer = connection
+        writer.transport.pause_reading()
+        writer.write(pulls)
+        await asyncio.sleep(0.3)
+
+    await battle.many(60, ask)
+
+
+async def other_answers_that_nobody_reads(battle: Battle) -> None:
+    """The same with requests of another kind: one message by its place in the log, again and again."""
+    reader, writer = await battle.connect()
+    writer.write(frame(Code.SEND_MESSAGE_V2, SEND | {"b": "Unread"}, b"x" * 1_000_000))
+    answer = await reader.readuntil(b'"queueOffset"')
+    writer.transport.abort()
+    place = int(answer.partition(b'"msgId":"')[2][16:32], 16)
+    asked = frame(Code.VIEW_MESSAGE_BY_ID, {"offset": str(place)}) * 60
+
+    async def ask(connection: Connection) -> None:
+        _, writer = connection
+        writer.transport.pause_reading()
+        writer.write(asked)
+        await asyncio.sleep(0.3)
+
+    await battle.many(60, ask)
+
+
 async def idle_connections(battle: Battle) -> None:
     open_ones: list[Connection] = []
     try:
@@ -261,6 +296,8 @@ ATTACKS: Final[tuple[Callable[[Battle], Coroutine[Any, Any, None]], ...]] = (
     slow_loris_in_the_body,
     half_open,
     never_reads,
+    pulls_that_nobody_reads,
+    other_answers_that_nobody_reads,
     idle_connections,
     connect_flood,
     wrong_lengths,

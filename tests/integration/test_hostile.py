@@ -21,12 +21,13 @@ from typing import Any
 
 import attacks
 import pytest
-from bare_wire import Wire
+from bare_wire import Wire, send_fields
 from broker_process import BrokerProcess
 
 from flintmq.config.secret import Secret
 from flintmq.core.acl.signature import add_signature
 from flintmq.remoting.codes import RequestCode as Code
+from flintmq.remoting.command import encode_command, request
 
 pytestmark = [
     pytest.mark.slow,
@@ -114,13 +115,23 @@ def bystander() -> Iterator[socket.socket]:
         yield connection
 
 
-def waits(wire: Wire, bystander: socket.socket, seconds: float) -> tuple[list[float], list[float]]:
-    """How long a healthy client's requests take, one after the other, and what the bystander takes in between."""
+def kept_s(pid: int) -> float:
+    """How long in all a main thread could have run while the machine ran something else; 0 where Linux does not say."""
+    try:
+        return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[1]) / 1e9
+    except FileNotFoundError:
+        return 0.0
+
+
+def waits(pid: int, wire: Wire, bystander: socket.socket, seconds: float) -> tuple[list[float], list[float]]:
+    """How long a healthy client's requests take, one after the other, and what the bystander takes in between. Time in which
+    the machine kept the broker from its processor is not the broker's."""
     found, beside = [], []
     end_s = time.perf_counter() + seconds
     while (begin_s := time.perf_counter()) < end_s:
+        kept_before_s = kept_s(pid)
         answer = wire.ask(Code.GET_MAX_OFFSET, signed({"topic": "Healthy", "queueId": 0}), timeout_s=20)
-        found.append(time.perf_counter() - begin_s)
+        found.append(time.perf_counter() - begin_s - (kept_s(pid) - kept_before_s))
         assert answer.code == 0, answer
         time.sleep(0.001)
         begin_s = time.perf_counter()
@@ -170,12 +181,13 @@ def measured(name: str, broker: BrokerProcess, wire: Wire, bystander: socket.soc
 
     As they should be: calm ones, or those at the bystander's during the attack where these are longer.
     """
+    pid = broker.process.pid
     calm, beside, attacked = [], [], []
     for _ in range(TURNS):
         with attacker(name, broker.address, broker.store.parent / "checkout") as begin:
-            calm.append(p99_ms(waits(wire, bystander, CALM_S)[0]))
+            calm.append(p99_ms(waits(pid, wire, bystander, CALM_S)[0]))
             begin()
-            found, others = waits(wire, bystander, ATTACK_S)
+            found, others = waits(pid, wire, bystander, ATTACK_S)
             attacked.append(p99_ms(found))
             beside.append(p99_ms(others))
     return max(statistics.median(calm), statistics.median(beside)), statistics.median(attacked)
@@ -196,7 +208,7 @@ def test_a_healthy_client_beside_a_hostile_one(
     pid = broker.process.pid
     wire = Wire(broker.address)
     try:
-        waits(wire, bystander, 0.1)
+        waits(pid, wire, bystander, 0.1)
         tried = []
         peers, memory = sockets(pid), anonymous_bytes(pid)
         for _ in range(ATTEMPTS):
@@ -212,9 +224,38 @@ def test_a_healthy_client_beside_a_hostile_one(
             left = (sockets(pid) - peers, (anonymous_bytes(pid) - memory) >> 20)
             assert time.monotonic() < end_s, f"left 5 s after: {left[0]} connections, {left[1]} MiB"
             time.sleep(0.05)
-        waits(wire, bystander, 0.1)
+        waits(pid, wire, bystander, 0.1)
     finally:
         wire.close()
+
+
+def test_memory_of_large_messages_is_given_back(broker: BrokerProcess) -> None:
+    """Forty connections with two messages of 4 MiB each, all half there at once: seconds after they are stored the broker has
+    not much more memory than before, whatever its allocator would like to keep."""
+    pid = broker.process.pid
+    before_bytes = anonymous_bytes(pid)
+    fields = signed(send_fields("Large"))
+    data = (
+        encode_command(request(Code.SEND_MESSAGE_V2, fields, bytes(4 * 1024 * 1024), language="JAVA", version=407)) * 2
+    )
+    wires = [Wire(broker.address) for _ in range(40)]
+    try:
+        for wire in wires:
+            wire.socket.settimeout(60)
+            wire.socket.sendall(data[:-1_000])
+        while anonymous_bytes(pid) < before_bytes + 40 * 3 * 1024 * 1024:
+            time.sleep(0.02)
+        for wire in wires:
+            wire.socket.sendall(data[-1_000:])
+        for wire in wires:
+            assert [wire.read().opaque, wire.read().opaque]
+    finally:
+        for wire in wires:
+            wire.close()
+    end_s = time.monotonic() + BACK_S
+    while anonymous_bytes(pid) > before_bytes + BACK_BYTES:
+        assert time.monotonic() < end_s, f"{(anonymous_bytes(pid) - before_bytes) >> 20} MiB are kept"
+        time.sleep(0.05)
 
 
 def test_every_attack_does_something(broker: BrokerProcess) -> None:
