@@ -11,9 +11,9 @@ asks for much.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -50,8 +50,9 @@ class PostponedWork:
         """Of peers that do not read."""
         self._is_due = False
         self._began_s = 0.0
-        """When the loop's turn began, for what no socket of ours told: encrypted connections are read by the loop itself."""
-        self._is_begun = False
+        """The same for what no socket of ours told: encrypted connections are read by the loop itself."""
+        self._is_marked = False
+        """Whether that was in this turn of the loop, whose end is asked for only when the slice is over."""
         self._started_s = -1.0
         """When the turn began in which work was started that goes on by itself."""
         self._is_started = False
@@ -64,25 +65,25 @@ class PostponedWork:
         turns = self.turns
         if turns is not None and turns.is_turn:
             return turns.began_s
-        if not self._is_begun:
-            self._is_begun = True
+        if now_s >= self._began_s + SLICE_S and not self._is_marked:
+            self._is_marked = True
             self._began_s = now_s
-            asyncio.get_running_loop().call_soon(self._end_turn)
+            asyncio.get_running_loop().call_soon(self._unmark)
         return self._began_s
 
-    def _end_turn(self) -> None:
-        self._is_begun = False
+    def _unmark(self) -> None:
+        self._is_marked = False
 
     def is_late(self) -> bool:
         """Whether the turn has taken so long that nothing more is decoded in it."""
-        now_s = time.perf_counter()
+        now_s = perf_counter()
         return now_s >= self._turn_began_s(now_s) + LATE_S
 
     def must_wait(self, peer: ServerChannel) -> bool:
         """Whether a request that may be long has to wait: the slice is over, its peer does not read, or others of it wait."""
         if peer.is_stalled or peer in self._waiting or peer in self._new:
             return True
-        now_s = time.perf_counter()
+        now_s = perf_counter()
         began_s = self._turn_began_s(now_s)
         return now_s >= began_s + SLICE_S or self._started_s == began_s
 
@@ -90,7 +91,7 @@ class PostponedWork:
         """A request is answered by a coroutine, whose first part is done with the loop's next turn and may be as long as a
         slice: no other begins in this one."""
         self._is_started = True
-        self._started_s = self._turn_began_s(time.perf_counter())
+        self._started_s = self._turn_began_s(perf_counter())
 
     def put(self, requests: Sequence[Request]) -> None:
         """Keeps requests of one connection for later, among those that are not answered yet."""
@@ -129,14 +130,14 @@ class PostponedWork:
     def _serve(self) -> None:
         """One slice of what waits."""
         self._is_due = False
-        now_s = time.perf_counter()
+        now_s = perf_counter()
         began_s = self.turns.began_s if self.turns is not None else 0.0
         took_s = self.turns.took_s if self.turns is not None else 0.0
         if now_s > began_s + took_s + _LEAST_S:
             took_s = 0.0  # that was another turn of the loop
         ends_s = now_s + max(_LEAST_S, SLICE_S - took_s)
         self._is_started = False
-        while not self._is_started and time.perf_counter() < ends_s:
+        while not self._is_started and perf_counter() < ends_s:
             queues = self._new or self._waiting
             if not queues:
                 break
