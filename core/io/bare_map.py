@@ -56,9 +56,9 @@ def map_shared(fd: int, size_bytes: int) -> mmap.mmap:
     protection = mmap.PROT_READ | mmap.PROT_WRITE
     where = ctypes.addressof(ctypes.c_char.from_buffer(made))
     if _mmap(where, size_bytes, protection, mmap.MAP_SHARED | _MAP_FIXED, fd, 0) == _FAILED:
-        error = ctypes.get_errno()
+        number = ctypes.get_errno()
         made.close()
-        raise OSError(error, os.strerror(error))
+        raise OSError(number, os.strerror(number))
     return made
 
 
