@@ -17,7 +17,7 @@ HEADER_LENIENT_MAX_BYTES: Final = 256 * 1024
 HEADER_MARKS_MAX: Final = 40 * 1024
 """Values in a header that is no plain JSON of the right types: Python's reader makes an object of each."""
 
-HEADER_DIALECT_MARKS_MAX: Final = 12 * 1024
+HEADER_DIALECT_MARKS_MAX: Final = 6 * 1024
 """Values and escapes in one that is only fastjson's dialect: its reader takes some microseconds for each."""
 
 ANSWER_HEADER_MAX_BYTES: Final = 512 * 1024
