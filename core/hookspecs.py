@@ -8,9 +8,10 @@ A plugin is any object with functions of these names, marked with ``flintmq.core
     def flintmq_dispatchers(register):
         register("audit", lambda context: AuditDispatcher(context.settings))
 
-Plugins come from the built-ins, from entry points in the group ``flintmq``, and from ``plugins:`` in the configuration
-(``package.module:object``). Hooks are called once, while a broker is assembled, and register things under names; what is
-called per message afterwards is a plain tuple of callables. Two plugins may register the same name: the configuration says
+Plugins come from the built-ins, from entry points in the group ``flintmq``, and from ``plugins:`` in the configuration:
+``package.module`` for a module as the one above, ``package.module:object`` for an object or a class in one. Hooks are called
+once, while a broker is assembled, and register things under names; what is called per message afterwards is a plain tuple of
+callables. Two plugins may register the same name: the configuration says
 which is used (``plugin/name``), and without it a third party's replaces the built-in. Every hook is optional.
 """
 
@@ -205,7 +206,9 @@ class FlintSpecs:
 
         ``factory(expression, codes)`` raises ``RefusedError`` for an expression that does not parse; it is called with
         ``*`` at the start, to see what it makes. A message for which a filter raises is not delivered to that
-        subscription, as in RocketMQ when an expression cannot be evaluated; others get it."""
+        subscription, as in RocketMQ when an expression cannot be evaluated; others get it.
+
+        Only SQL92 needs ``pull.property_filter``, and only of SQL92 bit maps are looked at."""
 
     @hookspec
     def flintmq_authenticators(self, register: RegisterAuthenticator) -> None:
