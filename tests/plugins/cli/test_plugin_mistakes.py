@@ -4,6 +4,9 @@ is missing."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import textwrap
 from pathlib import Path
 
@@ -452,6 +455,26 @@ def test_a_mistake_is_named(mistake: Mistake, cli: RunCommand, tmp_path: Path, m
         pass
     assert f"flintmq: error: {' '.join(str(raised.value).split())}" == line
     assert not (tmp_path / "store" / "lock").exists() or not (tmp_path / "store" / "abort").exists()
+
+
+def test_a_process_ends_at_once_with_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a user sees who starts a broker with such a plugin: no trace, no process that waits for something."""
+    mistake = next(one for one in MISTAKES if one.name == "dispatch-async")
+    file, name = written(tmp_path, mistake, monkeypatch)
+    settings = [word for setting in (*SMALL, f"store.path={tmp_path / 'store'}") for word in ("--set", setting)]
+    ended = subprocess.run(
+        [sys.executable, "-m", "flintmq", "run", "-c", str(file), "--log-level", "warning", *settings],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(tmp_path), *sys.path))},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    (line,) = ended.stderr.splitlines()
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert line.startswith("flintmq: error: ")
+    assert name in line
+    assert "async def" in line
 
 
 def test_there_are_many() -> None:
