@@ -33,7 +33,7 @@ from flintmq.remoting.command import (
     response,
 )
 from flintmq.remoting.frame import FrameDecoder
-from flintmq.remoting.lenient_header import LOOKED_AT_BYTES, Known, may_begin_a_header, what_is_known
+from flintmq.remoting.lenient_header import LOOKED_AT_BYTES, Known, begins_no_object, may_begin_a_header, what_is_known
 from flintmq.remoting.processor_shape import wrong_response
 from flintmq.remoting.request import Request, Response, decode_request
 
@@ -131,7 +131,12 @@ class ServerChannel(asyncio.Protocol):
             try:
                 decoded = decode_request(self, frame, keep_ext_fields=keep)
             except HeaderError as error:
-                self._refuse_frame(error, what_is_known(frame) or Known(0, 0, JSON))
+                known = what_is_known(frame)
+                if known is None and begins_no_object(frame):
+                    server.failed(self, error)
+                    self.close(str(error))  # as RocketMQ does: nobody waits for an answer
+                    return
+                self._refuse_frame(error, known or Known(0, 0, JSON))
             except FrameError as error:
                 error.rest = frame
                 self._end_after(error)

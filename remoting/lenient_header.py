@@ -246,6 +246,12 @@ _OPAQUE: Final = re.compile(rb"""(?i)(?<!\\)["']?\bopaque["']?\s*:\s*["']?([+-]?
 _FLAG: Final = re.compile(rb"""(?i)(?<!\\)["']?\bflag["']?\s*:\s*["']?([+-]?[0-9]{1,10})(?=[^0-9])""")
 
 
+def begins_no_object(frame: bytes) -> bool:
+    """Whether a frame (without its length) has a JSON header that begins no object: no client of RocketMQ wrote it."""
+    header = frame[4 : 4 + int.from_bytes(frame[1:4], "big")].lstrip(b" \t\r\n")
+    return frame[0] == 0 and header != b"" and header[:1] not in (b"{", b"/", b"\xef")
+
+
 def may_begin_a_header(frame: bytes) -> bool:
     """Whether bytes behind a wrong length may be a command's: those of other protocols hardly ever are."""
     if len(frame) < 5:
