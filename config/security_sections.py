@@ -13,7 +13,7 @@ from flintmq.config.secret import Secret
 
 DAY_MS = 86_400_000
 KEY_MIN_LENGTH: Final = 7
-"""The reference refuses access keys and secret keys of six characters or fewer."""
+"""RocketMQ refuses access keys and secret keys of six characters or fewer."""
 _KEY: Final = re.compile(r"[\x21-\x7e]{7,256}")
 
 

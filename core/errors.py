@@ -56,7 +56,7 @@ class RemotingTimeoutError(RemotingError):
 
 
 class FrameError(RemotingError):
-    """Bytes that are no frame (reference: protocol 1). The connection that sent them is closed.
+    """Bytes that are no frame (docs/internals/protocol.md, Frame). The connection that sent them is closed.
 
     Args:
         message: what is wrong with them.
@@ -110,7 +110,7 @@ class StoreFencedError(StoreError):
 
 
 class JsonSyntaxError(FlintError, ValueError):
-    """Text that is not of the reference's JSON dialect, or nests too deep. Says where."""
+    """Text that is not of RocketMQ's JSON dialect, or nests too deep. Says where."""
 
 
 class JsonTypeError(JsonSyntaxError):
@@ -132,8 +132,8 @@ class RefusedError(FlintError):
     """A request is refused.
 
     Args:
-        code: the response code (reference: protocol 4).
-        message: what was wrong, in the words of the reference where it has any.
+        code: the response code (docs/internals/protocol.md, Response codes).
+        message: what was wrong, in the words of RocketMQ where it has any.
         reason: a stable id such as ``topic.illegal``, for programs: docs/refusals.md lists them.
         measured: the value that led to the refusal, with its unit.
         key: the configuration key that changes the outcome.

@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 FRAME_MAX_BYTES: Final = 16 * 1024 * 1024
-"""The reference's ``frameMaxLength``: a peer that announces more is not speaking the protocol (protocol 1)."""
+"""RocketMQ's ``frameMaxLength``: a peer that announces more is not speaking the protocol.
+
+See docs/internals/protocol.md, Frame.
+"""
 
 HEADER_MAX_BYTES: Final = 1024 * 1024
 """Properties are at most 32,767 bytes, of which JSON may make 200 KB (``\\u0001``). RocketMQ reads headers of any length; one
@@ -27,13 +30,13 @@ HEADER_FIELDS_MAX: Final = 4_096
 """The longest request of the protocol has some 30 fields. Each is sorted, copied and looked at by access control."""
 
 TOPIC_MAX_BYTES: Final = 127
-"""The record stores the topic's length in one signed byte (store-format 2)."""
+"""The record stores the topic's length in one signed byte (docs/internals/store-format.md, Commit log record)."""
 
 GROUP_MAX_BYTES: Final = 255
-"""A group becomes part of ``%RETRY%<group>``; longer names cannot be subscribed to by the reference's clients."""
+"""A group becomes part of ``%RETRY%<group>``; longer names cannot be subscribed to by RocketMQ's clients."""
 
 PROPERTIES_MAX_BYTES: Final = 32_767
-"""The record stores the properties' length in one signed short (store-format 2)."""
+"""The record stores the properties' length in one signed short (docs/internals/store-format.md, Commit log record)."""
 
 BATCH_MAX_MESSAGES: Final = 4_096
 """Bounds the work of one request; a 4 MiB body holds at most some 190,000 empty items otherwise. RocketMQ counts no messages,
@@ -96,7 +99,7 @@ CLIENTS_PER_GROUP_MAX: Final = 10_000
 """Members of one group: the rebalance notice goes to each."""
 
 CLIENT_ID_MAX_BYTES: Final = 1_024
-"""The reference's clients make theirs of an address, a process id and an instance's name."""
+"""RocketMQ's clients make theirs of an address, a process id and an instance's name."""
 
 GROUPS_PER_CONNECTION_MAX: Final = 4_096
 """Groups of producers, and again of consumers, that one connection belongs to: a client of many tenants has hundreds."""
@@ -120,7 +123,7 @@ FILTER_MAX_TERMS: Final = 512
 """Names and values of a filter expression outside IN lists: all of them may be looked at for each of a pull's 800 units."""
 
 HA_FRAME_MAX_BYTES: Final = 16 * 1024 * 1024
-"""Bytes of the log in one frame of a replication stream: the reference's masters send 32 KiB (``haTransferBatchSize``)."""
+"""Bytes of the log in one frame of a replication stream: RocketMQ's masters send 32 KiB (``haTransferBatchSize``)."""
 
 HA_SLAVE_FRAME_MAX_BYTES: Final = 4 * 1024 * 1024
 """What a slave says at once: its state, with some hundred bytes for each epoch. It is kept before its seal can be checked."""
@@ -135,7 +138,7 @@ HA_RECORD_MAX_BYTES: Final = 64 * 1024 * 1024
 """A slave keeps a record in memory until it is whole: sixteen times the largest message by default, its properties included."""
 
 HA_SEND_BUFFER_BYTES: Final = 1024 * 1024
-"""What may wait for one slave that does not read; as the reference's."""
+"""What may wait for one slave that does not read; as RocketMQ's."""
 
 HA_HANDSHAKE_TIMEOUT_S: Final = 10.0
 """From a slave's connection to its request; it says it at once."""

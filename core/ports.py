@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 
 class DispatchRequest(msgspec.Struct, gc=False):
-    """One stored record, as dispatchers see it (reference: algorithms 5). Read-only by convention; made per message."""
+    """One stored record, as dispatchers see it. Read-only by convention; made per message.
+
+    See docs/internals/algorithms.md, Dispatch.
+    """
 
     topic: str
     queue_id: int
@@ -43,7 +46,10 @@ class DispatchRequest(msgspec.Struct, gc=False):
     prepared_transaction_offset_bytes: int
     properties: Mapping[str, str]
     bit_map: bytes | None = None
-    """Which groups' filters the record fits (store-format 4.1); set by the dispatcher that computes it, None without."""
+    """Which groups' filters the record fits; set by the dispatcher that computes it, None without.
+
+    See docs/internals/store-format.md, Bloom filter.
+    """
 
 
 class AppendedBatch(msgspec.Struct, gc=False):
@@ -225,7 +231,7 @@ class RunDispatcher(ColumnDispatcher, Protocol):
 
 
 class FlushStatus(enum.Enum):
-    """How a wait for durability ended (reference: algorithms 2 and 4)."""
+    """How a wait for durability ended (docs/internals/algorithms.md, Append and Flush strategies)."""
 
     FLUSHED = "flushed"
     """Everything up to the requested position is as durable as the strategy promises."""
@@ -307,7 +313,7 @@ class FlushableLog(Protocol):
     def commit(self, least_pages: int, write: FileWriter | None = None) -> int:
         """Copies from the transient pool into the files when at least so many 4 KiB pages wait (0: any).
 
-        Handles one file a call (reference: algorithms 4). Returns the committed position.
+        Handles one file a call (docs/internals/algorithms.md, Flush strategies). Returns the committed position.
 
         Args:
             least_pages: how much must wait.
@@ -387,7 +393,7 @@ class FlushStrategy:
 
 
 class TransientStorePool(Protocol):
-    """Buffers of one commit log file each, off the page cache (reference: algorithms 3). Thread-safe."""
+    """Buffers of one commit log file each, off the page cache (docs/internals/algorithms.md, Mapped files). Thread-safe."""
 
     def borrow(self) -> memoryview | None:
         """A writable buffer of one file's size, or None when all are taken (flow control, not loss)."""
@@ -447,7 +453,7 @@ class RunIndexBuilder(ColumnIndexBuilder, Protocol):
 
 
 class MessageFilter(Protocol):
-    """Decides per queue entry and per record what a subscription sees (reference: algorithms 17). Loop thread."""
+    """Decides per queue entry and per record what a subscription sees (docs/internals/algorithms.md, Filters). Loop thread."""
 
     def matches_tags_code(self, tags_code: int) -> bool:
         """By consume queue entry alone; may say yes too often, never no wrongly."""

@@ -1,4 +1,4 @@
-"""What an answer can say (reference: protocol 4)."""
+"""The response codes of answers (docs/internals/protocol.md, Response codes)."""
 
 from __future__ import annotations
 

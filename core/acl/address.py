@@ -1,4 +1,4 @@
-"""Patterns of addresses, as ``whiteRemoteAddress`` has them (reference: protocol 7).
+"""Patterns of addresses, as ``whiteRemoteAddress`` has them (docs/internals/protocol.md, Access control).
 
 ::
 

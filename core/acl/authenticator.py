@@ -1,7 +1,9 @@
-"""Lets requests pass or refuses them: who, from where, signed how, and allowed what (reference: protocol 7).
+"""Authenticates a request and checks its rights: account, address, signature, replay, permissions.
 
 The order of the questions: the code's class, the access key, the address, the signature, a replay, administration, and last the
 topics and groups. Nothing about rights is told to whoever cannot sign.
+
+See docs/internals/protocol.md, Access control.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ class AclAuthenticator:
         store: the accounts.
         rules: by request code; a code without one is refused.
         clock: for the replay window.
-        strict: lists of addresses let requests pass, as in the reference.
+        strict: lists of addresses let requests pass, as in RocketMQ.
         replay_window_ms: 0 for none.
     """
 

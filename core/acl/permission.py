@@ -1,4 +1,4 @@
-"""What an account may do with a topic or a group (reference: protocol 7)."""
+"""What an account may do with a topic or a group (docs/internals/protocol.md, Access control)."""
 
 from __future__ import annotations
 

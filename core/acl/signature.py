@@ -1,4 +1,4 @@
-"""Signing requests and checking signatures (reference: protocol 7).
+"""Signing requests and checking signatures (docs/internals/protocol.md, Access control).
 
 Signed are the *values* of all extFields but the signature, in the order of their names, then the body; neither the request code
 nor the borders between the values are. What follows from that for an operator is in SECURITY.md.
@@ -17,7 +17,7 @@ ACCESS_KEY: Final = "AccessKey"
 SIGNATURE: Final = "Signature"
 SECURITY_TOKEN: Final = "SecurityToken"
 UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
-"""The reference's client signs it, the reference's broker verifies without it: both are accepted."""
+"""RocketMQ's client signs it, RocketMQ's broker verifies without it: both are accepted."""
 SIGNED_AT: Final = "FlintSignedAt"
 """Our own client's: ``<ms since 1970>-<random>``, for ``acl.replay_window_ms``."""
 

@@ -1,4 +1,4 @@
-"""The filters of the groups that do not subscribe by tags: ``consumerFilter.json`` (reference: algorithms 17).
+"""The filters of the groups that do not subscribe by tags: ``consumerFilter.json`` (docs/internals/algorithms.md, Filters).
 
 They outlive their group by a day, so that bit maps go on being computed for a group that is away for a while.
 """
@@ -210,7 +210,7 @@ class ConsumerFilterManager:
     def load(self) -> bool:
         """Reads the file; False when there is none, or when its positions are of another bloom filter.
 
-        Then bit maps in the store mean something else, so all of it is forgotten, as the reference does. Members are taken
+        Then bit maps in the store mean something else, so all of it is forgotten, as RocketMQ does. Members are taken
         to have left half a minute ago.
 
         Raises:

@@ -1,4 +1,7 @@
-"""One consumer group that is online: its members and what they subscribe to (reference: algorithms 12)."""
+"""One consumer group that is online: its members and what they subscribe to.
+
+See docs/internals/algorithms.md, Groups and offsets.
+"""
 
 from __future__ import annotations
 
@@ -76,8 +79,8 @@ class ConsumerGroupInfo:
     def update_subscriptions(self, channel: Channel, subscriptions: Iterable[SubscriptionData]) -> bool:
         """Takes over what a member subscribes to; True when the group's set of topics changed.
 
-        Per topic the newest version wins. A topic this member did not name is removed for the whole group: that is the
-        reference's rule and the trap of contradictory subscriptions (see :meth:`contradictions`).
+        Per topic the newest version wins. A topic this member did not name is removed for the whole group: that is
+        RocketMQ's rule and the trap of contradictory subscriptions (see :meth:`contradictions`).
         """
         changed = False
         topics = set()

@@ -1,7 +1,9 @@
-"""Consumer groups that are online (reference: algorithms 12, protocol 9.6).
+"""Consumer groups that are online.
 
 When members or the set of topics change, every member is told (NOTIFY_CONSUMER_IDS_CHANGED), the new one too: the
 clients then divide the queues anew.
+
+See docs/internals/algorithms.md, Groups and offsets; docs/internals/protocol.md, What an answer must have.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ class StoredVersion(msgspec.Struct):
 
 @attrs.frozen
 class DataVersion:
-    """A timestamp and a counter; two versions are equal when both are (reference: algorithms 11)."""
+    """A timestamp and a counter; two versions are equal when both are (docs/internals/algorithms.md, Topics and groups)."""
 
     timestamp_ms: int = 0
     """When the table last changed."""

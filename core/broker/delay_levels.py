@@ -1,4 +1,4 @@
-"""Delay levels: ``1s 5s 10s …`` (reference: algorithms 14)."""
+"""Delay levels: ``1s 5s 10s …`` (docs/internals/algorithms.md, Delay levels)."""
 
 from __future__ import annotations
 
@@ -46,5 +46,5 @@ class DelayLevels:
         return max(0, min(level, self.max_level))
 
     def delay_ms(self, level: int) -> int:
-        """The delay of a level; 1 s for a level there is not, as the reference has it."""
+        """The delay of a level; 1 s for a level there is not, as RocketMQ has it."""
         return self._delays_ms[level - 1] if 1 <= level <= self.max_level else 1_000

@@ -1,4 +1,7 @@
-"""What is known of one group's filter in one topic (reference: algorithms 17, store-format 7)."""
+"""What is known of one group's filter in one topic.
+
+See docs/internals/algorithms.md, Filters; docs/internals/store-format.md, Configuration files.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The filter of TAG subscriptions: by consume queue entry alone (reference: algorithms 17)."""
+"""The filter of TAG subscriptions: by consume queue entry alone (docs/internals/algorithms.md, Filters)."""
 
 from __future__ import annotations
 

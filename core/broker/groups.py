@@ -1,4 +1,4 @@
-"""The broker's consumer groups (reference: algorithms 11)."""
+"""The broker's consumer groups (docs/internals/algorithms.md, Topics and groups)."""
 
 from __future__ import annotations
 

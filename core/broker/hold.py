@@ -1,4 +1,4 @@
-"""Pulls that wait for a message (long polling, reference: algorithms 7).
+"""Holds pulls that found nothing until a message comes (long polling; docs/internals/algorithms.md, Held pulls).
 
 A pull is held under its topic and queue and let go when a message arrives that its filter may want, when its time is up, when
 the periodic check sees a message (it may have come between), or with its connection. Letting go means one call of ``resume``:

@@ -1,6 +1,8 @@
-"""From what a client sends to what is stored: checks, topic creation, properties, delay, dead letters (protocol 3.1).
+"""Turns what a client sends into what is stored: checks, topic creation, properties, delay, dead letters.
 
 The same for messages that came over a socket and for those put in-process.
+
+See docs/internals/protocol.md, Send.
 """
 
 from __future__ import annotations
@@ -282,7 +284,7 @@ class MessageIntake:
         return self._choose(config.write_queue_nums) if config.write_queue_nums > 0 else 0
 
     def _stored(self, text: str, properties: dict[str, str]) -> str:
-        """The property string as stored: without WAIT, with CLUSTER (reference: store-format 2.1)."""
+        """The property string as stored: without WAIT, with CLUSTER (docs/internals/store-format.md, Properties)."""
         if "CLUSTER" in properties or (
             "WAIT" in properties and (properties["WAIT"] != "true" or text.count("WAIT\x01") != 1)
         ):
@@ -305,7 +307,10 @@ class MessageIntake:
         header: SendHeader,
         version: int,
     ) -> tuple[str, int, str, dict[str, str]]:
-        """A client that sends to its retry topic itself is held to the same maximum (reference: algorithms 13)."""
+        """A client that sends to its retry topic itself is held to the same maximum.
+
+        See docs/internals/algorithms.md, Retry and dead letters.
+        """
         name = retry_group(topic) or ""
         group = self._state.groups.select(name)
         if group is None:

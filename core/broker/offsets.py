@@ -1,7 +1,9 @@
-"""How far each group has consumed each queue (reference: algorithms 12, store-format 7).
+"""How far each group has consumed each queue.
 
 An offset is put as it comes, even when it goes back: that is how offsets are reset. Nothing here becomes a path, so names
 need no check, but they are counted; a topic has no ``@``, so ``topic@group`` can be taken apart again.
+
+See docs/internals/algorithms.md, Groups and offsets; docs/internals/store-format.md, Configuration files.
 """
 
 from __future__ import annotations
@@ -142,7 +144,7 @@ class ConsumerOffsetManager:
         return set(self._table.get(topic, ()))
 
     def min_offset_in_all_groups(self, topic: str, without_groups: frozenset[str] = frozenset()) -> dict[int, int]:
-        """Per queue the smallest offset of the topic's groups but these. Changes nothing (the reference drops them)."""
+        """Per queue the smallest offset of the topic's groups but these. Changes nothing (RocketMQ drops them)."""
         smallest: dict[int, int] = {}
         for group, queues in self._table.get(topic, {}).items():
             if group not in without_groups:

@@ -1,4 +1,4 @@
-"""Permission bits of topics and brokers (reference: protocol 3.6)."""
+"""Permission bits of topics and brokers (docs/internals/protocol.md, Flag words)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Producers that are connected, by group (reference: algorithms 12)."""
+"""Producers that are connected, by group (docs/internals/algorithms.md, Groups and offsets)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Locks on queues: an orderly consumer holds those it consumes (reference: algorithms 12)."""
+"""Locks on queues: an orderly consumer holds those it consumes (docs/internals/algorithms.md, Groups and offsets)."""
 
 from __future__ import annotations
 

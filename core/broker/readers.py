@@ -1,4 +1,4 @@
-"""Everybody who still wants to read something: the groups, and the broker itself (reference: algorithms 14)."""
+"""Everybody who still wants to read something: the groups, and the broker itself (docs/store.md)."""
 
 from __future__ import annotations
 

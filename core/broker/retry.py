@@ -1,4 +1,4 @@
-"""Refused messages: where they go next (reference: algorithms 13).
+"""Decides where a message goes that a consumer sent back (docs/internals/algorithms.md, Retry and dead letters).
 
 A consumer that refuses a message sends it back: it waits in the group's retry topic, longer each time, and after too many
 attempts it lies in the group's dead letter queue. Everything here is a pure function of the message and the group.

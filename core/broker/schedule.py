@@ -1,8 +1,8 @@
-"""Messages delivered later (reference: algorithms 14, store-format 2.1).
+"""Delivers delayed messages (docs/internals/algorithms.md, Delay levels; docs/internals/store-format.md, Properties).
 
 A delayed message waits in the schedule topic, in the queue of its level, under its real topic's name as a property. Its
 consume queue entry holds the delivery time instead of a tags code, so a level is scanned without reading messages.
-Delivery copies it to its real topic; the stored property string goes along unchanged, DELAY and all, as the reference's does.
+Delivery copies it to its real topic; the stored property string goes along unchanged, DELAY and all, as RocketMQ's does.
 
 At least once: the table of offsets is written now and then, once the delivered copies are on disk, and a crash delivers again
 what came after. A position on disk before its copies would lose them in a power cut.
@@ -301,7 +301,7 @@ class ScheduleMessageService:
         return self._offsets.get(level, 0)
 
     def runtime_info(self) -> dict[str, str]:
-        """``scheduleMessageOffset_<level>`` as ``done,end`` (reference: protocol 5.4)."""
+        """``scheduleMessageOffset_<level>`` as ``done,end`` (docs/internals/protocol.md, Runtime figures)."""
         return {
             f"scheduleMessageOffset_{level}": f"{offset},{self._store.max_queue_offset(SCHEDULE_TOPIC, level - 1)}"
             for level, offset in sorted(self._offsets.items())

@@ -1,4 +1,4 @@
-"""What the broker counts (reference: protocol 5.4). Loop thread.
+"""What the broker counts (docs/internals/protocol.md, Runtime figures). Loop thread.
 
 The hot paths add once per batch and topic, to plain integers; they are folded into the table of counters with a past when
 somebody looks. Nothing is formatted, and no key is built, per message.
@@ -157,7 +157,7 @@ class BrokerStats:
             self._stored_in_queues(delayed)
 
     def _stored_in_queues(self, records: Sequence[Run]) -> None:
-        """The reference counts queues of the schedule topic only: one per delay level."""
+        """RocketMQ counts queues of the schedule topic only: one per delay level."""
         for record in records:
             entry = self._queue_puts.setdefault((record.topic, record.queue_id), [0, 0])
             entry[0] += count_messages((record,))
@@ -224,7 +224,7 @@ class BrokerStats:
         self._last_put_times, self._put_times = self._put_times, [0] * len(_EDGE_NAMES)
 
     def put_times_text(self) -> str:
-        """How many messages of the last whole minute took how long to append; ``null`` in the first, as the reference."""
+        """How many messages of the last whole minute took how long to append; ``null`` in the first, as in RocketMQ."""
         if self._last_put_times is None:
             return "null"
         pairs = zip(_EDGE_NAMES, self._last_put_times, strict=True)

@@ -1,7 +1,7 @@
-"""Counters with a recent past: how much in the last minute, hour and day (reference: protocol 5.4).
+"""Counters with a recent past: how much in the last minute, hour and day (docs/internals/protocol.md, Runtime figures).
 
 Adding is one dictionary update; the past is kept as snapshots of the counters, taken by the caller's timer every 10 s, 10
-minutes and hour as the reference does. Only what was ever counted takes room, and keys can be forgotten.
+minutes and hour as RocketMQ does. Only what was ever counted takes room, and keys can be forgotten.
 """
 
 from __future__ import annotations

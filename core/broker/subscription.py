@@ -1,4 +1,7 @@
-"""What a group wants of a topic (reference: protocol 8, algorithms 12)."""
+"""The subscription of a group to a topic: expression, tags and version.
+
+See docs/internals/protocol.md, Filter expressions; docs/internals/algorithms.md, Groups and offsets.
+"""
 
 from __future__ import annotations
 

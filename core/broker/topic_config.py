@@ -85,7 +85,7 @@ class TopicConfig:
         )
 
     def describe(self) -> str:
-        """The form that remarks of the reference show."""
+        """The form that RocketMQ's remarks show."""
         return (
             f"TopicConfig [topicName={self.topic_name}, readQueueNums={self.read_queue_nums}, "
             f"writeQueueNums={self.write_queue_nums}, perm={perm_text(self.perm)}, "

@@ -1,6 +1,6 @@
 """Names of topics and groups: what may be created, what is the system's own, what nobody may send to.
 
-Reference: protocol 3.1, algorithms 11.
+See docs/internals/protocol.md, Send; docs/internals/algorithms.md, Topics and groups.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def check_topic_name(topic: str) -> None:
     """Refuses what cannot be a topic's name.
 
     Raises:
-        RefusedError: SYSTEM_ERROR in the words of the reference.
+        RefusedError: SYSTEM_ERROR in the words of RocketMQ.
     """
     if not topic.strip():
         raise RefusedError(ResponseCode.SYSTEM_ERROR, "The specified topic is blank.", reason="topic.blank")

@@ -1,4 +1,7 @@
-"""The broker's topics: the table, what is in it from the start, and topics made by sending (reference: algorithms 11)."""
+"""The broker's topics: the table, what is in it from the start, and topics made by sending.
+
+See docs/internals/algorithms.md, Topics and groups.
+"""
 
 from __future__ import annotations
 
@@ -139,7 +142,7 @@ class TopicConfigManager(ConfigManager[TopicConfig]):
         """Refuses to create or delete a system topic.
 
         Raises:
-            RefusedError: SYSTEM_ERROR in the words of the reference.
+            RefusedError: SYSTEM_ERROR in the words of RocketMQ.
         """
         if self.is_system_topic(topic):
             raise RefusedError(
@@ -286,7 +289,10 @@ class TopicConfigManager(ConfigManager[TopicConfig]):
         return True
 
     def update_order_topics(self, order_topics: Collection[str]) -> None:
-        """Marks exactly these topics as ordered: what the name server's ORDER_TOPIC_CONFIG says (reference: algorithms 11)."""
+        """Marks exactly these topics as ordered: what the name server's ORDER_TOPIC_CONFIG says.
+
+        See docs/internals/algorithms.md, Topics and groups.
+        """
         wrong = [config for config in self._table.values() if config.order != (config.topic_name in order_topics)]
         for config in wrong:
             self._table[config.topic_name] = attrs.evolve(config, order=not config.order)
@@ -305,7 +311,7 @@ class TopicConfigManager(ConfigManager[TopicConfig]):
 
         Args:
             broker_permission: a broker that lacks read or write registers every topic with its own permission instead
-                (reference: protocol 5.3). Leave it out for 21 and for the file.
+                (docs/internals/protocol.md, Registration). Leave it out for 21 and for the file.
         """
         version = self.data_version
         configs = list(self._table.copy().values())

@@ -1,4 +1,4 @@
-"""Message filters by property: the SQL92 subset of the reference, and the bloom filter of its bit maps.
+"""Message filters by property: the SQL92 subset of RocketMQ, and the bloom filter of its bit maps.
 
 An expression is a string that a client sent. It is cut into tokens (:mod:`~flintmq.core.filter.tokens`), parsed by recursive
 descent (:mod:`~flintmq.core.filter.parser`) under the limits of :mod:`flintmq.core.limits`, and becomes closures over typed

@@ -1,4 +1,4 @@
-"""The bloom filter whose bits say which groups may want a message (reference: store-format 4.1).
+"""The bloom filter whose bits say which groups may want a message (docs/internals/store-format.md, Bloom filter).
 
 Each group has a few positions in a bit map. When a message is stored, the positions of every group whose filter it fits
 are set; a group whose positions are not all set need not look at the message. Bit n is bit ``n % 8`` of byte ``n // 8``, so a

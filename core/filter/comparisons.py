@@ -1,6 +1,6 @@
 """Comparisons and logic of filter expressions: which are allowed between which types, and what they give.
 
-The rules are the reference's (protocol 8), the odd ones included:
+The rules are RocketMQ's (docs/internals/protocol.md, Filter expressions), the odd ones included:
 
 * ``absent = 5`` is unknown but ``5 = absent`` is false, so ``5 <> absent`` is true;
 * two texts are compared by ``<`` as doubles; a text that is none makes the message unfit;
@@ -257,5 +257,5 @@ def between(value: Operand, low: Operand, high: Operand) -> Operand:
 
 
 def not_between(value: Operand, low: Operand, high: Operand) -> Operand:
-    """NOT BETWEEN; the reference does not look at the order of its literals here."""
+    """NOT BETWEEN; RocketMQ does not look at the order of its literals here."""
     return disjunction([ordered("<", value, low), ordered(">", value, high)])

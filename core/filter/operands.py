@@ -29,7 +29,7 @@ _JAVA_BLANKS: Final = "".join(map(chr, range(33)))
 
 
 class UnfitError(Exception):
-    """A property's text cannot be compared as asked. The reference then drops the message, whatever else was in the
+    """A property's text cannot be compared as asked. RocketMQ then drops the message, whatever else was in the
     expression: this is not the *unknown* of a property that is absent."""
 
 
@@ -83,7 +83,7 @@ def integer_literal(digits: str, position: int) -> Operand:
 
 
 def decimal_literal(digits: str, position: int) -> Operand:
-    """A double. RefusedError for one that is too large, and for 0.0, which the reference takes for one too small."""
+    """A double. RefusedError for one that is too large, and for 0.0, which RocketMQ takes for one too small."""
     value = float(digits)
     if value == 0 or value == math.inf:
         raise refusal("the number must lie between 4.9E-324 and 1.7976931348623157E308", position)

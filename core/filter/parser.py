@@ -1,4 +1,4 @@
-"""The grammar of filter expressions, by recursive descent (reference: protocol 8).
+"""The grammar of filter expressions, by recursive descent (docs/internals/protocol.md, Filter expressions).
 
 ::
 
@@ -10,7 +10,7 @@
     primary     = text | integer | decimal | TRUE | FALSE | NULL | name | "(" or ")"
 
 NOT binds tighter than a comparison: ``NOT a > 1`` is refused, ``NOT (a > 1)`` is meant. What follows a complete expression
-is ignored, as the reference does, so ``a LIKE 'x'`` is ``a``; only the first token of it must be one.
+is ignored, as RocketMQ does, so ``a LIKE 'x'`` is ``a``; only the first token of it must be one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The filter of SQL92 subscriptions (reference: algorithms 17)."""
+"""The filter of SQL92 subscriptions (docs/internals/algorithms.md, Filters)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Tokens of a filter expression (reference: protocol 8).
+"""Tokens of a filter expression (docs/internals/protocol.md, Filter expressions).
 
-They are cut one at a time, when the parser asks: the reference never looks further than one token behind a complete
+They are cut one at a time, when the parser asks: RocketMQ never looks further than one token behind a complete
 expression, so what follows there may be anything.
 """
 

@@ -1,1 +1,4 @@
-"""Replication without sockets: bytes and positions in, bytes and positions out (reference: store-format 9, algorithms 9)."""
+"""Replication without sockets: bytes and positions in, bytes and positions out.
+
+See docs/internals/store-format.md, Replication stream; docs/internals/algorithms.md, Replication.
+"""

@@ -1,7 +1,9 @@
-"""Who waits for a slave: the other half of an acknowledgement under ``sync_master`` (reference: algorithms 9).
+"""Promises that a slave holds what was appended: the other half of an acknowledgement under ``sync_master``.
 
 As a flush service gives a promise for the disk, this gives one for the slaves: it is kept when any slave holds the position.
 Without a slave in reach, or when all are too far behind, it says so at once. One promise for each append, whatever it holds.
+
+See docs/internals/algorithms.md, Replication.
 """
 
 from __future__ import annotations

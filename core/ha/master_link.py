@@ -5,8 +5,8 @@
     GREETING ──request──► TRANSFER          RocketMQ's stream: the first report is the request
     GREETING ──hello──► PROVING ──state──► TRANSFER
 
-RocketMQ's slave asks for position 0 when its log is empty, and is given the last file only (reference: store-format 9);
-FlintMQ's is given everything there is.
+RocketMQ's slave asks for position 0 when its log is empty, and is given the last file only
+(docs/internals/store-format.md, Replication stream); FlintMQ's is given everything there is.
 """
 
 from __future__ import annotations

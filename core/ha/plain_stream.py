@@ -1,4 +1,4 @@
-"""RocketMQ's replication stream (reference: store-format 9).
+"""RocketMQ's replication stream (docs/internals/store-format.md, Replication stream).
 
 ::
 

@@ -63,8 +63,8 @@ class TransferWaiter:
 class BothWaiter:
     """Durable here *and* held by a slave. Thread-safe.
 
-    A failed sync ends it at once. Otherwise what became of the slave counts before what became of the disk, as in the
-    reference: a send that neither did in time is answered FLUSH_SLAVE_TIMEOUT.
+    A failed sync ends it at once. Otherwise what became of the slave counts before what became of the disk, as in
+    RocketMQ: a send that neither did in time is answered FLUSH_SLAVE_TIMEOUT.
     """
 
     __slots__ = ("_callbacks", "_first", "_lock", "_status")

@@ -1,4 +1,4 @@
-"""A table that is kept in a configuration file (reference: store-format 7)."""
+"""A table that is kept in a configuration file (docs/internals/store-format.md, Configuration files)."""
 
 from __future__ import annotations
 

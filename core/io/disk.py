@@ -1,6 +1,6 @@
 """The seam to the disk: everything the store reads, writes and syncs goes through a :class:`Disk`.
 
-Rules that keep a broker alive (reference: reliability 3):
+Rules that keep a broker alive (docs/internals/reliability.md, Disk):
 
 * Pages are allocated before they are written through a map. A write into a hole of a full disk ends the process with
   SIGBUS; ``posix_fallocate`` on the same disk raises ENOSPC.

@@ -1,10 +1,12 @@
-"""The JSON dialect of the reference: what its files and bodies hold, read leniently and written as it writes.
+"""The JSON dialect of RocketMQ: what its files and bodies hold, read leniently and written as it writes.
 
 Three things make it no JSON: keys that are numbers are not quoted (``{0:3,1:1}``), a key may be an object
 (``{{"brokerName":"a","queueId":0,"topic":"T"}:5}``), and an object met twice may be written as ``{"$ref":"$.path"}``. Readers
-of the reference also take single quotes, unquoted names and trailing commas (reference: protocol 5.1, store-format 7).
+of RocketMQ also take single quotes, unquoted names and trailing commas.
 
 Everything here is pure; the reader is bounded in size and depth. What is plain JSON takes the fast way.
+
+See docs/internals/protocol.md, JSON dialect; docs/internals/store-format.md, Configuration files.
 """
 
 from __future__ import annotations
@@ -346,7 +348,7 @@ def dumps(value: Any, *, unquoted_int_keys: bool = True, sort_keys: bool = False
 
 
 def dumps_pretty(value: Any) -> str:
-    """Writes a value as the reference's configuration files hold it: with tabs, maps with numeric keys on one line."""
+    """Writes a value as RocketMQ's configuration files hold it: with tabs, maps with numeric keys on one line."""
     return _Writer(unquoted_int_keys=True, sort_keys=False, ascii_only=False, pretty=True).text(value)
 
 

@@ -1,7 +1,7 @@
-"""A configuration file that survives a crash at any moment (reference: store-format 7).
+"""A configuration file that survives a crash at any moment (docs/internals/store-format.md, Configuration files).
 
 Written as: new content to ``<file>.tmp`` and synced, the old file's content to ``<file>.bak``, then one atomic replace and a
-sync of the folder. The reference deletes the file before it renames and syncs nothing; what it reads and writes is the same.
+sync of the folder. RocketMQ deletes the file before it renames and syncs nothing; what it reads and writes is the same.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from flintmq.core.io.disk import OS_DISK, Disk
 
 
 class JsonFile:
-    """One file of JSON in the reference's dialect with its backup. Not thread-safe; both calls block on the disk.
+    """One file of JSON in RocketMQ's dialect with its backup. Not thread-safe; both calls block on the disk.
 
     Args:
         path: the file; its folder is made by the first :meth:`save`.

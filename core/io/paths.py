@@ -1,5 +1,5 @@
 """Where files lie. Names that come from clients become folders here, and only here; each is checked a second time
-(reference: reliability 4).
+(docs/internals/reliability.md, Hostile input).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def queue_folder(root: Path, topic: str, queue_id: int) -> Path:
 
 
 def file_name(start_offset_bytes: int) -> str:
-    """The name of the file of a log that starts at a position: 20 digits (reference: store-format 1)."""
+    """The name of the file of a log that starts at a position: 20 digits (docs/internals/store-format.md, Folders)."""
     return f"{start_offset_bytes:020d}"
 
 

@@ -1,4 +1,4 @@
-"""The body of a batch send: several messages of one topic and queue (reference: store-format 2.3)."""
+"""The body of a batch send: several messages of one topic and queue (docs/internals/store-format.md, Batch item)."""
 
 from __future__ import annotations
 

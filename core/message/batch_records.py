@@ -1,4 +1,7 @@
-"""The records of a batch, made by columns: what is the same for all of them is made once (reference: store-format 2.3)."""
+"""The records of a batch, made by columns: what is the same for all of them is made once.
+
+See docs/internals/store-format.md, Batch item.
+"""
 
 from __future__ import annotations
 

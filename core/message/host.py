@@ -1,4 +1,7 @@
-"""Addresses as records and message ids hold them: 4 or 16 bytes of IP and an int32 port (reference: store-format 2, 8)."""
+"""Addresses as records and message ids hold them: 4 or 16 bytes of IP and an int32 port.
+
+See docs/internals/store-format.md, Commit log record and Identifiers.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,11 @@
-"""``java.lang.String.hashCode``, which decides tag codes and index slots (reference: store-format 3 and 5).
+"""``java.lang.String.hashCode``, which decides tag codes and index slots.
 
 The hash is the polynomial ``sum(c[i] * 31**(n-1-i))`` over UTF-16 code units, cut to 32 bits. Two ways make it cheap: a
 string of digits and capitals up to ``N`` (every UNIQ_KEY is one) is a number of base 31 after subtracting ``'0'``, so
 ``int(text, 31)`` does the work in C, and any other ASCII string is the sum of a few such numbers; and hashes of heads and
 tails combine, so a topic's part is computed once.
+
+See docs/internals/store-format.md, Consume queue and Index file.
 """
 
 from __future__ import annotations
@@ -148,7 +150,10 @@ def topic_head_hash(topic: str) -> int:
 
 
 def index_key_hash(topic: str, key: str) -> int:
-    """The index's hash of ``topic#key``: the absolute value, and 0 for the one number that has none (store-format 5)."""
+    """The index's hash of ``topic#key``: the absolute value, and 0 for the one number that has none.
+
+    See docs/internals/store-format.md, Index file.
+    """
     length = len(key)
     if length < 512 and key.isascii():
         value = (topic_head_hash(topic) * _POWERS[length] + _unsigned(key)) & _MASK

@@ -1,4 +1,4 @@
-"""The broker's message id: store host and physical offset in upper-case hex (reference: store-format 8)."""
+"""The broker's message id: store host and physical offset in upper-case hex (docs/internals/store-format.md, Identifiers)."""
 
 from __future__ import annotations
 

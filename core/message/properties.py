@@ -1,4 +1,4 @@
-"""Message properties: a map on the outside, one string on disk and on the wire (reference: store-format 2.1).
+"""Message properties: a map on the outside, one string on disk and on the wire (docs/internals/store-format.md, Properties).
 
 ``name 0x01 value 0x02 name 0x01 value`` with or without a last 0x02; an entry without a name or a value is no entry.
 """
@@ -62,7 +62,7 @@ _LAST_OF: Final = {
 
 
 def string_to_properties(text: str) -> dict[str, str]:
-    """Parses the stored form. Lenient like the reference: what is no entry is skipped, the last of equals wins."""
+    """Parses the stored form. Lenient like RocketMQ: what is no entry is skipped, the last of equals wins."""
     result: dict[str, str] = {}
     if text:
         for entry in text.split(PROPERTY_SEPARATOR):

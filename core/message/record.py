@@ -1,4 +1,4 @@
-"""The commit log record (reference: store-format 2), the one format everything else is derived from.
+"""The commit log record (docs/internals/store-format.md, Commit log record), the one format everything else is derived from.
 
 ::
 
@@ -63,7 +63,7 @@ class MessageExtBrokerInner(msgspec.Struct, gc=False):
     body: bytes
     properties: Mapping[str, str]
     properties_bytes: bytes
-    """What is stored, UTF-8. May say more than ``properties`` (see store-format 2.1)."""
+    """What is stored, UTF-8. May say more than ``properties`` (see docs/internals/store-format.md, Properties)."""
     born_timestamp_ms: int
     born_host: bytes
     """Packed, 8 or 20 bytes."""

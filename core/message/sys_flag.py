@@ -1,4 +1,4 @@
-"""Bits of a message's sysFlag (reference: protocol 3.6)."""
+"""Bits of a message's sysFlag (docs/internals/protocol.md, Flag words)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The name server's key-value configuration (reference: protocol 6)."""
+"""The name server's key-value configuration (docs/internals/protocol.md, Name server)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The name server's tables (reference: protocol 6).
+"""The name server's tables (docs/internals/protocol.md, Name server).
 
 Topic to queues by broker name, broker name to addresses, cluster to broker names, and per address who is alive. A broker
 is alive while its connection is open and it registers at least every 120 s.

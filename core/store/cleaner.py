@@ -1,4 +1,4 @@
-"""CleanCommitLogService: deletes what is old, and watches the disk (reference: algorithms 8).
+"""CleanCommitLogService: deletes what is old, and watches the disk (docs/internals/algorithms.md, Retention).
 
 A round measures the disks, deletes commit log files, then what only speaks of deleted messages: queue files and index files.
 It runs on the loop thread in small slices; large files are unlinked in the background. Readers that hold slices of a deleted

@@ -1,4 +1,6 @@
-"""The commit log: every message, one behind the other, in files of one size (reference: store-format 2; algorithms 2).
+"""The commit log: every message in the order of arrival, in files of one size.
+
+See docs/internals/store-format.md, Commit log record; docs/internals/algorithms.md, Append.
 
 The loop thread appends; the flush service's threads call :meth:`CommitLog.commit` and :meth:`CommitLog.flush`. An append
 takes many: sizes first, then one join and one slice assignment per file, so that a message costs one header pack and
@@ -463,7 +465,7 @@ class CommitLog:
     def _schedule_tags_code(
         self, properties: Mapping[str, str], tags_code: int, store_timestamp_ms: int, physical_offset_bytes: int | None
     ) -> int:
-        """In the schedule topic the tags code is the time of delivery (reference: store-format 2.5).
+        """In the schedule topic the tags code is the time of delivery (docs/internals/store-format.md, Special topics).
 
         ``physical_offset_bytes``: of a record that is in the log already, with the levels of its time; None for a new one.
         """

@@ -1,8 +1,10 @@
-"""Consume queues: per topic and queue, where its messages lie in the commit log (reference: store-format 3).
+"""Consume queues: per topic and queue, where its messages lie in the commit log.
 
 A unit is ``physicalOffset 8 | size 4 | tagsCode 8``; the message of logical offset n is described at byte ``n * 20``. Queue
 files are mapped sparse and backed by disk in steps as they grow. Loop thread; :meth:`ConsumeQueueTable.flush` is called by
 the queue flusher's.
+
+See docs/internals/store-format.md, Consume queue.
 """
 
 from __future__ import annotations
@@ -90,7 +92,10 @@ class ConsumeQueue:
         self.max_physical_offset_bytes = end_physical_offset_bytes
 
     def _first_file(self, first_queue_offset: int) -> MappedFile:
-        """The first file of a queue that starts at a logical offset above 0 is filled up to it (reference: store-format 3)."""
+        """The first file of a queue that starts at a logical offset above 0 is filled up to it.
+
+        See docs/internals/store-format.md, Consume queue.
+        """
         position = first_queue_offset * UNIT_BYTES
         fill = position % self.files.file_bytes
         file = self.files.roll(position - fill, fill)
@@ -131,7 +136,7 @@ class ConsumeQueue:
     def queue_offset_by_time(
         self, timestamp_ms: int, min_physical_offset_bytes: int, store_time: Callable[[int], int]
     ) -> int:
-        """The nearest message in time (reference: algorithms 6.1); 0 in an empty queue.
+        """The nearest message in time (docs/internals/algorithms.md, Offset by time); 0 in an empty queue.
 
         ``store_time`` gives the store time of a physical offset, -1 when it is gone. The file is picked by the store time
         of its last unit, not by its modification time, which a copy or a restore changes.
@@ -215,9 +220,11 @@ class ConsumeQueue:
         self.files.load(crashed=crashed)
 
     def recover(self) -> None:
-        """Finds the end: the first unit, from the third-last file on, that is not valid (reference: algorithms 1.2).
+        """Finds the end: the first unit, from the third-last file on, that is not valid.
 
         Nor is one whose message does not lie behind those before it: a crash may leave half a unit.
+
+        See docs/internals/algorithms.md, Clean recovery.
         """
         files = self.files.files
         if not files:
@@ -235,10 +242,12 @@ class ConsumeQueue:
         self.files.truncate(end)
 
     def truncate_physical(self, end_offset_bytes: int) -> None:
-        """Cuts every unit whose message does not lie wholly below a position of the log (reference: algorithms 1.3).
+        """Cuts every unit whose message does not lie wholly below a position of the log.
 
         Units that are cut become zeros: left in the file, a later start would take them for units of other messages.
         Fillers before them go too, but those that a queue begins with.
+
+        See docs/internals/algorithms.md, Clean recovery.
         """
         self.max_physical_offset_bytes = -1
         files = self.files.files
@@ -426,7 +435,7 @@ class ConsumeQueueTable:
     Args:
         ext: whether and where tags codes and bit maps have files of their own; None reads and writes none.
         fills_gaps: whether messages that a damaged log lost leave fillers in their queues, so that those behind them keep
-            their offsets. The reference puts them at the end as it is.
+            their offsets. RocketMQ puts them at the end as it is.
     """
 
     def __init__(

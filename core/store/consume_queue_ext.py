@@ -1,4 +1,4 @@
-"""ConsumeQueueExt: more about a message than a consume queue unit has room for (reference: store-format 4).
+"""ConsumeQueueExt: more about a message than a consume queue unit has room for.
 
 A unit is ``size 2 | tagsCode 8 | msgStoreTime 8 | bitMapSize 2 | bitmap``. Its place is kept in the consume queue instead of
 the tags code, as an *address*: the position in this stream plus the least long, which no hash of a tag and no time ever is.
@@ -7,6 +7,8 @@ The last four bytes of a file hold no unit; where the next one does not fit, ``-
 Nothing is lost with these files: a unit that cannot be read lets its message pass, and the client filters. But a position
 is never used twice while an address of it stands in the queue, or a message would be filtered by another one's tag. So the
 queue says where this stream ends (:meth:`ConsumeQueueExt.end_after`), and whatever lies behind is zeroed. Loop thread.
+
+See docs/internals/store-format.md, Consume queue extension.
 """
 
 from __future__ import annotations
@@ -177,7 +179,7 @@ class ConsumeQueueExt:
         return self.files.file_bytes - position % self.files.file_bytes
 
     def _zero_from(self, end: int) -> None:
-        """What is cut would be taken for units by a later start, or by the reference's. Files behind go altogether."""
+        """What is cut would be taken for units by a later start, or by RocketMQ's. Files behind go altogether."""
         file = self.files.find(end)
         if file is None:
             return

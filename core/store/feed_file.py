@@ -1,4 +1,4 @@
-"""The feed: how far a running broker's log may be read by another process (reference: spark 4.1).
+"""The feed: how far a running broker's log may be read by another process (docs/spark-feed.md).
 
 ``flint/feed`` in the store, 64 bytes, big-endian like every file of the store::
 

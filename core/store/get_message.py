@@ -1,4 +1,4 @@
-"""What a read of a queue gives (reference: algorithms 6)."""
+"""The result of reading a queue (docs/internals/algorithms.md, Pull)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class GetMessageStatus(enum.Enum):
-    """The reference's names: they travel in the answer's remark."""
+    """RocketMQ's names: they travel in the answer's remark."""
 
     FOUND = "FOUND"
     NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"

@@ -1,4 +1,4 @@
-"""One index file: hash slots and chained entries (reference: store-format 5).
+"""One index file: hash slots and chained entries (docs/internals/store-format.md, Index file).
 
 ::
 

@@ -1,7 +1,9 @@
-"""The index: messages by topic, key and time, over a row of index files (reference: store-format 5; algorithms 5).
+"""The index: messages by topic, key and time, over a row of index files.
 
 Entries are gathered and written many at a time: a query, a flush or enough of them empties what waits. What waits is lost
 with the process and found again in the log: recovery indexes anew from where the files end.
+
+See docs/internals/store-format.md, Index file; docs/internals/algorithms.md, Dispatch.
 """
 
 from __future__ import annotations
@@ -190,7 +192,7 @@ class IndexService:
     def _roll(self) -> None:
         previous = self.files[-1] if self.files else None
         if previous is not None:
-            # The reference forces a file when it is full, and only then moves the checkpoint's index time.
+            # RocketMQ forces a file when it is full, and only then moves the checkpoint's index time.
             self._sync(previous)
             if not self._spoiled:
                 self._checkpoint.index_msg_timestamp_ms = previous.end_timestamp_ms
@@ -262,8 +264,10 @@ class IndexService:
             clean: whether the store was stopped.
             same_boot: whether it was not, but all that was written is there: then the files are taken as they are.
 
-        Returns the physical offset from which the log must be indexed anew, or None after a clean stop. The reference
-        forgets what a deleted file held before its recovery point; this does not (algorithms 1.4).
+        Returns the physical offset from which the log must be indexed anew, or None after a clean stop. RocketMQ
+        forgets what a deleted file held before its recovery point; this does not.
+
+        See docs/internals/algorithms.md, Abnormal recovery.
         """
         expected = IndexFile.size_bytes(self._slots, self._entries)
         paths = self._disk.list_files(self.folder)

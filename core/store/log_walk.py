@@ -1,7 +1,9 @@
-"""The walk that a start makes over the log's last files: where the log ends, and what is damaged (algorithms 1.3 and 1.4).
+"""The walk that a start makes over the log's last files: where the log ends, and what is damaged.
 
 Whole records are checked many at a time where numpy is installed, one by one otherwise and wherever something is amiss. Both
-make the same checks, and both leave the same :class:`_Tally`.
+make the same checks and give the same counts (:class:`.WalkTally`).
+
+See docs/internals/algorithms.md, Clean recovery and Abnormal recovery.
 """
 
 from __future__ import annotations
@@ -333,7 +335,7 @@ class LogWalk:
     def _is_younger(self, file: MappedFile, at: int) -> bool:
         """Whether a whole record lies at a place, stored no earlier than the last good one.
 
-        Older ones are what an earlier recovery of the reference left behind the end of its log.
+        Older ones are what an earlier recovery of RocketMQ left behind the end of its log.
         """
         try:
             record = self._check(file, at)

@@ -1,8 +1,10 @@
-"""A log cut into files of one size, named by where they start (reference: store-format 1; algorithms 3).
+"""A log cut into files of one size, named by where they start.
 
-:class:`MappedFile` is one file, :class:`MappedFileQueue` the row of them. Positions that only grow tell how far the log
-was wrote, committed (out of the transient pool, if there is one) and flushed. One thread appends, one flushes, one
+:class:`MappedFile` is one file, :class:`MappedFileQueue` the row of them. Positions that only grow record how far the log
+has been written, committed (out of the transient pool, if there is one) and flushed. One thread appends, one flushes, one
 commits; a file is added by the appender only, so that the others may walk the row meanwhile.
+
+See docs/internals/store-format.md, Folders; docs/internals/algorithms.md, Mapped files.
 """
 
 from __future__ import annotations
@@ -291,7 +293,7 @@ class MappedFileQueue:
         a virtual disk: sparse 152 µs, allocated 151 µs, filled with zeros 189 µs; with 64 KiB 184, 184 and 199 µs. A page that
         was only allocated is marked as unwritten, and its first sync must change that in the journal; there the journal was
         the cheaper path. Hence off unless asked for: measure first. What it always buys is that no append faults a new page
-        in. Nothing is locked in memory as the reference does (mlock): a gigabyte for each file is rarely permitted, and its
+        in. Nothing is locked in memory as RocketMQ does (mlock): a gigabyte for each file is rarely permitted, and its
         pages are written once and read soon.
         """
         file = self._make(start)

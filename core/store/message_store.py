@@ -824,7 +824,7 @@ class MessageStore:
         return queue.min_queue_offset if queue is not None else 0
 
     def queue_offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
-        """The message nearest in time (reference: algorithms 6.1); binary search."""
+        """The message nearest in time (docs/internals/algorithms.md, Offset by time); binary search."""
         queue = self.consume_queues.find(topic, queue_id)
         if queue is None:
             return 0
@@ -846,7 +846,10 @@ class MessageStore:
         return self._total_memory_bytes * self.config.store.access_in_memory_ratio // 100
 
     def check_in_mem_by_consume_offset(self, topic: str, queue_id: int, queue_offset: int) -> bool:
-        """Whether a message still counts as in memory; also true where there is none (reference: algorithms 6.1)."""
+        """Whether a message still counts as in memory; also true where there is none.
+
+        See docs/internals/algorithms.md, Offset by time.
+        """
         queue = self.consume_queues.find(topic, queue_id)
         unit = queue.unit(queue_offset) if queue is not None else None
         return unit is None or self.commit_log.max_offset_bytes - unit[0] <= self._memory_bytes()
@@ -858,7 +861,7 @@ class MessageStore:
     def get_message(
         self, topic: str, queue_id: int, queue_offset: int, max_num: int, message_filter: MessageFilter | None
     ) -> GetMessageResult:
-        """Reads a queue from an offset on, as slices of the log (reference: algorithms 6).
+        """Reads a queue from an offset on, as slices of the log (docs/internals/algorithms.md, Pull).
 
         At most 800 units are looked at; the first match is always given, however large. ``message_filter`` None gives all.
         """
@@ -1000,7 +1003,7 @@ class MessageStore:
     ) -> tuple[list[memoryview], int, int]:
         """Records of a topic with a key (KEYS or UNIQ_KEY), with the index's last time and offset.
 
-        The newest ``max_num`` candidates, in the order of the log, as the reference answers them.
+        The newest ``max_num`` candidates, in the order of the log, as RocketMQ answers them.
         The index only knows hashes, so each candidate is checked against the record: topic, key and store time.
         """
         return run_steps(self.query_message_steps(topic, key, max_num, begin_timestamp_ms, end_timestamp_ms))
@@ -1039,7 +1042,7 @@ class MessageStore:
             del next_offsets[key]
 
     def delete_queue(self, topic: str, queue_id: int) -> None:
-        """Deletes one queue; its next message, if one comes, has logical offset 0, as in the reference."""
+        """Deletes one queue; its next message, if one comes, has logical offset 0, as in RocketMQ."""
         self._dispatch_all()
         self.consume_queues.delete_queue(topic, queue_id)
         self.commit_log.next_queue_offset.pop((topic, queue_id), None)

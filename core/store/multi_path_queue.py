@@ -1,4 +1,7 @@
-"""A log whose files are spread over several folders, each perhaps on a disk of its own (reference: store-format 1)."""
+"""A log whose files are spread over several folders, each perhaps on a disk of its own.
+
+See docs/internals/store-format.md, Folders.
+"""
 
 from __future__ import annotations
 

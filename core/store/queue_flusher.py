@@ -1,6 +1,8 @@
-"""FlushConsumeQueue: forces queue files to disk now and then, and after a complete round the checkpoint (algorithms 4).
+"""FlushConsumeQueue: forces queue files to disk now and then, and after a complete round the checkpoint.
 
 Its own thread. Nothing is acknowledged by it: queues can be rebuilt from the log; the checkpoint only says from where.
+
+See docs/internals/algorithms.md, Flush strategies.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
-"""Where the log ends: after a clean stop, and after a crash (reference: algorithms 1.2 to 1.4).
+"""Where the log ends: after a clean stop, and after a crash.
 
 A start walks the last files record by record. At bytes that are no record it looks behind them: where nothing valid follows
 they are a torn tail, the ordinary end of a crash, and the log ends there. Where valid, younger records follow they are
-*damage in the middle*, and the log goes on behind it (``compat: strict`` cuts there, as the reference does).
+*damage in the middle*, and the log goes on behind it (``compat: strict`` cuts there, as RocketMQ does).
 
 Whatever is taken out of the log is first copied to ``flint/quarantine`` in the store. A cut tail becomes zeros, and its files
 go. Damage becomes a *filler*, a record of its size that is rolled back and so never enters a queue, or a BLANK where it
 reaches the end of a file: so the log is whole again for whoever reads it, also for the Java broker.
+
+See docs/internals/algorithms.md, Clean recovery and Abnormal recovery.
 """
 
 from __future__ import annotations
@@ -66,7 +68,7 @@ def dispatch_start(found: Recovered, commit_log: CommitLog, queues: ConsumeQueue
 
     Queues are written in batches, in the order of the log. When only the process died, all but the last batch are whole;
     after a power cut those are that the checkpoint vouches for. Both is checked: a queue that has lost units, or one whose
-    topic was deleted, makes the whole walk count, as in the reference.
+    topic was deleted, makes the whole walk count, as in RocketMQ.
     """
     start = found.start_offset_bytes
     if found.holes:

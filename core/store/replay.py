@@ -1,4 +1,7 @@
-"""Replay: at a start, dispatchers that say they have less than the store get the rest before anything new (algorithms 5)."""
+"""Replay: hands to a dispatcher, at a start, the stored records that it lacks, before any new record.
+
+See docs/internals/algorithms.md, Dispatch.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""ReputMessageService: hands stored records to the dispatchers, in log order, up to the readable ceiling (algorithms 5).
+"""ReputMessageService: hands stored records to the dispatchers, in log order, up to the readable ceiling.
 
 Records just appended are handed over in memory; after a restart, or when too many wait, they are read back from the log.
 Both ways give the same requests. A batch send is handed over as a whole to dispatchers that take it so. Loop thread.
+
+See docs/internals/algorithms.md, Dispatch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What may be deleted, and when the disk is full: decisions without a disk (reference: algorithms 8).
+"""What may be deleted, and when the disk is full: decisions without a disk (docs/internals/algorithms.md, Retention).
 
 Everything here is a function of values. :mod:`flintmq.core.store.cleaner` measures, asks, and does what it is told.
 """
@@ -128,7 +128,7 @@ def judge_disk(usage: DiskUsage, policy: RetentionPolicy) -> Space:
 def judge_space(log_disks: Sequence[DiskUsage], queue_disk: DiskUsage | None, policy: RetentionPolicy) -> Space:
     """What the disks ask for together: of the commit log's the least used one counts, for files can still be made there.
 
-    A disk that could not be measured is not among them, and asks for nothing (the reference takes it for one to delete on).
+    A disk that could not be measured is not among them, and asks for nothing (RocketMQ takes it for one to delete on).
     """
     found = Space()
     if log_disks:

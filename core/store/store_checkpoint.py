@@ -1,4 +1,7 @@
-"""The checkpoint file: up to which store time log, queues and index are known to be on disk (reference: store-format 6)."""
+"""The checkpoint file: up to which store time log, queues and index are known to be on disk.
+
+See docs/internals/store-format.md, Checkpoint.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""One process, one store (reference: store-format 1: byte 0 of ``lock`` is locked while a broker runs)."""
+"""Locks byte 0 of the file ``lock`` while a broker runs, so that one process at a time uses a store.
+
+See docs/internals/store-format.md, Folders.
+"""
 
 from __future__ import annotations
 

@@ -167,5 +167,5 @@ class FakeLog:
 
 
 def _enough(begin: int, end: int, least_pages: int) -> bool:
-    """Whole pages between two positions, counted as the reference does."""
+    """Whole pages between two positions, counted as RocketMQ does."""
     return least_pages <= 0 or end // PAGE_BYTES - begin // PAGE_BYTES >= least_pages

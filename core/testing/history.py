@@ -2,9 +2,11 @@
 
 Senders and readers note what they were told in a :class:`History`; :func:`check` compares it with what is read at the end, when
 all is healed. A message is *acknowledged* only when its answer was SUCCESS; what was answered FLUSH_DISK_TIMEOUT,
-FLUSH_SLAVE_TIMEOUT, SLAVE_NOT_AVAILABLE or not at all is *unknown*, and may be there or not (reference: reliability 1 and 6).
+FLUSH_SLAVE_TIMEOUT, SLAVE_NOT_AVAILABLE or not at all is *unknown*, and may be there or not.
 
 Every message is sent once, under a key of its own, and carries the key, its producer and its number.
+
+See docs/internals/reliability.md, Acknowledgements and How it is tested.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.clock import ManualClock
 
 DELAY_LEVEL_MS: Final[Mapping[int, int]] = {level: DelayLevels().delay_ms(level) for level in DelayLevels()}
-"""The reference's eighteen levels."""
+"""RocketMQ's eighteen levels."""
 _HOST: Final = pack_host("127.0.0.1", 10911)
 
 

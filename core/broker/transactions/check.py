@@ -1,4 +1,4 @@
-"""Asks producers what became of their transactions, in rounds (reference: algorithms 15).
+"""Asks producers what became of their transactions, in rounds (docs/internals/algorithms.md, Transactions).
 
 ::
 

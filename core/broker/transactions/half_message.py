@@ -1,4 +1,4 @@
-"""The records of a transaction (reference: algorithms 15, store-format 2.5). Pure functions.
+"""The records of a transaction. Pure functions.
 
 ::
 
@@ -10,6 +10,8 @@
 
 A half message and its copies are one transaction. What tells that is the producer's UNIQ_KEY together with when and where the
 message was born: a producer that sends the same message once more, after a rollback, begins another transaction.
+
+See docs/internals/algorithms.md, Transactions; docs/internals/store-format.md, Special topics.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Ends transactions, and asks about those that nobody ended (reference: algorithms 15).
+"""Ends transactions, and asks about those that nobody ended (docs/internals/algorithms.md, Transactions).
 
-Unlike the reference's, a transaction ends once: whichever of its half messages a producer names, and however late. What was
+Unlike RocketMQ's, a transaction ends once: whichever of its half messages a producer names, and however late. What was
 completed of a round of checks stays completed, and a look at a message that must not be asked about yet is no check.
 """
 
@@ -127,7 +127,7 @@ class TransactionalMessageService:
         """Commits or rolls back. An undecided producer changes nothing: it is asked again.
 
         Raises:
-            RefusedError: SYSTEM_ERROR, in the words of the reference: the half message is not there, is another one or
+            RefusedError: SYSTEM_ERROR, in the words of RocketMQ: the half message is not there, is another one or
                 another group's, or its transaction has ended; what the store refuses with; or the time that a committed
                 message names is one at which too many are due, or further ahead than settings now allow. Then it stays
                 open, and its producer is asked again.

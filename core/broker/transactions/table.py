@@ -1,4 +1,4 @@
-"""Which half messages are done with, and which transactions are open (reference: algorithms 15).
+"""Which half messages are done with, and which transactions are open (docs/internals/algorithms.md, Transactions).
 
 The half queue is done with up to ``position``; beyond it single messages may be, before those in front of them are.
 

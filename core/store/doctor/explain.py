@@ -173,7 +173,7 @@ def _held(files: StoreFiles, position: int, topic: str, key: str) -> dict[str, A
 def explain_start(files: StoreFiles, *, cuts_damage: bool = False) -> dict[str, Any]:
     """What a broker would decide when it starts on this store: where it walks from, where the log ends, what it takes out.
 
-    ``cuts_damage``: with ``compat: strict``, as in the reference, the log ends at the first bytes that are no record, however
+    ``cuts_damage``: with ``compat: strict``, as in RocketMQ, the log ends at the first bytes that are no record, however
     much lies behind them; otherwise damage is replaced by records that no queue and no key leads to.
     """
     path = files.root / "checkpoint"

@@ -15,7 +15,7 @@ from flintmq.core.store.boot import is_same_boot
 from flintmq.core.store.index_file import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES
 
 _ENTRIES_PER_SLOT: Final = 4
-"""maxIndexNum / maxHashSlotNum as the reference ships them."""
+"""maxIndexNum / maxHashSlotNum as RocketMQ ships them."""
 _NAME_DIGITS: Final = 20
 
 
@@ -104,7 +104,7 @@ class StoreFiles:
 
     Args:
         root: the store's folder.
-        geometry: of the index files; without it their size must fit the reference's ratio of four entries to a slot.
+        geometry: of the index files; without it their size must fit RocketMQ's ratio of four entries to a slot.
         log_folders: where the commit log's files are, when not in ``commitlog`` alone.
 
     Raises:

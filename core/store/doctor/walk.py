@@ -9,7 +9,7 @@ look like a record, so behind damage the walk is careful about where it goes on:
    whole piece follows it, or its queue offset is one that its queue may have next.
 3. The start of a file always counts.
 
-Records behind the bad place that are older than the last good one, with no younger one behind them, are stale: the reference
+Records behind the bad place that are older than the last good one, with no younger one behind them, are stale: RocketMQ
 left them there when it recovered, and went on before them. What the walk cannot tell: two or more records forged in a row,
 for the very place they lie at, in a body whose own record is damaged in its lengths.
 """
