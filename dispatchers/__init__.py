@@ -1,1 +1,4 @@
-"""Dispatchers: what is made of each stored record (reference: algorithms 5). The port is ``CommitLogDispatcher``."""
+"""Dispatchers: what is made of each stored record. The port is ``CommitLogDispatcher``.
+
+See docs/internals/algorithms.md, Dispatch.
+"""

@@ -1,4 +1,4 @@
-"""BuildConsumeQueue: gives each visible record its place in its queue (reference: algorithms 5)."""
+"""BuildConsumeQueue: gives each visible record its place in its queue (docs/internals/algorithms.md, Dispatch)."""
 
 from __future__ import annotations
 

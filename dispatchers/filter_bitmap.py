@@ -1,4 +1,7 @@
-"""CalcBitMap: notes with each record which groups' filters it fits (reference: algorithms 5, store-format 4.1)."""
+"""CalcBitMap: notes with each record which groups' filters it fits.
+
+See docs/internals/algorithms.md, Dispatch; docs/internals/store-format.md, Bloom filter.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""BuildIndex: makes records findable by key (reference: algorithms 5)."""
+"""BuildIndex: makes records findable by key (docs/internals/algorithms.md, Dispatch)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SparkFeed: lets Spark follow the log (reference: spark 4.1).
+"""SparkFeed: lets Spark follow the log (docs/spark-feed.md).
 
 Two things, and neither makes an acknowledgement wait:
 

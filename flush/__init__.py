@@ -1,4 +1,4 @@
-"""Flush services: when appended bytes become durable (reference: algorithms 4).
+"""Flush services: when appended bytes become durable (docs/internals/algorithms.md, Flush strategies).
 
 ========================  ===========================================================  =============
 strategy                  what an acknowledgement means                                module

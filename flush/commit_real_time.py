@@ -1,7 +1,9 @@
 """Commit in real time: appends go to the transient store pool, are committed to the files, then synced.
 
-An acknowledgement means *in the broker's own memory*: a killed process loses up to the commit interval (reliability 1).
-What is appended becomes readable when it is committed (reference: algorithms 3 and 4).
+An acknowledgement means *in the broker's own memory*: a killed process loses up to the commit interval.
+What is appended becomes readable when it is committed.
+
+See docs/internals/algorithms.md, Flush strategies; docs/internals/reliability.md, Acknowledgements.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Flush in real time: an acknowledgement means *in the page cache*; the sync follows (reference: algorithms 4).
+"""Flush in real time: an acknowledgement means *in the page cache*; the sync follows.
 
 Killed processes lose nothing; a power cut loses up to an interval when at least ``least_pages`` are dirty, else up to
-the thorough interval (reliability 1).
+the thorough interval.
+
+See docs/internals/algorithms.md, Flush strategies; docs/internals/reliability.md, Acknowledgements.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from flintmq.flush.waiter import DONE, FENCED
 _LOG = logging.getLogger("flintmq.flush")
 
 STOP_ROUNDS = 10
-"""A stop tries this often to get everything to disk, as the reference does; each round handles every file."""
+"""A stop tries this often to get everything to disk, as RocketMQ does; each round handles every file."""
 
 
 class FlushRealTimeSettings(Protocol):

@@ -1,4 +1,4 @@
-"""Group commit: an acknowledgement means synced, and one sync serves everyone who waits (reference: algorithms 4).
+"""Group commit: an acknowledgement means synced, and one sync serves everyone who waits.
 
 ::
 
@@ -8,7 +8,9 @@
 
 While a sync runs, new waiters gather; the next sync takes all of them. Whoever waits ends in exactly one of three ways:
 FLUSHED after the sync, TIMEOUT by the watcher, FENCED when a sync fails or the service stops. The first failure is
-final: no retry, because after a failed sync the kernel may call lost pages clean (reliability 1, 3).
+final: no retry, because after a failed sync the kernel may call lost pages clean.
+
+See docs/internals/algorithms.md, Flush strategies; docs/internals/reliability.md, Disk.
 """
 
 from __future__ import annotations

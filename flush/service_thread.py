@@ -1,4 +1,4 @@
-"""A stoppable thread with a wake-up: what the reference calls a ServiceThread.
+"""A stoppable thread with a wake-up: what RocketMQ calls a ServiceThread.
 
 The work is in :meth:`ServiceThread.run_once`, which takes the time as an argument and waits for nothing: tests call it
 directly, with any time they like, and need no thread and no sleep. The loop around it is all that is left to the thread.

@@ -1,4 +1,7 @@
-"""The transient store pool: buffers of one commit log file each, off the page cache (reference: algorithms 3)."""
+"""The transient store pool: buffers of one commit log file each, off the page cache.
+
+See docs/internals/algorithms.md, Mapped files.
+"""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ FILTER_BITMAP: Final = "filter_bitmap"
 
 
 class FlushPlugin:
-    """The three flush strategies of the reference and the pool one of them uses."""
+    """The three flush strategies of RocketMQ and the pool one of them uses."""
 
     plugin_name = "flush"
 

@@ -1,4 +1,4 @@
-"""Tells name servers who the broker is and which topics it has (reference: protocol 5.3)."""
+"""Tells name servers who the broker is and which topics it has (docs/internals/protocol.md, Registration)."""
 
 from __future__ import annotations
 
@@ -108,7 +108,8 @@ class Registration:
             self._learn_master(answer)
         if answer.body:
             try:
-                # Which topics are ordered is a matter of the name server's configuration (reference: algorithms 11).
+                # The name server's configuration says which topics are ordered:
+                # docs/internals/algorithms.md, Topics and groups.
                 state.topics.update_order_topics(KVTable.decode(answer.body).table.keys())
             except FlintError as error:  # a body that is no table, or a full disk: neither ends the registering
                 log.warning("the order configuration of name server %s: %s", address, error)

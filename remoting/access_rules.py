@@ -1,7 +1,7 @@
 """What every request code needs of the account that signs it.
 
 A code that is not here is refused; a test holds the table against :class:`~flintmq.remoting.codes.RequestCode`. Compared with
-the reference: batch sends (320) need PUB as single ones do; a send to a retry topic needs the right to its own group; a
+RocketMQ: batch sends (320) need PUB as single ones do; a send to a retry topic needs the right to its own group; a
 trace is always taken, but nothing else that the same request needs is passed over; codes that name a message by its place in
 the log (33, 36, 37) need the right to the topic found there; and administration needs an administrator for every code.
 """

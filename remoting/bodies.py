@@ -1,4 +1,7 @@
-"""The bodies of requests and answers (reference: protocol 5.2). Fields are in the order fastjson writes them."""
+"""The bodies of requests and answers. Fields are in the order fastjson writes them.
+
+See docs/internals/protocol.md, JSON bodies.
+"""
 
 from __future__ import annotations
 

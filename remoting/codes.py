@@ -1,4 +1,7 @@
-"""Request codes, response codes and language codes (reference: protocol 1.3, 2 and 4)."""
+"""Request codes, response codes and language codes.
+
+See docs/internals/protocol.md, Language and version, Request codes and Response codes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands: what a frame says, and both of its header codecs (reference: protocol 1).
+"""Commands: what a frame says, and both of its header codecs (docs/internals/protocol.md, Frame).
 
 ::
 
@@ -6,7 +6,7 @@
     byte[] header
     byte[] body              whatever is left
 
-Everything here is a pure function of bytes. The JSON written is, byte for byte, what the reference writes: keys in
+Everything here is a pure function of bytes. The JSON written is, byte for byte, what RocketMQ writes: keys in
 alphabetical order, absent members left out, characters escaped as fastjson escapes them.
 """
 

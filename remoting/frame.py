@@ -1,4 +1,4 @@
-"""From bytes to frames: the framing layer, without a socket (reference: protocol 1).
+"""From bytes to frames: the framing layer, without a socket (docs/internals/protocol.md, Frame).
 
 ::
 

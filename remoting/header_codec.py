@@ -1,4 +1,4 @@
-"""extFields to typed headers and back (reference: protocol 1.5).
+"""extFields to typed headers and back (docs/internals/protocol.md, Errors before a processor).
 
 On the wire a request's header is a map of strings. A typed header is a struct whose fields carry the wire's names; numbers
 and booleans are read from their text. A field without a default must be present.
@@ -16,7 +16,7 @@ from flintmq.core.response_code import ResponseCode
 
 
 class CommandHeader(msgspec.Struct, kw_only=True, gc=False, rename="camel"):
-    """The base of every typed header. Unknown fields are ignored, as the reference does."""
+    """The base of every typed header. Unknown fields are ignored, as RocketMQ does."""
 
 
 H = TypeVar("H", bound=CommandHeader)

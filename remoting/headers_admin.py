@@ -1,4 +1,7 @@
-"""Headers of administration on a broker, and of what a broker passes on to a client (reference: protocol 2.1 and 2.4)."""
+"""Headers of administration on a broker, and of what a broker passes on to a client.
+
+See docs/internals/protocol.md, Request codes.
+"""
 
 from __future__ import annotations
 

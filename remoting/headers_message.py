@@ -1,4 +1,7 @@
-"""Headers of the client data plane: sending, pulling, offsets, groups, transactions (reference: protocol 2.1 and 3)."""
+"""Headers of the client data plane: sending, pulling, offsets, groups, transactions.
+
+See docs/internals/protocol.md, Request codes and Send.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,10 @@ class SendMessageRequestHeaderV2(SendMessageRequestHeader, kw_only=True):
 
 
 class SendMessageResponseHeader(CommandHeader, kw_only=True):
-    """The answer to every send; ``MSG_REGION`` and ``TRACE_ON`` must always be there (reference: protocol 9)."""
+    """The answer to every send; ``MSG_REGION`` and ``TRACE_ON`` must always be there.
+
+    See docs/internals/protocol.md, What an answer must have.
+    """
 
     msg_id: str
     """The offsetMsgId; of a batch all of them, joined by commas."""

@@ -1,4 +1,4 @@
-"""Headers of the name server and of what a broker tells it (reference: protocol 2.2 and 2.3)."""
+"""Headers of the name server and of what a broker tells it (docs/internals/protocol.md, Request codes)."""
 
 from __future__ import annotations
 

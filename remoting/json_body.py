@@ -1,4 +1,4 @@
-"""JSON bodies: read whatever a peer sends, write what a peer can read (reference: protocol 5.1).
+"""JSON bodies: read whatever a peer sends, write what a peer can read (docs/internals/protocol.md, JSON dialect).
 
 Clients of the field read three dialects: fastjson's own with unquoted numeric keys and objects as keys (old Go clients need
 it), strict JSON (clients from 4.9.4 on ask for it in route requests), and both. A body is a struct whose fields carry the
@@ -130,7 +130,7 @@ def _named(key: Any, member: Any) -> Any:
 
 
 class Body(msgspec.Struct, rename="camel"):
-    """The base of every body. All fields have defaults: the reference takes whatever is there."""
+    """The base of every body. All fields have defaults: RocketMQ takes whatever is there."""
 
     PLAIN: ClassVar[bool] = False
     """True for bodies whose two styles differ in nothing a reader could see, and that have no nullable member."""

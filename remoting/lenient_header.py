@@ -114,7 +114,7 @@ class _HeaderReader(fastjson.Reader):
 
 
 def decode_lenient_header(header: bytes) -> JsonHeader:
-    """The members of a header, as the reference understands them.
+    """The members of a header, as RocketMQ understands them.
 
     Raises:
         HeaderError: fastjson would not take it either, or it is too costly to read.

@@ -8,7 +8,10 @@ from flintmq.remoting.bodies import MessageQueue, OffsetWrapper, TopicOffset
 
 
 class OffsetTable:
-    """``{{"brokerName":"a","queueId":0,"topic":"T"}:{...},...}``, as the reference writes it (protocol 5.1)."""
+    """``{{"brokerName":"a","queueId":0,"topic":"T"}:{...},...}``, as RocketMQ writes it.
+
+    See docs/internals/protocol.md, JSON dialect.
+    """
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []

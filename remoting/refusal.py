@@ -16,7 +16,7 @@ from flintmq.core.store.no_room import no_room
 
 
 def unsupported(code: int) -> RefusedError:
-    """REQUEST_CODE_NOT_SUPPORTED, in the words of the reference."""
+    """REQUEST_CODE_NOT_SUPPORTED, in the words of RocketMQ."""
     return RefusedError(
         ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {code} not supported", reason="code.unsupported"
     )

@@ -1,4 +1,4 @@
-"""What a broker registers with a name server, plain or compressed (reference: protocol 5.3).
+"""What a broker registers with a name server, plain or compressed (docs/internals/protocol.md, Registration).
 
 Compressed, the body is a zlib stream of::
 

@@ -1,7 +1,9 @@
-"""The server: sockets, connections, and the way from a request's code to its processor (reference: protocol 1.5).
+"""The server: sockets, connections, and the way from a request's code to its processor.
 
 Processors are registered per code, each in a pool: a bounded number of requests that may be under way at once. The loop
 thread runs them; one that must wait (for the disk, for a client) is a coroutine or answers later through the channel.
+
+See docs/internals/protocol.md, Errors before a processor.
 """
 
 from __future__ import annotations
@@ -580,7 +582,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def bind_with_vip(host: str, port: int) -> tuple[socket.socket, socket.socket]:
-    """Two sockets, on a port and on the one two below it, where the reference answers too (protocol 1.6).
+    """Two sockets, on a port and on the one two below it, where RocketMQ answers too (docs/internals/protocol.md, Ports).
 
     Raises:
         RemotingError: as :func:`bind`.

@@ -1,4 +1,7 @@
-"""Version ordinals: the wire carries a version's place in the reference's list of versions (reference: protocol 1.4)."""
+"""Version ordinals: the wire carries a version's place in RocketMQ's list of versions.
+
+See docs/internals/protocol.md, Language and version.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FlintMQ on Spark: a data source for batch and streaming reads, over a store's files or a broker's wire (reference: spark).
+"""FlintMQ on Spark: a data source for batch and streaming reads, over a store's files or a broker's wire.
 
 ::
 

@@ -1,4 +1,4 @@
-"""The options of a read, in one table: how each is read, what it means, and where it applies (reference: spark 7).
+"""The options of a read, in one table: how each is read, what it means, and where it applies (docs/spark.md).
 
 Names know no case, as everywhere in Spark. An unknown one is an error that names the nearest known one: a misspelled
 ``failOnDataloss`` that is ignored costs data.

@@ -84,7 +84,7 @@ class MessageTransport(Protocol):
         ...
 
     def plan(self, start: Offset, end: Offset) -> Sequence[Part]:
-        """The tasks that together read every message in [start, end) once: few and large (reference: spark 8.4)."""
+        """The tasks that together read every message in [start, end) once: few and large (docs/spark.md)."""
         ...
 
     def read(self, part: Part) -> Iterator[pyarrow.RecordBatch]:

@@ -1,4 +1,4 @@
-"""The columns of a message, by the names that users of rocketmq-spark know (reference: spark 7).
+"""The columns of a message, by the names that users of rocketmq-spark know (docs/spark.md).
 
 One table serves Spark, Arrow, the options ``columns`` and ``.schema(...)``, and the documentation. PySpark and pyarrow are
 imported when a schema is asked for, not before.

@@ -11,7 +11,7 @@ def settle() -> None:
     """Takes everything imported so far out of the garbage collector's sight.
 
     Spark collects garbage after every task; with pyarrow and numpy imported that walks 60,000 objects that never die, and
-    makes small tasks five times as slow (reference: spark 8.4). What is garbage now must go before.
+    makes small tasks five times as slow (docs/spark.md). What is garbage now must go before.
     """
     gc.collect()
     gc.freeze()

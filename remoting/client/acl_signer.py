@@ -1,4 +1,4 @@
-"""Signs what a client sends (reference: protocol 7)."""
+"""Signs what a client sends (docs/internals/protocol.md, Access control)."""
 
 from __future__ import annotations
 

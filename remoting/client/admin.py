@@ -209,7 +209,7 @@ class AdminClient(InstanceUser):
     # --- brokers ---
 
     async def runtime_info(self, address: str) -> dict[str, str]:
-        """A broker's counters and gauges (reference: protocol 5.4)."""
+        """A broker's counters and gauges (docs/internals/protocol.md, Runtime figures)."""
         answer = await self.client.ask(address, request(RequestCode.GET_BROKER_RUNTIME_INFO))
         return KVTable.decode(answer.body).table
 

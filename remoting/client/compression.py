@@ -1,4 +1,7 @@
-"""Compressed bodies: bit 0 of a message's system flag, with the method in bits 8 to 10 (reference: protocol 3.6)."""
+"""Compressed bodies: bit 0 of a message's system flag, with the method in bits 8 to 10.
+
+See docs/internals/protocol.md, Flag words.
+"""
 
 from __future__ import annotations
 

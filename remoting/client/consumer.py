@@ -121,7 +121,7 @@ class Consumer(InstanceUser):
         group: the consumer group.
         name_servers: ``host:port;host:port`` or a sequence; or hand over a ``client``.
         listener: consumes messages.
-        settings: how; the defaults are the reference's.
+        settings: how; the defaults are RocketMQ's.
         client: an instance shared with others (not with another member of the group); not closed with this consumer.
         offset_store: where offsets are kept; by default as the message model wants it.
         instance_options: for :class:`ClientInstance`.

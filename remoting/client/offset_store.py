@@ -39,7 +39,7 @@ class BrokerOffsetStore:
 
 
 class FileOffsetStore:
-    """Offsets in a JSON file of the reference's form: for members that each consume everything.
+    """Offsets in a JSON file of RocketMQ's form: for members that each consume everything.
 
     Args:
         path: replaced as a whole at each save; missing folders are made.

@@ -43,7 +43,7 @@ RETRY_CODES: Final = frozenset(
         ResponseCode.NOT_IN_CURRENT_UNIT,
     }
 )
-"""Refusals after which another broker is tried (reference: protocol 4)."""
+"""Refusals after which another broker is tried (docs/internals/protocol.md, Response codes)."""
 SEND_TIMEOUT_MS: Final = 3_000
 MESSAGE_MAX_BYTES: Final = 4 * 1024 * 1024
 

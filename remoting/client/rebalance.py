@@ -11,7 +11,7 @@ AllocateStrategy = Callable[[str, Sequence[str], Sequence[MessageQueue]], list[M
 
 
 def allocate_averagely(client_id: str, members: Sequence[str], queues: Sequence[MessageQueue]) -> list[MessageQueue]:
-    """The reference's default: neighbouring queues, evenly; the first members get one more when it does not come out even.
+    """RocketMQ's default: neighbouring queues, evenly; the first members get one more when it does not come out even.
 
     Members and queues are put in order first. A client that is not a member gets nothing.
     """

@@ -1,10 +1,12 @@
-"""Asking by message: a request goes to a topic, its consumer sends a reply, the broker passes that on (protocol 3.7).
+"""Asking by message: a request goes to a topic, its consumer sends a reply, the broker passes that on.
 
 ::
 
     requester ──message with CORRELATION_ID──▶ topic ──▶ consumer
         ▲                                                   │ make_reply
         └── 326, pushed over the heartbeat's connection ── broker ◀── 325
+
+See docs/internals/protocol.md, Request and reply.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from flintmq.remoting.command import RemotingCommand, request
 from flintmq.remoting.headers import GetRouteInfoRequestHeader
 
 ROUTE_MAX_AGE_S: Final = 30.0
-"""The reference's clients ask again every 30 s."""
+"""RocketMQ's clients ask again every 30 s."""
 MASTER_ID: Final = 0
 
 

@@ -1,4 +1,4 @@
-"""The client side of the wire: requests to any number of addresses, one connection each (reference: protocol 1)."""
+"""The client side of the wire: requests to any number of addresses, one connection each (docs/internals/protocol.md, Frame)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from flintmq.remoting.codes import ResponseCode
 from flintmq.remoting.command import REQUEST_LANGUAGE, RemotingCommand, next_opaque, response
 
 MAX_IN_FLIGHT: Final = 65_535
-"""The reference's bound on requests of one client that are not answered yet."""
+"""RocketMQ's bound on requests of one client that are not answered yet."""
 IDLE_TIMEOUT_S: Final = 120.0
 """Servers close a connection that is idle for so long; doing it first leaves no half-open one."""
 CONNECT_TIMEOUT_MS: Final = 3_000
@@ -234,7 +234,7 @@ class RemotingClient:
             return await answer if inspect.isawaitable(answer) else answer
         except RefusedError as refused:
             return response(command, refused.code, refused.remark)
-        except Exception as failure:  # a handler's fault is answered, as the reference does; the connection lives on
+        except Exception as failure:  # a handler's fault is answered, as RocketMQ does; the connection lives on
             return response(command, ResponseCode.SYSTEM_ERROR, f"{type(failure).__name__}: {failure}")
 
     def _start(self, work: Awaitable[None]) -> None:

@@ -1,10 +1,10 @@
-"""Ids that a client gives its messages (UNIQ_KEY) and itself (reference: store-format 8).
+"""Ids that a client gives its messages (UNIQ_KEY) and itself (docs/internals/store-format.md, Identifiers).
 
 ::
 
     ip 4|16 bytes | process id int16 | random int32 | ms since the first of the month int32 | counter int16
 
-in upper-case hex. The reference puts a class loader's hash where a random number stands here; it only tells apart several
+in upper-case hex. RocketMQ puts a class loader's hash where a random number stands here; it only tells apart several
 clients of one process.
 """
 

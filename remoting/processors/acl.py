@@ -1,4 +1,7 @@
-"""Accounts, changed and listed over the wire (50 to 54; reference: protocol 2.4). No answer holds a secret key."""
+"""Accounts, changed and listed over the wire (50 to 54). No answer holds a secret key.
+
+See docs/internals/protocol.md, Request codes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A broker tells about itself and is told to change (reference: protocol 2.4 and 5.4)."""
+"""Answers questions about the broker and changes its settings at run time.
+
+See docs/internals/protocol.md, Request codes and Runtime figures.
+"""
 
 from __future__ import annotations
 

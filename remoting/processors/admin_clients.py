@@ -1,4 +1,7 @@
-"""What a broker tells about its clients, and what it asks them on behalf of a tool (reference: protocol 2.1 and 2.4)."""
+"""Answers tools' questions about connected clients, and passes on what only a client can answer.
+
+See docs/internals/protocol.md, Request codes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Administration of consumer groups and their offsets on a broker (reference: protocol 2.4)."""
+"""Administration of consumer groups and their offsets on a broker (docs/internals/protocol.md, Request codes)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Administration of topics and queues on a broker (reference: protocol 2.1 and 2.4)."""
+"""Administration of topics and queues on a broker (docs/internals/protocol.md, Request codes)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Clients say that they live, and that they leave (reference: protocol 2.1, algorithms 12)."""
+"""Takes the heartbeats of clients and their farewells.
+
+See docs/internals/protocol.md, Request codes; docs/internals/algorithms.md, Groups and offsets.
+"""
 
 from __future__ import annotations
 

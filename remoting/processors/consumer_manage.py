@@ -1,4 +1,7 @@
-"""Consumers ask who is in their group, and read and write its offsets (reference: protocol 2.1, algorithms 6.1)."""
+"""Consumers ask who is in their group, and read and write its offsets.
+
+See docs/internals/protocol.md, Request codes; docs/internals/algorithms.md, Offset by time.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,10 @@ class ConsumerManageProcessor:
         }
 
     def consumer_list(self, request: Request) -> Response:
-        """38. A group without members is an error: the client then keeps the queues it has (reference: protocol 9.5)."""
+        """38. A group without members is an error: the client then keeps the queues it has.
+
+        See docs/internals/protocol.md, What an answer must have.
+        """
         group = request.header(ConsumerGroupRequestHeader).consumer_group
         info = self._state.consumers.find(group)
         if info is None or not info.client_ids:

@@ -1,4 +1,4 @@
-"""END_TRANSACTION (37) and RESUME_CHECK_HALF_MESSAGE (323) (reference: algorithms 15)."""
+"""END_TRANSACTION (37) and RESUME_CHECK_HALF_MESSAGE (323) (docs/internals/algorithms.md, Transactions)."""
 
 from __future__ import annotations
 

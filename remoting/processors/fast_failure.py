@@ -1,11 +1,11 @@
-"""Flow control by measured waiting, when ``admission.fast_failure`` is on (reference: algorithms 10).
+"""Flow control by measured waiting, when ``admission.fast_failure`` is on (docs/internals/algorithms.md, Flow control).
 
 ::
 
     read ──► waits for the end of the loop's turn ──► append ──► flush ──► answer
          └─ admission.send_wait_ms ─┘                └─ admission.page_cache_busy_ms ─┘
 
-The reference looks at its queue every 10 ms; here the time is known for each read when its turn comes. What one thread does, it
+RocketMQ looks at its queue every 10 ms; here the time is known for each read when its turn comes. What one thread does, it
 does in order: while an append takes long nothing is read, so the reads of the turn that follows have waited for it in the
 sockets. Both are answered SYSTEM_BUSY, and told where the time went. Loop thread.
 """

@@ -1,4 +1,7 @@
-"""The name server's routes: brokers register, clients ask where a topic is (reference: protocol 2.2, 2.3, 6)."""
+"""The name server's routes: brokers register, clients ask where a topic is.
+
+See docs/internals/protocol.md, Request codes and Name server.
+"""
 
 from __future__ import annotations
 
@@ -128,7 +131,10 @@ class NamesrvRouteProcessor:
         return with_header(QueryDataVersionResponseHeader(changed=changed), body)
 
     def route_info(self, request: Request) -> Response:
-        """105: where a topic is. Old clients need unquoted keys, new ones standard JSON (reference: protocol 5.1)."""
+        """105: where a topic is. Old clients need unquoted keys, new ones standard JSON.
+
+        See docs/internals/protocol.md, JSON dialect.
+        """
         header = request.header(GetRouteInfoRequestHeader)
         route = self._routes.pick_up_topic_route_data(header.topic, self._viewpoint(request))
         if route is None:

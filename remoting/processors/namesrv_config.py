@@ -1,4 +1,4 @@
-"""The name server's key-value configuration and its own settings (reference: protocol 2.3)."""
+"""The name server's key-value configuration and its own settings (docs/internals/protocol.md, Request codes)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A record in OFFSET_MOVED_EVENT for each consumer that asked for what is not there (reference: algorithms 8)."""
+"""A record in OFFSET_MOVED_EVENT for each consumer that asked for what is not there.
+
+See docs/internals/algorithms.md, Retention.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ _REMEMBERED_MAX: Final = 1024
 class OffsetMovedEvents:
     """Stores them. Loop thread.
 
-    A client that asks again and again for the same wrong offset gets one record in ten seconds: with the reference each of its
+    A client that asks again and again for the same wrong offset gets one record in ten seconds: with RocketMQ each of its
     pulls makes the log grow (``compat: strict`` does so too).
     """
 

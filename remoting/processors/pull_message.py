@@ -1,4 +1,4 @@
-"""PULL_MESSAGE (11): messages of one queue from an offset on, now or when they come (reference: protocol 3.3)."""
+"""PULL_MESSAGE (11): messages of one queue from an offset on, now or when they come (docs/internals/protocol.md, Pull)."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class PullMessageProcessor:
             return
         self._answer(request, code, result, group)
 
-    # checks, in the reference's order
+    # checks, in RocketMQ's order
 
     def _group(self, name: str) -> SubscriptionGroupConfig:
         broker = self._state.config.broker
@@ -241,7 +241,7 @@ class PullMessageProcessor:
     def _send_to_master(
         self, request: Request, header: PullMessageRequestHeader, group: SubscriptionGroupConfig
     ) -> None:
-        """A slave that nobody shall read while its master lives. Nothing is skipped, as the reference's answer would."""
+        """A slave that nobody shall read while its master lives. Nothing is skipped, as RocketMQ's answer would."""
         result = GetMessageResult(GetMessageStatus.NO_MATCHED_MESSAGE, header.queue_offset, 0, 0, [])
         self._answer(request, int(ResponseCode.PULL_RETRY_IMMEDIATELY), result, group)
 

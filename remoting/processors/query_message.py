@@ -11,7 +11,7 @@ from flintmq.remoting.processors.turns import in_turns
 from flintmq.remoting.request import Handler, Request, Response
 
 _MAX_NUM = 64
-"""The reference's ``defaultQueryMaxNum`` is 32; its admin client asks for 64."""
+"""RocketMQ's ``defaultQueryMaxNum`` is 32; its admin client asks for 64."""
 _MAX_BYTES = 8 * 1024 * 1024
 """Several messages of the largest size still make a frame that clients accept."""
 

@@ -1,7 +1,9 @@
-"""SEND_REPLY_MESSAGE (324, 325): an answer to a request that was sent as a message (reference: protocol 3.7).
+"""SEND_REPLY_MESSAGE (324, 325): an answer to a request that was sent as a message.
 
 The consumer of a request sends its reply here; the broker pushes it over the connection of the producer that asked, found
 by its client id, and waits until that has taken it. With ``topics.store_reply`` the reply is stored as well, reached or not.
+
+See docs/internals/protocol.md, Request and reply.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The runtime figures of a broker, under the reference's names (reference: protocol 5.4)."""
+"""The runtime figures of a broker, under RocketMQ's names (docs/internals/protocol.md, Runtime figures)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from flintmq.remoting.version import MQ_VERSION, version_name
 _SPANS_S: Final = (10, 60, 600)
 _SAMPLE_S: Final = 10
 _NO_POOL_BUFFERS: Final = 2**31 - 1
-"""What the reference shows as free buffers when there is no transient store pool."""
+"""What RocketMQ shows as free buffers when there is no transient store pool."""
 _POOL_KEYS: Final = {
     "send": ("sendThreadPoolQueueSize", "sendThreadPoolQueueCapacity", "sendThreadPoolQueueHeadWaitTimeMills"),
     "pull": ("pullThreadPoolQueueSize", "pullThreadPoolQueueCapacity", "pullThreadPoolQueueHeadWaitTimeMills"),

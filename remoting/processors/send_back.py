@@ -1,4 +1,4 @@
-"""CONSUMER_SEND_MSG_BACK (36): a consumer refuses a message (reference: algorithms 13)."""
+"""CONSUMER_SEND_MSG_BACK (36): a consumer refuses a message (docs/internals/algorithms.md, Retry and dead letters)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From records of the commit log to Arrow, without a Python step per record (reference: spark 2.2).
+"""From records of the commit log to Arrow, without a Python step per record (docs/spark.md).
 
 Three steps make it fast. One strided view over the bytes gathers the fixed fields of all records in one C loop
 (:mod:`heads`). Whatever has a length becomes an Arrow array whose offsets alternate value, gap, value, gap over the very

@@ -1,7 +1,7 @@
 """Where records begin, by walking from one to the next.
 
 Nothing but the end of the record before tells where a record begins: a body may hold bytes that look like a record, at the
-very position they claim (reference: spark 8.6). Looking for the magic in all the bytes at once is much faster than a step per
+very position they claim (docs/large-stores.md). Looking for the magic in all the bytes at once is much faster than a step per
 record, and safe when every place found is the end of the one before.
 """
 

@@ -1,8 +1,10 @@
-"""Properties of many records at once: ``name 0x01 value 0x02 name 0x01 value`` to maps (reference: store-format 2.1).
+"""Properties of many records at once: ``name 0x01 value 0x02 name 0x01 value`` to maps.
 
 The rules are those of :func:`flintmq.core.message.properties.string_to_properties`: an entry without a name or a value is
 none, a value may hold further 0x01, and of equal names the last counts. 0x01 and 0x02 are never part of another character
 in UTF-8, so all of it is done on bytes.
+
+See docs/internals/store-format.md, Properties.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ _SYSTEM_TOPIC_PREFIXES: Final = ("RMQ_SYS_", SYSTEM_TOPIC_PREFIX, RETRY_PREFIX, 
 
 
 def is_system_topic(topic: str) -> bool:
-    """Whether a topic is the broker's own (reference: algorithms, store-format 2.5)."""
+    """Whether a topic is the broker's own (docs/internals/store-format.md, Special topics)."""
     return topic in SYSTEM_TOPICS or topic.startswith(_SYSTEM_TOPIC_PREFIXES)
 
 

@@ -1,4 +1,4 @@
-"""The landing zone: messages in files that Spark, Delta, pandas and pyarrow read (reference: spark 4.1).
+"""The landing zone: messages in files that Spark, Delta, pandas and pyarrow read (docs/spark-feed.md).
 
 ::
 

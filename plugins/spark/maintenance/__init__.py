@@ -1,4 +1,4 @@
-"""Maintenance of large stores: rebuild, export, compaction and audit, piece by piece (reference: spark 4.3).
+"""Maintenance of large stores: rebuild, export, compaction and audit, piece by piece (docs/large-stores.md).
 
 ::
 

@@ -1,9 +1,9 @@
 """Makes queues and index of a large store anew, in parallel and byte for byte as the broker's own loop does.
 
 A consume queue file is a function of the log: a message's unit lies at 20 times its queue offset. So each task writes the
-units of its own piece where they belong, nothing is sorted or sent around. That holds where these are so (reference: spark
-4.3), which is checked; where one is not, the queue is made by the broker's own code, in the log's order, or the store is
-refused:
+units of its own piece where they belong, nothing is sorted or sent around. That holds where these are so
+(docs/large-stores.md, "Rebuild and repair"), which is checked; where one is not, the queue is made by the broker's own code,
+in the log's order, or the store is refused:
 
 1. the queue offsets of a queue form one run, without repeats or holes                      else: the broker's code
 2. a queue that begins above 0 begins with filler units                                     made so

@@ -13,7 +13,7 @@ from flintmq.plugins.spark.store.queue_units import QueueUnits
 from flintmq.plugins.spark.store.record_places import first_place
 
 _SMALL_BYTES = 8 * 1024 * 1024
-"""Less than this is not worth a task of its own (reference: spark 8.4)."""
+"""Less than this is not worth a task of its own (docs/spark.md)."""
 _SLACK = 32
 """A part may be larger by so small a share: what little is left at the end of a log is not worth a task either."""
 

@@ -39,7 +39,7 @@ _LEAST_STEP_UNITS: Final = 1_024
 """… and how many of one queue are read at least."""
 _GAPS_MAX: Final = 1_000
 _LMQ_PREFIX: Final = "%LMQ%"
-"""Queues of names that messages of other topics carry (reference: store-format)."""
+"""Queues of names that messages of other topics carry (docs/internals/store-format.md, Special topics)."""
 
 _COLUMNS: Final = frozenset({"topic", "brokerName", "queueId", "queueOffset", "physicalOffset", "storeSize"})
 

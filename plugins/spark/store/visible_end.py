@@ -1,4 +1,4 @@
-"""How far a store may be read now, and up to where its consume queues say everything (reference: spark 4.1).
+"""How far a store may be read now, and up to where its consume queues say everything (docs/spark-feed.md).
 
 A running broker that feeds Spark says it itself, in ``flint/feed``. Nobody else does, so it is found out:
 

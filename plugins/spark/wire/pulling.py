@@ -32,7 +32,7 @@ log = logging.getLogger("flintmq.spark")
 STRETCH_ROWS: Final = 2_048
 STRETCH_BYTES: Final = 4 * 1024 * 1024
 QUEUE_OFFSET_AT: Final = 20
-"""Where the queue offset stands in a record (reference: store-format 1)."""
+"""Where the queue offset stands in a record (docs/internals/store-format.md, Commit log record)."""
 PATIENCE: Final = 8
 """How often a queue is asked again that has not what it said it has: a broker that restarts reads its log first."""
 PATIENCE_PAUSE_S: Final = 0.5

@@ -12,7 +12,7 @@ from flintmq.plugins.spark.wire.offsets import ordered
 from flintmq.remoting.bodies import MessageQueue
 
 SMALL_BYTES: Final = 8 * 1024 * 1024
-"""Less than this is not worth a task of its own (reference: spark 8.4)."""
+"""Less than this is not worth a task of its own (docs/spark.md)."""
 
 
 @attrs.frozen
