@@ -381,6 +381,25 @@ def _headings(page: str) -> list[str] | None:
     return headings_of(ROOT / page) if (ROOT / page).exists() else None
 
 
+_SOURCES: Final = [
+    path
+    for path in sorted(ROOT.rglob("*.py"))
+    if not {".venv", "build", "dist"} & set(path.relative_to(ROOT).parts) and path != Path(__file__).resolve()
+]
+
+
+def test_every_pointer_in_the_code_leads_somewhere() -> None:
+    """A docstring that cites a page outside the repository, or a section that was renamed, explains nothing."""
+    assert len(_SOURCES) > 300
+    seen = {page: headings_of(ROOT / page) for page in map(str, (path.relative_to(ROOT) for path in PAGES))}
+    broken = [
+        f"{path.relative_to(ROOT)}: {what}"
+        for path in _SOURCES
+        for what in dangling(on_one_line(path.read_text(encoding="utf-8")), seen.get)
+    ]
+    assert broken == []
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -1,4 +1,4 @@
-"""The built-in dispatchers hand on exactly the records the reference does, and the kit finds out who does not."""
+"""The built-in dispatchers hand on exactly the records RocketMQ does, and the kit finds out who does not."""
 
 from __future__ import annotations
 
@@ -175,7 +175,10 @@ def test_a_queue_that_a_plugin_did_not_fill_is_noticed() -> None:
 def test_transaction_types_that_pass(
     dispatcher: type[ObservedConsumeQueue] | type[ObservedIndex], types: set[int]
 ) -> None:
-    """A prepared message in a queue would be consumed before its transaction commits (algorithms 5)."""
+    """A prepared message in a queue would be consumed before its transaction commits.
+
+    See docs/internals/algorithms.md, Dispatch.
+    """
     made, requests = dispatcher(), sample_requests()
     made.dispatch(requests)
     by_offset = {request.commit_log_offset_bytes: request.sys_flag & 0xC for request in requests}

@@ -48,7 +48,7 @@ def test_one_round_completes_everyone(service: GroupCommit, log: FakeLog, clock:
 
 
 def test_a_round_reaches_into_the_next_files(service: GroupCommit, log: FakeLog, clock: ManualClock) -> None:
-    """A flush call handles one file, and the reference tries only twice."""
+    """A flush call handles one file, and RocketMQ tries only twice."""
     waiter = service.submit(put(log, 8192 * 4))
     service.run_once(clock.monotonic_s())
     assert waiter.status is FlushStatus.FLUSHED
@@ -125,7 +125,10 @@ def test_a_round_without_waiters_syncs_what_is_dirty(service: GroupCommit, log: 
 
 
 def test_a_failed_sync_fences_for_ever(service: GroupCommit, log: FakeLog, clock: ManualClock) -> None:
-    """After a failed sync the kernel may call lost pages clean: a second try would lie (reliability 1)."""
+    """After a failed sync the kernel may call lost pages clean: a second try would lie.
+
+    See docs/internals/reliability.md, Acknowledgements.
+    """
     log.fail_syncs()
     waiters = [service.submit(put(log)) for _ in range(3)]
     service.run_once(clock.monotonic_s())

@@ -52,7 +52,7 @@ class SyncsInSubmit(GroupCommit):
 
 
 class AdvancesAfterAFailedSync(GroupCommit):
-    """What the reference does (reliability 3, H1)."""
+    """What RocketMQ does (docs/internals/algorithms.md, Flush strategies)."""
 
     def _sync_to(self, target_bytes: int) -> None:
         try:

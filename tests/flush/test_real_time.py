@@ -34,7 +34,7 @@ def count_wakeups(thread: ServiceThread) -> list[None]:
 
 
 def test_four_pages_or_ten_seconds() -> None:
-    """flushCommitLogLeastPages and flushCommitLogThoroughInterval, as the reference counts them."""
+    """flushCommitLogLeastPages and flushCommitLogThoroughInterval, as RocketMQ counts them."""
     log, clock = FakeLog(), ManualClock()
     flusher = flush_service(log, clock).flusher
     flusher.run_once(clock.monotonic_s())  # the first round is a thorough one

@@ -1,4 +1,4 @@
-"""What the golden tests share: stores that the reference wrote, unpacked into a folder of their own."""
+"""What the golden tests share: stores that RocketMQ wrote, unpacked into a folder of their own."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import make_store, open_store
 
 NOW_MS = 1_800_000_000_000
-"""Later than anything the reference stored."""
+"""Later than anything RocketMQ stored."""
 
 
 def golden_folder() -> Path:
@@ -34,7 +34,7 @@ def golden_folder() -> Path:
 
 @attrs.frozen
 class GoldenStore:
-    """One archive, with what the reference said about it."""
+    """One archive, with what RocketMQ said about it."""
 
     archive: Path
     manifest: dict[str, Any]
@@ -108,7 +108,7 @@ def load_golden() -> Callable[[str], GoldenStore]:
 
 @pytest.fixture(params=["store-basic", "store-delay-tran:before", "store-delay-tran:after", "store-cqext"])
 def clean(request: pytest.FixtureRequest) -> GoldenStore:
-    """Each store that the reference stopped cleanly."""
+    """Each store that RocketMQ stopped cleanly."""
     return _load(request.param)
 
 

@@ -1,4 +1,4 @@
-"""A stopped Java broker's store opens in FlintMQ: every record, position and answer is what the reference said it is."""
+"""A stopped Java broker's store opens in FlintMQ: every record, position and answer is what RocketMQ said it is."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_every_record_is_read_exactly(clean: Any, tmp_path: Path) -> None:
 
 
 def test_every_record_and_blank_is_written_exactly(clean: Any, tmp_path: Path) -> None:
-    """What FlintMQ would write for the same messages is what the reference wrote, byte for byte."""
+    """What FlintMQ would write for the same messages is what RocketMQ wrote, byte for byte."""
     log = b"".join(snapshot(clean.unpack(tmp_path), "commitlog").values())
     for entry in clean.dump["commitlog"]:
         at = entry["commitLogOffset"]

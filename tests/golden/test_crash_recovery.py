@@ -99,13 +99,13 @@ def test_recovers_to_what_the_real_broker_recovered_to(crash: Any, name: str, co
             if units["entries"] == found.max_queue_offset:
                 assert [found.max_queue_offset - 1, *(last or ())] == units["last"]
             else:
-                # The reference leaves the units it cut in the file, behind the queue's end; here they become zeros.
+                # RocketMQ leaves the units it cut in the file, behind the queue's end; here they become zeros.
                 assert units["last"][1] >= recovered["commitLogMaxOffset"]
         store.index.flush()
         assert isinstance(store.index, IndexService)
         found_index = [header(file) for file in store.index.files]
         if name == "clean-flag-torn":
-            # The reference keeps the keys of the record that was cut, and leaves out those of the one that takes its place.
+            # RocketMQ keeps the keys of the record that was cut, and leaves out those of the one that takes its place.
             assert found_index[-1][3] == recovered["lastRecord"]
             return
         assert found_index == [
@@ -134,7 +134,7 @@ def header_of(entry: dict[str, Any], *, repeated: bool) -> tuple[int, ...]:
 
 
 def repeats(name: str) -> bool:
-    """Whether the reference indexed a key twice.
+    """Whether RocketMQ indexed a key twice.
 
     It keeps the first index file, which ends between the two keys of one record, deletes the second and indexes both keys
     of that record again. Here the one that is there is left out, as in an index built without a crash.

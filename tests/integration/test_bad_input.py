@@ -117,7 +117,7 @@ def test_random_garbage(broker: flintmq.Broker, unexpected: list[str]) -> None:
     ],
 )
 def test_odd_headers_are_answered_or_refused(broker: flintmq.Broker, connect: Any, text: str) -> None:
-    """The reference's JSON reader takes more than JSON; whatever ours makes of it, it must not be an accident."""
+    """RocketMQ's JSON reader takes more than JSON; whatever ours makes of it, it must not be an accident."""
     wire = connect(broker)
     wire.socket.sendall(json_frame(text, b"{}"))
     wire.socket.settimeout(1.0)

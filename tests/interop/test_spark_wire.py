@@ -22,14 +22,14 @@ pytestmark = [pytest.mark.slow, pytest.mark.java, pytest.mark.spark, pytest.mark
 
 
 def test_a_query_that_is_killed_loses_and_repeats_nothing(peer: Peer, tmp_path: Path) -> None:
-    """The same promise as from our own broker: offsets, pulls and what counts as a loss are the reference's."""
+    """The same promise as from our own broker: offsets, pulls and what counts as a loss are RocketMQ's."""
     need_spark()
     with peer.name_server(), peer.broker(tmp_path / "store"):
         killed_four_times(peer.namesrv, "Stream", tmp_path)
 
 
 def test_rows_are_sent_to_it_once_and_as_they_are(peer: Peer, tmp_path: Path) -> None:
-    """Batch messages, properties and routes are the reference's; so is what comes back."""
+    """Batch messages, properties and routes are RocketMQ's; so is what comes back."""
     need_spark()
     with peer.name_server(), peer.broker(tmp_path / "store"):
         check_round_trip(peer.namesrv, tmp_path)

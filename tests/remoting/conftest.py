@@ -24,7 +24,7 @@ def _golden_folder() -> Path:
 
 @pytest.fixture(scope="session")
 def golden_frames() -> list[dict[str, Any]]:
-    """Requests and answers of the reference as they were on the wire; see the golden data's README."""
+    """Requests and answers of RocketMQ as they were on the wire; see the golden data's README."""
     path = _golden_folder() / "frames" / "frames.jsonl.gz"
     if not path.exists():
         pytest.skip(f"the golden frames are not at {path} (set FLINTMQ_SHARED)")

@@ -245,7 +245,7 @@ def test_strict_is_the_reference(tmp_path: Path) -> None:
 
 
 def test_both_ways_to_sign_a_query_are_accepted(tmp_path: Path) -> None:
-    """The reference's client signs _UNIQUE_KEY_QUERY, the reference's broker verifies without it."""
+    """RocketMQ's client signs _UNIQUE_KEY_QUERY, RocketMQ's broker verifies without it."""
     door = authenticator(tmp_path)
     fields = {**FIELDS, "key": "k", "_UNIQUE_KEY_QUERY": "true", "AccessKey": "reader-key"}
     for without in ("", "_UNIQUE_KEY_QUERY"):

@@ -1,4 +1,4 @@
-"""Every frame the reference wrote is understood as the reference understood it, and written again byte for byte."""
+"""Every frame RocketMQ wrote is understood as RocketMQ understood it, and written again byte for byte."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_commands_read_as_the_reference_reads_them_and_are_written_the_same(gold
         command = decode_command(wire[4:])
         expected = line[side]
         ext_fields = expected["extFields"]
-        if ext_fields is not None:  # the binary codec's empty value is null to the reference
+        if ext_fields is not None:  # the binary codec's empty value is null to RocketMQ
             ext_fields = {key: value or "" for key, value in ext_fields.items()}
         assert (command.code, command.language, command.version, command.opaque, command.flag) == tuple(
             expected[name] for name in ("code", "language", "version", "opaque", "flag")
@@ -146,7 +146,7 @@ def test_the_whole_recording_in_one_stream_is_cut_into_its_frames(golden_frames:
 
 
 def test_request_headers_have_a_type_and_lose_nothing(golden_frames: Frames) -> None:
-    """Two requests leave out a required field, and the reference failed on them too."""
+    """Two requests leave out a required field, and RocketMQ failed on them too."""
     refused = 0
     for _, side, wire in wire_frames(golden_frames):
         command = decode_command(wire[4:])

@@ -1,4 +1,4 @@
-"""Headers are decoded by the reference's rule: skip what does not parse, then insist on what is required."""
+"""Headers are decoded by RocketMQ's rule: skip what does not parse, then insist on what is required."""
 
 from __future__ import annotations
 

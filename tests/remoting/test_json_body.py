@@ -67,7 +67,7 @@ def test_queues_as_keys() -> None:
 
 
 def test_references_are_followed() -> None:
-    """The reference writes an object it has written before as a path to it."""
+    """RocketMQ writes an object it has written before as a path to it."""
     text = (
         b'{"consumeTps":1.0,"offsetTable":{{"brokerName":"a","queueId":0,"topic":"T"}:{"brokerOffset":3,'
         b'"consumerOffset":1,"lastTimestamp":0},{"brokerName":"a","queueId":1,"topic":"T"}:'

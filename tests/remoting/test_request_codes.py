@@ -18,7 +18,7 @@ from flintmq.remoting.codes import RequestCode
 ROOT = Path(str(flintmq.__file__)).resolve().parent
 ROW = re.compile(r"\| (\d+) \| (\w+) \| ([^|]*) \| ([^|]*) \| ([^|]*) \|")
 ONLY_5X_OR_UNUSED = frozenset({13, 18, 22, 23, 27, 47, 60, 61, 212, 213, 214, 217, 225})
-"""Below 330, what a 4.9 broker answers with code 3 and 5.x may not (reference: protocol 2.1 and 2.6)."""
+"""Below 330, what a 4.9 broker answers with code 3 and 5.x may not (docs/internals/protocol.md, Request codes)."""
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ def test_every_code_of_the_protocol_has_a_row(rows: dict[int, Any]) -> None:
 
 
 def test_what_nobody_answers_is_known(tool: ModuleType) -> None:
-    """Each of these is so by decision: the reference has no handler, clients answer it, or it is dangerous."""
+    """Each of these is so by decision: RocketMQ has no handler, clients answer it, or it is dangerous."""
     broker, name_server = tool.answered_by()
     left = {int(code) for code in RequestCode} - {*broker, *name_server, *map(int, tool.PUSHED)}
     by_decision = ONLY_5X_OR_UNUSED | {

@@ -67,7 +67,7 @@ def test_a_batch_counts_as_its_messages(
 
 @pytest.mark.parametrize("mixed", [False, True])
 def test_delayed_messages_count_per_level(stats: BrokerStats, clock: ManualClock, mixed: bool) -> None:
-    """The reference counts queues in the schedule topic only."""
+    """RocketMQ counts queues in the schedule topic only."""
     stats.stored(
         records(("SCHEDULE_TOPIC_XXXX", 3, 100), ("SCHEDULE_TOPIC_XXXX", 3, 20), *([("T", 0, 1)] if mixed else []))
     )
@@ -76,7 +76,7 @@ def test_delayed_messages_count_per_level(stats: BrokerStats, clock: ManualClock
 
 
 def test_deliveries_count_as_gets_of_their_level(stats: BrokerStats, clock: ManualClock) -> None:
-    """The reference shows delayed messages that were delivered under a group of their own."""
+    """RocketMQ shows delayed messages that were delivered under a group of their own."""
     stats.delivered("SCHEDULE_TOPIC_XXXX", 3, records(("T", 0, 100), ("U", 1, 20)))
     stats.delivered("SCHEDULE_TOPIC_XXXX", 0, records(("T", 0, 5)))
     assert minute(stats, clock, "QUEUE_GET_NUMS", "SCHEDULE_TOPIC_XXXX@3@SCHEDULE_CONSUMER")[0] == 2
@@ -97,7 +97,7 @@ def test_a_pull_counts_per_group_with_its_latency(stats: BrokerStats, clock: Man
     stats.handed_out("T", "g", 3, 20, 1_000, 0.001)
     per_pull = stats.table.view("GROUP_GET_NUMS", "T@g")
     assert per_pull is not None
-    assert per_pull[0].avgpt == 20.0, "messages per pull, as the reference has it"
+    assert per_pull[0].avgpt == 20.0, "messages per pull, as RocketMQ has it"
     latency = stats.table.view("GROUP_GET_LATENCY", "2@T@g")
     assert latency is not None
     assert (latency[0].sum, latency[0].avgpt) == (6, 3.0)

@@ -1,4 +1,4 @@
-"""What the real broker 4.9.7 made of filter expressions: recorded, so that no rule drifts from the reference's."""
+"""What the real broker 4.9.7 made of filter expressions: recorded, so that no rule drifts from RocketMQ's."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def test_a_slave_that_holds_it_ends_the_wait(gate: GroupTransferService, marks: 
 
 
 def test_any_slave_will_do(gate: GroupTransferService) -> None:
-    """As in the reference; the slower one catches up."""
+    """As in RocketMQ; the slower one catches up."""
     gate.joined("slow", 1000)
     gate.joined("quick", 1000)
     waiting = ends(gate.submit(1100))

@@ -56,7 +56,7 @@ def test_logs_become_equal(pair: Pair, piece_bytes: int) -> None:
 
 
 def test_an_empty_rocketmq_slave_is_given_the_last_file(pair: Pair) -> None:
-    """So the reference does; a slave of FlintMQ is given everything there is."""
+    """So RocketMQ does; a slave of FlintMQ is given everything there is."""
     fill(pair.master, 40)
     pair.settle()
     first = pair.slave.commit_log.queue.files[0].start
@@ -158,7 +158,7 @@ def _golden() -> Path | None:
 
 
 def test_only_the_newest_report_counts() -> None:
-    """A slave reports faster than a master reads (reference: store-format 9)."""
+    """A slave reports faster than a master reads (docs/internals/store-format.md, Replication stream)."""
     reports = plain_stream.Reports()
     raw = b"".join(map(plain_stream.encode_report, (1, 2, 3)))
     assert reports.receive(raw[:20]) == 2

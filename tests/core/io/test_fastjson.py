@@ -1,4 +1,4 @@
-"""The reference's JSON dialect: reading must be lenient, writing exact, for files and bodies are made of it."""
+"""RocketMQ's JSON dialect: reading must be lenient, writing exact, for files and bodies are made of it."""
 
 from __future__ import annotations
 

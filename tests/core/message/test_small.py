@@ -1,4 +1,4 @@
-"""The little codecs around the record: each has one peer that decides what is right, the reference."""
+"""The little codecs around the record: each has one peer that decides what is right, RocketMQ."""
 
 from __future__ import annotations
 

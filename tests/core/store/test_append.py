@@ -1,4 +1,4 @@
-"""Appending decides where every byte of the store lies; each rule here is one the reference's reader relies on."""
+"""Appending decides where every byte of the store lies; each rule here is one RocketMQ's reader relies on."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_record_that_fits_with_its_blank_stays(tmp_path: Path) -> None:
 
 
 def test_a_batch_stays_in_one_piece_with_consecutive_offsets(tmp_path: Path) -> None:
-    """The reference's clients compute the members' ids from the first."""
+    """RocketMQ's clients compute the members' ids from the first."""
     with opened(tmp_path) as store:
         one(store, sized(FILE_BYTES - 400))
         members = [sized(200), sized(100), sized(101)]
@@ -234,7 +234,10 @@ def test_wait_is_between_sender_and_broker(tmp_path: Path) -> None:
 
 
 def test_prepared_and_rolled_back_records_take_no_queue_offset(tmp_path: Path) -> None:
-    """Stores of brokers before 4.3 hold such records; they enter no queue (reference: store-format 2)."""
+    """Stores of brokers before 4.3 hold such records; they enter no queue.
+
+    See docs/internals/store-format.md, Commit log record.
+    """
     with opened(tmp_path) as store:
         for flag, queue_offset in (
             (TRANSACTION_PREPARED, 0),

@@ -169,7 +169,7 @@ def test_manual_rounds_run_out(make: Any) -> None:
 
 
 def test_age_is_told_by_messages_not_by_the_file_system(make: Any) -> None:
-    """A restored backup has young files full of old messages; strict copies the reference, which waits three days more."""
+    """A restored backup has young files full of old messages; strict copies RocketMQ, which waits three days more."""
     strict, safe = make(compat="strict"), make()
     for bench in (strict, safe):
         bench.fill(9)
@@ -407,7 +407,7 @@ def test_a_round_is_cut_into_slices(make: Any) -> None:
 
 
 def test_files_are_spread_over_several_folders_and_found_again(tmp_path: Path) -> None:
-    """As the reference spreads them, so that either broker opens what the other one made."""
+    """As RocketMQ spreads them, so that either broker opens what the other one made."""
     folders = [tmp_path / name for name in ("b", "a")]
     clock, disk = ManualClock(), SmallDisk()
     options: dict[str, Any] = {

@@ -38,7 +38,10 @@ def unit(number: int) -> tuple[int, int, int]:
 
 @pytest.mark.parametrize("first", [0, 1, 9, 10, 13, 1_000_003])
 def test_a_queue_may_begin_at_any_offset(tmp_path: Path, first: int) -> None:
-    """Its first file is filled up with units of no message (reference: store-format 3), also after a restart."""
+    """Its first file is filled up with units of no message, also after a restart.
+
+    See docs/internals/store-format.md, Consume queue.
+    """
     queues = table(tmp_path)
     queues.put_batch([request(first + n) for n in range(12)])
     for made in (queues, table(tmp_path)):

@@ -1,4 +1,4 @@
-"""Ext files hold what a queue unit has no room for: written as the reference does, never lied by after a crash."""
+"""Ext files hold what a queue unit has no room for: written as RocketMQ does, never lied by after a crash."""
 
 from __future__ import annotations
 

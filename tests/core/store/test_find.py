@@ -50,7 +50,7 @@ def nearest(times: list[int], asked_ms: int, per_file: int) -> set[int]:
 def test_the_message_nearest_in_time(
     tmp_path_factory: pytest.TempPathFactory, gaps_ms: list[int], asked: list[int]
 ) -> None:
-    """Ties go to the earlier message (reference: algorithms 6.1)."""
+    """Ties go to the earlier message (docs/internals/algorithms.md, Offset by time)."""
     store, times = stored(tmp_path_factory.mktemp("store"), gaps_ms)
     for asked_ms in {START_MS + offset_ms for offset_ms in asked} | set(times) | {0, FOREVER_MS}:
         assert store.queue_offset_by_time("T", 0, asked_ms) in nearest(times, asked_ms, 10)

@@ -1,4 +1,4 @@
-"""What a pull sees: the reference's table of statuses, and its limits (reference: algorithms 6)."""
+"""What a pull sees: RocketMQ's table of statuses, and its limits (docs/internals/algorithms.md, Pull)."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_where_the_offset_lies_decides_the_status(
 
 
 def test_asking_makes_no_queue(tmp_path: Path) -> None:
-    """In the reference every question about an unknown topic makes queue objects: a leak not copied."""
+    """In RocketMQ every question about an unknown topic makes queue objects: a leak not copied."""
     with opened(tmp_path) as store:
         store.get_message("nobody", 0, 0, 32, None)
         assert store.max_queue_offset("nobody", 0) == store.min_queue_offset("nobody", 0) == 0

@@ -300,7 +300,7 @@ def test_nothing_is_blanked_before_its_copy_is_kept(tmp_path: Path) -> None:
 
 
 def test_a_log_that_is_gone_takes_its_queues_along(tmp_path: Path) -> None:
-    """Queues without a log describe nothing (reference: algorithms 1.4)."""
+    """Queues without a log describe nothing (docs/internals/algorithms.md, Abnormal recovery)."""
     with opened(tmp_path) as store:
         fill(store, 5)
     shutil.rmtree(tmp_path / "commitlog")

@@ -88,7 +88,7 @@ def test_a_nearly_full_disk_takes_files_that_have_not_expired() -> None:
     """Old messages are worth less than new ones that could not be stored."""
     found = list(plan_deletions(files(80, 1, 0, 0), moment(5, space=Space(True, True)), POLICY))
     assert [deletion.reason for deletion in found] == [Reason.FORCIBLY] * 3
-    # Only when deleting is due at all: with diskMaxUsedSpaceRatio above the forcible ratio the reference waits for the hour.
+    # Only when deleting is due at all: with diskMaxUsedSpaceRatio above the forcible ratio RocketMQ waits for the hour.
     assert starts(plan_deletions(files(80, 1, 0), moment(5, space=Space(False, True)), POLICY)) == []
 
 
@@ -179,7 +179,7 @@ def test_the_references_thresholds(used: int, expected: tuple[bool, bool, bool])
 
 
 def test_much_free_space_is_enough_whatever_the_ratio() -> None:
-    """On a large shared disk a ratio alone would refuse all writes with terabytes free: a defect of the reference."""
+    """On a large shared disk a ratio alone would refuse all writes with terabytes free: a defect of RocketMQ."""
     large = disk(95, unit=GIB)
     assert judge_disk(large, POLICY) == Space(delete=True)
     strict = RetentionPolicy.of(StoreSection(compat="strict"))
@@ -216,7 +216,7 @@ def test_of_several_disks_the_least_used_one_counts() -> None:
 
 
 def test_a_disk_that_cannot_be_measured_asks_for_nothing() -> None:
-    """The reference takes -1 for 'nearly full' and deletes."""
+    """RocketMQ takes -1 for 'nearly full' and deletes."""
     assert judge_space([], None, POLICY) == Space()
 
 
@@ -240,7 +240,7 @@ def test_full_is_never_less_urgent_than_nearly_full(used: int, free: int, enough
 
 
 def test_the_policy_is_the_configurations() -> None:
-    """Hours are local and several; a ratio out of range is the nearest within, as the reference takes it."""
+    """Hours are local and several; a ratio out of range is the nearest within, as RocketMQ takes it."""
     policy = RetentionPolicy.of(StoreSection(delete_when="4;16", file_reserved_hours=1, disk_max_used_ratio=99))
     assert policy.delete_hours == {4, 16}
     assert policy.reserved_ms == HOUR_MS

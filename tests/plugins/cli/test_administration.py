@@ -97,7 +97,7 @@ def test_groups(cli: RunCommand, name_server: str, topic: str) -> None:
 
 
 def test_a_group_that_contradicts_itself_is_named(cli: RunCommand, name_server: str, topic: str) -> None:
-    """Half a group that filters otherwise makes all of it miss messages: in the reference nobody ever learns of it."""
+    """Half a group that filters otherwise makes all of it miss messages: in RocketMQ nobody ever learns of it."""
 
     async def look() -> tuple[Any, Any, str]:
         async with (

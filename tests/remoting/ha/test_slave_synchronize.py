@@ -142,7 +142,7 @@ def test_what_did_not_change_is_left_alone(state: Any) -> None:
 
 
 def test_a_master_without_offsets(state: Any) -> None:
-    """The reference answers code 1 where a table is empty."""
+    """RocketMQ answers code 1 where a table is empty."""
     master = Master()
     master.tables[RequestCode.GET_ALL_CONSUMER_OFFSET] = 1
     master.tables[RequestCode.GET_ALL_DELAY_OFFSET] = 1

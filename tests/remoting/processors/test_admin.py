@@ -224,7 +224,7 @@ def test_offsets_are_cloned_compared_and_dated(with_topic: Any, ask: Any) -> Non
 
 
 def test_who_reads_standard_json_only_gets_it(with_topic: Any, ask: Any) -> None:
-    """The reference writes numbers that are keys without quotes, which no JSON parser but its own takes."""
+    """RocketMQ writes numbers that are keys without quotes, which no JSON parser but its own takes."""
     bench = with_topic
     bench.state.offsets.commit("T", "g", 0, 5)
     groups = AdminGroupProcessor(bench.state).handlers()
@@ -473,7 +473,7 @@ def test_runtime_figures_have_every_key_tools_read(bench: Any, ask: Any) -> None
     assert table["putTps"] == "10.0 10.0"
     assert re.fullmatch(r"[0-9.E-]+( [0-9.E-]+){0,2}", table["getMissTps"])
     assert table["remainHowManyDataToFlush"] == "899 B"
-    assert table["remainTransientStoreBufferNumbs"] == "2147483647", "what the reference shows without a pool"
+    assert table["remainTransientStoreBufferNumbs"] == "2147483647", "what RocketMQ shows without a pool"
     bench.store.free_pool_buffers = 3
     assert runtime()["remainTransientStoreBufferNumbs"] == "3"
     assert table["runtime"] == "[ 0 days, 0 hours, 1 minutes, 10 seconds ]"

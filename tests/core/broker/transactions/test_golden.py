@@ -1,4 +1,4 @@
-"""A store that the reference left with open transactions is taken over, and goes on exactly as the reference's own did."""
+"""A store that RocketMQ left with open transactions is taken over, and goes on exactly as RocketMQ's own did."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SHARED = Path(os.environ.get("FLINTMQ_SHARED") or Path(str(flintmq.__file__)).re
 SET = SHARED / "golden" / "store-delay-tran"
 FRAMES = SHARED / "golden" / "frames" / "frames.jsonl.gz"
 FIRST_CHECK = 7464
-"""Where the log stood before the reference asked for the first time."""
+"""Where the log stood before RocketMQ asked for the first time."""
 GIVEN_UP_END = 9936 + 371
 COMMIT, ROLLBACK = 8, 12
 
@@ -50,7 +50,7 @@ def records() -> list[dict[str, Any]]:
 
 
 class TakenOver:
-    """The reference's store under this broker's transactions."""
+    """RocketMQ's store under this broker's transactions."""
 
     def __init__(self, folder: Path, now_ms: int) -> None:
         self.clock = ManualClock(now_ms)

@@ -29,7 +29,7 @@ def test_several_offsets_in_one_op_record_as_newer_brokers_write_them(bench: Any
 
 
 def test_an_end_at_the_first_half_message_ends_the_copy_too(bench: Any) -> None:
-    """The reference forgets this, and asks again."""
+    """RocketMQ forgets this, and asks again."""
     made = bench.send("A")
     bench.round()
     put_op(bench, b"0")

@@ -96,7 +96,7 @@ def test_a_flipped_bit_of_a_blank_is_found(small: Small, at: int, is_error: bool
 
 
 def test_what_lies_behind_a_blanks_head_is_nobodys(small: Small) -> None:
-    """The reference leaves anything there."""
+    """RocketMQ leaves anything there."""
     blank = small.blanks[0]
     small.edit_log(blank.start + 8, b"x" * (blank.end - blank.start - 8))
     assert small.verify().findings == []
@@ -122,7 +122,7 @@ def test_a_torn_tail_is_a_warning(small: Small) -> None:
 
 
 def test_stale_records_behind_the_end_are_a_note(small: Small) -> None:
-    """The reference leaves what it cut in the file, whole records and all; they are older than what it stored since."""
+    """RocketMQ leaves what it cut in the file, whole records and all; they are older than what it stored since."""
     last = small.records[-1]
     assert last.record is not None
     older = bytearray(small.files.log[-1].view[last.start % FILE_BYTES : last.end % FILE_BYTES])
@@ -275,7 +275,7 @@ def test_a_missing_index_is_no_damage(small: Small) -> None:
 
 
 def test_keys_that_are_missing_or_twice_are_told(small: Small) -> None:
-    """The reference leaves both when it recovers; queries are poorer, nothing is damaged."""
+    """RocketMQ leaves both when it recovers; queries are poorer, nothing is damaged."""
     names = sorted(path.name for path in (small.root / "index").iterdir())
     (small.root / "index" / names[-1]).unlink()
     report = small.verify()
