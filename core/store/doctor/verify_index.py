@@ -186,7 +186,7 @@ class _Keys:
         if self._late > _SHOWN:
             self._report.add(Level.ERROR, self._where, f"{self._late - _SHOWN} more entries with wrong times", REPAIR)
         if self._repeated:
-            what = f"{self._repeated} keys are indexed twice, as the reference does when it recovers"
+            what = f"{self._repeated} keys are indexed twice, as by RocketMQ when it recovers"
             self._report.add(Level.NOTE, self._where, what)
         if self._behind:
             what = f"{self._behind} entries point behind the log"
