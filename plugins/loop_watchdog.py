@@ -2,20 +2,18 @@
 
 ::
 
-    watchdog's thread ── does the loop wait for something to do? ── yes: fine          a few times a second
-          no │
-             ├── call_soon_threadsafe(beat) ──► loop
-             └── no beat within loop_blocked_warn_ms ──► looks at the loop's thread: who, in which hook, at which line
+    watchdog's thread ── call_soon_threadsafe(beat) ──► loop        a few times a second
+          │ no beat within loop_blocked_warn_ms
+          └─► looks at the loop's thread: who, in which hook, at which line
 
-The loop runs nothing of it but the beat, and at rest not even that. What is found is logged once (and at the tenth, hundredth
-… time), and counted.
+The loop runs nothing of it but the beat. What is found is logged once (and at the tenth, hundredth … time), and counted.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
-import selectors
 import sys
 import threading
 import time
@@ -35,12 +33,8 @@ from flintmq.core.plugin_shapes import (
 
 log = logging.getLogger("flintmq.broker")
 
-_PAUSE_SHARE: Final = 0.25
-"""Between two looks, of the time after which it warns."""
-_SELECTS: Final = frozenset(
-    kind.select.__code__ for kind in (selectors.EpollSelector, selectors.PollSelector, selectors.SelectSelector)
-)
-_RUN_ONCE: Final = asyncio.BaseEventLoop._run_once.__code__  # type: ignore[attr-defined]
+_PAUSE_SHARE: Final = 0.5
+"""Between a beat and the next, of the time after which it warns: what blocks for one and a half times that is always seen."""
 _JOIN_S: Final = 1.0
 _PLACES_MAX: Final = 1_000
 _STACK_MAX: Final = 200
@@ -130,9 +124,6 @@ class LoopWatchdog:
                 return
             if self._loop.is_closed():
                 return
-            if self._waits():
-                self._pause.wait(self._warn_s * _PAUSE_SHARE)
-                continue
             asked_s = time.monotonic()
             try:
                 self._loop.call_soon_threadsafe(self._beat.set)
@@ -143,14 +134,6 @@ class LoopWatchdog:
                 self._beat.wait()
                 self.longest_ms = max(self.longest_ms, int((time.monotonic() - asked_s) * 1000))
             self._pause.wait(self._warn_s * _PAUSE_SHARE)
-
-    def _waits(self) -> bool:
-        """Whether asyncio's loop waits for sockets and timers just now. Of another loop (uvloop) this cannot be seen."""
-        frame = sys._current_frames().get(self._watched)
-        if frame is None or frame.f_code not in _SELECTS:
-            return False
-        caller = frame.f_back
-        return caller is not None and caller.f_code is _RUN_ONCE
 
     def _note(self, what: str) -> None:
         self.times += 1
@@ -170,7 +153,7 @@ class LoopWatchdog:
 
     def _look(self) -> str:
         """Who runs on the loop's thread just now, for which hook, and where."""
-        innermost = frame = sys._current_frames().get(self._watched)
+        innermost = frame = _frame_of(self._watched)
         owner: PluginOrigin | None = None
         hook = ""
         for each in _outwards(frame):
@@ -188,6 +171,21 @@ class LoopWatchdog:
             f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_qualname}" if frame is not None else "?"
         )
         return f"{owner or 'code of no plugin'}{f', {hook}' if hook else ''}, at {place}"
+
+
+def _frame_of(thread: int) -> FrameType | None:
+    """The frame that a thread is in.
+
+    ``sys._current_frames`` makes frame objects while it holds no reference to them: a collection in the middle, which lets
+    other threads run, may free them, and what it returns is another object then (CPython 3.11 and 3.12.0).
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return sys._current_frames().get(thread)
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _outwards(frame: FrameType | None) -> Iterator[FrameType]:

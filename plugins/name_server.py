@@ -184,7 +184,8 @@ class NameServer(Service):
             clock=self._clock,
         )
         self._settings = PluginSettings(kernel, self.loaded, self._clock, flushes=False)
-        self._settings.check()
+        if whole.plugins:  # else a section may be of a plugin that a program gives to its broker alone
+            self._settings.check()
         return kernel
 
     def _make_authenticators(self) -> list[Authenticator]:

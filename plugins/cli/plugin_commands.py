@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import attrs
 
@@ -90,8 +90,10 @@ def _specs(registered: Iterable[Registered[CommandSpec]]) -> dict[str, CommandSp
 
 def _named(entry: Registered[CommandSpec]) -> Callable[..., object]:
     """The command, whose failure is an error that names the plugin. What it raises to be reported passes as it is."""
-    import click
+    import typer
 
+    # ClickException, wherever this version of typer has click.
+    usage_error = cast("type[Exception]", typer.BadParameter.__mro__[2])
     command: Callable[..., object] = entry.value.command
 
     @functools.wraps(command)
@@ -102,9 +104,9 @@ def _named(entry: Registered[CommandSpec]) -> Callable[..., object]:
             FlintError,
             ConfigError,
             CommandError,
-            click.ClickException,
-            click.exceptions.Exit,
-            click.Abort,
+            usage_error,
+            typer.Exit,
+            typer.Abort,
             BrokenPipeError,
         ):
             raise
