@@ -100,7 +100,7 @@ class RouteCache:
     ) -> None:
         self._remoting = remoting
         self._name_servers = tuple(name_servers)
-        self._chosen = choose(len(self._name_servers))
+        self._chosen = choose(len(self._name_servers)) if self._name_servers else 0
         self._clock = clock
         self._timeout_ms = timeout_ms
         self._routes: dict[str, tuple[float, TopicRoute]] = {}

@@ -127,3 +127,8 @@ def test_every_kind_of_client_begins_at_random(make: Any) -> None:
     begun = asyncio.run(run())
     assert set(begun) == set(SERVERS)
     assert min(begun.values()) > 50
+
+
+def test_a_client_of_one_broker_has_no_name_server_to_choose() -> None:
+    """Who is given a broker's address asks nobody for routes."""
+    assert RouteCache(Servers(), (), ManualClock()).name_servers == ()  # type: ignore[arg-type]
