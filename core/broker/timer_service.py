@@ -162,17 +162,20 @@ class TimerMessageService:
         Raises:
             StoreError: the wheel's files cannot be written or read; nothing is lost, call again.
         """
+        try:
+            return self._pass(now_ms)
+        except StoreFormatError as error:
+            _log.error("the timers are read again from the queue: %s", error)
+            self._restore(self.positions())
+            return now_ms + LOOK_INTERVAL_MS
+
+    def _pass(self, now_ms: int) -> int:
         if self.is_restoring:
             # The wheel takes all of it into files: none of its minutes has begun before the first turn.
             goes_on = self._read_on()
             if self.is_restoring:
                 return now_ms if goes_on else now_ms + LOOK_INTERVAL_MS
-        try:
-            self.wheel.turn(now_ms)
-        except StoreFormatError as error:
-            _log.error("the timers are read again from the queue: %s", error)
-            self._restore(self.positions())
-            return now_ms
+        self.wheel.turn(now_ms)
         more = self._read_on() if self._has_room(now_ms) else False
         due = self.wheel.pop_due(now_ms, DELIVER_PER_PASS)
         try:

@@ -75,6 +75,7 @@ class TimerWheel:
         """Takes entries, those of one read together.
 
         Raises:
+            StoreFormatError: as for :meth:`turn`.
             StoreError: a file cannot be written. Put all of them again later: an entry that is there twice comes back once.
         """
         later: dict[int, list[bytes]] = {}
@@ -100,6 +101,8 @@ class TimerWheel:
         try:
             if not known:
                 self._disk.make_folder(self._folder)
+            else:
+                self._check(slot, known)
             self._disk.write_at(self._path(slot), known * ENTRY.size, b"".join(entries))
         except OSError as error:
             raise StoreError(f"{self._path(slot)}: {error.strerror or error}") from error
@@ -111,6 +114,13 @@ class TimerWheel:
         self._firsts[slot] = min(first, self._firsts.get(slot, first))
         self._counts[slot] = known + len(entries)
         self._in_files += len(entries)
+
+    def _check(self, slot: int, known: int) -> None:
+        """Finds out whether a file still holds what was written to it. Raises StoreFormatError, OSError."""
+        path, size = self._path(slot), known * ENTRY.size
+        found = self._disk.size(path) if self._disk.exists(path) else 0
+        if found < size:
+            raise StoreFormatError(f"{path}: {found} bytes where {size} were written")
 
     def turn(self, now_ms: int) -> None:
         """Brings minutes that have begun into memory, a few thousand entries ahead of what was taken.
