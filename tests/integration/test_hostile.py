@@ -39,8 +39,12 @@ ATTACK_S = 0.7
 TURNS = 3
 ATTEMPTS = 4
 ALLOWED_MS = 15.0
-ALLOWED_OTHERWISE_MS = {"other_answers_that_nobody_reads": 40.0}
-"""What SECURITY.md says of an attack that is not withstood as the others are: 16 to 31 ms were measured."""
+ALLOWED_OTHERWISE_MS = {
+    "other_answers_that_nobody_reads": 40.0,
+    "pulls_that_nobody_reads": 30.0,
+    "strange_json": 30.0,
+}
+"""What SECURITY.md says of attacks that are not withstood as the others are; 16 to 34, 16 and 13 ms were measured."""
 """Waits of some tenths of a millisecond double with every hiccup of the machine: up to so much more is no doubling. It is what
 the broker takes for three slices of work (``core/store/reput_message_service.py``)."""
 BYSTANDER = """
