@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from flintmq.config import BrokerConfig, load_config
     from flintmq.core.errors import FlintError
-    from flintmq.core.hookspecs import hookimpl
-    from flintmq.plugins.broker import Broker
-    from flintmq.plugins.name_server import NameServer
+    from flintmq.core.kernel.hookspecs import hookimpl
+    from flintmq.plugins.broker.broker import Broker
+    from flintmq.plugins.name_server.name_server import NameServer
     from flintmq.remoting.client.message import Message, MessageExt
     from flintmq.remoting.client.transaction_producer import TransactionProducer, TransactionState
 
@@ -40,15 +40,15 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Broker": "flintmq.plugins.broker",
+    "Broker": "flintmq.plugins.broker.broker",
     "BrokerConfig": "flintmq.config",
     "FlintError": "flintmq.core.errors",
     "Message": "flintmq.remoting.client.message",
     "MessageExt": "flintmq.remoting.client.message",
-    "NameServer": "flintmq.plugins.name_server",
+    "NameServer": "flintmq.plugins.name_server.name_server",
     "TransactionProducer": "flintmq.remoting.client.transaction_producer",
     "TransactionState": "flintmq.remoting.client.transaction_producer",
-    "hookimpl": "flintmq.core.hookspecs",
+    "hookimpl": "flintmq.core.kernel.hookspecs",
     "load_config": "flintmq.config",
 }
 _SUBPACKAGES = frozenset({"config", "core", "dispatchers", "flush", "plugins", "remoting"})

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from flintmq.config.errors import ConfigError
 from flintmq.config.fields import FieldSpec, option
-from flintmq.config.load import LoadedConfig, load_config, load_text
-from flintmq.config.models import BrokerConfig, NamesrvConfig, PluginRef
-from flintmq.config.raw import Origin, RawSection
+from flintmq.config.loading.load import LoadedConfig, load_config, load_text
+from flintmq.config.loading.raw import Origin, RawSection
 from flintmq.config.runtime import (
     NAMESRV_RUNTIME_KEYS,
     RUNTIME_KEYS,
@@ -29,11 +28,12 @@ from flintmq.config.runtime import (
     evolve_namesrv,
     namesrv_as_properties,
 )
+from flintmq.config.sections.models import BrokerConfig, NamesrvConfig, PluginRef
 from flintmq.config.units import format_duration, format_size, parse_duration, parse_size
 
 if TYPE_CHECKING:
-    from flintmq.config.properties import ImportResult, import_broker_conf
-    from flintmq.config.show import Row, rows, to_yaml
+    from flintmq.config.loading.show import Row, rows, to_yaml
+    from flintmq.config.rocketmq.properties import ImportResult, import_broker_conf
 
 __all__ = [
     "NAMESRV_RUNTIME_KEYS",
@@ -66,11 +66,11 @@ __all__ = [
 ]
 
 _LATER: Final = {
-    "ImportResult": "flintmq.config.properties",
-    "Row": "flintmq.config.show",
-    "import_broker_conf": "flintmq.config.properties",
-    "rows": "flintmq.config.show",
-    "to_yaml": "flintmq.config.show",
+    "ImportResult": "flintmq.config.rocketmq.properties",
+    "Row": "flintmq.config.loading.show",
+    "import_broker_conf": "flintmq.config.rocketmq.properties",
+    "rows": "flintmq.config.loading.show",
+    "to_yaml": "flintmq.config.loading.show",
 }
 """Nothing that a server needs: imported when somebody wants it."""
 

@@ -12,13 +12,13 @@ from typing import Any, Final
 
 import attrs
 
-from flintmq.config.binding import bind_field
-from flintmq.config.emit import property_value
 from flintmq.config.errors import ConfigError, nearest
-from flintmq.config.flush_type import FlushType
-from flintmq.config.models import BrokerConfig, NamesrvConfig
-from flintmq.config.raw import RawScalar
-from flintmq.config.schema import COMPOSITES, KEYS, NAMESERVER, Role, aliases, aliases_in
+from flintmq.config.loading.binding import bind_field
+from flintmq.config.loading.emit import property_value
+from flintmq.config.loading.raw import RawScalar
+from flintmq.config.loading.schema import COMPOSITES, KEYS, NAMESERVER, Role, aliases, aliases_in
+from flintmq.config.rocketmq.flush_type import FlushType
+from flintmq.config.sections.models import BrokerConfig, NamesrvConfig
 
 
 @attrs.frozen
@@ -105,10 +105,10 @@ def as_properties(config: BrokerConfig) -> dict[str, str]:
     """The broker's configuration under RocketMQ's names, as request 26 (GET_BROKER_CONFIG) tells it; no secrets.
 
     What is unset is told as what it amounts to: ``brokerIP1``, ``haListenPort``, ``storePathCommitLog``, ``useTLS``. Keys that
-    nobody can set are told with what holds here (:data:`flintmq.config.rocketmq_names.FIXED`): whoever asks for a broker's
+    nobody can set are told with what holds here (:data:`flintmq.config.rocketmq.names.FIXED`): whoever asks for a broker's
     configuration finds every name that RocketMQ 4.9 tells.
     """
-    from flintmq.config.rocketmq_names import FIXED  # a broker at rest does without
+    from flintmq.config.rocketmq.names import FIXED  # a broker at rest does without
 
     flush_side = "flush.commit_real_time." if config.flush.strategy == "commit_real_time" else "flush.flush_real_time."
     found = {name: fixed.value for name, fixed in FIXED.items() if fixed.value is not None}
@@ -163,7 +163,7 @@ def _changed(
 
 
 def _refused(spelling: str, by_key: Mapping[str, str], allowed: Mapping[str, RuntimeKey], role: Role) -> ConfigError:
-    from flintmq.config.rocketmq_names import FIXED
+    from flintmq.config.rocketmq.names import FIXED
 
     if spelling in KEYS or spelling in aliases(role) or spelling in COMPOSITES or spelling in FIXED:
         return ConfigError(f"'{spelling}' cannot be changed while running", key=spelling)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from flintmq.core.errors import PluginError
-from flintmq.core.message.sys_flag import TRANSACTION_PREPARED
-from flintmq.core.ports import AppendedBatch, DispatchRequest, Run
-from flintmq.core.store.bulk_columns import RecordColumns
+from flintmq.core.kernel.ports import AppendedBatch, DispatchRequest, Run
+from flintmq.core.record.bulk_columns import RecordColumns
+from flintmq.core.record.sys_flag import TRANSACTION_PREPARED
 
 
 class ConsumeQueues(Protocol):

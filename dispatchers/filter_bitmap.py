@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from flintmq.core.filter.bloom import BloomFilter, BloomFilterData
-from flintmq.core.message.sys_flag import TRANSACTION_PREPARED
-from flintmq.core.ports import DispatchRequest, MessageFilter
+from flintmq.core.kernel.ports import DispatchRequest, MessageFilter
+from flintmq.core.record.sys_flag import TRANSACTION_PREPARED
 
 
 class GroupFilter(Protocol):

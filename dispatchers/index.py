@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from flintmq.core.message.sys_flag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
-from flintmq.core.ports import DispatchRequest, IndexBuilder, Run, SupportsCommitted, SupportsTruncate
-from flintmq.core.store.bulk_columns import RecordColumns
+from flintmq.core.kernel.ports import DispatchRequest, IndexBuilder, Run, SupportsCommitted, SupportsTruncate
+from flintmq.core.record.bulk_columns import RecordColumns
+from flintmq.core.record.sys_flag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from flintmq.core.store.index_service import index_columns, index_runs
 
 

@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from flintmq.core.ports import DispatchRequest, Run, count_messages, requests_of
+from flintmq.core.kernel.ports import DispatchRequest, Run, count_messages, requests_of
 
 if TYPE_CHECKING:
-    from flintmq.core.store.bulk_columns import RecordColumns
+    from flintmq.core.record.bulk_columns import RecordColumns
 
 
 class Publisher(Protocol):

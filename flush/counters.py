@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flintmq.core.io.clock import Clock
-from flintmq.core.ports import FlushableLog, FlushStatistics
+from flintmq.core.kernel.ports import FlushableLog, FlushStatistics
 
 
 class SyncCounter:

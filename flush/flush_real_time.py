@@ -13,7 +13,7 @@ from typing import Protocol
 
 from flintmq.core.errors import StoreExhaustedError, StoreFencedError
 from flintmq.core.io.clock import Clock
-from flintmq.core.ports import FlushableLog, FlushContext, FlushStatistics, FlushWaiter
+from flintmq.core.kernel.ports import FlushableLog, FlushContext, FlushStatistics, FlushWaiter
 from flintmq.flush.counters import SyncCounter
 from flintmq.flush.service_thread import ServiceThread
 from flintmq.flush.waiter import DONE, FENCED

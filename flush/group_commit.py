@@ -19,7 +19,7 @@ import logging
 from typing import Final, Protocol
 
 from flintmq.core.errors import StoreExhaustedError, StoreFencedError
-from flintmq.core.ports import FlushContext, FlushStatistics, FlushWaiter
+from flintmq.core.kernel.ports import FlushContext, FlushStatistics, FlushWaiter
 from flintmq.flush.counters import SyncCounter
 from flintmq.flush.pending_waiters import PendingWaiters
 from flintmq.flush.service_thread import ServiceThread

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from flintmq.core.ports import FlushStatus
+from flintmq.core.kernel.ports import FlushStatus
 from flintmq.flush.waiter import FENCED, CompletedWaiter, PendingWaiter
 
 

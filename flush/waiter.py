@@ -1,4 +1,4 @@
-"""Promises of durability: what ``submit`` returns (see :class:`flintmq.core.ports.FlushWaiter`)."""
+"""Promises of durability: what ``submit`` returns (see :class:`flintmq.core.kernel.ports.FlushWaiter`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from flintmq.core.ports import FlushStatus
+from flintmq.core.kernel.ports import FlushStatus
 
 _LOG = logging.getLogger("flintmq.flush")
 

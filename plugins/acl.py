@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from flintmq.core.broker.topic_name import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
-from flintmq.core.hookspecs import RegisterAuthenticator, hookimpl
 from flintmq.core.io.clock import SYSTEM_CLOCK
-from flintmq.core.message.properties import REAL_TOPIC
-from flintmq.core.ports import Authenticator
+from flintmq.core.kernel.hookspecs import RegisterAuthenticator, hookimpl
+from flintmq.core.kernel.ports import Authenticator
+from flintmq.core.record.properties import REAL_TOPIC
 
 if TYPE_CHECKING:
     from flintmq.config import BrokerConfig
     from flintmq.core.acl.account_store import AccountStore
     from flintmq.core.acl.authenticator import AclAuthenticator
     from flintmq.core.store.message_store import MessageStore
-    from flintmq.plugins.broker import Broker
+    from flintmq.plugins.broker.broker import Broker
 
 NAME: Final = "acl"
 _WAITING: Final = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC})
@@ -50,7 +50,7 @@ def make_authenticator(config: BrokerConfig) -> AclAuthenticator:
     """
     from flintmq.core.acl.account_store import AccountStore
     from flintmq.core.acl.authenticator import AclAuthenticator
-    from flintmq.remoting.access_rules import access_rules
+    from flintmq.remoting.server.access_rules import access_rules
 
     section = config.acl
     return AclAuthenticator(

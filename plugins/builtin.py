@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from flintmq.config.models import CommitRealTimeSection, FlushRealTimeSection, GroupCommitSection
-from flintmq.core.hookspecs import (
+from flintmq.config.sections.models import CommitRealTimeSection, FlushRealTimeSection, GroupCommitSection
+from flintmq.core.kernel.hookspecs import (
     DispatcherContext,
     RegisterDispatcher,
     RegisterFilter,
@@ -14,7 +14,7 @@ from flintmq.core.hookspecs import (
     RegisterPool,
     hookimpl,
 )
-from flintmq.core.ports import CommitLogDispatcher, FlushStrategy, IndexBuilder, MessageFilter
+from flintmq.core.kernel.ports import CommitLogDispatcher, FlushStrategy, IndexBuilder, MessageFilter
 from flintmq.dispatchers.consume_queue import BuildConsumeQueue
 from flintmq.dispatchers.filter_bitmap import CalcBitMap
 from flintmq.dispatchers.index import BuildIndex

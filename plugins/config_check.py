@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from flintmq.core.blame import brief
 from flintmq.core.errors import PluginError
-from flintmq.core.plugin_shapes import COMMAND
+from flintmq.core.kernel.blame import brief
+from flintmq.core.kernel.plugin_shapes import COMMAND
 
 if TYPE_CHECKING:
     from flintmq.config import BrokerConfig, LoadedConfig
-    from flintmq.core.registry import CommandSpec, Registered
+    from flintmq.core.kernel.registry import CommandSpec, Registered
 
 _FILE_BYTES: Final = 8 * 1024 * 1024
 """Of the scratch store's log, and of the buffers that a pool is asked for."""
@@ -29,8 +29,8 @@ def check_what_is_made(loaded: LoadedConfig) -> None:
     Raises:
         ConfigError, PluginError, StoreError: as a start would.
     """
-    from flintmq.plugins.broker import Broker
-    from flintmq.plugins.name_server import NameServer
+    from flintmq.plugins.broker.broker import Broker
+    from flintmq.plugins.name_server.name_server import NameServer
 
     with tempfile.TemporaryDirectory(prefix="flintmq-check-") as folder:
         scratch = attrs.evolve(loaded, config=_in(Path(folder), loaded.config))

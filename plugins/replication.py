@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
 from flintmq.config.errors import ConfigError
-from flintmq.config.replication_section import SECRET_MIN_LENGTH
+from flintmq.config.sections.replication import SECRET_MIN_LENGTH
 from flintmq.core.ha.group_transfer import GroupTransferService
 from flintmq.core.ha.link import LinkSettings
 from flintmq.core.ha.store_log import SlaveStoreLog, StoreLog
-from flintmq.plugins.exposure import is_loopback
-from flintmq.plugins.secure_links import name_server_client, replication_client_tls
+from flintmq.plugins.broker.exposure import is_loopback
+from flintmq.plugins.broker.secure_links import name_server_client, replication_client_tls
 from flintmq.remoting.ha.master_service import HaMasterService
 from flintmq.remoting.ha.slave_service import HaSlaveService
 from flintmq.remoting.ha.slave_synchronize import SlaveSynchronize
-from flintmq.remoting.server import bind
+from flintmq.remoting.server.server import bind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from flintmq.core.broker.state import BrokerState
     from flintmq.core.ha.agreement import Truncate
     from flintmq.core.io.clock import Clock
-    from flintmq.core.ports import Run
-    from flintmq.core.store.bulk_columns import RecordColumns
-    from flintmq.plugins.registration import Registration
-    from flintmq.plugins.timers import Timers
-    from flintmq.remoting.tls import ServerTls
+    from flintmq.core.kernel.ports import Run
+    from flintmq.core.record.bulk_columns import RecordColumns
+    from flintmq.plugins.broker.periodic import Timers
+    from flintmq.plugins.broker.registration import Registration
+    from flintmq.remoting.server.tls import ServerTls
 
 log = logging.getLogger("flintmq.ha")
 

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Final
 
 from flintmq.config.errors import ConfigError
 from flintmq.core.errors import StoreError
-from flintmq.core.hookspecs import DispatcherContext, RegisterDispatcher, hookimpl
 from flintmq.core.io.paths import feed_path
-from flintmq.core.ports import CommitLogDispatcher
+from flintmq.core.kernel.hookspecs import DispatcherContext, RegisterDispatcher, hookimpl
+from flintmq.core.kernel.ports import CommitLogDispatcher
 
 if TYPE_CHECKING:
     from flintmq.core.store.feed_publisher import FeedPublisher
     from flintmq.core.store.message_store import MessageStore
     from flintmq.dispatchers.spark_feed import SparkFeed
-    from flintmq.plugins.broker import Broker
+    from flintmq.plugins.broker.broker import Broker
     from flintmq.plugins.spark.landing.feeder import LandingFeeder
 
 log = logging.getLogger("flintmq.broker")

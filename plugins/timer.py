@@ -6,12 +6,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flintmq.core.hookspecs import hookimpl
+from flintmq.core.kernel.hookspecs import hookimpl
 
 if TYPE_CHECKING:
     from flintmq.core.broker.state import BrokerState
     from flintmq.core.broker.timer_service import TimerMessageService, TimerPositions
-    from flintmq.plugins.broker import Broker
+    from flintmq.plugins.broker.broker import Broker
 
 _HOUR_MS = 3_600_000
 
@@ -35,7 +35,7 @@ class TimerPlugin:
 def _saved_positions(state: BrokerState) -> TimerPositions:
     from flintmq.core.broker.timer_service import TimerPositions
     from flintmq.core.io.json_file import JsonFile
-    from flintmq.plugins.schedule_store import ScheduleStoreAdapter
+    from flintmq.plugins.broker.schedule_store import ScheduleStoreAdapter
 
     return TimerPositions(
         ScheduleStoreAdapter(state.store, state.stats), JsonFile(_folder(state) / "position.json", state.store.disk)
@@ -61,7 +61,7 @@ def start_timers(broker: Broker) -> None:
     from flintmq.core.broker.timer_service import TimerMessageService
     from flintmq.core.broker.timer_wheel import TimerWheel
     from flintmq.core.broker.topic_name import TIMER_TOPIC
-    from flintmq.plugins.schedule_store import ScheduleStoreAdapter
+    from flintmq.plugins.broker.schedule_store import ScheduleStoreAdapter
 
     state = broker.state
     wheel = TimerWheel(_folder(state), state.store.disk)

@@ -14,15 +14,15 @@ import pytest
 import flintmq
 from flintmq.core.ha import plain_stream
 from flintmq.core.io.disk import OS_DISK
-from flintmq.core.message import record as rec
-from flintmq.core.message.batch import BatchItem, encode_batch
-from flintmq.core.message.sys_flag import BORN_HOST_V6, STORE_HOST_V6
-from flintmq.core.ports import DispatchRequest
+from flintmq.core.kernel.ports import DispatchRequest
+from flintmq.core.log.store_checkpoint import StoreCheckpoint
+from flintmq.core.record import record as rec
+from flintmq.core.record.batch import BatchItem, encode_batch
+from flintmq.core.record.sys_flag import BORN_HOST_V6, STORE_HOST_V6
 from flintmq.core.store import consume_queue, feed_file
 from flintmq.core.store.consume_queue import ConsumeQueue
 from flintmq.core.store.consume_queue_ext import ConsumeQueueExt
 from flintmq.core.store.index_file import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES, IndexFile
-from flintmq.core.store.store_checkpoint import StoreCheckpoint
 
 ROOT: Final = Path(str(flintmq.__file__)).resolve().parent
 PAGES: Final = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*/README.md")])

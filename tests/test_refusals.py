@@ -11,11 +11,11 @@ from types import ModuleType
 import pytest
 
 import flintmq
-from flintmq.config.schema import KEYS
+from flintmq.config.loading.schema import KEYS
 from flintmq.core import errors
 from flintmq.core.errors import FlintError, RefusedError, StoreError
 from flintmq.core.response_code import ResponseCode
-from flintmq.remoting.refusal import refusal_of
+from flintmq.remoting.wire.refusal import refusal_of
 
 ROOT = Path(str(flintmq.__file__)).resolve().parent
 REASON = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)+")

@@ -24,12 +24,13 @@ from typing import Any
 
 import attrs
 
-from flintmq.config.models import BrokerConfig
-from flintmq.core.store import bulk_scan, index_bulk
-from flintmq.core.store.doctor import rebuild as doctor
+from flintmq.config.sections.models import BrokerConfig
+from flintmq.core.record import bulk_scan
+from flintmq.core.store import index_bulk
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import BY_HAND, DELAY_LEVEL_MS, make_store, message, start_store
 from flintmq.plugins.bench.result import machine_facts
+from flintmq.plugins.doctor import rebuild as doctor
 from flintmq.plugins.spark.maintenance.engines import Engine, InlineEngine, ProcessEngine, SparkEngine
 from flintmq.plugins.spark.maintenance.rebuild import rebuild
 

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from flintmq.core.message.record import MAGIC_V1, encode_blank
+from flintmq.core.record.record import MAGIC_V1, encode_blank
 from flintmq.plugins.bench.result import machine_facts
 from flintmq.plugins.spark import session
 
@@ -124,7 +124,7 @@ def split_queue(folder: Path) -> None:
 
 
 def hash_of(tag: str) -> int:
-    from flintmq.core.message.java_hash import tags_hash
+    from flintmq.core.record.java_hash import tags_hash
 
     return tags_hash(tag)
 

@@ -13,17 +13,17 @@ from pathlib import Path
 
 import flintmq
 from flintmq.config import BrokerConfig, NamesrvConfig
-from flintmq.config.emit import display
-from flintmq.config.rocketmq_names import FIXED
-from flintmq.config.schema import COMPOSITES, KEYS
-from flintmq.core.hookspecs import FlintSpecs
+from flintmq.config.loading.emit import display
+from flintmq.config.loading.schema import COMPOSITES, KEYS
+from flintmq.config.rocketmq.names import FIXED
 from flintmq.core.io.clock import SYSTEM_CLOCK
+from flintmq.core.kernel.hookspecs import FlintSpecs
 from flintmq.core.route.kv_config import KVConfigManager
 from flintmq.core.route.route_manager import RouteInfoManager
-from flintmq.plugins.processors import TABLE
-from flintmq.remoting.codes import RequestCode
+from flintmq.plugins.broker.processors import TABLE
 from flintmq.remoting.processors.namesrv import NamesrvRouteProcessor
 from flintmq.remoting.processors.namesrv_config import NamesrvConfigProcessor, NamesrvSettings
+from flintmq.remoting.wire.codes import RequestCode
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -75,7 +75,8 @@ def hooks() -> str:
     lines = [
         "# Hooks",
         "",
-        "What a plugin can implement. The manual, with types, is `core/hookspecs.py`; this page is written by `tools/docs.py`.",
+        "What a plugin can implement. The manual, with types, is `core/kernel/hookspecs.py`; "
+        "this page is written by `tools/docs.py`.",
         "",
         inspect.cleandoc(FlintSpecs.__doc__ or ""),
         "",

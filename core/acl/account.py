@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 import attrs
 
 from flintmq.config.errors import ConfigError
-from flintmq.config.models import AclAccount
 from flintmq.config.secret import Secret
+from flintmq.config.sections.models import AclAccount
 from flintmq.core.acl.address import AddressPatterns, parse_addresses
 from flintmq.core.acl.permission import Need, Permission, parse_permissions
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import attrs
 
 from flintmq.config.errors import ConfigError
-from flintmq.config.models import AclAccount, AclSection
+from flintmq.config.sections.models import AclAccount, AclSection
 from flintmq.core.acl.account import Account
 from flintmq.core.acl.address import AddressPatterns, parse_addresses
 from flintmq.core.acl.plain_acl_file import FileVersion, PlainAcl, ReadFile, read_plain_acl, write_plain_acl

@@ -18,7 +18,7 @@ from flintmq.core.acl.rules import Access, Rule, TopicAt
 from flintmq.core.acl.signature import ACCESS_KEY, SIGNATURE, verify
 from flintmq.core.errors import RefusedError
 from flintmq.core.io.clock import Clock
-from flintmq.core.ports import Caller
+from flintmq.core.kernel.ports import Caller
 from flintmq.core.response_code import ResponseCode
 
 

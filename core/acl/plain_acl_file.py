@@ -12,10 +12,10 @@ from typing import Any, Final
 import attrs
 import yaml
 
-from flintmq.config.binding import bind_model
 from flintmq.config.errors import ConfigError
-from flintmq.config.models import AclAccount
-from flintmq.config.yaml_source import YAML_MAX_BYTES, parse_yaml
+from flintmq.config.loading.binding import bind_model
+from flintmq.config.loading.yaml_source import YAML_MAX_BYTES, parse_yaml
+from flintmq.config.sections.models import AclAccount
 from flintmq.core.errors import StoreError
 from flintmq.core.io.disk import sync_folder
 

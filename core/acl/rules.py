@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import attrs
 
 from flintmq.core.acl.permission import Need
-from flintmq.core.ports import Caller
+from flintmq.core.kernel.ports import Caller
 
 TopicAt = Callable[[int], "str | None"]
 """The topic that clients know a record by, of its physical offset; None when there is no such record."""

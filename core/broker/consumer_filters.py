@@ -16,7 +16,7 @@ from flintmq.core.filter.bloom import BloomFilter
 from flintmq.core.io.clock import Clock
 from flintmq.core.io.json_file import JsonFile
 from flintmq.core.io.typed_json import read_as
-from flintmq.core.ports import MessageFilter, MessageFilterFactory
+from flintmq.core.kernel.ports import MessageFilter, MessageFilterFactory
 
 _log = client_log(__name__)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from flintmq.core.broker.topic_name import check_topic_name
 from flintmq.core.errors import RefusedError
 from flintmq.core.limits import PROPERTIES_MAX_BYTES
-from flintmq.core.message.record import BLANK_MIN_BYTES, MessageExtBrokerInner, record_size
+from flintmq.core.record.record import BLANK_MIN_BYTES, MessageExtBrokerInner, record_size
 from flintmq.core.response_code import ResponseCode
 
 

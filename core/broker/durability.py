@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from flintmq.core.errors import RefusedError
-from flintmq.core.ports import FlushStatus, FlushWaiter
+from flintmq.core.kernel.ports import FlushStatus, FlushWaiter
 from flintmq.core.response_code import ResponseCode
 
 

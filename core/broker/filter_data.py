@@ -11,7 +11,7 @@ import msgspec
 
 from flintmq.core.filter.bloom import BloomFilterData, StoredBloom
 from flintmq.core.io.typed_json import Long
-from flintmq.core.ports import MessageFilter
+from flintmq.core.kernel.ports import MessageFilter
 
 
 class StoredFilter(msgspec.Struct, rename="camel"):
@@ -113,7 +113,7 @@ class ConsumerFilterData:
 
 
 class BloomFilterBacked:
-    """A group's filter that looks at the bit map first (a :class:`flintmq.core.ports.BitMapFilter`)."""
+    """A group's filter that looks at the bit map first (a :class:`flintmq.core.kernel.ports.BitMapFilter`)."""
 
     __slots__ = ("_bloom", "_born_time_ms", "matches_properties", "matches_tags_code", "needs_properties")
 

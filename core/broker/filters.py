@@ -29,7 +29,7 @@ class TagFilter:
 
 
 def tag_filter(expression: str, codes: frozenset[int]) -> TagFilter:
-    """The :data:`flintmq.core.ports.MessageFilterFactory` of TAG: codes as given, else computed from the expression.
+    """The :data:`flintmq.core.kernel.ports.MessageFilterFactory` of TAG: codes as given, else computed from the expression.
 
     Raises:
         RefusedError: SUBSCRIPTION_PARSE_FAILED.

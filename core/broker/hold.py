@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 from flintmq.core.broker.channel import Channel
 from flintmq.core.errors import RefusedError
 from flintmq.core.io.clock import Clock
-from flintmq.core.ports import MessageFilter, Run, requests_of
+from flintmq.core.kernel.ports import MessageFilter, Run, requests_of
 from flintmq.core.response_code import ResponseCode
 
 if TYPE_CHECKING:
-    from flintmq.core.store.bulk_columns import RecordColumns
+    from flintmq.core.record.bulk_columns import RecordColumns
 
 Resume = Callable[["HeldPull"], None]
 

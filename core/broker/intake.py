@@ -29,9 +29,9 @@ from flintmq.core.broker.transactions.half_message import (
 )
 from flintmq.core.errors import RefusedError
 from flintmq.core.limits import PROPERTIES_MAX_BYTES, TOPIC_MAX_BYTES
-from flintmq.core.message import properties as props
-from flintmq.core.message.batch import BatchError, MessageBatch, decode_columns
-from flintmq.core.message.properties import (
+from flintmq.core.record import properties as props
+from flintmq.core.record.batch import BatchError, MessageBatch, decode_columns
+from flintmq.core.record.properties import (
     AlikeProperties,
     may_hold,
     properties_to_string,
@@ -40,8 +40,8 @@ from flintmq.core.message.properties import (
     string_to_properties,
     with_shared,
 )
-from flintmq.core.message.record import MessageExtBrokerInner
-from flintmq.core.message.sys_flag import TRANSACTION_MASK
+from flintmq.core.record.record import MessageExtBrokerInner
+from flintmq.core.record.sys_flag import TRANSACTION_MASK
 from flintmq.core.response_code import ResponseCode
 
 if TYPE_CHECKING:

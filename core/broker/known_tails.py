@@ -17,10 +17,10 @@ from typing import Final
 import msgspec
 
 from flintmq.core.broker.timer_message import MARK as TIMER_MARK
-from flintmq.core.message import properties as props
-from flintmq.core.message.java_hash import tags_hash
-from flintmq.core.message.properties import string_to_properties
-from flintmq.core.message.record import About
+from flintmq.core.record import properties as props
+from flintmq.core.record.java_hash import tags_hash
+from flintmq.core.record.properties import string_to_properties
+from flintmq.core.record.record import About
 
 _KEYS: Final = "KEYS\x01"
 _UNIQ_KEY: Final = "UNIQ_KEY\x01"

@@ -13,8 +13,8 @@ import attrs
 
 from flintmq.core.broker.group_config import SubscriptionGroupConfig
 from flintmq.core.broker.topic_name import RETRY_PREFIX, dlq_topic, retry_topic
-from flintmq.core.message import properties as props
-from flintmq.core.message.record import MessageExtBrokerInner, Record
+from flintmq.core.record import properties as props
+from flintmq.core.record.record import MessageExtBrokerInner, Record
 
 MAX_RECONSUME_TIMES_VERSION: Final = 121
 """Version V3_4_9: from here on the request's ``maxReconsumeTimes`` overrides the group's setting."""

@@ -22,9 +22,9 @@ from flintmq.core.broker.topic_name import SCHEDULE_TOPIC, TRANS_HALF_TOPIC, UND
 from flintmq.core.client_log import client_log
 from flintmq.core.io.json_file import JsonFile
 from flintmq.core.io.typed_json import Int, Long, of_file, read_as
-from flintmq.core.message import properties as props
-from flintmq.core.message.record import MessageExtBrokerInner, Record
-from flintmq.core.message.sys_flag import TRANSACTION_COMMIT, TRANSACTION_NOT, transaction_type, without_transaction
+from flintmq.core.record import properties as props
+from flintmq.core.record.record import MessageExtBrokerInner, Record
+from flintmq.core.record.sys_flag import TRANSACTION_COMMIT, TRANSACTION_NOT, transaction_type, without_transaction
 
 _log = client_log(__name__)
 

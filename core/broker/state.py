@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
-from flintmq.config.models import BrokerConfig
+from flintmq.config.sections.models import BrokerConfig
 from flintmq.core.broker.consumer_filters import ConsumerFilterManager
 from flintmq.core.broker.consumers import ConsumerTable
 from flintmq.core.broker.delay_levels import DelayLevels
@@ -24,16 +24,16 @@ from flintmq.core.broker.topics import TopicConfigManager
 from flintmq.core.broker.transactions.service import TransactionalMessageService
 from flintmq.core.errors import RefusedError
 from flintmq.core.io.clock import Clock
-from flintmq.core.message.host import pack_host
-from flintmq.core.ports import MessageFilterFactory
+from flintmq.core.kernel.ports import MessageFilterFactory
+from flintmq.core.record.host import pack_host
 from flintmq.core.response_code import ResponseCode
+from flintmq.core.retention.cleaner import CleanCommitLogService
 from flintmq.core.route.advertised import Advertised, host_port
-from flintmq.core.store.cleaner import CleanCommitLogService
 from flintmq.core.store.message_store import MessageStore
 
 
 class BrokerState:
-    """Everything a broker knows, without sockets. Built by :class:`flintmq.plugins.broker.Broker`."""
+    """Everything a broker knows, without sockets. Built by :class:`flintmq.plugins.broker.broker.Broker`."""
 
     config: BrokerConfig
     clock: Clock

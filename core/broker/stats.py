@@ -13,7 +13,7 @@ from typing import Final
 from flintmq.core.broker.stats_table import StatsTable
 from flintmq.core.broker.topic_name import SCHEDULE_TOPIC
 from flintmq.core.io.clock import Clock
-from flintmq.core.ports import DispatchRequest, Run, count_messages
+from flintmq.core.kernel.ports import DispatchRequest, Run, count_messages
 
 TOPIC_PUT_NUMS: Final = "TOPIC_PUT_NUMS"
 TOPIC_PUT_SIZE: Final = "TOPIC_PUT_SIZE"

@@ -11,7 +11,7 @@ from typing import Any, Final
 import attrs
 
 from flintmq.core.errors import RefusedError
-from flintmq.core.message.java_hash import tags_hash
+from flintmq.core.record.java_hash import tags_hash
 from flintmq.core.response_code import ResponseCode
 
 TAG: Final = "TAG"

@@ -13,9 +13,9 @@ from typing import Final
 from flintmq.core.broker.topic_name import FORBIDDEN_TOPICS, TIMER_TOPIC
 from flintmq.core.errors import RefusedError
 from flintmq.core.io.clock import Clock
-from flintmq.core.message import properties as props
-from flintmq.core.message.record import MessageExtBrokerInner
-from flintmq.core.message.sys_flag import TRANSACTION_COMMIT, TRANSACTION_NOT, transaction_type
+from flintmq.core.record import properties as props
+from flintmq.core.record.record import MessageExtBrokerInner
+from flintmq.core.record.sys_flag import TRANSACTION_COMMIT, TRANSACTION_NOT, transaction_type
 from flintmq.core.response_code import ResponseCode
 
 MARK: Final = "TIMER_D"

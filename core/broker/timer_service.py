@@ -32,8 +32,8 @@ from flintmq.core.broker.timer_wheel import ENTRY, KEY, TimerWheel
 from flintmq.core.broker.topic_name import TIMER_TOPIC
 from flintmq.core.errors import StoreFormatError
 from flintmq.core.io.json_file import JsonFile
-from flintmq.core.message import properties as props
-from flintmq.core.message.record import MessageExtBrokerInner, Record
+from flintmq.core.record import properties as props
+from flintmq.core.record.record import MessageExtBrokerInner, Record
 
 _log = logging.getLogger(__name__)
 

@@ -36,5 +36,5 @@ class Sql92Filter:
 
 
 def sql92_filter(expression: str, codes: frozenset[int]) -> Sql92Filter:
-    """The :data:`flintmq.core.ports.MessageFilterFactory` of SQL92; the tag codes are of no use to it."""
+    """The :data:`flintmq.core.kernel.ports.MessageFilterFactory` of SQL92; the tag codes are of no use to it."""
     return Sql92Filter(expression)

@@ -1,6 +1,6 @@
 """May this slave follow this master, and from where? Decided by both ends alike, from what they know of their logs.
 
-Two logs of one store id are equal up to the end of the last epoch that both know (:mod:`flintmq.core.store.epochs`), and where
+Two logs of one store id are equal up to the end of the last epoch that both know (:mod:`flintmq.core.log.epochs`), and where
 they end *within* it up to the shorter one's end. So a slave whose log ends there or before may follow. A longer one has a
 *tail* that its master does not have, and there are three ways in which that comes about:
 
@@ -21,7 +21,7 @@ from typing import Any, Final, Literal, Self
 import attrs
 
 from flintmq.core.errors import NotFollowedError, ReplicationError
-from flintmq.core.store.epochs import RECOVERED, Epoch, Epochs
+from flintmq.core.log.epochs import RECOVERED, Epoch, Epochs
 
 Truncate = Literal["proven", "always", "never"]
 _STATE_MAX_BYTES: Final = 16 * 1024 * 1024

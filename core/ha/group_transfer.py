@@ -13,8 +13,8 @@ from typing import Final
 
 from flintmq.core.ha.waiters import HELD, NOT_AVAILABLE, TransferWaiter
 from flintmq.core.io.clock import Clock
-from flintmq.core.ports import FlushStatus, FlushWaiter
-from flintmq.core.store.watermarks import Watermarks
+from flintmq.core.kernel.ports import FlushStatus, FlushWaiter
+from flintmq.core.log.watermarks import Watermarks
 
 _TICK_S: Final = 1.0
 

@@ -7,7 +7,7 @@ from typing import Protocol
 import attrs
 
 from flintmq.core.ha.agreement import Agreement, LogState, Truncate
-from flintmq.core.store.epochs import Epochs
+from flintmq.core.log.epochs import Epochs
 
 Buffer = bytes | memoryview
 

@@ -16,8 +16,8 @@ import attrs
 from flintmq.core.errors import ReplicationError, StoreFormatError
 from flintmq.core.io.paths import topic_folder
 from flintmq.core.limits import HA_RECORD_MAX_BYTES, PROPERTIES_MAX_BYTES
-from flintmq.core.message import record as rec
-from flintmq.core.message.sys_flag import TRANSACTION_PREPARED
+from flintmq.core.record import record as rec
+from flintmq.core.record.sys_flag import TRANSACTION_PREPARED
 
 _FIXED: Final = struct.Struct(">IIIi4xqqi16xq20xi")
 """Size, magic, crc, queueId, queue offset, physical offset, sysFlag, store time, body length (IPv4 hosts)."""

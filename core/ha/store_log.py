@@ -6,7 +6,7 @@ import logging
 from typing import Final
 
 from flintmq.core.ha.agreement import Agreement, LogState
-from flintmq.core.store.epochs import Epochs
+from flintmq.core.log.epochs import Epochs
 from flintmq.core.store.message_store import MessageStore
 
 log = logging.getLogger("flintmq.ha")

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from flintmq.core.ports import FlushStatus, FlushWaiter
+from flintmq.core.kernel.ports import FlushStatus, FlushWaiter
 
 
 class DoneTransfer:

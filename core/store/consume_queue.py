@@ -19,13 +19,13 @@ from flintmq.core.errors import StoreError
 from flintmq.core.io import lazy_numpy
 from flintmq.core.io.disk import Disk
 from flintmq.core.io.paths import queue_folder, topic_folder
-from flintmq.core.message.record import RECORD_MIN_BYTES
-from flintmq.core.message.rows import rows_struct
-from flintmq.core.ports import AppendedBatch, DispatchRequest, Run, requests_of
+from flintmq.core.kernel.ports import AppendedBatch, DispatchRequest, Run, requests_of
+from flintmq.core.log.mapped_file_queue import OS_PAGE_BYTES, MappedFile, MappedFileQueue
+from flintmq.core.record.bulk_columns import RecordColumns
+from flintmq.core.record.record import RECORD_MIN_BYTES
+from flintmq.core.record.rows import rows_struct
 from flintmq.core.store import queue_units
-from flintmq.core.store.bulk_columns import RecordColumns
 from flintmq.core.store.consume_queue_ext import ConsumeQueueExt, ExtFiles, is_address
-from flintmq.core.store.mapped_file_queue import OS_PAGE_BYTES, MappedFile, MappedFileQueue
 from flintmq.core.store.queue_units import FILLER_SIZE, OFFSET_MAX
 
 UNIT_BYTES: Final = 20

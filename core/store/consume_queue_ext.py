@@ -23,8 +23,8 @@ import msgspec
 
 from flintmq.core.io.disk import Disk
 from flintmq.core.io.paths import queue_folder, topic_folder
-from flintmq.core.ports import BitMapFilter, DispatchRequest, MessageFilter
-from flintmq.core.store.mapped_file_queue import MappedFile, MappedFileQueue
+from flintmq.core.kernel.ports import BitMapFilter, DispatchRequest, MessageFilter
+from flintmq.core.log.mapped_file_queue import MappedFile, MappedFileQueue
 
 _HEAD: Final = struct.Struct(">hqqh")
 _SIZE: Final = struct.Struct(">h")

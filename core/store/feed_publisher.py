@@ -12,8 +12,8 @@ from typing import Final, Protocol
 
 from flintmq.core.io.clock import Clock
 from flintmq.core.io.disk import Disk
+from flintmq.core.log.watermarks import Watermarks
 from flintmq.core.store.feed_file import FeedMarks, FeedState, FeedWriter, feed_path
-from flintmq.core.store.watermarks import Watermarks
 
 PUBLISH_DELAY_S: Final = 0.001
 """How long after a change the file is written."""

@@ -11,22 +11,22 @@ import attrs
 
 from flintmq.core.io import lazy_numpy
 from flintmq.core.io.lazy_numpy import numpy
-from flintmq.core.message.java_hash import (
+from flintmq.core.kernel.ports import AppendedBatch, DispatchRequest, Run
+from flintmq.core.record.java_hash import (
     ascending_powers,
     descending_powers,
     index_key_hash,
     topic_head_hash,
     unsigned_hashes,
 )
-from flintmq.core.message.properties import AlikeProperties
-from flintmq.core.message.sys_flag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
-from flintmq.core.ports import AppendedBatch, DispatchRequest, Run
+from flintmq.core.record.properties import AlikeProperties
+from flintmq.core.record.sys_flag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from flintmq.core.store.bulk_columns import RecordColumns
-    from flintmq.core.store.bulk_scan import Column
+    from flintmq.core.record.bulk_columns import RecordColumns
+    from flintmq.core.record.bulk_scan import Column
 
 AVAILABLE: Final = lazy_numpy.AVAILABLE
 LEAST: Final = 64
@@ -146,7 +146,7 @@ class EntryColumns:
 
 
 def key_hashes(topics: Sequence[str], keys: Sequence[str]) -> list[int]:
-    """:func:`flintmq.core.message.java_hash.index_key_hash` of many (topic, key), as a list.
+    """:func:`flintmq.core.record.java_hash.index_key_hash` of many (topic, key), as a list.
 
     Keys of 32 ASCII characters, which every IPv4 sender's UNIQ_KEY has, have the shortest way.
     """

@@ -17,9 +17,7 @@ from typing import Final, TypeVar, cast
 from flintmq.core.errors import StoreError, StoreExhaustedError, StoreFormatError, is_exhausted
 from flintmq.core.io.clock import Clock
 from flintmq.core.io.disk import Disk
-from flintmq.core.message.java_hash import index_key_hash
-from flintmq.core.message.sys_flag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
-from flintmq.core.ports import (
+from flintmq.core.kernel.ports import (
     ColumnIndexBuilder,
     DispatchRequest,
     IndexBuilder,
@@ -27,10 +25,12 @@ from flintmq.core.ports import (
     count_messages,
     requests_of,
 )
+from flintmq.core.log.store_checkpoint import StoreCheckpoint
+from flintmq.core.record.bulk_columns import RecordColumns
+from flintmq.core.record.java_hash import index_key_hash
+from flintmq.core.record.sys_flag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from flintmq.core.store import index_bulk
-from flintmq.core.store.bulk_columns import RecordColumns
 from flintmq.core.store.index_file import IndexEntry, IndexFile
-from flintmq.core.store.store_checkpoint import StoreCheckpoint
 
 log = logging.getLogger("flintmq.store")
 
@@ -231,7 +231,7 @@ class IndexService:
     def query(
         self, topic: str, key: str, max_num: int, begin_timestamp_ms: int, end_timestamp_ms: int
     ) -> tuple[list[int], int, int]:
-        """See :class:`flintmq.core.ports.IndexBuilder`. Costs one chain walk per file of the time range."""
+        """See :class:`flintmq.core.kernel.ports.IndexBuilder`. Costs one chain walk per file of the time range."""
         return run_steps(self.query_steps(topic, key, max_num, begin_timestamp_ms, end_timestamp_ms))
 
     def query_steps(
@@ -319,7 +319,7 @@ class IndexService:
         return None if len(self.files) == count else self._end()
 
     def committed(self) -> int | None:
-        """See :class:`flintmq.core.ports.SupportsCommitted`: a store that feeds the index itself has made up for it before."""
+        """See :class:`~flintmq.core.kernel.ports.SupportsCommitted`: a store that feeds the index has made up for it before."""
         return self.lacks_from
 
     def _end(self) -> int:

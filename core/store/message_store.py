@@ -18,7 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final, TypedDict
 
-from flintmq.config.models import BrokerConfig
+from flintmq.config.sections.models import BrokerConfig
 from flintmq.core.errors import (
     RefusedError,
     StoreError,
@@ -31,9 +31,7 @@ from flintmq.core.ha.record_check import Chunk
 from flintmq.core.ha.waiters import both
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
 from flintmq.core.io.disk import OS_DISK, Disk
-from flintmq.core.message import record as rec
-from flintmq.core.message.properties import KEYS, UNIQ_KEY
-from flintmq.core.ports import (
+from flintmq.core.kernel.ports import (
     AppendedBatch,
     CommitLogDispatcher,
     DispatchRequest,
@@ -49,30 +47,32 @@ from flintmq.core.ports import (
     TransientStorePool,
     count_messages,
 )
+from flintmq.core.log.commit_log import Appendable, Appended, CommitLog
+from flintmq.core.log.epochs import MASTER, RECOVERED, EpochFile, epochs_path, random_id
+from flintmq.core.log.mapped_file_queue import MappedFileQueue
+from flintmq.core.log.multi_path_queue import MultiPathMappedFileQueue
+from flintmq.core.log.no_room import no_room
+from flintmq.core.log.slow import SLOW_S, SlowLog
+from flintmq.core.log.store_checkpoint import StoreCheckpoint
+from flintmq.core.log.store_lock import StoreLock
+from flintmq.core.log.watermarks import Watermarks
+from flintmq.core.record import record as rec
+from flintmq.core.record.properties import KEYS, UNIQ_KEY
+from flintmq.core.recovery import recovery
+from flintmq.core.recovery.boot import boot_path, is_same_boot
+from flintmq.core.recovery.log_walk import Cut, LogWalk, Recovered
+from flintmq.core.recovery.replay import replay, truncate
 from flintmq.core.response_code import ResponseCode
-from flintmq.core.store import recovery
-from flintmq.core.store.boot import boot_path, is_same_boot
-from flintmq.core.store.commit_log import Appendable, Appended, CommitLog
+from flintmq.core.retention.retention import DiskFull
 from flintmq.core.store.consume_queue import UNIT, UNIT_BYTES, ConsumeQueueTable
 from flintmq.core.store.consume_queue_ext import FOLDER as EXT
 from flintmq.core.store.consume_queue_ext import ExtFiles, ResolvingFilter
 from flintmq.core.store.delay_times import DelayTimes, load_delay_times, save_delay_times
-from flintmq.core.store.epochs import MASTER, RECOVERED, EpochFile, epochs_path, random_id
 from flintmq.core.store.get_message import GetMessageResult, GetMessageStatus
 from flintmq.core.store.index_service import IndexService, run_steps
-from flintmq.core.store.log_walk import Cut, LogWalk, Recovered
-from flintmq.core.store.mapped_file_queue import MappedFileQueue
-from flintmq.core.store.multi_path_queue import MultiPathMappedFileQueue
-from flintmq.core.store.no_room import no_room
 from flintmq.core.store.queue_flusher import QueueFlusher
 from flintmq.core.store.queue_units import FILLER_SIZE
-from flintmq.core.store.replay import replay, truncate
 from flintmq.core.store.reput_message_service import ReputMessageService
-from flintmq.core.store.retention import DiskFull
-from flintmq.core.store.slow import SLOW_S, SlowLog
-from flintmq.core.store.store_checkpoint import StoreCheckpoint
-from flintmq.core.store.store_lock import StoreLock
-from flintmq.core.store.watermarks import Watermarks
 
 log = logging.getLogger("flintmq.store")
 

@@ -14,8 +14,8 @@ from collections.abc import Callable
 
 from flintmq.core.errors import is_exhausted
 from flintmq.core.io.clock import Clock
+from flintmq.core.log.store_checkpoint import StoreCheckpoint
 from flintmq.core.store.consume_queue import ConsumeQueueTable
-from flintmq.core.store.store_checkpoint import StoreCheckpoint
 
 log = logging.getLogger("flintmq.store")
 

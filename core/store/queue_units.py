@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 from flintmq.core.io.lazy_numpy import numpy
 
 if TYPE_CHECKING:
-    from flintmq.core.store.bulk_columns import RecordColumns
-    from flintmq.core.store.bulk_scan import Column
+    from flintmq.core.record.bulk_columns import RecordColumns
+    from flintmq.core.record.bulk_scan import Column
 
 _UNIT: Final = [("physical", ">i8"), ("size", ">i4"), ("tags_code", ">i8")]
 FILLER_SIZE: Final = 0x7FFFFFFF

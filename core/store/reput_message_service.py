@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 
 from flintmq.core.errors import StoreError, StoreFormatError, StoreFullError
 from flintmq.core.io import lazy_numpy
-from flintmq.core.ports import (
+from flintmq.core.kernel.ports import (
     AppendedBatch,
     ColumnDispatcher,
     CommitLogDispatcher,
@@ -25,8 +25,8 @@ from flintmq.core.ports import (
     RunDispatcher,
     requests_of,
 )
-from flintmq.core.store.bulk_columns import RecordColumns
-from flintmq.core.store.commit_log import CommitLog
+from flintmq.core.log.commit_log import CommitLog
+from flintmq.core.record.bulk_columns import RecordColumns
 
 log = logging.getLogger("flintmq.store")
 

@@ -7,16 +7,16 @@ import re
 from typing import Final
 
 from flintmq.core.errors import FlintError
-from flintmq.core.message.java_hash import index_key_hash
-from flintmq.core.message.record import HEAD_V4_BYTES, MAGIC_BLANK, decode_records
-from flintmq.core.message.sys_flag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
-from flintmq.core.ports import DispatchRequest, FlushStatus
+from flintmq.core.kernel.ports import DispatchRequest, FlushStatus
+from flintmq.core.log.epochs import epochs_path
+from flintmq.core.record.java_hash import index_key_hash
+from flintmq.core.record.record import HEAD_V4_BYTES, MAGIC_BLANK, decode_records
+from flintmq.core.record.sys_flag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from flintmq.core.recovery.recovery import LOST_TOPIC
 from flintmq.core.store.consume_queue import UNIT, UNIT_BYTES
-from flintmq.core.store.epochs import epochs_path
 from flintmq.core.store.index_file import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES
 from flintmq.core.store.index_service import IndexService
 from flintmq.core.store.queue_units import FILLER_SIZE
-from flintmq.core.store.recovery import LOST_TOPIC
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.crash_run import ROOT, CrashFailure, CrashRun, SteppedStore, start_stepped
 from flintmq.core.testing.simulated_disk import Image, SimulatedDisk

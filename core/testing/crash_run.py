@@ -19,16 +19,16 @@ from typing import Any, Final, Protocol, runtime_checkable
 
 import attrs
 
-from flintmq.config.models import BrokerConfig, IndexSection, StoreSection
+from flintmq.config.sections.models import BrokerConfig, IndexSection, StoreSection
 from flintmq.core.broker.topic_name import SCHEDULE_TOPIC
 from flintmq.core.errors import RefusedError, StoreError
-from flintmq.core.message.record import MessageExtBrokerInner
-from flintmq.core.message.sys_flag import TRANSACTION_COMMIT, TRANSACTION_PREPARED
-from flintmq.core.ports import DispatchRequest, FlushStatus, FlushStrategy, TransientStorePool, requests_of
-from flintmq.core.store.cleaner import CleanCommitLogService
-from flintmq.core.store.commit_log import Appendable
+from flintmq.core.kernel.ports import DispatchRequest, FlushStatus, FlushStrategy, TransientStorePool, requests_of
+from flintmq.core.log.commit_log import Appendable
+from flintmq.core.log.store_lock import StoreLock
+from flintmq.core.record.record import MessageExtBrokerInner
+from flintmq.core.record.sys_flag import TRANSACTION_COMMIT, TRANSACTION_PREPARED
+from flintmq.core.retention.cleaner import CleanCommitLogService
 from flintmq.core.store.message_store import MessageStore
-from flintmq.core.store.store_lock import StoreLock
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.simulated_disk import SimulatedDisk
 from flintmq.core.testing.store import DELAY_LEVEL_MS, IndexDispatcher, QueueDispatcher, batch, message

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Final
 
 from flintmq.core.errors import StoreError
-from flintmq.core.message.record import decode_records
+from flintmq.core.record.record import decode_records
 from flintmq.core.testing.crash_check import Check, UndetectableError, expect
 from flintmq.core.testing.crash_run import CrashFailure, CrashRun, Kind, SteppedStore
 from flintmq.core.testing.crash_states import KINDS, CrashPoint, states

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
-from flintmq.core.ports import CommitLogDispatcher, DispatchRequest, SupportsCatchUp, SupportsCommitted
+from flintmq.core.kernel.ports import CommitLogDispatcher, DispatchRequest, SupportsCatchUp, SupportsCommitted
 from flintmq.core.testing.failure import KitFailure, expect
 
 D = TypeVar("D", bound=CommitLogDispatcher)

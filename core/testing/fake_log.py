@@ -1,4 +1,4 @@
-"""An in-memory :class:`flintmq.core.ports.FlushableLog` whose syncs fail, hang and are counted as a test scripts them."""
+"""Keeps a :class:`~flintmq.core.kernel.ports.FlushableLog` in memory whose syncs fail and hang as a test scripts them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 from typing import Final
 
 from flintmq.core.errors import StoreFencedError
-from flintmq.core.ports import FileWriter, TransientStorePool
+from flintmq.core.kernel.ports import FileWriter, TransientStorePool
 
 PAGE_BYTES: Final = 4096
 

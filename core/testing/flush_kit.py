@@ -20,7 +20,7 @@ from typing import Any, Final
 import attrs
 
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
-from flintmq.core.ports import (
+from flintmq.core.kernel.ports import (
     FlushCommitLogService,
     FlushContext,
     FlushServiceFactory,

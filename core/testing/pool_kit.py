@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from flintmq.core.ports import TransientStorePool
+from flintmq.core.kernel.ports import TransientStorePool
 from flintmq.core.testing.failure import expect
 
 

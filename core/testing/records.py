@@ -7,8 +7,8 @@ import zlib
 
 import attrs
 
-from flintmq.core.message.record import MAGIC_V1, MAGIC_V2
-from flintmq.core.message.sys_flag import BORN_HOST_V6, STORE_HOST_V6
+from flintmq.core.record.record import MAGIC_V1, MAGIC_V2
+from flintmq.core.record.sys_flag import BORN_HOST_V6, STORE_HOST_V6
 
 HOST_V4 = bytes((127, 0, 0, 1)) + struct.pack(">i", 10911)
 HOST_V6 = bytes(15) + b"\x01" + struct.pack(">i", 10911)

@@ -17,18 +17,12 @@ from typing import Any, Final
 
 import attrs
 
-from flintmq.config.models import BrokerConfig, IndexSection
+from flintmq.config.sections.models import BrokerConfig, IndexSection
 from flintmq.core.broker.delay_levels import DelayLevels
 from flintmq.core.errors import StoreFencedError
 from flintmq.core.io.clock import Clock
 from flintmq.core.io.disk import OS_DISK, Disk
-from flintmq.core.message import properties as props
-from flintmq.core.message.batch import MessageBatch
-from flintmq.core.message.host import pack_host
-from flintmq.core.message.properties import AlikeProperties, properties_to_string
-from flintmq.core.message.record import MessageExtBrokerInner
-from flintmq.core.message.sys_flag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NOT
-from flintmq.core.ports import (
+from flintmq.core.kernel.ports import (
     CommitLogDispatcher,
     DispatchRequest,
     FlushContext,
@@ -38,7 +32,13 @@ from flintmq.core.ports import (
     Run,
     TransientStorePool,
 )
-from flintmq.core.store.bulk_columns import RecordColumns
+from flintmq.core.record import properties as props
+from flintmq.core.record.batch import MessageBatch
+from flintmq.core.record.bulk_columns import RecordColumns
+from flintmq.core.record.host import pack_host
+from flintmq.core.record.properties import AlikeProperties, properties_to_string
+from flintmq.core.record.record import MessageExtBrokerInner
+from flintmq.core.record.sys_flag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NOT
 from flintmq.core.store.index_service import index_columns, index_runs
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.clock import ManualClock
@@ -49,7 +49,7 @@ _HOST: Final = pack_host("127.0.0.1", 10911)
 
 
 class DoneWaiter:
-    """A :class:`flintmq.core.ports.FlushWaiter` whose answer is known."""
+    """A :class:`flintmq.core.kernel.ports.FlushWaiter` whose answer is known."""
 
     def __init__(self, status: FlushStatus) -> None:
         self._status = status

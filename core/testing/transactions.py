@@ -8,8 +8,8 @@ from typing import Any
 
 import attrs
 
-from flintmq.config.models import BrokerConfig
-from flintmq.config.service_sections import TransactionsSection
+from flintmq.config.sections.models import BrokerConfig
+from flintmq.config.sections.service import TransactionsSection
 from flintmq.core.broker.delay_levels import DelayLevels
 from flintmq.core.broker.intake import MessageIntake
 from flintmq.core.broker.producers import ProducerTable
@@ -19,10 +19,10 @@ from flintmq.core.broker.topic_name import TRANS_HALF_TOPIC
 from flintmq.core.broker.transactions.half_message import redirect_to_half
 from flintmq.core.broker.transactions.service import EndTransaction, TransactionalMessageService
 from flintmq.core.errors import RefusedError
-from flintmq.core.message.host import pack_host
-from flintmq.core.message.properties import properties_to_string
-from flintmq.core.message.record import MessageExtBrokerInner, Record, decode_record, encode_record, record_size
-from flintmq.core.ports import DispatchRequest
+from flintmq.core.kernel.ports import DispatchRequest
+from flintmq.core.record.host import pack_host
+from flintmq.core.record.properties import properties_to_string
+from flintmq.core.record.record import MessageExtBrokerInner, Record, decode_record, encode_record, record_size
 from flintmq.core.testing.channel import RecordingChannel
 from flintmq.core.testing.clock import ManualClock
 

@@ -10,13 +10,13 @@ from typing import Any, Final
 import attrs
 
 from flintmq.config import load_config
-from flintmq.config.show import rows
+from flintmq.config.loading.show import rows
 from flintmq.plugins.bench.flush_plan import FlushPlan
 from flintmq.plugins.bench.flush_round import FlushRound, run_round
 from flintmq.plugins.bench.flush_summary import NOISE_SHARE, FlushSummary, doubts, summarize
 from flintmq.plugins.bench.machine import environment, wait_until_quiet
 from flintmq.plugins.bench.power_cut import PowerCut, power_cut
-from flintmq.plugins.service import run_loop_named
+from flintmq.plugins.broker.service import run_loop_named
 
 KIND: Final = "flintmq bench flush"
 FORMAT: Final = 1

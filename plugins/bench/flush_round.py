@@ -19,7 +19,7 @@ from flintmq.core.errors import RefusedError
 from flintmq.plugins.bench.flush_plan import Contender, FlushPlan
 from flintmq.plugins.bench.machine import machine_busy_s, written_bytes
 from flintmq.plugins.bench.result import percentile_ms
-from flintmq.plugins.broker import Broker
+from flintmq.plugins.broker.broker import Broker
 from flintmq.remoting.client.message import Message
 
 TOPIC: Final = "FlushBench"

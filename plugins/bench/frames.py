@@ -11,13 +11,13 @@ from typing import Final
 import msgspec
 
 from flintmq.core.broker.topic_name import AUTO_CREATE_TOPIC
-from flintmq.core.message.batch import BatchItem, encode_batch
-from flintmq.core.message.properties import UNIQ_KEY, WAIT, properties_to_string
-from flintmq.remoting.bodies import MessageQueue
+from flintmq.core.record.batch import BatchItem, encode_batch
+from flintmq.core.record.properties import UNIQ_KEY, WAIT, properties_to_string
 from flintmq.remoting.client.access import ANYONE, Access
-from flintmq.remoting.codes import RequestCode
-from flintmq.remoting.command import RemotingCommand, encode_command, request
-from flintmq.remoting.headers import PullMessageRequestHeader, SendMessageRequestHeaderV2
+from flintmq.remoting.wire.bodies import MessageQueue
+from flintmq.remoting.wire.codes import RequestCode
+from flintmq.remoting.wire.command import RemotingCommand, encode_command, request
+from flintmq.remoting.wire.headers import PullMessageRequestHeader, SendMessageRequestHeaderV2
 
 PRODUCER_GROUP: Final = "flintmq-bench"
 CONSUMER_GROUP: Final = "TOOLS_CONSUMER"

@@ -18,13 +18,13 @@ from flintmq.plugins.bench.frames import OPAQUE_BASE, SendFrame, code_of, field_
 from flintmq.plugins.bench.load import FOUND, LoadConnection, Tally
 from flintmq.plugins.bench.result import machine_facts, percentile_ms, process_cpu_s
 from flintmq.plugins.bench.run import BenchSettings, bench_route, connect, own_cpu_s
-from flintmq.remoting.bodies import MessageQueue
 from flintmq.remoting.client.access import Access
 from flintmq.remoting.client.admin import AdminClient
 from flintmq.remoting.client.instance import ClientInstance
-from flintmq.remoting.codes import RequestCode
-from flintmq.remoting.command import encode_command, request
-from flintmq.remoting.headers import PullMessageRequestHeader
+from flintmq.remoting.wire.bodies import MessageQueue
+from flintmq.remoting.wire.codes import RequestCode
+from flintmq.remoting.wire.command import encode_command, request
+from flintmq.remoting.wire.headers import PullMessageRequestHeader
 
 MARK: Final = b"FLT"
 STAMP_BYTES: Final = len(MARK) + 16

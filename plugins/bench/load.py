@@ -10,7 +10,7 @@ from typing import cast
 
 from flintmq.core.errors import FrameError, RemotingError
 from flintmq.plugins.bench.frames import PullFrame, SendFrame, code_of, field_of, slot_of
-from flintmq.remoting.frame import FrameDecoder
+from flintmq.remoting.wire.frame import FrameDecoder
 
 FOUND = b'{"code":0,'
 

@@ -27,7 +27,7 @@ from flintmq.core.testing.simulated_disk import SimulatedDisk, SimulatedRegion
 from flintmq.core.testing.store import make_store
 from flintmq.plugins.bench.flush_plan import Contender, FlushPlan
 from flintmq.plugins.bench.flush_round import QUIET, TOPIC, Writers
-from flintmq.plugins.broker import Broker
+from flintmq.plugins.broker.broker import Broker
 from flintmq.remoting.client.message import Message
 
 LOG_BYTES_MAX: Final = 48 * 1024 * 1024

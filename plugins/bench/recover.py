@@ -24,14 +24,14 @@ from typing import Any, Final
 
 import attrs
 
-from flintmq.config.models import BrokerConfig
+from flintmq.config.sections.models import BrokerConfig
 from flintmq.core.errors import StoreFormatError
-from flintmq.core.store.doctor.export import Wanted, messages
-from flintmq.core.store.doctor.files import StoreFiles
-from flintmq.core.store.doctor.rebuild import DERIVED, fitting, opened
 from flintmq.core.store.message_store import MessageStore
 from flintmq.plugins.bench.result import machine_facts
 from flintmq.plugins.cli.child import ServedChild
+from flintmq.plugins.doctor.export import Wanted, messages
+from flintmq.plugins.doctor.files import StoreFiles
+from flintmq.plugins.doctor.rebuild import DERIVED, fitting, opened
 
 LOOKUPS: Final = 300
 START_TIMEOUT_S: Final = 600.0

@@ -15,12 +15,12 @@ from flintmq.core.errors import RefusedError, RemotingConnectError, RemotingErro
 from flintmq.plugins.bench.frames import OPAQUE_BASE, PullFrame, SendFrame
 from flintmq.plugins.bench.load import LoadConnection, PullConnection, SendConnection, Tally
 from flintmq.plugins.bench.result import BenchResult, percentile_ms, process_cpu_s
-from flintmq.remoting.bodies import MessageQueue
 from flintmq.remoting.client.access import ANYONE, Access
 from flintmq.remoting.client.admin import AdminClient
 from flintmq.remoting.client.instance import ClientInstance
 from flintmq.remoting.client.route import TopicRoute
 from flintmq.remoting.client.transport import parse_address
+from flintmq.remoting.wire.bodies import MessageQueue
 
 SLOTS_MAX: Final = OPAQUE_BASE
 """Opaques have ten digits."""

@@ -213,8 +213,8 @@ def _run(bench: BenchSettings, target: Target, against: tuple[str | None, int | 
 def _once(bench: BenchSettings, target: Target, loop: Loop) -> BenchResult:
     from flintmq.core.errors import RemotingError
     from flintmq.plugins.bench.run import run_bench
+    from flintmq.plugins.broker.service import run_loop_named
     from flintmq.plugins.cli.connect import HINT
-    from flintmq.plugins.service import run_loop_named
 
     try:
         return run_loop_named(loop.value)(run_bench(bench, *target))

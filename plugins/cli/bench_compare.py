@@ -176,7 +176,7 @@ def _rows(wanted: str | None, known: tuple[RowSpec, ...], has_client: bool) -> t
 
 def runner(loop: str) -> Any:
     """Runs coroutines on a loop of the name given. Raises CommandError for another name, and where uvloop is missing."""
-    from flintmq.plugins.service import run_loop_named
+    from flintmq.plugins.broker.service import run_loop_named
 
     if loop not in ("auto", "asyncio", "uvloop"):
         raise CommandError(f"--loop is auto, asyncio or uvloop, not '{loop[:40]}'", ExitCode.USAGE)

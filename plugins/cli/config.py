@@ -63,7 +63,7 @@ def import_(
     role: Role = RoleName.BROKER,
 ) -> None:
     """Translate RocketMQ's broker.conf to YAML; what cannot be taken over is listed on stderr with the reason."""
-    from flintmq.config.properties import decode_properties, import_broker_conf
+    from flintmq.config.rocketmq.properties import decode_properties, import_broker_conf
 
     try:
         text = decode_properties(file.read_bytes())
@@ -112,9 +112,9 @@ def _warn_ignored(loaded: LoadedConfig) -> None:
 def _check_plugins(loaded: LoadedConfig, file: Path) -> int:
     """Everything the configuration names must be there, plugins' sections must fit their models, and what plugins make must
     be what a start can use."""
+    from flintmq.plugins.broker.plugin_settings import PluginSettings
     from flintmq.plugins.cli.plugins import assembled
     from flintmq.plugins.config_check import check_command, check_what_is_made
-    from flintmq.plugins.plugin_settings import PluginSettings
 
     kernel = assembled(loaded, file)
     chosen = loaded.config

@@ -62,7 +62,7 @@ def access_to_own(settings: Sequence[str] = ()) -> Access:
     """
     from flintmq.config import load_config
     from flintmq.remoting.client.acl_signer import AclSigner
-    from flintmq.remoting.tls import client_context
+    from flintmq.remoting.server.tls import client_context
 
     said = access()
     config = load_config(None, settings).config
@@ -127,7 +127,7 @@ def with_admin(given: str | None, work: Callable[[AdminClient], Awaitable[T]]) -
 
 def is_missing(error: RefusedError) -> bool:
     """Whether what was asked for does not exist."""
-    from flintmq.remoting.codes import ResponseCode
+    from flintmq.remoting.wire.codes import ResponseCode
 
     return error.code in (
         ResponseCode.TOPIC_NOT_EXIST,

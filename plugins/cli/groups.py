@@ -58,9 +58,9 @@ def _warn_of_contradictions(row: dict[str, Any]) -> None:
 
 
 async def _groups(admin: AdminClient, everything: bool) -> list[dict[str, Any]]:
-    from flintmq.remoting.bodies import SubscriptionGroupWrapper
-    from flintmq.remoting.codes import RequestCode
-    from flintmq.remoting.command import request
+    from flintmq.remoting.wire.bodies import SubscriptionGroupWrapper
+    from flintmq.remoting.wire.codes import RequestCode
+    from flintmq.remoting.wire.command import request
 
     found: dict[str, dict[str, Any]] = {}
     for broker_name, address in (await admin.masters()).items():
@@ -181,7 +181,7 @@ def create(
     from flintmq.plugins.cli.output import print_json
 
     async def work(admin: AdminClient) -> None:
-        from flintmq.remoting.bodies import SubscriptionGroupConfig
+        from flintmq.remoting.wire.bodies import SubscriptionGroupConfig
 
         await admin.create_group(SubscriptionGroupConfig(group_name=group, retry_max_times=retries))
 

@@ -85,7 +85,7 @@ app = typer.Typer(
 def _print_version(wanted: bool) -> None:
     if wanted:
         from flintmq import __version__
-        from flintmq.remoting.version import MQ_VERSION, version_name
+        from flintmq.remoting.wire.version import MQ_VERSION, version_name
 
         print(f"flintmq {__version__} (RocketMQ {version_name(MQ_VERSION)})")
         raise typer.Exit()

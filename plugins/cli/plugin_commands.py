@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, cast
 import attrs
 
 from flintmq.config.errors import ConfigError
-from flintmq.core.blame import brief
 from flintmq.core.errors import FlintError, PluginError
-from flintmq.core.plugin_shapes import COMMAND
+from flintmq.core.kernel.blame import brief
+from flintmq.core.kernel.plugin_shapes import COMMAND
 from flintmq.plugins.cli.exits import CommandError, warn
 
 if TYPE_CHECKING:
-    from flintmq.config.models import PluginRef
-    from flintmq.core.registry import CommandSpec, Registered
+    from flintmq.config.sections.models import PluginRef
+    from flintmq.core.kernel.registry import CommandSpec, Registered
 
 PLUGINS_VARIABLE = "FLINTMQ_PLUGINS"
 
@@ -30,7 +30,7 @@ def commands() -> Mapping[str, CommandSpec]:
     """The commands of all plugins by name. Loads plugins at the first call only."""
     import importlib_metadata
 
-    from flintmq.core.plugin_finder import ENTRY_POINT_GROUP
+    from flintmq.core.kernel.finder import ENTRY_POINT_GROUP
 
     installed = sorted({point.name for point in importlib_metadata.entry_points(group=ENTRY_POINT_GROUP)})
     configured = _configured()
@@ -53,7 +53,7 @@ def _configured() -> tuple[PluginRef, ...]:
 
 def _load(installed: list[str], configured: tuple[PluginRef, ...]) -> dict[str, CommandSpec]:
     """All together, which is quick and settles who wins a name; one by one when that fails, to find the culprit."""
-    from flintmq.core.kernel import Kernel
+    from flintmq.core.kernel.kernel import Kernel
 
     try:
         return _specs(Kernel.assemble(configured).cli_commands())

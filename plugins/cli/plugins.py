@@ -9,7 +9,7 @@ from flintmq.plugins.cli import options
 
 if TYPE_CHECKING:
     from flintmq.config import LoadedConfig
-    from flintmq.core.kernel import Kernel
+    from flintmq.core.kernel.kernel import Kernel
 
 
 def plugins(
@@ -51,9 +51,9 @@ def plugins(
 
 def assembled(loaded: LoadedConfig, file: Path | None) -> Kernel:
     """The kernel a broker of this configuration would have. Raises ``PluginError``."""
-    from flintmq.core.kernel import Kernel
+    from flintmq.core.kernel.kernel import Kernel
+    from flintmq.plugins.broker.processors import ProcessorsPlugin
     from flintmq.plugins.builtin import BUILTIN_PLUGINS
-    from flintmq.plugins.processors import ProcessorsPlugin
 
     return Kernel.assemble(
         loaded.config.plugins,

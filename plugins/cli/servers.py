@@ -15,7 +15,7 @@ from flintmq.plugins.cli import logs
 
 if TYPE_CHECKING:
     from flintmq.config import LoadedConfig
-    from flintmq.config.schema import Role
+    from flintmq.config.loading.schema import Role
     from flintmq.plugins.cli.serving import FenceWatch, Start
 
 
@@ -43,8 +43,8 @@ def run(
         loaded = loaded.with_overrides([f"nameserver.kv_path={_store(loaded) / 'flint' / 'kvConfig.json'}"])
 
     async def start(stack: AsyncExitStack, watch: FenceWatch) -> str:
-        from flintmq.plugins.broker import Broker
-        from flintmq.plugins.name_server import NameServer
+        from flintmq.plugins.broker.broker import Broker
+        from flintmq.plugins.name_server.name_server import NameServer
 
         name_server = await stack.enter_async_context(NameServer(loaded))
         own = f"{_local(name_server.host)}:{name_server.port}"
@@ -70,7 +70,7 @@ def namesrv(
     loaded = _loaded(config, given, settings, role="namesrv")
 
     async def start(stack: AsyncExitStack, watch: FenceWatch) -> str:
-        from flintmq.plugins.name_server import NameServer
+        from flintmq.plugins.name_server.name_server import NameServer
 
         name_server = await stack.enter_async_context(NameServer(loaded))
         return f"namesrv={_told(name_server.host)}:{name_server.port}"
@@ -99,7 +99,7 @@ def broker(
         warn("no name server is given (-n HOST:PORT): clients will not find this broker")
 
     async def start(stack: AsyncExitStack, watch: FenceWatch) -> str:
-        from flintmq.plugins.broker import Broker
+        from flintmq.plugins.broker.broker import Broker
 
         served = await stack.enter_async_context(Broker(loaded, plugins=(watch,)))
         return f"broker={served.address} store={_store(loaded)}"
@@ -112,7 +112,7 @@ def _loaded(
 ) -> LoadedConfig:
     """Options are settings like any other; a ``--set`` of the same key comes later and counts."""
     from flintmq.config import load_config
-    from flintmq.plugins.service import tell_ignored
+    from flintmq.plugins.broker.service import tell_ignored
 
     overrides = [f"{key}={value}" for key, value in given.items() if value is not None]
     loaded = load_config(config, [*overrides, *(settings or ())], role=role)
@@ -136,6 +136,6 @@ def _local(host: str) -> str:
 
 
 def _told(host: str) -> str:
-    from flintmq.plugins.broker import reachable_host
+    from flintmq.plugins.broker.broker import reachable_host
 
     return reachable_host(host)

@@ -20,11 +20,11 @@ from types import FrameType, TracebackType
 from typing import Any, Self, TypeVar
 
 from flintmq.core.errors import StoreFencedError
-from flintmq.core.hookspecs import hookimpl
 from flintmq.core.io.allocator import give_back_large_blocks
+from flintmq.core.kernel.hookspecs import hookimpl
+from flintmq.plugins.broker.service import run_loop_named
 from flintmq.plugins.cli.exits import CommandError, ExitCode, complain
-from flintmq.plugins.service import run_loop_named
-from flintmq.remoting.descriptors import raise_limit
+from flintmq.remoting.server.descriptors import raise_limit
 
 T = TypeVar("T")
 

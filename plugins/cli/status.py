@@ -58,7 +58,7 @@ async def _brokers(admin: AdminClient) -> list[dict[str, Any]]:
 async def _figures(admin: AdminClient, address: str) -> dict[str, Any]:
     """A broker's own account; why there is none when it does not answer: the others' still counts."""
     from flintmq.core.errors import FlintError
-    from flintmq.plugins.plugin_figures import plugins_of
+    from flintmq.plugins.broker.plugin_figures import plugins_of
 
     try:
         info = await admin.runtime_info(address)
@@ -132,10 +132,10 @@ def _first(text: str) -> float:
 async def _groups(admin: AdminClient, topic: str) -> list[dict[str, Any]]:
     """Groups that consume a topic, with their lag over all queues."""
     from flintmq.plugins.cli.groups import lags
-    from flintmq.remoting.bodies import GroupList
-    from flintmq.remoting.codes import RequestCode
-    from flintmq.remoting.command import request
-    from flintmq.remoting.headers import QueryTopicConsumeByWhoRequestHeader
+    from flintmq.remoting.wire.bodies import GroupList
+    from flintmq.remoting.wire.codes import RequestCode
+    from flintmq.remoting.wire.command import request
+    from flintmq.remoting.wire.headers import QueryTopicConsumeByWhoRequestHeader
 
     route = await admin.client.routes.route(topic)
     header = QueryTopicConsumeByWhoRequestHeader(topic=topic)

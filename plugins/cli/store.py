@@ -17,7 +17,7 @@ from flintmq.plugins.cli.exits import CommandError, ExitCode, warn
 
 if TYPE_CHECKING:
     from flintmq.config import LoadedConfig
-    from flintmq.core.store.doctor.files import StoreFiles
+    from flintmq.plugins.doctor.files import StoreFiles
 
 app = typer.Typer(
     add_completion=False,
@@ -32,8 +32,8 @@ StoreDir = Annotated[Path, typer.Argument(metavar="STORE", help="The store's fol
 @app.command()
 def verify(store: StoreDir, settings: options.Settings = None, as_json: options.AsJson = False) -> None:
     """Check every record, queue unit, index slot and configuration file. Changes nothing."""
-    from flintmq.core.store.doctor.verify import verify as check
     from flintmq.plugins.cli.output import print_json, print_table
+    from flintmq.plugins.doctor.verify import verify as check
 
     files, loaded = _open(store, settings)
     with _progress(f"checking {store}", files.log_bytes) as progress:
@@ -69,7 +69,7 @@ def explain(
     as_json: options.AsJson = False,
 ) -> None:
     """Explain a place, a message or a key; without any of them, what a start would decide."""
-    from flintmq.core.store.doctor import explain as doctor
+    from flintmq.plugins.doctor import explain as doctor
 
     files, loaded = _open(store, settings)
     if position is not None:
@@ -86,7 +86,7 @@ def explain(
 @app.command()
 def repair(store: StoreDir, settings: options.Settings = None, as_json: options.AsJson = False) -> None:
     """Recover the log, then make queues and index anew from it; the old ones are kept in STORE/flint/replaced."""
-    from flintmq.core.store.doctor.rebuild import fitting, has_damage, rebuild
+    from flintmq.plugins.doctor.rebuild import fitting, has_damage, rebuild
 
     files, loaded = _open(store, settings)
     config = fitting(loaded.config, files)
@@ -109,9 +109,9 @@ def salvage(
     """Copy everything whole, also what lies behind damage, into a new store. The old one is not changed."""
     import attrs
 
-    from flintmq.core.store.doctor.files import StoreFiles
-    from flintmq.core.store.doctor.rebuild import fitting, rebuild
-    from flintmq.core.store.doctor.salvage import salvage as save
+    from flintmq.plugins.doctor.files import StoreFiles
+    from flintmq.plugins.doctor.rebuild import fitting, rebuild
+    from flintmq.plugins.doctor.salvage import salvage as save
 
     files, loaded = _open(store, settings)
     with _progress(f"saving {store}", files.log_bytes) as progress:
@@ -133,7 +133,7 @@ def diff(
     as_json: options.AsJson = False,
 ) -> None:
     """Compare two stores: logs record by record, topics, groups and offsets. Differences are exit code 1."""
-    from flintmq.core.store.doctor.compare import compare
+    from flintmq.plugins.doctor.compare import compare
 
     left, _ = _open(store, None)
     right, _ = _open(other, None)
@@ -158,9 +158,9 @@ def cat(
     ] = None,
 ) -> None:
     """Print messages as JSON lines, in the log's order, or write them as Parquet."""
-    from flintmq.core.store.doctor.explain import record_json
-    from flintmq.core.store.doctor.export import Wanted, messages, to_parquet
     from flintmq.plugins.cli.output import print_json
+    from flintmq.plugins.doctor.explain import record_json
+    from flintmq.plugins.doctor.export import Wanted, messages, to_parquet
 
     files, _config = _open(store, None)
     wanted = Wanted(
@@ -188,8 +188,8 @@ store_scale.add_to(app)
 
 def _open(store: Path, settings: list[str] | None) -> tuple[StoreFiles, LoadedConfig]:
     from flintmq.config import load_config
-    from flintmq.core.store.doctor.files import IndexGeometry, StoreFiles
-    from flintmq.core.store.store_lock import is_locked
+    from flintmq.core.log.store_lock import is_locked
+    from flintmq.plugins.doctor.files import IndexGeometry, StoreFiles
 
     loaded = load_config(None, settings or (), {})
     config = loaded.config

@@ -17,7 +17,7 @@ from flintmq.plugins.cli import options
 from flintmq.plugins.cli.exits import ExitCode, warn
 
 if TYPE_CHECKING:
-    from flintmq.core.store.doctor.files import StoreFiles
+    from flintmq.plugins.doctor.files import StoreFiles
     from flintmq.plugins.spark.maintenance.engines import Engine
 
 StoreDir = Annotated[Path, typer.Argument(metavar="STORE", help="The store's folder.")]
@@ -175,7 +175,7 @@ def _engine(name: str, workers: int | None, master: str) -> Iterator[Engine]:
 
 def _files(store: Path, settings: list[str] | None) -> StoreFiles:
     from flintmq.config import load_config
-    from flintmq.core.store.doctor.files import StoreFiles
+    from flintmq.plugins.doctor.files import StoreFiles
 
     config = load_config(None, settings or (), {}).config
     folders = [Path(path) for path in (*config.store.commit_log_paths, *config.store.read_only_commit_log_paths)]
@@ -184,8 +184,8 @@ def _files(store: Path, settings: list[str] | None) -> StoreFiles:
 
 def _end(store: Path) -> int | None:
     """Where to stop reading while a broker runs: what its feed says. Without one the log's newest bytes may look torn."""
+    from flintmq.core.log.store_lock import is_locked
     from flintmq.core.store.feed_file import feed_path, read_feed
-    from flintmq.core.store.store_lock import is_locked
 
     if not is_locked(store):
         return None

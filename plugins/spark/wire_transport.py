@@ -42,7 +42,7 @@ from flintmq.plugins.spark.wire.ranges import (
     parts_wanted,
     ranges_between,
 )
-from flintmq.remoting.bodies import MessageQueue, TopicOffset
+from flintmq.remoting.wire.bodies import MessageQueue, TopicOffset
 
 if TYPE_CHECKING:
     import pyarrow

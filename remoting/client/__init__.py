@@ -9,7 +9,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from flintmq.remoting.bodies import MessageQueue
     from flintmq.remoting.client.acl_signer import AclSigner
     from flintmq.remoting.client.admin import AdminClient
     from flintmq.remoting.client.blocking import BlockingRemotingClient
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from flintmq.remoting.client.request_reply import make_reply
     from flintmq.remoting.client.transaction_producer import TransactionProducer, TransactionResult, TransactionState
     from flintmq.remoting.client.transport import RemotingClient, RpcHook
+    from flintmq.remoting.wire.bodies import MessageQueue
 
 __all__ = [
     "AclSigner",
@@ -58,7 +58,7 @@ _HOMES = {
     "ConsumerSettings": "flintmq.remoting.client.consumer",
     "Message": "flintmq.remoting.client.message",
     "MessageExt": "flintmq.remoting.client.message",
-    "MessageQueue": "flintmq.remoting.bodies",
+    "MessageQueue": "flintmq.remoting.wire.bodies",
     "Producer": "flintmq.remoting.client.producer",
     "PullConsumer": "flintmq.remoting.client.pull_consumer",
     "PullResult": "flintmq.remoting.client.broker_api",

@@ -9,7 +9,7 @@ import attrs
 
 from flintmq.config.secret import Secret
 from flintmq.remoting.client.acl_signer import AclSigner
-from flintmq.remoting.command import RemotingCommand
+from flintmq.remoting.wire.command import RemotingCommand
 
 
 @attrs.frozen(kw_only=True)
@@ -18,7 +18,7 @@ class Access:
 
     Args:
         signer: signs every request; None where nothing is asked for.
-        ssl_context: see :func:`flintmq.remoting.tls.client_context`; None for plain connections.
+        ssl_context: see :func:`flintmq.remoting.server.tls.client_context`; None for plain connections.
     """
 
     signer: AclSigner | None = None

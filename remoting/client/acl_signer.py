@@ -7,7 +7,7 @@ import time
 
 from flintmq.config.secret import Secret
 from flintmq.core.acl.signature import add_signature
-from flintmq.remoting.command import RemotingCommand
+from flintmq.remoting.wire.command import RemotingCommand
 
 
 class AclSigner:

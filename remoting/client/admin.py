@@ -8,9 +8,14 @@ from typing import Any, Final
 from flintmq.core.broker import perm
 from flintmq.core.broker.topic_name import AUTO_CREATE_TOPIC
 from flintmq.core.errors import RefusedError, RemotingError
-from flintmq.core.message.message_id import decode_message_id
-from flintmq.core.message.properties import UNIQ_KEY
-from flintmq.remoting.bodies import (
+from flintmq.core.record.message_id import decode_message_id
+from flintmq.core.record.properties import UNIQ_KEY
+from flintmq.remoting.client.broker_api import BrokerApi
+from flintmq.remoting.client.instance import ClientInstance, checked
+from flintmq.remoting.client.instance_user import InstanceUser
+from flintmq.remoting.client.message import MessageExt, decode_messages
+from flintmq.remoting.client.route import MASTER_ID
+from flintmq.remoting.wire.bodies import (
     ClusterInfo,
     ConsumerConnection,
     ConsumeStats,
@@ -24,15 +29,10 @@ from flintmq.remoting.bodies import (
     TopicRouteData,
     TopicStatsTable,
 )
-from flintmq.remoting.client.broker_api import BrokerApi
-from flintmq.remoting.client.instance import ClientInstance, checked
-from flintmq.remoting.client.instance_user import InstanceUser
-from flintmq.remoting.client.message import MessageExt, decode_messages
-from flintmq.remoting.client.route import MASTER_ID
-from flintmq.remoting.codes import RequestCode, ResponseCode
-from flintmq.remoting.command import RemotingCommand, request
-from flintmq.remoting.header_codec import CommandHeader
-from flintmq.remoting.headers import (
+from flintmq.remoting.wire.codes import RequestCode, ResponseCode
+from flintmq.remoting.wire.command import RemotingCommand, request
+from flintmq.remoting.wire.header_codec import CommandHeader
+from flintmq.remoting.wire.headers import (
     ConsumerGroupRequestHeader,
     CreateTopicRequestHeader,
     DeleteSubscriptionGroupRequestHeader,

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from flintmq.remoting.client.transport import RemotingClient, RequestHandler, RpcHook
-from flintmq.remoting.command import RemotingCommand
+from flintmq.remoting.wire.command import RemotingCommand
 
 T = TypeVar("T")
 

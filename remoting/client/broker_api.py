@@ -10,13 +10,13 @@ import attrs
 
 from flintmq.core.broker.subscription import SubscriptionData
 from flintmq.core.errors import RemotingError
-from flintmq.remoting.bodies import ConsumerIdList, LockBatchRequestBody, LockBatchResponseBody, MessageQueue
 from flintmq.remoting.client.instance import REQUEST_TIMEOUT_MS, ClientInstance
 from flintmq.remoting.client.message import MessageExt, decode_messages
 from flintmq.remoting.client.route import MASTER_ID
-from flintmq.remoting.codes import RequestCode, ResponseCode
-from flintmq.remoting.command import request
-from flintmq.remoting.headers import (
+from flintmq.remoting.wire.bodies import ConsumerIdList, LockBatchRequestBody, LockBatchResponseBody, MessageQueue
+from flintmq.remoting.wire.codes import RequestCode, ResponseCode
+from flintmq.remoting.wire.command import request
+from flintmq.remoting.wire.headers import (
     ConsumerGroupRequestHeader,
     ConsumerSendMsgBackRequestHeader,
     GetMaxOffsetRequestHeader,

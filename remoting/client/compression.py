@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from flintmq.core.errors import FlintError
 from flintmq.core.limits import FRAME_MAX_BYTES
-from flintmq.core.message.sys_flag import COMPRESSED
+from flintmq.core.record.sys_flag import COMPRESSED
 
 METHOD_MASK: Final = 0x700
 LZ4: Final = 0x100

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from flintmq.core.errors import FrameError, RemotingError
-from flintmq.remoting.command import RemotingCommand, decode_command, encode_command
-from flintmq.remoting.frame import FrameDecoder
+from flintmq.remoting.wire.command import RemotingCommand, decode_command, encode_command
+from flintmq.remoting.wire.frame import FrameDecoder
 
 CLOSE_TIMEOUT_S: Final = 1.0
 """A peer that does not read may not hold up a close for longer."""

@@ -24,9 +24,7 @@ import msgspec
 from flintmq.core.broker.subscription import TAG, SubscriptionData, build_subscription
 from flintmq.core.broker.topic_name import RETRY_PREFIX
 from flintmq.core.errors import FlintError, RefusedError
-from flintmq.core.message.properties import RETRY_TOPIC
-from flintmq.remoting.bodies import CheckClientRequestBody, ConsumerData, MessageQueue
-from flintmq.remoting.bodies import SubscriptionData as WireSubscription
+from flintmq.core.record.properties import RETRY_TOPIC
 from flintmq.remoting.client.broker_api import BrokerApi, PullStatus
 from flintmq.remoting.client.consumer_requests import ConsumerRequests
 from flintmq.remoting.client.instance import ClientInstance, log, repeat
@@ -36,8 +34,10 @@ from flintmq.remoting.client.offset_store import BrokerOffsetStore, FileOffsetSt
 from flintmq.remoting.client.process_queue import ProcessQueue
 from flintmq.remoting.client.rebalance import AllocateStrategy, allocate_averagely
 from flintmq.remoting.client.unique_id import make_client_id
-from flintmq.remoting.codes import RequestCode
-from flintmq.remoting.command import request
+from flintmq.remoting.wire.bodies import CheckClientRequestBody, ConsumerData, MessageQueue
+from flintmq.remoting.wire.bodies import SubscriptionData as WireSubscription
+from flintmq.remoting.wire.codes import RequestCode
+from flintmq.remoting.wire.command import request
 
 CLUSTERING: Final = "CLUSTERING"
 BROADCASTING: Final = "BROADCASTING"

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flintmq.remoting.bodies import (
+from flintmq.remoting.client.message import decode_messages
+from flintmq.remoting.client.transport import RequestHandler
+from flintmq.remoting.wire.bodies import (
     ConsumeMessageDirectlyResult,
     ConsumerRunningInfo,
     ConsumeStatus,
     GetConsumerStatusBody,
     ResetOffsetBody,
 )
-from flintmq.remoting.client.message import decode_messages
-from flintmq.remoting.client.transport import RequestHandler
-from flintmq.remoting.codes import RequestCode, ResponseCode
-from flintmq.remoting.command import RemotingCommand, response
-from flintmq.remoting.headers import (
+from flintmq.remoting.wire.codes import RequestCode, ResponseCode
+from flintmq.remoting.wire.command import RemotingCommand, response
+from flintmq.remoting.wire.headers import (
     ConsumeMessageDirectlyRequestHeader,
     GetConsumerStatusRequestHeader,
     decode_header,
 )
-from flintmq.remoting.version import MQ_VERSION, version_name
+from flintmq.remoting.wire.version import MQ_VERSION, version_name
 
 if TYPE_CHECKING:
     from flintmq.remoting.client.consumer import Consumer

@@ -23,7 +23,7 @@ from flintmq.config.errors import ConfigError
 from flintmq.config.secret import Secret
 from flintmq.remoting.client.access import Access
 from flintmq.remoting.client.acl_signer import AclSigner
-from flintmq.remoting.tls import client_context
+from flintmq.remoting.server.tls import client_context
 
 ACCESS_KEY: Final = "FLINT_ACCESS_KEY"
 SECRET_KEY: Final = "FLINT_SECRET_KEY"

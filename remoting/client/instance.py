@@ -9,14 +9,14 @@ from typing import Any, Final
 
 from flintmq.core.errors import FlintError, RefusedError, RemotingError
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
-from flintmq.remoting.bodies import ConsumerData, HeartbeatData, ProducerData
 from flintmq.remoting.client.request_reply import Requests
 from flintmq.remoting.client.route import RouteCache, parse_name_servers
 from flintmq.remoting.client.transport import RemotingClient, RequestHandler, RpcHook
 from flintmq.remoting.client.unique_id import make_client_id
-from flintmq.remoting.codes import RequestCode, ResponseCode
-from flintmq.remoting.command import RemotingCommand, request
-from flintmq.remoting.headers import UnregisterClientRequestHeader
+from flintmq.remoting.wire.bodies import ConsumerData, HeartbeatData, ProducerData
+from flintmq.remoting.wire.codes import RequestCode, ResponseCode
+from flintmq.remoting.wire.command import RemotingCommand, request
+from flintmq.remoting.wire.headers import UnregisterClientRequestHeader
 
 log = logging.getLogger("flintmq.client")
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Protocol
 
 from flintmq.core.errors import JsonSyntaxError
-from flintmq.remoting.bodies import MessageQueue, ResetOffsetBody
 from flintmq.remoting.client.broker_api import BrokerApi
+from flintmq.remoting.wire.bodies import MessageQueue, ResetOffsetBody
 
 
 class OffsetStore(Protocol):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-from flintmq.remoting.bodies import MessageQueue, ProcessQueueInfo
 from flintmq.remoting.client.message import MessageExt
+from flintmq.remoting.wire.bodies import MessageQueue, ProcessQueueInfo
 
 
 class ProcessQueue:

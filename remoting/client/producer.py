@@ -14,14 +14,13 @@ import attrs
 from flintmq.core.broker.topic_name import AUTO_CREATE_TOPIC, DLQ_PREFIX, RETRY_PREFIX
 from flintmq.core.errors import RefusedError, RemotingError, RemotingTimeoutError
 from flintmq.core.limits import BATCH_MAX_MESSAGES, PROPERTIES_MAX_BYTES
-from flintmq.core.message.batch import BatchItem, encode_batch
-from flintmq.core.message.properties import (
+from flintmq.core.record.batch import BatchItem, encode_batch
+from flintmq.core.record.properties import (
     NAME_VALUE_SEPARATOR,
     PROPERTY_SEPARATOR,
     WAIT,
     properties_to_string,
 )
-from flintmq.remoting.bodies import MessageQueue
 from flintmq.remoting.client.compression import compress
 from flintmq.remoting.client.instance import ClientInstance, checked
 from flintmq.remoting.client.instance_user import InstanceUser
@@ -29,9 +28,10 @@ from flintmq.remoting.client.message import Message, MessageExt
 from flintmq.remoting.client.request_reply import is_reply, make_reply
 from flintmq.remoting.client.route import TopicRoute, make_topic_route
 from flintmq.remoting.client.unique_id import UNIQUE_IDS
-from flintmq.remoting.codes import RequestCode, ResponseCode
-from flintmq.remoting.command import RemotingCommand, request
-from flintmq.remoting.headers import SendMessageRequestHeaderV2, SendMessageResponseHeader, decode_header
+from flintmq.remoting.wire.bodies import MessageQueue
+from flintmq.remoting.wire.codes import RequestCode, ResponseCode
+from flintmq.remoting.wire.command import RemotingCommand, request
+from flintmq.remoting.wire.headers import SendMessageRequestHeaderV2, SendMessageResponseHeader, decode_header
 
 RETRY_CODES: Final = frozenset(
     {

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from flintmq.core.broker.topic_name import reply_topic
-from flintmq.core.message import properties as props
+from flintmq.core.record import properties as props
 from flintmq.remoting.client.compression import decompress
 from flintmq.remoting.client.message import Message, MessageExt
-from flintmq.remoting.codes import RequestCode, ResponseCode
-from flintmq.remoting.command import RemotingCommand, response
-from flintmq.remoting.headers import ReplyMessageRequestHeader, decode_header
+from flintmq.remoting.wire.codes import RequestCode, ResponseCode
+from flintmq.remoting.wire.command import RemotingCommand, response
+from flintmq.remoting.wire.headers import ReplyMessageRequestHeader, decode_header
 
 if TYPE_CHECKING:
     from flintmq.remoting.client.instance import ClientInstance

@@ -11,11 +11,11 @@ import attrs
 from flintmq.core.broker import perm
 from flintmq.core.errors import RefusedError, RemotingConnectError, RemotingError
 from flintmq.core.io.clock import Clock
-from flintmq.remoting.bodies import MessageQueue, TopicRouteData
 from flintmq.remoting.client.transport import RemotingClient
-from flintmq.remoting.codes import RequestCode, ResponseCode
-from flintmq.remoting.command import RemotingCommand, request
-from flintmq.remoting.headers import GetRouteInfoRequestHeader
+from flintmq.remoting.wire.bodies import MessageQueue, TopicRouteData
+from flintmq.remoting.wire.codes import RequestCode, ResponseCode
+from flintmq.remoting.wire.command import RemotingCommand, request
+from flintmq.remoting.wire.headers import GetRouteInfoRequestHeader
 
 ROUTE_MAX_AGE_S: Final = 30.0
 """RocketMQ's clients ask again every 30 s."""

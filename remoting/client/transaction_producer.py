@@ -19,18 +19,18 @@ from typing import Any
 import attrs
 
 from flintmq.core.errors import RefusedError, RemotingError
-from flintmq.core.message.message_id import decode_message_id
-from flintmq.core.message.properties import PRODUCER_GROUP, TRANSACTION_PREPARED, UNIQ_KEY
-from flintmq.core.message.record import RecordError
-from flintmq.core.message.sys_flag import TRANSACTION_COMMIT, TRANSACTION_NOT, TRANSACTION_ROLLBACK
-from flintmq.core.message.sys_flag import TRANSACTION_PREPARED as PREPARED_FLAG
-from flintmq.remoting.bodies import MessageQueue
+from flintmq.core.record.message_id import decode_message_id
+from flintmq.core.record.properties import PRODUCER_GROUP, TRANSACTION_PREPARED, UNIQ_KEY
+from flintmq.core.record.record import RecordError
+from flintmq.core.record.sys_flag import TRANSACTION_COMMIT, TRANSACTION_NOT, TRANSACTION_ROLLBACK
+from flintmq.core.record.sys_flag import TRANSACTION_PREPARED as PREPARED_FLAG
 from flintmq.remoting.client.instance import ClientInstance, log
 from flintmq.remoting.client.message import Message, MessageExt, decode_messages
 from flintmq.remoting.client.producer import SEND_TIMEOUT_MS, Producer, SendResult, SendStatus
-from flintmq.remoting.codes import RequestCode, ResponseCode
-from flintmq.remoting.command import RemotingCommand, request
-from flintmq.remoting.headers import CheckTransactionStateRequestHeader, EndTransactionRequestHeader, decode_header
+from flintmq.remoting.wire.bodies import MessageQueue
+from flintmq.remoting.wire.codes import RequestCode, ResponseCode
+from flintmq.remoting.wire.command import RemotingCommand, request
+from flintmq.remoting.wire.headers import CheckTransactionStateRequestHeader, EndTransactionRequestHeader, decode_header
 
 
 class TransactionState(enum.Enum):

@@ -11,8 +11,8 @@ from typing import Final, Protocol
 from flintmq.core import limits
 from flintmq.core.errors import RefusedError, RemotingConnectError, RemotingError, RemotingTimeoutError
 from flintmq.remoting.client.connection import ClientConnection
-from flintmq.remoting.codes import ResponseCode
-from flintmq.remoting.command import REQUEST_LANGUAGE, RemotingCommand, next_opaque, response
+from flintmq.remoting.wire.codes import ResponseCode
+from flintmq.remoting.wire.command import REQUEST_LANGUAGE, RemotingCommand, next_opaque, response
 
 MAX_IN_FLIGHT: Final = 65_535
 """RocketMQ's bound on requests of one client that are not answered yet."""

@@ -20,7 +20,7 @@ import time
 from typing import Final
 
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
-from flintmq.core.message.host import pack_ip
+from flintmq.core.record.host import pack_ip
 
 _IDS_AT_A_TIME: Final = 4_096
 """Made with one look at the clock: their counters must differ."""

@@ -16,8 +16,8 @@ from flintmq.core.io.clock import Clock
 from flintmq.core.limits import HA_PENDING_MAX, HA_SEND_BUFFER_BYTES
 
 if TYPE_CHECKING:
-    from flintmq.remoting.tls import ServerTls
-    from flintmq.remoting.tls_listener import TlsListener
+    from flintmq.remoting.server.tls import ServerTls
+    from flintmq.remoting.server.tls_listener import TlsListener
 
 log = logging.getLogger("flintmq.ha")
 
@@ -62,7 +62,7 @@ class HaMasterService:
         """Listens at a bound socket; with ``tls`` to encrypted connections alone."""
         self._loop = asyncio.get_running_loop()
         if tls is not None:
-            from flintmq.remoting.tls_listener import TlsListener
+            from flintmq.remoting.server.tls_listener import TlsListener
 
             self._server = TlsListener(sock, lambda: SlaveConnection(self), tls, HA_PENDING_MAX, required=True)
         else:

@@ -18,7 +18,7 @@ from flintmq.core.ha.record_check import Chunk
 from flintmq.core.ha.slave_link import SlaveLink, SlaveStage
 from flintmq.core.ha.store_log import SlaveStoreLog
 from flintmq.core.io.clock import Clock
-from flintmq.core.ports import FlushStatus
+from flintmq.core.kernel.ports import FlushStatus
 
 log = logging.getLogger("flintmq.ha")
 

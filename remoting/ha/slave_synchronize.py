@@ -21,8 +21,8 @@ from flintmq.core.broker.timer_service import TIMER_POSITIONS
 from flintmq.core.errors import FlintError, JsonSyntaxError
 from flintmq.core.io import fastjson
 from flintmq.remoting.client.transport import RemotingClient
-from flintmq.remoting.codes import RequestCode
-from flintmq.remoting.command import request
+from flintmq.remoting.wire.codes import RequestCode
+from flintmq.remoting.wire.command import request
 
 log = logging.getLogger("flintmq.ha")
 

@@ -11,23 +11,23 @@ from typing import Any
 import attrs
 
 from flintmq.config.errors import ConfigError
-from flintmq.config.models import AclAccount
 from flintmq.config.secret import Secret
+from flintmq.config.sections.models import AclAccount
 from flintmq.core.acl.account_store import AccountStore
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.errors import RefusedError, StoreError
 from flintmq.core.io import fastjson
 from flintmq.core.response_code import ResponseCode
-from flintmq.remoting.codes import RequestCode
-from flintmq.remoting.headers_admin import (
+from flintmq.remoting.processors.answers import with_header, with_json
+from flintmq.remoting.server.request import Handler, Request, Response
+from flintmq.remoting.wire.codes import RequestCode
+from flintmq.remoting.wire.headers_admin import (
     CreateAccessConfigRequestHeader,
     DeleteAccessConfigRequestHeader,
     GetBrokerAclConfigResponseHeader,
     UpdateGlobalWhiteAddrsConfigRequestHeader,
 )
-from flintmq.remoting.processors.answers import with_header, with_json
-from flintmq.remoting.refusal import unsupported
-from flintmq.remoting.request import Handler, Request, Response
+from flintmq.remoting.wire.refusal import unsupported
 
 
 class AclProcessor:

@@ -19,9 +19,6 @@ from flintmq.core.broker.timer_service import TIMER_POSITIONS
 from flintmq.core.errors import RefusedError
 from flintmq.core.filter.bloom import BloomFilter
 from flintmq.core.response_code import ResponseCode
-from flintmq.remoting import bodies
-from flintmq.remoting.codes import RequestCode
-from flintmq.remoting.headers_admin import GetBrokerConfigResponseHeader, ViewBrokerStatsDataRequestHeader
 from flintmq.remoting.processors.answers import (
     check_changeable,
     format_properties,
@@ -30,7 +27,10 @@ from flintmq.remoting.processors.answers import (
     with_header,
     with_json,
 )
-from flintmq.remoting.request import Handler, Request, Response
+from flintmq.remoting.server.request import Handler, Request, Response
+from flintmq.remoting.wire import bodies
+from flintmq.remoting.wire.codes import RequestCode
+from flintmq.remoting.wire.headers_admin import GetBrokerConfigResponseHeader, ViewBrokerStatsDataRequestHeader
 
 
 class StatsView(Protocol):

@@ -13,23 +13,23 @@ from flintmq.core.broker.client_channel import ClientChannelInfo
 from flintmq.core.broker.consumer_group import ConsumerGroupInfo
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.errors import RefusedError, RemotingError
-from flintmq.core.message.message_id import decode_message_id
+from flintmq.core.record.message_id import decode_message_id
 from flintmq.core.response_code import ResponseCode
-from flintmq.remoting import bodies
-from flintmq.remoting.codes import RequestCode
-from flintmq.remoting.command import RemotingCommand
-from flintmq.remoting.header_codec import encode_header
-from flintmq.remoting.headers_admin import (
+from flintmq.remoting.processors.answers import with_json
+from flintmq.remoting.server.request import Handler, Request, Response
+from flintmq.remoting.wire import bodies
+from flintmq.remoting.wire.codes import RequestCode
+from flintmq.remoting.wire.command import RemotingCommand
+from flintmq.remoting.wire.header_codec import encode_header
+from flintmq.remoting.wire.headers_admin import (
     ConsumeMessageDirectlyRequestHeader,
     GetConsumerRunningInfoRequestHeader,
     GetConsumerStatusRequestHeader,
     GetProducerConnectionListRequestHeader,
     ResetOffsetRequestHeader,
 )
-from flintmq.remoting.headers_message import ConsumerGroupRequestHeader
-from flintmq.remoting.processors.answers import with_json
-from flintmq.remoting.request import Handler, Request, Response
-from flintmq.remoting.version import V3_0_7_SNAPSHOT, V3_1_8_SNAPSHOT, version_name
+from flintmq.remoting.wire.headers_message import ConsumerGroupRequestHeader
+from flintmq.remoting.wire.version import V3_0_7_SNAPSHOT, V3_1_8_SNAPSHOT, version_name
 
 ASK_CLIENT_TIMEOUT_S: Final = 10.0
 """How long a client may take to answer what is passed on to it."""

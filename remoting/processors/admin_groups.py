@@ -11,18 +11,6 @@ from flintmq.core.broker.topic_name import check_group_name
 from flintmq.core.errors import JsonSyntaxError
 from flintmq.core.io import fastjson
 from flintmq.core.limits import GROUP_MAX_BYTES, REQUEST_JSON_DIALECT_MAX_BYTES, TOPIC_MAX_BYTES
-from flintmq.remoting import bodies
-from flintmq.remoting.codes import RequestCode
-from flintmq.remoting.headers_admin import (
-    CloneGroupOffsetRequestHeader,
-    DeleteSubscriptionGroupRequestHeader,
-    GetBrokerConsumeStatsRequestHeader,
-    GetConsumeStatsRequestHeader,
-    QueryCorrectionOffsetRequestHeader,
-    TopicGroupRequestHeader,
-)
-from flintmq.remoting.json_body import Style, check_request_body
-from flintmq.remoting.offset_table import OffsetTable, consume_stats, consume_stats_list
 from flintmq.remoting.processors.answers import (
     check_client_id,
     check_not_slave,
@@ -31,7 +19,19 @@ from flintmq.remoting.processors.answers import (
     with_json,
 )
 from flintmq.remoting.processors.turns import Turns
-from flintmq.remoting.request import Handler, Request, Response
+from flintmq.remoting.server.request import Handler, Request, Response
+from flintmq.remoting.wire import bodies
+from flintmq.remoting.wire.codes import RequestCode
+from flintmq.remoting.wire.headers_admin import (
+    CloneGroupOffsetRequestHeader,
+    DeleteSubscriptionGroupRequestHeader,
+    GetBrokerConsumeStatsRequestHeader,
+    GetConsumeStatsRequestHeader,
+    QueryCorrectionOffsetRequestHeader,
+    TopicGroupRequestHeader,
+)
+from flintmq.remoting.wire.json_body import Style, check_request_body
+from flintmq.remoting.wire.offset_table import OffsetTable, consume_stats, consume_stats_list
 
 LONG_MAX = 2**63 - 1
 

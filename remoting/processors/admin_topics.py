@@ -11,25 +11,25 @@ from flintmq.core.broker.topic_config import TopicConfig
 from flintmq.core.broker.topic_name import check_topic_name
 from flintmq.core.errors import RefusedError
 from flintmq.core.response_code import ResponseCode
-from flintmq.remoting import bodies
-from flintmq.remoting.codes import RequestCode
-from flintmq.remoting.headers_admin import (
+from flintmq.remoting.processors.answers import check_not_slave, topic_missing, with_json
+from flintmq.remoting.processors.turns import Turns
+from flintmq.remoting.server.request import Handler, Request, Response
+from flintmq.remoting.wire import bodies
+from flintmq.remoting.wire.codes import RequestCode
+from flintmq.remoting.wire.headers_admin import (
     CreateTopicRequestHeader,
     DeleteTopicRequestHeader,
     GetTopicStatsInfoRequestHeader,
     QueryConsumeQueueRequestHeader,
     QueryTopicConsumeByWhoRequestHeader,
 )
-from flintmq.remoting.headers_message import (
+from flintmq.remoting.wire.headers_message import (
     GetEarliestMsgStoretimeRequestHeader,
     GetMaxOffsetRequestHeader,
     GetMinOffsetRequestHeader,
     SearchOffsetRequestHeader,
 )
-from flintmq.remoting.offset_table import OffsetTable, topic_stats
-from flintmq.remoting.processors.answers import check_not_slave, topic_missing, with_json
-from flintmq.remoting.processors.turns import Turns
-from flintmq.remoting.request import Handler, Request, Response
+from flintmq.remoting.wire.offset_table import OffsetTable, topic_stats
 
 QUEUE_ENTRIES_MAX = 4_096
 """Consume queue entries in one answer."""

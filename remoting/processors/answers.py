@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from flintmq.config.errors import ConfigError
-from flintmq.config.java_properties import parse_properties
+from flintmq.config.rocketmq.java_properties import parse_properties
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.errors import RefusedError
 from flintmq.core.io import fastjson
 from flintmq.core.limits import CLIENT_ID_MAX_BYTES, REQUEST_SETTINGS_MAX_BYTES
 from flintmq.core.response_code import ResponseCode
-from flintmq.remoting.header_codec import CommandHeader, encode_header
-from flintmq.remoting.request import Request, Response
+from flintmq.remoting.server.request import Request, Response
+from flintmq.remoting.wire.header_codec import CommandHeader, encode_header
 
 
 def with_header(header: CommandHeader, body: bytes = b"") -> Response:

@@ -10,11 +10,11 @@ from flintmq.core.broker.subscription import TAG, SubscriptionData
 from flintmq.core.broker.topic_config import UNIT_SUB_FLAG
 from flintmq.core.broker.topic_name import is_name, retry_topic
 from flintmq.core.limits import TOPIC_MAX_BYTES
-from flintmq.remoting import bodies
-from flintmq.remoting.codes import RequestCode
-from flintmq.remoting.headers_message import UnregisterClientRequestHeader
 from flintmq.remoting.processors.answers import check_client_id
-from flintmq.remoting.request import Handler, Request, Response
+from flintmq.remoting.server.request import Handler, Request, Response
+from flintmq.remoting.wire import bodies
+from flintmq.remoting.wire.codes import RequestCode
+from flintmq.remoting.wire.headers_message import UnregisterClientRequestHeader
 
 
 class ClientManageProcessor:

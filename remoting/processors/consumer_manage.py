@@ -8,15 +8,15 @@ from __future__ import annotations
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.errors import RefusedError
 from flintmq.core.response_code import ResponseCode
-from flintmq.remoting import bodies
-from flintmq.remoting.codes import RequestCode
-from flintmq.remoting.headers_message import (
+from flintmq.remoting.processors.answers import group_missing, topic_missing
+from flintmq.remoting.server.request import Handler, Request, Response
+from flintmq.remoting.wire import bodies
+from flintmq.remoting.wire.codes import RequestCode
+from flintmq.remoting.wire.headers_message import (
     ConsumerGroupRequestHeader,
     QueryConsumerOffsetRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
-from flintmq.remoting.processors.answers import group_missing, topic_missing
-from flintmq.remoting.request import Handler, Request, Response
 
 
 class ConsumerManageProcessor:

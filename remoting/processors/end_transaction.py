@@ -7,11 +7,11 @@ from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.transactions.service import EndTransaction
 from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError
-from flintmq.core.message.message_id import decode_message_id
+from flintmq.core.record.message_id import decode_message_id
 from flintmq.core.response_code import ResponseCode
-from flintmq.remoting.codes import RequestCode
-from flintmq.remoting.headers import EndTransactionRequestHeader, ResumeCheckHalfMessageRequestHeader
-from flintmq.remoting.request import Handler, Request, Response
+from flintmq.remoting.server.request import Handler, Request, Response
+from flintmq.remoting.wire.codes import RequestCode
+from flintmq.remoting.wire.headers import EndTransactionRequestHeader, ResumeCheckHalfMessageRequestHeader
 
 log = client_log("flintmq.broker")
 

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from flintmq.config.models import AdmissionSection
+from flintmq.config.sections.models import AdmissionSection
 from flintmq.core.errors import RefusedError
 from flintmq.core.response_code import ResponseCode
-from flintmq.remoting.request import Request
+from flintmq.remoting.server.request import Request
 
 _SOON_S: Final = 0.1
 """What is read so soon after an append may have waited for its end."""

@@ -16,9 +16,11 @@ from flintmq.core.response_code import ResponseCode
 from flintmq.core.route.advertised import Advertised, Viewpoint
 from flintmq.core.route.kv_config import ORDER_TOPIC_CONFIG, KVConfigManager
 from flintmq.core.route.route_manager import RouteInfoManager
-from flintmq.remoting import bodies
-from flintmq.remoting.codes import RequestCode
-from flintmq.remoting.headers_route import (
+from flintmq.remoting.processors.answers import wants_standard_json, with_header, with_json
+from flintmq.remoting.server.request import Handler, Request, Response
+from flintmq.remoting.wire import bodies
+from flintmq.remoting.wire.codes import RequestCode
+from flintmq.remoting.wire.headers_route import (
     AddWritePermOfBrokerRequestHeader,
     AddWritePermOfBrokerResponseHeader,
     DeleteTopicFromNamesrvRequestHeader,
@@ -32,10 +34,8 @@ from flintmq.remoting.headers_route import (
     WipeWritePermOfBrokerRequestHeader,
     WipeWritePermOfBrokerResponseHeader,
 )
-from flintmq.remoting.processors.answers import wants_standard_json, with_header, with_json
-from flintmq.remoting.register_broker_body import decode_register_broker_body
-from flintmq.remoting.request import Handler, Request, Response
-from flintmq.remoting.version import V4_9_4
+from flintmq.remoting.wire.register_broker_body import decode_register_broker_body
+from flintmq.remoting.wire.version import V4_9_4
 
 
 class NamesrvRouteProcessor:

@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from flintmq.config.errors import ConfigError
-from flintmq.config.models import NamesrvConfig
 from flintmq.config.runtime import NAMESRV_RUNTIME_KEYS, evolve_namesrv, namesrv_as_properties
+from flintmq.config.sections.models import NamesrvConfig
 from flintmq.core.errors import RefusedError
 from flintmq.core.response_code import ResponseCode
 from flintmq.core.route.kv_config import KVConfigManager
-from flintmq.remoting import bodies
-from flintmq.remoting.codes import RequestCode
-from flintmq.remoting.headers_route import (
+from flintmq.remoting.processors.answers import check_changeable, format_properties, read_properties, with_header
+from flintmq.remoting.server.request import Handler, Request, Response
+from flintmq.remoting.wire import bodies
+from flintmq.remoting.wire.codes import RequestCode
+from flintmq.remoting.wire.headers_route import (
     DeleteKVConfigRequestHeader,
     GetKVConfigRequestHeader,
     GetKVConfigResponseHeader,
     GetKVListByNamespaceRequestHeader,
     PutKVConfigRequestHeader,
 )
-from flintmq.remoting.processors.answers import check_changeable, format_properties, read_properties, with_header
-from flintmq.remoting.request import Handler, Request, Response
 
 
 class NamesrvSettings:

@@ -12,10 +12,10 @@ from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.topic_name import OFFSET_MOVED_EVENT
 from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError
-from flintmq.core.message import properties as props
-from flintmq.core.message.properties import properties_to_string
-from flintmq.core.message.record import MessageExtBrokerInner
-from flintmq.remoting import bodies
+from flintmq.core.record import properties as props
+from flintmq.core.record.properties import properties_to_string
+from flintmq.core.record.record import MessageExtBrokerInner
+from flintmq.remoting.wire import bodies
 
 log = client_log("flintmq.broker")
 

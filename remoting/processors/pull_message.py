@@ -11,15 +11,15 @@ from flintmq.core.broker.hold import HeldPull
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.subscription import TAG, SubscriptionData, build_subscription
 from flintmq.core.errors import RefusedError
-from flintmq.core.ports import MessageFilter
+from flintmq.core.kernel.ports import MessageFilter
 from flintmq.core.response_code import ResponseCode
 from flintmq.core.store.get_message import GetMessageResult, GetMessageStatus
-from flintmq.remoting.command import JSON
-from flintmq.remoting.fast_answers import encode_pull_response_json
-from flintmq.remoting.headers_message import PullMessageRequestHeader
 from flintmq.remoting.processors.offset_moved import OffsetMovedEvents
-from flintmq.remoting.request import Request, Response
-from flintmq.remoting.server import RemotingServer
+from flintmq.remoting.server.request import Request, Response
+from flintmq.remoting.server.server import RemotingServer
+from flintmq.remoting.wire.command import JSON
+from flintmq.remoting.wire.fast_answers import encode_pull_response_json
+from flintmq.remoting.wire.headers_message import PullMessageRequestHeader
 
 COMMIT_OFFSET: Final = 0x1
 SUSPEND: Final = 0x2

@@ -5,10 +5,10 @@ from __future__ import annotations
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.errors import RefusedError
 from flintmq.core.response_code import ResponseCode
-from flintmq.remoting.codes import RequestCode
-from flintmq.remoting.headers import QueryMessageRequestHeader, ViewMessageRequestHeader
 from flintmq.remoting.processors.turns import in_turns
-from flintmq.remoting.request import Handler, Request, Response
+from flintmq.remoting.server.request import Handler, Request, Response
+from flintmq.remoting.wire.codes import RequestCode
+from flintmq.remoting.wire.headers import QueryMessageRequestHeader, ViewMessageRequestHeader
 
 _MAX_NUM = 64
 """RocketMQ's ``defaultQueryMaxNum`` is 32; its admin client asks for 64."""

@@ -13,25 +13,25 @@ from typing import Final, cast
 from flintmq.core.broker.durability import not_durable, until_flushed
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.errors import RefusedError, RemotingError
-from flintmq.core.message.properties import (
+from flintmq.core.kernel.ports import DispatchRequest
+from flintmq.core.record.properties import (
     PUSH_REPLY_TIME,
     REPLY_TO_CLIENT,
     properties_to_string,
     string_to_properties,
 )
-from flintmq.core.message.record import MessageExtBrokerInner
-from flintmq.core.ports import DispatchRequest
+from flintmq.core.record.record import MessageExtBrokerInner
 from flintmq.core.response_code import ResponseCode
-from flintmq.remoting.codes import RequestCode
-from flintmq.remoting.header_codec import encode_header
-from flintmq.remoting.headers_message import (
+from flintmq.remoting.processors.admin_clients import Askable
+from flintmq.remoting.server.request import Handler, Request, Response
+from flintmq.remoting.wire.codes import RequestCode
+from flintmq.remoting.wire.header_codec import encode_header
+from flintmq.remoting.wire.headers_message import (
     ReplyMessageRequestHeader,
     SendMessageRequestHeader,
     SendMessageRequestHeaderV2,
     SendMessageResponseHeader,
 )
-from flintmq.remoting.processors.admin_clients import Askable
-from flintmq.remoting.request import Handler, Request, Response
 
 CODES: Final = (RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
 PUSH_TIMEOUT_S: Final = 10.0

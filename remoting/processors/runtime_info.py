@@ -11,8 +11,8 @@ from typing import Final, Protocol
 import attrs
 
 from flintmq.core.broker.state import BrokerState
-from flintmq.core.store.retention import DiskUsage
-from flintmq.remoting.version import MQ_VERSION, version_name
+from flintmq.core.retention.retention import DiskUsage
+from flintmq.remoting.wire.version import MQ_VERSION, version_name
 
 _SPANS_S: Final = (10, 60, 600)
 _SAMPLE_S: Final = 10
@@ -27,7 +27,7 @@ _POOL_KEYS: Final = {
 
 
 class PoolView(Protocol):
-    """A bounded queue of requests: :class:`flintmq.remoting.server.Pool`."""
+    """A bounded queue of requests: :class:`flintmq.remoting.server.server.Pool`."""
 
     @property
     def capacity(self) -> int: ...

@@ -12,15 +12,15 @@ from flintmq.core.broker.schedule import redirect_to_schedule
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.topic_config import UNIT_SUB_FLAG
 from flintmq.core.errors import RefusedError
-from flintmq.core.message.message_id import offset_message_id
-from flintmq.core.message.properties import RETRY_TOPIC
-from flintmq.core.message.record import MessageExtBrokerInner
-from flintmq.core.ports import DispatchRequest
+from flintmq.core.kernel.ports import DispatchRequest
+from flintmq.core.record.message_id import offset_message_id
+from flintmq.core.record.properties import RETRY_TOPIC
+from flintmq.core.record.record import MessageExtBrokerInner
 from flintmq.core.response_code import ResponseCode
-from flintmq.remoting.codes import RequestCode
-from flintmq.remoting.headers_message import ConsumerSendMsgBackRequestHeader
 from flintmq.remoting.processors.answers import group_missing
-from flintmq.remoting.request import Handler, Request, Response
+from flintmq.remoting.server.request import Handler, Request, Response
+from flintmq.remoting.wire.codes import RequestCode
+from flintmq.remoting.wire.headers_message import ConsumerSendMsgBackRequestHeader
 
 
 class SendBackProcessor:

@@ -16,24 +16,24 @@ from flintmq.core.broker.durability import not_durable
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.topic_name import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
 from flintmq.core.errors import RefusedError, StoreError, StoreFullError
-from flintmq.core.message.batch import MessageBatch, look_into_steps
-from flintmq.core.message.message_id import batch_message_id
-from flintmq.core.message.properties import REAL_QUEUE_ID
-from flintmq.core.message.record import MessageExtBrokerInner
-from flintmq.core.ports import AppendedBatch, DispatchRequest, FlushStatus
+from flintmq.core.kernel.ports import AppendedBatch, DispatchRequest, FlushStatus
+from flintmq.core.log.commit_log import Appended
+from flintmq.core.log.no_room import no_room
+from flintmq.core.log.slow import SLOW_S, SlowLog
+from flintmq.core.record.batch import MessageBatch, look_into_steps
+from flintmq.core.record.message_id import batch_message_id
+from flintmq.core.record.properties import REAL_QUEUE_ID
+from flintmq.core.record.record import MessageExtBrokerInner
 from flintmq.core.response_code import ResponseCode
-from flintmq.core.store.commit_log import Appended
-from flintmq.core.store.no_room import no_room
-from flintmq.core.store.slow import SLOW_S, SlowLog
-from flintmq.remoting.channel import ServerChannel
-from flintmq.remoting.codes import RequestCode
-from flintmq.remoting.command import JSON, ONEWAY_FLAG
-from flintmq.remoting.fast_answers import make_batch_ok_encoder, make_send_ok_encoder
-from flintmq.remoting.headers_message import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from flintmq.remoting.processors.fast_failure import FastFailure
-from flintmq.remoting.refusal import refusal_of
-from flintmq.remoting.request import Request, Response
-from flintmq.remoting.server import Pool
+from flintmq.remoting.server.channel import ServerChannel
+from flintmq.remoting.server.request import Request, Response
+from flintmq.remoting.server.server import Pool
+from flintmq.remoting.wire.codes import RequestCode
+from flintmq.remoting.wire.command import JSON, ONEWAY_FLAG
+from flintmq.remoting.wire.fast_answers import make_batch_ok_encoder, make_send_ok_encoder
+from flintmq.remoting.wire.headers_message import SendMessageRequestHeader, SendMessageRequestHeaderV2
+from flintmq.remoting.wire.refusal import refusal_of
 
 log = logging.getLogger("flintmq.remoting")
 

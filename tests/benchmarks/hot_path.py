@@ -20,14 +20,14 @@ from typing import Any, Final
 
 import flintmq
 from flintmq.core.io import lazy_numpy
-from flintmq.core.ports import DispatchRequest
+from flintmq.core.kernel.ports import DispatchRequest
 from flintmq.plugins.bench.frames import PullFrame, SendFrame
-from flintmq.remoting.bodies import MessageQueue
-from flintmq.remoting.channel import ServerChannel
-from flintmq.remoting.fast_answers import make_send_ok_encoder
-from flintmq.remoting.frame import FrameDecoder
-from flintmq.remoting.headers_message import SendMessageRequestHeaderV2
-from flintmq.remoting.request import Request, decode_request
+from flintmq.remoting.server.channel import ServerChannel
+from flintmq.remoting.server.request import Request, decode_request
+from flintmq.remoting.wire.bodies import MessageQueue
+from flintmq.remoting.wire.fast_answers import make_send_ok_encoder
+from flintmq.remoting.wire.frame import FrameDecoder
+from flintmq.remoting.wire.headers_message import SendMessageRequestHeaderV2
 
 READ: Final = 64
 """Messages in one read: a client with many sends in flight."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import flintmq
-from flintmq.config.schema import KEYS
+from flintmq.config.loading.schema import KEYS
 
 ROOT = Path(str(flintmq.__file__)).parent
 READERS = ("core", "dispatchers", "flush", "remoting", "plugins")

@@ -21,8 +21,8 @@ from flintmq.config import (
     load_text,
     namesrv_as_properties,
 )
-from flintmq.config.rocketmq_names import FIXED
-from flintmq.config.schema import KEYS, aliases
+from flintmq.config.loading.schema import KEYS, aliases
+from flintmq.config.rocketmq.names import FIXED
 
 
 def test_nothing_dangerous_is_on_the_list() -> None:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from flintmq.config.store_sections import CommitRealTimeSection, FlushRealTimeSection, GroupCommitSection
-from flintmq.core.ports import FlushStrategy
+from flintmq.config.sections.store import CommitRealTimeSection, FlushRealTimeSection, GroupCommitSection
+from flintmq.core.kernel.ports import FlushStrategy
 from flintmq.core.testing.crash_run import CONFIG, Kind
 from flintmq.flush.commit_real_time import CommitRealTime
 from flintmq.flush.flush_real_time import FlushRealTime

@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flintmq.core.io import lazy_numpy
-from flintmq.core.store import bulk_scan, index_bulk
+from flintmq.core.record import bulk_scan
+from flintmq.core.store import index_bulk
 from flintmq.core.testing.crash_check import Check, UndetectableError
 from flintmq.core.testing.crash_run import LETTERS, CrashRun, Kind
 from flintmq.core.testing.crash_states import KINDS, states

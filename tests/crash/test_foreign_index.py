@@ -11,8 +11,8 @@ from typing import Any, Final
 import attrs
 import pytest
 
-from flintmq.core.message.sys_flag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
-from flintmq.core.ports import CommitLogDispatcher, DispatchRequest, IndexBuilder
+from flintmq.core.kernel.ports import CommitLogDispatcher, DispatchRequest, IndexBuilder
+from flintmq.core.record.sys_flag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from flintmq.core.testing.crash_check import Check, UndetectableError
 from flintmq.core.testing.crash_run import ROOT, CrashFailure, CrashRun, Kind, SteppedStore
 from flintmq.core.testing.crash_states import states

@@ -12,17 +12,18 @@ from typing import Any
 
 import pytest
 
-from flintmq.core.store import log_walk, message_store, recovery
-from flintmq.core.store.commit_log import CommitLog
+from flintmq.core.log.commit_log import CommitLog
+from flintmq.core.log.mapped_file_queue import MappedFile, MappedFileQueue
+from flintmq.core.log.store_checkpoint import StoreCheckpoint
+from flintmq.core.log.watermarks import Watermarks
+from flintmq.core.recovery import log_walk, recovery
+from flintmq.core.recovery.log_walk import LogWalk
+from flintmq.core.store import message_store
 from flintmq.core.store.consume_queue import UNIT_BYTES, ConsumeQueue, ConsumeQueueTable
 from flintmq.core.store.index_file import IndexFile
 from flintmq.core.store.index_service import IndexService
-from flintmq.core.store.log_walk import LogWalk
-from flintmq.core.store.mapped_file_queue import MappedFile, MappedFileQueue
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.store.queue_flusher import QueueFlusher
-from flintmq.core.store.store_checkpoint import StoreCheckpoint
-from flintmq.core.store.watermarks import Watermarks
 from flintmq.core.testing.crash_run import CrashFailure, Kind
 from flintmq.core.testing.crash_suite import explore, explore_errors
 from flintmq.core.testing.simulated_disk import SimulatedDisk, SimulatedRegion

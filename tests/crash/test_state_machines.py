@@ -12,13 +12,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from flintmq.core.broker.offsets import ConsumerOffsetManager
 from flintmq.core.io.json_file import JsonFile
-from flintmq.core.message.java_hash import index_key_hash
-from flintmq.core.ports import DispatchRequest
-from flintmq.core.store.cleaner import CleanCommitLogService
+from flintmq.core.kernel.ports import DispatchRequest
+from flintmq.core.log.store_checkpoint import StoreCheckpoint
+from flintmq.core.record.java_hash import index_key_hash
+from flintmq.core.retention.cleaner import CleanCommitLogService
 from flintmq.core.store.consume_queue import UNIT_BYTES, ConsumeQueueTable
 from flintmq.core.store.index_service import IndexService
 from flintmq.core.store.queue_units import FILLER_SIZE
-from flintmq.core.store.store_checkpoint import StoreCheckpoint
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.crash_run import CONFIG, SteppedStore, start_stepped
 from flintmq.core.testing.crash_states import KINDS, CrashPoint

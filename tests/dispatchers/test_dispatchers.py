@@ -9,8 +9,8 @@ import pytest
 from flintmq.core.errors import PluginError
 from flintmq.core.filter.bloom import BloomFilter, BloomFilterData
 from flintmq.core.filter.sql92 import sql92_filter
-from flintmq.core.kernel import Kernel
-from flintmq.core.ports import CommitLogDispatcher, DispatchRequest, IndexBuilder, MessageFilter
+from flintmq.core.kernel.kernel import Kernel
+from flintmq.core.kernel.ports import CommitLogDispatcher, DispatchRequest, IndexBuilder, MessageFilter
 from flintmq.core.testing.dispatcher_kit import check_dispatcher, sample_requests
 from flintmq.core.testing.failure import KitFailure
 from flintmq.dispatchers.consume_queue import BuildConsumeQueue, CheckConsumeQueue

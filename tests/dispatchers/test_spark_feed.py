@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from flintmq.core.io import lazy_numpy
-from flintmq.core.ports import requests_of
+from flintmq.core.kernel.ports import requests_of
 from flintmq.core.testing.dispatcher_kit import check_dispatcher, sample_requests
 from flintmq.core.testing.store import batch, message, opened
 from flintmq.dispatchers.spark_feed import SparkFeed

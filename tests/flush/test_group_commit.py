@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from flintmq.config.models import GroupCommitSection
-from flintmq.core.ports import FlushContext, FlushStatus
+from flintmq.config.sections.models import GroupCommitSection
+from flintmq.core.kernel.ports import FlushContext, FlushStatus
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.fake_log import FakeLog
 from flintmq.flush.group_commit import DeadlineWatcher, GroupCommit

@@ -10,9 +10,9 @@ from typing import Any
 import attrs
 import pytest
 
-from flintmq.config.models import CommitRealTimeSection, FlushRealTimeSection, GroupCommitSection
+from flintmq.config.sections.models import CommitRealTimeSection, FlushRealTimeSection, GroupCommitSection
 from flintmq.core.errors import StoreFencedError
-from flintmq.core.ports import FlushContext, FlushStatus, FlushWaiter, TransientStorePool
+from flintmq.core.kernel.ports import FlushContext, FlushStatus, FlushWaiter, TransientStorePool
 from flintmq.core.testing import flush_kit
 from flintmq.core.testing.failure import KitFailure
 from flintmq.core.testing.flush_kit import check_flush_service

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from flintmq.config.models import CommitRealTimeSection, FlushRealTimeSection, GroupCommitSection
+from flintmq.config.sections.models import CommitRealTimeSection, FlushRealTimeSection, GroupCommitSection
 from flintmq.core.testing.flush_kit import check_flush_service
 from flintmq.core.testing.pool_kit import check_transient_store_pool
 from flintmq.flush.commit_real_time import CommitRealTime

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from flintmq.core.ports import FlushStatus
+from flintmq.core.kernel.ports import FlushStatus
 from flintmq.core.testing.clock import ManualClock
 from flintmq.flush.pending_waiters import PendingWaiters
 from flintmq.flush.service_thread import ServiceThread

@@ -5,8 +5,8 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from flintmq.config.models import CommitRealTimeSection, FlushRealTimeSection
-from flintmq.core.ports import FlushContext
+from flintmq.config.sections.models import CommitRealTimeSection, FlushRealTimeSection
+from flintmq.core.kernel.ports import FlushContext
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.fake_log import FakeLog
 from flintmq.flush.commit_real_time import CommitRealTime

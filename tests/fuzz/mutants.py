@@ -13,7 +13,7 @@ from typing import Final
 
 from seeds import Seed
 
-from flintmq.remoting.codes import RequestCode
+from flintmq.remoting.wire.codes import RequestCode
 
 NUMBERS: Final = (
     "-1", "0", "1", "2", "31", "1024", "65535", "65536", "2147483647", "2147483648", "-2147483648", "4294967296",

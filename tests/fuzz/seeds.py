@@ -13,11 +13,11 @@ import attrs
 import msgspec
 
 import flintmq
-from flintmq.core.message.batch import BatchItem, encode_batch
-from flintmq.core.message.properties import properties_to_string
-from flintmq.remoting.codes import RequestCode
-from flintmq.remoting.command import JSON, ROCKETMQ, encode_command, request, split_frame
-from flintmq.remoting.headers import REQUEST_HEADERS
+from flintmq.core.record.batch import BatchItem, encode_batch
+from flintmq.core.record.properties import properties_to_string
+from flintmq.remoting.wire.codes import RequestCode
+from flintmq.remoting.wire.command import JSON, ROCKETMQ, encode_command, request, split_frame
+from flintmq.remoting.wire.headers import REQUEST_HEADERS
 
 _SUBSCRIPTION: Final = {
     "classFilterMode": False,

@@ -11,16 +11,16 @@ from mutants import Mutants
 from seeds import seeds
 from test_decoders import judge
 
-from flintmq.config.models import AclAccount, AclSection
 from flintmq.config.secret import Secret
+from flintmq.config.sections.models import AclAccount, AclSection
 from flintmq.core.acl.account_store import AccountStore
 from flintmq.core.acl.authenticator import AclAuthenticator
 from flintmq.core.acl.signature import add_signature
 from flintmq.core.errors import FrameError, RefusedError
-from flintmq.core.ports import Caller
+from flintmq.core.kernel.ports import Caller
 from flintmq.core.testing.clock import ManualClock
-from flintmq.remoting.access_rules import access_rules
-from flintmq.remoting.command import RemotingCommand, decode_command
+from flintmq.remoting.server.access_rules import access_rules
+from flintmq.remoting.wire.command import RemotingCommand, decode_command
 
 SECRET = Secret("a secret of some length")
 

@@ -15,28 +15,28 @@ from mutants import NUMBERS, TEXTS, Mutants
 from seeds import BODIES, Seed, golden_frames, seed_of, seeds
 
 from flintmq.config.errors import ConfigError
-from flintmq.config.java_properties import parse_properties
+from flintmq.config.rocketmq.java_properties import parse_properties
 from flintmq.core.acl.address import parse_addresses
 from flintmq.core.acl.permission import parse_permissions
 from flintmq.core.broker.filters import tag_filter
 from flintmq.core.errors import FlintError, FrameError, JsonSyntaxError, RefusedError
 from flintmq.core.filter.sql92 import sql92_filter
 from flintmq.core.io import fastjson
-from flintmq.core.message.batch import BatchError, BatchItem, decode_batch, encode_batch
-from flintmq.core.message.message_id import decode_message_id
-from flintmq.core.message.properties import string_to_properties
-from flintmq.core.message.record import RecordError, decode_records, encode_record, record_size
+from flintmq.core.record.batch import BatchError, BatchItem, decode_batch, encode_batch
+from flintmq.core.record.message_id import decode_message_id
+from flintmq.core.record.properties import string_to_properties
+from flintmq.core.record.record import RecordError, decode_records, encode_record, record_size
 from flintmq.core.testing.store import message
-from flintmq.remoting import bodies
 from flintmq.remoting.client.compression import CompressionError, compress, decompress
 from flintmq.remoting.client.message import decode_messages
-from flintmq.remoting.command import decode_command
-from flintmq.remoting.frame import FrameDecoder
-from flintmq.remoting.header_codec import decode_header
-from flintmq.remoting.headers import REQUEST_HEADERS, RESPONSE_HEADERS
-from flintmq.remoting.json_body import Body
-from flintmq.remoting.register_broker_body import decode_register_broker_body
-from flintmq.remoting.request import decode_request
+from flintmq.remoting.server.request import decode_request
+from flintmq.remoting.wire import bodies
+from flintmq.remoting.wire.command import decode_command
+from flintmq.remoting.wire.frame import FrameDecoder
+from flintmq.remoting.wire.header_codec import decode_header
+from flintmq.remoting.wire.headers import REQUEST_HEADERS, RESPONSE_HEADERS
+from flintmq.remoting.wire.json_body import Body
+from flintmq.remoting.wire.register_broker_body import decode_register_broker_body
 
 SLOW_S: Final = 0.050
 RETRIES: Final = 5

@@ -15,10 +15,10 @@ from wireless import Link
 import flintmq
 from flintmq.core.io import lazy_numpy
 from flintmq.core.limits import BATCH_MAX_MESSAGES, PROPERTIES_MAX_BYTES
-from flintmq.core.message.batch import BatchItem, MessageBatch, encode_batch
-from flintmq.remoting.codes import RequestCode
-from flintmq.remoting.command import encode_command, request
+from flintmq.core.record.batch import BatchItem, MessageBatch, encode_batch
 from flintmq.remoting.processors import send_message
+from flintmq.remoting.wire.codes import RequestCode
+from flintmq.remoting.wire.command import encode_command, request
 
 MEMBERS: Final = BATCH_MAX_MESSAGES
 FEW: Final = 127

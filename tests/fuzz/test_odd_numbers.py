@@ -23,10 +23,10 @@ from wireless import Link
 
 import flintmq
 from flintmq.core.errors import StoreError
-from flintmq.remoting.codes import RequestCode
-from flintmq.remoting.command import encode_command, request
-from flintmq.remoting.headers import REQUEST_HEADERS
-from flintmq.remoting.server import RemotingServer
+from flintmq.remoting.server.server import RemotingServer
+from flintmq.remoting.wire.codes import RequestCode
+from flintmq.remoting.wire.command import encode_command, request
+from flintmq.remoting.wire.headers import REQUEST_HEADERS
 
 ODD: list[Any] = [
     2**31,

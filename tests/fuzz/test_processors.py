@@ -25,8 +25,8 @@ from wireless import Link
 
 import flintmq
 from flintmq.config import LoadedConfig, load_config
-from flintmq.remoting.command import JSON, decode_json_header
-from flintmq.remoting.server import RemotingServer
+from flintmq.remoting.server.server import RemotingServer
+from flintmq.remoting.wire.command import JSON, decode_json_header
 
 ROUNDS = 5
 """Servers live for a round: what one leaves behind in the process is seen in the next ones."""

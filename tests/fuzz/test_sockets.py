@@ -13,9 +13,9 @@ from seeds import seeds
 
 import flintmq
 from flintmq.config import load_config
-from flintmq.remoting.codes import RequestCode
-from flintmq.remoting.command import decode_command, encode_command, request
-from flintmq.remoting.frame import FrameDecoder
+from flintmq.remoting.wire.codes import RequestCode
+from flintmq.remoting.wire.command import decode_command, encode_command, request
+from flintmq.remoting.wire.frame import FrameDecoder
 
 PROBE = -77
 TIMEOUT_S = 20.0

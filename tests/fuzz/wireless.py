@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from flintmq.remoting.channel import ServerChannel
-from flintmq.remoting.command import RemotingCommand, decode_command
-from flintmq.remoting.frame import FrameDecoder
-from flintmq.remoting.server import RemotingServer
+from flintmq.remoting.server.channel import ServerChannel
+from flintmq.remoting.server.server import RemotingServer
+from flintmq.remoting.wire.command import RemotingCommand, decode_command
+from flintmq.remoting.wire.frame import FrameDecoder
 
 
 class Transport(asyncio.Transport):

@@ -15,9 +15,9 @@ import attrs
 import pytest
 
 import flintmq
-from flintmq.config.load import load_text
-from flintmq.config.models import BrokerConfig
-from flintmq.config.properties import import_broker_conf
+from flintmq.config.loading.load import load_text
+from flintmq.config.rocketmq.properties import import_broker_conf
+from flintmq.config.sections.models import BrokerConfig
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import make_store, open_store

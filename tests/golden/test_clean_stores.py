@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from flintmq.core.message.host import unpack_host
-from flintmq.core.message.message_id import decode_message_id
-from flintmq.core.message.properties import string_to_properties
-from flintmq.core.message.record import (
+from flintmq.core.record.host import unpack_host
+from flintmq.core.record.message_id import decode_message_id
+from flintmq.core.record.properties import string_to_properties
+from flintmq.core.record.record import (
     MAGIC_V1,
     MessageExtBrokerInner,
     Record,

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from flintmq.core.message.record import decode_records
-from flintmq.core.ports import DispatchRequest
+from flintmq.core.kernel.ports import DispatchRequest
+from flintmq.core.record.record import decode_records
+from flintmq.core.recovery.recovery import LOST_TOPIC
 from flintmq.core.store.index_service import IndexService
 from flintmq.core.store.message_store import MessageStore
-from flintmq.core.store.recovery import LOST_TOPIC
 from flintmq.core.testing.store import snapshot
 
 VARIANTS = [

@@ -10,15 +10,15 @@ from typing import Any
 import attrs
 import pytest
 
-from flintmq.config.models import BrokerConfig
-from flintmq.core.store.doctor.explain import explain_key, explain_queue_offset, explain_start
-from flintmq.core.store.doctor.export import Wanted, messages
-from flintmq.core.store.doctor.files import IndexGeometry, StoreFiles
-from flintmq.core.store.doctor.finding import Level
-from flintmq.core.store.doctor.rebuild import fitting, has_damage, rebuild
-from flintmq.core.store.doctor.salvage import salvage
-from flintmq.core.store.doctor.verify import verify
+from flintmq.config.sections.models import BrokerConfig
 from flintmq.core.testing.store import DELAY_LEVEL_MS, open_store, snapshot
+from flintmq.plugins.doctor.explain import explain_key, explain_queue_offset, explain_start
+from flintmq.plugins.doctor.export import Wanted, messages
+from flintmq.plugins.doctor.files import IndexGeometry, StoreFiles
+from flintmq.plugins.doctor.finding import Level
+from flintmq.plugins.doctor.rebuild import fitting, has_damage, rebuild
+from flintmq.plugins.doctor.salvage import salvage
+from flintmq.plugins.doctor.verify import verify
 
 from .test_crash_recovery import DAMAGED, VARIANTS, crashed
 

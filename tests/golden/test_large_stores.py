@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from flintmq.core.store.doctor.files import StoreFiles
 from flintmq.core.testing.store import DELAY_LEVEL_MS, snapshot
+from flintmq.plugins.doctor.files import StoreFiles
 
 from .test_doctor import config_of
 

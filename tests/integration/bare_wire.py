@@ -13,10 +13,10 @@ from typing import Any
 import attrs
 
 from flintmq.config import LoadedConfig, load_config
-from flintmq.core.message import record as rec
-from flintmq.core.message.properties import properties_to_string
-from flintmq.remoting.codes import RequestCode
-from flintmq.remoting.command import RemotingCommand, decode_command, encode_command, request
+from flintmq.core.record import record as rec
+from flintmq.core.record.properties import properties_to_string
+from flintmq.remoting.wire.codes import RequestCode
+from flintmq.remoting.wire.command import RemotingCommand, decode_command, encode_command, request
 
 SMALL = (
     "listen.port=0",

@@ -16,8 +16,8 @@ from typing import Any
 from bare_wire import SMALL, Wire, send_fields, sent
 
 import flintmq
-from flintmq.core.message.batch import BatchItem, encode_batch
-from flintmq.remoting.codes import RequestCode
+from flintmq.core.record.batch import BatchItem, encode_batch
+from flintmq.remoting.wire.codes import RequestCode
 
 START_S = 60.0
 _STARTED: list[BrokerProcess] = []

@@ -17,7 +17,7 @@ from broker_process import BrokerProcess
 from link_proxy import LinkProxy, free_port
 from replicas import SECRET, eventually
 
-from flintmq.core.message.record import Record
+from flintmq.core.record.record import Record
 from flintmq.core.testing.history import History, Outcome, Read, Sent, check
 
 TOPIC: Final = "Faults"

@@ -11,8 +11,8 @@ from bare_wire import Wire, send_fields, sent, settings
 
 import flintmq
 from flintmq.config import LoadedConfig
-from flintmq.core.message.batch import BatchItem, encode_batch
-from flintmq.remoting.codes import RequestCode
+from flintmq.core.record.batch import BatchItem, encode_batch
+from flintmq.remoting.wire.codes import RequestCode
 
 SECRET = "a secret of more than sixteen"
 QUICK = (

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 import flintmq
 from flintmq.core.errors import RefusedError
-from flintmq.core.message.batch import BatchItem, encode_batch
-from flintmq.core.message.properties import properties_to_string
+from flintmq.core.record.batch import BatchItem, encode_batch
+from flintmq.core.record.properties import properties_to_string
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.strict_reader import StrictRecord, strict_log
-from flintmq.remoting.codes import RequestCode
+from flintmq.remoting.wire.codes import RequestCode
 
 FILE_BYTES = 131_072
 LIMIT_BYTES = 32_767

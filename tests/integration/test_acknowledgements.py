@@ -12,10 +12,10 @@ from bare_wire import Wire, send_fields, sent
 
 import flintmq
 from flintmq.core.io import fastjson
-from flintmq.core.message.batch import BatchItem, encode_batch
-from flintmq.core.message.properties import properties_to_string
+from flintmq.core.record.batch import BatchItem, encode_batch
+from flintmq.core.record.properties import properties_to_string
 from flintmq.core.testing.faulty_disk import FaultyDisk
-from flintmq.remoting.codes import RequestCode
+from flintmq.remoting.wire.codes import RequestCode
 
 HALF = {"TRAN_MSG": "true", "PGROUP": "P", "UNIQ_KEY": "A"}
 Post = Callable[[Wire, dict[str, Any]], int]

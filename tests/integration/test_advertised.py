@@ -12,7 +12,7 @@ import pytest
 
 import flintmq
 from flintmq.config import load_config
-from flintmq.core.message.host import unpack_host
+from flintmq.core.record.host import unpack_host
 from flintmq.remoting.client import AdminClient, Message, Producer
 
 EVERYWHERE = ("listen.host=0.0.0.0", "nameserver.host=0.0.0.0", "listen.insecure=true", "listen.vip=false")

@@ -16,7 +16,7 @@ from bare_wire import Wire, pulled
 
 import flintmq
 from flintmq.core.testing.clock import ManualClock
-from flintmq.remoting.codes import RequestCode, ResponseCode
+from flintmq.remoting.wire.codes import RequestCode, ResponseCode
 
 HOUR_MS = 3_600_000
 

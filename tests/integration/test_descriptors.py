@@ -17,8 +17,8 @@ import pytest
 from bare_wire import Wire
 from broker_process import BrokerProcess
 
-from flintmq.remoting.codes import RequestCode
-from flintmq.remoting.descriptors import connections_ceiling
+from flintmq.remoting.server.descriptors import connections_ceiling
+from flintmq.remoting.wire.codes import RequestCode
 
 LIMIT = 1_024
 SILENT = 1_100

@@ -26,8 +26,8 @@ from broker_process import BrokerProcess
 
 from flintmq.config.secret import Secret
 from flintmq.core.acl.signature import add_signature
-from flintmq.remoting.codes import RequestCode as Code
-from flintmq.remoting.command import encode_command, request
+from flintmq.remoting.wire.codes import RequestCode as Code
+from flintmq.remoting.wire.command import encode_command, request
 
 pytestmark = [
     pytest.mark.slow,

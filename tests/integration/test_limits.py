@@ -16,12 +16,12 @@ from bare_wire import Wire, pull_fields, pulled, send_fields, settings
 import flintmq
 from flintmq.config import BrokerConfig
 from flintmq.core import limits
-from flintmq.core.message.batch import BatchItem, encode_batch
+from flintmq.core.record.batch import BatchItem, encode_batch
 from flintmq.core.store import index_file, message_store
-from flintmq.remoting.bodies import RegisterBrokerBody
-from flintmq.remoting.codes import RequestCode as Code
-from flintmq.remoting.command import encode_command, request
-from flintmq.remoting.register_broker_body import encode_register_broker_body
+from flintmq.remoting.wire.bodies import RegisterBrokerBody
+from flintmq.remoting.wire.codes import RequestCode as Code
+from flintmq.remoting.wire.command import encode_command, request
+from flintmq.remoting.wire.register_broker_body import encode_register_broker_body
 
 
 @pytest.fixture(scope="module")

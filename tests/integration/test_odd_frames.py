@@ -20,8 +20,8 @@ from odd_frames import LEGAL_PROPERTIES, OPAQUE, REAL, OddFrame, asking, binary,
 
 import flintmq
 from flintmq.core.errors import FrameError
-from flintmq.remoting.lenient_header import what_is_known
-from flintmq.remoting.request import decode_request
+from flintmq.remoting.server.request import decode_request
+from flintmq.remoting.wire.lenient_header import what_is_known
 
 FRAMES: Final = {one.name: one for one in odd_frames()}
 FAMILIES: Final = sorted({name.partition(":")[0] for name in FRAMES})

@@ -14,11 +14,11 @@ from bare_wire import Wire
 
 import flintmq
 from flintmq.core.errors import RefusedError
-from flintmq.core.hookspecs import hookimpl
-from flintmq.core.ports import DispatchRequest, FlushContext, FlushStrategy
-from flintmq.plugins.broker import THREADS_END_S
-from flintmq.remoting.codes import RequestCode
-from flintmq.remoting.request import Request, Response
+from flintmq.core.kernel.hookspecs import hookimpl
+from flintmq.core.kernel.ports import DispatchRequest, FlushContext, FlushStrategy
+from flintmq.plugins.broker.broker import THREADS_END_S
+from flintmq.remoting.server.request import Request, Response
+from flintmq.remoting.wire.codes import RequestCode
 
 
 def figures(wire: Wire) -> dict[str, str]:

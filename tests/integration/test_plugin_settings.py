@@ -37,7 +37,9 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
     def write(body: str) -> str:
         name = f"authors_{next(_NUMBERS)}"
         head = (
-            "import attrs\nfrom flintmq.core.hookspecs import hookimpl\nfrom flintmq.core.ports import FlushStrategy\n"
+            "import attrs\n"
+            "from flintmq.core.kernel.hookspecs import hookimpl\n"
+            "from flintmq.core.kernel.ports import FlushStrategy\n"
         )
         (tmp_path / f"{name}.py").write_text(head + textwrap.dedent(body), encoding="utf-8")
         made.append(name)
@@ -354,7 +356,7 @@ def test_a_module_with_hooks_is_named_as_it_is(module: Write, configured: Config
     bare = module(body)
     said = refused(configured(f"plugins: [{bare}]\n"), tmp_path)
     assert (
-        f"implements no hook; its functions need @flintmq.core.hookspecs.hookimpl; did you mean '{bare}:Filters'?"
+        f"implements no hook; its functions need @flintmq.core.kernel.hookspecs.hookimpl; did you mean '{bare}:Filters'?"
         in said
     )
     said = refused(configured(f"plugins: [{bare}.plugin]\n"), tmp_path)

@@ -10,7 +10,7 @@ import pytest
 from bare_wire import Wire
 
 import flintmq
-from flintmq.remoting.codes import RequestCode
+from flintmq.remoting.wire.codes import RequestCode
 
 REASON = re.compile(r" \[[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)+(; [^\[\]]+)*\]$")
 STATUSES = frozenset({19, 20, 21})

@@ -13,8 +13,8 @@ import pytest
 
 import flintmq
 from flintmq.core.errors import RefusedError, StoreError
-from flintmq.core.hookspecs import DispatcherContext, RegisterDispatcher, RegisterIndexBuilder, hookimpl
-from flintmq.core.ports import CommitLogDispatcher, DispatchRequest, IndexBuilder
+from flintmq.core.kernel.hookspecs import DispatcherContext, RegisterDispatcher, RegisterIndexBuilder, hookimpl
+from flintmq.core.kernel.ports import CommitLogDispatcher, DispatchRequest, IndexBuilder
 from flintmq.dispatchers.consume_queue import BuildConsumeQueue
 
 Configure = Callable[..., Any]

@@ -32,7 +32,7 @@ from flintmq.core.io import fastjson
 from flintmq.core.testing.clock import ManualClock
 from flintmq.plugins.cli.status import replication_of
 from flintmq.remoting.client.pull_consumer import PullConsumer
-from flintmq.remoting.codes import RequestCode
+from flintmq.remoting.wire.codes import RequestCode
 
 Connect = Callable[[Any], Wire]
 pytestmark = pytest.mark.timeout(120)

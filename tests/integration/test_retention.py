@@ -9,8 +9,8 @@ from typing import Any
 import flintmq
 from flintmq.core.broker.topic_name import OFFSET_MOVED_EVENT
 from flintmq.core.io.clock import SystemClock
-from flintmq.core.store.retention import DiskFull
-from flintmq.remoting.codes import RequestCode
+from flintmq.core.retention.retention import DiskFull
+from flintmq.remoting.wire.codes import RequestCode
 
 BODY = bytes(60_000)
 FULL = "store.disk_max_used_ratio=95", "store.disk_enough_free_bytes=0", "store.commit_log_file_bytes=262144"

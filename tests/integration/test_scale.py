@@ -17,11 +17,11 @@ import pytest
 
 import flintmq
 from flintmq.core.broker.topic_config import TopicConfig
-from flintmq.remoting.bodies import MessageQueue
 from flintmq.remoting.client import Consumer, ConsumerSettings, Message, MessageExt, Producer
-from flintmq.remoting.codes import RequestCode
-from flintmq.remoting.command import encode_command, request
-from flintmq.remoting.request import Request, Response, decode_request
+from flintmq.remoting.server.request import Request, Response, decode_request
+from flintmq.remoting.wire.bodies import MessageQueue
+from flintmq.remoting.wire.codes import RequestCode
+from flintmq.remoting.wire.command import encode_command, request
 
 pytestmark = pytest.mark.slow
 

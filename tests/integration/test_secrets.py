@@ -10,9 +10,9 @@ import attrs
 
 import flintmq
 from flintmq.config import load_config
-from flintmq.core.hookspecs import RegisterAuthenticator, RegisterConfigSection, hookimpl
-from flintmq.core.ports import Caller
-from flintmq.remoting.codes import RequestCode
+from flintmq.core.kernel.hookspecs import RegisterAuthenticator, RegisterConfigSection, hookimpl
+from flintmq.core.kernel.ports import Caller
+from flintmq.remoting.wire.codes import RequestCode
 
 SECRET = "s3cr3t-7f1d"
 

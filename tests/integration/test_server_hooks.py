@@ -14,10 +14,10 @@ from bare_wire import Wire
 
 import flintmq
 from flintmq.core.errors import PluginError, RefusedError
-from flintmq.core.hookspecs import RegisterDefaultProcessor, RegisterServerPart, hookimpl
-from flintmq.remoting.codes import RequestCode
-from flintmq.remoting.request import Request, Response
-from flintmq.remoting.server_hooks import HookedChannel
+from flintmq.core.kernel.hookspecs import RegisterDefaultProcessor, RegisterServerPart, hookimpl
+from flintmq.remoting.server.request import Request, Response
+from flintmq.remoting.server.server_hooks import HookedChannel
+from flintmq.remoting.wire.codes import RequestCode
 
 Configure = Callable[..., Any]
 UNKNOWN = 29_999

@@ -13,7 +13,7 @@ import flintmq
 from flintmq.config import load_config
 from flintmq.core.io.clock import SystemClock
 from flintmq.core.testing.faulty_disk import FaultyDisk, Operation
-from flintmq.remoting.codes import RequestCode
+from flintmq.remoting.wire.codes import RequestCode
 
 
 class ShiftedClock(SystemClock):

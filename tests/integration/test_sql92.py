@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from flintmq.config.models import BrokerConfig
-from flintmq.config.server_sections import ListenSection, NamesrvConfig, NamesrvSection
-from flintmq.config.service_sections import PullSection
-from flintmq.config.store_sections import StoreSection
+from flintmq.config.sections.models import BrokerConfig
+from flintmq.config.sections.server import ListenSection, NamesrvConfig, NamesrvSection
+from flintmq.config.sections.service import PullSection
+from flintmq.config.sections.store import StoreSection
 from flintmq.core.errors import RefusedError
 from flintmq.core.store.consume_queue_ext import is_address
-from flintmq.plugins.broker import Broker
-from flintmq.plugins.name_server import NameServer
+from flintmq.plugins.broker.broker import Broker
+from flintmq.plugins.name_server.name_server import NameServer
 from flintmq.remoting.client import Consumer, ConsumerSettings, Message, MessageExt, Producer
 
 SETTINGS = ConsumerSettings(consume_from="CONSUME_FROM_FIRST_OFFSET")

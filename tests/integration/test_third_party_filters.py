@@ -11,8 +11,8 @@ import pytest
 
 import flintmq
 from flintmq.core.errors import RefusedError
-from flintmq.core.hookspecs import RegisterFilter, hookimpl
-from flintmq.core.message.java_hash import tags_hash
+from flintmq.core.kernel.hookspecs import RegisterFilter, hookimpl
+from flintmq.core.record.java_hash import tags_hash
 from flintmq.remoting.client import Consumer, ConsumerSettings, Message, MessageExt, Producer
 
 Configure = Callable[..., Any]

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import flintmq
-from flintmq.core.message.batch import BatchItem, encode_batch
-from flintmq.core.message.properties import properties_to_string
-from flintmq.remoting.bodies import KVTable
-from flintmq.remoting.codes import RequestCode
+from flintmq.core.record.batch import BatchItem, encode_batch
+from flintmq.core.record.properties import properties_to_string
+from flintmq.remoting.wire.bodies import KVTable
+from flintmq.remoting.wire.codes import RequestCode
 
 
 def test_a_timer_survives_the_broker_it_was_sent_to(

@@ -18,12 +18,12 @@ from bare_wire import Wire
 
 import flintmq
 from flintmq.config import ConfigError
-from flintmq.config.models import TlsSection
+from flintmq.config.sections.models import TlsSection
 from flintmq.core.errors import RemotingError
-from flintmq.remoting import tls_listener
 from flintmq.remoting.client import Message, Producer, PullConsumer
-from flintmq.remoting.codes import RequestCode as Code
-from flintmq.remoting.tls import ServerTls, client_context
+from flintmq.remoting.server import tls_listener
+from flintmq.remoting.server.tls import ServerTls, client_context
+from flintmq.remoting.wire.codes import RequestCode as Code
 
 Encrypted = Callable[[Any, ssl.SSLContext], Wire]
 PLAIN_FRAME = b"\0\0\0\x04\0\0\0\0"

@@ -10,7 +10,7 @@ import pytest
 
 import flintmq
 from flintmq.config import load_config
-from flintmq.config.rocketmq_names import FIXED
+from flintmq.config.rocketmq.names import FIXED
 from flintmq.remoting.client import AdminClient
 
 from .conftest import Peer

@@ -12,7 +12,7 @@ from bare_wire import Wire
 import flintmq
 from flintmq.config import load_config
 from flintmq.core.io import fastjson
-from flintmq.remoting.codes import RequestCode
+from flintmq.remoting.wire.codes import RequestCode
 
 from .conftest import Peer
 

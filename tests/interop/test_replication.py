@@ -14,7 +14,7 @@ from replicas import QUICK, assert_same_log, assert_same_queues, eventually, fil
 
 import flintmq
 from flintmq.config import load_config
-from flintmq.remoting.codes import RequestCode
+from flintmq.remoting.wire.codes import RequestCode
 
 from .conftest import Peer, free_ports
 

@@ -12,10 +12,10 @@ import pytest
 import flintmq
 from flintmq.config import load_config
 from flintmq.core.errors import RefusedError
-from flintmq.core.store.doctor.files import StoreFiles
-from flintmq.core.store.doctor.finding import Level
-from flintmq.core.store.doctor.verify import verify
 from flintmq.core.testing.store import DELAY_LEVEL_MS
+from flintmq.plugins.doctor.files import StoreFiles
+from flintmq.plugins.doctor.finding import Level
+from flintmq.plugins.doctor.verify import verify
 from flintmq.remoting.client.message import Message, MessageExt
 from flintmq.remoting.client.pull_consumer import PullConsumer
 from flintmq.remoting.client.transaction_producer import TransactionProducer, TransactionState

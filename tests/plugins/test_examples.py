@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 import flintmq
-from flintmq.config.models import PluginRef
-from flintmq.core.hookspecs import DispatcherContext
-from flintmq.core.kernel import Kernel
-from flintmq.core.plugin_info import PluginSource
+from flintmq.config.sections.models import PluginRef
+from flintmq.core.kernel.hookspecs import DispatcherContext
+from flintmq.core.kernel.kernel import Kernel
+from flintmq.core.kernel.plugin_info import PluginSource
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.dispatcher_kit import sample_requests
 from flintmq.core.testing.flush_kit import check_flush_service
@@ -122,8 +122,8 @@ def test_the_direct_strategy_runs_in_a_broker(tmp_path: Path) -> None:
 def test_a_line_of_yaml_replaces_a_built_in(installed: Path) -> None:
     """``plugins:`` names a module on the path, and its 'group_commit' is the one the broker gets."""
     (installed / "house_rules.py").write_text(
-        "from flintmq.core.hookspecs import hookimpl\n"
-        "from flintmq.core.ports import FlushStrategy\n"
+        "from flintmq.core.kernel.hookspecs import hookimpl\n"
+        "from flintmq.core.kernel.ports import FlushStrategy\n"
         "from flintmq_adaptive_flush.service import AdaptiveGroupCommit, AdaptiveGroupCommitSection\n"
         "class HouseRules:\n"
         "    @hookimpl\n"
@@ -142,7 +142,7 @@ def test_a_line_of_yaml_replaces_a_built_in(installed: Path) -> None:
 def test_a_plugin_that_is_installed_and_listed_is_loaded_once(installed: Path) -> None:
     """Whoever names it in the configuration as well, to be sure, must not be told that it exists twice."""
     (installed / "twice.py").write_text(
-        "from flintmq.core.hookspecs import hookimpl\n"
+        "from flintmq.core.kernel.hookspecs import hookimpl\n"
         "class Twice:\n"
         "    @hookimpl\n"
         "    def flintmq_dispatchers(self, register): register('twice', print)\n",

@@ -18,7 +18,7 @@ from flintmq.core.store.feed_publisher import FeedPublisher
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import BY_HAND, make_store, message, start_store
-from flintmq.plugins.broker import Broker
+from flintmq.plugins.broker.broker import Broker
 from flintmq.plugins.spark_feed import find_feed
 from flintmq.remoting.processors.runtime_info import RuntimeInfo
 

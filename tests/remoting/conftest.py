@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import flintmq
-from flintmq.remoting.command import RemotingCommand, decode_command, encode_command, response
-from flintmq.remoting.frame import FrameDecoder
+from flintmq.remoting.wire.command import RemotingCommand, decode_command, encode_command, response
+from flintmq.remoting.wire.frame import FrameDecoder
 
 
 def _golden_folder() -> Path:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from flintmq.core.errors import RefusedError
-from flintmq.remoting.bodies import (
+from flintmq.remoting.wire.bodies import (
     Body,
     BrokerStatsData,
     CheckClientRequestBody,
@@ -41,12 +41,12 @@ from flintmq.remoting.bodies import (
     TopicRouteData,
     TopicStatsTable,
 )
-from flintmq.remoting.codes import RequestCode
-from flintmq.remoting.command import decode_command, encode_command, split_frame
-from flintmq.remoting.fast_answers import encode_pull_response_json, make_send_ok_encoder
-from flintmq.remoting.fast_json import FAST_JSON
-from flintmq.remoting.frame import FrameDecoder
-from flintmq.remoting.headers import (
+from flintmq.remoting.wire.codes import RequestCode
+from flintmq.remoting.wire.command import decode_command, encode_command, split_frame
+from flintmq.remoting.wire.fast_answers import encode_pull_response_json, make_send_ok_encoder
+from flintmq.remoting.wire.fast_json import FAST_JSON
+from flintmq.remoting.wire.frame import FrameDecoder
+from flintmq.remoting.wire.headers import (
     REQUEST_HEADERS,
     RESPONSE_HEADERS,
     PullMessageResponseHeader,
@@ -54,7 +54,7 @@ from flintmq.remoting.headers import (
     decode_header,
     encode_header,
 )
-from flintmq.remoting.register_broker_body import decode_register_broker_body, encode_register_broker_body
+from flintmq.remoting.wire.register_broker_body import decode_register_broker_body, encode_register_broker_body
 
 Frames = list[dict[str, Any]]
 

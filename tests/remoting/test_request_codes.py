@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import flintmq
-from flintmq.remoting.codes import RequestCode
+from flintmq.remoting.wire.codes import RequestCode
 
 ROOT = Path(str(flintmq.__file__)).resolve().parent
 ROW = re.compile(r"\| (\d+) \| (\w+) \| ([^|]*) \| ([^|]*) \| ([^|]*) \|")

@@ -20,8 +20,8 @@ from typing import Final
 
 import attrs
 
-from flintmq.config.models import BrokerConfig
-from flintmq.config.service_sections import TransactionsSection
+from flintmq.config.sections.models import BrokerConfig
+from flintmq.config.sections.service import TransactionsSection
 from flintmq.core.broker.producers import ProducerTable
 from flintmq.core.broker.topic_name import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
 from flintmq.core.broker.transactions import half_message as half
@@ -31,9 +31,9 @@ from flintmq.core.broker.transactions.table import TransactionTable
 from flintmq.core.client_log import client_log
 from flintmq.core.errors import FlintError, RefusedError
 from flintmq.core.io.clock import Clock
-from flintmq.core.message import properties as props
-from flintmq.core.message.record import MessageExtBrokerInner, Record
-from flintmq.core.ports import DispatchRequest
+from flintmq.core.kernel.ports import DispatchRequest
+from flintmq.core.record import properties as props
+from flintmq.core.record.record import MessageExtBrokerInner, Record
 from flintmq.core.response_code import ResponseCode
 
 _log = client_log(__name__)

@@ -20,11 +20,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from flintmq.core.broker.topic_name import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
-from flintmq.core.message import properties as props
-from flintmq.core.message.message_id import offset_message_id
-from flintmq.core.message.record import MessageExtBrokerInner, Record, encode_record, record_size
-from flintmq.core.message.sys_flag import TRANSACTION_COMMIT, without_transaction
-from flintmq.core.ports import DispatchRequest
+from flintmq.core.kernel.ports import DispatchRequest
+from flintmq.core.record import properties as props
+from flintmq.core.record.message_id import offset_message_id
+from flintmq.core.record.record import MessageExtBrokerInner, Record, encode_record, record_size
+from flintmq.core.record.sys_flag import TRANSACTION_COMMIT, without_transaction
 
 TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
 """The consumer group whose offsets say how far the half and the op queue are done with."""

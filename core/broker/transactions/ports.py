@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from flintmq.core.broker.durable_positions import LogEnds
-from flintmq.core.message.record import MessageExtBrokerInner, Record
-from flintmq.core.ports import DispatchRequest
+from flintmq.core.kernel.ports import DispatchRequest
+from flintmq.core.record.record import MessageExtBrokerInner, Record
 
 
 class TransactionStore(LogEnds, Protocol):

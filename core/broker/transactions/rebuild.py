@@ -17,9 +17,9 @@ from flintmq.core.broker.transactions.half_message import (
 )
 from flintmq.core.broker.transactions.ports import TransactionStore
 from flintmq.core.broker.transactions.table import REMEMBERED_MAX, TransactionTable
-from flintmq.core.message.properties import TRANSACTION_PREPARED_QUEUE_OFFSET
-from flintmq.core.message.record import Record
-from flintmq.core.message.sys_flag import TRANSACTION_COMMIT, transaction_type
+from flintmq.core.record.properties import TRANSACTION_PREPARED_QUEUE_OFFSET
+from flintmq.core.record.record import Record
+from flintmq.core.record.sys_flag import TRANSACTION_COMMIT, transaction_type
 
 _OPS_LOOKED_AT: Final = 10 * REMEMBERED_MAX
 

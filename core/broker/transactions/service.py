@@ -12,7 +12,7 @@ from typing import Final
 
 import attrs
 
-from flintmq.config.models import BrokerConfig
+from flintmq.config.sections.models import BrokerConfig
 from flintmq.core.broker.durable_positions import DurablePositions
 from flintmq.core.broker.producers import ProducerTable
 from flintmq.core.broker.topic_name import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
@@ -24,10 +24,10 @@ from flintmq.core.broker.transactions.table import TransactionTable
 from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError
 from flintmq.core.io.clock import Clock
-from flintmq.core.message import properties as props
-from flintmq.core.message.message_id import offset_message_id
-from flintmq.core.message.record import MessageExtBrokerInner, Record
-from flintmq.core.message.sys_flag import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
+from flintmq.core.record import properties as props
+from flintmq.core.record.message_id import offset_message_id
+from flintmq.core.record.record import MessageExtBrokerInner, Record
+from flintmq.core.record.sys_flag import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from flintmq.core.response_code import ResponseCode
 
 _log = client_log(__name__)

@@ -6,7 +6,7 @@ import pytest
 from flintmq_adaptive_flush.service import AdaptiveGroupCommit, AdaptiveGroupCommitSection
 
 from flintmq.core.io.clock import Clock
-from flintmq.core.ports import FlushContext
+from flintmq.core.kernel.ports import FlushContext
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.fake_log import FakeLog
 from flintmq.core.testing.flush_kit import check_flush_service

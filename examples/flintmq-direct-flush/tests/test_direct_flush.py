@@ -13,7 +13,7 @@ from flintmq_direct_flush.service import DirectFlush, DirectFlushSection
 from flintmq_direct_flush.writer import PAGE_BYTES, Mode, SyncedWriter
 
 from flintmq.core.io.clock import SYSTEM_CLOCK
-from flintmq.core.ports import FlushStatus, FlushStrategy, FlushWaiter
+from flintmq.core.kernel.ports import FlushStatus, FlushStrategy, FlushWaiter
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.flush_kit import check_flush_service
 from flintmq.core.testing.store import message, open_store

@@ -11,7 +11,7 @@ from flintmq_request_watch.watch import COUNTS
 import flintmq
 from flintmq.config import load_config
 from flintmq.remoting.client.transport import RemotingClient
-from flintmq.remoting.command import request
+from flintmq.remoting.wire.command import request
 
 
 def test_a_broker_is_watched(tmp_path: Path) -> None:

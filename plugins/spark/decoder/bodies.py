@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from flintmq.core.limits import FRAME_MAX_BYTES
-from flintmq.core.message.sys_flag import COMPRESSED
+from flintmq.core.record.sys_flag import COMPRESSED
 from flintmq.plugins.spark.decoder.heads import Bools, Heads
 from flintmq.plugins.spark.decoder.slices import replaced, take_slices
 

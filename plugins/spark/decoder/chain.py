@@ -14,7 +14,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from flintmq.core.message.record import BLANK_MIN_BYTES, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, RECORD_MIN_BYTES
+from flintmq.core.record.record import BLANK_MIN_BYTES, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, RECORD_MIN_BYTES
 from flintmq.plugins.spark.decoder.heads import Ints
 
 Bytes = npt.NDArray[np.uint8]

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from flintmq.core.message import properties as props
-from flintmq.core.message.record import RECORD_MIN_BYTES, RecordError, decode_record
+from flintmq.core.record import properties as props
+from flintmq.core.record.record import RECORD_MIN_BYTES, RecordError, decode_record
 from flintmq.plugins.spark.decoder.bodies import body_column, wrong_crc
 from flintmq.plugins.spark.decoder.heads import Bools, Heads, Ints, born_host_at, read_heads, store_host_at
 from flintmq.plugins.spark.decoder.hosts import host_column, message_id_column

@@ -8,8 +8,8 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from flintmq.core.message.record import MAGIC_V1, MAGIC_V2, RECORD_MIN_BYTES
-from flintmq.core.message.sys_flag import BORN_HOST_V6, STORE_HOST_V6
+from flintmq.core.record.record import MAGIC_V1, MAGIC_V2, RECORD_MIN_BYTES
+from flintmq.core.record.sys_flag import BORN_HOST_V6, STORE_HOST_V6
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from flintmq.core.message.host import V4_BYTES, V6_BYTES, host_text
+from flintmq.core.record.host import V4_BYTES, V6_BYTES, host_text
 from flintmq.plugins.spark.decoder.heads import Bools, Heads, Ints, store_host_at
 from flintmq.plugins.spark.decoder.slices import take_slices
 

@@ -1,6 +1,6 @@
 """Properties of many records at once: ``name 0x01 value 0x02 name 0x01 value`` to maps.
 
-The rules are those of :func:`flintmq.core.message.properties.string_to_properties`: an entry without a name or a value is
+The rules are those of :func:`flintmq.core.record.properties.string_to_properties`: an entry without a name or a value is
 none, a value may hold further 0x01, and of equal names the last counts. 0x01 and 0x02 are never part of another character
 in UTF-8, so all of it is done on bytes.
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import numpy as np
 
-from flintmq.core.message import record as rec
+from flintmq.core.record import record as rec
 from flintmq.core.store import queue_units
 from flintmq.core.store.delay_times import DelayTimes
-from flintmq.core.store.doctor.files import StoreFiles, map_read_only
+from flintmq.plugins.doctor.files import StoreFiles, map_read_only
 from flintmq.plugins.spark.decoder import Decoder
 from flintmq.plugins.spark.decoder.bodies import wrong_crc
 from flintmq.plugins.spark.decoder.heads import read_heads
@@ -26,7 +26,7 @@ from flintmq.plugins.spark.maintenance.rebuild import Report
 from flintmq.plugins.spark.maintenance.rebuild_task import QueueKey, check_end, columns_of
 
 if TYPE_CHECKING:
-    from flintmq.core.store.bulk_columns import RecordColumns
+    from flintmq.core.record.bulk_columns import RecordColumns
 
 EXAMPLES_MAX: Final = 20
 """So many places of each kind of finding are told."""

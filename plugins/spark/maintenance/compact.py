@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import numpy as np
 
-from flintmq.core.store.doctor.files import StoreFiles
+from flintmq.plugins.doctor.files import StoreFiles
 from flintmq.plugins.spark.decoder import Decoder, RowFilter
 from flintmq.plugins.spark.maintenance.engines import Engine
 from flintmq.plugins.spark.maintenance.part_task import PartTask, decoded, new_folder, write_part

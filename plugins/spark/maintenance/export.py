@@ -8,7 +8,7 @@ from typing import Final
 
 import attrs
 
-from flintmq.core.store.doctor.files import StoreFiles
+from flintmq.plugins.doctor.files import StoreFiles
 from flintmq.plugins.spark.bounds import Range
 from flintmq.plugins.spark.decoder import RowFilter
 from flintmq.plugins.spark.maintenance.engines import Engine

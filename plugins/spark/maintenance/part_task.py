@@ -11,8 +11,8 @@ import attrs
 import numpy as np
 
 from flintmq.core.io.disk import sync_folder
-from flintmq.core.message import record as rec
-from flintmq.core.store.doctor.files import map_read_only
+from flintmq.core.record import record as rec
+from flintmq.plugins.doctor.files import map_read_only
 from flintmq.plugins.spark.decoder import Decoder, RowFilter
 from flintmq.plugins.spark.decoder.chain import walk
 from flintmq.plugins.spark.decoder.heads import Ints

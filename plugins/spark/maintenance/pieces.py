@@ -9,7 +9,7 @@ from typing import Final
 import attrs
 import numpy as np
 
-from flintmq.core.store.doctor.files import FileView, StoreFiles
+from flintmq.plugins.doctor.files import FileView, StoreFiles
 from flintmq.plugins.spark.decoder.chain import walk
 from flintmq.plugins.spark.maintenance.errors import MaintenanceError
 

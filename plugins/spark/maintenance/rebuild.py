@@ -29,14 +29,15 @@ from typing import Final
 import attrs
 import numpy as np
 
-from flintmq.config.models import BrokerConfig
+from flintmq.config.sections.models import BrokerConfig
 from flintmq.core.io.disk import OS_DISK, sync_folder
 from flintmq.core.io.paths import queue_folder
+from flintmq.core.log.store_lock import StoreLock
 from flintmq.core.store.consume_queue import UNIT, UNIT_BYTES, ConsumeQueueTable
 from flintmq.core.store.delay_times import DelayTimes
-from flintmq.core.store.doctor.delays import delays_of
-from flintmq.core.store.doctor.files import StoreFiles, map_read_only
-from flintmq.core.store.doctor.rebuild import (
+from flintmq.plugins.doctor.delays import delays_of
+from flintmq.plugins.doctor.files import StoreFiles, map_read_only
+from flintmq.plugins.doctor.rebuild import (
     fitting,
     log_folders,
     opened,
@@ -44,7 +45,6 @@ from flintmq.core.store.doctor.rebuild import (
     usual_delays,
     warn_of_guessed_delays,
 )
-from flintmq.core.store.store_lock import StoreLock
 from flintmq.plugins.spark.maintenance.engines import Engine
 from flintmq.plugins.spark.maintenance.errors import MaintenanceError
 from flintmq.plugins.spark.maintenance.index_task import IndexDone, IndexTask, KeySlice, build_index, index_capacity

@@ -12,14 +12,14 @@ import attrs
 import numpy as np
 
 from flintmq.core.io.paths import queue_folder
-from flintmq.core.message import record as rec
-from flintmq.core.ports import DispatchRequest
+from flintmq.core.kernel.ports import DispatchRequest
+from flintmq.core.record import record as rec
+from flintmq.core.record.bulk_columns import ColumnReader, RecordColumns
 from flintmq.core.store import queue_units
-from flintmq.core.store.bulk_columns import ColumnReader, RecordColumns
 from flintmq.core.store.consume_queue import UNIT_BYTES
 from flintmq.core.store.delay_times import DelayTimes
-from flintmq.core.store.doctor.expected import request_of
-from flintmq.core.store.doctor.files import map_read_only
+from flintmq.plugins.doctor.expected import request_of
+from flintmq.plugins.doctor.files import map_read_only
 from flintmq.plugins.spark.maintenance.errors import MaintenanceError
 from flintmq.plugins.spark.maintenance.pieces import Piece
 
@@ -122,7 +122,7 @@ def rebuild_piece(task: RebuildTask) -> PieceDone:
 
 
 def columns_of(view: memoryview, piece: Piece, delays: DelayTimes) -> Iterator[RecordColumns]:
-    """The records of a piece in bulk; see :class:`flintmq.core.store.bulk_columns.ColumnReader`."""
+    """The records of a piece in bulk; see :class:`flintmq.core.record.bulk_columns.ColumnReader`."""
 
     def request_at(at: int) -> DispatchRequest:
         return request_of(rec.decode_record(view, at, check_crc=False), delays)

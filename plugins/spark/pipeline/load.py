@@ -10,11 +10,11 @@ from typing import Final, TypeVar
 
 import attrs
 
-from flintmq.config.binding import bind_model, bind_value
 from flintmq.config.errors import ConfigError, nearest
 from flintmq.config.fields import NO_SPEC
-from flintmq.config.raw import Origin, RawList, RawMapping, RawNode, RawScalar, nest
-from flintmq.config.yaml_source import YAML_MAX_BYTES, parse_yaml
+from flintmq.config.loading.binding import bind_model, bind_value
+from flintmq.config.loading.raw import Origin, RawList, RawMapping, RawNode, RawScalar, nest
+from flintmq.config.loading.yaml_source import YAML_MAX_BYTES, parse_yaml
 from flintmq.plugins.spark.pipeline.models import (
     ConsoleSink,
     DecodeSection,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from typing import Final
 
-from flintmq.config.raw import DEFAULT, Origin
+from flintmq.config.loading.raw import DEFAULT, Origin
 
 EXTRAS: Final = {
     "spark": ("pyspark", "flintmq[spark]"),

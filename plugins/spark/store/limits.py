@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import attrs
 import numpy as np
 
-from flintmq.core.message.record import RECORD_MIN_BYTES
+from flintmq.core.record.record import RECORD_MIN_BYTES
 from flintmq.plugins.spark.decoder import RowFilter, chain
 from flintmq.plugins.spark.decoder.heads import read_heads
 from flintmq.plugins.spark.ports import Limit

@@ -4,7 +4,7 @@
 
     {"v": 1, "transport": "store", "store": "<32 hex>", "epoch": "<16 hex>", "phys": 617789557}
 
-Store id and epoch are those of ``flint/epochs`` (:mod:`flintmq.core.store.epochs`): the epoch that holds the last byte before
+Store id and epoch are those of ``flint/epochs`` (:mod:`flintmq.core.log.epochs`): the epoch that holds the last byte before
 the place. A crash may cut the log's end and other messages may be written there; then the epoch tells that what was read is
 not what lies there now. Stores that the Java broker wrote have neither. ``"queues"``, where a query began at queue offsets of
 its own, holds them: ``{"topic": {"0": 23}}``.
@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import attrs
 
-from flintmq.core.store.epochs import Epochs
+from flintmq.core.log.epochs import Epochs
 from flintmq.plugins.spark.errors import CheckpointError
 from flintmq.plugins.spark.ports import Offset
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flintmq.core.message.record import MAGIC_V1, MAGIC_V2, RECORD_MIN_BYTES, RecordError, decode_record
+from flintmq.core.record.record import MAGIC_V1, MAGIC_V2, RECORD_MIN_BYTES, RecordError, decode_record
 from flintmq.plugins.spark.store.log_files import LogFiles, map_file
 from flintmq.plugins.spark.store.queue_units import QueueUnits
 
@@ -54,7 +54,7 @@ def first_place(log: LogFiles, queues: list[QueueUnits], position: int) -> int |
 
 def store_timestamp_ms(log: LogFiles, position: int) -> int | None:
     """When the record at a place was stored; None where the place is gone."""
-    from flintmq.core.message.record import store_timestamp_at
+    from flintmq.core.record.record import store_timestamp_at
 
     file = log.holding(position)
     if file is None or position + RECORD_MIN_BYTES > file.end:

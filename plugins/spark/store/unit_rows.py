@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from flintmq.core.message.record import RECORD_MIN_BYTES
-from flintmq.core.message.sys_flag import TRANSACTION_PREPARED
+from flintmq.core.record.record import RECORD_MIN_BYTES
+from flintmq.core.record.sys_flag import TRANSACTION_PREPARED
 from flintmq.plugins.spark.bounds import ANY, Range
 from flintmq.plugins.spark.decoder import Decoder, RowFilter
 from flintmq.plugins.spark.decoder.heads import Bools, Ints, read_heads

@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 import attrs
 
-from flintmq.core.store.epochs import Epochs, read_epochs
+from flintmq.core.log.epochs import Epochs, read_epochs
 from flintmq.plugins.spark.errors import OptionError
 from flintmq.plugins.spark.options import ReadOptions
 from flintmq.plugins.spark.store.log_files import LogFiles

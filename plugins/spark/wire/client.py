@@ -18,12 +18,12 @@ from flintmq.core.errors import FlintError, RefusedError, RemotingError
 from flintmq.core.response_code import ResponseCode
 from flintmq.plugins.spark.errors import OptionError, SparkPluginError
 from flintmq.plugins.spark.wire.direct_routes import DirectRoutes
-from flintmq.remoting.bodies import MessageQueue, TopicOffset
 from flintmq.remoting.client.admin import AdminClient
 from flintmq.remoting.client.blocking import LoopThread
 from flintmq.remoting.client.broker_api import BrokerApi
 from flintmq.remoting.client.environment import options_of_environment
 from flintmq.remoting.client.instance import ClientInstance
+from flintmq.remoting.wire.bodies import MessageQueue, TopicOffset
 
 T = TypeVar("T")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from flintmq.core.errors import RefusedError
 from flintmq.core.response_code import ResponseCode
-from flintmq.remoting.bodies import BrokerData, QueueData, TopicRouteData
 from flintmq.remoting.client.admin import AdminClient
 from flintmq.remoting.client.instance import ClientInstance
 from flintmq.remoting.client.route import RouteCache
+from flintmq.remoting.wire.bodies import BrokerData, QueueData, TopicRouteData
 
 
 class DirectRoutes(RouteCache):

@@ -16,7 +16,7 @@ import attrs
 
 from flintmq.plugins.spark.errors import CheckpointError
 from flintmq.plugins.spark.ports import Offset
-from flintmq.remoting.bodies import MessageQueue
+from flintmq.remoting.wire.bodies import MessageQueue
 
 VERSION: Final = 1
 _INT64_MAX: Final = 2**63 - 1

@@ -24,8 +24,8 @@ from flintmq.plugins.spark.decoder.heads import Ints
 from flintmq.plugins.spark.errors import BadRecordError, DataLossError
 from flintmq.plugins.spark.wire.client import WireClient, again
 from flintmq.plugins.spark.wire.ranges import QueueRange
-from flintmq.remoting.bodies import MessageQueue
 from flintmq.remoting.client.broker_api import PulledRecords, PullStatus
+from flintmq.remoting.wire.bodies import MessageQueue
 
 log = logging.getLogger("flintmq.spark")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from flintmq.core.message import properties as props
+from flintmq.core.record import properties as props
 from flintmq.plugins.spark.errors import RowError
 from flintmq.plugins.spark.write_options import TYPES, WriteOptions
 from flintmq.remoting.client.message import Message

@@ -16,9 +16,9 @@ from flintmq.plugins.spark.errors import RowError, SparkPluginError
 from flintmq.plugins.spark.wire.client import WireClient, again
 from flintmq.plugins.spark.wire.row_messages import SPARK_TXN, RowMessage
 from flintmq.plugins.spark.write_options import WriteOptions
-from flintmq.remoting.bodies import MessageQueue
 from flintmq.remoting.client.message import Message
 from flintmq.remoting.client.producer import Producer, SendResult, SendStatus
+from flintmq.remoting.wire.bodies import MessageQueue
 
 log = logging.getLogger("flintmq.spark")
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from flintmq.config import ConfigError, load_text, rows, to_yaml
-from flintmq.config.models import AclAccount, AclSection
 from flintmq.config.secret import Secret
+from flintmq.config.sections.models import AclAccount, AclSection
 from flintmq.core.acl.account_store import AccountStore
 from flintmq.core.acl.permission import Permission, group_need, topic_need
 from flintmq.core.errors import StoreError

@@ -13,7 +13,7 @@ from flintmq.core.broker.subscription import SubscriptionData, build_subscriptio
 from flintmq.core.filter.bloom import BloomFilter
 from flintmq.core.filter.sql92 import sql92_filter
 from flintmq.core.io.json_file import JsonFile
-from flintmq.core.ports import BitMapFilter
+from flintmq.core.kernel.ports import BitMapFilter
 from flintmq.core.testing.channel import RecordingChannel
 from flintmq.core.testing.clock import ManualClock
 

@@ -10,7 +10,7 @@ import pytest
 from flintmq.core.broker.filters import tag_filter
 from flintmq.core.broker.hold import HeldPull, PullRequestHoldService
 from flintmq.core.errors import RefusedError
-from flintmq.core.ports import AppendedBatch, DispatchRequest
+from flintmq.core.kernel.ports import AppendedBatch, DispatchRequest
 from flintmq.core.testing.channel import RecordingChannel
 from flintmq.core.testing.clock import ManualClock
 

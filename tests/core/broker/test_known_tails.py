@@ -11,14 +11,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from flintmq.config.models import BrokerConfig
+from flintmq.config.sections.models import BrokerConfig
 from flintmq.core.broker import known_tails
 from flintmq.core.broker.delay_levels import DelayLevels
 from flintmq.core.broker.intake import MessageIntake
 from flintmq.core.broker.known_tails import KnownTails
 from flintmq.core.broker.topic_config import TopicConfig
-from flintmq.core.message.java_hash import tags_hash
-from flintmq.core.message.record import MessageExtBrokerInner
+from flintmq.core.record.java_hash import tags_hash
+from flintmq.core.record.record import MessageExtBrokerInner
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import open_store, snapshot
 

@@ -11,8 +11,8 @@ from flintmq.core.broker.retry import (
     retry_group,
     without_delay,
 )
-from flintmq.core.message import properties as props
-from flintmq.core.message.record import Record
+from flintmq.core.record import properties as props
+from flintmq.core.record.record import Record
 
 HOST = b"\x7f\x00\x00\x01\x00\x00\x2a\x9f"
 GROUP = SubscriptionGroupConfig("g", retry_queue_nums=4)

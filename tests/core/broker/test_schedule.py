@@ -19,8 +19,8 @@ from flintmq.core.broker.schedule import (
 from flintmq.core.broker.topic_name import UNDELIVERED_TOPIC
 from flintmq.core.errors import FlintError
 from flintmq.core.io.json_file import JsonFile
-from flintmq.core.message import properties as props
-from flintmq.core.message.record import MessageExtBrokerInner, Record
+from flintmq.core.record import properties as props
+from flintmq.core.record.record import MessageExtBrokerInner, Record
 
 HOST = b"\x7f\x00\x00\x01\x00\x00\x2a\x9f"
 NOW = 1_700_000_000_000

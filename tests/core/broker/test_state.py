@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flintmq.config.models import BrokerConfig
+from flintmq.config.sections.models import BrokerConfig
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.testing.clock import ManualClock
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from flintmq.core.broker.stats import BrokerStats
-from flintmq.core.ports import AppendedBatch
+from flintmq.core.kernel.ports import AppendedBatch
 from flintmq.core.testing.clock import ManualClock
 
 

@@ -7,7 +7,7 @@ import pytest
 from flintmq.core.broker.filters import TagFilter, tag_filter
 from flintmq.core.broker.subscription import SubscriptionData, build_subscription
 from flintmq.core.errors import RefusedError
-from flintmq.core.ports import MessageFilter
+from flintmq.core.kernel.ports import MessageFilter
 from flintmq.core.response_code import ResponseCode
 
 

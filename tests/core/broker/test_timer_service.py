@@ -24,7 +24,7 @@ from flintmq.core.io.json_file import JsonFile
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import BY_HAND, message, open_store
-from flintmq.plugins.schedule_store import ScheduleStoreAdapter
+from flintmq.plugins.broker.schedule_store import ScheduleStoreAdapter
 from flintmq.plugins.timer import longest_delay
 
 HOUR_MS = 3_600_000
@@ -398,7 +398,7 @@ def test_what_is_not_redirected(bench: Bench, make: Callable[[], Any]) -> None:
 
 def test_no_longer_than_the_log_is_kept() -> None:
     """A message whose file may be deleted before it is due is not taken."""
-    from flintmq.config.models import BrokerConfig
+    from flintmq.config.sections.models import BrokerConfig
 
     config = BrokerConfig()
     state: Any = SimpleNamespace(config=config)

@@ -8,7 +8,7 @@ from flintmq.core.errors import RefusedError
 from flintmq.core.filter.operands import UnfitError
 from flintmq.core.filter.parser import parse
 from flintmq.core.filter.sql92 import Sql92Filter, sql92_filter
-from flintmq.core.ports import MessageFilter
+from flintmq.core.kernel.ports import MessageFilter
 from flintmq.core.response_code import ResponseCode
 
 PROPERTIES = {

@@ -12,8 +12,8 @@ from flintmq.core.errors import ReplicationError
 from flintmq.core.ha.agreement import LogState
 from flintmq.core.ha.link import LinkSettings
 from flintmq.core.ha.record_check import RecordChecker
-from flintmq.core.message.record import decode_records
-from flintmq.core.store.epochs import Epochs
+from flintmq.core.log.epochs import Epochs
+from flintmq.core.record.record import decode_records
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.store import message
 

@@ -8,8 +8,8 @@ import pytest
 
 from flintmq.core.ha.group_transfer import GroupTransferService
 from flintmq.core.ha.waiters import BothWaiter, DoneTransfer, TransferWaiter, both
-from flintmq.core.ports import FlushStatus, FlushWaiter
-from flintmq.core.store.watermarks import Watermarks
+from flintmq.core.kernel.ports import FlushStatus, FlushWaiter
+from flintmq.core.log.watermarks import Watermarks
 from flintmq.core.testing.clock import ManualClock
 
 FLUSHED, TIMEOUT, FENCED = FlushStatus.FLUSHED, FlushStatus.TIMEOUT, FlushStatus.FENCED

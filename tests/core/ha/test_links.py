@@ -16,7 +16,7 @@ from flintmq.core.ha.link import LinkSettings
 from flintmq.core.ha.master_link import Stage
 from flintmq.core.ha.sealed_stream import FrameType, Keys, Sealer, Unsealer
 from flintmq.core.ha.slave_link import SlaveStage
-from flintmq.core.ports import FlushStrategy
+from flintmq.core.kernel.ports import FlushStrategy
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.store import BY_HAND, BY_HAND_SYNCHRONOUS, opened
 

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flintmq.core.errors import RefusedError
-from flintmq.core.message.batch import MessageBatch
-from flintmq.core.message.host import pack_host
-from flintmq.core.message.record import MAGIC_BLANK, RECORD_MIN_BYTES, MessageExtBrokerInner, decode_record, record_size
-from flintmq.core.message.sys_flag import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
-from flintmq.core.ports import AppendedBatch, DispatchRequest, FlushStatus
+from flintmq.core.kernel.ports import AppendedBatch, DispatchRequest, FlushStatus
+from flintmq.core.record.batch import MessageBatch
+from flintmq.core.record.host import pack_host
+from flintmq.core.record.record import MAGIC_BLANK, RECORD_MIN_BYTES, MessageExtBrokerInner, decode_record, record_size
+from flintmq.core.record.sys_flag import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from flintmq.core.response_code import ResponseCode
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.clock import ManualClock

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from flintmq.core.errors import StoreFullError
 from flintmq.core.io import lazy_numpy
-from flintmq.core.message.host import pack_host
-from flintmq.core.message.record import MessageExtBrokerInner
-from flintmq.core.ports import AppendedBatch, DispatchRequest, Run, requests_of
+from flintmq.core.kernel.ports import AppendedBatch, DispatchRequest, Run, requests_of
+from flintmq.core.record.host import pack_host
+from flintmq.core.record.record import MessageExtBrokerInner
 from flintmq.core.store import index_bulk, reput_message_service
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.clock import ManualClock

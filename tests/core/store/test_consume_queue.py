@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from flintmq.core.errors import StoreFormatError, StoreFullError
 from flintmq.core.io.disk import OS_DISK
-from flintmq.core.ports import DispatchRequest
+from flintmq.core.kernel.ports import DispatchRequest
 from flintmq.core.store.consume_queue import ConsumeQueueTable
 from flintmq.core.testing.faulty_disk import FaultyDisk
 from flintmq.core.testing.store import message, opened, snapshot

@@ -13,8 +13,8 @@ import pytest
 from flintmq.core.broker.filters import TagFilter
 from flintmq.core.errors import StoreFormatError, StoreFullError
 from flintmq.core.io.disk import OS_DISK
-from flintmq.core.message.java_hash import tags_hash
-from flintmq.core.ports import DispatchRequest, MessageFilter
+from flintmq.core.kernel.ports import DispatchRequest, MessageFilter
+from flintmq.core.record.java_hash import tags_hash
 from flintmq.core.store.consume_queue_ext import MAX_ADDRESS, ConsumeQueueExt, ExtUnit, is_address
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.faulty_disk import FaultyDisk

@@ -13,10 +13,11 @@ import pytest
 
 from flintmq.core.errors import RefusedError, StoreFormatError
 from flintmq.core.io import lazy_numpy
-from flintmq.core.message.record import MAGIC_BLANK
-from flintmq.core.ports import DispatchRequest
+from flintmq.core.kernel.ports import DispatchRequest
+from flintmq.core.record import bulk_scan
+from flintmq.core.record.record import MAGIC_BLANK
 from flintmq.core.response_code import ResponseCode
-from flintmq.core.store import bulk_scan, reput_message_service
+from flintmq.core.store import reput_message_service
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import BY_HAND, make_store, message, open_store, start_store

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from flintmq.core.errors import RefusedError, StoreError, StoreFencedError, StoreFullError
-from flintmq.core.message.record import RECORD_MIN_BYTES
-from flintmq.core.ports import DispatchRequest, FlushStatus
+from flintmq.core.kernel.ports import DispatchRequest, FlushStatus
+from flintmq.core.record.record import RECORD_MIN_BYTES
 from flintmq.core.response_code import ResponseCode
 from flintmq.core.store.message_store import MessageStore, Put
 from flintmq.core.testing.faulty_disk import FaultyDisk

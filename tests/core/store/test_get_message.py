@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import pytest
 
-from flintmq.core.message.record import RECORD_MIN_BYTES, decode_records
+from flintmq.core.record.record import RECORD_MIN_BYTES, decode_records
 from flintmq.core.store.get_message import GetMessageResult, GetMessageStatus
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.store import message, opened

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flintmq.core.io.disk import OS_DISK
-from flintmq.core.message.java_hash import index_key_hash
+from flintmq.core.record.java_hash import index_key_hash
 from flintmq.core.store import index_bulk
 from flintmq.core.store.index_file import IndexFile
 

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 import flintmq
 from flintmq.core.errors import StoreError, StoreFormatError, StoreLockedError
-from flintmq.core.message.record import MAGIC_V1, RECORD_MIN_BYTES, record_size
-from flintmq.core.message.sys_flag import BORN_HOST_V6, STORE_HOST_V6
+from flintmq.core.log.store_lock import StoreLock
+from flintmq.core.record.record import MAGIC_V1, RECORD_MIN_BYTES, record_size
+from flintmq.core.record.sys_flag import BORN_HOST_V6, STORE_HOST_V6
 from flintmq.core.store.message_store import MessageStore
-from flintmq.core.store.store_lock import StoreLock
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.faulty_disk import FaultyDisk
 from flintmq.core.testing.store import BY_HAND, make_store, message, open_store, opened, snapshot

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import attrs
 
-from flintmq.core.message.record import RECORD_MIN_BYTES
-from flintmq.core.ports import DispatchRequest
+from flintmq.core.kernel.ports import DispatchRequest
+from flintmq.core.record.record import RECORD_MIN_BYTES
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.faulty_disk import FaultyDisk
 from flintmq.core.testing.store import BY_HAND, message, open_store, opened, snapshot

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flintmq.core.io import lazy_numpy
-from flintmq.core.message.host import pack_host
-from flintmq.core.message.record import MessageExtBrokerInner
-from flintmq.core.message.sys_flag import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
-from flintmq.core.ports import DispatchRequest, Run
+from flintmq.core.kernel.ports import DispatchRequest, Run
+from flintmq.core.record.bulk_columns import RecordColumns
+from flintmq.core.record.host import pack_host
+from flintmq.core.record.record import MessageExtBrokerInner
+from flintmq.core.record.sys_flag import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from flintmq.core.store import reput_message_service
-from flintmq.core.store.bulk_columns import RecordColumns
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import BY_HAND, make_store, message, open_store, opened, snapshot, start_store
 

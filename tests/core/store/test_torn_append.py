@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from flintmq.core.store.doctor.explain import explain_start
-from flintmq.core.store.doctor.files import StoreFiles
-from flintmq.core.store.mapped_file_queue import HEAD_BYTES
+from flintmq.core.log.mapped_file_queue import HEAD_BYTES
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import message, open_store
+from flintmq.plugins.doctor.explain import explain_start
+from flintmq.plugins.doctor.files import StoreFiles
 
 BODY = bytes(range(1, 251)) * 4
 """No zeros: an unwritten stretch cannot be taken for a body."""

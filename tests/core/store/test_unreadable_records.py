@@ -12,20 +12,20 @@ import pytest
 from flintmq.core.errors import ReplicationError
 from flintmq.core.ha.record_check import RecordChecker
 from flintmq.core.io import lazy_numpy
-from flintmq.core.message.record import encode_blank
-from flintmq.core.store import bulk_scan
+from flintmq.core.record import bulk_scan
+from flintmq.core.record.record import encode_blank
 from flintmq.core.store.consume_queue import UNIT
-from flintmq.core.store.doctor.explain import explain_position, explain_start
-from flintmq.core.store.doctor.files import StoreFiles
-from flintmq.core.store.doctor.finding import Level
-from flintmq.core.store.doctor.rebuild import fitting, has_damage, rebuild
-from flintmq.core.store.doctor.salvage import salvage
-from flintmq.core.store.doctor.verify import verify
 from flintmq.core.store.get_message import GetMessageStatus
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.records import HOST_V4, HOST_V6, RecordFields
 from flintmq.core.testing.store import DELAY_LEVEL_MS, make_store, message, open_store
 from flintmq.core.testing.strict_reader import strict_log, strict_records
+from flintmq.plugins.doctor.explain import explain_position, explain_start
+from flintmq.plugins.doctor.files import StoreFiles
+from flintmq.plugins.doctor.finding import Level
+from flintmq.plugins.doctor.rebuild import fitting, has_damage, rebuild
+from flintmq.plugins.doctor.salvage import salvage
+from flintmq.plugins.doctor.verify import verify
 
 FILE_BYTES = 128 * 1024
 BEHIND = 200

@@ -13,8 +13,8 @@ import pytest
 
 from flintmq.config import ConfigError
 from flintmq.core.errors import PluginError
-from flintmq.core.hookspecs import RegisterFlushStrategy, hookimpl
-from flintmq.core.ports import FlushContext, FlushStatistics, FlushStrategy, FlushWaiter
+from flintmq.core.kernel.hookspecs import RegisterFlushStrategy, hookimpl
+from flintmq.core.kernel.ports import FlushContext, FlushStatistics, FlushStrategy, FlushWaiter
 from flintmq.flush.waiter import DONE
 from flintmq.plugins.bench import machine
 from flintmq.plugins.bench.flush_bench import FlushReport, bench_flush

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import flintmq
-from flintmq.core.hookspecs import hookimpl
+from flintmq.core.kernel.hookspecs import hookimpl
 from flintmq.core.testing.store import message
 from flintmq.remoting.client import Consumer
 

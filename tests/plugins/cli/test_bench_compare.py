@@ -51,8 +51,8 @@ def test_flush_prints_lines_and_writes_a_report(cli: RunCommand, tmp_path: Path)
 def test_a_plugins_strategy_by_name(cli: RunCommand, plugin_module: Callable[[str, str], str], tmp_path: Path) -> None:
     """What is not installed is named by its module, as in the configuration."""
     source = (
-        "from flintmq.core.hookspecs import hookimpl\n"
-        "from flintmq.core.ports import FlushStrategy\n"
+        "from flintmq.core.kernel.hookspecs import hookimpl\n"
+        "from flintmq.core.kernel.ports import FlushStrategy\n"
         "from flintmq.core.testing.store import ImmediateFlush\n"
         "class plugin:\n"
         "    @hookimpl\n"

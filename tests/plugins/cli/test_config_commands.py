@@ -13,7 +13,7 @@ from .conftest import RunCommand
 
 WITH_SECTION = """
 import attrs
-from flintmq.core.hookspecs import hookimpl
+from flintmq.core.kernel.hookspecs import hookimpl
 
 @attrs.frozen
 class Settings:

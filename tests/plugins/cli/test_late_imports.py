@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flintmq.core.plugin_finder import may_have_entry_points
+from flintmq.core.kernel.finder import may_have_entry_points
 
 
 def said_by(program: str, *arguments: str) -> str:
@@ -149,12 +149,12 @@ UNWANTED = {
     "flintmq.core.ha.sealed_stream",
     "flintmq.core.store.feed_file",
     "flintmq.plugins.cli.main",
-    "flintmq.plugins.in_process",
+    "flintmq.plugins.broker.in_process",
     "flintmq.plugins.replication",
     "flintmq.remoting.client.consumer",
     "flintmq.remoting.processors.admin_groups",
     "flintmq.remoting.processors.query_message",
-    "flintmq.remoting.tls",
+    "flintmq.remoting.server.tls",
 }
 
 

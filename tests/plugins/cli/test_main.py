@@ -27,7 +27,7 @@ from flintmq.plugins.cli.main import COMMANDS, LazyGroup
 from .conftest import RunCommand
 
 WITH_COMMAND = """
-from flintmq.core.hookspecs import hookimpl
+from flintmq.core.kernel.hookspecs import hookimpl
 
 def greet(name: str = "you", loud: bool = False) -> None:
     print(f"hello {name}" + "!" * loud)
@@ -82,7 +82,7 @@ def test_help_imports_no_broker() -> None:
         "import sys\n"
         "from flintmq.plugins.cli.main import run_command_line\n"
         "assert run_command_line(['--help']) == 0\n"
-        "heavy = {'flintmq.plugins.broker', 'flintmq.core.kernel', 'flintmq.remoting.server', 'uvloop'}\n"
+        "heavy = {'flintmq.plugins.broker.broker', 'flintmq.core.kernel.kernel', 'flintmq.remoting.server.server', 'uvloop'}\n"
         "found = heavy & set(sys.modules)\n"
         "sys.exit(f'imported: {found}' if found else 0)\n"
     )
@@ -169,7 +169,7 @@ def test_broken_plugin_costs_only_itself(
 
 
 FAILING_COMMANDS = """
-from flintmq.core.hookspecs import hookimpl
+from flintmq.core.kernel.hookspecs import hookimpl
 
 def fails(): raise KeyError("greeting")
 def unusable(a: list[list[int]]): ...

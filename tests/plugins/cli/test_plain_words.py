@@ -90,7 +90,7 @@ def test_a_server_has_no_parser_in_memory() -> None:
         "import sys\n"
         "from flintmq.plugins.cli import servers, serving\n"
         "from flintmq.plugins.cli.entry import main\n"
-        "import flintmq.plugins.broker, flintmq.plugins.name_server\n"
+        "import flintmq.plugins.broker.broker, flintmq.plugins.name_server.name_server\n"
         "serving.serve = lambda start, loop: None\n"
         "sys.argv = ['flintmq', 'run', '--port', '0']\n"
         "try:\n    main()\n"

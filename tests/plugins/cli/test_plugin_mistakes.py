@@ -21,8 +21,8 @@ from .conftest import SMALL, RunCommand
 HEAD = """
 import functools
 import attrs
-from flintmq.core.hookspecs import hookimpl
-from flintmq.core.ports import FlushStrategy
+from flintmq.core.kernel.hookspecs import hookimpl
+from flintmq.core.kernel.ports import FlushStrategy
 from flintmq.core.errors import PluginError, RefusedError, StoreError
 
 class Dispatcher:

@@ -19,9 +19,9 @@ import flintmq
 from flintmq.core.errors import StoreFencedError
 from flintmq.plugins.cli.serving import FenceWatch, serve
 from flintmq.remoting.client.transport import RemotingClient
-from flintmq.remoting.codes import RequestCode
-from flintmq.remoting.command import request
-from flintmq.remoting.headers import PutKVConfigRequestHeader
+from flintmq.remoting.wire.codes import RequestCode
+from flintmq.remoting.wire.command import request
+from flintmq.remoting.wire.headers import PutKVConfigRequestHeader
 
 from .conftest import RunCommand
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from flintmq.core.message.host import host_text
-from flintmq.core.message.record import Record, decode_record
+from flintmq.core.record.host import host_text
+from flintmq.core.record.record import Record, decode_record
 from flintmq.remoting.client.compression import CompressionError, decompress
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flintmq.core.message.record import encode_blank
+from flintmq.core.record.record import encode_blank
 from flintmq.core.testing.records import RecordFields, encode_all
 from flintmq.plugins.spark.decoder import chain
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flintmq.plugins.spark.wire.ranges import QueueRange, limited_rows, packed, parts_wanted, ranges_between
-from flintmq.remoting.bodies import MessageQueue
+from flintmq.remoting.wire.bodies import MessageQueue
 
 SIZES = st.lists(st.integers(1, 1_000), min_size=1, max_size=20)
 

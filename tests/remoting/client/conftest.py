@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from flintmq.core.message.batch import decode_batch
-from flintmq.core.message.host import pack_host
-from flintmq.core.message.message_id import offset_message_id
-from flintmq.core.message.properties import string_to_properties
-from flintmq.core.message.record import MessageExtBrokerInner, encode_record, record_size
-from flintmq.remoting.bodies import (
+from flintmq.core.record.batch import decode_batch
+from flintmq.core.record.host import pack_host
+from flintmq.core.record.message_id import offset_message_id
+from flintmq.core.record.properties import string_to_properties
+from flintmq.core.record.record import MessageExtBrokerInner, encode_record, record_size
+from flintmq.remoting.wire.bodies import (
     BrokerData,
     ClusterInfo,
     ConsumerIdList,
@@ -23,8 +23,8 @@ from flintmq.remoting.bodies import (
     QueueData,
     TopicRouteData,
 )
-from flintmq.remoting.command import RemotingCommand, response
-from flintmq.remoting.headers import (
+from flintmq.remoting.wire.command import RemotingCommand, response
+from flintmq.remoting.wire.headers import (
     REQUEST_HEADERS,
     PullMessageRequestHeader,
     PullMessageResponseHeader,

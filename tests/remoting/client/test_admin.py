@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 
 from flintmq.core.errors import RefusedError
-from flintmq.core.message.sys_flag import COMPRESSED
-from flintmq.remoting.bodies import (
+from flintmq.core.record.sys_flag import COMPRESSED
+from flintmq.remoting.client import compression
+from flintmq.remoting.client.admin import AdminClient
+from flintmq.remoting.client.compression import CompressionError, compress, decompress
+from flintmq.remoting.wire.bodies import (
     ConsumerConnection,
     ConsumeStats,
     KVTable,
@@ -23,11 +26,8 @@ from flintmq.remoting.bodies import (
     TopicOffset,
     TopicStatsTable,
 )
-from flintmq.remoting.client import compression
-from flintmq.remoting.client.admin import AdminClient
-from flintmq.remoting.client.compression import CompressionError, compress, decompress
-from flintmq.remoting.codes import RequestCode
-from flintmq.remoting.command import response
+from flintmq.remoting.wire.codes import RequestCode
+from flintmq.remoting.wire.command import response
 
 Q0 = MessageQueue("broker-a", 0, "T")
 

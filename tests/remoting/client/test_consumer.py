@@ -13,14 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flintmq.core.errors import JsonSyntaxError, RefusedError
-from flintmq.remoting.bodies import (
-    ConsumeMessageDirectlyResult,
-    ConsumerRunningInfo,
-    GetConsumerStatusBody,
-    HeartbeatData,
-    MessageQueue,
-    ResetOffsetBody,
-)
 from flintmq.remoting.client.broker_api import PullStatus
 from flintmq.remoting.client.consumer import BROADCASTING, FROM_FIRST, FROM_TIMESTAMP, Consumer, ConsumerSettings
 from flintmq.remoting.client.consumer import ConsumeResult as Result
@@ -28,7 +20,15 @@ from flintmq.remoting.client.message import MessageExt
 from flintmq.remoting.client.offset_store import FileOffsetStore
 from flintmq.remoting.client.pull_consumer import PullConsumer
 from flintmq.remoting.client.rebalance import allocate_averagely
-from flintmq.remoting.command import request, response
+from flintmq.remoting.wire.bodies import (
+    ConsumeMessageDirectlyResult,
+    ConsumerRunningInfo,
+    GetConsumerStatusBody,
+    HeartbeatData,
+    MessageQueue,
+    ResetOffsetBody,
+)
+from flintmq.remoting.wire.command import request, response
 
 FAST = ConsumerSettings(
     consume_from=FROM_FIRST, rebalance_interval_s=0.05, error_delay_s=0.01, retry_delay_s=0.005, lock_interval_s=0.05

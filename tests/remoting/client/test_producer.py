@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from flintmq.core.errors import RefusedError, RemotingError
-from flintmq.core.message.batch import decode_batch
-from flintmq.core.message.properties import string_to_properties
+from flintmq.core.record.batch import decode_batch
+from flintmq.core.record.properties import string_to_properties
 from flintmq.remoting.client.message import Message
 from flintmq.remoting.client.producer import Producer, SendStatus
 from flintmq.remoting.client.unique_id import UniqueIdMaker, make_client_id
-from flintmq.remoting.command import RemotingCommand, response
+from flintmq.remoting.wire.command import RemotingCommand, response
 
 
 def run(fake_peer: Any, fake_broker: Any, test: Callable[[Any, Producer], Awaitable[None]], **options: Any) -> None:

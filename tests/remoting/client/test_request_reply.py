@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from flintmq.config.models import BrokerConfig
-from flintmq.config.server_sections import ListenSection, NamesrvConfig, NamesrvSection
-from flintmq.config.store_sections import StoreSection
+from flintmq.config.sections.models import BrokerConfig
+from flintmq.config.sections.server import ListenSection, NamesrvConfig, NamesrvSection
+from flintmq.config.sections.store import StoreSection
 from flintmq.core.errors import RefusedError, RemotingTimeoutError
-from flintmq.plugins.broker import Broker
-from flintmq.plugins.name_server import NameServer
+from flintmq.plugins.broker.broker import Broker
+from flintmq.plugins.name_server.name_server import NameServer
 from flintmq.remoting.client import Consumer, ConsumerSettings, Message, MessageExt, Producer, PullConsumer, make_reply
 from flintmq.remoting.client.instance import ClientInstance
 
@@ -119,10 +119,10 @@ def test_a_message_that_is_no_request_has_no_reply() -> None:
 
 def test_a_reply_nobody_waits_for_is_taken(fake_peer: Any) -> None:
     """The broker gets an answer, or it would wait ten seconds."""
-    from flintmq.remoting.codes import RequestCode
-    from flintmq.remoting.command import request
-    from flintmq.remoting.header_codec import encode_header
-    from flintmq.remoting.headers import ReplyMessageRequestHeader
+    from flintmq.remoting.wire.codes import RequestCode
+    from flintmq.remoting.wire.command import request
+    from flintmq.remoting.wire.header_codec import encode_header
+    from flintmq.remoting.wire.headers import ReplyMessageRequestHeader
 
     async def run() -> None:
         async with fake_peer() as peer:

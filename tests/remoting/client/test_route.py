@@ -13,8 +13,8 @@ from flintmq.core.errors import RemotingConnectError, RemotingError
 from flintmq.core.testing.clock import ManualClock
 from flintmq.remoting.client import AdminClient, Consumer, Producer, PullConsumer
 from flintmq.remoting.client.route import RouteCache
-from flintmq.remoting.codes import RequestCode
-from flintmq.remoting.command import RemotingCommand, request
+from flintmq.remoting.wire.codes import RequestCode
+from flintmq.remoting.wire.command import RemotingCommand, request
 
 SERVERS = ("a:1", "b:1", "c:1")
 

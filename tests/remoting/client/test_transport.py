@@ -12,7 +12,7 @@ import pytest
 from flintmq.core.errors import RefusedError, RemotingConnectError, RemotingError, RemotingTimeoutError
 from flintmq.remoting.client.blocking import BlockingRemotingClient
 from flintmq.remoting.client.transport import RemotingClient, parse_address
-from flintmq.remoting.command import ROCKETMQ, RemotingCommand, request, response
+from flintmq.remoting.wire.command import ROCKETMQ, RemotingCommand, request, response
 
 Peer = Any
 

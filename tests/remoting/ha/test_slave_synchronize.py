@@ -15,9 +15,9 @@ from flintmq.core.broker.topics import TopicConfigManager, boot_topics
 from flintmq.core.errors import FlintError, RemotingConnectError
 from flintmq.core.io import fastjson
 from flintmq.core.testing.clock import ManualClock
-from flintmq.remoting.codes import RequestCode
-from flintmq.remoting.command import RemotingCommand
 from flintmq.remoting.ha.slave_synchronize import SlaveSynchronize
+from flintmq.remoting.wire.codes import RequestCode
+from flintmq.remoting.wire.command import RemotingCommand
 
 TOPIC = {"topicName": "T", "readQueueNums": 3, "writeQueueNums": 3, "perm": 6}
 TABLES: dict[int, Any] = {

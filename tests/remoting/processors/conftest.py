@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from flintmq.config.models import BrokerConfig
+from flintmq.config.sections.models import BrokerConfig
 from flintmq.core.broker.consumers import ConsumerTable
 from flintmq.core.broker.delay_levels import DelayLevels
 from flintmq.core.broker.groups import SubscriptionGroupManager
@@ -27,8 +27,8 @@ from flintmq.core.io import fastjson
 from flintmq.core.io.disk import OS_DISK
 from flintmq.core.testing.channel import RecordingChannel
 from flintmq.core.testing.clock import ManualClock
-from flintmq.remoting.command import RemotingCommand
-from flintmq.remoting.request import Handler, Request, Response
+from flintmq.remoting.server.request import Handler, Request, Response
+from flintmq.remoting.wire.command import RemotingCommand
 
 
 class ClientChannel(RecordingChannel):

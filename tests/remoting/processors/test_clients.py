@@ -10,9 +10,9 @@ import attrs
 from flintmq.core.broker.topic_config import TopicConfig
 from flintmq.core.errors import RefusedError
 from flintmq.core.io import fastjson
-from flintmq.remoting.codes import RequestCode as Code
 from flintmq.remoting.processors.client_manage import ClientManageProcessor
 from flintmq.remoting.processors.consumer_manage import ConsumerManageProcessor
+from flintmq.remoting.wire.codes import RequestCode as Code
 
 
 def heartbeat(client_id: str, group: str, topic: str, **more: object) -> dict[str, object]:

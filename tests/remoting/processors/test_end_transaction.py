@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from flintmq.config.models import BrokerConfig
-from flintmq.config.server_sections import BrokerSection
-from flintmq.config.store_sections import StoreSection
-from flintmq.core.ports import FlushStatus
+from flintmq.config.sections.models import BrokerConfig
+from flintmq.config.sections.server import BrokerSection
+from flintmq.config.sections.store import StoreSection
+from flintmq.core.kernel.ports import FlushStatus
 from flintmq.core.testing.transactions import TransactionBench
-from flintmq.remoting.codes import RequestCode as Code
 from flintmq.remoting.processors.end_transaction import EndTransactionProcessor, ResumeCheckProcessor
+from flintmq.remoting.wire.codes import RequestCode as Code
 
 
 class Promise:

@@ -10,14 +10,14 @@ import attrs
 import pytest
 
 import flintmq
-from flintmq.config.models import AdmissionSection, BrokerConfig
-from flintmq.core.message.properties import properties_to_string
+from flintmq.config.sections.models import AdmissionSection, BrokerConfig
+from flintmq.core.record.properties import properties_to_string
 from flintmq.core.testing.clock import ManualClock
 from flintmq.remoting.client.transport import RemotingClient
-from flintmq.remoting.codes import RequestCode
-from flintmq.remoting.command import request
-from flintmq.remoting.headers import SendMessageRequestHeaderV2
 from flintmq.remoting.processors.fast_failure import FastFailure
+from flintmq.remoting.wire.codes import RequestCode
+from flintmq.remoting.wire.command import request
+from flintmq.remoting.wire.headers import SendMessageRequestHeaderV2
 
 ON = AdmissionSection(fast_failure=True, send_wait_ms=200, page_cache_busy_ms=1000)
 

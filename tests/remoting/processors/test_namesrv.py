@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from flintmq.config.models import NamesrvConfig
+from flintmq.config.sections.models import NamesrvConfig
 from flintmq.core.io import fastjson
 from flintmq.core.route.kv_config import KVConfigManager
 from flintmq.core.route.route_manager import RouteInfoManager
-from flintmq.remoting.codes import RequestCode as Code
 from flintmq.remoting.processors.namesrv import NamesrvRouteProcessor
 from flintmq.remoting.processors.namesrv_config import NamesrvConfigProcessor, NamesrvSettings
+from flintmq.remoting.wire.codes import RequestCode as Code
 
 from .conftest import ClientChannel
 

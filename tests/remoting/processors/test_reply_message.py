@@ -11,12 +11,12 @@ import pytest
 
 from flintmq.core.broker.intake import MessageIntake
 from flintmq.core.errors import RemotingError, RemotingTimeoutError
-from flintmq.core.message.properties import properties_to_string, string_to_properties
-from flintmq.core.ports import DispatchRequest, FlushStatus
-from flintmq.remoting.codes import RequestCode
-from flintmq.remoting.command import request as command
-from flintmq.remoting.command import response
+from flintmq.core.kernel.ports import DispatchRequest, FlushStatus
+from flintmq.core.record.properties import properties_to_string, string_to_properties
 from flintmq.remoting.processors.reply_message import ReplyMessageProcessor
+from flintmq.remoting.wire.codes import RequestCode
+from flintmq.remoting.wire.command import request as command
+from flintmq.remoting.wire.command import response
 
 TOPIC = "DefaultCluster_REPLY_TOPIC"
 PROPERTIES = {"CORRELATION_ID": "c-1", "REPLY_TO_CLIENT": "asker", "MSG_TYPE": "reply", "p": "ü"}

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from flintmq.config.loading.schema import KEYS, aliases
 from flintmq.config.runtime import RUNTIME_KEYS
-from flintmq.config.schema import KEYS, aliases
 from flintmq.core.broker.topic_config import TopicConfig
 from flintmq.core.response_code import ResponseCode
-from flintmq.remoting.codes import RequestCode
 from flintmq.remoting.processors.admin_broker import AdminBrokerProcessor
 from flintmq.remoting.processors.answers import format_properties, read_properties
+from flintmq.remoting.wire.codes import RequestCode
 
 OTHER_TEXT = {"store.delete_when": "07"}
 NAMES = sorted(

@@ -6,7 +6,7 @@ from typing import Final
 
 import attrs
 
-from flintmq.core.ports import FlushContext
+from flintmq.core.kernel.ports import FlushContext
 from flintmq.flush.group_commit import GroupCommit
 
 _WEIGHT: Final = 0.2

@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from flintmq.core.ports import DispatchRequest
+from flintmq.core.kernel.ports import DispatchRequest
 
 
 class AuditLine(msgspec.Struct):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import attrs
 
-from flintmq.core.hookspecs import DispatcherContext, RegisterConfigSection, RegisterDispatcher, hookimpl
+from flintmq.core.kernel.hookspecs import DispatcherContext, RegisterConfigSection, RegisterDispatcher, hookimpl
 from flintmq_audit.dispatcher import AuditDispatcher
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from flintmq.core.hookspecs import RegisterFlushStrategy, hookimpl
-from flintmq.core.ports import FlushStrategy
+from flintmq.core.kernel.hookspecs import RegisterFlushStrategy, hookimpl
+from flintmq.core.kernel.ports import FlushStrategy
 from flintmq_direct_flush.service import DirectFlush, DirectFlushSection
 
 

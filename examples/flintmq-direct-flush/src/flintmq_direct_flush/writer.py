@@ -27,7 +27,7 @@ Mode = Literal["direct", "dsync"]
 
 
 class SyncedWriter:
-    """A :class:`flintmq.core.ports.FileWriter` with a descriptor of its own. Flush thread.
+    """A :class:`flintmq.core.kernel.ports.FileWriter` with a descriptor of its own. Flush thread.
 
     Args:
         mode: ``direct`` writes past the page cache (O_DIRECT and O_DSYNC), where the file system can; ``dsync`` through it

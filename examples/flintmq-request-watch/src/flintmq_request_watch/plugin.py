@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from flintmq.core.hookspecs import (
+from flintmq.core.kernel.hookspecs import (
     PluginContext,
     RegisterConfigSection,
     RegisterDefaultProcessor,

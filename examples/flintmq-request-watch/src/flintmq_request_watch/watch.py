@@ -10,8 +10,8 @@ import msgspec
 
 from flintmq.core.errors import RefusedError
 from flintmq.core.response_code import ResponseCode
-from flintmq.remoting.refusal import unsupported
-from flintmq.remoting.request import Request, Response
+from flintmq.remoting.server.request import Request, Response
+from flintmq.remoting.wire.refusal import unsupported
 
 COUNTS: int = 25_000
 """The request code that is answered with the counts."""

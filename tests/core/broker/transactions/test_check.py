@@ -8,10 +8,10 @@ import pytest
 
 from flintmq.core.broker.topic_name import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
 from flintmq.core.errors import RefusedError
-from flintmq.core.message.record import decode_record
+from flintmq.core.record.record import decode_record
 from flintmq.core.response_code import ResponseCode
 from flintmq.core.testing.channel import RecordingChannel
-from flintmq.remoting.codes import RequestCode
+from flintmq.remoting.wire.codes import RequestCode
 
 COMMIT, ROLLBACK = 8, 12
 DAY_MS = 86_400_000

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import flintmq
-from flintmq.config.models import BrokerConfig
-from flintmq.config.service_sections import TransactionsSection
+from flintmq.config.sections.models import BrokerConfig
+from flintmq.config.sections.service import TransactionsSection
 from flintmq.core.broker.offsets import ConsumerOffsetManager
 from flintmq.core.broker.producers import ProducerTable
 from flintmq.core.broker.stats import BrokerStats
@@ -24,14 +24,14 @@ from flintmq.core.broker.transactions import half_message as half
 from flintmq.core.broker.transactions.service import EndTransaction, TransactionalMessageService
 from flintmq.core.errors import RefusedError
 from flintmq.core.io.json_file import JsonFile
-from flintmq.core.message.host import pack_host
-from flintmq.core.message.properties import properties_to_string
-from flintmq.core.message.record import Record, decode_record
-from flintmq.core.ports import DispatchRequest
+from flintmq.core.kernel.ports import DispatchRequest
+from flintmq.core.record.host import pack_host
+from flintmq.core.record.properties import properties_to_string
+from flintmq.core.record.record import Record, decode_record
 from flintmq.core.testing.channel import RecordingChannel
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import open_store
-from flintmq.plugins.transaction_store import TransactionStoreAdapter
+from flintmq.plugins.broker.transaction_store import TransactionStoreAdapter
 
 SHARED = Path(os.environ.get("FLINTMQ_SHARED") or Path(str(flintmq.__file__)).resolve().parent.parent / "shared")
 SET = SHARED / "golden" / "store-delay-tran"

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from flintmq.config.models import BrokerConfig
-from flintmq.config.service_sections import TransactionsSection
+from flintmq.config.sections.models import BrokerConfig
+from flintmq.config.sections.service import TransactionsSection
 from flintmq.core.broker.delay_levels import DelayLevels
 from flintmq.core.broker.intake import MessageIntake
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.timer_message import TimerRedirect
 from flintmq.core.broker.topics import TopicConfigManager, boot_topics
 from flintmq.core.errors import RefusedError
-from flintmq.core.message.host import pack_host
-from flintmq.core.message.properties import properties_to_string, string_to_properties
+from flintmq.core.record.host import pack_host
+from flintmq.core.record.properties import properties_to_string, string_to_properties
 from flintmq.core.testing.clock import ManualClock
 
 HOST = pack_host("127.0.0.1", 10911)

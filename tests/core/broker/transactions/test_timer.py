@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from flintmq.config.models import BrokerConfig
+from flintmq.config.sections.models import BrokerConfig
 from flintmq.core.broker.delay_levels import DelayLevels
 from flintmq.core.broker.intake import MessageIntake
 from flintmq.core.broker.offsets import ConsumerOffsetManager
@@ -21,12 +21,12 @@ from flintmq.core.broker.timer_wheel import TimerWheel
 from flintmq.core.broker.topics import TopicConfigManager, boot_topics
 from flintmq.core.broker.transactions.service import EndTransaction, TransactionalMessageService
 from flintmq.core.io.json_file import JsonFile
-from flintmq.core.message.properties import properties_to_string
-from flintmq.core.ports import DispatchRequest
+from flintmq.core.kernel.ports import DispatchRequest
+from flintmq.core.record.properties import properties_to_string
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import open_store
-from flintmq.plugins.schedule_store import ScheduleStoreAdapter
-from flintmq.plugins.transaction_store import TransactionStoreAdapter
+from flintmq.plugins.broker.schedule_store import ScheduleStoreAdapter
+from flintmq.plugins.broker.transaction_store import TransactionStoreAdapter
 
 HOUR_MS = 3_600_000
 SENDER = SimpleNamespace(packed_host=b"\x7f\0\0\1\0\0\x9c\x40", remote_address="127.0.0.1:40000")

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 import pytest
 
-from flintmq.config.models import LandingSection
+from flintmq.config.sections.models import LandingSection
 from flintmq.core.testing.clock import ManualClock
 from flintmq.plugins.spark.landing.errors import LandingError, LandingLossError, LandingTroubleError
 from flintmq.plugins.spark.landing.feeder import FeederState, LandingFeeder

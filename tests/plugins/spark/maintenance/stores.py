@@ -8,11 +8,11 @@ from typing import Any
 
 import attrs
 
-from flintmq.config.models import BrokerConfig, IndexSection
+from flintmq.config.sections.models import BrokerConfig, IndexSection
 from flintmq.core.broker.topic_name import SCHEDULE_TOPIC
-from flintmq.core.store.doctor import rebuild as doctor
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import DELAY_LEVEL_MS, make_store, message, snapshot, start_store
+from flintmq.plugins.doctor import rebuild as doctor
 
 FILE_BYTES = 16 * 1024
 BEGIN_MS = 1_700_000_000_000

@@ -10,11 +10,11 @@ import pyarrow.dataset as ds
 import pytest
 from stores import BEGIN_MS, config_of
 
-from flintmq.core.message.record import Record, decode_record
-from flintmq.core.store.doctor.files import StoreFiles
-from flintmq.core.store.doctor.walk import Kind, walk
+from flintmq.core.record.record import Record, decode_record
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import make_store, message, start_store
+from flintmq.plugins.doctor.files import StoreFiles
+from flintmq.plugins.doctor.walk import Kind, walk
 from flintmq.plugins.spark.maintenance import export as export_module
 from flintmq.plugins.spark.maintenance.audit import audit
 from flintmq.plugins.spark.maintenance.compact import compact

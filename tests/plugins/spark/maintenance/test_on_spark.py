@@ -13,8 +13,8 @@ import pyarrow.dataset as ds
 import pytest
 from stores import config_of, index_of, queues_of
 
-from flintmq.core.store.doctor.files import StoreFiles
 from flintmq.core.testing.store import DELAY_LEVEL_MS
+from flintmq.plugins.doctor.files import StoreFiles
 from flintmq.plugins.spark.errors import RuntimeMissingError
 from flintmq.plugins.spark.java import find_java
 from flintmq.plugins.spark.landing.lander import Lander
@@ -31,9 +31,9 @@ PROGRAM = """
 import json, sys
 from pathlib import Path
 import attrs
-from flintmq.config.models import BrokerConfig, IndexSection
+from flintmq.config.sections.models import BrokerConfig, IndexSection
 from flintmq.core.broker.delay_levels import DelayLevels
-from flintmq.core.store.doctor.files import StoreFiles
+from flintmq.plugins.doctor.files import StoreFiles
 from flintmq.plugins.spark.maintenance.audit import audit
 from flintmq.plugins.spark.maintenance.compact import compact
 from flintmq.plugins.spark.maintenance.engines import SparkEngine

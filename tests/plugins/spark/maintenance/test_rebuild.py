@@ -12,12 +12,12 @@ import pytest
 from stores import FILE_BYTES, config_of, fill, index_of, loop_rebuilt, queues_of
 
 from flintmq.core.errors import StoreError, StoreLockedError
-from flintmq.core.store.doctor.files import StoreFiles
-from flintmq.core.store.doctor.verify import verify
+from flintmq.core.log.store_lock import StoreLock
 from flintmq.core.store.message_store import MessageStore
-from flintmq.core.store.store_lock import StoreLock
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import DELAY_LEVEL_MS, IMMEDIATE, make_store, message, start_store
+from flintmq.plugins.doctor.files import StoreFiles
+from flintmq.plugins.doctor.verify import verify
 from flintmq.plugins.spark.maintenance import pieces
 from flintmq.plugins.spark.maintenance.engines import Engine, InlineEngine, ProcessEngine
 from flintmq.plugins.spark.maintenance.errors import MaintenanceError

@@ -9,10 +9,10 @@ import pytest
 from reading import batch, places, planned, transport
 
 from flintmq.core.io.disk import OS_DISK
-from flintmq.core.message.record import decode_record
+from flintmq.core.log.store_lock import is_locked
+from flintmq.core.record.record import decode_record
 from flintmq.core.store.feed_file import FeedMarks, FeedState, FeedWriter, feed_path
 from flintmq.core.store.message_store import MessageStore
-from flintmq.core.store.store_lock import is_locked
 from flintmq.core.testing.store import message, open_store
 from flintmq.plugins.spark.errors import BadRecordError, UnsettledStoreError
 from flintmq.plugins.spark.store import visible_end as ends

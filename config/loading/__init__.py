@@ -1,0 +1,1 @@
+"""From YAML text, the environment and options to a checked configuration."""

@@ -1,0 +1,238 @@
+"""Gives raw nodes the types of an attrs model: units, ranges, choices, nearest names for mistakes, lines for everything.
+
+Works for the built-in models and for any attrs class a plugin hands over. Understood types: ``bool``, ``int``, ``float``,
+``str``, ``Path``, enums, ``Literal``, ``X | None`` and other unions, ``tuple``/``list``/``set``/``frozenset``/``Sequence`` of
+one type, ``dict``/``Mapping`` from ``str``, nested attrs classes, and ``Any`` (text, lists and dicts as written).
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import enum
+import re
+import types
+import typing
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import attrs
+
+from flintmq.config.errors import ConfigError, nearest
+from flintmq.config.fields import NO_SPEC, SPEC, FieldSpec, Unit, spec_of
+from flintmq.config.loading.raw import RawList, RawMapping, RawNode, RawScalar
+from flintmq.config.secret import Secret
+from flintmq.config.sections.models import PluginRef
+from flintmq.config.units import parse_duration, parse_quantity
+
+M = TypeVar("M")
+
+TRUE = frozenset({"true", "yes", "on"})
+FALSE = frozenset({"false", "no", "off"})
+
+_SEQUENCES: dict[Any, Callable[[Any], Any]] = {
+    tuple: tuple,
+    list: list,
+    set: set,
+    frozenset: frozenset,
+    collections.abc.Sequence: tuple,
+    collections.abc.Set: frozenset,
+}
+_MAPPINGS = (dict, collections.abc.Mapping)
+
+
+def bind_model(mapping: RawMapping, model: type[M], prefix: str) -> M:
+    """Makes a model of a mapping.
+
+    Args:
+        mapping: the values as written.
+        model: an attrs class. A field without a default is required.
+        prefix: the dotted name of the section, for errors.
+
+    Raises:
+        ConfigError: a key is unknown or missing, or a value does not fit.
+        TypeError: ``model`` is no attrs class, or has a field of a type that is not understood.
+    """
+    if not attrs.has(model):
+        raise TypeError(f"the model of section '{prefix}' must be an attrs class, not {model!r}")
+    hints = typing.get_type_hints(model)
+    fields = {field.alias: field for field in attrs.fields(model) if field.init}
+    values: dict[str, Any] = {}
+    for name, node in mapping.entries.items():
+        key = f"{prefix}.{name}"
+        if name not in fields:
+            near = nearest(name, fields)
+            raise node.origin.error(f"unknown key '{key}'", key=key, suggestion=f"{prefix}.{near}" if near else None)
+        values[name] = bind_field(node, hints[fields[name].name], fields[name], key)
+    for name, field in fields.items():
+        if field.default is attrs.NOTHING and name not in values:
+            key = f"{prefix}.{name}"
+            raise mapping.origin.error(f"'{key}' is required", key=key)
+    try:
+        made: Any = model(**values)
+    except (ValueError, TypeError) as error:
+        raise _located(error, mapping, prefix) from error
+    return made  # type: ignore[no-any-return]
+
+
+def bind_field(node: RawNode, hint: Any, field: attrs.Attribute[Any], key: str, *, plain: Unit | None = None) -> Any:
+    """Gives one node the type of a field, converted and checked.
+
+    Args:
+        node: the value as written.
+        hint: the field's type.
+        field: the attrs field.
+        key: its dotted name, for errors.
+        plain: what a plain integer means where that differs from the field's own unit.
+
+    Raises:
+        ConfigError: it does not fit.
+    """
+    spec = spec_of(field)
+    value = bind_value(node, hint, spec, key, plain=plain)
+    converter: Any = field.converter
+    if SPEC in field.metadata and callable(converter) and value is not None:
+        value = converter(value)
+    problem = spec.problem(value)
+    if problem is not None:
+        raise node.origin.error(f"'{key}' {problem}", key=key)
+    return value
+
+
+def bind_value(node: RawNode, hint: Any, spec: FieldSpec, key: str, *, plain: Unit | None = None) -> Any:
+    """Gives one node a type. See :func:`bind_field`; the range is not checked here."""
+    if hint is Any or hint is object:
+        return unbound(node)
+    origin = typing.get_origin(hint)
+    if origin in (typing.Union, types.UnionType):
+        return _bind_union(node, typing.get_args(hint), spec, key, plain)
+    if origin in _SEQUENCES or hint in _SEQUENCES:
+        return _bind_sequence(node, hint, spec, key)
+    if origin in _MAPPINGS or hint in _MAPPINGS:
+        return _bind_mapping(node, hint, key)
+    if isinstance(hint, type) and attrs.has(hint) and hint is not PluginRef:
+        if isinstance(node, RawScalar) and node.is_null:
+            node = RawMapping({}, node.origin)
+        if not isinstance(node, RawMapping):
+            raise node.origin.error(f"'{key}' is a section: it takes 'name: value' lines", key=key)
+        return bind_model(node, hint, key)
+    if not isinstance(node, RawScalar):
+        kind = "list" if isinstance(node, RawList) else "section"
+        raise node.origin.error(f"'{key}' takes one value, not a {kind}", key=key)
+    if node.is_null:
+        raise node.origin.error(f"'{key}' needs a value", key=key)
+    try:
+        return _bind_scalar(node, hint, spec, plain)
+    except ConfigError as error:
+        raise node.origin.error(f"'{key}' {error.message}", key=key) from None
+
+
+def _bind_scalar(node: RawScalar, hint: Any, spec: FieldSpec, plain: Unit | None) -> Any:
+    text = node.text
+    if typing.get_origin(hint) is typing.Literal:
+        allowed = {str(value): value for value in typing.get_args(hint)}
+        return _one_of(text, allowed)
+    if hint is PluginRef:
+        return _plugin(node)
+    if not isinstance(hint, type):
+        raise TypeError(f"a setting cannot be of type {hint!r}")
+    if issubclass(hint, enum.Enum):
+        return _one_of(text, {str(member.value): member for member in hint} | dict(hint.__members__))
+    if issubclass(hint, bool):
+        return _bool(text)
+    if issubclass(hint, int):
+        return parse_quantity(text, spec.unit, plain=plain)
+    if issubclass(hint, float):
+        return _float(text, spec.unit)
+    if issubclass(hint, (str, Path, Secret)):
+        return hint(text)
+    raise TypeError(f"a setting cannot be of type {hint!r}")
+
+
+def _bool(text: str) -> bool:
+    folded = text.strip().casefold()
+    if folded not in TRUE | FALSE:
+        raise ConfigError(f"must be true or false, not '{text[:80]}'")
+    return folded in TRUE
+
+
+def _float(text: str, unit: Unit | None) -> float:
+    if unit in ("ms", "s", "hours") and text.strip()[-1:].isalpha():
+        return parse_duration(text, "ms") / parse_duration("1", "ms", plain=unit)
+    if len(text) > 40 or re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?", text.strip(), re.ASCII) is None:
+        raise ConfigError(f"must be a number, not '{text[:80]}'")
+    return float(text)
+
+
+def _one_of(text: str, allowed: dict[str, Any]) -> Any:
+    if text not in allowed:
+        raise ConfigError(f"must be one of {', '.join(allowed)}, not '{text[:80]}'")
+    return allowed[text]
+
+
+def _plugin(node: RawScalar) -> PluginRef:
+    try:
+        return PluginRef(node.text.strip(), node.origin.line)
+    except ConfigError as error:
+        raise ConfigError(f"has a bad entry: {error.message}") from None
+
+
+def _bind_union(node: RawNode, arms: tuple[Any, ...], spec: FieldSpec, key: str, plain: Unit | None) -> Any:
+    if type(None) in arms and isinstance(node, RawScalar) and node.is_null:
+        return None
+    sections = [arm for arm in arms if isinstance(arm, type) and attrs.has(arm)]
+    if isinstance(node, RawMapping) and len(sections) == 1:
+        return bind_value(node, sections[0], spec, key)  # nothing else can be meant, and its error says what is wrong
+    # Text accepts everything, so it is asked last.
+    candidates = sorted((arm for arm in arms if arm is not type(None)), key=lambda arm: arm is str)
+    for arm in candidates[:-1]:
+        try:
+            return bind_value(node, arm, spec, key, plain=plain)
+        except ConfigError:
+            continue
+    return bind_value(node, candidates[-1], spec, key, plain=plain)
+
+
+def _bind_sequence(node: RawNode, hint: Any, spec: FieldSpec, key: str) -> Any:
+    make = _SEQUENCES[typing.get_origin(hint) or hint]
+    arms = typing.get_args(hint) or (str,)
+    if isinstance(node, RawScalar):
+        parts = () if node.is_null else re.split(f"[{re.escape(spec.separators)}]", node.text)
+        node = RawList(tuple(RawScalar(p.strip(), node.origin, node.quoted) for p in parts if p.strip()), node.origin)
+    if not isinstance(node, RawList):
+        raise node.origin.error(f"'{key}' takes a list, not a section", key=key)
+    return make(bind_value(item, arms[0], spec, f"{key}[{place}]") for place, item in enumerate(node.items))
+
+
+def _bind_mapping(node: RawNode, hint: Any, key: str) -> dict[str, Any]:
+    if isinstance(node, RawScalar) and node.is_null:
+        return {}
+    if not isinstance(node, RawMapping):
+        raise node.origin.error(f"'{key}' is a section: it takes 'name: value' lines", key=key)
+    arms = typing.get_args(hint) or (str, Any)
+    return {name: bind_value(child, arms[1], NO_SPEC, f"{key}.{name}") for name, child in node.entries.items()}
+
+
+def unbound(node: RawNode) -> Any:
+    """The node as plain text, lists and dicts; null is None."""
+    if isinstance(node, RawMapping):
+        return {name: unbound(child) for name, child in node.entries.items()}
+    if isinstance(node, RawList):
+        return [unbound(item) for item in node.items]
+    return None if node.is_null else node.text
+
+
+def _located(error: ValueError | TypeError, mapping: RawMapping, prefix: str) -> ConfigError:
+    """An error a model's own validators raised, with the place of the field it speaks of."""
+    if isinstance(error, ConfigError) and error.file is not None:
+        return error
+    message = error.message if isinstance(error, ConfigError) else str(error.args[0] if error.args else error)
+    named = error.key if isinstance(error, ConfigError) else None
+    if named is None:
+        quoted = re.match(r"'(\w+)'", message)
+        named = quoted[1] if quoted else None
+    node = mapping.entries.get(named) if named else None
+    if node is None or named is None:
+        return mapping.origin.error(f"'{prefix}': {message}", key=prefix)
+    message = message.replace(f"'{named}'", f"'{prefix}.{named}'", 1)
+    return node.origin.error(message, key=f"{prefix}.{named}")

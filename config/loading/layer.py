@@ -1,0 +1,250 @@
+"""One source of settings, sorted: which known key each entry sets, and which sections may belong to a plugin.
+
+The rules are the same for a file, the environment and the command line: a dotted name and nested sections mean the same,
+RocketMQ's names are accepted at the top level and inside the section they belong to, and one key is set once per source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import attrs
+
+from flintmq.config.errors import ConfigError, nearest
+from flintmq.config.fields import Unit
+from flintmq.config.loading.raw import Origin, RawMapping, RawNode, RawScalar, nest
+from flintmq.config.loading.schema import COMPOSITES, KEYS, SECTIONS, Role, aliases, aliases_in
+
+ENVIRONMENT_PREFIX = "FLINTMQ_"
+STRATEGY = "flush.strategy"
+OPEN_SECTIONS = ("", "flush")
+"""Sections in which a plugin may have a section of its own."""
+
+
+@attrs.frozen
+class Assignment:
+    """One entry that sets one key."""
+
+    key: str
+    """The dotted key, or one of RocketMQ's composite names."""
+    node: RawNode
+    """The value as written."""
+    spelling: str
+    """The name as written."""
+    plain: Unit | None = None
+    """What a plain integer means, where the spelling changes that."""
+
+
+@attrs.frozen
+class Ignored:
+    """An entry of RocketMQ's properties that changes nothing."""
+
+    name: str
+    """As written."""
+    value: str
+    """As written; hidden where the name speaks of a secret."""
+    why: str
+    """The reason."""
+    origin: Origin
+    """Where it stands."""
+
+    def __str__(self) -> str:
+        return f"{self.origin}: {self.name} changes nothing: {self.why}"
+
+
+@attrs.define
+class Layer:
+    """Collects the entries of one source. Filled by one thread, then only read."""
+
+    role: Role = "broker"
+    """Whose meaning an ambiguous RocketMQ name has."""
+    fold_case: bool = False
+    """Whether names are compared without case (environment variables)."""
+    last_wins: bool = False
+    """Whether the same spelling may be repeated (the command line)."""
+    assignments: dict[str, Assignment] = attrs.field(factory=dict)
+    """What sets each key."""
+    sections: dict[str, RawMapping] = attrs.field(factory=dict)
+    """Sections no built-in model describes, by dotted name."""
+    ignored: list[Ignored] = attrs.field(factory=list)
+    """What was read and changes nothing; only RocketMQ's files may have such entries."""
+
+    def add(self, name: str, node: RawNode) -> None:
+        """Takes one top-level entry; ``name`` may be dotted.
+
+        Raises:
+            ConfigError: the name is unknown, or its key is already set.
+        """
+        if "." in name and (targets := self._targets("", name)):
+            for target in targets:  # RocketMQ's tls.server.mode and the like
+                self._assign(attrs.evolve(target, node=node, spelling=name))
+            return
+        self._place("", tuple(name.split(".")), node)
+
+    def finish(self) -> Layer:
+        """Checks what needs the whole source.
+
+        Raises:
+            ConfigError: ``flush.strategy`` is set in two ways.
+        """
+        direct = self.assignments.get(STRATEGY)
+        for name in COMPOSITES:
+            composite = self.assignments.get(name)
+            if direct is not None and composite is not None:
+                raise _conflict(STRATEGY, direct, composite)
+        return self
+
+    def _place(self, section: str, parts: tuple[str, ...], node: RawNode) -> None:
+        head, rest = (parts[0].lower() if self.fold_case else parts[0]), parts[1:]
+        name = f"{section}.{head}" if section else head
+        spelling = ".".join((section, *parts) if section else parts)
+        if name in SECTIONS:
+            self._enter(name, rest, node)
+        elif name in KEYS and not rest:
+            self._assign(Assignment(name, node, spelling))
+        elif not rest and (targets := self._targets(section, parts[0])):
+            for assignment in targets:
+                self._assign(attrs.evolve(assignment, node=node, spelling=spelling))
+        elif section in OPEN_SECTIONS and name not in KEYS and (rest or _may_be_section(node)):
+            self._keep(name, rest, node)
+        else:
+            raise self._unknown(section, parts[0], spelling, node.origin)
+
+    def _enter(self, section: str, rest: tuple[str, ...], node: RawNode) -> None:
+        if rest:
+            self._place(section, rest, node)
+        elif isinstance(node, RawMapping):
+            for name, child in node.entries.items():
+                self._place(section, tuple(name.split(".")), child)
+        elif not (isinstance(node, RawScalar) and node.is_null):
+            raise node.origin.error(f"'{section}' is a section: it takes 'name: value' lines", key=section)
+
+    def _targets(self, section: str, name: str) -> list[Assignment]:
+        """The keys a RocketMQ name sets here; node and spelling are filled in by the caller."""
+        blank = RawScalar("")
+        table = aliases_in(section, self.role)
+        known = {n.casefold(): n for n in (*table, *COMPOSITES)} if self.fold_case else {}
+        name = known.get(name.casefold(), name)
+        if name in COMPOSITES and section in OPEN_SECTIONS:
+            return [Assignment(name, blank, name)]
+        return [Assignment(key, blank, name, KEYS[key].spec.rocketmq_unit) for key in table.get(name, ())]
+
+    def _assign(self, new: Assignment) -> None:
+        old = self.assignments.get(new.key)
+        if old is not None and not (self.last_wins and old.spelling == new.spelling):
+            raise _conflict(new.key, old, new)
+        self.assignments[new.key] = new
+
+    def _keep(self, name: str, rest: tuple[str, ...], node: RawNode) -> None:
+        if self.fold_case:
+            rest = tuple(part.lower() for part in rest)
+        if rest:
+            node = nest(rest, node)
+        elif isinstance(node, RawScalar):
+            node = RawMapping({}, node.origin)
+        assert isinstance(node, RawMapping)
+        known = self.sections.get(name)
+        if known is not None and not self.last_wins:
+            _refuse_overlap(name, known, node)
+        self.sections[name] = known.merged(node) if known is not None else node
+
+    def _unknown(self, section: str, head: str, spelling: str, origin: Origin) -> ConfigError:
+        from flintmq.config.rocketmq.names import FIXED  # for errors only
+
+        if spelling in FIXED:
+            return origin.error(f"'{spelling}' cannot be set: {FIXED[spelling].why}", key=spelling)
+        elsewhere = aliases(self.role).get(head)
+        inside = [name[len(section) + 1 :] for name in (*KEYS, *SECTIONS) if name.startswith(f"{section}.")]
+        if elsewhere is not None:
+            suggestion: str | None = elsewhere[0]
+        elif section:
+            near = nearest(spelling[len(section) + 1 :], (*inside, *aliases_in(section, self.role)))
+            suggestion = f"{section}.{near}" if near in inside else near
+            suggestion = suggestion or nearest(spelling, KEYS, cutoff=0.75)
+        else:
+            suggestion = nearest(spelling, (*KEYS, *SECTIONS, *aliases(self.role), *COMPOSITES))
+        return origin.error(f"unknown key '{spelling[:120]}'", key=spelling, suggestion=suggestion)
+
+
+def _may_be_section(node: RawNode) -> bool:
+    return isinstance(node, RawMapping) or (isinstance(node, RawScalar) and node.is_null and not node.quoted)
+
+
+def _refuse_overlap(name: str, old: RawMapping, new: RawMapping) -> None:
+    """A plugin's key, too, is set once per source, whether it is written dotted or nested."""
+    for key, node in new.entries.items():
+        before = old.entries.get(key)
+        if isinstance(before, RawMapping) and isinstance(node, RawMapping):
+            _refuse_overlap(f"{name}.{key}", before, node)
+        elif before is not None:
+            message = f"'{name}.{key}' is set twice; first at {before.origin}"
+            raise node.origin.error(message, key=f"{name}.{key}")
+
+
+def _conflict(key: str, old: Assignment, new: Assignment) -> ConfigError:
+    return new.node.origin.error(
+        f"'{new.spelling}' sets '{key}', which '{old.spelling}' ({old.node.origin}) sets already", key=key
+    )
+
+
+def mapping_layer(mapping: RawMapping, role: Role = "broker") -> Layer:
+    """A file's settings.
+
+    Raises:
+        ConfigError: an unknown key, or one set twice.
+    """
+    layer = Layer(role)
+    for name, node in mapping.entries.items():
+        layer.add(name, node)
+    return layer.finish()
+
+
+def environment_layer(environ: Mapping[str, str], role: Role = "broker") -> Layer:
+    """The settings among environment variables: ``FLINTMQ_FLUSH__STRATEGY``, ``FLINTMQ_brokerName`` (case does not count).
+
+    A variable with ``__`` is always meant for this. One without is taken when it names a top-level key or a RocketMQ name,
+    is an error when it nearly does, and is otherwise none of our business: container platforms define ``FLINTMQ_PORT`` and
+    the like for a service that is called flintmq.
+
+    Raises:
+        ConfigError: an unknown key, or one set twice.
+    """
+    layer = Layer(role, fold_case=True)
+    whole = {name.casefold(): name for name in (*KEYS, *aliases(role), *COMPOSITES) if "." not in name}
+    for variable in sorted(environ):
+        name = variable[len(ENVIRONMENT_PREFIX) :]
+        if not variable.startswith(ENVIRONMENT_PREFIX) or not name:
+            continue
+        origin = Origin("environment", name=variable)
+        if "__" in name:
+            layer.add(name.replace("__", "."), RawScalar(environ[variable], origin))
+        elif name.casefold() in whole:
+            layer.add(whole[name.casefold()], RawScalar(environ[variable], origin))
+        elif (near := nearest(name, whole, cutoff=0.85)) is not None:
+            raise origin.error(f"unknown key '{name[:80]}'", key=name, suggestion=whole[near])
+    return layer.finish()
+
+
+def override_layer(overrides: Iterable[str], role: Role = "broker") -> Layer:
+    """The command line's ``key=value`` settings, in order; a repeated one counts last.
+
+    Raises:
+        ConfigError: no ``=``, an unknown key, or one set twice in different spellings.
+    """
+    layer = Layer(role, last_wins=True)
+    origin = Origin("command line")
+    for override in overrides:
+        name, equals, text = override.partition("=")
+        if not equals or not name.strip():
+            raise origin.error(f"a setting is written key=value, not '{override[:80]}'")
+        layer.add(name.strip(), RawScalar(text.strip(), origin))
+    return layer.finish()
+
+
+def merged_sections(layers: Sequence[Layer]) -> dict[str, RawMapping]:
+    """The sections of all layers, later ones laid over earlier ones."""
+    found: dict[str, RawMapping] = {}
+    for layer in layers:
+        for name, mapping in layer.sections.items():
+            found[name] = found[name].merged(mapping) if name in found else mapping
+    return found

@@ -1,0 +1,112 @@
+"""Reads YAML into raw nodes that know their lines, and refuses what a configuration has no use for.
+
+Tags, anchors and aliases, duplicate keys, deep nesting, huge files and non-text keys are errors: each of them is either a
+mistake or an attack. Nothing is ever constructed from YAML but text, lists and mappings.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import yaml
+
+from flintmq.config.errors import ConfigError
+from flintmq.config.loading.raw import Origin, RawList, RawMapping, RawNode, RawScalar
+
+YAML_MAX_BYTES: Final = 1024 * 1024
+"""No configuration comes near it; parsing takes seconds per MiB."""
+
+YAML_MAX_DEPTH: Final = 10
+"""The deepest built-in key is at 3; the composer recurses."""
+
+YAML_MAX_NODES: Final = 20_000
+"""Values in one file."""
+
+
+class _LineLoader(yaml.SafeLoader):
+    """Composes nodes, which carry marks, and stops at what is not allowed."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self._depth = 0
+        self._nodes = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        if isinstance(event, yaml.AliasEvent) or event.anchor is not None:
+            raise _rejected("anchors and aliases are not allowed", event)
+        if event.tag is not None:
+            raise _rejected(f"tags are not allowed: '{str(event.tag)[:40]}'", event)
+        self._nodes += 1
+        if self._nodes > YAML_MAX_NODES:
+            raise _rejected(f"more than {YAML_MAX_NODES} values", event)
+        nested = isinstance(event, yaml.CollectionStartEvent)
+        self._depth += nested
+        if self._depth > YAML_MAX_DEPTH:
+            raise _rejected(f"nested deeper than {YAML_MAX_DEPTH}", event)
+        node: yaml.Node | None = super().compose_node(parent, index)
+        self._depth -= nested
+        return node
+
+
+def _rejected(problem: str, event: Any) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
+
+
+def parse_yaml(content: str | bytes, file: str) -> RawMapping:
+    """Reads one YAML document whose top level is a mapping. An empty document is an empty mapping.
+
+    Args:
+        content: the document; bytes are UTF-8.
+        file: what errors and origins call it.
+
+    Raises:
+        ConfigError: it is not YAML, or holds something not allowed; names the line.
+    """
+    size = len(content) if isinstance(content, bytes) else len(content.encode("utf-8", "surrogatepass"))
+    if size > YAML_MAX_BYTES:
+        raise ConfigError(f"larger than {YAML_MAX_BYTES} bytes", file=file)
+    try:
+        text = content.decode("utf-8") if isinstance(content, bytes) else content
+        loader = _LineLoader(text.removeprefix("\ufeff"))
+        try:
+            node = loader.get_single_node()
+        finally:
+            loader.dispose()
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        raise ConfigError("not UTF-8", file=file, line=line) from error
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        problem = " ".join(str(error.problem or error.context or "not YAML").split())
+        raise ConfigError(problem, file=file, line=mark.line + 1 if mark else None) from error
+    except (yaml.YAMLError, ValueError, OverflowError) as error:
+        # PyYAML lets chr() and int() of absurd escapes through unwrapped.
+        raise ConfigError(f"not YAML: {' '.join(str(error).split())[:200]}", file=file) from error
+    if node is None:
+        return RawMapping({}, Origin("file", file, 1))
+    raw = _convert(node, file, Origin("file", file, node.start_mark.line + 1))
+    if isinstance(raw, RawMapping):
+        return raw
+    if isinstance(raw, RawScalar) and raw.is_null:
+        return RawMapping({}, raw.origin)
+    raise raw.origin.error("the top level must be 'key: value' lines")
+
+
+def _convert(node: yaml.Node, file: str, origin: Origin) -> RawNode:
+    if isinstance(node, yaml.MappingNode):
+        entries: dict[str, RawNode] = {}
+        for key_node, value_node in node.value:
+            here = Origin("file", file, key_node.start_mark.line + 1)
+            if not isinstance(key_node, yaml.ScalarNode) or not key_node.value:
+                raise here.error("a key must be a plain word")
+            key = key_node.value
+            if key in entries:
+                raise here.error(f"'{key[:80]}' is given twice; first in line {entries[key].origin.line}", key=key)
+            entries[key] = _convert(value_node, file, here)
+        return RawMapping(entries, origin)
+    if isinstance(node, yaml.SequenceNode):
+        items = tuple(_convert(item, file, Origin("file", file, item.start_mark.line + 1)) for item in node.value)
+        return RawList(items, origin)
+    assert isinstance(node, yaml.ScalarNode)
+    return RawScalar(node.value, origin, quoted=node.style is not None)

@@ -1,0 +1,1 @@
+"""Names and files of the Java broker's configuration."""

@@ -1,0 +1,1 @@
+"""The models of the configuration, one file a group of sections."""

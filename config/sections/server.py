@@ -1,0 +1,182 @@
+"""Settings of the broker as a server: who it is, where it listens, whom it registers with; and the name server's."""
+
+from __future__ import annotations
+
+import attrs
+
+from flintmq.config.errors import ConfigError
+from flintmq.config.fields import option
+from flintmq.config.secret import Secret
+from flintmq.config.sections.security import TlsSection
+
+MIB = 1024 * 1024
+NAME = r"\S{1,127}"
+DAY_MS = 86_400_000
+ADDRESS = r"[^\s;,]+:\d{1,5}"
+
+
+def _role(text: str) -> str:
+    return text.lower()
+
+
+@attrs.frozen(kw_only=True)
+class BrokerSection:
+    """``broker:`` — who the broker is."""
+
+    name: str = option("broker-a", rocketmq="brokerName", pattern=NAME, expects="a name without blanks")
+    """The broker's name: masters and slaves of one set share it."""
+    cluster: str = option("DefaultCluster", rocketmq="brokerClusterName", pattern=NAME, expects="a name without blanks")
+    """The cluster the broker belongs to."""
+    id: int = option(0, rocketmq="brokerId", minimum=0, maximum=2**63 - 1)
+    """0 is the master of its set, anything else a slave."""
+    role: str = option(
+        "async_master", rocketmq="brokerRole", choices=("async_master", "sync_master", "slave"), converter=_role
+    )
+    """A ``sync_master`` acknowledges only what a slave holds; a ``slave`` copies its master and takes no messages."""
+    region: str = option("DefaultRegion", rocketmq="regionId")
+    """The region's id, given to every message as MSG_REGION."""
+    permission: int = option(6, rocketmq="brokerPermission", minimum=0, maximum=7)
+    """What clients may do: 4 read, 2 write, 6 both."""
+    trace_on: bool = option(True, rocketmq="traceOn")
+    """Tells producers and consumers that they may trace messages."""
+    shutdown_timeout_ms: int = option(10_000, unit="ms", minimum=0, maximum=DAY_MS)
+    """How long a stop waits for requests under way before connections are closed."""
+
+    def __attrs_post_init__(self) -> None:
+        if self.role == "slave" and self.id == 0:
+            raise ConfigError("'broker.id' 0 is the master's: a slave needs another one", key="broker.id")
+
+    @property
+    def is_slave(self) -> bool:
+        """Whether it copies a master."""
+        return self.role == "slave"
+
+
+@attrs.frozen(kw_only=True)
+class ListenSection:
+    """``listen:`` — sockets."""
+
+    host: str = option("127.0.0.1", rocketmq="bindAddress", pattern=r"\S+", expects="a host name or address")
+    """The address to listen at; ``0.0.0.0`` is every interface."""
+    port: int = option(10911, rocketmq="listenPort", minimum=0, maximum=65535)
+    """The port clients speak to; 0 takes a free one."""
+    vip: bool = option(True)
+    """Also answers at ``port`` - 2, where clients with the VIP channel switched on send to."""
+    advertised_host: str | None = option(
+        None, rocketmq="brokerIP1", pattern=r"[^\s;,=]{1,255}", expects="a host name, an address, or 'client'"
+    )
+    """The host the name server hands out for this broker; null is ``host``, or where that is every interface, an address of
+    this machine. ``client`` is the address at which the client reached the name server, where both run on one machine."""
+    advertised_port: int | None = option(None, minimum=1, maximum=65535)
+    """The port it hands out; null is ``port``."""
+    advertised: tuple[str, ...] = option(
+        (), pattern=r"[A-Za-z0-9_-]{1,64}=[^\s;,=]{1,255}:\d{1,5}", expects="a list of LISTENER=HOST:PORT"
+    )
+    """What it hands out instead to clients that ask at a listener of ``nameserver.listeners``: ``LISTENER=HOST:PORT`` each."""
+    ha_port: int | None = option(None, rocketmq="haListenPort", minimum=0, maximum=65535)
+    """The port slaves replicate from; null is ``port`` + 1, or a free one where ``port`` is 0; 0 takes a free one."""
+    idle_timeout_ms: int = option(
+        120_000,
+        rocketmq="serverChannelMaxIdleTimeSeconds",
+        rocketmq_unit="s",
+        unit="ms",
+        minimum=1_000,
+        maximum=DAY_MS,
+    )
+    """A connection silent for so long is closed."""
+    backlog: int = option(1024, rocketmq="serverSocketBacklog", minimum=1, maximum=65535)
+    """Connections that may wait to be accepted."""
+    max_connections: int = option(10_000, minimum=1, maximum=1_000_000)
+    """Open connections; further ones are closed at once. Whatever it says, some of the process's descriptors (ulimit -n) are
+    left to the store: connections beyond wait to be accepted."""
+    max_connections_per_address: int = option(8_000, minimum=1, maximum=1_000_000)
+    """Of them from one address; counts for the name server, too."""
+    max_buffered_bytes: int = option(1024 * MIB, unit="bytes", minimum=64 * MIB, maximum=1024 * 1024 * MIB)
+    """Halves of frames and answers not read, of all connections together: beyond it the one that holds most is closed."""
+    max_frame_bytes: int = option(16 * MIB, unit="bytes", minimum=64 * 1024, maximum=16 * MIB)
+    """A peer that announces a longer frame is disconnected."""
+    loop: str = option("asyncio", choices=("auto", "asyncio", "uvloop"))
+    """The event loop; ``auto`` takes uvloop where it is installed."""
+    loop_blocked_warn_ms: int = option(500, unit="ms", minimum=0, maximum=DAY_MS)
+    """How long something may block the event loop, and with it every client, before the log and ``flintmq status`` name the
+    plugin, the hook and the line that does; 0 never."""
+    insecure: bool = option(False)
+    """Allows a broker or name server without access control to listen at an address that other machines reach."""
+    tls: TlsSection = attrs.field(factory=TlsSection)
+    """Encrypted connections."""
+
+    def __attrs_post_init__(self) -> None:
+        if self.vip and self.port in (1, 2):
+            raise ConfigError(
+                f"'listen.vip' needs port - 2, which does not exist for port {self.port}: choose another or vip: false",
+                key="listen.vip",
+            )
+
+
+@attrs.frozen(kw_only=True)
+class NamesrvSection:
+    """``namesrv:`` — the name servers this broker registers with."""
+
+    addresses: tuple[str, ...] = option(
+        (), rocketmq="namesrvAddr", separators=";,", pattern=ADDRESS, expects="a list of host:port"
+    )
+    """``host:port`` of each name server; empty registers with none."""
+    register_interval_ms: int = option(
+        30_000, rocketmq="registerNameServerPeriod", unit="ms", minimum=1_000, maximum=DAY_MS
+    )
+    """How often the broker registers again. RocketMQ itself keeps this within 10 s and 60 s."""
+    register_timeout_ms: int = option(
+        6_000, rocketmq="registerBrokerTimeoutMills", unit="ms", minimum=1, maximum=DAY_MS
+    )
+    """How long one registration may take."""
+    access_key: str | None = option(None)
+    """The account that registrations are signed with, where the name servers ask for one; it must be an administrator's."""
+    secret_key: Secret | None = option(None, secret=True)  # noqa: RUF009
+    """Its secret key."""
+    tls: bool | None = option(None, rocketmq="useTLS")
+    """Speaks TLS with the name servers; null does so when ``listen.tls`` is required here."""
+    tls_ca: str | None = option(None, rocketmq="tls.client.trustCertPath")
+    """PEM file of the authorities that name servers' certificates must come from; null trusts ``listen.tls.certificate``, or
+    without one the system's authorities."""
+
+    def __attrs_post_init__(self) -> None:
+        if (self.access_key is None) is not (self.secret_key is None):
+            raise ConfigError("'namesrv.access_key' and 'namesrv.secret_key' go together", key="namesrv.access_key")
+
+
+@attrs.frozen(kw_only=True)
+class NamesrvConfig:
+    """``nameserver:`` — the name server itself. RocketMQ's names count in this section and for ``flintmq namesrv``."""
+
+    host: str = option("127.0.0.1", rocketmq="bindAddress", pattern=r"\S+", expects="a host name or address")
+    """The address to listen at."""
+    port: int = option(9876, rocketmq="listenPort", minimum=0, maximum=65535)
+    """The port to listen at; 0 takes a free one."""
+    listeners: tuple[str, ...] = option(
+        (), pattern=r"[A-Za-z0-9_-]{1,64}=([^\s;,=]{1,255}:)?\d{1,5}", expects="a list of NAME=PORT or NAME=HOST:PORT"
+    )
+    """Where it listens besides, ``NAME=PORT`` or ``NAME=HOST:PORT`` each (``host`` where none is given). Clients that ask there
+    are told what brokers advertise for that name (``listen.advertised``)."""
+    kv_path: str | None = option(None, rocketmq="kvConfigPath")
+    """The file that keeps the key-value configuration; null keeps it in memory."""
+    acl_enable: bool = option(False, rocketmq="aclEnable")
+    """The name server, too, takes only requests signed by an account of ``acl:``; brokers then need ``namesrv.access_key``."""
+    authenticators: tuple[str, ...] = option((), pattern=r"\S+", expects="a list of names")
+    """The name server's authenticators in force, by name, in order; ``acl`` is what ``acl_enable`` adds."""
+    order_message_enable: bool = option(False, rocketmq="orderMessageEnable")
+    """Adds a topic's order configuration to its route."""
+    scan_interval_ms: int = option(
+        10_000, rocketmq="scanNotActiveBrokerInterval", unit="ms", minimum=100, maximum=DAY_MS
+    )
+    """How often brokers that stopped registering are looked for."""
+    broker_expiry_ms: int = option(120_000, unit="ms", minimum=1_000, maximum=DAY_MS)
+    """A broker silent for so long is forgotten."""
+    idle_timeout_ms: int = option(
+        120_000,
+        rocketmq="serverChannelMaxIdleTimeSeconds",
+        rocketmq_unit="s",
+        unit="ms",
+        minimum=1_000,
+        maximum=DAY_MS,
+    )
+    """A connection silent for so long is closed."""

@@ -1,0 +1,263 @@
+"""Who raised: failures are counted and named for the plugin whose code they came from.
+
+The plugin that registered something is not always the one that failed: a built-in calls what a third party handed it, a
+plugin wraps another's dispatcher. So :class:`PluginCode` knows which code belongs to whom, and the innermost frame of a
+traceback that is a plugin's decides; where there is none, the plugin that registered what was called.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+import threading
+import types
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import attrs
+
+from flintmq.core.client_log import printable
+from flintmq.core.errors import FlintError, PluginError
+from flintmq.core.kernel.plugin_info import PluginOrigin, PluginSource
+from flintmq.core.kernel.plugin_shapes import Shape, shown
+
+_LOG = logging.getLogger("flintmq.plugins")
+
+PLUGIN_FAULTS: Final = (Exception, SystemExit)
+"""What a plugin's code may raise and the broker survives: ``sys.exit()`` in a handler must not end the broker."""
+
+_ERROR_MAX_CHARS: Final = 500
+_PLACES_MAX: Final = 1_000
+"""Kinds of failure told apart in the log; what comes beyond is counted, and logged no more."""
+_CAUSES_MAX: Final = 8
+_OWN_PACKAGE: Final = __name__.partition(".")[0]
+
+
+class PluginCode:
+    """Which plugin a piece of code belongs to. Filled while a broker is assembled; any thread may ask.
+
+    All of the module that a plugin lives in is the plugin's, and the package around it; where several plugins share a
+    module, and in a program's own modules, only the classes and functions that were handed over.
+    """
+
+    def __init__(self) -> None:
+        self._modules: dict[str, list[tuple[str, PluginOrigin]]] = {}
+        """Module → (qualified name of a class or function in it, empty for all of it; owner)."""
+        self._packages: dict[str, set[PluginOrigin]] = {}
+
+    def add(self, owner: PluginOrigin, thing: object) -> None:
+        """Notes a plugin object, a factory, or what a factory made, as the plugin's."""
+        module, name = _home(thing)
+        if not module or owner.built_in:
+            return
+        entry = (name, owner)
+        known = self._modules.setdefault(module, [])
+        if entry not in known:
+            known.append(entry)
+        if owner.source is PluginSource.PROGRAM or module.partition(".")[0] == _OWN_PACKAGE:
+            return
+        if ("", owner) not in known:
+            known.append(("", owner))
+        package = module.rpartition(".")[0]
+        while package:
+            self._packages.setdefault(package, set()).add(owner)
+            package = package.rpartition(".")[0]
+
+    def owner_of(self, module: str, name: str, likely: PluginOrigin | None = None) -> PluginOrigin | None:
+        """The plugin that a function belongs to; None for nobody's, or when it cannot be told.
+
+        Args:
+            module: ``__name__`` of its module.
+            name: its qualified name.
+            likely: whose it is where several could own it.
+        """
+        known = self._modules.get(module)
+        if known is not None:
+            named = [owner for prefix, owner in known if prefix and (name == prefix or name.startswith(f"{prefix}."))]
+            return _one_of(named or [owner for prefix, owner in known if not prefix], likely)
+        package = module
+        while package:
+            owners = self._packages.get(package)
+            if owners is not None:
+                return _one_of(owners, likely)
+            package = package.rpartition(".")[0]
+        return None
+
+    def culprit(self, error: BaseException, likely: PluginOrigin | None = None) -> PluginOrigin | None:
+        """The plugin whose code raised: of the innermost frame that is a plugin's, else ``likely``."""
+        cause: BaseException | None = error
+        for _ in range(_CAUSES_MAX):
+            if cause is None:
+                break
+            for module, name in reversed([*_frames(cause.__traceback__)]):
+                owner = self.owner_of(module, name, likely)
+                if owner is not None:
+                    return owner
+            cause = cause.__cause__
+        return likely
+
+
+def _one_of(owners: list[PluginOrigin] | set[PluginOrigin], likely: PluginOrigin | None) -> PluginOrigin | None:
+    found = set(owners)
+    if likely in found:
+        return likely
+    return found.pop() if len(found) == 1 else None
+
+
+def _frames(trace: types.TracebackType | None) -> Iterator[tuple[str, str]]:
+    while trace is not None:
+        frame = trace.tb_frame
+        yield str(frame.f_globals.get("__name__", "")), frame.f_code.co_qualname
+        trace = trace.tb_next
+
+
+def _home(thing: Any) -> tuple[str, str]:
+    """Module and qualified name of a function, a class, an instance's class, or of all of a module (an empty name)."""
+    while isinstance(thing, functools.partial):
+        thing = thing.func
+    if isinstance(thing, types.ModuleType):
+        return thing.__name__, ""
+    if isinstance(thing, types.MethodType):
+        thing = thing.__func__
+    if not isinstance(thing, (type, types.FunctionType)):
+        thing = type(thing)
+    return str(getattr(thing, "__module__", "") or ""), str(thing.__qualname__)
+
+
+def brief(error: BaseException) -> str:
+    """An error's type and text, on one line and cut; also of one whose text cannot be made."""
+    try:
+        text = str(error)
+    except Exception:
+        text = "(its text cannot be made)"
+    return printable(f"{type(error).__name__}: {' '.join(text.split())}".rstrip(": "), _ERROR_MAX_CHARS)
+
+
+@attrs.define
+class _Faults:
+    count: int = 0
+    last: str = ""
+    seen: dict[tuple[str, type[BaseException]], int] = attrs.field(factory=dict)
+
+
+class Blame:
+    """Counts what each plugin raised. Thread-safe.
+
+    The log has a trace when something fails for the first time in its way, and a line at the tenth, the hundredth and so on:
+    a plugin that fails with each message must not fill a disk.
+    """
+
+    def __init__(self) -> None:
+        self.code = PluginCode()
+        self._lock = threading.Lock()
+        self._faults: dict[PluginOrigin, _Faults] = {}
+        self._raised_on: BaseException | None = None
+
+    def note(
+        self,
+        owner: PluginOrigin,
+        doing: str,
+        error: BaseException,
+        *,
+        raised_on: bool = False,
+        is_secret: bool = False,
+    ) -> PluginOrigin:
+        """Counts and logs an error for the plugin whose code raised it.
+
+        Args:
+            owner: the plugin that registered what was called.
+            doing: what was called, as ``dispatcher 'audit'``.
+            is_secret: the error's text may hold credentials, so that whoever asks for it later is told its type only.
+            raised_on: the caller raises the error on; whoever notes it next does not count it once more.
+
+        Returns:
+            The plugin it was counted for.
+        """
+        guilty = self.code.culprit(error, owner) or owner
+        if guilty != owner:
+            doing = f"{doing} of {owner.name}"
+        with self._lock:
+            again = self._raised_on is error
+            self._raised_on = error if raised_on else None
+            if again:
+                return guilty
+            faults = self._faults.setdefault(guilty, _Faults())
+            faults.count += 1
+            faults.last = f"{doing}: {type(error).__name__ if is_secret else brief(error)}"
+            kind = (doing, type(error))
+            if kind not in faults.seen and len(faults.seen) >= _PLACES_MAX:
+                return guilty
+            times = faults.seen[kind] = faults.seen.get(kind, 0) + 1
+        if times == 1:
+            _LOG.error("%s raised in %s", guilty, doing, exc_info=error)
+        elif str(times).rstrip("0") == "1":
+            _LOG.error("%s raised in %s for the %dth time: %s", guilty, doing, times, brief(error))
+        return guilty
+
+    def note_code(self, doing: str, error: BaseException) -> bool:
+        """The same for what nobody registered by name, such as a timer. False, and nothing noted, when it is no plugin's."""
+        owner = self.code.culprit(error)
+        if owner is not None:
+            self.note(owner, doing, error)
+        return owner is not None
+
+    def errors(self, owner: PluginOrigin) -> int:
+        """How often a plugin raised."""
+        faults = self._faults.get(owner)
+        return faults.count if faults is not None else 0
+
+    def last_error(self, owner: PluginOrigin) -> str:
+        """What it raised last; empty when it never did."""
+        faults = self._faults.get(owner)
+        return faults.last if faults is not None else ""
+
+
+class Accountable:
+    """Stands before a third party's object: what its methods raise is counted and named, and raised on. As thread-safe as it.
+
+    Args:
+        inner: the object.
+        shape: what it is.
+        where: who registered it under which name, for errors.
+        note: told of each failure. Errors that FlintMQ raises on purpose (a refusal, a full store) are none. What ``close``
+            raises ends there.
+    """
+
+    def __init__(self, inner: object, shape: Shape, where: str, note: Callable[[str, BaseException], object]) -> None:
+        self._inner = inner
+        self._shape = shape
+        self._where = where
+        self._note = note
+        # All of them now: whether it supports a protocol is told from what it has.
+        for name in dir(inner):
+            if not name.startswith("_") and callable(inspect.getattr_static(inner, name, None)):
+                self.__dict__[name] = self._watched(name)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def _watched(self, name: str) -> Callable[..., Any]:
+        method, note = getattr(self._inner, name), self._note
+        hook, where, wrong_result = self._shape.hook, self._where, self._shape.results.get(name)
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            try:
+                result = method(*arguments, **named)
+                if inspect.iscoroutine(result):
+                    result.close()
+                    raise PluginError(f"{where}: expected {name} to be a plain method; found a coroutine returned")
+                expected = wrong_result(result) if wrong_result is not None else ""
+                if expected:
+                    raise PluginError(f"{where}: expected {name} to return {expected}; found {shown(result)}")
+                return result
+            except PLUGIN_FAULTS as error:
+                if not isinstance(error, FlintError) or isinstance(error, PluginError):
+                    note(name, error)
+                if name == "close":  # everything else has to be closed, too
+                    return None
+                if isinstance(error, SystemExit):
+                    raise RuntimeError(f"{where}: {name} called sys.exit() ({hook})") from error
+                raise
+
+        return call

@@ -1,0 +1,194 @@
+"""Finds plugin objects: those passed in, those installed, those named in the configuration."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.machinery
+import os
+import sys
+import types
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from flintmq.config.errors import nearest
+from flintmq.config.sections.models import PluginRef
+from flintmq.core.errors import PluginError
+from flintmq.core.kernel.blame import PLUGIN_FAULTS, brief
+from flintmq.core.kernel.plugin_info import PluginOrigin, PluginSource
+
+ENTRY_POINT_GROUP: Final = "flintmq"
+_ANNOUNCED: Final = f"[{ENTRY_POINT_GROUP}]".encode()
+
+
+@attrs.frozen
+class FoundPlugin:
+    """A plugin that was found; loaded unless it is switched off."""
+
+    origin: PluginOrigin
+    target: str
+    """``package.module:object`` or ``package.module``; empty for one that was handed over as an object."""
+    plugin: Any
+    """The plugin object, None when switched off."""
+    enabled: bool
+
+
+def plain_name(target: str) -> str:
+    """A plugin's name from the way it is written in the configuration: ``a.b:c`` is named ``a.b.c``."""
+    return target.replace(":", ".")
+
+
+def find_objects(
+    plugins: Iterable[object], disabled: frozenset[str], source: PluginSource = PluginSource.BUILT_IN
+) -> list[FoundPlugin]:
+    """Plugins that are objects already, named by their ``plugin_name``, else their module's or class's name."""
+    found = []
+    for plugin in plugins:
+        origin = PluginOrigin(_object_name(plugin), source)
+        enabled = origin.name not in disabled
+        found.append(FoundPlugin(origin, "", plugin if enabled else None, enabled))
+    return found
+
+
+def may_have_entry_points() -> bool:
+    """Whether anything installed may bring plugins; no false no.
+
+    To ask ``importlib_metadata`` costs 2 MiB and a twentieth of the time of a start, and in most places nothing is found: so
+    files that announce entry points are searched for the group's name first. What cannot be looked into so simply may have
+    some: a zip file, a finder that is not Python's own.
+    """
+    if any(hasattr(f, "find_distributions") and f is not importlib.machinery.PathFinder for f in sys.meta_path):
+        return True
+    return any(_announces(folder or os.curdir) for folder in sys.path)
+
+
+def _announces(folder: str) -> bool:
+    try:
+        names = os.listdir(folder)  # noqa: PTH208 - hundreds of them, at every start
+    except (FileNotFoundError, PermissionError):
+        return False
+    except OSError:
+        return True
+    for name in names:
+        if name.lower().endswith((".dist-info", ".egg-info")) or name == "EGG-INFO":
+            try:
+                with open(f"{folder}/{name}/entry_points.txt", "rb") as file:
+                    if _ANNOUNCED in file.read():
+                        return True
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+    return False
+
+
+def find_entry_points(disabled: frozenset[str]) -> list[FoundPlugin]:
+    """Installed plugins, in order of their names.
+
+    Raises:
+        PluginError: one cannot be loaded, or two distributions use one name.
+    """
+    found: dict[str, FoundPlugin] = {}
+    if not may_have_entry_points():
+        return []
+    import importlib_metadata
+
+    entry_points = importlib_metadata.entry_points(group=ENTRY_POINT_GROUP)
+    for entry_point in sorted(entry_points, key=lambda entry_point: entry_point.name):
+        distribution = entry_point.dist
+        place = f"{distribution.name} {distribution.version}" if distribution is not None else ""
+        origin = PluginOrigin(entry_point.name, PluginSource.ENTRY_POINT, place)
+        other = found.get(origin.name)
+        if other is not None:
+            raise PluginError(f"{origin}: {other.origin} has the same name")
+        enabled = origin.name not in disabled
+        plugin = _load(origin, entry_point.value) if enabled else None
+        found[origin.name] = FoundPlugin(origin, entry_point.value, plugin, enabled)
+    return list(found.values())
+
+
+def find_configured(
+    refs: Sequence[PluginRef], config_path: str | Path | None, disabled: frozenset[str], found: Sequence[FoundPlugin]
+) -> list[FoundPlugin]:
+    """Plugins of the configuration, in its order. One that is installed as well is not loaded again.
+
+    Raises:
+        PluginError: one cannot be loaded or is named twice.
+    """
+    targets = {item.target for item in found if item.target}
+    configured: dict[str, FoundPlugin] = {}
+    for ref in refs:
+        place = _place(config_path, ref.line)
+        origin = PluginOrigin(plain_name(ref.target), PluginSource.CONFIGURATION, place)
+        if origin.name in configured:
+            raise PluginError(f"{origin}: is named twice")
+        if ref.target in targets:
+            continue
+        enabled = origin.name not in disabled
+        plugin = _load(origin, ref.target) if enabled else None
+        configured[origin.name] = FoundPlugin(origin, ref.target, plugin, enabled)
+    return list(configured.values())
+
+
+def _place(config_path: str | Path | None, line: int | None) -> str:
+    if config_path is None:
+        return "" if line is None else f"line {line}"
+    return str(config_path) if line is None else f"{config_path}:{line}"
+
+
+def _object_name(plugin: object) -> str:
+    name = getattr(plugin, "plugin_name", None)
+    if isinstance(name, str):
+        return name
+    if isinstance(plugin, types.ModuleType):
+        return plugin.__name__.rpartition(".")[2]
+    return type(plugin).__name__
+
+
+def plugin_within(module: object, prefix: str) -> str:
+    """What in a module looks like a plugin, as the configuration would name it; empty when nothing does, or it is none.
+
+    Args:
+        prefix: of the names of hooks.
+    """
+    if isinstance(module, types.ModuleType):
+        for name, value in vars(module).items():
+            known = isinstance(value, types.ModuleType) or name.startswith("_")
+            if not known and any(attribute.startswith(prefix) for attribute in dir(value)):
+                return f"{module.__name__}:{name}"
+    return ""
+
+
+def _load(origin: PluginOrigin, target: str) -> Any:
+    """Imports ``package.module:object``; a class is instantiated. A module alone is the plugin itself.
+
+    Raises:
+        PluginError: whatever goes wrong, because a plugin's import may raise anything.
+    """
+    module_name, _, path = target.partition(":")
+    try:
+        plugin: Any = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (module_name == error.name or module_name.startswith(f"{error.name}.")):
+            parent, _, last = module_name.rpartition(".")
+            if not path and hasattr(sys.modules.get(parent), last):
+                raise PluginError(f"{origin}: '{last}' is no module; did you mean '{parent}:{last}'?") from error
+            raise PluginError(
+                f"{origin}: there is no module '{error.name}': install it, or name its folder in PYTHONPATH"
+            ) from error
+        raise PluginError(f"{origin}: '{module_name}' needs a module that is missing: {error}") from error
+    except PLUGIN_FAULTS as error:
+        raise PluginError(f"{origin}: raised while it was loaded: {brief(error)}") from error
+    for part in path.split(".") if path else ():
+        try:
+            plugin = getattr(plugin, part)
+        except AttributeError as error:
+            close = nearest(part, dir(plugin))
+            hint = f"; did you mean '{close}'?" if close else ""
+            raise PluginError(f"{origin}: '{module_name}' has no '{part}'{hint}") from error
+    if not isinstance(plugin, type):
+        return plugin
+    try:
+        return plugin()
+    except PLUGIN_FAULTS as error:
+        raise PluginError(f"{origin}: raised while it was made: {brief(error)}") from error

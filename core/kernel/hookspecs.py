@@ -1,0 +1,289 @@
+"""The plugin author's manual: every hook FlintMQ calls.
+
+A plugin is any object with functions of these names, marked with ``flintmq.core.kernel.hookspecs.hookimpl``::
+
+    from flintmq.core.kernel.hookspecs import hookimpl
+
+    @hookimpl
+    def flintmq_dispatchers(register):
+        register("audit", lambda context: AuditDispatcher(context.settings))
+
+Plugins come from the built-ins, from entry points in the group ``flintmq``, and from ``plugins:`` in the configuration:
+``package.module`` for a module as the one above, ``package.module:object`` for an object or a class in one. Hooks are called
+once, while a broker is assembled, and register things under names; what is called per message afterwards is a plain tuple of
+callables. Two plugins may register the same name: the configuration says
+which is used (``plugin/name``), and without it a third party's replaces the built-in. Every hook is optional.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import attrs
+import pluggy
+
+from flintmq.core.io.clock import Clock
+from flintmq.core.kernel.ports import (
+    Authenticator,
+    CommitLogDispatcher,
+    FlushStrategy,
+    IndexBuilder,
+    MessageFilterFactory,
+    TransientStorePool,
+)
+
+PROJECT = "flintmq"
+hookspec = pluggy.HookspecMarker(PROJECT)
+hookimpl = pluggy.HookimplMarker(PROJECT)
+
+
+@attrs.frozen
+class DispatcherContext:
+    """What a dispatcher's factory is given."""
+
+    store: Any
+    """The :class:`flintmq.core.store.message_store.MessageStore` it will be fed from."""
+    settings: Any
+    """The plugin's own section of the configuration (see ``flintmq_config_sections``), or None."""
+    clock: Clock
+    consumer_filters: Any = None
+    """The :class:`flintmq.core.broker.consumer_filters.ConsumerFilterManager`: who filters which topic by properties."""
+
+
+@attrs.frozen
+class PluginContext:
+    """What factories of transient store pools, message filters and request processors are given when they ask for it: with an
+    argument more than they need, or one named ``context``. One named ``settings`` is given the settings alone."""
+
+    settings: Any
+    """The plugin's own section of the configuration (see ``flintmq_config_sections``), or None."""
+    clock: Clock
+
+
+DispatcherFactory = Callable[[DispatcherContext], CommitLogDispatcher]
+PoolFactory = Callable[[int, int], TransientStorePool]
+"""Makes a pool of (buffers, bytes each), and of a :class:`PluginContext` if it asks for one."""
+IndexBuilderFactory = Callable[[DispatcherContext], IndexBuilder]
+AuthenticatorFactory = Callable[[Any], Authenticator]
+"""Makes an authenticator of the plugin's settings."""
+
+
+class RegisterDispatcher(Protocol):
+    def __call__(self, name: str, factory: DispatcherFactory, *, essential: bool = False) -> None: ...
+
+
+class RegisterFlushStrategy(Protocol):
+    def __call__(self, strategy: FlushStrategy) -> None: ...
+
+
+class RegisterPool(Protocol):
+    def __call__(self, name: str, factory: PoolFactory) -> None: ...
+
+
+class RegisterIndexBuilder(Protocol):
+    def __call__(self, name: str, factory: IndexBuilderFactory) -> None: ...
+
+
+class RegisterProcessor(Protocol):
+    def __call__(
+        self,
+        name: str,
+        codes: tuple[int, ...],
+        factory: Callable[[Any], Any],
+        *,
+        pool: str = "admin",
+        threads: int | None = None,
+    ) -> None:
+        """``factory(broker)`` makes the processor; see ``flintmq_request_processors`` for ``pool`` and ``threads``."""
+
+
+class RegisterFilter(Protocol):
+    def __call__(self, expression_type: str, factory: MessageFilterFactory) -> None: ...
+
+
+class RegisterAuthenticator(Protocol):
+    def __call__(self, name: str, factory: AuthenticatorFactory) -> None: ...
+
+
+class RegisterDefaultProcessor(Protocol):
+    def __call__(
+        self,
+        name: str,
+        factory: Callable[[Any], Any],
+        *,
+        at: str = "broker",
+        pool: str = "admin",
+        threads: int | None = None,
+    ) -> None:
+        """``factory(server)`` makes an object with ``handle(request)``; ``at`` is ``broker``, ``nameserver`` or ``both``."""
+
+
+class RegisterServerPart(Protocol):
+    def __call__(self, name: str, factory: Callable[[Any], Any], *, at: str = "broker") -> None:
+        """``factory(server)`` is given the broker or the name server; ``at`` is ``broker``, ``nameserver`` or ``both``."""
+
+
+class RegisterConfigSection(Protocol):
+    def __call__(self, name: str, model: type[Any]) -> None:
+        """``model`` is an attrs class; the YAML section of this name is validated by it and handed over as ``settings``."""
+
+
+class RegisterCommand(Protocol):
+    def __call__(self, name: str, command: Callable[..., None], *, help: str = "") -> None:
+        """``command`` is a function with annotations that typer understands."""
+
+
+class FlintSpecs:
+    """**Mistakes are found at the start**, and by ``flintmq config check``, which calls the factories that a start would
+    call, with a store in a scratch folder. A hook is a plain function with the arguments below, by these names; one that
+    registers returns nothing. Factories are plain functions; what they make is an object with the methods of its port in
+    ``core/kernel/ports/``, as plain methods. The error names the plugin, the hook, the name that was registered, what was
+    expected and what was found. The built-ins are held to the same.
+
+    **Failures while it runs** are counted for the plugin whose code raised, wherever that was called from: of a plugin
+    that calls another's code, or of a built-in that calls what a plugin gave it, the innermost that is a plugin's.
+    ``sys.exit()`` is a failure like any other; a ``RefusedError`` is an answer, not a failure. The log has a trace the
+    first time and a line at the tenth, hundredth and so on. ``flintmq status`` and request 28 tell of each:
+    ``pluginErrors`` is the sum, ``pluginErrors_<plugin>`` how often it failed, ``pluginLastError_<plugin>`` with what,
+    ``pluginSwitchedOff_<plugin>`` which of its dispatchers is off, and why.
+
+    **The loop serves everybody.** What blocks it longer than ``listen.loop_blocked_warn_ms`` is named in the log, with
+    the plugin, the hook and the line, and counted: ``loopBlockedTimes``, ``loopBlockedMaxMillis``, ``loopBlockedBy``.
+    What must block belongs into a pool of threads (``flintmq_request_processors``) or into threads of the plugin's own.
+    Whatever of the broker is not called thread-safe belongs to the loop's thread; from another, ``broker.put(...)`` and
+    ``asyncio.run_coroutine_threadsafe(work(), broker.state.loop)`` may be called.
+    """
+
+    @hookspec
+    def flintmq_dispatchers(self, register: RegisterDispatcher) -> None:
+        """Commit log dispatchers: ``register(name, factory, essential=False)``. Order is ``dispatchers:`` of the
+        configuration.
+
+        An optional dispatcher that raises loses the batch it raised on, and is off until the broker is restarted after five
+        failures within a minute; an essential one stops acknowledgements. One that
+        is durable later than the store says what it has with ``committed()``, and is handed the rest at a start. One that
+        replaces ``consume_queue`` fills ``context.store.consume_queues``, or nothing more is acknowledged."""
+
+    @hookspec
+    def flintmq_flush_services(self, register: RegisterFlushStrategy) -> None:
+        """Flush strategies: ``register(FlushStrategy(...))``. ``flush.strategy`` of the configuration picks one by name.
+
+        What is appended while ``submit`` raises, or returns no ``FlushWaiter``, is not acknowledged."""
+
+    @hookspec
+    def flintmq_transient_store_pools(self, register: RegisterPool) -> None:
+        """Transient store pools: ``register(name, factory)``. ``flush.pool`` picks one."""
+
+    @hookspec
+    def flintmq_index_builders(self, register: RegisterIndexBuilder) -> None:
+        """Index builders: ``register(name, factory)``. ``index.builder`` picks one.
+
+        The dispatcher ``index`` feeds it, also with what a recovery dispatches once more. One that is durable later than
+        ``put`` returns says what it has with ``committed()``, and one that ignores records by their position is told with
+        ``truncate(end_offset_bytes)`` what the log has lost."""
+
+    @hookspec
+    def flintmq_request_processors(self, register: RegisterProcessor) -> None:
+        """Request processors: ``register(name, codes, factory, pool="admin", threads=None)``. A code has one processor.
+
+        ``factory(broker)`` makes an object with ``handlers()``: a mapping of each code to a function of the request that
+        returns a ``Response``, or None when no answer is due. Or one with ``process(batch)``, which takes all requests of
+        a read and answers each with ``request.channel.respond``. A wrong ``Response`` (a body that is no bytes, fields
+        that are no text) is not sent: the client is told that the request failed, and why.
+
+        ``pool`` bounds how many requests may be under way; further ones are SYSTEM_BUSY. The pools ``send``, ``pull``,
+        ``reply``, ``end_transaction``, ``query``, ``heartbeat``, ``client``, ``consumer`` and ``admin`` are the broker's:
+        their handlers run on the loop, where ``async def`` ones may wait and plain ones must not block. A pool of any
+        other name has ``threads`` threads (four, if it is left out), which run plain handlers, several at a time; ``async
+        def`` ones stay on the loop. Its capacity is ``admission.admin_queue``. A handler in a thread reads its request
+        and returns a ``Response``; ``request.channel`` and ``broker.state`` belong to the loop. A stop waits two seconds
+        for handlers in threads, then names those that are stuck and leaves them behind."""
+
+    @hookspec
+    def flintmq_message_filters(self, register: RegisterFilter) -> None:
+        """Message filters by expression type (``TAG``, ``SQL92``, your own): ``register(expression_type, factory)``.
+
+        ``factory(expression, codes)`` raises ``RefusedError`` for an expression that does not parse; it is called with
+        ``*`` at the start, to see what it makes. A message for which a filter raises is not delivered to that
+        subscription, as in RocketMQ when an expression cannot be evaluated; others get it.
+
+        Only SQL92 needs ``pull.property_filter``, and only of SQL92 bit maps are looked at."""
+
+    @hookspec
+    def flintmq_authenticators(self, register: RegisterAuthenticator) -> None:
+        """Authenticators: ``register(name, factory)``. ``authenticators:`` of the configuration lists a broker's in force,
+        ``nameserver.authenticators`` a name server's.
+
+        ``authenticate(caller)`` raises ``RefusedError`` to refuse and returns None to let a request pass. Whatever else
+        it raises or returns refuses the request, too (``authenticator.failed``); figures then show the error's type
+        only."""
+
+    @hookspec
+    def flintmq_default_processors(self, register: RegisterDefaultProcessor) -> None:
+        """A processor of all codes that nobody else answers: ``register(name, factory, at="broker", pool="admin")``.
+
+        RocketMQ's ``registerDefaultProcessor``. The factory is given the broker or the name server, and makes an object with
+        ``handle(request)``, plain or ``async def``, that returns a ``Response``, or None where no answer is due. ``at`` says
+        which server has it: ``broker``, ``nameserver`` or ``both``; each has one at most. ``pool`` and ``threads`` are as of
+        request processors."""
+
+    @hookspec
+    def flintmq_connection_listeners(self, register: RegisterServerPart) -> None:
+        """Listeners for connections: ``register(name, factory, at="broker")``. All that are registered are told.
+
+        RocketMQ's ``ChannelEventListener``. The factory makes an object with some of
+
+        * ``on_channel_connect(channel)``, called with each connection that is taken;
+        * ``on_channel_close(channel)``, called once for each of these, whoever ended it;
+        * ``on_channel_exception(channel, error)``: of the network, or bytes that are no frame; close follows;
+        * ``on_channel_idle(channel)``, called before a connection is closed because nothing happens on it.
+
+        The loop calls them: they must not block. What they raise is counted for the plugin and changes nothing."""
+
+    @hookspec
+    def flintmq_rpc_hooks(self, register: RegisterServerPart) -> None:
+        """Hooks around requests: ``register(name, factory, at="broker")``. All that are registered are called, in their order.
+
+        The server's side of RocketMQ's ``RPCHook``. The factory makes an object with one or both of
+
+        * ``do_before_request(request)``, called when the authenticators let a request pass, before its processor. A
+          ``RefusedError`` refuses it with that code and remark; anything else that is raised refuses it with SYSTEM_ERROR
+          and is counted for the plugin. It may change ``request.ext_fields``;
+        * ``do_after_response(request, response)``, called with each answer before it is sent, refusals and answers to held
+          pulls included. It may change the response, but not to something that cannot be sent; what it raises is counted.
+
+        The loop calls them: they must not block. A server without any pays nothing; with one, requests are read and (where
+        there is an ``after``) answered the general way, which costs some of the speed of sends and pulls. Puts in the same
+        process are no requests."""
+
+    @hookspec
+    def flintmq_config_sections(self, register: RegisterConfigSection) -> None:
+        """Sections of the configuration that belong to the plugin: ``register(name, model)``, an attrs class.
+
+        A section is checked at the start, whether anything uses it or not. Everything the plugin registers is given the
+        section of the same name, else the plugin's only one: as ``context.settings`` dispatchers, index builders and
+        flush strategies (those without a model of their own for ``flush.<name>``), and pools, filters and processors
+        whose factory takes an argument ``context``; authenticators as their argument."""
+
+    @hookspec
+    def flintmq_cli_commands(self, register: RegisterCommand) -> None:
+        """Subcommands of ``flintmq``: ``register(name, command, help="")``. One that raises ends with one line and exit
+        code 2."""
+
+    @hookspec
+    def flintmq_broker_starting(self, broker: Any) -> None:
+        """The broker is assembled and recovered, but not listening. As with the hooks below, a plugin that raises here is
+        counted and named, and the others are told all the same."""
+
+    @hookspec
+    def flintmq_broker_ready(self, broker: Any) -> None:
+        """The broker listens and is registered."""
+
+    @hookspec
+    def flintmq_broker_stopping(self, broker: Any) -> None:
+        """The broker is about to stop listening; it can still be used."""
+
+    @hookspec
+    def flintmq_broker_fenced(self, broker: Any, reason: str) -> None:
+        """A sync failed: the broker acknowledges nothing until it is restarted. Called once."""

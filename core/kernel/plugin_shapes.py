@@ -1,0 +1,371 @@
+"""What plugins must hand over, and how to say what they handed over instead.
+
+One table, :data:`SHAPES`, says for each kind of thing what its factory is called with and which methods it makes. It is
+looked at once, while a broker is assembled: a mistake in a signature is an error at the start and in ``flintmq config
+check``, not a failure of the first message. Built-ins are held to the same table.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import attrs
+
+from flintmq.config.errors import nearest
+from flintmq.core.errors import PluginError
+from flintmq.core.kernel.plugin_info import PluginOrigin
+
+Signature = tuple[str, ...]
+"""The names of what something is called with, by position."""
+
+_TEXT_MAX_CHARS: Final = 120
+_ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+")
+
+
+@attrs.frozen
+class Shape:
+    """What one kind of registration has to be."""
+
+    kind: str
+    """As errors call it: ``dispatcher``."""
+    hook: str
+    """Where it is registered."""
+    arguments: Signature
+    """What the factory is called with."""
+    methods: Mapping[str, Signature] = attrs.field(factory=dict)
+    """What it makes must have these; plain functions all of them."""
+    optional: Mapping[str, Signature] = attrs.field(factory=dict)
+    """And may have these."""
+    results: Mapping[str, Callable[[Any], str]] = attrs.field(factory=dict)
+    """What some of its methods must return: says of a result what was expected instead, nothing of a good one."""
+    values: tuple[str, ...] = ()
+    """Attributes that are values, not methods; all of them are needed."""
+    one_of: bool = False
+    """Whether at least one of the optional methods is needed."""
+    offers_context: bool = False
+    """Whether the factory may ask for a :class:`flintmq.core.kernel.hookspecs.PluginContext` besides."""
+
+    def where(self, owner: PluginOrigin, name: object) -> str:
+        """The start of every error about one registration."""
+        return f"{owner}: {self.hook}: the {self.kind} {shown(name)}"
+
+    def check_factory(self, owner: PluginOrigin, name: object, factory: object) -> None:
+        """Raises ``PluginError`` unless the factory can be called as it will be."""
+        wrong = wrong_call(factory, self.arguments)
+        if wrong and (not self.asks_for_context(factory) or wrong_call(self.bind(factory, None, None), self.arguments)):
+            call = f"a plain function, called as factory({', '.join(self.arguments)})"
+            if self.offers_context:
+                call += f" or factory({', '.join((*self.arguments, 'context'))})"
+            raise PluginError(f"{self.where(owner, name)} needs a callable: expected {call}; found {wrong}")
+
+    def asks_for_context(self, factory: Any) -> bool:
+        """Whether a factory takes more than it is called with: the context, or the settings."""
+        if not self.offers_context:
+            return False
+        return bool(self._named(factory)) or self._takes_one_more(factory)
+
+    def bind(self, factory: Any, context: object, settings: object) -> Callable[..., Any]:
+        """A factory that :meth:`asks_for_context` with what it asks for."""
+        named = self._named(factory)
+        if named:
+            given = {"context": context, "settings": settings}
+            return functools.partial(factory, **{name: given[name] for name in named})
+
+        def make(*arguments: Any) -> Any:
+            return factory(*arguments, context)
+
+        return make
+
+    def _takes_one_more(self, factory: Any) -> bool:
+        more = (*self.arguments, "context")
+        return bool(wrong_call(factory, self.arguments)) and not wrong_call(factory, more)
+
+    def _named(self, factory: Any) -> list[str]:
+        """``context`` and ``settings``, where they are names of further arguments."""
+        try:
+            parameters = inspect.signature(factory, follow_wrapped=False).parameters.values()
+        except (TypeError, ValueError):
+            return []
+        positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        own = positional[: len(self.arguments)]
+        by_name = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+        return [name for name in by_name if name in ("context", "settings") and name not in own]
+
+    def check_made(self, owner: PluginOrigin, name: object, made: object) -> None:
+        """Raises ``PluginError`` unless what the factory made has the methods it will be asked for."""
+        wrong = self._wrong(made)
+        if wrong:
+            drop(made)
+            raise PluginError(f"{self.where(owner, name)} cannot be used: its factory made {wrong}")
+
+    def _wrong(self, made: object) -> str:
+        wanted = self.optional if self.one_of else self.methods
+        needed = ", ".join([f"{method}({', '.join(names)})" for method, names in wanted.items()] + list(self.values))
+        expected = f"expected an object with {'one of ' if self.one_of else ''}{needed}"
+        if made is None:
+            return f"None; {expected}"
+        if isinstance(made, type):
+            return f"the class {made.__name__}; {expected}: an instance, {made.__name__}(…)"
+        if inspect.isawaitable(made) or inspect.isasyncgen(made) or inspect.isgenerator(made):
+            return f"a {type(made).__name__}; {expected}: the factory is a plain function that returns it"
+        for method, arguments in self.methods.items():
+            wrong = _wrong_method(made, method, arguments, needed=True)
+            if wrong:
+                return wrong
+        for method, arguments in self.optional.items():
+            wrong = _wrong_method(made, method, arguments, needed=False)
+            if wrong:
+                return wrong
+        if self.one_of and not any(hasattr(made, method) for method in self.optional):
+            known = ", ".join(f"{method}({', '.join(arguments)})" for method, arguments in self.optional.items())
+            close = next((near for name in dir(made) if name[0] != "_" and (near := nearest(name, self.optional))), "")
+            hint = f"; did you mean '{close}'?" if close else ""
+            return f"a {type(made).__name__} with none of {known}; expected at least one{hint}"
+        for value in self.values:
+            wrong = _wrong_value(made, value)
+            if wrong:
+                return wrong
+        return ""
+
+
+def shown(value: object) -> str:
+    """A value as errors show it: its ``repr``, on one line and cut; what cannot be shown, by its type."""
+    try:
+        text = _ADDRESS.sub("", " ".join(repr(value).split()))
+    except Exception:
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= _TEXT_MAX_CHARS else f"{text[:_TEXT_MAX_CHARS]}…"
+
+
+def drop(value: object) -> None:
+    """Closes a coroutine that nobody awaits, so that Python does not complain of it besides."""
+    if inspect.iscoroutine(value):
+        value.close()
+
+
+def wrong_call(function: object, arguments: Signature) -> str:
+    """What keeps something from being called with these arguments as a plain function; empty when nothing does."""
+    if not callable(function):
+        return f"{shown(function)}, of type {type(function).__name__}"
+    if is_async(function):
+        return f"{_named(function)}, which is 'async def': nobody awaits it"
+    if inspect.isgeneratorfunction(function):
+        return f"{_named(function)}, which has a 'yield': a call of it does nothing"
+    try:
+        signature = inspect.signature(function, follow_wrapped=False)  # a decorator's own is what is called
+    except (TypeError, ValueError):  # of C, without a signature: the call will tell
+        return ""
+    try:
+        signature.bind(*arguments)
+    except TypeError as error:
+        return f"{_named(function)}{signature}: {error}"
+    return ""
+
+
+def is_async(function: object) -> bool:
+    """Whether a call gives something to await: ``async def``, also behind ``functools.partial`` or as ``__call__``."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    call = getattr(type(function), "__call__", None)  # noqa: B004 - the function itself is wanted
+    return any(inspect.iscoroutinefunction(one) or inspect.isasyncgenfunction(one) for one in (function, call))
+
+
+def _named(function: object) -> str:
+    name = getattr(function, "__qualname__", None) or type(function).__name__
+    return str(name)[:_TEXT_MAX_CHARS]
+
+
+def _wrong_method(made: object, method: str, arguments: Signature, *, needed: bool) -> str:
+    expected = f"expected {method}({', '.join(arguments)})"
+    try:
+        found: Any = getattr(made, method)
+    except AttributeError:
+        if not needed:
+            return ""
+        close = nearest(method, [name for name in dir(made) if not name.startswith("_")])
+        hint = f"; did you mean its '{close}' to be it?" if close else ""
+        return f"a {type(made).__name__} without '{method}'; {expected}{hint}"
+    wrong = wrong_call(found, arguments)
+    return f"a {type(made).__name__}; {expected}, a plain method; found {wrong}" if wrong else ""
+
+
+def _wrong_value(made: object, value: str) -> str:
+    try:
+        found: Any = getattr(made, value)
+    except AttributeError:
+        return f"a {type(made).__name__} without '{value}'; expected an attribute or property of that name"
+    if callable(found):
+        return f"a {type(made).__name__}; expected '{value}' as an attribute or property; found a method"
+    return ""
+
+
+def _wrong_waiter(result: Any) -> str:
+    fits = hasattr(result, "add_done_callback") and hasattr(result, "status")
+    return "" if fits else "a FlushWaiter, with status and add_done_callback"
+
+
+def _wrong_statistics(result: Any) -> str:
+    return "" if hasattr(result, "syncs") and hasattr(result, "waiters") else "a FlushStatistics"
+
+
+def _wrong_buffer(result: Any) -> str:
+    return "" if result is None or isinstance(result, memoryview) else "a writable memoryview, or None"
+
+
+def _wrong_found(result: Any) -> str:
+    fits = isinstance(result, tuple) and len(result) == 3 and isinstance(result[0], (list, tuple))
+    return "" if fits else "a tuple of a list of offsets, a time in ms and an offset"
+
+
+def wrong_offset(result: Any) -> str:
+    """What ``committed`` should have returned instead; empty for an offset or None."""
+    return (
+        "" if result is None or (hasattr(result, "__index__") and not isinstance(result, bool)) else "an int, or None"
+    )
+
+
+_CONTEXT: Final = ("context",)
+
+DISPATCHER: Final = Shape(
+    "dispatcher",
+    "flintmq_dispatchers",
+    _CONTEXT,
+    {"dispatch": ("batch",)},
+    {
+        "dispatch_columns": ("columns",),
+        "dispatch_runs": ("runs",),
+        "committed": (),
+        "catch_up": ("start_offset_bytes", "end_offset_bytes"),
+        "truncate": ("end_offset_bytes",),
+        "close": (),
+    },
+)
+FLUSH_STRATEGY: Final = Shape(
+    "flush strategy",
+    "flintmq_flush_services",
+    _CONTEXT,
+    {"start": (), "stop": (), "submit": ("end_offset_bytes",), "statistics": ()},
+    results={"submit": _wrong_waiter, "statistics": _wrong_statistics},
+)
+POOL: Final = Shape(
+    "transient store pool",
+    "flintmq_transient_store_pools",
+    ("buffers", "size_bytes"),
+    {"borrow": (), "give_back": ("buffer",), "close": ()},
+    results={"borrow": _wrong_buffer},
+    values=("available_buffers",),
+    offers_context=True,
+)
+INDEX_BUILDER: Final = Shape(
+    "index builder",
+    "flintmq_index_builders",
+    _CONTEXT,
+    {
+        "put": ("batch",),
+        "query": ("topic", "key", "max_num", "begin_timestamp_ms", "end_timestamp_ms"),
+        "flush": (),
+        "close": (),
+    },
+    {"put_columns": ("columns",), "put_runs": ("runs",), "committed": (), "truncate": ("end_offset_bytes",)},
+    results={"query": _wrong_found, "committed": wrong_offset},
+)
+PROCESSOR: Final = Shape("request processor", "flintmq_request_processors", ("broker",), offers_context=True)
+"""What it makes is looked at by :mod:`flintmq.remoting.server.processor_shape`: it knows handlers."""
+FILTER: Final = Shape(
+    "message filter",
+    "flintmq_message_filters",
+    ("expression", "codes"),
+    {"matches_tags_code": ("tags_code",), "matches_properties": ("properties",)},
+    {"matches_bit_map": ("bit_map", "store_timestamp_ms")},
+    values=("needs_properties",),
+    offers_context=True,
+)
+AUTHENTICATOR: Final = Shape(
+    "authenticator", "flintmq_authenticators", ("settings",), {"authenticate": ("caller",)}, {"close": ()}
+)
+_SERVER: Final = ("server",)
+DEFAULT_PROCESSOR: Final = Shape("default processor", "flintmq_default_processors", _SERVER, offers_context=True)
+"""What it makes is looked at by :mod:`flintmq.remoting.server.processor_shape`."""
+CONNECTION_LISTENER: Final = Shape(
+    "connection listener",
+    "flintmq_connection_listeners",
+    _SERVER,
+    optional={
+        "on_channel_connect": ("channel",),
+        "on_channel_close": ("channel",),
+        "on_channel_exception": ("channel", "error"),
+        "on_channel_idle": ("channel",),
+    },
+    one_of=True,
+    offers_context=True,
+)
+RPC_HOOK: Final = Shape(
+    "RPC hook",
+    "flintmq_rpc_hooks",
+    _SERVER,
+    optional={"do_before_request": ("request",), "do_after_response": ("request", "response")},
+    one_of=True,
+    offers_context=True,
+)
+CONFIG_SECTION: Final = Shape("config section", "flintmq_config_sections", ())
+COMMAND: Final = Shape("command", "flintmq_cli_commands", ())
+
+SHAPES: Final = (
+    DISPATCHER,
+    FLUSH_STRATEGY,
+    POOL,
+    INDEX_BUILDER,
+    PROCESSOR,
+    FILTER,
+    AUTHENTICATOR,
+    DEFAULT_PROCESSOR,
+    CONNECTION_LISTENER,
+    RPC_HOOK,
+    CONFIG_SECTION,
+    COMMAND,
+)
+
+
+def check_hook(owner: PluginOrigin, hook: str, function: Callable[..., Any], expected: Signature) -> Signature:
+    """Looks at a plugin's function for a hook before it is called.
+
+    Args:
+        expected: what the hook is called with, by name. ``register`` must be among what the function takes; of the others,
+            which tell it something, it may leave out what it does not need.
+
+    Returns:
+        The names it is called with.
+
+    Raises:
+        PluginError: its arguments are none of the hook's, or it is no plain function.
+    """
+    where = f"{owner}: {hook}"
+    call = f"{hook}({', '.join(expected)})"
+    if is_async(function):
+        raise PluginError(f"{where}: expected a plain function {call}; found 'async def': nobody awaits it")
+    if inspect.isgeneratorfunction(function):
+        raise PluginError(
+            f"{where}: expected a plain function {call}; found a 'yield' in it: a call of it does nothing"
+        )
+    signature = inspect.signature(function)
+    named: list[str] = []
+    for parameter in signature.parameters.values():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            named += [name for name in expected if name not in named]
+        elif parameter.kind is parameter.VAR_POSITIONAL:
+            continue
+        elif parameter.kind is not parameter.POSITIONAL_ONLY and parameter.name in expected:
+            named.append(parameter.name)
+        elif parameter.default is parameter.empty:
+            close = nearest(parameter.name, expected)
+            hint = f"; did you mean '{close}'?" if close else ""
+            raise PluginError(f"{where}: expected {call}, by name; found {hook}{signature}{hint}")
+    if "register" in expected and "register" not in named:
+        raise PluginError(
+            f"{where}: expected {call}; found {hook}{signature}: without 'register' it can register nothing"
+        )
+    return tuple(named)

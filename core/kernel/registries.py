@@ -1,0 +1,271 @@
+"""One registry for each kind of thing plugins register, and the ``register`` callbacks the hooks are called with."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+import attrs
+
+from flintmq.config.sections.models import BrokerConfig
+from flintmq.core.errors import PluginError
+from flintmq.core.kernel import plugin_shapes
+from flintmq.core.kernel.hookspecs import AuthenticatorFactory, DispatcherFactory, IndexBuilderFactory, PoolFactory
+from flintmq.core.kernel.plugin_info import PluginOrigin
+from flintmq.core.kernel.plugin_shapes import Shape, is_async, shown
+from flintmq.core.kernel.ports import FlushStrategy, MessageFilterFactory
+from flintmq.core.kernel.registry import (
+    LOOP_POOLS,
+    SERVERS,
+    THREADS_DEFAULT,
+    THREADS_MAX,
+    CommandSpec,
+    ProcessorSpec,
+    Registry,
+    ServerPart,
+    is_name,
+)
+
+_CODE_MAX: Final = 2**15 - 1
+"""A request code is a signed short in RocketMQ's binary header."""
+
+Registrar = Callable[[PluginOrigin], Callable[..., None]]
+"""Makes the ``register`` callback of a hook for one plugin, so that what it registers has an owner."""
+
+
+class Registries:
+    """Everything plugins registered. Filled while a broker is assembled, read-only afterwards."""
+
+    def __init__(self) -> None:
+        self.dispatchers: Registry[DispatcherFactory] = Registry(plugin_shapes.DISPATCHER, "dispatchers")
+        self.flush_strategies: Registry[FlushStrategy] = Registry(plugin_shapes.FLUSH_STRATEGY, "flush.strategy")
+        self.pools: Registry[PoolFactory] = Registry(plugin_shapes.POOL, "flush.pool")
+        self.index_builders: Registry[IndexBuilderFactory] = Registry(plugin_shapes.INDEX_BUILDER, "index.builder")
+        self.processors: Registry[ProcessorSpec] = Registry(plugin_shapes.PROCESSOR)
+        self.filters: Registry[MessageFilterFactory] = Registry(plugin_shapes.FILTER)
+        self.authenticators: Registry[AuthenticatorFactory] = Registry(plugin_shapes.AUTHENTICATOR, "authenticators")
+        self.default_processors: Registry[ServerPart] = Registry(plugin_shapes.DEFAULT_PROCESSOR)
+        self.connection_listeners: Registry[ServerPart] = Registry(plugin_shapes.CONNECTION_LISTENER)
+        self.rpc_hooks: Registry[ServerPart] = Registry(plugin_shapes.RPC_HOOK)
+        self.config_sections: Registry[type[Any]] = Registry(plugin_shapes.CONFIG_SECTION)
+        self.cli_commands: Registry[CommandSpec] = Registry(plugin_shapes.COMMAND)
+
+    def registrars(self) -> Mapping[str, Registrar]:
+        """By hook name."""
+        return {
+            "flintmq_dispatchers": self._dispatcher_registrar,
+            "flintmq_flush_services": self._flush_registrar,
+            "flintmq_transient_store_pools": lambda owner: _plain_registrar(self.pools, owner),
+            "flintmq_index_builders": lambda owner: _plain_registrar(self.index_builders, owner),
+            "flintmq_request_processors": self._processor_registrar,
+            "flintmq_message_filters": lambda owner: _plain_registrar(self.filters, owner),
+            "flintmq_authenticators": lambda owner: _plain_registrar(self.authenticators, owner),
+            "flintmq_default_processors": self._default_registrar,
+            "flintmq_connection_listeners": lambda owner: _part_registrar(self.connection_listeners, owner),
+            "flintmq_rpc_hooks": lambda owner: _part_registrar(self.rpc_hooks, owner),
+            "flintmq_config_sections": self._section_registrar,
+            "flintmq_cli_commands": self._command_registrar,
+        }
+
+    def registered_by(self, owner: PluginOrigin) -> tuple[str, ...]:
+        """What one plugin registered, such as ``dispatcher index``; replaced things too."""
+        registries: tuple[Registry[Any], ...] = (
+            self.dispatchers,
+            self.flush_strategies,
+            self.pools,
+            self.index_builders,
+            self.processors,
+            self.filters,
+            self.authenticators,
+            self.default_processors,
+            self.connection_listeners,
+            self.rpc_hooks,
+            self.config_sections,
+            self.cli_commands,
+        )
+        return tuple(f"{registry.kind} {entry.name}" for registry in registries for entry in registry.of(owner))
+
+    def _dispatcher_registrar(self, owner: PluginOrigin) -> Callable[..., None]:
+        def register(name: str, factory: DispatcherFactory, *, essential: bool = False) -> None:
+            shape = self.dispatchers.shape
+            shape.check_factory(owner, name, factory)
+            _check_type(owner, shape, name, "essential", essential, bool)
+            self.dispatchers.add(owner, name, factory, essential=essential)
+
+        return register
+
+    def _flush_registrar(self, owner: PluginOrigin) -> Callable[..., None]:
+        def register(strategy: FlushStrategy) -> None:
+            shape = self.flush_strategies.shape
+            if not isinstance(strategy, FlushStrategy):
+                raise PluginError(
+                    f"{owner}: {shape.hook}: a flush strategy is a FlushStrategy, not {type(strategy).__name__}: "
+                    f"expected register(FlushStrategy(name, factory)), found {shown(strategy)}"
+                )
+            name = strategy.name
+            _check_model(owner, shape, name, strategy.settings_model, optional=True)
+            shape.check_factory(owner, name, strategy.factory)
+            _check_type(owner, shape, name, "synchronous", strategy.synchronous, bool)
+            _check_type(owner, shape, name, "uses_pool", strategy.uses_pool, bool)
+            self.flush_strategies.add(owner, name, strategy)
+
+        return register
+
+    def _processor_registrar(self, owner: PluginOrigin) -> Callable[..., None]:
+        def register(
+            name: str,
+            codes: tuple[int, ...],
+            factory: Callable[[Any], Any],
+            *,
+            pool: str = "admin",
+            threads: int | None = None,
+        ) -> None:
+            shape = self.processors.shape
+            shape.check_factory(owner, name, factory)
+            numbers = _codes(owner, shape, name, codes)
+            count = _threads(owner, shape, name, pool, threads)
+            self.processors.add(owner, name, ProcessorSpec(numbers, factory, pool, count))
+
+        return register
+
+    def _default_registrar(self, owner: PluginOrigin) -> Callable[..., None]:
+        def register(
+            name: str,
+            factory: Callable[[Any], Any],
+            *,
+            at: str = "broker",
+            pool: str = "admin",
+            threads: int | None = None,
+        ) -> None:
+            shape = self.default_processors.shape
+            shape.check_factory(owner, name, factory)
+            _check_at(owner, shape, name, at)
+            count = _threads(owner, shape, name, pool, threads)
+            self.default_processors.add(owner, name, ServerPart(factory, at, pool, count))
+
+        return register
+
+    def _section_registrar(self, owner: PluginOrigin) -> Callable[..., None]:
+        def register(name: str, model: type[Any]) -> None:
+            shape = self.config_sections.shape
+            _check_model(owner, shape, name, model)
+            if name in _OWN_SECTIONS and not owner.built_in:
+                raise PluginError(
+                    f"{shape.where(owner, name)} is the broker's own: expected a name of the plugin's, found {shown(name)}"
+                )
+            self.config_sections.add(owner, name, model)
+
+        return register
+
+    def _command_registrar(self, owner: PluginOrigin) -> Callable[..., None]:
+        def register(name: str, command: Callable[..., None], *, help: str = "") -> None:
+            shape = self.cli_commands.shape
+            if not callable(command) or is_async(command) or inspect.isgeneratorfunction(command):
+                kind = "'async def'" if is_async(command) else type(command).__name__
+                raise PluginError(
+                    f"{shape.where(owner, name)} needs a callable: expected a plain function with annotations that typer "
+                    f"understands; found {shown(command)} ({kind})"
+                )
+            _check_type(owner, shape, name, "help", help, str)
+            self.cli_commands.add(owner, name, CommandSpec(command, help))
+
+        return register
+
+
+_OWN_SECTIONS: Final = frozenset(field.name for field in attrs.fields(BrokerConfig))
+
+
+def checked_call(owner: PluginOrigin, hook: str, register: Callable[..., None]) -> Callable[..., None]:
+    """The ``register`` that a hook is given: a call of it with wrong arguments is an error that says what it takes."""
+    signature = inspect.signature(register)
+
+    def checked(*arguments: Any, **named: Any) -> None:
+        try:
+            signature.bind(*arguments, **named)
+        except TypeError as error:
+            given = ", ".join([*map(shown, arguments), *(f"{name}={shown(value)}" for name, value in named.items())])
+            plain = signature.replace(
+                parameters=[p.replace(annotation=p.empty) for p in signature.parameters.values()],
+                return_annotation=signature.empty,
+            )
+            raise PluginError(f"{owner}: {hook}: expected register{plain}; found register({given}): {error}") from error
+        register(*arguments, **named)
+
+    return checked
+
+
+def _part_registrar(registry: Registry[ServerPart], owner: PluginOrigin) -> Callable[..., None]:
+    def register(name: str, factory: Callable[[Any], Any], *, at: str = "broker") -> None:
+        registry.shape.check_factory(owner, name, factory)
+        _check_at(owner, registry.shape, name, at)
+        registry.add(owner, name, ServerPart(factory, at))
+
+    return register
+
+
+def _check_at(owner: PluginOrigin, shape: Shape, name: object, at: object) -> None:
+    known = (*SERVERS, "both")
+    if at not in known:
+        raise PluginError(f"{shape.where(owner, name)}: expected at to be one of {', '.join(known)}; found {shown(at)}")
+
+
+def _plain_registrar(registry: Registry[Any], owner: PluginOrigin) -> Callable[..., None]:
+    def register(name: str, factory: Callable[..., Any]) -> None:
+        registry.shape.check_factory(owner, name, factory)
+        registry.add(owner, name, factory)
+
+    return register
+
+
+def _check_type(
+    owner: PluginOrigin, shape: Shape, name: object, argument: str, value: object, expected: type[Any]
+) -> None:
+    if not isinstance(value, expected):
+        raise PluginError(
+            f"{shape.where(owner, name)}: expected {argument} of type {expected.__name__}; found {shown(value)}"
+        )
+
+
+def _check_model(owner: PluginOrigin, shape: Shape, name: object, model: object, *, optional: bool = False) -> None:
+    if (model is None and optional) or (isinstance(model, type) and attrs.has(model)):
+        return
+    raise PluginError(
+        f"{shape.where(owner, name)} needs an attrs class as its model: expected a class made with @attrs.frozen; "
+        f"found {shown(model)}"
+    )
+
+
+def _codes(owner: PluginOrigin, shape: Shape, name: object, codes: object) -> tuple[int, ...]:
+    numbers = tuple(codes) if isinstance(codes, Iterable) and not isinstance(codes, (str, bytes)) else ()
+    fit = all(isinstance(code, int) and not isinstance(code, bool) and 0 <= code <= _CODE_MAX for code in numbers)
+    if not numbers or not fit or len(set(numbers)) != len(numbers):
+        raise PluginError(
+            f"{shape.where(owner, name)} needs codes, each once: expected a tuple of int from 0 to {_CODE_MAX}; "
+            f"found {shown(codes)}"
+        )
+    return tuple(int(code) for code in numbers)
+
+
+def _threads(owner: PluginOrigin, shape: Shape, name: object, pool: object, threads: object) -> int:
+    """How many threads a pool of this name has; checks both."""
+    own = ", ".join(sorted(LOOP_POOLS))
+    if not is_name(pool):
+        raise PluginError(
+            f"{shape.where(owner, name)}: expected pool to be the name of one of the broker's queues ({own}), or of a pool of "
+            f"threads of the plugin's own; found {shown(pool)}"
+        )
+    if pool in LOOP_POOLS:
+        if threads is not None:
+            raise PluginError(
+                f"{shape.where(owner, name)}: expected threads with a pool of the plugin's own name; found pool={shown(pool)}, "
+                "whose requests the loop handles"
+            )
+        return 0
+    if threads is None:
+        return THREADS_DEFAULT
+    if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= THREADS_MAX:
+        raise PluginError(
+            f"{shape.where(owner, name)}: expected threads of type int, from 1 to {THREADS_MAX}; found {shown(threads)}"
+        )
+    return threads

@@ -1,0 +1,77 @@
+"""A log whose files are spread over several folders, each perhaps on a disk of its own.
+
+See docs/internals/store-format.md, Folders.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flintmq.core.errors import StoreFullError
+from flintmq.core.io.disk import Disk
+from flintmq.core.log.mapped_file_queue import MappedFile, MappedFileQueue
+
+if TYPE_CHECKING:
+    from flintmq.core.kernel.ports import TransientStorePool
+
+log = logging.getLogger("flintmq.store")
+
+
+class MultiPathMappedFileQueue(MappedFileQueue):
+    """File ``start`` lies in writable folder ``(start / file size) % folders``, counted over the sorted folders with room.
+
+    All folders are loaded and merged by start position, so that a file may be moved by hand while the broker is stopped.
+
+    Args:
+        folders: where files are made; as configured.
+        read_only: folders that are loaded too, but in which none is made.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        folders: Sequence[Path],
+        read_only: Sequence[Path],
+        file_bytes: int,
+        *,
+        step_bytes: int,
+        pool: TransientStorePool | None = None,
+        ahead: Executor | None = None,
+        warm: bool = False,
+        holds: bool = False,
+    ) -> None:
+        super().__init__(
+            disk, folders[0], file_bytes, step_bytes=step_bytes, pool=pool, ahead=ahead, warm=warm, holds=holds
+        )
+        self._all = tuple(dict.fromkeys((*folders, *read_only)))
+        self._writable = tuple(sorted((f for f in folders if f not in read_only), key=str)) or (folders[0],)
+        self.full_folders: frozenset[Path] = frozenset()
+        """Folders on disks that are nearly full: no file is made there while another has room. Set by the cleaner."""
+
+    def _paths(self) -> list[Path]:
+        return sorted((path for folder in self._all for path in self._disk.list_files(folder)), key=lambda p: p.name)
+
+    def _size_key(self) -> str:
+        return "store.commit_log_file_bytes (mappedFileSizeCommitLog)"
+
+    def folders_for(self, start: int) -> list[Path]:
+        """Where a file may be made, best first."""
+        roomy = [folder for folder in self._writable if folder not in self.full_folders] or list(self._writable)
+        first = start // self.file_bytes % len(roomy)
+        best = roomy[first:] + roomy[:first]
+        return best + [folder for folder in self._writable if folder not in best]
+
+    def _make(self, start: int) -> MappedFile:
+        full: StoreFullError | None = None
+        for folder in self.folders_for(start):
+            try:
+                return self._make_in(folder, start)
+            except StoreFullError as error:
+                log.warning("no room for a commit log file in %s: %s", folder, error)
+                full = error
+        assert full is not None
+        raise full

@@ -1,0 +1,1 @@
+"""The message record: its layout, encoder and readers, properties and identifiers."""

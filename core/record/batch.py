@@ -1,0 +1,208 @@
+"""The body of a batch send: several messages of one topic and queue (docs/internals/store-format.md, Batch item)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import chain
+from typing import Final
+
+import msgspec
+
+from flintmq.core.limits import BATCH_MAX_MESSAGES, PROPERTIES_MAX_BYTES
+from flintmq.core.record.java_hash import tags_hash, tags_hashes
+from flintmq.core.record.properties import AlikeProperties, index_columns, uniq_key_place
+from flintmq.core.record.rows import rows_struct
+
+_ITEM_HEAD: Final = struct.Struct(">iiiii")
+_HEAD_BYTES: Final = _ITEM_HEAD.size
+_ITEM_MIN_BYTES: Final = _HEAD_BYTES + 2
+_INT16: Final = struct.Struct(">h")
+_PART: Final = 256
+
+
+class BatchItem(msgspec.Struct, gc=False):
+    """One message of a batch."""
+
+    flag: int
+    body: bytes
+    properties_bytes: bytes
+
+
+class BatchError(ValueError):
+    """A batch body that cannot be taken apart."""
+
+
+Found = tuple[Sequence[int], Sequence[str], Sequence[bytes]]
+"""Tags codes, KEYS and UNIQ_KEY (UTF-8) of messages."""
+
+
+class MessageBatch(msgspec.Struct, gc=False):
+    """Messages of one topic and queue that are stored in one piece; what each has of its own lies in columns."""
+
+    topic: str
+    queue_id: int
+    flags: Sequence[int]
+    bodies: Sequence[bytes]
+    """At least one; the columns are of one length."""
+    stored_properties: Sequence[bytes]
+    """What is stored of each one's properties, UTF-8."""
+    born_timestamp_ms: int
+    born_host: bytes
+    """Packed, 8 or 20 bytes."""
+    store_host: bytes
+    sys_flag: int = 0
+    """Of ordinary messages: a transaction is no batch."""
+    reconsume_times: int = 0
+    wait: bool = True
+    """False when the sender does not wait for durability (property WAIT)."""
+    found: Found | None = None
+    """What :func:`look_into` found, where it was asked before."""
+
+
+def look_into(batch: MessageBatch) -> Found:
+    """What queues and index want to know of the messages."""
+    if batch.found is None:
+        batch.found = _look_into(batch.stored_properties)
+    return batch.found
+
+
+def look_into_steps(batch: MessageBatch) -> Iterator[Callable[[], None]]:
+    """:func:`look_into` in pieces, to be called in order: of the largest batch all of it takes too long."""
+    all_stored = batch.stored_properties
+    part = len(all_stored) if isinstance(all_stored, AlikeProperties) else _PART  # of those one is looked at
+    parts: list[Found] = []
+
+    def look(at: int) -> None:
+        parts.append(_look_into(all_stored[at : at + part]))
+
+    def join() -> None:
+        tags_codes, keys, uniq_keys = zip(*parts, strict=True)
+        batch.found = (
+            [*chain.from_iterable(tags_codes)],
+            [*chain.from_iterable(keys)],
+            [*chain.from_iterable(uniq_keys)],
+        )
+
+    yield from (partial(look, at) for at in range(0, len(all_stored), part))
+    yield join
+
+
+def _look_into(all_stored: Sequence[bytes]) -> Found:
+    tags, keys, uniq_keys = index_columns(all_stored)
+    count = len(tags)
+    if tags.count(tags[0]) == count:
+        return [tags_hash(tags[0])] * count, keys, uniq_keys
+    return [*tags_hashes(tags)], keys, uniq_keys
+
+
+Columns = tuple[Sequence[int], Sequence[bytes], Sequence[bytes]]
+"""The flags, bodies and properties of messages."""
+
+
+def decode_batch(body: bytes) -> list[BatchItem]:
+    """Takes a batch body apart.
+
+    Raises:
+        BatchError: lengths that do not fit, or more than ``BATCH_MAX_MESSAGES`` items.
+    """
+    return list(map(BatchItem, *decode_columns(body)))
+
+
+def decode_columns(body: bytes) -> Columns:
+    """As :func:`decode_batch`, for whoever needs no object per message."""
+    alike = _decode_alike(body)
+    if alike is not None:
+        return alike
+    flags: list[int] = []
+    bodies: list[bytes] = []
+    properties: list[bytes] = []
+    position, end = 0, len(body)
+    unpack_head = _ITEM_HEAD.unpack_from
+    for _ in range(BATCH_MAX_MESSAGES):
+        if position >= end:
+            break
+        if end - position < _ITEM_MIN_BYTES:
+            raise BatchError(f"{end - position} bytes left at {position}, an item has at least {_ITEM_MIN_BYTES}")
+        total, _magic, _crc, flag, body_length = unpack_head(body, position)
+        body_start = position + _HEAD_BYTES
+        properties_start = body_start + body_length + 2
+        if body_length < 0 or properties_start > end:
+            raise BatchError(f"body length {body_length} of the item at {position} does not fit")
+        properties_length = body[properties_start - 2] << 8 | body[properties_start - 1]
+        item_end = properties_start + properties_length
+        if properties_length > PROPERTIES_MAX_BYTES or item_end > end or total != item_end - position:
+            raise BatchError(f"the item at {position} says {total} bytes, its fields take {item_end - position}")
+        flags.append(flag)
+        bodies.append(body[body_start : properties_start - 2])
+        properties.append(body[properties_start:item_end])
+        position = item_end
+    if position < end:
+        raise BatchError(f"more than {BATCH_MAX_MESSAGES} messages in one batch")
+    return flags, bodies, AlikeProperties.found_in(properties) or properties if properties else properties
+
+
+def _decode_alike(body: bytes) -> Columns | None:
+    """The columns where all items have the flag and the lengths of the first one, in one call; None where they do not."""
+    if len(body) < _ITEM_MIN_BYTES:
+        return None
+    total, _magic, _crc, flag, body_length = _ITEM_HEAD.unpack_from(body)
+    properties_length = total - _ITEM_MIN_BYTES - body_length
+    if not 0 <= body_length <= len(body) or not 0 <= properties_length <= min(len(body), PROPERTIES_MAX_BYTES):
+        return None
+    count, rest = divmod(len(body), total)
+    if rest or not 1 < count <= BATCH_MAX_MESSAGES:
+        return None
+    begin, end = uniq_key_place(body[total - properties_length : total])
+    if begin < end:
+        alike = _decode_all_alike(body, count, total, body_length, total - properties_length + begin, end - begin)
+        if alike is not None:
+            return [flag] * count, *alike
+    row = f"i8xii{body_length}sh{properties_length}s"
+    fields = rows_struct(row, count).unpack(body)
+    totals, flags, body_lengths, bodies, properties_lengths, properties = (fields[at::6] for at in range(6))
+    if (
+        totals.count(total) == count
+        and body_lengths.count(body_length) == count
+        and properties_lengths.count(properties_length) == count
+    ):
+        return flags, bodies, properties
+    return None
+
+
+def _decode_all_alike(
+    body: bytes, count: int, total: int, body_length: int, key_at: int, key_length: int
+) -> tuple[Sequence[bytes], AlikeProperties] | None:
+    """Bodies and properties of items that differ in their bodies and in the value of UNIQ_KEY only; None where they do not.
+
+    Args:
+        total: the bytes of each item.
+        key_at: where the value begins in it.
+    """
+    body_end = _HEAD_BYTES + body_length
+    key_end = key_at + key_length
+    row = f"{_HEAD_BYTES}x{body_length}s{key_at - body_end}x{key_length}s{total - key_end}x"
+    fields = rows_struct(row, count).unpack(body)
+    bodies, keys = fields[0::2], fields[1::2]
+    # Made anew from what differs and from the first one's rest, the batch is the same: then so are all others' rests.
+    parts = [body[:_HEAD_BYTES], b"", body[body_end:key_at], b"", body[key_end:total]] * count
+    parts[1::5], parts[3::5] = bodies, keys
+    if b"".join(parts) != body:
+        return None
+    properties = AlikeProperties.of(body[body_end + 2 : key_at], keys, body[key_end:total])
+    return None if properties is None else (bodies, properties)
+
+
+def encode_batch(items: Iterable[BatchItem]) -> bytes:
+    """The inverse of :func:`decode_batch`."""
+    parts: list[bytes] = []
+    for item in items:
+        total = _ITEM_HEAD.size + len(item.body) + 2 + len(item.properties_bytes)
+        parts += (
+            _ITEM_HEAD.pack(total, 0, 0, item.flag, len(item.body)),
+            item.body,
+            _INT16.pack(len(item.properties_bytes)),
+            item.properties_bytes,
+        )
+    return b"".join(parts)

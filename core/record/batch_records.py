@@ -1,0 +1,145 @@
+"""The records of a batch, made by columns: what is the same for all of them is made once.
+
+See docs/internals/store-format.md, Batch item.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from itertools import accumulate, chain, count, repeat
+from typing import Final
+from zlib import crc32
+
+from flintmq.core.record.batch import MessageBatch
+from flintmq.core.record.properties import AlikeProperties, has_nul, nul_error
+from flintmq.core.record.record import MAGIC_V1, RECORD_MIN_BYTES, check_host, check_place, record_tail, topic_field
+from flintmq.core.record.rows import rows_struct
+from flintmq.core.record.sys_flag import BORN_HOST_V6, HOSTS_V6, STORE_HOST_V6
+
+_SHARED: Final = {(born, store): struct.Struct(f">iq{born}sq{store}siq") for born in (8, 20) for store in (8, 20)}
+"""By the lengths of the two hosts: the fields from sysFlag to preparedTransactionOffset."""
+_HEADS: Final = {shared.size: struct.Struct(f">iIIiiqq{shared.size}si") for shared in _SHARED.values()}
+"""By the length of those: everything before the body."""
+_CRC_AT: Final = 8
+_QUEUE_ID_AT: Final = 12
+_QUEUE_OFFSET_AT: Final = 20
+_SYS_FLAG_AT: Final = 36
+_CRC_MASK: Final = 0x7FFFFFFF
+
+Records = tuple[Sequence[bytes], Sequence[int], Sequence[int]]
+"""Pieces to be joined, the records' physical offsets and their sizes, in bytes."""
+
+
+def batch_size(batch: MessageBatch) -> int:
+    """How many bytes the records of a batch will take."""
+    bodies, stored = batch.bodies, batch.stored_properties
+    stored_bytes = len(stored) * stored.length if isinstance(stored, AlikeProperties) else sum(map(len, stored))
+    return _overhead(batch) * len(bodies) + sum(map(len, bodies)) + stored_bytes
+
+
+def batch_sys_flag(batch: MessageBatch) -> int:
+    """The flag as stored: its IPv6 bits say how long the hosts are (see :func:`.record.encode_record`)."""
+    v6 = (BORN_HOST_V6 if len(batch.born_host) == 20 else 0) | (STORE_HOST_V6 if len(batch.store_host) == 20 else 0)
+    return batch.sys_flag & ~HOSTS_V6 | v6
+
+
+def batch_records(
+    batch: MessageBatch, first_queue_offset: int, physical_offset_bytes: int, store_timestamp_ms: int
+) -> Records:
+    """The records of a batch, one behind the other.
+
+    Raises:
+        ValueError, struct.error: a field has a value that some reader of the format refuses, or there is the character NUL in
+            the properties.
+    """
+    bodies, stored = batch.bodies, batch.stored_properties
+    if has_nul(stored):
+        raise nul_error()
+    check_place(batch.queue_id, first_queue_offset)
+    check_host(batch.born_host)
+    check_host(batch.store_host)
+    pack_head, shared = _head_packer(batch, store_timestamp_ms)
+    body_lengths = [*map(len, bodies)]
+    number = len(bodies)
+    if isinstance(stored, AlikeProperties):
+        if body_lengths.count(body_lengths[0]) == number and batch.flags.count(batch.flags[0]) == number:
+            size = _overhead(batch) + body_lengths[0] + stored.length
+            end = physical_offset_bytes + size * number
+            at = range(physical_offset_bytes, end, size)
+            head = pack_head(size, MAGIC_V1, 0, batch.queue_id, batch.flags[0], 0, 0, shared, body_lengths[0])
+            return [_of_one_size(batch, stored, head, first_queue_offset, at)], at, [size] * number
+        stored_lengths = [stored.length] * number
+    else:
+        stored_lengths = [*map(len, stored)]
+    overhead = _overhead(batch)
+    sizes = [overhead + body + properties for body, properties in zip(body_lengths, stored_lengths, strict=True)]
+    positions = [*accumulate(sizes[:-1], initial=physical_offset_bytes)]
+    heads = [
+        pack_head(size, MAGIC_V1, crc & _CRC_MASK, batch.queue_id, flag, queue_offset, at, shared, body_length)
+        for size, crc, flag, queue_offset, at, body_length in zip(
+            sizes, map(crc32, bodies), batch.flags, count(first_queue_offset), positions, body_lengths, strict=False
+        )
+    ]
+    tails = map(record_tail, repeat(batch.topic), stored_lengths)
+    return [*chain.from_iterable(zip(heads, bodies, tails, stored, strict=True))], positions, sizes
+
+
+def _of_one_size(
+    batch: MessageBatch, stored: AlikeProperties, head: bytes, first_queue_offset: int, positions: range
+) -> bytes:
+    """All records in one call, where they differ in body, UNIQ_KEY and offsets only.
+
+    Args:
+        head: everything before the body, of any of them.
+    """
+    tail = record_tail(batch.topic, stored.length) + stored.before
+    parts = (
+        head[:_CRC_AT],
+        0,
+        head[_QUEUE_ID_AT:_QUEUE_OFFSET_AT],
+        0,
+        0,
+        head[_SYS_FLAG_AT:],
+        b"",
+        tail,
+        b"",
+        stored.behind,
+    )
+    body_length, key_length = len(batch.bodies[0]), len(stored.uniq_keys[0])
+    row = f"8sI8sqq{len(head) - _SYS_FLAG_AT}s{body_length}s{len(tail)}s{key_length}s{len(stored.behind)}s"
+    number = len(positions)
+    fields: list[bytes | int] = [*parts] * number
+    columns = len(parts)
+    fields[1::columns] = [crc & _CRC_MASK for crc in map(crc32, batch.bodies)]
+    fields[3::columns] = range(first_queue_offset, first_queue_offset + number)
+    fields[4::columns] = positions
+    fields[6::columns] = batch.bodies
+    fields[8::columns] = stored.uniq_keys
+    return rows_struct(row, number).pack(*fields)
+
+
+def _overhead(batch: MessageBatch) -> int:
+    """What each record of a batch takes beside its body and its properties."""
+    return RECORD_MIN_BYTES - 17 + len(batch.born_host) + len(batch.store_host) + len(topic_field(batch.topic))
+
+
+def _head_packer(batch: MessageBatch, store_timestamp_ms: int) -> tuple[Callable[..., bytes], bytes]:
+    """How the part before the body of a batch's records is packed, and the bytes in it that are the same for all.
+
+    The function takes: size, magic, body CRC, queue id, flag, queue offset, physical offset, those bytes, body length.
+
+    Raises:
+        struct.error: a field that all share has a value that a record cannot hold.
+    """
+    born_host, store_host = batch.born_host, batch.store_host
+    shared = _SHARED[len(born_host), len(store_host)].pack(
+        batch_sys_flag(batch),
+        batch.born_timestamp_ms,
+        born_host,
+        store_timestamp_ms,
+        store_host,
+        batch.reconsume_times,
+        0,
+    )
+    return _HEADS[len(shared)].pack, shared

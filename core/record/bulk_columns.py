@@ -1,0 +1,158 @@
+"""What dispatchers want to know of stored records, as numpy columns: the bulk form of ``DispatchRequest``.
+
+::
+
+    for columns in ColumnReader(tags_code_of).read(view, start, at, end_at):
+        columns.physical, columns.queue_offset, columns.tags_code …      one value a record
+        columns.key_row, columns.key_hash                                one value a key, in the order of the index
+
+A row says the same as the request that :meth:`flintmq.core.log.commit_log.CommitLog.request_at` makes of that record; what
+cannot be read many at a time is left to the caller, who goes on record by record. Anything with a file of the log in memory may
+read it: a broker that starts, a rebuild, another process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from flintmq.core.broker.topic_name import SCHEDULE_TOPIC
+from flintmq.core.io.lazy_numpy import numpy
+from flintmq.core.record import bulk_scan
+from flintmq.core.record.bulk_scan import Layout, Topics
+from flintmq.core.record.bulk_texts import Properties
+from flintmq.core.record.sys_flag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+
+if TYPE_CHECKING:
+    from flintmq.core.kernel.ports import DispatchRequest
+    from flintmq.core.record.bulk_scan import Column
+
+_ROWS_FIRST: Final = 1_024
+
+RequestAt = Callable[[int], "DispatchRequest"]
+"""Reads the record at a place in a file alone. Raises RecordError."""
+
+
+@attrs.frozen(eq=False)
+class RecordColumns:
+    """Records that lie one behind the other in one file. All columns have one value a record, but those of keys."""
+
+    physical: Column
+    """Physical offset in bytes."""
+    size: Column
+    """In bytes."""
+    topic_code: Column
+    """Index into ``topics``."""
+    topics: list[str]
+    queue_id: Column
+    queue_offset: Column
+    sys_flag: Column
+    store_timestamp_ms: Column
+    prepared: Column
+    """Physical offset of the half message, in bytes."""
+    tags_code: Column
+    """As in the consume queue."""
+    key_row: Column
+    """The row of each key, never falling: UNIQ_KEY first, then each of KEYS."""
+    key_hash: Column
+    """As in the index."""
+    end_offset_bytes: int
+    """Physical offset behind the last record."""
+    begin_at: Column
+    """Where each record begins in its file."""
+    request_at: RequestAt
+
+    def __len__(self) -> int:
+        return len(self.physical)
+
+    @property
+    def visible(self) -> Column:
+        """Whether each record belongs into a queue: prepared and rolled back ones do not."""
+        return (self.sys_flag & TRANSACTION_PREPARED) == 0  # type: ignore[no-any-return]
+
+    @property
+    def indexed(self) -> Column:
+        """Whether each record's keys belong into the index."""
+        return (self.sys_flag & TRANSACTION_MASK) != TRANSACTION_ROLLBACK  # type: ignore[no-any-return]
+
+    def requests(self, rows: Column | None = None) -> list[DispatchRequest]:
+        """The same records (or those of some rows, or of a mask) as requests, each read alone."""
+        places = self.begin_at if rows is None else self.begin_at[rows]
+        return [self.request_at(at) for at in places.tolist()]
+
+
+class ColumnReader:
+    """Reads files of one log. One thread. What it returns stays valid when the file is closed."""
+
+    def __init__(self) -> None:
+        self._topics = Topics()
+
+    def read(
+        self, view: memoryview, start_offset_bytes: int, at: int, end_at: int, request_at: RequestAt
+    ) -> Iterator[RecordColumns]:
+        """Reads whole records from a place in a file up to another.
+
+        Args:
+            view: of the file.
+            start_offset_bytes: the file's place in the log.
+            at: where a record begins.
+            end_at: no record beyond this place in the file is read.
+            request_at: reads one record of this file alone: what is not read in bulk is asked there, such as the tags codes
+                of the schedule topic, which are times of delivery.
+
+        Returns:
+            Columns, some thousands of rows at a time. They end before the first place with a blank, or with anything else
+            that is no record of that place.
+        """
+        rows_max = _ROWS_FIRST
+        while True:
+            places = bulk_scan.chain(view, at, end_at, rows_max)
+            rows = bulk_scan.layout(view, places)
+            if rows is None:
+                return
+            codes = self._topics.codes(view, rows)
+            is_good = rows.physical == start_offset_bytes + rows.begin
+            if self._topics.broken:
+                is_good &= ~numpy.isin(codes, self._topics.broken)
+            whole = bulk_scan.rows_before_false(is_good)
+            if not whole:
+                return
+            yield self._columns(view, start_offset_bytes, rows.first(whole), codes[:whole], request_at)
+            if whole < len(places):
+                return
+            at = rows.end_at
+            rows_max = bulk_scan.ROWS_MAX
+
+    def _columns(
+        self, view: memoryview, start_offset_bytes: int, rows: Layout, topic_codes: Column, request_at: RequestAt
+    ) -> RecordColumns:
+        topics = self._topics
+        properties = Properties(view, rows)
+        tags_code = properties.tags().tags_codes(len(rows))
+        delayed = topics.known(SCHEDULE_TOPIC)
+        if delayed is not None:
+            for row in numpy.flatnonzero(topic_codes == delayed).tolist():
+                tags_code[row] = request_at(int(rows.begin[row])).tags_code
+        unique, keys = properties.unique_keys(), properties.keys()
+        key_row = numpy.concatenate((unique.row, keys.row))
+        key_hash = numpy.concatenate((unique.key_hashes(topics, topic_codes), keys.key_hashes(topics, topic_codes)))
+        order = numpy.argsort(key_row, kind="stable")
+        return RecordColumns(
+            rows.physical,
+            rows.size,
+            topic_codes,
+            topics.names,
+            rows.queue_id,
+            rows.queue_offset,
+            rows.sys_flag,
+            rows.store_timestamp_ms,
+            rows.prepared,
+            tags_code,
+            key_row[order],
+            key_hash[order],
+            start_offset_bytes + rows.end_at,
+            rows.begin,
+            request_at,
+        )

@@ -1,0 +1,255 @@
+"""Records of a commit log file found many at a time with numpy: where each lies, and what its fixed fields say.
+
+The sizes are followed one by one, for nothing else can be trusted to tell where a record begins: a body may hold bytes that
+look like one. Everything else is read with a handful of gathers. :func:`layout` makes the checks of
+:func:`flintmq.core.record.record.decode_record`, except the checksum, and ends before the first record that does not pass
+them; whoever wants to know why reads that one alone.
+
+Used where a log is long enough for numpy to be loaded (:mod:`flintmq.core.io.lazy_numpy`). No array keeps the file's map open.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from flintmq.core.io import lazy_numpy
+from flintmq.core.io.lazy_numpy import numpy
+from flintmq.core.record import record as rec
+from flintmq.core.record.java_hash import topic_head_hash
+from flintmq.core.record.sys_flag import BORN_HOST_V6, STORE_HOST_V6
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Column = NDArray[Any]
+    """One value for each record."""
+
+ROWS_MAX: Final = 8_192
+"""So many records at a time: their columns stay in the processor's cache."""
+ROWS_MIN: Final = 48
+"""Fewer are read faster one by one."""
+BYTES_MIN: Final = 64 * 1024
+"""Less of a log is read faster record by record."""
+BYTES_WORTH_NUMPY: Final = 8 * 1024 * 1024
+"""So much is worth to import numpy for."""
+_ROWS_BYTES: Final = 16 * 1024 * 1024
+_FIXED_BYTES: Final = 88
+"""Everything before the body, between IPv4 hosts."""
+_TOPICS_TRIED: Final = 12
+AVAILABLE: Final = lazy_numpy.AVAILABLE
+_HEAD: Final = [
+    ("size", ">u4"),
+    ("magic", ">u4"),
+    ("crc", ">u4"),
+    ("queue_id", ">i4"),
+    ("flag", ">i4"),
+    ("queue_offset", ">i8"),
+    ("physical", ">i8"),
+    ("sys_flag", ">i4"),
+]
+
+
+def is_worth_it(log_bytes: int) -> bool:
+    """Whether so much of a log shall be read in bulk; then numpy is there when this returns."""
+    if lazy_numpy.loaded():
+        return AVAILABLE and log_bytes >= BYTES_MIN
+    return AVAILABLE and log_bytes >= BYTES_WORTH_NUMPY and lazy_numpy.load()
+
+
+@attrs.frozen(eq=False)
+class Layout:
+    """Whole records that lie one behind the other, a row each. Places are positions in the file; lengths are in bytes."""
+
+    begin: Column
+    size: Column
+    body_crc: Column
+    queue_id: Column
+    queue_offset: Column
+    physical: Column
+    """Physical offset as the record says."""
+    sys_flag: Column
+    store_timestamp_ms: Column
+    prepared: Column
+    """Physical offset of the half message."""
+    body_at: Column
+    body_length: Column
+    topic_at: Column
+    topic_length: Column
+    properties_at: Column
+    end_at: int
+    """Where the last record ends."""
+
+    def __len__(self) -> int:
+        return len(self.begin)
+
+    @property
+    def properties_end(self) -> Column:
+        """Where the properties end, and the record with them."""
+        return self.begin + self.size
+
+    def first(self, rows: int) -> Layout:
+        """The first so many rows, at least one."""
+        if rows == len(self):
+            return self
+        cut = {name: column[:rows] for name, column in _columns_of(self).items()}
+        return Layout(**cut, end_at=int(self.begin[rows - 1] + self.size[rows - 1]))
+
+
+def _columns_of(rows: Layout) -> dict[str, Column]:
+    return {field.name: getattr(rows, field.name) for field in attrs.fields(Layout) if field.name != "end_at"}
+
+
+def chain(view: memoryview, at: int, end_at: int, rows: int) -> list[int]:
+    """Places of records one behind the other, going by their magic and size alone; at most so many.
+
+    Args:
+        view: of the file.
+        at: where the first one begins.
+        end_at: none reaches beyond this position in the file.
+        rows: how many are wanted.
+    """
+    places: list[int] = []
+    add = places.append
+    unpack = rec.SIZE_AND_MAGIC.unpack_from
+    last_at = min(end_at - rec.RECORD_MIN_BYTES, at + _ROWS_BYTES)
+    for _ in range(rows):
+        if at > last_at:
+            break
+        size, magic = unpack(view, at)
+        if (magic != rec.MAGIC_V1 and magic != rec.MAGIC_V2) or size < rec.RECORD_MIN_BYTES or at + size > end_at:
+            break
+        add(at)
+        at += size
+    return places
+
+
+def layout(view: memoryview, places: list[int]) -> Layout | None:
+    """The records at places that :func:`chain` has found, up to the first whose lengths do not agree; None without any."""
+    if not places:
+        return None
+    base = places[0]
+    last_size = rec.SIZE_AND_MAGIC.unpack_from(view, places[-1])[0]
+    part = view[base : places[-1] + last_size]
+    begin = numpy.array(places, numpy.int64) - base
+    head = _window(part, _HEAD)[begin]
+    size = head["size"].astype(numpy.int64)
+    sys_flag = head["sys_flag"].astype(numpy.int64)
+    born_v6 = 12 * ((sys_flag & BORN_HOST_V6) != 0)
+    hosts_v6 = born_v6 + 12 * ((sys_flag & STORE_HOST_V6) != 0)
+    rows = rows_before_false(size >= _FIXED_BYTES + hosts_v6)
+    begin, size, head = begin[:rows], size[:rows], head[:rows]
+    end = begin + size
+    body_at = begin + _FIXED_BYTES + hosts_v6[:rows]
+    body_length = _integers(part, ">i4", body_at - 4)
+    wide = (head["magic"] == rec.MAGIC_V2).astype(numpy.int64)
+    topic_at = body_at + body_length + 1 + wide
+    rows = rows_before_false((body_length >= 0) & (topic_at <= end))
+    octets = numpy.frombuffer(part, numpy.uint8)
+    topic_length = octets[topic_at[:rows] - 1].astype(numpy.int8).astype(numpy.int64)
+    if wide.any():
+        is_wide = wide[:rows] != 0
+        topic_length[is_wide] = _integers(part, ">i2", topic_at[:rows][is_wide] - 2)
+    properties_at = topic_at[:rows] + topic_length + 2
+    rows = rows_before_false((topic_length >= 0) & (properties_at <= end[:rows]))
+    properties_at = properties_at[:rows]
+    properties_length = _integers(part, ">i2", properties_at - 2)
+    rows = rows_before_false((properties_length >= 0) & (properties_at + properties_length == end[:rows]))
+    if not rows:
+        return None
+    head = head[:rows]
+    return Layout(
+        begin[:rows] + base,
+        size[:rows],
+        head["crc"].astype(numpy.int64),
+        head["queue_id"].astype(numpy.int64),
+        head["queue_offset"].astype(numpy.int64),
+        head["physical"].astype(numpy.int64),
+        sys_flag[:rows],
+        _integers(part, ">i8", begin[:rows] + 56 + born_v6[:rows]),
+        _integers(part, ">i8", body_at[:rows] - 12),
+        body_at[:rows] + base,
+        body_length[:rows],
+        topic_at[:rows] + base,
+        topic_length[:rows],
+        properties_at[:rows] + base,
+        int(end[rows - 1]) + base,
+    )
+
+
+def _window(part: memoryview, kind: Any) -> Any:
+    """A view in which item ``n`` is what lies at byte ``n``: one gather of it reads a field of every record."""
+    kind = numpy.dtype(kind)
+    return numpy.ndarray((max(0, len(part) - kind.itemsize + 1),), kind, part, strides=(1,))
+
+
+def _integers(part: memoryview, kind: str, places: Column) -> Column:
+    return _window(part, kind)[places].astype(numpy.int64)  # type: ignore[no-any-return]
+
+
+def rows_before_false(passes: Column) -> int:
+    """How many rows pass before the first that does not."""
+    return len(passes) if passes.all() else int(passes.argmin())
+
+
+def rows_of_bytes(part: memoryview, places: Column, length: int) -> Column:
+    """A matrix: so many bytes (at least one) from each place on."""
+    matrix = _window(part, f"V{length}")[places]
+    return matrix.view(numpy.uint8).reshape(len(places), length)  # type: ignore[no-any-return]
+
+
+class Topics:
+    """Numbers for topics, as stored; the same for all that is read with one of these."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        """Topics by number; empty for one that is not UTF-8."""
+        self.broken: list[int] = []
+        """Numbers of those that are not."""
+        self._codes: dict[bytes, int] = {}
+        self._heads: list[int] = []
+
+    def code(self, raw: bytes) -> int:
+        """The number of one topic."""
+        code = self._codes.get(raw)
+        if code is None:
+            code = self._codes[raw] = len(self.names)
+            try:
+                name = raw.decode("utf-8")
+            except UnicodeDecodeError:
+                name = ""
+                self.broken.append(code)
+            self.names.append(name)
+            self._heads.append(topic_head_hash(name))
+        return code
+
+    def known(self, topic: str) -> int | None:
+        """The number of a topic that was met."""
+        return self._codes.get(topic.encode("utf-8"))
+
+    def head_hashes(self) -> Column:
+        """Java hashes of ``topic#`` without a sign, by number."""
+        return numpy.array(self._heads, numpy.uint32)
+
+    def codes(self, view: memoryview, rows: Layout) -> Column:
+        """The number of each record's topic. Most logs have few topics: each is compared with all records at once."""
+        codes = numpy.empty(len(rows), numpy.int64)
+        left = numpy.arange(len(rows))
+        part = view[: rows.end_at]
+        for _ in range(_TOPICS_TRIED):
+            if not len(left):
+                return codes
+            at, length = int(rows.topic_at[left[0]]), int(rows.topic_length[left[0]])
+            raw = bytes(view[at : at + length])
+            same = rows.topic_length[left] == length
+            if length:
+                matrix = rows_of_bytes(part, rows.topic_at[left[same]], length)
+                same[same] = (matrix == numpy.frombuffer(raw, numpy.uint8)).all(axis=1)
+            codes[left[same]] = self.code(raw)
+            left = left[~same]
+        begins = rows.topic_at[left]
+        ends = begins + rows.topic_length[left]
+        code = self.code
+        codes[left] = [code(bytes(view[begin:end])) for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
+        return codes

@@ -1,0 +1,156 @@
+"""Tags and keys of many records at a time with numpy: found in the properties as stored, and hashed as Java does.
+
+The properties of all rows are joined into one text in which every entry stands between two separators. An entry's first
+eight bytes tell whether it is one of those wanted; nothing else of the properties is looked at. What is not ASCII is hashed
+alone, because Java counts UTF-16 units.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from flintmq.core.io.lazy_numpy import numpy
+from flintmq.core.record.bulk_scan import Layout, Topics, rows_of_bytes
+from flintmq.core.record.java_hash import index_key_hash, java_hash
+
+if TYPE_CHECKING:
+    from flintmq.core.record.bulk_scan import Column
+
+_SEPARATOR: Final = b"\x02"
+_PADDING: Final = 10 * _SEPARATOR
+"""So that there are enough bytes behind every place that is looked at."""
+_BLANK: Final = 0x20
+_UNIQ_KEY: Final = b"UNIQ_KEY\x01"
+_KEYS: Final = b"KEYS\x01"
+_TAGS: Final = b"TAGS\x01"
+_LENGTH_MAX: Final = 65_535
+"""The length of all properties has two bytes."""
+_TOGETHER_MAX: Final = 64
+"""Longer texts are hashed one by one: texts of one length would be too few to be worth it."""
+
+
+class Properties:
+    """The properties of a layout's rows, joined."""
+
+    def __init__(self, view: memoryview, rows: Layout) -> None:
+        begins, ends = rows.properties_at.tolist(), rows.properties_end.tolist()
+        pieces = [view[begin:end] for begin, end in zip(begins, ends, strict=True)]
+        self._text = b"".join((_SEPARATOR, _SEPARATOR.join(pieces), _PADDING))
+        self._octets = numpy.frombuffer(self._text, numpy.uint8)
+        lengths = rows.properties_end - rows.properties_at
+        self._row_begin = numpy.cumsum(lengths + 1) - lengths
+        separators = numpy.flatnonzero(self._octets[: -len(_PADDING) + 1] == _SEPARATOR[0])
+        self._begin = separators[:-1] + 1
+        self._end = separators[1:]
+        words = numpy.ndarray((len(self._text) - 7,), numpy.uint64, self._text, strides=(1,))
+        self._word = words[self._begin]
+
+    def tags(self) -> Texts:
+        """TAGS, at most one a row."""
+        return self._last_of_equals(_TAGS)
+
+    def unique_keys(self) -> Texts:
+        """UNIQ_KEY, at most one a row."""
+        return self._last_of_equals(_UNIQ_KEY)
+
+    def keys(self) -> Texts:
+        """Each of KEYS, in order."""
+        found = self._last_of_equals(_KEYS)
+        blanks = numpy.flatnonzero(self._octets == _BLANK)
+        if not len(blanks) or not len(found.row):
+            return found
+        within = numpy.searchsorted(found.begin, blanks, "right") - 1
+        blanks = blanks[(within >= 0) & (blanks < found.end[within])]
+        # Texts do not overlap, so that all their begins and all their ends, each in order, belong together.
+        begin = numpy.sort(numpy.concatenate((found.begin, blanks + 1)))
+        end = numpy.sort(numpy.concatenate((found.end, blanks)))
+        kept = begin < end
+        begin, end = begin[kept], end[kept]
+        return Texts(self._text, self._row(begin), begin, end)
+
+    def _last_of_equals(self, name: bytes) -> Texts:
+        """The values of a name; the last one of a row that is not empty counts, as a map would have it."""
+        wanted = numpy.frombuffer(name[:8].ljust(8, b"\0"), numpy.uint64)[0]
+        mask = numpy.frombuffer((b"\xff" * min(8, len(name))).ljust(8, b"\0"), numpy.uint64)[0]
+        found = numpy.flatnonzero((self._word & mask) == wanted)
+        begin, end = self._begin[found] + len(name), self._end[found]
+        is_value = begin < end
+        if len(name) > 8:
+            is_value &= self._octets[begin - 1] == name[-1]
+        begin, end = begin[is_value], end[is_value]
+        row = self._row(begin)
+        last = numpy.ones(len(row), bool)
+        numpy.not_equal(row[1:], row[:-1], out=last[:-1])
+        return Texts(self._text, row[last], begin[last], end[last])
+
+    def _row(self, places: Column) -> Column:
+        return numpy.searchsorted(self._row_begin, places, "right") - 1
+
+
+@attrs.frozen(eq=False)
+class Texts:
+    """Pieces of a text, each of a row."""
+
+    text: bytes
+    row: Column
+    begin: Column
+    end: Column
+
+    def tags_codes(self, rows: int) -> Column:
+        """Java hashes by row, 64 bits with a sign; 0 where a row has no text."""
+        hashes, is_odd = self._hashes()
+        codes = numpy.zeros(rows, numpy.int64)
+        codes[self.row] = hashes.view(numpy.int32)
+        for at in numpy.flatnonzero(is_odd).tolist():
+            codes[self.row[at]] = java_hash(self._decoded(at))
+        return codes
+
+    def key_hashes(self, topics: Topics, topic_codes: Column) -> Column:
+        """:func:`flintmq.core.record.java_hash.index_key_hash` of each text with its row's topic."""
+        hashes, is_odd = self._hashes()
+        codes = topic_codes[self.row]
+        hashes += topics.head_hashes()[codes] * _powers()[self.end - self.begin]
+        signed = numpy.abs(hashes.view(numpy.int32).astype(numpy.int64))
+        signed[signed == 1 << 31] = 0
+        for at in numpy.flatnonzero(is_odd).tolist():
+            signed[at] = index_key_hash(topics.names[codes[at]], self._decoded(at))
+        return signed
+
+    def _decoded(self, at: int) -> str:
+        return self.text[self.begin[at] : self.end[at]].decode("utf-8", "replace")
+
+    def _hashes(self) -> tuple[Column, Column]:
+        """The hash of each text without a sign, and which of them are not ASCII and have none yet."""
+        length = self.end - self.begin
+        hashes = numpy.zeros(len(length), numpy.uint32)
+        is_odd = numpy.zeros(len(length), bool)
+        powers = _powers()
+        view = memoryview(self.text)
+        for one in numpy.flatnonzero(numpy.bincount(numpy.minimum(length, _TOGETHER_MAX + 1))).tolist():
+            if not one:
+                continue
+            if one <= _TOGETHER_MAX:
+                same = numpy.flatnonzero(length == one)
+                characters = rows_of_bytes(view, self.begin[same], one)
+                hashes[same] = (characters * powers[one - 1 :: -1]).sum(axis=1, dtype=numpy.uint32)
+                is_odd[same] = characters.max(axis=1) > 127
+                continue
+            for at in numpy.flatnonzero(length > _TOGETHER_MAX).tolist():
+                characters = numpy.frombuffer(view[self.begin[at] : self.end[at]], numpy.uint8)
+                hashes[at] = (characters * powers[len(characters) - 1 :: -1]).sum(dtype=numpy.uint32)
+                is_odd[at] = characters.max() > 127
+        return hashes, is_odd
+
+
+_POWERS: list[Column] = []
+
+
+def _powers() -> Column:
+    """31 to the power of n modulo 2**32, for every length that a property can have."""
+    if not _POWERS:
+        steps = numpy.full(_LENGTH_MAX + 1, 31, numpy.uint32)
+        steps[0] = 1
+        _POWERS.append(numpy.cumprod(steps, dtype=numpy.uint32))
+    return _POWERS[0]

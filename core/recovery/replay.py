@@ -1,0 +1,88 @@
+"""Replay: hands to a dispatcher, at a start, the stored records that it lacks, before any new record.
+
+See docs/internals/algorithms.md, Dispatch.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from flintmq.core.kernel.ports import (
+    CommitLogDispatcher,
+    DispatchRequest,
+    SupportsCatchUp,
+    SupportsCommitted,
+    SupportsTruncate,
+)
+from flintmq.core.log.commit_log import CommitLog
+
+log = logging.getLogger("flintmq.store")
+
+_BATCH: Final = 2_048
+
+
+def truncate(dispatchers: Sequence[CommitLogDispatcher], end_offset_bytes: int) -> None:
+    """Tells the dispatchers where the log ends, before they are handed what comes there next. Loop thread."""
+    for dispatcher in dispatchers:
+        if isinstance(dispatcher, SupportsTruncate):
+            dispatcher.truncate(end_offset_bytes)
+
+
+def replay(dispatchers: Sequence[CommitLogDispatcher], commit_log: CommitLog, dispatched_offset_bytes: int) -> int:
+    """Hands over once more what some dispatchers lack. Loop thread.
+
+    Args:
+        dispatchers: those in force; who is no :class:`flintmq.core.kernel.ports.SupportsCommitted` lacks nothing.
+        commit_log: recovered, with all of it on disk.
+        dispatched_offset_bytes: where ordinary dispatch goes on.
+
+    Returns:
+        The physical offset from which something was handed over; ``dispatched_offset_bytes`` when nothing was.
+
+    Raises:
+        StoreError: a dispatcher names a position at which no record begins.
+        Exception: whatever a dispatcher raises that nobody isolates.
+    """
+    behind = [
+        (max(since, commit_log.min_offset_bytes), dispatcher)
+        for dispatcher in dispatchers
+        if (since := _lacks_from(dispatcher, commit_log.min_offset_bytes, dispatched_offset_bytes)) is not None
+    ]
+    if not behind:
+        return dispatched_offset_bytes
+    start = min(since for since, _dispatcher in behind)
+    log.info("dispatchers get again what they lack, from position %d to %d", start, dispatched_offset_bytes)
+    for batch in _batches(commit_log.requests(start, dispatched_offset_bytes)):
+        end = batch[-1].commit_log_offset_bytes + batch[-1].message_size_bytes
+        for since, dispatcher in behind:
+            if since < end:
+                dispatcher.dispatch(batch)
+    return start
+
+
+def _lacks_from(dispatcher: CommitLogDispatcher, min_offset_bytes: int, dispatched_offset_bytes: int) -> int | None:
+    """From where a dispatcher has to be handed records again; None when it has all, or reads the rest itself."""
+    if not isinstance(dispatcher, SupportsCommitted):
+        return None
+    committed = dispatcher.committed()
+    if committed is None or committed >= dispatched_offset_bytes:
+        return None
+    if isinstance(dispatcher, SupportsCatchUp) and dispatcher.catch_up(committed, dispatched_offset_bytes):
+        return None
+    if 0 < committed < min_offset_bytes:
+        log.error(
+            "%s has what lies below position %d, but the log begins at %d: the records between are deleted; "
+            "raise store.file_reserved_hours, or keep it on",
+            type(getattr(dispatcher, "inner", dispatcher)).__name__,
+            committed,
+            min_offset_bytes,
+        )
+    return committed
+
+
+def _batches(requests: Iterator[DispatchRequest]) -> Iterator[list[DispatchRequest]]:
+    while batch := list(itertools.islice(requests, _BATCH)):
+        yield batch

@@ -1,0 +1,1 @@
+"""When files of a store are deleted, and how."""

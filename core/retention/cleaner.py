@@ -1,0 +1,320 @@
+"""CleanCommitLogService: deletes what is old, and watches the disk (docs/internals/algorithms.md, Retention).
+
+A round measures the disks, deletes commit log files, then what only speaks of deleted messages: queue files and index files.
+It runs on the loop thread in small slices; large files are unlinked in the background. Readers that hold slices of a deleted
+file keep its map alive: they are never cut off in the middle of a message.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final, Protocol, runtime_checkable
+
+import attrs
+
+from flintmq.core.broker.topic_name import SCHEDULE_TOPIC
+from flintmq.core.errors import StoreError
+from flintmq.core.log.multi_path_queue import MultiPathMappedFileQueue
+from flintmq.core.record import record as rec
+from flintmq.core.retention.file_bin import FileBin
+from flintmq.core.retention.retention import (
+    DELETE_FILES_MAX,
+    Deletion,
+    DiskUsage,
+    LogFile,
+    Moment,
+    Reason,
+    RetentionPolicy,
+    Space,
+    full_folders,
+    is_held,
+    judge_space,
+    plan_deletions,
+)
+from flintmq.core.store.consume_queue import ConsumeQueue
+from flintmq.core.store.message_store import MessageStore
+
+log = logging.getLogger("flintmq.store")
+
+MANUAL_ROUNDS: Final = 20
+_READ_BY_BROKER: Final = (SCHEDULE_TOPIC, "rmq_sys_wheel_timer")
+"""The broker remembers how far it has read these: their queues keep their offsets though all of it has expired."""
+_SLICE_QUEUES: Final = 128
+_QUEUES_TOLD: Final = 8
+
+
+class ConsumerOffsets(Protocol):
+    """Who has read what: :class:`flintmq.core.broker.offsets.ConsumerOffsetManager`."""
+
+    def which_group_by_topic(self, topic: str) -> set[str]: ...
+
+    def query(self, topic: str, group: str, queue_id: int) -> int: ...
+
+
+@runtime_checkable
+class PrunableIndex(Protocol):
+    """An index builder that can forget deleted messages; one that cannot keeps its files."""
+
+    def delete_before(self, min_physical_offset_bytes: int, remove: Callable[[Path, object], None]) -> int: ...
+
+
+@attrs.frozen
+class Unread:
+    """Messages of one group in one file that the group has not consumed, by its stored offsets."""
+
+    group: str
+    queues: tuple[tuple[str, int, int], ...]
+    """(topic, queueId, messages)"""
+
+    def __str__(self) -> str:
+        told = ", ".join(f"{topic} queue {queue_id}: {count}" for topic, queue_id, count in self.queues[:_QUEUES_TOLD])
+        more = f" and {len(self.queues) - _QUEUES_TOLD} queues more" if len(self.queues) > _QUEUES_TOLD else ""
+        return f"group {self.group} has not consumed {sum(queue[2] for queue in self.queues)} messages ({told}{more})"
+
+
+class CleanCommitLogService:
+    """Loop thread. The caller's timer calls :meth:`tick`; settings are read anew in each round.
+
+    Args:
+        store: an open store.
+        offsets: the groups' offsets, for the warning before unread messages go; None without groups.
+    """
+
+    def __init__(self, store: MessageStore, offsets: ConsumerOffsets | None = None) -> None:
+        self._store = store
+        self._offsets = offsets
+        self._clock = store.clock
+        self.manual_rounds = 0
+        """Rounds left in which expired files go at any hour (code 329)."""
+        self.deleted_files = 0
+        """Commit log files given up since the start."""
+        self._bin = FileBin(store.disk, store.background)
+        self._index_bin = FileBin(store.disk, store.background)
+        self._round: Iterator[None] | None = None
+        self._cleaned_to_bytes = -1
+        self._warned: dict[int, set[str]] = {}
+        self._silent_disks: set[Path] = set()
+
+    # rounds
+
+    def tick(self) -> float:
+        """Does a slice of the round under way, or begins one; returns the seconds until the next call."""
+        if self._round is None:
+            self._round = self.steps()
+        try:
+            next(self._round)
+        except StopIteration:
+            self._round = None
+            return self._store.config.store.clean_resource_interval_ms / 1000
+        except BaseException:
+            self._round = None
+            raise
+        return 0.0
+
+    def run(self) -> None:
+        """A whole round at once."""
+        for _ in self.steps():
+            pass
+
+    def steps(self) -> Iterator[None]:
+        """A round, slice by slice."""
+        policy = RetentionPolicy.of(self._store.config.store)
+        space = self.check_space()
+        self._bin.empty()  # what could not be deleted before
+        self._index_bin.empty()
+        yield
+        yield from self._clean_commit_log(policy, space)
+        self.expire_topics()
+        yield
+        yield from self._clean_queues()
+
+    def delete_manually(self) -> None:
+        """In the next twenty rounds expired files are deleted whatever the hour (code 329)."""
+        self.manual_rounds = MANUAL_ROUNDS
+
+    # space
+
+    def check_space(self) -> Space:
+        """Measures the disks, and sets or takes back the store's ``disk_full``."""
+        store = self._store
+        policy = RetentionPolicy.of(store.config.store)
+        log_disks = [usage for folder in store.commit_log_folders if (usage := self._usage(folder)) is not None]
+        space = judge_space(log_disks, self._usage(store.consume_queues.root), policy)
+        files = store.commit_log.queue
+        if isinstance(files, MultiPathMappedFileQueue):
+            files.full_folders = full_folders(log_disks, policy)
+        if space.full is not None and store.disk_full is None:
+            log.error("the disk is full, writes are refused: %s; see %s", space.full.measured, space.full.key)
+        elif space.full is None and store.disk_full is not None:
+            log.warning("there is room on the disk again, writes are accepted")
+        store.disk_full = space.full
+        return space
+
+    def _usage(self, folder: Path) -> DiskUsage | None:
+        try:
+            usage = DiskUsage(folder, *self._store.disk.usage(folder))
+        except StoreError as error:
+            if folder not in self._silent_disks:
+                self._silent_disks.add(folder)
+                log.error("nothing is deleted for want of space there, nor are writes refused: %s", error)
+            return None
+        self._silent_disks.discard(folder)
+        return usage
+
+    # the commit log
+
+    def _clean_commit_log(self, policy: RetentionPolicy, space: Space) -> Iterator[None]:
+        files = self._store.commit_log.queue
+        watermarks = self._store.watermarks
+        now_ms = self._clock.now_ms()
+        moment = Moment(
+            now_ms,
+            time.localtime(now_ms // 1000).tm_hour,
+            watermarks.wrote,
+            min(watermarks.dispatched, watermarks.flushed),
+            space,
+            self.manual_rounds > 0,
+        )
+        self.manual_rounds = max(0, self.manual_rounds - 1)
+        deleted = 0
+        for deletion in plan_deletions(self._log_files(), moment, policy):
+            unread: list[Unread] = []
+            yield from self._find_unread(deletion.file, unread)
+            held = bool(unread) and is_held(deletion.file, moment.log_end_offset_bytes, policy)
+            self._warn(deletion, unread, policy, held=held)
+            if held or not files.deletable() or files.files[0].start != deletion.file.start_offset_bytes:
+                break
+            file = files.detach_first()
+            file.region.close()
+            self._bin.put(file.path, file)
+            self._warned.pop(file.start, None)
+            deleted += 1
+            log.info("%s goes: %s", file.path, deletion.reason.value)
+        self.deleted_files += deleted
+        self._bin.empty()
+        if deleted == 0 and space.delete and space.forcibly:
+            log.warning("the disk is nearly full, and no commit log file can be deleted")
+
+    def _log_files(self) -> list[LogFile]:
+        """The oldest files and one behind them: as many as one round may delete."""
+        store = self._store
+        files = store.commit_log.queue.files[: DELETE_FILES_MAX + 1]
+        by_change = store.config.store.compat == "strict"
+        found = []
+        for place, file in enumerate(files):
+            newest_ms: int | None = None
+            if by_change:
+                newest_ms = store.disk.modified_ms(file.path)
+            elif place + 1 < len(files):
+                newest_ms = self._first_stored_ms(files[place + 1].start)
+            found.append(LogFile(file.start, file.size, newest_ms))
+        return found
+
+    def _first_stored_ms(self, start_offset_bytes: int) -> int | None:
+        """When the first record of a file was stored: no record of the file before it is younger."""
+        head = self._store.commit_log.slice(start_offset_bytes, rec.RECORD_MIN_BYTES)
+        if head is None or rec.SIZE_AND_MAGIC.unpack_from(head)[1] not in (rec.MAGIC_V1, rec.MAGIC_V2):
+            return None
+        return self._store.commit_log.store_timestamp_ms(start_offset_bytes)
+
+    # who would lose what
+
+    def _find_unread(self, file: LogFile, found: list[Unread]) -> Iterator[None]:
+        """Adds to ``found`` the groups with unread messages in a file."""
+        if self._offsets is None:
+            return
+        by_group: dict[str, list[tuple[str, int, int]]] = {}
+        for place, (topic, queue_id) in enumerate(list(self._store.consume_queues.queues)):
+            if place % _SLICE_QUEUES == _SLICE_QUEUES - 1:
+                yield
+            groups = self._offsets.which_group_by_topic(topic)
+            queue = self._store.consume_queues.find(topic, queue_id) if groups else None
+            if queue is None:
+                continue
+            first = queue.first_from(lambda physical: physical < file.start_offset_bytes)
+            behind = queue.first_from(lambda physical: physical < file.end_offset_bytes)
+            if behind == first:
+                continue
+            for group in groups:
+                consumer_offset = self._offsets.query(topic, group, queue_id)
+                if 0 <= consumer_offset < behind:
+                    by_group.setdefault(group, []).append((topic, queue_id, behind - max(first, consumer_offset)))
+        found += [Unread(group, tuple(queues)) for group, queues in sorted(by_group.items())]
+
+    def _warn(self, deletion: Deletion, unread: list[Unread], policy: RetentionPolicy, *, held: bool) -> None:
+        """Once for each group and file, and again when a held file goes after all."""
+        start = deletion.file.start_offset_bytes
+        warned = self._warned.setdefault(start, set()) if unread else set()
+        for group in unread:
+            kind = f"{group.group} {'held' if held else 'lost'}"
+            if kind in warned:
+                continue
+            warned.add(kind)
+            if held:
+                what = "it is kept (store.hold_until_consumed)"
+            elif policy.hold_until_consumed:
+                what = "it is deleted all the same (store.hold_max_bytes)"
+            else:
+                what = "it is deleted (store.hold_until_consumed would keep it)"
+            log.warning("commit log file %020d, %s: %s; %s", start, deletion.reason.value, group, what)
+
+    # queues and the index
+
+    def expire_topics(self) -> None:
+        """Moves the queues' minimum in topics that have a retention of their own past what is older (``topic_retention``).
+
+        Also to be called once after a start: recovery finds the minimum anew, by what the log still holds.
+        """
+        store = self._store
+        stored_ms = store.commit_log.store_timestamp_ms
+        retention_ms = store.config.store.topic_retention_ms
+        for (topic, _queue_id), queue in list(store.consume_queues.queues.items()) if retention_ms else ():
+            if topic in retention_ms:
+                oldest_ms = self._clock.now_ms() - retention_ms[topic]
+                self._expire(queue, lambda physical, oldest_ms=oldest_ms: stored_ms(physical) <= oldest_ms)  # type: ignore[misc]
+
+    def _clean_queues(self) -> Iterator[None]:
+        """After the log has lost files: queue files and index files that only speak of them."""
+        store = self._store
+        min_offset_bytes = store.commit_log.min_offset_bytes
+        if min_offset_bytes == self._cleaned_to_bytes:
+            return
+        complete = True
+        for place, key in enumerate(list(store.consume_queues.queues)):
+            queue = store.consume_queues.find(*key)
+            if queue is not None:
+                complete = self._expire(queue, lambda physical: physical < min_offset_bytes) and complete
+            if place % _SLICE_QUEUES == _SLICE_QUEUES - 1:
+                yield
+        if isinstance(store.index, PrunableIndex):
+            store.index.delete_before(min_offset_bytes, self._index_bin.put)
+            self._index_bin.empty()
+        if complete:
+            self._cleaned_to_bytes = min_offset_bytes
+
+    def _expire(self, queue: ConsumeQueue, is_gone: Callable[[int], bool]) -> bool:
+        try:
+            return queue.expire(is_gone)
+        except OSError as error:
+            log.error("a file of %s queue %d could not be deleted: %s", queue.topic, queue.queue_id, error)
+            return False
+
+    def clean_expired_queues(self) -> int:
+        """Removes queues whose newest message is deleted; returns how many (code 306). The schedule topic's stay."""
+        store = self._store
+        min_offset_bytes = store.commit_log.min_offset_bytes
+        expired = [
+            key
+            for key, queue in store.consume_queues.queues.items()
+            if key[0] not in _READ_BY_BROKER and 0 <= queue.max_physical_offset_bytes <= min_offset_bytes
+        ]
+        for topic, queue_id in expired:
+            store.delete_queue(topic, queue_id)
+            log.info("%s queue %d removed: all of its messages are deleted", topic, queue_id)
+        return len(expired)
+
+
+__all__ = ["MANUAL_ROUNDS", "CleanCommitLogService", "ConsumerOffsets", "PrunableIndex", "Reason", "Unread"]

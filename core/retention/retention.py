@@ -1,0 +1,218 @@
+"""What may be deleted, and when the disk is full: decisions without a disk (docs/internals/algorithms.md, Retention).
+
+Everything here is a function of values. :mod:`flintmq.core.retention.cleaner` measures, asks, and does what it is told.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from flintmq.config.sections.store import StoreSection
+
+DELETE_FILES_MAX: Final = 10
+"""Commit log files deleted in one round: each costs the disk a moment, and rounds follow one another quickly."""
+_HOUR_MS: Final = 3_600_000
+
+
+@attrs.frozen
+class RetentionPolicy:
+    """The settings that decide, in one place."""
+
+    reserved_ms: int
+    """How long messages are kept."""
+    delete_hours: frozenset[int]
+    """Hours of the day at which expired files go though there is room."""
+    max_used_ratio: float
+    """Used share of the disk (0 to 1) above which expired files go at any hour."""
+    forcible_ratio: float
+    """Used share above which files go that have not expired."""
+    full_ratio: float
+    """Used share above which writes are refused."""
+    min_free_bytes: int
+    """Free space below which writes are refused, whatever the ratios say; 0 is off."""
+    enough_free_bytes: int
+    """Free space from which on the disk is neither full nor nearly full; 0 is off."""
+    clean_forcibly: bool
+    """Whether ``forcible_ratio`` deletes at all."""
+    retention_bytes: int
+    """How much of the log is kept at least, and the rest deleted; 0 is off."""
+    hold_until_consumed: bool
+    """Whether files with unread messages are kept."""
+    hold_max_bytes: int
+    """How much of the log that may keep."""
+
+    @classmethod
+    def of(cls, section: StoreSection) -> RetentionPolicy:
+        """The policy that a configuration asks for."""
+        strict = section.compat == "strict"
+        return cls(
+            reserved_ms=section.file_reserved_hours * _HOUR_MS,
+            delete_hours=frozenset(int(hour) for hour in section.delete_when.split(";")),
+            max_used_ratio=section.disk_max_used_ratio / 100,
+            forcible_ratio=section.disk_forcible_ratio / 100,
+            full_ratio=section.disk_full_ratio / 100,
+            min_free_bytes=section.disk_min_free_bytes,
+            enough_free_bytes=0 if strict else section.disk_enough_free_bytes,
+            clean_forcibly=section.clean_forcibly,
+            retention_bytes=section.retention_bytes,
+            hold_until_consumed=section.hold_until_consumed,
+            hold_max_bytes=section.hold_max_bytes,
+        )
+
+
+# space
+
+
+@attrs.frozen
+class DiskUsage:
+    """The disk a folder lies on."""
+
+    folder: Path
+    total_bytes: int
+    used_bytes: int
+    free_bytes: int
+    """What we may still write; less than ``total - used`` where blocks are reserved for root."""
+
+    @property
+    def used_ratio(self) -> float:
+        """As ``df`` shows it, 0 to 1."""
+        usable = self.used_bytes + self.free_bytes
+        return self.used_bytes / usable if usable > 0 else 1.0
+
+    def __str__(self) -> str:
+        return f"{self.used_ratio:.1%} used, {self.free_bytes} bytes free at {self.folder}"
+
+
+@attrs.frozen
+class DiskFull:
+    """Why writes are refused."""
+
+    measured: str
+    key: str
+
+
+@attrs.frozen
+class Space:
+    """What the disks ask for."""
+
+    delete: bool = False
+    """Delete expired files now, whatever the hour."""
+    forcibly: bool = False
+    """Delete the oldest files though they have not expired."""
+    full: DiskFull | None = None
+    """Refuse writes."""
+
+    def __or__(self, other: Space) -> Space:
+        """What either asks for."""
+        return Space(self.delete or other.delete, self.forcibly or other.forcibly, self.full or other.full)
+
+
+def judge_disk(usage: DiskUsage, policy: RetentionPolicy) -> Space:
+    """What one disk asks for."""
+    ratio, free = usage.used_ratio, usage.free_bytes
+    if policy.min_free_bytes and free < policy.min_free_bytes:
+        return Space(True, policy.clean_forcibly, DiskFull(str(usage), "store.disk_min_free_bytes"))
+    delete = ratio > policy.max_used_ratio
+    if policy.enough_free_bytes and free >= policy.enough_free_bytes:
+        return Space(delete)
+    forcibly = policy.clean_forcibly and (ratio > policy.forcible_ratio or ratio > policy.full_ratio)
+    full = DiskFull(str(usage), "store.disk_full_ratio") if ratio > policy.full_ratio else None
+    return Space(delete, forcibly, full)
+
+
+def judge_space(log_disks: Sequence[DiskUsage], queue_disk: DiskUsage | None, policy: RetentionPolicy) -> Space:
+    """What the disks ask for together: of the commit log's the least used one counts, for files can still be made there.
+
+    A disk that could not be measured is not among them, and asks for nothing (RocketMQ takes it for one to delete on).
+    """
+    found = Space()
+    if log_disks:
+        found = judge_disk(min(log_disks, key=lambda usage: usage.used_ratio), policy)
+    return found | judge_disk(queue_disk, policy) if queue_disk is not None else found
+
+
+def full_folders(log_disks: Sequence[DiskUsage], policy: RetentionPolicy) -> frozenset[Path]:
+    """Folders of the commit log in which no file is made while another has room."""
+    judged = ((usage, judge_disk(usage, attrs.evolve(policy, clean_forcibly=True))) for usage in log_disks)
+    return frozenset(usage.folder for usage, space in judged if space.forcibly)
+
+
+# files
+
+
+@attrs.frozen
+class LogFile:
+    """A file of the commit log."""
+
+    start_offset_bytes: int
+    size_bytes: int
+    newest_ms: int | None
+    """When its newest message was stored; None when that cannot be told, and then it does not expire."""
+
+    @property
+    def end_offset_bytes(self) -> int:
+        return self.start_offset_bytes + self.size_bytes
+
+
+@attrs.frozen
+class Moment:
+    """The circumstances of one round."""
+
+    now_ms: int
+    hour: int
+    """Hour of the day, local time."""
+    log_end_offset_bytes: int
+    deletable_until_bytes: int
+    """Position up to which everything is synced and dispatched: behind it a file is still needed."""
+    space: Space = Space()
+    manual: bool = False
+    """Whether a tool asked for this round (code 329)."""
+
+
+class Reason(enum.Enum):
+    """Why a file goes."""
+
+    EXPIRED = "its messages are older than store.file_reserved_hours"
+    BYTES = "the log is longer than store.retention_bytes"
+    FORCIBLY = "the disk is nearly full"
+
+
+@attrs.frozen
+class Deletion:
+    """One file to delete."""
+
+    file: LogFile
+    reason: Reason
+
+
+def plan_deletions(files: Sequence[LogFile], moment: Moment, policy: RetentionPolicy) -> Iterator[Deletion]:
+    """The files to delete, oldest first: a run from the first one on, never the last one, at most ten.
+
+    Args:
+        files: all of the log's, in order.
+        moment: the circumstances.
+        policy: the settings.
+    """
+    by_time = moment.hour in policy.delete_hours or moment.space.delete or moment.manual
+    for file in files[:-1][:DELETE_FILES_MAX]:
+        if file.end_offset_bytes > moment.deletable_until_bytes:
+            return
+        if by_time and moment.space.forcibly:
+            reason = Reason.FORCIBLY
+        elif by_time and file.newest_ms is not None and moment.now_ms - file.newest_ms >= policy.reserved_ms:
+            reason = Reason.EXPIRED
+        elif policy.retention_bytes and (moment.log_end_offset_bytes - file.end_offset_bytes >= policy.retention_bytes):
+            reason = Reason.BYTES
+        else:
+            return
+        yield Deletion(file, reason)
+
+
+def is_held(file: LogFile, log_end_offset_bytes: int, policy: RetentionPolicy) -> bool:
+    """Whether a file with unread messages is kept although it should go; a nearly full disk is no exception."""
+    return policy.hold_until_consumed and log_end_offset_bytes - file.start_offset_bytes <= policy.hold_max_bytes

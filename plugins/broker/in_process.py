@@ -1,0 +1,180 @@
+"""Putting messages without a socket: the same checks, the same append, the same promise of durability."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from typing import Any, Final, Protocol, overload
+
+import attrs
+
+from flintmq.core.broker.durability import not_durable, until_flushed
+from flintmq.core.broker.state import BrokerState
+from flintmq.core.broker.topic_name import AUTO_CREATE_TOPIC
+from flintmq.core.errors import RefusedError
+from flintmq.core.kernel.ports import DispatchRequest, FlushStatus, FlushWaiter
+from flintmq.core.log.commit_log import Appendable, Appended
+from flintmq.core.record.host import unpack_host
+from flintmq.core.record.properties import REAL_QUEUE_ID
+from flintmq.core.response_code import ResponseCode
+from flintmq.remoting.client.unique_id import UniqueIdMaker
+from flintmq.remoting.wire.headers_message import SendMessageRequestHeader
+from flintmq.remoting.wire.version import MQ_VERSION
+
+_DEFAULT_QUEUE_NUMS: Final = 4
+
+
+class Puttable(Protocol):
+    """A message, as far as putting it goes; :class:`flintmq.Message` is one."""
+
+    @property
+    def topic(self) -> str: ...
+
+    @property
+    def body(self) -> bytes: ...
+
+    @property
+    def flag(self) -> int: ...
+
+    def wire_text(self, uniq_key: str) -> str:
+        """All properties as a client sends them, with the id that the message is given."""
+        ...
+
+
+@attrs.frozen
+class PutMessageResult:
+    """Where a message was put."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    message_id: str
+    """The broker's id: host and physical offset."""
+    unique_key: str
+    """The sender's id (UNIQ_KEY)."""
+    commit_log_offset_bytes: int
+
+
+class PutBatch(Sequence[PutMessageResult]):
+    """What became of a batch, in its order; awaitable for its durability. Results are made when they are looked at."""
+
+    def __init__(
+        self, appended: list[DispatchRequest], topics: list[str], host_hex: str, waiter: FlushWaiter | None
+    ) -> None:
+        self._appended = appended
+        self._topics = topics
+        self._host_hex = host_hex
+        self._waiter = waiter
+
+    @property
+    def status(self) -> FlushStatus | None:
+        """None while the flush is under way; FLUSHED where nothing is waited for."""
+        return self._waiter.status if self._waiter is not None else FlushStatus.FLUSHED
+
+    def _result(self, index: int) -> PutMessageResult:
+        appended = self._appended[index]
+        physical = appended.commit_log_offset_bytes
+        queue_id = int(appended.properties.get(REAL_QUEUE_ID, appended.queue_id))
+        return PutMessageResult(
+            self._topics[index],
+            queue_id,
+            appended.queue_offset,
+            f"{self._host_hex}{physical:016X}",
+            appended.uniq_key,
+            physical,
+        )
+
+    @overload
+    def __getitem__(self, index: int) -> PutMessageResult: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[PutMessageResult]: ...
+    def __getitem__(self, index: int | slice) -> PutMessageResult | list[PutMessageResult]:
+        if isinstance(index, slice):
+            return [self._result(at) for at in range(*index.indices(len(self._appended)))]
+        return self._result(index)
+
+    def __len__(self) -> int:
+        return len(self._appended)
+
+    def __iter__(self) -> Iterator[PutMessageResult]:
+        return map(self._result, range(len(self._appended)))
+
+    def __await__(self) -> Generator[Any, None, PutBatch]:
+        """Waits until the messages are as durable as the flush strategy promises.
+
+        Raises:
+            RefusedError: FLUSH_DISK_TIMEOUT (stored, perhaps not durable), FLUSH_SLAVE_TIMEOUT and SLAVE_NOT_AVAILABLE (stored,
+                and no slave has it yet) or SERVICE_NOT_AVAILABLE (a sync failed).
+        """
+        return self._durable().__await__()
+
+    async def _durable(self) -> PutBatch:
+        status = await until_flushed(self._waiter) if self._waiter is not None else FlushStatus.FLUSHED
+        refusal = not_durable(status)
+        if refusal is not None:
+            raise refusal
+        return self
+
+
+@attrs.frozen
+class _Itself:
+    """The process as the sender of its messages."""
+
+    packed_host: bytes
+    remote_address: str
+
+
+class InProcessPut:
+    """Takes messages from the same process. Loop thread."""
+
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
+        self._ids = UniqueIdMaker(unpack_host(state.store_host)[0], state.clock)
+        self._sender = _Itself(state.store_host, state.advertised_address)
+        self._next_queue = 0
+
+    def put(self, messages: Sequence[Puttable]) -> PutBatch:
+        """Appends messages, each to the next queue of its topic. All are checked before any is appended."""
+        state = self._state
+        if state.config.broker.is_slave:
+            state.store.check_writeable()
+        now_ms = state.clock.now_ms()
+        single = state.intake.single
+        select = state.topics.select
+        header = SendMessageRequestHeader(
+            producer_group="",
+            topic="",
+            default_topic=AUTO_CREATE_TOPIC,
+            default_topic_queue_nums=_DEFAULT_QUEUE_NUMS,
+            queue_id=0,
+            sys_flag=0,
+            born_timestamp_ms=now_ms,
+            flag=0,
+        )  # one for all: nobody keeps it
+        made_with = min(_DEFAULT_QUEUE_NUMS, state.config.topics.default_queue_nums)
+        inner: list[Appendable] = []
+        waits = False
+        for message, uniq_key in zip(messages, self._ids.make_many(len(messages)), strict=True):
+            header.topic = topic = message.topic
+            config = select(topic)
+            queues = config.write_queue_nums if config is not None else made_with
+            self._next_queue += 1
+            header.queue_id = self._next_queue % queues if queues > 0 else 0
+            header.flag = message.flag
+            header.properties = message.wire_text(uniq_key)
+            made = single(header, message.body, self._sender, MQ_VERSION)
+            waits = waits or made.wait
+            inner.append(made)
+        if not inner:
+            return PutBatch([], [], state.store_host_hex, None)
+        put = state.store.put(inner)
+        state.stats.stored(put.records, put.took_s)
+        appended = [_stored(result) for result in put.results]
+        state.dispatch()
+        waiter = put.waiter if waits else None
+        return PutBatch(appended, [message.topic for message in messages], state.store_host_hex, waiter)
+
+
+def _stored(result: Appended) -> DispatchRequest:
+    if type(result) is DispatchRequest:
+        return result
+    raise RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, f"not stored: {result}", reason="store.not_stored")

@@ -1,0 +1,147 @@
+"""Tells name servers who the broker is and which topics it has (docs/internals/protocol.md, Registration)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import Final
+
+import msgspec
+
+from flintmq.core.broker.state import BrokerState
+from flintmq.core.errors import FlintError, RemotingError
+from flintmq.remoting.client.transport import RemotingClient
+from flintmq.remoting.wire.bodies import KVTable, RegisterBrokerBody, TopicConfigSerializeWrapper
+from flintmq.remoting.wire.codes import RequestCode
+from flintmq.remoting.wire.command import RemotingCommand, request
+from flintmq.remoting.wire.header_codec import decode_header
+from flintmq.remoting.wire.headers_route import (
+    RegisterBrokerRequestHeader,
+    RegisterBrokerResponseHeader,
+    UnregisterBrokerRequestHeader,
+)
+from flintmq.remoting.wire.register_broker_body import body_crc32, encode_register_broker_body
+
+log = logging.getLogger("flintmq.broker")
+
+_REST: Final = 10
+_REST_MAX_S: Final = 2.0
+"""After a registration: ten times what its body took to make, and no longer than this, until the next one."""
+
+
+class Registration:
+    """Registers at the start, at every interval, and at once when a topic changed. Loop thread."""
+
+    def __init__(self, state: BrokerState, client: RemotingClient, addresses: tuple[str, ...], ha_address: str) -> None:
+        self._state = state
+        self._client = client
+        self._addresses = addresses
+        self._ha_address = ha_address
+        self._advertised = state.advertised.to_text() or None
+        self._changed = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._body_s = 0.0
+        self.registered: dict[str, bool] = {}
+        """Per name server whether the last registration got through."""
+        self.master_address = ""
+        """A slave's: where clients reach its master, as name servers say; empty while none knows."""
+        self.master_ha_address = ""
+        """The same for the master's replication port."""
+
+    async def start(self) -> None:
+        """Registers once with every name server, then keeps doing so. A name server that is away is tried again."""
+        await self.register_all()
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def topic_changed(self) -> None:
+        """Registers soon; several changes within one turn of the loop make one registration."""
+        self._changed.set()
+
+    async def _run(self) -> None:
+        interval_s = self._state.config.namesrv.register_interval_ms / 1000
+        while True:
+            try:
+                async with asyncio.timeout(interval_s):
+                    await self._changed.wait()
+            except TimeoutError:
+                pass
+            self._changed.clear()
+            await self.register_all()
+            # With each topic that is made all are told: of ten thousand that is a tenth of a second's work.
+            await asyncio.sleep(min(self._body_s * _REST, _REST_MAX_S))
+
+    async def register_all(self) -> None:
+        """Registers with every name server side by side."""
+        await asyncio.gather(*(self._register(address) for address in self._addresses))
+
+    async def _register(self, address: str) -> None:
+        state = self._state
+        broker = state.config.broker
+        begin_s = time.perf_counter()
+        body = encode_register_broker_body(self._body())
+        self._body_s = time.perf_counter() - begin_s
+        header = RegisterBrokerRequestHeader(
+            broker_name=broker.name,
+            broker_addr=state.advertised_address,
+            cluster_name=broker.cluster,
+            ha_server_addr=self._ha_address,
+            broker_id=broker.id,
+            compressed=False,
+            body_crc32=body_crc32(body),
+            flint_advertised=self._advertised,
+        )
+        command = request(RequestCode.REGISTER_BROKER, header, body, language="JAVA")
+        try:
+            answer = await self._client.invoke(address, command, state.config.namesrv.register_timeout_ms)
+        except RemotingError as error:
+            if self.registered.get(address, True):
+                log.warning("name server %s: %s; trying again", address, error)
+            self.registered[address] = False
+            return
+        if answer.code != 0:
+            log.warning("name server %s refused the registration: %s", address, answer.remark)
+            self.registered[address] = False
+            return
+        self.registered[address] = True
+        if broker.id != 0:
+            self._learn_master(answer)
+        if answer.body:
+            try:
+                # The name server's configuration says which topics are ordered:
+                # docs/internals/algorithms.md, Topics and groups.
+                state.topics.update_order_topics(KVTable.decode(answer.body).table.keys())
+            except FlintError as error:  # a body that is no table, or a full disk: neither ends the registering
+                log.warning("the order configuration of name server %s: %s", address, error)
+
+    def _learn_master(self, answer: RemotingCommand) -> None:
+        """A name server that does not know the master says nothing of it; what is known stays then."""
+        found = decode_header(RegisterBrokerResponseHeader, answer.ext_fields)
+        self.master_address = found.master_addr or self.master_address
+        self.master_ha_address = found.ha_server_addr or self.master_ha_address
+
+    def _body(self) -> RegisterBrokerBody:
+        table = self._state.topics.to_wire(self._state.config.broker.permission)
+        return RegisterBrokerBody([], msgspec.convert(table, TopicConfigSerializeWrapper))
+
+    async def stop(self) -> None:
+        """Unregisters everywhere; a name server that does not answer is left to its expiry."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await asyncio.gather(*(self._unregister(address) for address in self._addresses))
+
+    async def _unregister(self, address: str) -> None:
+        state = self._state
+        if not self.registered.get(address):
+            return
+        header = UnregisterBrokerRequestHeader(
+            broker_name=state.config.broker.name,
+            broker_addr=state.advertised_address,
+            cluster_name=state.config.broker.cluster,
+            broker_id=state.config.broker.id,
+        )
+        try:
+            await self._client.invoke(address, request(RequestCode.UNREGISTER_BROKER, header, language="JAVA"), 1_000)
+        except RemotingError as error:
+            log.info("name server %s was not told that the broker stops: %s", address, error)

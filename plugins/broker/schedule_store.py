@@ -1,0 +1,80 @@
+"""The store as delayed delivery sees it: the adapter between ScheduleMessageService and MessageStore."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from flintmq.core.broker.retry import DLQ_QUEUE_NUMS
+from flintmq.core.broker.schedule import PutOutcome
+from flintmq.core.broker.stats import BrokerStats
+from flintmq.core.broker.topic_name import UNDELIVERED_TOPIC
+from flintmq.core.errors import RefusedError
+from flintmq.core.record.record import MessageExtBrokerInner, Record
+from flintmq.core.response_code import ResponseCode
+from flintmq.core.store.consume_queue_ext import is_address
+from flintmq.core.store.message_store import MessageStore
+
+
+class ScheduleStoreAdapter:
+    """Implements :class:`flintmq.core.broker.schedule.ScheduleStore`. Loop thread."""
+
+    def __init__(
+        self, store: MessageStore, stats: BrokerStats, ensure_topic: Callable[[str, int], object] | None = None
+    ) -> None:
+        self._store = store
+        self._stats = stats
+        self._ensure_topic = ensure_topic
+        """Makes the topic of dead letters, with so many queues, where it is missing."""
+
+    @property
+    def wrote_offset_bytes(self) -> int:
+        return self._store.watermarks.wrote
+
+    @property
+    def flushed_offset_bytes(self) -> int:
+        return self._store.watermarks.flushed
+
+    def min_queue_offset(self, topic: str, queue_id: int) -> int:
+        return self._store.min_queue_offset(topic, queue_id)
+
+    def max_queue_offset(self, topic: str, queue_id: int) -> int:
+        return self._store.max_queue_offset(topic, queue_id)
+
+    def queue_units(
+        self, topic: str, queue_id: int, queue_offset: int, max_units: int
+    ) -> Iterable[tuple[int, int, int]]:
+        queue = self._store.consume_queues.find(topic, queue_id)
+        if queue is None:
+            return ()
+        units = queue.units(queue_offset, max_units)
+        return units if queue.ext is None else self._with_times(units)
+
+    def _with_times(self, units: Iterator[tuple[int, int, int]]) -> Iterator[tuple[int, int, int]]:
+        """Where the delivery time was in an ext file that is lost, it is computed anew from the record."""
+        for physical, size, due_ms in units:
+            if is_address(due_ms):
+                for request in self._store.commit_log.requests(physical, physical + size):
+                    due_ms = request.tags_code
+            yield physical, size, due_ms
+
+    def look_message(self, commit_log_offset_bytes: int, size_bytes: int) -> Record | None:
+        return self._store.commit_log.record(commit_log_offset_bytes, size_bytes)
+
+    def put_messages(
+        self, messages: Sequence[MessageExtBrokerInner], topic: str, queue_id: int
+    ) -> Sequence[PutOutcome]:
+        if self._ensure_topic is not None and messages[0].topic == UNDELIVERED_TOPIC:
+            self._ensure_topic(UNDELIVERED_TOPIC, DLQ_QUEUE_NUMS)
+        try:
+            put = self._store.put(list(messages))
+        except RefusedError:
+            return [PutOutcome.LATER] * len(messages)
+        self._stats.stored(put.records, put.took_s)
+        self._stats.delivered(topic, queue_id, put.records)
+        return [_outcome(result) for result in put.results]
+
+
+def _outcome(result: object) -> PutOutcome:
+    if isinstance(result, RefusedError) and result.code == ResponseCode.MESSAGE_ILLEGAL:
+        return PutOutcome.ILLEGAL
+    return PutOutcome.LATER if isinstance(result, Exception) else PutOutcome.STORED

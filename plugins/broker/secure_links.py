@@ -1,0 +1,51 @@
+"""TLS of a server's ports, and the client by which a broker speaks to name servers: encrypted and signed where asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from flintmq.remoting.client.transport import RemotingClient
+
+if TYPE_CHECKING:
+    import ssl
+
+    from flintmq.config import BrokerConfig
+    from flintmq.remoting.server.tls import ServerTls
+
+TLS_RELOAD_S: Final = 5.0
+"""How often a server looks whether its certificate was renewed."""
+
+
+def server_tls(config: BrokerConfig) -> ServerTls | None:
+    """What ``listen.tls`` asks for; None for plain connections. Raises ``ConfigError``."""
+    section = config.listen.tls
+    if section.mode_in_force == "disabled":
+        return None
+    from flintmq.remoting.server.tls import ServerTls
+
+    return ServerTls(section)
+
+
+def name_server_client(config: BrokerConfig) -> RemotingClient:
+    """A client that signs and encrypts as ``namesrv:`` says. Raises ``ConfigError``."""
+    client = RemotingClient(ssl_context=_name_server_tls(config))
+    namesrv = config.namesrv
+    if namesrv.access_key is not None and namesrv.secret_key is not None:
+        from flintmq.remoting.client.acl_signer import AclSigner
+
+        client.add_hook(AclSigner(namesrv.access_key, namesrv.secret_key))
+    return client
+
+
+def _name_server_tls(config: BrokerConfig) -> ssl.SSLContext | None:
+    tls = config.listen.tls
+    wanted = config.namesrv.tls if config.namesrv.tls is not None else tls.mode_in_force == "required"
+    return replication_client_tls(config) if wanted else None
+
+
+def replication_client_tls(config: BrokerConfig) -> ssl.SSLContext:
+    """What a slave encrypts its connection to the master with: the same as towards name servers. Raises ``ConfigError``."""
+    from flintmq.remoting.server.tls import client_context
+
+    tls = config.listen.tls
+    return client_context(config.namesrv.tls_ca or tls.certificate, tls.certificate, tls.key, password=tls.key_password)

@@ -1,0 +1,101 @@
+"""The store as transactions see it: the adapter between the transaction service and MessageStore."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flintmq.core.broker.state import BrokerState
+from flintmq.core.broker.topic_name import TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
+from flintmq.core.broker.transactions.half_message import HALF_QUEUE_ID, TRANSACTION_GROUP
+from flintmq.core.errors import RefusedError
+from flintmq.core.kernel.ports import DispatchRequest, requests_of
+from flintmq.core.log.commit_log import Appendable, Appended
+from flintmq.core.record.record import MessageExtBrokerInner, Record
+from flintmq.core.response_code import ResponseCode
+
+
+class TransactionStoreAdapter:
+    """Implements :class:`flintmq.core.broker.transactions.ports.TransactionStore`. Loop thread.
+
+    The positions are the consumer offsets of ``CID_RMQ_SYS_TRANS``, so that a Java broker goes on from them.
+    """
+
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
+        self._store = state.store
+        self.store_host = state.store_host
+
+    @property
+    def wrote_offset_bytes(self) -> int:
+        return self._store.watermarks.wrote
+
+    @property
+    def readable_offset_bytes(self) -> int:
+        return self._store.watermarks.readable
+
+    @property
+    def flushed_offset_bytes(self) -> int:
+        return self._store.watermarks.flushed
+
+    def min_queue_offset(self, topic: str) -> int:
+        return self._store.min_queue_offset(topic, HALF_QUEUE_ID)
+
+    def max_queue_offset(self, topic: str) -> int:
+        return self._store.max_queue_offset(topic, HALF_QUEUE_ID)
+
+    def record(self, topic: str, queue_offset: int) -> Record | None:
+        queue = self._store.consume_queues.find(topic, HALF_QUEUE_ID)
+        unit = queue.unit(queue_offset) if queue is not None and queue_offset >= queue.min_queue_offset else None
+        return self._store.commit_log.record(unit[0], unit[1]) if unit is not None else None
+
+    def record_at(self, commit_log_offset_bytes: int) -> Record | None:
+        return self._store.message_at(commit_log_offset_bytes)
+
+    def last_record(self) -> Record | None:
+        queues = list(self._store.consume_queues.queues.values())
+        newest = max(queues, key=lambda queue: queue.max_physical_offset_bytes, default=None)
+        if newest is None:
+            return None
+        unit = newest.unit(newest.max_queue_offset - 1)
+        return self._store.commit_log.record(unit[0], unit[1]) if unit is not None else None
+
+    def append(self, messages: Sequence[MessageExtBrokerInner]) -> list[DispatchRequest]:
+        try:
+            return self._put([list(messages)])
+        except RefusedError as error:
+            if error.code != ResponseCode.MESSAGE_ILLEGAL or len(messages) == 1:
+                raise
+        # Together they do not fit a file: the first alone may, and the others are small.
+        return [request for message in messages for request in self._put([message])]
+
+    def _put(self, appendables: Sequence[Appendable]) -> list[DispatchRequest]:
+        put = self._store.put(appendables)
+        self._state.stats.stored(put.records, put.took_s)
+        _check_stored(put.results)
+        return requests_of(put.records)
+
+    def ensure_topic(self, topic: str) -> None:
+        self._state.topics.create_in_send_back(topic, 1)
+
+    def load_positions(self) -> tuple[int, int]:
+        query = self._state.offsets.query
+        return (
+            query(TRANS_HALF_TOPIC, TRANSACTION_GROUP, HALF_QUEUE_ID),
+            query(TRANS_OP_HALF_TOPIC, TRANSACTION_GROUP, HALF_QUEUE_ID),
+        )
+
+    def save_positions(self, half_queue_offset: int, op_queue_offset: int) -> None:
+        put = self._state.offsets.put
+        put(TRANS_HALF_TOPIC, TRANSACTION_GROUP, HALF_QUEUE_ID, half_queue_offset)
+        put(TRANS_OP_HALF_TOPIC, TRANSACTION_GROUP, HALF_QUEUE_ID, op_queue_offset)
+
+
+def _check_stored(results: Sequence[Appended]) -> None:
+    """Raises RefusedError for what was not appended."""
+    for result in results:
+        if isinstance(result, RefusedError):
+            raise result
+        if isinstance(result, Exception):
+            raise RefusedError(
+                ResponseCode.SERVICE_NOT_AVAILABLE, f"not stored: {result}", reason="store.not_stored"
+            ) from result

@@ -1,0 +1,141 @@
+"""What queues and index must hold according to the log: gathered while the log is walked."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Final
+
+import attrs
+
+from flintmq.core.broker.topic_name import SCHEDULE_TOPIC
+from flintmq.core.kernel.ports import DispatchRequest
+from flintmq.core.record import properties as props
+from flintmq.core.record.java_hash import index_key_hash, tags_hash
+from flintmq.core.record.record import RECORD_MIN_BYTES, Record
+from flintmq.core.record.sys_flag import (
+    TRANSACTION_MASK,
+    TRANSACTION_PREPARED,
+    TRANSACTION_ROLLBACK,
+)
+from flintmq.core.recovery.recovery import LOST_TOPIC
+from flintmq.core.store.consume_queue import UNIT
+from flintmq.core.store.delay_times import DelayTimes, unknown_due
+
+UNQUEUED: Final = (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
+UNKNOWN: Final = UNIT.pack(-1, -1, -1)
+"""Stands for the unit of a message that was lost with a damaged stretch of the log."""
+
+QueueKey = tuple[str, int]
+"""Topic and queue id."""
+
+
+def request_of(record: Record, delays: DelayTimes) -> DispatchRequest:
+    """The dispatch request of a record read whole.
+
+    Where a delayed message's level is not known its tags code is :func:`~flintmq.core.store.delay_times.unknown_due`.
+    """
+    properties = record.properties
+    tags = properties.get(props.TAGS)
+    tags_code = tags_hash(tags) if tags else 0
+    level = properties.get(props.DELAY, "")
+    if record.topic == SCHEDULE_TOPIC and level.isascii() and level.isdigit() and int(level[:9]) > 0:
+        delay_ms = delays.delay_ms(int(level[:9]), record.commit_log_offset_bytes)
+        stored_ms = record.store_timestamp_ms
+        tags_code = unknown_due(stored_ms) if delay_ms is None else stored_ms + delay_ms
+    return DispatchRequest(
+        record.topic,
+        record.queue_id,
+        record.commit_log_offset_bytes,
+        record.size_bytes,
+        tags_code,
+        record.store_timestamp_ms,
+        record.queue_offset,
+        properties.get(props.KEYS, ""),
+        properties.get(props.UNIQ_KEY, ""),
+        record.sys_flag,
+        record.prepared_transaction_offset_bytes,
+        properties,
+    )
+
+
+def is_lost(record: Record) -> bool:
+    """Whether a record stands for damage that an earlier start took out of the log."""
+    return (
+        record.topic in (LOST_TOPIC, "")
+        and record.sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK
+        and not any(record.store_host)
+    )
+
+
+@attrs.frozen
+class Gap:
+    """A record whose queue offset is not the next one of its queue."""
+
+    topic: str
+    queue_id: int
+    wanted: int
+    found: int
+    position: int
+    """Physical offset of the record."""
+    lost: bool
+    """Whether the damage before it explains it."""
+
+
+class Expected:
+    """Queue units and index entries, in log order. Memory: some 20 bytes a message and queue, 20 a key."""
+
+    def __init__(self) -> None:
+        self.units: dict[QueueKey, bytearray] = {}
+        self.first_queue_offset: dict[QueueKey, int] = {}
+        self._next: dict[QueueKey, int] = {}
+        self.gaps: list[Gap] = []
+        self.begun_anew: dict[QueueKey, int] = {}
+        """Queues whose offsets went back to 0: the topic was deleted and made again. Physical offset of the first record."""
+        self.key_hashes = array("i")
+        self.key_positions = array("q")
+        self.key_times_ms = array("q")
+        self.newest_timestamp_ms = 0
+        self._lost_max = 0
+
+    def lose(self, size_bytes: int) -> None:
+        """Takes note of a damaged stretch: so many records at most were in it."""
+        self._lost_max += size_bytes // RECORD_MIN_BYTES
+
+    def add(self, request: DispatchRequest) -> None:
+        """Takes the next record of the log."""
+        self.newest_timestamp_ms = max(self.newest_timestamp_ms, request.store_timestamp_ms)
+        kind = request.sys_flag & TRANSACTION_MASK
+        if kind not in UNQUEUED:
+            self._add_unit(request)
+        if kind != TRANSACTION_ROLLBACK:
+            topic = request.topic
+            if request.uniq_key:
+                self._add_key(index_key_hash(topic, request.uniq_key), request)
+            for key in request.keys.split(" "):
+                if key:
+                    self._add_key(index_key_hash(topic, key), request)
+
+    def _add_unit(self, request: DispatchRequest) -> None:
+        key = (request.topic, request.queue_id)
+        units = self.units.get(key)
+        wanted = self._next.get(key, request.queue_offset)
+        queue_offset, position = request.queue_offset, request.commit_log_offset_bytes
+        if units is None:
+            units = self.units[key] = bytearray()
+            self.first_queue_offset[key] = queue_offset
+        elif queue_offset == 0:
+            units.clear()
+            self.first_queue_offset[key] = 0
+            self.begun_anew[key] = position
+        elif queue_offset != wanted:
+            lost = 0 < queue_offset - wanted <= self._lost_max
+            self.gaps.append(Gap(*key, wanted, queue_offset, position, lost))
+            if lost:
+                units += UNKNOWN * (queue_offset - wanted)
+        self._next[key] = queue_offset + 1
+        units += UNIT.pack(position, request.message_size_bytes, request.tags_code)
+
+    def _add_key(self, key_hash: int, request: DispatchRequest) -> None:
+        self.key_hashes.append(key_hash)
+        self.key_positions.append(request.commit_log_offset_bytes)
+        self.key_times_ms.append(request.store_timestamp_ms)

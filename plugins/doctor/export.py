@@ -1,0 +1,108 @@
+"""Messages out of a store's files: as JSON lines or as Parquet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from flintmq.core.errors import FlintError
+from flintmq.core.record.host import host_text
+from flintmq.core.record.record import Record
+from flintmq.plugins.doctor.files import StoreFiles
+from flintmq.plugins.doctor.walk import Kind, walk
+
+_ROWS = 16_384
+
+
+@attrs.frozen
+class Wanted:
+    """Which messages."""
+
+    topic: str | None = None
+    queue_id: int | None = None
+    tag: str | None = None
+    from_timestamp_ms: int | None = None
+    until_timestamp_ms: int | None = None
+    limit: int | None = None
+
+    def takes(self, record: Record) -> bool:
+        """Whether a record is wanted (the limit aside)."""
+        return (
+            (self.topic is None or record.topic == self.topic)
+            and (self.queue_id is None or record.queue_id == self.queue_id)
+            and (self.from_timestamp_ms is None or record.store_timestamp_ms >= self.from_timestamp_ms)
+            and (self.until_timestamp_ms is None or record.store_timestamp_ms < self.until_timestamp_ms)
+            and (self.tag is None or record.properties.get("TAGS") == self.tag)
+        )
+
+
+def messages(files: StoreFiles, wanted: Wanted, progress: Callable[[int], None] | None = None) -> Iterator[Record]:
+    """The wanted records in log order."""
+    left = wanted.limit
+    for piece in walk(files, progress):
+        if piece.kind is Kind.RECORD and piece.record is not None and wanted.takes(piece.record):
+            yield piece.record
+            if left is not None:
+                left -= 1
+                if left <= 0:
+                    return
+
+
+def to_parquet(files: StoreFiles, wanted: Wanted, target: Path, progress: Callable[[int], None] | None = None) -> int:
+    """Writes the wanted messages to a Parquet file; returns how many.
+
+    Raises:
+        FlintError: pyarrow is not installed.
+    """
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise FlintError("Parquet needs pyarrow: pip install 'flintmq[parquet]'") from error
+    schema = pa.schema(
+        [
+            ("topic", pa.string()),
+            ("queue_id", pa.int32()),
+            ("queue_offset", pa.int64()),
+            ("commit_log_offset_bytes", pa.int64()),
+            ("store_timestamp", pa.timestamp("ms", tz="UTC")),
+            ("born_timestamp", pa.timestamp("ms", tz="UTC")),
+            ("born_host", pa.string()),
+            ("flag", pa.int32()),
+            ("sys_flag", pa.int32()),
+            ("reconsume_times", pa.int32()),
+            ("properties", pa.map_(pa.string(), pa.string())),
+            ("body", pa.binary()),
+        ]
+    )
+    count = 0
+    rows: list[dict[str, Any]] = []
+    with pq.ParquetWriter(target, schema, compression="zstd") as writer:
+        for record in messages(files, wanted, progress):
+            rows.append(_row(record))
+            count += 1
+            if len(rows) >= _ROWS:
+                writer.write_table(pa.Table.from_pylist(rows, schema=schema))
+                rows = []
+        writer.write_table(pa.Table.from_pylist(rows, schema=schema))
+    return count
+
+
+def _row(record: Record) -> dict[str, Any]:
+    return {
+        "topic": record.topic,
+        "queue_id": record.queue_id,
+        "queue_offset": record.queue_offset,
+        "commit_log_offset_bytes": record.commit_log_offset_bytes,
+        "store_timestamp": record.store_timestamp_ms,
+        "born_timestamp": record.born_timestamp_ms,
+        "born_host": host_text(record.born_host),
+        "flag": record.flag,
+        "sys_flag": record.sys_flag,
+        "reconsume_times": record.reconsume_times,
+        "properties": list(record.properties.items()),
+        "body": record.body,
+    }

@@ -1,0 +1,240 @@
+"""The files of a store as they lie there, mapped read-only; sizes are read off the files, not off a configuration."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from flintmq.core.errors import StoreError, StoreFormatError
+from flintmq.core.io.disk import OS_DISK
+from flintmq.core.recovery.boot import is_same_boot
+from flintmq.core.store.index_file import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES
+
+_ENTRIES_PER_SLOT: Final = 4
+"""maxIndexNum / maxHashSlotNum as RocketMQ ships them."""
+_NAME_DIGITS: Final = 20
+
+
+@attrs.frozen
+class FileView:
+    """One file of a log or queue."""
+
+    path: Path
+    start: int
+    """Where it begins in its stream, in bytes."""
+    view: memoryview
+    """Of all of the file; ``view.obj`` is the map."""
+
+    @property
+    def size(self) -> int:
+        return len(self.view)
+
+
+def map_read_only(path: Path) -> memoryview:
+    """All of a file; empty for an empty one. Raises StoreError when it cannot be read."""
+    try:
+        if path.stat().st_size == 0:
+            return memoryview(b"")
+        with path.open("rb") as file:
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+
+
+def listed(folder: Path) -> list[Path]:
+    """What lies in a folder, by name; nothing where there is none. Raises StoreError when it cannot be listed."""
+    if not folder.is_dir():
+        return []
+    try:
+        return sorted(folder.iterdir())
+    except OSError as error:
+        raise StoreError(f"{folder}: cannot be read: {error.strerror}") from error
+
+
+def _is_log_name(name: str) -> bool:
+    return len(name) == _NAME_DIGITS and name.isascii() and name.isdigit()
+
+
+def stream(folder: Path) -> list[FileView]:
+    """The files of a log or queue, in order; others are left out (see :func:`misfits`)."""
+    return [
+        FileView(path, int(path.name), map_read_only(path))
+        for path in listed(folder)
+        if _is_log_name(path.name) and not path.is_dir()
+    ]
+
+
+def misfits(folder: Path, files: Sequence[FileView], unit_bytes: int = 1) -> list[tuple[Path, str]]:
+    """Files for which a start refuses a log or queue, with the reason."""
+    found = [
+        (path, "a file of this name does not belong here: a start refuses")
+        for path in listed(folder)
+        if not path.is_dir() and not _is_log_name(path.name)
+    ]
+    size = max((file.size for file in files), default=0)
+    for number, file in enumerate(files):
+        if file.size == 0 and number == len(files) - 1:
+            continue  # a crash came while it was made: it is made anew
+        if file.size != size or file.size % unit_bytes:
+            found.append((file.path, f"{file.size} bytes, where the others have {size}: a start refuses"))
+        if number and file.start != files[number - 1].start + files[number - 1].size:
+            end = files[number - 1].start + files[number - 1].size
+            found.append((file.path, f"the file before it ends at {end}: a start refuses"))
+    return found
+
+
+@attrs.frozen
+class IndexGeometry:
+    """How an index file is laid out."""
+
+    slots: int
+    entries: int
+
+    @property
+    def size_bytes(self) -> int:
+        return HEADER_BYTES + self.slots * SLOT_BYTES + self.entries * ENTRY_BYTES
+
+
+class StoreFiles:
+    """A store's folder, opened for looking.
+
+    Args:
+        root: the store's folder.
+        geometry: of the index files; without it their size must fit RocketMQ's ratio of four entries to a slot.
+        log_folders: where the commit log's files are, when not in ``commitlog`` alone.
+
+    Raises:
+        StoreFormatError: there is no such folder, or no store in it.
+        StoreError: a file cannot be read.
+    """
+
+    def __init__(self, root: Path, geometry: IndexGeometry | None = None, log_folders: Sequence[Path] = ()) -> None:
+        if not root.is_dir():
+            raise StoreFormatError(f"{root}: there is no such folder")
+        self.root = root
+        self.log_folders = tuple(log_folders) or (root / "commitlog",)
+        self.log = sorted((file for one in self.log_folders for file in stream(one)), key=lambda file: file.start)
+        there = any(one.is_dir() for one in (*self.log_folders, root / "consumequeue", root / "config"))
+        if not self.log and not there and not (root / "checkpoint").is_file():
+            raise StoreFormatError(f"{root}: no store lies there (no commitlog, consumequeue or config)")
+        self._geometry = geometry
+
+    def tail_from(self, file: FileView | None) -> StoreFiles:
+        """The same store with the log from one of its files on."""
+        part: StoreFiles = StoreFiles.__new__(StoreFiles)
+        part.root, part.log_folders, part._geometry = self.root, self.log_folders, self._geometry
+        part.log = [one for one in self.log if file is not None and one.start >= file.start]
+        return part
+
+    @property
+    def is_of_this_boot(self) -> bool:
+        """Whether the machine has been running ever since the store was last in use: then all that was written is there."""
+        return is_same_boot(OS_DISK, self.root)
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether the last broker stopped in order (no ``abort`` file)."""
+        return not (self.root / "abort").exists()
+
+    @property
+    def log_bytes(self) -> int:
+        return sum(file.size for file in self.log)
+
+    @property
+    def log_file_bytes(self) -> int:
+        """The size of the log's files: the largest, where one is cut short."""
+        return max((file.size for file in self.log), default=0)
+
+    @property
+    def log_start(self) -> int:
+        return self.log[0].start if self.log else 0
+
+    @property
+    def log_end(self) -> int:
+        """End of the last file, used or not."""
+        return self.log[-1].start + self.log[-1].size if self.log else 0
+
+    def log_file(self, position: int) -> FileView | None:
+        """The commit log file that holds a position."""
+        low, high = 0, len(self.log)
+        while low < high:
+            middle = (low + high) // 2
+            if self.log[middle].start <= position:
+                low = middle + 1
+            else:
+                high = middle
+        if low and position < self.log[low - 1].start + self.log[low - 1].size:
+            return self.log[low - 1]
+        return None
+
+    def queue_folder(self, topic: str, queue_id: int) -> Path:
+        return self.root / "consumequeue" / topic / str(queue_id)
+
+    def queues(self) -> Iterator[tuple[str, int, list[FileView]]]:
+        """Every consume queue: topic, queue id, files."""
+        for topic in listed(self.root / "consumequeue"):
+            numbers = [int(path.name) for path in listed(topic) if path.is_dir() and _is_queue_name(path.name)]
+            for number in sorted(numbers):
+                yield topic.name, number, stream(topic / str(number))
+
+    def queue(self, topic: str, queue_id: int) -> list[FileView]:
+        """One queue's files."""
+        if not topic or "/" in topic or "\0" in topic or topic in (".", ".."):
+            return []
+        return stream(self.queue_folder(topic, queue_id))
+
+    def ext_files(self, topic: str, queue_id: int) -> list[FileView]:
+        """One queue's extension files."""
+        return stream(self.root / "consumequeue_ext" / topic / str(queue_id))
+
+    def index_paths(self) -> list[Path]:
+        """Every file of ``index``, oldest first."""
+        return [path for path in listed(self.root / "index") if not path.is_dir()]
+
+    def index_file(self, path: Path) -> tuple[FileView, IndexGeometry]:
+        """One index file. Raises StoreFormatError for a size that fits no geometry."""
+        view = map_read_only(path)
+        geometry = self._geometry or _guess(path, len(view))
+        if len(view) != geometry.size_bytes:
+            raise StoreFormatError(
+                f"{path}: {len(view)} bytes, one with {geometry.slots} slots and {geometry.entries} entries "
+                f"has {geometry.size_bytes}"
+            )
+        return FileView(path, 0, view), geometry
+
+    def index_files(self) -> list[tuple[FileView, IndexGeometry]]:
+        """Every index file, oldest first. Raises StoreFormatError, see :meth:`index_file`."""
+        return [self.index_file(path) for path in self.index_paths()]
+
+
+def _is_queue_name(name: str) -> bool:
+    return name.isascii() and name.isdigit() and str(int(name)) == name
+
+
+def _guess(path: Path, size: int) -> IndexGeometry:
+    slots, rest = divmod(size - HEADER_BYTES, SLOT_BYTES + _ENTRIES_PER_SLOT * ENTRY_BYTES)
+    if rest or slots <= 0:
+        raise StoreFormatError(
+            f"{path}: {size} bytes do not tell how many slots it has: give index.max_hash_slot_num and index.max_index_num"
+        )
+    return IndexGeometry(slots, slots * _ENTRIES_PER_SLOT)
+
+
+def read_bytes(path: Path) -> bytes:
+    """A small file. Raises StoreError when it cannot be read."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def ext_at(files: Sequence[FileView], position: int, size: int) -> Any:
+    """So many bytes of a stream at a position, within one file; None where there are none."""
+    for file in files:
+        if file.start <= position and position + size <= file.start + file.size:
+            return file.view[position - file.start : position - file.start + size]
+    return None

@@ -1,0 +1,253 @@
+"""Makes queues and index anew from the log, by the same code that a broker runs; the old ones are kept in ``flint``."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from flintmq.config.errors import ConfigError
+from flintmq.config.sections.models import BrokerConfig
+from flintmq.core.broker.delay_levels import DelayLevels
+from flintmq.core.broker.topic_name import SCHEDULE_TOPIC
+from flintmq.core.errors import StoreError, StoreFormatError
+from flintmq.core.kernel.ports import (
+    CommitLogDispatcher,
+    DispatchRequest,
+    FlushContext,
+    FlushStatistics,
+    FlushStatus,
+    FlushStrategy,
+    FlushWaiter,
+)
+from flintmq.core.log.store_lock import StoreLock
+from flintmq.core.record.bulk_columns import RecordColumns
+from flintmq.core.record.sys_flag import TRANSACTION_PREPARED
+from flintmq.core.store.consume_queue import UNIT_BYTES
+from flintmq.core.store.index_service import index_columns
+from flintmq.core.store.message_store import MessageStore
+from flintmq.plugins.doctor.delays import delays_of
+from flintmq.plugins.doctor.files import StoreFiles
+from flintmq.plugins.doctor.walk import Kind, walk
+
+log = logging.getLogger("flintmq.store")
+
+DERIVED = ("consumequeue", "consumequeue_ext", "index")
+"""What can be made from the log."""
+
+
+class _Done:
+    status = FlushStatus.FLUSHED
+
+    def add_done_callback(self, callback: Callable[[FlushStatus], None]) -> None:
+        callback(FlushStatus.FLUSHED)
+
+
+class _Idle:
+    """A flush service for a store that nobody appends to."""
+
+    def start(self) -> None:
+        """Nothing to start."""
+
+    def stop(self) -> None:
+        """Nothing to stop."""
+
+    def submit(self, end_offset_bytes: int) -> FlushWaiter:
+        return _Done()
+
+    def statistics(self) -> FlushStatistics:
+        return FlushStatistics(0, 0, 0, 0, 0.0)
+
+
+def _idle(_context: FlushContext) -> _Idle:
+    return _Idle()
+
+
+class _Queues:
+    def __init__(self, store: MessageStore, progress: Callable[[int], None] | None) -> None:
+        self._store = store
+        self._progress = progress
+
+    def dispatch(self, batch: Sequence[DispatchRequest]) -> None:
+        self._store.consume_queues.put_batch([r for r in batch if not r.sys_flag & TRANSACTION_PREPARED])
+        self._tell(batch[-1].commit_log_offset_bytes + batch[-1].message_size_bytes)
+
+    def dispatch_columns(self, columns: RecordColumns) -> None:
+        self._store.consume_queues.put_columns(columns)
+        self._tell(columns.end_offset_bytes)
+
+    def _tell(self, end_offset_bytes: int) -> None:
+        if self._progress is not None:
+            self._progress(end_offset_bytes - self._store.commit_log.min_offset_bytes)
+
+
+class _Index:
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+
+    def dispatch(self, batch: Sequence[DispatchRequest]) -> None:
+        self._store.index.put(batch)
+
+    def dispatch_columns(self, columns: RecordColumns) -> None:
+        index_columns(self._store.index, columns)
+
+
+def fitting(config: BrokerConfig, files: StoreFiles) -> BrokerConfig:
+    """The configuration with the sizes that the store's files have, as far as they tell.
+
+    Raises:
+        StoreFormatError: they have sizes that no broker could have given them.
+    """
+    sizes: dict[str, Any] = {}
+    if files.log_file_bytes:
+        sizes["commit_log_file_bytes"] = files.log_file_bytes
+    for topic, queue_id, parts in files.queues():
+        size = max((part.size for part in parts), default=0)
+        if size and size % UNIT_BYTES == 0:
+            sizes["consume_queue_file_bytes"] = size
+            ext = files.ext_files(topic, queue_id)
+            if ext and ext[0].size:
+                sizes["consume_queue_ext_file_bytes"] = ext[0].size
+            break
+    index = config.index
+    try:
+        store = attrs.evolve(config.store, path=str(files.root), **sizes)
+        for path in files.index_paths():
+            with contextlib.suppress(StoreError):
+                _file, geometry = files.index_file(path)
+                index = attrs.evolve(index, max_hash_slot_num=geometry.slots, max_index_num=geometry.entries)
+                break
+    except ConfigError as error:
+        raise StoreFormatError(f"{files.root}: its files have sizes no broker gave them: {error}") from error
+    return attrs.evolve(config, store=store, index=index)
+
+
+def usual_delays() -> dict[int, int]:
+    """The delays, by level, that RocketMQ has by default, in milliseconds."""
+    levels = DelayLevels()
+    return {level: levels.delay_ms(level) for level in levels}
+
+
+def log_folders(config: BrokerConfig) -> list[Path]:
+    """Where the commit log lies when it lies in several folders; empty when in one."""
+    return [Path(path) for path in (*config.store.commit_log_paths, *config.store.read_only_commit_log_paths)]
+
+
+def warn_of_guessed_delays(store: MessageStore) -> None:
+    """Tells of levels with messages of which nothing is known: their delivery times were made with RocketMQ's delays."""
+    times = store.commit_log.delay_times
+    guessed = sorted(
+        queue.queue_id + 1
+        for queue in store.consume_queues.queues.values()
+        if queue.topic == SCHEDULE_TOPIC and not times.levels.get(queue.queue_id + 1)
+    )
+    if guessed:
+        log.warning(
+            "messages of delay levels %s are due by RocketMQ's own levels now: the store does not say which its broker had; "
+            "if others, do it again with --set delay.levels=… as the broker's (messageDelayLevel)",
+            ", ".join(map(str, guessed)),
+        )
+
+
+def has_damage(files: StoreFiles, config: BrokerConfig, progress: Callable[[int], None] | None = None) -> bool:
+    """Whether the log has damage in the middle.
+
+    Raises:
+        StoreFormatError: it has, and with ``compat: strict`` a start would cut off everything behind it.
+    """
+    for piece in walk(files, progress):
+        if piece.kind is Kind.DAMAGE:
+            if config.store.compat == "strict":
+                raise StoreFormatError(
+                    f"commit log {piece.start}..{piece.end} is damaged ({piece.reason}), and messages lie behind it: "
+                    "with store.compat strict they would be cut off; flintmq store salvage saves them"
+                )
+            return True
+    return False
+
+
+def set_aside(root: Path) -> Path | None:
+    """Moves queues, index and checkpoint to ``flint/replaced/<time>``; None when there are none."""
+    there = [root / name for name in (*DERIVED, "checkpoint") if (root / name).exists()]
+    if not there:
+        return None
+    kept = root / "flint" / "replaced" / time.strftime("%Y%m%d-%H%M%S")
+    number = 0
+    while kept.exists():
+        number += 1
+        kept = kept.with_name(f"{kept.name.partition('-r')[0]}-r{number}")
+    kept.mkdir(parents=True)
+    for path in there:
+        path.rename(kept / path.name)
+    return kept
+
+
+def rebuild(
+    root: Path,
+    config: BrokerConfig,
+    delay_level_ms: Mapping[int, int] | None = None,
+    progress: Callable[[int], None] | None = None,
+    *,
+    damaged: bool = False,
+) -> tuple[int, Path | None]:
+    """Recovers the log and makes queues and index anew.
+
+    Args:
+        root: the store; nobody may run on it.
+        config: see :func:`fitting`.
+        delay_level_ms: delay level to milliseconds, where the operator knows it and the store keeps no note of its own.
+        progress: told how many bytes of the log are done.
+        damaged: see :func:`has_damage`; then all of the log is recovered, also after a clean stop.
+
+    Returns:
+        The log's end, and where the old queues and index are kept.
+
+    Raises:
+        StoreLockedError: a broker runs on it; nothing has changed.
+        StoreError: the log cannot be read, or the disk is full: run it again when that is mended.
+    """
+    lock = StoreLock(root)  # before anything is set aside
+    try:
+        # Only the queues may tell how long messages of another broker wait.
+        delays_of(StoreFiles(root, log_folders=log_folders(config)), delay_level_ms).keep(root)
+        # The checkpoint vouches for the old queues. Without it a start after a crash walks the whole log.
+        kept = set_aside(root)
+        if damaged:
+            (root / "abort").touch()
+    finally:
+        lock.release()
+    with opened(config, delay_level_ms, progress) as store:
+        warn_of_guessed_delays(store)
+        return store.watermarks.wrote, kept
+
+
+@contextlib.contextmanager
+def opened(
+    config: BrokerConfig, delay_level_ms: Mapping[int, int] | None = None, progress: Callable[[int], None] | None = None
+) -> Iterator[MessageStore]:
+    """A store opened and started without a broker, with its queues and index caught up; nobody may append to it.
+
+    Where neither its note nor ``delay_level_ms`` knows a delay level, it has the delay that RocketMQ has by default.
+
+    Raises:
+        StoreError: it cannot be opened, or its log not be read.
+    """
+    store = _store(config, delay_level_ms)
+    store.open()
+    try:
+        dispatchers: list[CommitLogDispatcher] = [_Queues(store, progress)]
+        if config.index.enable:
+            dispatchers.append(_Index(store))
+        store.start(dispatchers)
+        yield store
+    finally:
+        store.close()
+
+
+def _store(config: BrokerConfig, delay_level_ms: Mapping[int, int] | None) -> MessageStore:
+    return MessageStore(config, FlushStrategy("idle", _idle), delay_level_ms or usual_delays())

@@ -1,0 +1,61 @@
+"""What a check found, with counts."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import Any, Final
+
+import attrs
+
+from flintmq.plugins.doctor.finding import Finding, Level
+
+_MOST: Final = 1_000
+REPAIR: Final = "flintmq store repair rebuilds queues and index from the log"
+
+
+@attrs.define
+class Report:
+    """What a check found, with counts. At most 1,000 findings are kept; ``more`` counts the others."""
+
+    findings: list[Finding] = attrs.field(factory=list)
+    more: int = 0
+    errors: int = 0
+    records: int = 0
+    log_end_bytes: int = 0
+    """Physical end of the last whole record (or blank)."""
+    queues: int = 0
+    units: int = 0
+    index_entries: int = 0
+    damaged_bytes: int = 0
+    damaged: list[tuple[int, int]] = attrs.field(factory=list)
+    """Start and end of each damaged stretch of the log, in order."""
+
+    def add(self, level: Level, where: object, what: str, advice: str = "") -> None:
+        self.errors += level is Level.ERROR
+        if len(self.findings) < _MOST:
+            self.findings.append(Finding(level, str(where), what, advice))
+        else:
+            self.more += 1
+
+    def was_lost(self, position: int) -> bool:
+        """Whether a physical offset lies in a damaged stretch."""
+        at = bisect_right(self.damaged, (position, 2**63)) - 1
+        return at >= 0 and position < self.damaged[at][1]
+
+    @property
+    def is_sound(self) -> bool:
+        """No error was found."""
+        return self.errors == 0
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "sound": self.is_sound,
+            "records": self.records,
+            "log_end_bytes": self.log_end_bytes,
+            "damaged_bytes": self.damaged_bytes,
+            "queues": self.queues,
+            "units": self.units,
+            "index_entries": self.index_entries,
+            "findings": [finding.to_json() for finding in self.findings],
+            "more_findings": self.more,
+        }

@@ -1,0 +1,174 @@
+"""Copies everything whole out of a damaged store, also what lies behind the damage, into a new one.
+
+Records keep their bytes, but for three fields: their place in the log; where messages before them are lost, their place in
+their queue (a queue has no holes); and a port that is none, which becomes 0. Stored consumer and delay offsets are moved along,
+so that each group goes on at the same message. What cannot be moved are places that clients remember: ids of the form *host and
+physical offset* of messages behind the damage, and a consumer's offsets that are stored with itself (broadcasting).
+"""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import attrs
+
+from flintmq.core.broker.topic_name import SCHEDULE_TOPIC
+from flintmq.core.errors import StoreError, StoreFormatError
+from flintmq.core.io.paths import file_name
+from flintmq.core.record.record import BLANK_MIN_BYTES, Record, check_host, encode_blank
+from flintmq.core.record.sys_flag import TRANSACTION_MASK
+from flintmq.core.store.delay_times import DelayTimes, save_delay_times
+from flintmq.plugins.doctor.delays import delays_of
+from flintmq.plugins.doctor.expected import UNQUEUED, is_lost
+from flintmq.plugins.doctor.files import StoreFiles
+from flintmq.plugins.doctor.renumber import Renumbering, translate_offsets
+from flintmq.plugins.doctor.walk import Kind, walk
+
+_PLACES: Final = struct.Struct(">qq")
+_PLACES_AT: Final = 20
+"""queueOffset and physicalOffset lie side by side in a record."""
+_BORN_HOST_AT: Final = 48
+_STORE_TIMESTAMP_BYTES: Final = 8
+_PORT_BYTES: Final = 4
+_LEAST_FILE_BYTES: Final = 4096
+"""What a broker takes for a commit log file; all files may have been cut shorter."""
+
+
+@attrs.define
+class Salvaged:
+    """What was saved."""
+
+    records: int = 0
+    bytes: int = 0
+    lost_stretches: int = 0
+    lost_bytes: int = 0
+    moved: int = 0
+    """Records whose queue offset changed."""
+    moved_offsets: int = 0
+    """Consumer and delay offsets that were moved along."""
+
+
+def salvage(
+    files: StoreFiles,
+    target: Path,
+    progress: Callable[[int], None] | None = None,
+    delay_level_ms: Mapping[int, int] | None = None,
+) -> Salvaged:
+    """Copies log and configuration to a new folder; queues and index are made by ``rebuild`` afterwards.
+
+    Args:
+        files: the damaged store.
+        target: the new folder.
+        progress: told how many bytes of the log are done.
+        delay_level_ms: see :func:`flintmq.plugins.doctor.rebuild.rebuild`.
+
+    Raises:
+        StoreFormatError: the target is there already, or the store has no log.
+        StoreError: the disk is full, or the target cannot be written.
+    """
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise StoreFormatError(f"{target}: a salvage needs a new, empty folder")
+    if target.resolve().is_relative_to(files.root.resolve()):
+        raise StoreFormatError(f"{target}: lies in the store that is to be saved")
+    if not files.log_bytes:
+        raise StoreFormatError(f"{files.root}: there is no commit log to salvage")
+    try:
+        return _salvage(files, target, progress, delays_of(files, delay_level_ms).times)
+    except OSError as error:
+        raise StoreError(f"{target}: cannot be written: {error.strerror or error}") from error
+
+
+def _salvage(files: StoreFiles, target: Path, progress: Callable[[int], None] | None, delays: DelayTimes) -> Salvaged:
+    result = Salvaged()
+    moved_delays = DelayTimes()
+    (target / "commitlog").mkdir(parents=True)
+    # Until all is done a start would take what is there for a store that lost its end.
+    (target / "abort").touch()
+    if (files.root / "config").is_dir():
+        shutil.copytree(files.root / "config", target / "config")
+    numbers = Renumbering()
+    with _LogWriter(target / "commitlog", files.log_start, max(files.log_file_bytes, _LEAST_FILE_BYTES)) as writer:
+        for piece in walk(files, progress):
+            if piece.kind is Kind.DAMAGE:
+                result.lost_stretches += 1
+                result.lost_bytes += piece.end - piece.start
+            if piece.kind is not Kind.RECORD or piece.record is None:
+                continue
+            record = piece.record
+            if is_lost(record):
+                continue
+            file = files.log_file(piece.start)
+            assert file is not None
+            raw = bytearray(file.view[piece.start - file.start : piece.end - file.start])
+            queue_offset = record.queue_offset
+            if record.sys_flag & TRANSACTION_MASK not in UNQUEUED:
+                queue_offset = numbers.take((record.topic, record.queue_id), record.queue_offset)
+                result.moved += queue_offset != record.queue_offset
+            place = writer.place_for(len(raw))
+            _PLACES.pack_into(raw, _PLACES_AT, queue_offset, place)
+            _mend_ports(raw, record)
+            if record.topic == SCHEDULE_TOPIC:
+                delay_ms = delays.delay_ms(record.queue_id + 1, piece.start)
+                if delay_ms is not None:
+                    moved_delays.note(record.queue_id + 1, place, delay_ms)
+            writer.append(raw)
+            result.records += 1
+            result.bytes += len(raw)
+    if moved_delays.levels:
+        save_delay_times(target, moved_delays)
+    if numbers.changed():
+        result.moved_offsets = translate_offsets(target / "config", numbers)
+    (target / "abort").unlink()
+    return result
+
+
+def _mend_ports(raw: bytearray, record: Record) -> None:
+    """Makes the ports 0 that no reader in Java takes; no checksum covers them."""
+    end = _BORN_HOST_AT
+    for host, before_bytes in ((record.born_host, 0), (record.store_host, _STORE_TIMESTAMP_BYTES)):
+        end += before_bytes + len(host)
+        try:
+            check_host(host)
+        except ValueError:
+            raw[end - _PORT_BYTES : end] = bytes(_PORT_BYTES)
+
+
+class _LogWriter:
+    """Writes records one behind the other into files of one size, with a BLANK where the next does not fit."""
+
+    def __init__(self, folder: Path, start: int, file_bytes: int) -> None:
+        self._folder = folder
+        self._file_bytes = file_bytes
+        self._start = start
+        self._at = 0
+        self._file = self._open()
+
+    def __enter__(self) -> _LogWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def _open(self) -> BinaryIO:
+        file = (self._folder / file_name(self._start)).open("wb")
+        file.truncate(self._file_bytes)
+        return file
+
+    def place_for(self, size: int) -> int:
+        """The physical offset that a record of a size will have."""
+        if self._at + size + BLANK_MIN_BYTES > self._file_bytes and self._at:
+            if self._file_bytes - self._at >= BLANK_MIN_BYTES:
+                self._file.write(encode_blank(self._file_bytes - self._at))
+            self._file.close()
+            self._start += self._file_bytes
+            self._at = 0
+            self._file = self._open()
+        return self._start + self._at
+
+    def append(self, raw: bytearray) -> None:
+        self._file.write(raw)
+        self._at += len(raw)

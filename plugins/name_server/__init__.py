@@ -1,0 +1,1 @@
+"""The name server: its assembly and its life."""

@@ -1,0 +1,1 @@
+"""Sockets, channels, TLS, admission and the processing of requests by code."""

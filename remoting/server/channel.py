@@ -1,0 +1,380 @@
+"""One connection of a server.
+
+States and rules::
+
+    FRESH ──first frame──► OPEN ──close()/peer/idle/bad frame──► CLOSED
+
+* What one read brings is cut into frames, decoded, and handed to the server as one batch.
+* Answers gather in the channel and leave in one write: at the end of the read that caused them, or with :meth:`flush`.
+* A header that cannot be read is answered with what is wrong with it, and the connection stays.
+* Bytes that are no frame close the connection, after an answer where they say who waits for one; frames before them in the same
+  read are lost with it.
+* A peer that does not read its answers is not read from, and is disconnected beyond ``SEND_BUFFER_MAX_BYTES``.
+* A peer with too many unanswered sends is not read from until half of them are answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, cast
+
+from flintmq.core.client_log import client_log
+from flintmq.core.errors import FrameError, HeaderError, RefusedError, RemotingError, RemotingTimeoutError
+from flintmq.core.limits import ENDING_S, IN_FLIGHT_PER_CONNECTION, SEND_BUFFER_MAX_BYTES
+from flintmq.core.record.host import pack_host
+from flintmq.remoting.server.processor_shape import wrong_response
+from flintmq.remoting.server.request import Request, Response, decode_request
+from flintmq.remoting.wire.command import (
+    JSON,
+    ONEWAY_FLAG,
+    RESPONSE_FLAG,
+    RemotingCommand,
+    encode_command,
+    request,
+    response,
+)
+from flintmq.remoting.wire.frame import FrameDecoder
+from flintmq.remoting.wire.lenient_header import (
+    LOOKED_AT_BYTES,
+    Known,
+    begins_no_object,
+    may_begin_a_header,
+    what_is_known,
+)
+
+if TYPE_CHECKING:
+    from flintmq.remoting.server.server import RemotingServer
+
+log = client_log("flintmq.remoting")
+
+_WRITE_HIGH_WATER_BYTES = 1024 * 1024
+_MUCH_BYTES = 1024 * 1024
+"""Connections that hold less are not counted: all of them together are no more than 10 GB, and hardly any holds anything."""
+
+
+class ServerChannel(asyncio.Protocol):
+    """A client's connection. Loop thread. Compared and hashed by identity."""
+
+    def __init__(self, server: RemotingServer) -> None:
+        self._server = server
+        self._decoder = FrameDecoder(server.max_frame_bytes)
+        self._out: list[bytes | memoryview] = []
+        self._waiting: dict[int, asyncio.Future[RemotingCommand]] = {}
+        self._transport: asyncio.Transport | None = None
+        self._paused = 0
+        self._unanswered = 0
+        self._full = False
+        self._deaf = False
+        self._noted = False
+        self._ending: FrameError | None = None
+        """Why the connection is closed soon, and no frames are read any more."""
+        self.is_stalled = False
+        """Whether so much waits for the peer to read that it is answered no more until it does."""
+        self.remote_address = "?"
+        """``ip:port`` of the peer."""
+        self.remote_host = "?"
+        self.remote_port = 0
+        self.packed_host = b"\0" * 8
+        """The peer's address as records hold it."""
+        self.local_host = ""
+        """The address that the peer connected to, and its port."""
+        self.local_port = 0
+        self.opened_s = self.active_s = server.clock.monotonic_s()
+        self.has_spoken = False
+        self.partial_since_s: float | None = None
+        """Since when half a frame has been waiting for its rest."""
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=_WRITE_HIGH_WATER_BYTES)
+        peer, local = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
+        if peer:
+            self.remote_host, self.remote_port = peer[0], peer[1]
+            self.remote_address = _address(peer[0], peer[1])
+            self.packed_host = pack_host(peer[0], peer[1])
+        if local:
+            self.local_host, self.local_port = local[0], local[1]
+        too_many = self._server.opened(self)
+        if too_many:
+            self.close(too_many)
+
+    def data_received(self, data: bytes) -> None:
+        if self._ending is not None:
+            self._hear_out(self._ending, data)
+            return
+        server = self._server
+        self.active_s = server.now_s()
+        try:
+            frames = self._decoder.feed(data)
+        except FrameError as error:
+            self._end_after(error)
+            return
+        if frames:
+            self.has_spoken = True
+            if server.postponed.is_late():
+                server.postponed.put_frames(self, frames)
+            else:
+                self.take(frames)
+        pending_bytes = self._decoder.pending_bytes
+        if pending_bytes > _MUCH_BYTES or self._noted:
+            self._note_held(pending_bytes)
+        if not pending_bytes:
+            self.partial_since_s = None
+        elif frames or self.partial_since_s is None:
+            self.partial_since_s = self.active_s  # another frame than the one before
+        if self._out:
+            self.flush()
+
+    def take(self, frames: list[bytes]) -> None:
+        """Decodes frames and hands the requests in them to the server, as one batch."""
+        server = self._server
+        keep = server.keeps_ext_fields
+        requests: list[Request] = []
+        for frame in frames:
+            try:
+                decoded = decode_request(self, frame, keep_ext_fields=keep)
+            except HeaderError as error:
+                known = what_is_known(frame)
+                if known is None and begins_no_object(frame):
+                    server.failed(self, error)
+                    self.close(str(error))  # as RocketMQ does: nobody waits for an answer
+                    return
+                self._refuse_frame(error, known or Known(0, 0, JSON))
+            except FrameError as error:
+                error.rest = frame
+                self._end_after(error)
+                return
+            else:
+                if type(decoded) is Request:
+                    requests.append(decoded)
+                else:
+                    self._answered(cast("RemotingCommand", decoded))
+        if requests:
+            server.dispatch(requests)
+
+    def _refuse_frame(self, error: FrameError, asked: Known) -> None:
+        """Tells the sender of a frame that cannot be read what is wrong with it, unless it is an answer or wants none."""
+        log.info("%s sent a frame that cannot be read: %s", self.remote_address, error)
+        if error.refusal is not None and not asked.flag & (RESPONSE_FLAG | ONEWAY_FLAG):
+            self.write(encode_command(response(asked, error.refusal.code, error.refusal.remark)))
+
+    def _end_after(self, error: FrameError) -> None:
+        """Closes the connection of a peer whose bytes are no frames, after an answer where they say who waits for one. What it
+        goes on to send is dropped for a while, because the answer would be lost if the connection were reset at once."""
+        self._server.failed(self, error)
+        if not may_begin_a_header(error.rest):
+            self.close(str(error))
+            return
+        self._ending = error
+        asyncio.get_running_loop().call_later(ENDING_S, self.close)
+        self._hear_out(error, b"")
+
+    def _hear_out(self, error: FrameError, data: bytes) -> None:
+        """Looks in what is left of the connection for who sent the frame that ended it."""
+        if error.refusal is None:
+            return
+        error.rest += data[: max(0, LOOKED_AT_BYTES - len(error.rest))]
+        known = what_is_known(error.rest)
+        if known is not None:
+            self._refuse_frame(error, known)
+            error.refusal = None
+            self.flush()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._out.clear()
+        self._fail_waiting(f"{self.remote_address} closed the connection")
+        self._server.closed(self, exc)
+
+    def pause_writing(self) -> None:
+        self.is_stalled = True
+        self._pause_reading()
+
+    def resume_writing(self) -> None:
+        if self._noted:
+            self._note_held(self._decoder.pending_bytes)
+        self.is_stalled = False
+        self._resume_reading()
+        self._server.postponed.resumed(self)
+
+    # state
+
+    def at_turn_end(self, callback: Callable[[], None]) -> None:
+        """Calls back when all that has arrived, here and on other connections, is read."""
+        self._server.at_turn_end(callback)
+
+    @property
+    def is_open(self) -> bool:
+        """False once the connection is closed or closing."""
+        return self._transport is not None and self._ending is None and not self._transport.is_closing()
+
+    def close(self, reason: str = "") -> None:
+        """Closes the connection; what has not left yet is dropped when a reason says that the peer misbehaved."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        if reason:
+            log.info("closing %s: %s", self.remote_address, reason)
+            transport.abort()
+        else:
+            self.flush()
+            transport.close()
+
+    def abort(self) -> None:
+        """Cuts the connection, also one that is closing and still waits for its peer to read."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    @property
+    def unanswered(self) -> int:
+        """Requests whose answer waits for the disk."""
+        return self._unanswered
+
+    def stop_reading(self) -> None:
+        """Takes no more requests, and no more answers to what was asked; what is due to the peer still leaves."""
+        if not self._deaf:
+            self._deaf = True
+            self._pause_reading()
+            self._fail_waiting("the server stops")
+
+    def _pause_reading(self) -> None:
+        self._paused += 1
+        if self._paused == 1 and self.is_open and self._transport is not None:
+            self._transport.pause_reading()
+
+    def _resume_reading(self) -> None:
+        self._paused -= 1
+        if self._paused == 0 and self.is_open and self._transport is not None:
+            self._transport.resume_reading()
+
+    def hold_reading(self) -> None:
+        """Reads nothing more until :meth:`release_reading` was called as often."""
+        self._pause_reading()
+
+    def release_reading(self) -> None:
+        """What was read is taken."""
+        self._resume_reading()
+
+    def took(self, count: int) -> None:
+        """Counts requests whose answer waits for the disk; too many stop the reading."""
+        self._unanswered += count
+        if self._unanswered > IN_FLIGHT_PER_CONNECTION and not self._full:
+            self._full = True
+            self._pause_reading()
+
+    def gave(self, count: int) -> None:
+        """Counts answers to those requests; reading goes on when half of what stopped it is answered."""
+        self._unanswered -= count
+        if self._full and self._unanswered <= IN_FLIGHT_PER_CONNECTION // 2:
+            self._full = False
+            self._resume_reading()
+
+    # answers
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Gathers bytes for the next :meth:`flush`. Dropped when the connection is closed."""
+        if self._transport is not None:
+            self._out.append(data)
+
+    def write_all(self, pieces: Sequence[bytes | memoryview]) -> None:
+        """Gathers several at once."""
+        if self._transport is not None:
+            self._out += pieces
+
+    def flush(self) -> None:
+        """Hands everything gathered to the transport in one write."""
+        out, self._out = self._out, []
+        transport = self._transport
+        if transport is None or transport.is_closing() or not out:
+            return
+        self.active_s = self._server.now_s()
+        if len(out) == 1:
+            transport.write(out[0])
+        else:
+            transport.writelines(out)
+        waiting_bytes = transport.get_write_buffer_size()
+        if waiting_bytes > SEND_BUFFER_MAX_BYTES:
+            self.close(f"{waiting_bytes} bytes wait for a peer that does not read")
+        elif waiting_bytes > _MUCH_BYTES or self._noted:
+            self._note_held(self._decoder.pending_bytes)
+
+    def _note_held(self, pending_bytes: int) -> None:
+        """Tells the server what is held for this peer, where that is much, and when it no longer is."""
+        transport = self._transport
+        held_bytes = pending_bytes + (transport.get_write_buffer_size() if transport is not None else 0)
+        self._noted = held_bytes > _MUCH_BYTES
+        self._server.holds(self, held_bytes if self._noted else 0)
+
+    def respond(self, to: Request, answer: Response) -> None:
+        """Answers a request, unless it is one-way.
+
+        Raises:
+            TypeError: the answer is no ``Response``, or something in it has a wrong type; nothing is sent.
+        """
+        wrong = wrong_response(answer)
+        if wrong:
+            raise TypeError(wrong)
+        if to.is_oneway:
+            return
+        command = response(to, answer.code, answer.remark, answer.ext_fields, answer.body)
+        try:
+            self.write(encode_command(command))
+        except FrameError:
+            command.codec = JSON
+            self.write(encode_command(command))
+
+    def refuse(self, to: Request, error: RefusedError) -> None:
+        """Answers with a refusal's code and remark."""
+        self.respond(to, Response(error.code, error.remark))
+
+    # requests to the client
+
+    def send_oneway(self, code: int, header: Mapping[str, str], body: bytes = b"") -> None:
+        """Sends a request that has no answer; leaves with the loop's next turn."""
+        self.write(encode_command(request(code, header, body, oneway=True, language="JAVA")))
+        self._server.flush_soon(self)
+
+    async def invoke(self, code: int, header: Mapping[str, str], body: bytes, timeout_s: float) -> RemotingCommand:
+        """Asks the client and waits for its answer.
+
+        Raises:
+            RemotingTimeoutError: none came in time.
+            RemotingError: the connection is closed.
+        """
+        if not self.is_open or self._deaf:
+            raise RemotingError(f"{self.remote_address} is not connected")
+        command = request(code, header, body, language="JAVA")
+        future: asyncio.Future[RemotingCommand] = asyncio.get_running_loop().create_future()
+        self._waiting[command.opaque] = future
+        self.write(encode_command(command))
+        self.flush()
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await future
+        except TimeoutError as error:
+            raise RemotingTimeoutError(f"{self.remote_address} did not answer {code} within {timeout_s} s") from error
+        finally:
+            self._waiting.pop(command.opaque, None)
+
+    def _fail_waiting(self, reason: str) -> None:
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(RemotingError(reason))
+        self._waiting.clear()
+
+    def _answered(self, command: RemotingCommand) -> None:
+        future = self._waiting.pop(command.opaque, None)
+        if future is not None and not future.done():
+            future.set_result(command)
+        else:
+            log.debug("%s answered %d, which nobody asked", self.remote_address, command.opaque)
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

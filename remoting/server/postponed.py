@@ -1,0 +1,167 @@
+"""What waits for a later turn of the loop, so that nobody's requests keep the loop from everybody else's.
+
+What one read brings is answered at once; but sixty connections that each ask sixty times for a megabyte bring gigabytes of
+answers in one turn. So the time is looked at. Requests whose answers may be long (pulls, and all that are not handled
+in batches) wait here when the turn has taken its slice, or when the peer does not read what it was answered; whole reads wait,
+undecoded, when the turn is late. What waits is done in slices, one in each turn of the loop: a part of each connection's
+in turn, and first of those of which nothing was done from here yet, because who asks for little must not wait for who
+asks for much.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from time import perf_counter
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from flintmq.remoting.server.channel import ServerChannel
+    from flintmq.remoting.server.request import Request
+    from flintmq.remoting.server.socket_turns import SocketTurns
+
+SLICE_S: Final = 0.002
+"""How long a turn answers what may be long, and again how long what waits is worked on in it."""
+LATE_S: Final = 0.005
+"""How long a turn decodes what it reads: a thousand sends, which are stored together."""
+_LEAST_S: Final = 0.001
+"""What is done of the waiting in each turn of the loop, also when the sockets took more than the slice."""
+_FRAMES_AT_ONCE: Final = 16
+
+Queues = dict["ServerChannel", "deque[Request | deque[bytes]]"]
+
+
+class PostponedWork:
+    """The requests of one server that wait. Loop thread.
+
+    Args:
+        answer: answers one; raises nothing.
+    """
+
+    def __init__(self, answer: Callable[[Request], None]) -> None:
+        self._answer = answer
+        self.turns: SocketTurns | None = None
+        """Of the server's sockets: a slice begins with each."""
+        self._new: Queues = {}
+        """Of peers of which nothing was done from here yet."""
+        self._waiting: Queues = {}
+        self._stalled: Queues = {}
+        """Of peers that do not read."""
+        self._is_due = False
+        self._began_s = 0.0
+        """The same for what no socket of ours told: encrypted connections are read by the loop itself."""
+        self._is_marked = False
+        """Whether that was in this turn of the loop, whose end is asked for only when the slice is over."""
+        self._started_s = -1.0
+        """When the turn began in which work was started that goes on by itself."""
+        self._is_started = False
+
+    def __len__(self) -> int:
+        """Connections of which something waits."""
+        return len(self._new) + len(self._waiting) + len(self._stalled)
+
+    def _turn_began_s(self, now_s: float) -> float:
+        turns = self.turns
+        if turns is not None and turns.is_turn:
+            return turns.began_s
+        if now_s >= self._began_s + SLICE_S and not self._is_marked:
+            self._is_marked = True
+            self._began_s = now_s
+            asyncio.get_running_loop().call_soon(self._unmark)
+        return self._began_s
+
+    def _unmark(self) -> None:
+        self._is_marked = False
+
+    def is_late(self) -> bool:
+        """Whether the turn has taken so long that nothing more is decoded in it."""
+        now_s = perf_counter()
+        return now_s >= self._turn_began_s(now_s) + LATE_S
+
+    def must_wait(self, peer: ServerChannel) -> bool:
+        """Whether a request that may be long has to wait: the slice is over, its peer does not read, or others of it wait."""
+        if peer.is_stalled or peer in self._waiting or peer in self._new:
+            return True
+        now_s = perf_counter()
+        began_s = self._turn_began_s(now_s)
+        return now_s >= began_s + SLICE_S or self._started_s == began_s
+
+    def started(self) -> None:
+        """A request is answered by a coroutine, whose first part is done with the loop's next turn and may be as long as a
+        slice: no other begins in this one."""
+        self._is_started = True
+        self._started_s = self._turn_began_s(perf_counter())
+
+    def put(self, requests: Sequence[Request]) -> None:
+        """Keeps requests of one connection for later, among those that are not answered yet."""
+        peer = requests[0].channel
+        peer.took(len(requests))
+        self._queue(peer).extend(requests)
+        self._be_due()
+
+    def put_frames(self, peer: ServerChannel, frames: list[bytes]) -> None:
+        """Keeps what a connection brought, undecoded; nothing more is read from it meanwhile."""
+        peer.hold_reading()
+        self._queue(peer).append(deque(frames))
+        self._be_due()
+
+    def resumed(self, peer: ServerChannel) -> None:
+        """The peer reads again."""
+        queue = self._stalled.pop(peer, None)
+        if queue is not None:
+            self._waiting[peer] = queue
+            self._be_due()
+
+    def forget(self, peer: ServerChannel) -> None:
+        """The connection has ended."""
+        for queues in (self._new, self._waiting, self._stalled):
+            queues.pop(peer, None)
+
+    def _queue(self, peer: ServerChannel) -> deque[Request | deque[bytes]]:
+        queues = next((queues for queues in (self._waiting, self._stalled) if peer in queues), self._new)
+        return queues.setdefault(peer, deque())
+
+    def _be_due(self) -> None:
+        if (self._new or self._waiting) and not self._is_due:
+            self._is_due = True
+            asyncio.get_running_loop().call_soon(self._serve)
+
+    def _serve(self) -> None:
+        """One slice of what waits."""
+        self._is_due = False
+        now_s = perf_counter()
+        began_s = self.turns.began_s if self.turns is not None else 0.0
+        took_s = self.turns.took_s if self.turns is not None else 0.0
+        if now_s > began_s + took_s + _LEAST_S:
+            took_s = 0.0  # that was another turn of the loop
+        ends_s = now_s + max(_LEAST_S, SLICE_S - took_s)
+        self._is_started = False
+        while not self._is_started and perf_counter() < ends_s:
+            queues = self._new or self._waiting
+            if not queues:
+                break
+            peer, queue = next(iter(queues.items()))
+            del queues[peer]
+            if peer.is_stalled:
+                self._stalled[peer] = queue
+            else:
+                self._serve_one(peer, queue)
+        self._be_due()
+
+    def _serve_one(self, peer: ServerChannel, queue: deque[Request | deque[bytes]]) -> None:
+        first = queue.popleft()
+        if isinstance(first, deque):
+            frames = [first.popleft() for _ in range(min(len(first), _FRAMES_AT_ONCE))]
+            if first:
+                queue.appendleft(first)
+        if queue:
+            self._waiting[peer] = queue  # behind the others
+        if isinstance(first, deque):
+            peer.take(frames)
+            if not first:
+                peer.release_reading()
+        else:
+            self._answer(first)
+            peer.gave(1)
+        peer.flush()

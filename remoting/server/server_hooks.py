@@ -1,0 +1,57 @@
+"""What plugins want to be told of a server's connections and requests, as plain tuples of callables, empty for most servers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import attrs
+
+from flintmq.remoting.server.channel import ServerChannel
+from flintmq.remoting.server.processor_shape import wrong_response
+from flintmq.remoting.server.request import Request, Response
+
+if TYPE_CHECKING:
+    from flintmq.remoting.server.server import RemotingServer
+
+ChannelHook = Callable[[ServerChannel], None]
+BeforeHook = Callable[[Request], object]
+AfterHook = Callable[[Request, Response], None]
+
+
+@attrs.frozen
+class ServerHooks:
+    """RocketMQ's ``ChannelEventListener`` and the two sides of its ``RPCHook``. Loop thread.
+
+    All but those of :attr:`before` must not raise: whoever makes the tuples sees to that.
+    """
+
+    connected: tuple[ChannelHook, ...] = ()
+    """Called with each connection that was taken; not with one that is turned away because there are too many."""
+    closed: tuple[ChannelHook, ...] = ()
+    """Called once with each of those when it has ended, whoever ended it."""
+    failed: tuple[Callable[[ServerChannel, Exception], None], ...] = ()
+    """Called with one that ends because of an error: of the network, or bytes that are no frame. ``closed`` follows."""
+    idle: tuple[ChannelHook, ...] = ()
+    """Called with one on which nothing happened for too long, before it is closed for that."""
+    before: tuple[BeforeHook, ...] = ()
+    """Called with each request that the authenticators let pass; what one raises refuses the request."""
+    after: tuple[AfterHook, ...] = ()
+    """Called with each answer before it is sent, refusals included; may change it, but leaves one that can be sent."""
+
+
+class HookedChannel(ServerChannel):
+    """A connection whose answers are shown to :attr:`ServerHooks.after`. Only servers that have some make these."""
+
+    def __init__(self, server: RemotingServer) -> None:
+        super().__init__(server)
+        self._after = server.hooks.after
+
+    def respond(self, to: Request, answer: Response) -> None:
+        """As of any connection."""
+        wrong = wrong_response(answer)
+        if wrong:
+            raise TypeError(wrong)
+        for hook in self._after:
+            hook(to, answer)
+        super().respond(to, answer)

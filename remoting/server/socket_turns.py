@@ -1,0 +1,398 @@
+"""Connections read in turns: everything that has arrived on all of them first, then one piece of work for all of it.
+
+::
+
+    loop ── an epoll of our own is readable ──► read each ready connection ──► what was put off to the turn's end
+                                                data_received()                (one append for all sends, their answers)
+
+asyncio makes a handle for each ready socket, and what they put off waits for another look at the kernel. A broker wants the
+opposite, because what arrives together is stored together. So plain sockets are registered with one epoll, and the loop
+watches only that: a turn is one event of the loop, however many sockets are ready, and knows its end. (A connection with one
+send in flight costs a quarter less so, measured.) Where a protocol has another transport (TLS), :meth:`SocketTurns.at_end`
+waits for the loop's next turn instead. Linux only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import select
+import socket
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from flintmq.core.client_log import client_log
+from flintmq.core.limits import ACCEPTS_PER_TURN
+from flintmq.remoting.server.descriptors import has_room
+
+log = client_log("flintmq.remoting")
+
+_EVENTS_PER_TURN: Final = 256
+"""What else the loop has to do comes after so many; the kernel lets those wait in line that were left out."""
+_READ_MIN_BYTES: Final = 16 * 1024
+_READ_MAX_BYTES: Final = 256 * 1024
+_JOINED_MAX_BYTES: Final = 64 * 1024
+"""Up to here a copy is cheaper than the kernel's look at each piece."""
+_PIECES_MAX: Final = 1_024
+"""Of one call, by POSIX's least for IOV_MAX on Linux."""
+_ACCEPT_RETRY_S: Final = 0.1
+_HIGH_WATER_BYTES: Final = 64 * 1024
+_NO_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+Ready = Callable[[int], None]
+"""Told what epoll says of a socket."""
+
+
+class SocketTurns:
+    """The sockets of one server. Loop thread.
+
+    Args:
+        loop: the running loop; its ``call_exception_handler`` hears of what a callback raised.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._epoll = select.epoll()
+        self._ready: dict[int, Ready] = {}
+        self._at_end: list[Callable[[], None]] = []
+        self.is_turn = False
+        """Whether what is done now was told by a socket of these."""
+        self.began_s = 0.0
+        """When the turn began, by ``time.perf_counter``."""
+        self.took_s = 0.0
+        """How long it took."""
+        loop.add_reader(self._epoll.fileno(), self._turn)
+
+    def __len__(self) -> int:
+        return len(self._ready)
+
+    def at_end(self, callback: Callable[[], None]) -> None:
+        """Calls back when all that has arrived is read: at the end of this turn, or else with the loop's next one."""
+        if self.is_turn:
+            self._at_end.append(callback)
+        else:
+            self.loop.call_soon(callback)
+
+    def watch(self, file_number: int, events: int, ready: Ready | None) -> None:
+        """Says what shall be heard of a socket: new events, or with None nothing any more."""
+        if ready is None:
+            del self._ready[file_number]
+            self._epoll.unregister(file_number)
+        elif file_number in self._ready:
+            self._ready[file_number] = ready
+            self._epoll.modify(file_number, events)
+        else:
+            self._epoll.register(file_number, events)
+            self._ready[file_number] = ready
+
+    def close(self) -> None:
+        """Forgets all sockets; they stay open."""
+        if not self._epoll.closed:
+            self.loop.remove_reader(self._epoll.fileno())
+            self._epoll.close()
+            self._ready.clear()
+
+    def _turn(self) -> None:
+        if self._epoll.closed:
+            return
+        ready = self._ready
+        self.is_turn = True
+        self.began_s = time.perf_counter()
+        try:
+            for file_number, events in self._epoll.poll(0, _EVENTS_PER_TURN):
+                one = ready.get(file_number)
+                if one is not None:  # else one before it in this turn has closed it
+                    one(events)
+        finally:
+            self.is_turn = False
+            self.took_s = time.perf_counter() - self.began_s
+            if self._at_end:
+                self._end_turn()
+
+    def _end_turn(self) -> None:
+        callbacks, self._at_end = self._at_end, []
+        for callback in callbacks:
+            try:
+                callback()
+            except Exception as error:
+                self.loop.call_exception_handler({"message": "work at the end of a turn failed", "exception": error})
+
+
+class SocketTransport(asyncio.Transport):
+    """A connection in its turns: what ``asyncio`` asks of a transport, over a socket that never blocks. Loop thread.
+
+    Args:
+        turns: tell when something arrived, and when there is room for what waits.
+        sock: connected; closed with the transport.
+        protocol: told in the same order as by asyncio's own transports.
+    """
+
+    def __init__(self, turns: SocketTurns, sock: socket.socket, protocol: asyncio.Protocol) -> None:
+        sock.setblocking(False)
+        super().__init__({"socket": sock, "sockname": _name(sock.getsockname), "peername": _name(sock.getpeername)})
+        self._turns = turns
+        self._sock = sock
+        self._file_number = sock.fileno()
+        self._protocol = protocol
+        self._events = 0
+        self._read_bytes = _READ_MIN_BYTES
+        self._is_paused = False
+        self._is_closing = False
+        self._has_ended = False
+        self._unsent = bytearray()
+        self._high_water_bytes = _HIGH_WATER_BYTES
+        self._low_water_bytes = _HIGH_WATER_BYTES // 4
+        self._has_stopped_writers = False
+        protocol.connection_made(self)
+        self._watch()
+
+    # what asyncio asks of it
+
+    def is_closing(self) -> bool:
+        return self._is_closing
+
+    def is_reading(self) -> bool:
+        return not self._is_paused and not self._is_closing
+
+    def pause_reading(self) -> None:
+        self._is_paused = True
+        self._watch()
+
+    def resume_reading(self) -> None:
+        self._is_paused = False
+        self._watch()
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        assert isinstance(protocol, asyncio.Protocol)
+        self._protocol = protocol
+
+    def get_protocol(self) -> asyncio.Protocol:
+        return self._protocol
+
+    def can_write_eof(self) -> bool:
+        return False
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self._high_water_bytes = _HIGH_WATER_BYTES if high is None else high
+        self._low_water_bytes = self._high_water_bytes // 4 if low is None else low
+
+    def get_write_buffer_limits(self) -> tuple[int, int]:
+        return self._low_water_bytes, self._high_water_bytes
+
+    def get_write_buffer_size(self) -> int:
+        return len(self._unsent)
+
+    def write(self, data: Any) -> None:
+        if self._is_closing:
+            return
+        if self._unsent:
+            self._unsent += data
+        else:
+            sent = self._try(self._sock.send, data)
+            if self._has_ended or sent == len(data):
+                return
+            self._unsent += memoryview(data)[sent:]
+            self._watch()
+        self._stop_writers()
+
+    def writelines(self, list_of_data: Iterable[Any]) -> None:
+        pieces = list(list_of_data)
+        if self._unsent or self._is_closing or sum(map(len, pieces)) <= _JOINED_MAX_BYTES:
+            self.write(b"".join(pieces))
+            return
+        sent = self._try(self._sock.sendmsg, pieces[:_PIECES_MAX])
+        if self._has_ended:
+            return
+        # A copy of what is left: pieces of a mapped file must not keep it mapped until a slow peer has read.
+        for piece in pieces:
+            if sent >= len(piece):
+                sent -= len(piece)
+            else:
+                self._unsent += memoryview(piece)[sent:]
+                sent = 0
+        if self._unsent:
+            self._watch()
+            self._stop_writers()
+
+    def close(self) -> None:
+        if not self._is_closing:
+            self._is_closing = True
+            self._watch()
+            if not self._unsent:
+                self._end(None)
+
+    def abort(self) -> None:
+        self._cut(None)
+
+    # events
+
+    def _watch(self) -> None:
+        """Tells epoll what is wanted: a socket of which nothing is wanted must not be registered, or its end would be told with
+        every turn."""
+        wanted = select.EPOLLOUT if self._unsent else 0
+        if not self._is_paused and not self._is_closing:
+            wanted |= select.EPOLLIN
+        if wanted != self._events:
+            self._events = wanted
+            self._turns.watch(self._file_number, wanted, self._ready if wanted else None)
+
+    def _ready(self, events: int) -> None:
+        if self._unsent:
+            self._send_unsent()
+        if self._is_paused or self._is_closing or not events & ~select.EPOLLOUT:
+            return
+        try:
+            data = self._sock.recv(self._read_bytes)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self._cut(error)
+            return
+        if not data:
+            if self._protocol.eof_received():
+                self.pause_reading()  # there is nothing more to read, and it would be told with every turn
+            else:
+                self.close()
+            return
+        size_bytes = len(data)
+        if size_bytes == self._read_bytes < _READ_MAX_BYTES:
+            self._read_bytes *= 4
+        elif size_bytes * 16 < self._read_bytes > _READ_MIN_BYTES:
+            self._read_bytes //= 4
+        try:
+            self._protocol.data_received(data)
+        except Exception as error:
+            self._turns.loop.call_exception_handler(
+                {
+                    "message": "a protocol failed with what it received",
+                    "exception": error,
+                    "transport": self,
+                    "protocol": self._protocol,
+                }
+            )
+            self._cut(error)
+
+    def _send_unsent(self) -> None:
+        del self._unsent[: self._try(self._sock.send, self._unsent)]
+        if self._has_ended:
+            return
+        if not self._unsent:
+            self._watch()
+            if self._is_closing:
+                self._end(None)
+        if self._has_stopped_writers and len(self._unsent) <= self._low_water_bytes:
+            self._has_stopped_writers = False
+            self._protocol.resume_writing()
+
+    def _stop_writers(self) -> None:
+        if not self._has_stopped_writers and len(self._unsent) > self._high_water_bytes:
+            self._has_stopped_writers = True
+            self._protocol.pause_writing()
+
+    def _try(self, send: Callable[[Any], int], data: Any) -> int:
+        """How many bytes the kernel took of what is sent; it has no room for 0. What else goes wrong ends the connection."""
+        try:
+            return send(data)
+        except (BlockingIOError, InterruptedError):
+            return 0
+        except OSError as error:
+            self._cut(error)
+            return 0
+
+    def _cut(self, error: Exception | None) -> None:
+        self._unsent.clear()
+        self._is_closing = True
+        self._watch()
+        self._end(error)
+
+    def _end(self, error: Exception | None) -> None:
+        if not self._has_ended:
+            self._has_ended = True
+            self._turns.loop.call_soon(self._tell_end, error)
+
+    def _tell_end(self, error: Exception | None) -> None:
+        try:
+            self._protocol.connection_lost(error)
+        finally:
+            self._sock.close()
+
+
+class SocketListener:
+    """Accepts the connections of one port. Loop thread; used like an ``asyncio.Server``.
+
+    Args:
+        turns: of the connections too.
+        sock: bound, not listening yet; closed with the listener.
+        make_protocol: makes the protocol of a connection.
+        backlog: connections that may wait to be accepted.
+    """
+
+    def __init__(
+        self, turns: SocketTurns, sock: socket.socket, make_protocol: Callable[[], asyncio.Protocol], backlog: int
+    ) -> None:
+        self._turns = turns
+        self._sock = sock
+        self._make_protocol = make_protocol
+        self._retry: asyncio.TimerHandle | None = None
+        self._is_told = False
+        """Whether the log says that connections wait, until one is accepted."""
+        sock.setblocking(False)
+        sock.listen(backlog)
+        self._listen()
+
+    @property
+    def sockets(self) -> tuple[socket.socket, ...]:
+        """What it listens on."""
+        return (self._sock,)
+
+    def close(self) -> None:
+        """Takes no more connections. Idempotent."""
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+        elif self._sock.fileno() >= 0:
+            self._turns.watch(self._sock.fileno(), 0, None)
+        self._sock.close()
+
+    async def wait_closed(self) -> None:
+        """Returns at once: nothing is left after :meth:`close`."""
+
+    def _listen(self) -> None:
+        self._retry = None
+        self._turns.watch(self._sock.fileno(), select.EPOLLIN, self._accept)
+
+    def _accept(self, _events: int) -> None:
+        for _ in range(ACCEPTS_PER_TURN):
+            if not has_room(self._sock.fileno()):
+                self._pause("no descriptor is free that a connection may have (ulimit -n)")
+                return
+            try:
+                connection, _address = self._sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno in _NO_DESCRIPTORS:
+                    self._pause(str(error))
+                else:
+                    log.warning("a connection could not be accepted: %s", error)
+                return
+            self._is_told = False
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            SocketTransport(self._turns, connection, self._make_protocol())
+
+    def _pause(self, reason: str) -> None:
+        """Hears nothing of who waits for a while: it would be told with every turn, for nothing."""
+        if not self._is_told:
+            self._is_told = True
+            log.warning("connections wait to be accepted: %s", reason)
+        self._turns.watch(self._sock.fileno(), 0, None)
+        self._retry = self._turns.loop.call_later(_ACCEPT_RETRY_S, self._listen)
+
+
+def _name(ask: Callable[[], Any]) -> Any:
+    """An end's address; None when the peer has gone already."""
+    try:
+        return ask()
+    except OSError:
+        return None

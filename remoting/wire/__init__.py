@@ -1,0 +1,1 @@
+"""Frames, headers and bodies as bytes: no socket and no broker is known here."""

@@ -1,0 +1,114 @@
+"""From bytes to frames: the framing layer, without a socket (docs/internals/protocol.md, Frame).
+
+::
+
+    int32  frame length      bytes that follow
+    byte[] frame             header word, header, body: see flintmq.remoting.wire.command
+
+A decoder is fed what a socket reads and hands back every whole frame in it, without the length field.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from flintmq.core import limits
+from flintmq.core.errors import FrameError
+from flintmq.remoting.wire.lenient_header import frame_error
+
+LENGTH_BYTES: Final = 4
+FRAME_MIN_BYTES: Final = 4
+"""A frame holds at least its header word."""
+_REST_BYTES: Final = 64 * 1024
+"""Of a frame whose length is wrong: in them its sender may be found."""
+
+_unpack_length = struct.Struct(">i").unpack_from
+
+
+class FrameDecoder:
+    """Cuts a stream of bytes into frames. Sans-IO, one per connection, not thread-safe.
+
+    Frames that lie whole in what is fed are sliced out of it; only an unfinished one is buffered, and then each of its
+    bytes is copied twice, however small the pieces it comes in. After a :class:`FrameError` the decoder is of no use.
+
+    Args:
+        max_frame_bytes: the longest frame accepted, without its length field.
+    """
+
+    __slots__ = ("_max_frame_bytes", "_needed_bytes", "_pending")
+
+    def __init__(self, max_frame_bytes: int = limits.FRAME_MAX_BYTES) -> None:
+        self._max_frame_bytes = max_frame_bytes
+        self._pending = bytearray()
+        self._needed_bytes = 0
+        """What ``_pending`` must hold before there is anything to do; 0 when nothing is pending."""
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes of an unfinished frame, its length field included."""
+        return len(self._pending)
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Takes what was read and returns the frames that are whole now, in order.
+
+        Raises:
+            FrameError: a length is negative, below 4 or above the maximum. Raised as soon as the four bytes are there;
+                frames before it in the same call are lost with the connection.
+        """
+        if self._needed_bytes:
+            return self._feed_pending(data)
+        frames: list[bytes] = []
+        position = 0
+        end_of_data = len(data)
+        body_start = LENGTH_BYTES
+        max_frame_bytes = self._max_frame_bytes
+        while body_start <= end_of_data:
+            (length,) = _unpack_length(data, position)
+            if not FRAME_MIN_BYTES <= length <= max_frame_bytes:
+                raise self._bad_length(length, data[body_start : body_start + _REST_BYTES])
+            end = body_start + length
+            if end > end_of_data:
+                self._needed_bytes = end - position
+                break
+            frames.append(data[body_start:end])
+            position = end
+            body_start = end + LENGTH_BYTES
+        if position < end_of_data:
+            self._pending += memoryview(data)[position:]
+            self._needed_bytes = self._needed_bytes or LENGTH_BYTES
+        return frames
+
+    def _feed_pending(self, data: bytes) -> list[bytes]:
+        pending = self._pending
+        taken = 0
+        while True:
+            missing = self._needed_bytes - len(pending)
+            available = len(data) - taken
+            if available < missing:
+                pending += memoryview(data)[taken:]
+                return []
+            pending += memoryview(data)[taken : taken + missing]
+            taken += missing
+            if self._needed_bytes > LENGTH_BYTES:
+                break
+            (length,) = _unpack_length(pending, 0)
+            if not FRAME_MIN_BYTES <= length <= self._max_frame_bytes:
+                raise self._bad_length(length, data[taken : taken + _REST_BYTES])
+            self._needed_bytes = LENGTH_BYTES + length
+        with memoryview(pending) as view:
+            frame = bytes(view[LENGTH_BYTES:])
+        self._pending = bytearray()
+        self._needed_bytes = 0
+        if taken == len(data):
+            return [frame]
+        return [frame, *self.feed(data[taken:])]
+
+    def _bad_length(self, length: int, rest: bytes) -> FrameError:
+        return frame_error(
+            f"a frame of {length} bytes is announced, {FRAME_MIN_BYTES} to {self._max_frame_bytes} are possible",
+            reason="frame.length",
+            measured=f"{length} bytes",
+            key="listen.max_frame_bytes",
+            rest=rest,
+        )

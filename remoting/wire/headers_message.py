@@ -1,0 +1,267 @@
+"""Headers of the client data plane: sending, pulling, offsets, groups, transactions.
+
+See docs/internals/protocol.md, Request codes and Send.
+"""
+
+from __future__ import annotations
+
+from msgspec import field
+
+from flintmq.core.io.typed_json import Int, Long
+from flintmq.remoting.wire.header_codec import CommandHeader
+
+
+class SendMessageRequestHeader(CommandHeader, kw_only=True):
+    """10 and 324: a message to be stored, with long names."""
+
+    producer_group: str
+    topic: str
+    default_topic: str
+    """The topic whose settings an unknown topic is created with."""
+    default_topic_queue_nums: Int
+    queue_id: Int
+    """Negative: any writable queue."""
+    sys_flag: Int
+    born_timestamp_ms: Long = field(name="bornTimestamp")
+    flag: Int
+    properties: str = ""
+    """``name 0x01 value 0x02`` …"""
+    reconsume_times: Int = 0
+    unit_mode: bool = False
+    max_reconsume_times: Int | None = None
+    batch: bool = False
+    broker_name: str | None = field(name="bname", default=None)
+
+
+class SendMessageRequestHeaderV2(SendMessageRequestHeader, kw_only=True):
+    """310, 320 and 325: the same with names of one letter."""
+
+    producer_group: str = field(name="a")
+    topic: str = field(name="b")
+    default_topic: str = field(name="c")
+    default_topic_queue_nums: Int = field(name="d")
+    queue_id: Int = field(name="e")
+    sys_flag: Int = field(name="f")
+    born_timestamp_ms: Long = field(name="g")
+    flag: Int = field(name="h")
+    properties: str = field(name="i", default="")
+    reconsume_times: Int = field(name="j", default=0)
+    unit_mode: bool = field(name="k", default=False)
+    max_reconsume_times: Int | None = field(name="l", default=None)
+    batch: bool = field(name="m", default=False)
+    broker_name: str | None = field(name="n", default=None)
+
+
+class SendMessageResponseHeader(CommandHeader, kw_only=True):
+    """The answer to every send; ``MSG_REGION`` and ``TRACE_ON`` must always be there.
+
+    See docs/internals/protocol.md, What an answer must have.
+    """
+
+    msg_id: str
+    """The offsetMsgId; of a batch all of them, joined by commas."""
+    queue_id: Int
+    queue_offset: Long
+    """Of a batch the first one's."""
+    transaction_id: str | None = None
+    region_id: str | None = field(name="MSG_REGION", default=None)
+    trace_on: bool | None = field(name="TRACE_ON", default=None)
+
+
+class ReplyMessageRequestHeader(CommandHeader, kw_only=True):
+    """326: a reply, pushed to the producer that asked."""
+
+    producer_group: str
+    topic: str
+    default_topic: str
+    default_topic_queue_nums: Int
+    queue_id: Int
+    sys_flag: Int
+    born_timestamp_ms: Long = field(name="bornTimestamp")
+    flag: Int
+    properties: str = ""
+    reconsume_times: Int = 0
+    unit_mode: bool = False
+    born_host: str
+    store_host: str
+    store_timestamp_ms: Long = field(name="storeTimestamp")
+
+
+class PullMessageRequestHeader(CommandHeader, kw_only=True):
+    """11: give me messages of one queue from an offset on."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int
+    queue_offset: Long
+    max_msg_nums: Int
+    sys_flag: Int
+    """1 commit offset, 2 may be held, 4 carries its subscription, 8 class filter, 16 lite pull."""
+    commit_consumer_offset: Long = field(name="commitOffset")
+    suspend_timeout_ms: Long = field(name="suspendTimeoutMillis")
+    subscription: str | None = None
+    sub_version: Long
+    expression_type: str | None = None
+    """None means TAG."""
+    broker_name: str | None = field(name="bname", default=None)
+
+
+class PullMessageResponseHeader(CommandHeader, kw_only=True):
+    """All four are in every answer to a pull, whatever its code."""
+
+    suggest_which_broker_id: Long
+    next_begin_queue_offset: Long = field(name="nextBeginOffset")
+    min_queue_offset: Long = field(name="minOffset")
+    max_queue_offset: Long = field(name="maxOffset")
+
+
+class QueryMessageRequestHeader(CommandHeader, kw_only=True):
+    """12: find messages by key and time."""
+
+    topic: str
+    key: str
+    max_num: Int
+    begin_timestamp_ms: Long = field(name="beginTimestamp")
+    end_timestamp_ms: Long = field(name="endTimestamp")
+    unique_key_query: bool = field(name="_UNIQUE_KEY_QUERY", default=False)
+    """True: ``key`` is a UNIQ_KEY."""
+
+
+class QueryMessageResponseHeader(CommandHeader, kw_only=True):
+    index_last_update_timestamp_ms: Long = field(name="indexLastUpdateTimestamp")
+    index_last_update_commit_log_offset_bytes: Long = field(name="indexLastUpdatePhyoffset")
+
+
+class QueryConsumerOffsetRequestHeader(CommandHeader, kw_only=True):
+    """14: how far a group has come in a queue."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int
+    broker_name: str | None = field(name="bname", default=None)
+
+
+class QueryConsumerOffsetResponseHeader(CommandHeader, kw_only=True):
+    consumer_offset: Long = field(name="offset")
+
+
+class UpdateConsumerOffsetRequestHeader(CommandHeader, kw_only=True):
+    """15: a group has come so far in a queue."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int
+    commit_consumer_offset: Long = field(name="commitOffset")
+    broker_name: str | None = field(name="bname", default=None)
+
+
+class UpdateConsumerOffsetResponseHeader(CommandHeader, kw_only=True):
+    """Empty."""
+
+
+class QueueRequestHeader(CommandHeader, kw_only=True):
+    """30, 31 and 32: about one queue."""
+
+    topic: str
+    queue_id: Int
+    broker_name: str | None = field(name="bname", default=None)
+
+
+class GetMaxOffsetRequestHeader(QueueRequestHeader, kw_only=True):
+    """30: the offset the queue's next message will have."""
+
+
+class GetMinOffsetRequestHeader(QueueRequestHeader, kw_only=True):
+    """31: the queue's first offset that is still there."""
+
+
+class GetEarliestMsgStoretimeRequestHeader(QueueRequestHeader, kw_only=True):
+    """32: when the queue's first message was stored."""
+
+
+class QueueOffsetResponseHeader(CommandHeader, kw_only=True):
+    """The answer to 29, 30 and 31."""
+
+    queue_offset: Long = field(name="offset")
+
+
+class GetEarliestMsgStoretimeResponseHeader(CommandHeader, kw_only=True):
+    timestamp_ms: Long = field(name="timestamp")
+    """-1 without a message."""
+
+
+class SearchOffsetRequestHeader(CommandHeader, kw_only=True):
+    """29: the offset of the message stored nearest to a time."""
+
+    topic: str
+    queue_id: Int
+    timestamp_ms: Long = field(name="timestamp")
+    broker_name: str | None = field(name="bname", default=None)
+
+
+class ViewMessageRequestHeader(CommandHeader, kw_only=True):
+    """33: the record at a place in the commit log."""
+
+    commit_log_offset_bytes: Long = field(name="offset")
+
+
+class UnregisterClientRequestHeader(CommandHeader, kw_only=True):
+    """35: a client leaves its groups."""
+
+    client_id: str = field(name="clientID")
+    producer_group: str | None = None
+    consumer_group: str | None = None
+
+
+class UnregisterClientResponseHeader(CommandHeader, kw_only=True):
+    """Empty."""
+
+
+class ConsumerSendMsgBackRequestHeader(CommandHeader, kw_only=True):
+    """36: a message could not be consumed and shall come again later."""
+
+    commit_log_offset_bytes: Long = field(name="offset")
+    group: str
+    delay_level: Int
+    """0: grows with the tries; negative: to the dead letter queue at once."""
+    origin_msg_id: str | None = None
+    origin_topic: str | None = None
+    unit_mode: bool = False
+    max_reconsume_times: Int | None = None
+    broker_name: str | None = field(name="bname", default=None)
+
+
+class EndTransactionRequestHeader(CommandHeader, kw_only=True):
+    """37: a transaction's producer decided."""
+
+    producer_group: str
+    tran_state_table_offset: Long
+    """Queue offset of the half message."""
+    commit_log_offset_bytes: Long = field(name="commitLogOffset")
+    """Of the half message."""
+    commit_or_rollback: Int
+    """8 commit, 12 rollback, 0 not known yet."""
+    from_transaction_check: bool = False
+    msg_id: str
+    transaction_id: str | None = None
+    broker_name: str | None = field(name="bname", default=None)
+
+
+class CheckTransactionStateRequestHeader(CommandHeader, kw_only=True):
+    """39: what became of this transaction? Pushed to its producer."""
+
+    tran_state_table_offset: Long
+    commit_log_offset_bytes: Long = field(name="commitLogOffset")
+    msg_id: str | None = None
+    transaction_id: str | None = None
+    offset_msg_id: str | None = None
+
+
+class ConsumerGroupRequestHeader(CommandHeader, kw_only=True):
+    """38, 40 and 203: about one consumer group."""
+
+    consumer_group: str
+
+
+class GetConsumerListByGroupResponseHeader(CommandHeader, kw_only=True):
+    """Empty; the body lists the client ids."""

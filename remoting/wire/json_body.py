@@ -1,0 +1,157 @@
+"""JSON bodies: read whatever a peer sends, write what a peer can read (docs/internals/protocol.md, JSON dialect).
+
+Clients of the field read three dialects: fastjson's own with unquoted numeric keys and objects as keys (old Go clients need
+it), strict JSON (clients from 4.9.4 on ask for it in route requests), and both. A body is a struct whose fields carry the
+wire's names in alphabetical order, which is the order fastjson writes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final, Literal, Self, TypeVar
+
+import msgspec
+
+from flintmq.core import limits
+from flintmq.core.errors import JsonSyntaxError
+from flintmq.core.io import fastjson
+from flintmq.core.io.typed_json import read_as
+from flintmq.remoting.wire.codes import language_name
+
+Style = Literal["fastjson", "standard"]
+"""``standard`` quotes every key, sorts maps and escapes what is not ASCII."""
+
+T = TypeVar("T")
+
+_ORDINALS: Final[dict[str, tuple[str, ...]]] = {
+    "consumeType": ("CONSUME_ACTIVELY", "CONSUME_PASSIVELY"),
+    "messageModel": ("BROADCASTING", "CLUSTERING"),
+    "consumeFromWhere": (
+        "CONSUME_FROM_LAST_OFFSET",
+        "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST",
+        "CONSUME_FROM_MIN_OFFSET",
+        "CONSUME_FROM_MAX_OFFSET",
+        "CONSUME_FROM_FIRST_OFFSET",
+        "CONSUME_FROM_TIMESTAMP",
+    ),
+}
+"""Enums that C++ clients send as ordinals."""
+
+
+def loads_lenient(data: bytes) -> Any:
+    """One value of fastjson's dialect; see :func:`flintmq.core.io.fastjson.loads`.
+
+    Raises:
+        JsonSyntaxError: not of the dialect, too deep or too long.
+    """
+    return fastjson.loads(data)
+
+
+def dumps(value: Any, style: Style = "fastjson") -> bytes:
+    """Writes structs, mappings, lists and scalars; members that are None are left out.
+
+    Raises:
+        ValueError: a number that is not finite.
+        TypeError: a value that has no place in JSON.
+    """
+    plain = _plain(value)
+    if style == "standard":
+        text = fastjson.dumps(plain, unquoted_int_keys=False, sort_keys=True, ascii_only=True)
+    else:
+        text = fastjson.dumps(plain)
+    return text.encode("utf-8", "replace")
+
+
+def _plain(value: Any) -> Any:
+    """Structs become maps in the order of their wire names, also where they are keys."""
+    if isinstance(value, msgspec.Struct):
+        return {
+            name: _plain(getattr(value, attribute))
+            for name, attribute in sorted(zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True))
+        }
+    if isinstance(value, Mapping):
+        return {
+            fastjson.ObjectKey(_plain(key)) if isinstance(key, msgspec.Struct) else key: _plain(member)
+            for key, member in value.items()
+        }
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, (set, frozenset)):
+        return [_plain(item) for item in sorted(value, key=str)]
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{value} has no place in JSON")
+    return value
+
+
+def check_request_body(data: bytes) -> None:
+    """Refuses a client's body that would keep the loop for long. Raises ``JsonSyntaxError``."""
+    if len(data) > limits.REQUEST_JSON_MAX_BYTES:
+        raise JsonSyntaxError(f"a body of {len(data)} bytes; at most {limits.REQUEST_JSON_MAX_BYTES}")
+    objects = data.count(b"{")
+    if objects > limits.REQUEST_JSON_MAX_OBJECTS:
+        raise JsonSyntaxError(f"a body of {objects} objects; at most {limits.REQUEST_JSON_MAX_OBJECTS}")
+
+
+def decode_as(data: bytes, model: type[T], *, dialect_max_bytes: int = limits.JSON_BODY_MAX_BYTES) -> T:
+    """Reads a body as a type: the fast way when it is plain JSON of the right types, leniently otherwise.
+
+    Args:
+        dialect_max_bytes: a longer body must be plain JSON; the reader of fastjson's dialect takes a microsecond a character.
+
+    Raises:
+        JsonSyntaxError: it cannot be read; JsonTypeError where it is not of this type.
+    """
+    if b'"$ref"' not in data:
+        try:
+            return msgspec.json.decode(data, type=model, strict=False)
+        except (msgspec.MsgspecError, RecursionError, UnicodeError):
+            pass  # the lenient way below says what is wrong
+    return read_as(_tolerate(fastjson.loads(data, dialect_max_chars=dialect_max_bytes)), model)
+
+
+def _tolerate(value: Any) -> Any:
+    """Drops nulls and turns ordinals of known enums into names."""
+    if isinstance(value, dict):
+        return {key: _tolerate(_named(key, member)) for key, member in value.items() if member is not None}
+    if isinstance(value, list):
+        return [_tolerate(item) for item in value]
+    return value
+
+
+def _named(key: Any, member: Any) -> Any:
+    if isinstance(member, int) and not isinstance(member, bool):
+        if key == "language":
+            return language_name(member)
+        names = _ORDINALS.get(key, ())
+        if 0 <= member < len(names):
+            return names[member]
+    return member
+
+
+class Body(msgspec.Struct, rename="camel"):
+    """The base of every body. All fields have defaults: RocketMQ takes whatever is there."""
+
+    PLAIN: ClassVar[bool] = False
+    """True for bodies whose two styles differ in nothing a reader could see, and that have no nullable member."""
+
+    def encode(self, style: Style = "fastjson") -> bytes:
+        """The body as bytes."""
+        if self.PLAIN and style == "fastjson":
+            return msgspec.json.encode(self)
+        return dumps(self, style)
+
+    @classmethod
+    def of_request(cls, data: bytes) -> Self:
+        """Reads the body of a client's request, which is a stranger's: smaller, and with fewer objects than an answer may have.
+
+        Raises:
+            JsonSyntaxError: it is too large, or cannot be read.
+        """
+        check_request_body(data)
+        return decode_as(data or b"{}", cls, dialect_max_bytes=limits.REQUEST_JSON_DIALECT_MAX_BYTES)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Reads a body; nothing at all is read as an empty object. Raises ``JsonSyntaxError``."""
+        return decode_as(data or b"{}", cls)

@@ -1,0 +1,287 @@
+"""Headers that are no plain JSON of the right types, but that fastjson reads as a command.
+
+RocketMQ reads a header with fastjson 1.2 (``RemotingSerializable.decode``), which takes more than JSON: names without quotes,
+single quotes, comments, commas too many, ``+28``, numbers as text and text as numbers, names in another case. Java decodes its
+text before: what is no UTF-8 becomes U+FFFD, and half a surrogate pair leaves the broker as ``?``. Here all this is understood
+in the same way. The usual header never gets here: see ``decode_json_header``.
+
+There are two readers, the fast one first: Python's own, which takes broken texts and raw control characters, then the one of
+:mod:`flintmq.core.io.fastjson`. Their time is bounded by a count of the characters that each cost a step.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from decimal import Decimal, InvalidOperation
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from flintmq.core import limits
+from flintmq.core.errors import FrameError, HeaderError, JsonSyntaxError, RefusedError
+from flintmq.core.io import fastjson
+from flintmq.core.response_code import ResponseCode
+from flintmq.remoting.wire.codes import language_name
+
+Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+
+
+class JsonHeader(msgspec.Struct):
+    """A header's members, under the names of the wire."""
+
+    code: int
+    ext: dict[str, str] | None = None
+    flag: int = 0
+    language: str = "OTHER"
+    opaque: int = 0
+    remark: str | None = None
+    version: int = 0
+
+
+def header_error(
+    message: str, *, reason: str, measured: str = "", code: int = ResponseCode.SYSTEM_ERROR
+) -> HeaderError:
+    """What is wrong with a header, and what its sender is told of it."""
+    return HeaderError(message, refusal=RefusedError(code, message, reason=reason, measured=measured))
+
+
+def frame_error(message: str, *, reason: str, measured: str = "", key: str = "", rest: bytes = b"") -> FrameError:
+    """What is wrong with a frame's lengths, and what its sender is told before the connection ends.
+
+    Args:
+        rest: what there is of the frame, without its length.
+    """
+    refusal = RefusedError(ResponseCode.SYSTEM_ERROR, message, reason=reason, measured=measured, key=key)
+    return FrameError(message, refusal=refusal, rest=rest)
+
+
+def malformed(message: str, measured: str = "") -> HeaderError:
+    """A header that cannot be read."""
+    return header_error(message, reason="header.malformed", measured=measured)
+
+
+# --- text -------------------------------------------------------------------------------------------------------------
+
+_SURROGATE_BYTES: Final = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+
+
+def java_text(data: bytes) -> str:
+    """Bytes as ``new String(data, UTF_8)`` reads them: a malformed sequence becomes U+FFFD, a surrogate in three bytes one."""
+    if b"\xed" in data:
+        data = _SURROGATE_BYTES.sub(b"\xef\xbf\xbd", data)
+    return data.decode("utf-8", "replace")
+
+
+def _sendable(text: str) -> str:
+    """A text as it leaves a Java broker again: what is no half of a pair as it is, a lone half as ``?``."""
+    if text.isascii() or _SURROGATE.search(text) is None:
+        return text
+    joined = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+    return _SURROGATE.sub("?", joined)
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def _constant(name: str) -> None:
+    if name != "NaN":
+        raise ValueError(f"{name} is no value")
+
+
+def _fraction(text: str) -> Decimal:
+    try:
+        return Decimal(text)
+    except InvalidOperation as failure:
+        raise JsonSyntaxError(f"{text[:64]} has too large an exponent") from failure
+
+
+_read_plain: Final = json.JSONDecoder(
+    strict=False,
+    parse_int=lambda text: Decimal(text) if text == "-0" else int(text),
+    parse_float=_fraction,
+    parse_constant=_constant,
+).decode
+
+
+class _HeaderReader(fastjson.Reader):
+    """Of the dialect, with numbers as they were written."""
+
+    @staticmethod
+    def made(text: str, is_integer: bool) -> Any:
+        return int(text) if is_integer else _fraction(text)
+
+
+def decode_lenient_header(header: bytes) -> JsonHeader:
+    """The members of a header, as RocketMQ understands them.
+
+    Raises:
+        HeaderError: fastjson would not take it either, or it is too costly to read.
+    """
+    if len(header) > limits.HEADER_LENIENT_MAX_BYTES:
+        raise header_error(
+            f"a header of {len(header)} bytes that is no plain JSON; at most {limits.HEADER_LENIENT_MAX_BYTES}",
+            reason="header.malformed",
+            measured=f"{len(header)} bytes",
+        )
+    text = java_text(header).removeprefix("\ufeff").rstrip("\0\x1a")
+    try:
+        raw = _read(text)
+        if not isinstance(raw, dict):
+            raise malformed("the header is no JSON object")
+        return _members({_smart(name): value for name, value in raw.items() if isinstance(name, str)})
+    except (RecursionError, JsonSyntaxError) as failure:
+        reason = "it nests too deep" if isinstance(failure, RecursionError) else str(failure)
+        raise malformed(f"the header is no JSON: {reason}") from failure
+
+
+def _read(text: str) -> Any:
+    marks = sum(map(text.count, ",:[{"))
+    if marks > limits.HEADER_MARKS_MAX:
+        raise malformed("the header has too many values for one that is no plain JSON", measured=f"{marks} values")
+    try:
+        return _read_plain(text)
+    except ValueError as failure:
+        marks += sum(map(text.count, "\\'/"))
+        if marks > limits.HEADER_DIALECT_MARKS_MAX:
+            raise malformed(f"the header is no JSON: {failure}", measured=f"{marks} values and escapes") from failure
+    return _HeaderReader(text, limits.JSON_MAX_DEPTH).document()
+
+
+def _smart(name: str) -> str:
+    """A member's name as fastjson compares it when it knows none that is spelt so."""
+    return name.replace("_", "").replace("-", "").lower()
+
+
+def _members(raw: dict[str, Any]) -> JsonHeader:
+    ext, language, remark = raw.get("extfields"), raw.get("language"), raw.get("remark")
+    if ext is not None and not isinstance(ext, dict):
+        raise malformed("the header's extFields are no object", measured=_shown(ext))
+    fields: dict[str, str] | None = None
+    if ext is not None:
+        check_field_count(len(ext))
+        fields = {
+            _sendable(name if isinstance(name, str) else str(name)): _as_text(value)
+            for name, value in ext.items()
+            if value is not None and name is not None
+        }
+    return JsonHeader(
+        code=_as_int32("code", raw.get("code")),
+        ext=fields,
+        flag=_as_int32("flag", raw.get("flag")),
+        language=_language(language),
+        opaque=_as_int32("opaque", raw.get("opaque")),
+        remark=None if remark is None else _as_text(remark),
+        version=_as_int32("version", raw.get("version")),
+    )
+
+
+def check_field_count(count: int) -> None:
+    """Refuses a header of too many fields. Raises ``HeaderError``."""
+    if count > limits.HEADER_FIELDS_MAX:
+        raise header_error(
+            f"the header has more than {limits.HEADER_FIELDS_MAX} fields",
+            reason="header.too_many_fields",
+            measured=f"{count} fields",
+        )
+
+
+_INTEGER_TEXT: Final = re.compile(r"([+-]?[0-9]{1,32})(?:\.[0-9]{0,32})?")
+
+
+def _as_int32(name: str, value: Any) -> int:
+    """A number as fastjson casts it: what is none there is 0, what follows the point is dropped."""
+    if value is None or value in ("", "null", "NULL"):
+        return 0
+    number: int | None = None
+    if isinstance(value, int | Decimal) and -(2**32) < value < 2**32:
+        number = int(value)
+    elif isinstance(value, str):
+        match = _INTEGER_TEXT.fullmatch(value.replace(",", "")[:100])
+        number = int(match.group(1)) if match is not None else None
+    if number is None or not -(2**31) <= number < 2**31:
+        raise malformed(f"the header's {name} is no number of 32 bits", measured=_shown(value))
+    return number
+
+
+def _language(value: Any) -> str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return language_name(value)
+    if isinstance(value, str):
+        return language_name(int(value)) if re.fullmatch(r"[0-9]{1,3}", value) else value
+    return "OTHER"
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, str):
+        return _sendable(value)
+    if value is True or value is False:
+        return "true" if value else "false"
+    if isinstance(value, (dict, list)):
+        return _sendable(_document(value))
+    try:
+        return str(value)
+    except (ValueError, InvalidOperation) as failure:
+        raise malformed("the header has a number of too many digits") from failure
+
+
+def _document(value: Any) -> str:
+    """A value that is no text, as JSON."""
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True, default=float)
+    except (TypeError, ValueError) as failure:
+        raise malformed("the header has an object where a text belongs") from failure
+
+
+def _shown(value: Any) -> str:
+    text = repr(value) if not isinstance(value, Decimal) else f"{value:.20g}"
+    return text[:64]
+
+
+# --- what is known of a header that cannot be read ---------------------------------------------------------------------
+
+LOOKED_AT_BYTES: Final = 64 * 1024
+_OPAQUE: Final = re.compile(rb"""(?i)(?<!\\)["']?\bopaque["']?\s*:\s*["']?([+-]?[0-9]{1,10})(?=[^0-9])""")
+_FLAG: Final = re.compile(rb"""(?i)(?<!\\)["']?\bflag["']?\s*:\s*["']?([+-]?[0-9]{1,10})(?=[^0-9])""")
+
+
+def begins_no_object(frame: bytes) -> bool:
+    """Whether a frame (without its length) has a JSON header that begins no object: no client of RocketMQ wrote it."""
+    header = frame[4 : 4 + int.from_bytes(frame[1:4], "big")].lstrip(b" \t\r\n")
+    return frame[0] == 0 and header != b"" and header[:1] not in (b"{", b"/", b"\xef")
+
+
+def may_begin_a_header(frame: bytes) -> bool:
+    """Whether bytes behind a wrong length may be a command's: those of other protocols hardly ever are."""
+    if len(frame) < 5:
+        return frame[:1] in (b"", b"\0", b"\1")
+    return frame[0] == 1 or (frame[0] == 0 and frame[4:5] in (b"{", b" ", b"\t", b"\r", b"\n", b"/"))
+
+
+class Known(msgspec.Struct):
+    """Who waits for an answer to a header that cannot be read."""
+
+    opaque: int
+    flag: int
+    codec: int
+
+
+def what_is_known(frame: bytes) -> Known | None:
+    """Finds opaque and flag of a frame (without its length) whose header cannot be read; None when there is no opaque."""
+    codec, header = frame[0] if frame else 0, frame[4 : 4 + 2 * LOOKED_AT_BYTES]
+    if codec == 1 and header[:1] not in (b"{", b"["):
+        if len(header) < 9:
+            return None
+        opaque = int.from_bytes(header[5:9], "big", signed=True)
+        flag = int.from_bytes(header[9:13], "big", signed=True) if len(header) >= 13 else 0
+        return Known(opaque, flag, codec)
+    header_end = 4 + int.from_bytes(frame[1:4], "big")
+    if min(header_end, len(frame)) > 4 + len(header):  # RocketMQ writes flag and opaque behind the fields
+        header = header[:LOOKED_AT_BYTES] + frame[max(0, header_end - LOOKED_AT_BYTES) : header_end]
+    opaque_found, flag_found = _OPAQUE.search(header), _FLAG.search(header)
+    if opaque_found is None:
+        return None
+    opaque = int(opaque_found.group(1))
+    flag = int(flag_found.group(1)) if flag_found is not None else 0
+    return Known(opaque, flag, 0) if -(2**31) <= opaque < 2**31 else None

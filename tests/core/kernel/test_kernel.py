@@ -1,0 +1,537 @@
+"""The kernel is what every plugin goes through: it must name the guilty, keep the rule for equal names, and isolate."""
+
+from __future__ import annotations
+
+import re
+import sys
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from flintmq.config.sections.models import PluginRef
+from flintmq.core.errors import PluginError, StoreFencedError, StoreFullError
+from flintmq.core.kernel.hookspecs import FlintSpecs, hookimpl
+from flintmq.core.kernel.kernel import Kernel
+from flintmq.core.kernel.plugin_info import PluginOrigin, PluginSource
+from flintmq.core.kernel.ports import DispatchRequest, FlushStrategy, Run, RunDispatcher
+from flintmq.core.testing.clock import ManualClock
+from flintmq.core.testing.dispatcher_kit import sample_requests
+from flintmq.plugins.builtin import BUILTIN_PLUGINS
+
+MakeModule = Callable[[str], str]
+
+OWNER = PluginOrigin("somebody", PluginSource.ENTRY_POINT, "somebody 1.0")
+
+
+@pytest.fixture
+def make_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Iterator[MakeModule]:
+    """Writes a plugin's module and returns its name; modules are forgotten after the test."""
+    made: list[str] = []
+
+    def make(body: str) -> str:
+        name = f"plugin_{abs(hash(request.node.nodeid)) % 10**9}_{len(made)}"
+        source = "from flintmq.core.kernel.hookspecs import hookimpl\n" + textwrap.dedent(body)
+        (tmp_path / f"{name}.py").write_text(source, encoding="utf-8")
+        made.append(name)
+        return name
+
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield make
+    for name in made:
+        sys.modules.pop(name, None)
+
+
+def assemble(*targets: str, builtins: Sequence[object] = BUILTIN_PLUGINS, **options: Any) -> Kernel:
+    """A kernel without installed plugins; targets stand in broker.yaml from line 10 on."""
+    refs = [PluginRef(target, line=10 + number) for number, target in enumerate(targets)]
+    return Kernel.assemble(refs, builtins, use_entry_points=False, config_path="broker.yaml", **options)
+
+
+class Recorder:
+    """A dispatcher that notes, and raises when told to."""
+
+    def __init__(self) -> None:
+        self.batches: list[int] = []
+        self.error: Exception | None = None
+        self.closed = False
+
+    def dispatch(self, batch: Sequence[DispatchRequest]) -> None:
+        self.batches.append(len(batch))
+        if self.error is not None:
+            raise self.error
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class BuiltIn:
+    """A built-in plugin made for a test."""
+
+    plugin_name = "house"
+
+    @hookimpl
+    def flintmq_dispatchers(self, register: Any) -> None:
+        register("one", lambda _context: Recorder(), essential=True)
+        register("two", lambda _context: Recorder())
+
+    @hookimpl
+    def flintmq_request_processors(self, register: Any) -> None:
+        register("send", (10, 310), lambda _broker: "house", pool="send")
+
+
+REPLACES_TWO = """
+@hookimpl
+def flintmq_dispatchers(register):
+    register("two", lambda context: "third party")
+"""
+
+
+def test_built_ins_are_there_without_configuration() -> None:
+    kernel = assemble()
+    assert [entry.name for entry in kernel.dispatchers(["index", "consume_queue"])] == ["index", "consume_queue"]
+    assert kernel.dispatchers(["consume_queue"])[0].essential
+    assert not kernel.dispatchers(["index"])[0].essential
+    kernel.check_dispatchers(["index", "flint/consume_queue"])
+    with pytest.raises(PluginError, match="'dispatchers' leaves out 'consume_queue'"):
+        kernel.check_dispatchers(["index"])
+    assert kernel.flush_strategy("group_commit").value.synchronous
+    assert kernel.flush_strategy("commit_real_time").value.uses_pool
+    assert {entry.name for entry in kernel.flush_strategies()} == {
+        "group_commit",
+        "flush_real_time",
+        "commit_real_time",
+    }
+    assert kernel.pool("default").value(1, 4096).available_buffers == 1
+    assert kernel.index_builder("index").owner.built_in
+    assert kernel.filter_factory("TAG")("*", frozenset()).matches_tags_code(7)
+
+
+def test_third_party_replaces_the_built_in_of_the_same_name(make_module: MakeModule) -> None:
+    """One line of YAML replaces a part of the broker: that is what the framework is for."""
+    module = make_module(REPLACES_TWO + "\nplugin = __import__('sys').modules[__name__]\n")
+    kernel = assemble(f"{module}:plugin", builtins=[BuiltIn()])
+    assert kernel.dispatchers(["two"])[0].value(None) == "third party"  # type: ignore[arg-type, comparison-overlap]
+    assert kernel.dispatchers(["house/two"])[0].owner.built_in
+    assert kernel.dispatchers([f"{module}:plugin/two"])[0].owner.name == f"{module}.plugin"
+    assert [entry.name for entry in kernel.dispatchers(["two", "one"])] == ["two", "one"]
+
+
+def test_what_replaces_an_essential_dispatcher_is_essential(make_module: MakeModule) -> None:
+    """Its author may forget to say so; the store would acknowledge messages nobody can consume."""
+    module = make_module(
+        "class P:\n    @hookimpl\n    def flintmq_dispatchers(self, register): register('one', print)\n"
+    )
+    kernel = assemble(f"{module}:P", builtins=[BuiltIn()])
+    assert kernel.dispatchers(["one"])[0].essential
+    assert kernel.dispatchers([f"{module}.P/one"])[0].essential
+    assert not kernel.dispatchers(["two"])[0].essential
+    with pytest.raises(PluginError, match="leaves out 'one'"):
+        kernel.check_dispatchers(["two"])
+
+
+def test_two_third_parties_of_one_name_need_a_choice(make_module: MakeModule) -> None:
+    body = (
+        "class Plugin:\n    @hookimpl\n    def flintmq_dispatchers(self, register):\n        register('two', print)\n"
+    )
+    first, second = make_module(body), make_module(body)
+    kernel = assemble(f"{first}:Plugin", f"{second}:Plugin", builtins=[BuiltIn()])
+    with pytest.raises(PluginError, match=rf"'two' is registered by .*{first}.* and .*{second}.*'dispatchers'"):
+        kernel.dispatchers(["two"])
+    assert kernel.dispatchers([f"{second}.Plugin/two"])[0].owner.name == f"{second}.Plugin"
+
+
+def test_unknown_names_are_answered_with_the_nearest() -> None:
+    kernel = assemble()
+    with pytest.raises(PluginError, match=r"no dispatcher is named 'indx' \(dispatchers\); did you mean 'index'\?"):
+        kernel.dispatchers(["consume_queue", "indx"])
+    with pytest.raises(PluginError, match=r"'group_comit' \(flush.strategy\); did you mean 'group_commit'"):
+        kernel.flush_strategy("group_comit")
+    with pytest.raises(PluginError, match=r"'zzz' \(flush.pool\); there are: default"):
+        kernel.pool("zzz")
+    with pytest.raises(PluginError, match=r"did you mean 'flush/group_commit'"):
+        kernel.flush_strategy("flosh/group_commit")
+    with pytest.raises(PluginError, match=r"no authenticator is named 'acll' \(authenticators\); did you mean 'acl'\?"):
+        kernel.authenticators(["acll"])
+
+
+@pytest.mark.parametrize(
+    ("body", "target", "message"),
+    [
+        ("", "{module}:plugin", r"broker.yaml:10: plugin '.*': '.*' has no 'plugin'"),
+        ("plugins = 1", "{module}:plugin", r"has no 'plugin'; did you mean 'plugins'\?"),
+        ("", "{module}_none:x", r"broker.yaml:10: plugin .*: there is no module '.*_none'"),
+        ("import no_such_module_at_all", "{module}:x", r"needs a module that is missing: .*no_such_module_at_all"),
+        (
+            "raise RuntimeError('at import')",
+            "{module}:x",
+            r"broker.yaml:10: .*while it was loaded: RuntimeError: at import",
+        ),
+        (
+            "class P:\n    def __init__(self): raise OSError('no')",
+            "{module}:P",
+            r"raised while it was made: OSError: no",
+        ),
+        ("class P: pass", "{module}:P", r"broker.yaml:10: plugin .*: implements no hook"),
+        (
+            "class P:\n    def flintmq_dispatchers(self, register): pass",
+            "{module}:P",
+            r"'flintmq_dispatchers' is not marked with @flintmq.core.kernel.hookspecs.hookimpl",
+        ),
+        (
+            "class P:\n    @hookimpl\n    def flintmq_dispatcher(self, register): pass",
+            "{module}:P",
+            r"broker.yaml:10: .*there is no hook 'flintmq_dispatcher'; did you mean 'flintmq_dispatchers'\?",
+        ),
+        (
+            "class P:\n    @hookimpl\n    def flintmq_dispatchers(self, registry): pass",
+            "{module}:P",
+            r"broker.yaml:10: .*expected flintmq_dispatchers\(register\), .*\(registry\); did you mean 'register'",
+        ),
+        (
+            "class P:\n    @hookimpl(wrapper=True)\n    def flintmq_dispatchers(self, register):\n        yield",
+            "{module}:P",
+            r"'flintmq_dispatchers' cannot be wrapped",
+        ),
+        (
+            "class P:\n    @hookimpl\n    def flintmq_dispatchers(self, register): 1 / 0",
+            "{module}:P",
+            r"broker.yaml:10: .*raised in flintmq_dispatchers: ZeroDivisionError",
+        ),
+        (
+            "class P:\n    @hookimpl\n    def flintmq_dispatchers(self, register):\n"
+            "        register('x', print)\n        register('x', print)",
+            "{module}:P",
+            r"broker.yaml:10: .*registers the dispatcher 'x' twice",
+        ),
+        (
+            "class P:\n    @hookimpl\n    def flintmq_dispatchers(self, register): register('a/b', print)",
+            "{module}:P",
+            r"a dispatcher's name has letters",
+        ),
+        (
+            "class P:\n    @hookimpl\n    def flintmq_dispatchers(self, register): register('x', 5)",
+            "{module}:P",
+            r"the dispatcher 'x' needs a callable: expected .*factory\(context\); found 5, of type int",
+        ),
+        (
+            "class P:\n    @hookimpl\n    def flintmq_flush_services(self, register): register('x')",
+            "{module}:P",
+            r"a flush strategy is a FlushStrategy, not str",
+        ),
+        (
+            "class P:\n    @hookimpl\n    def flintmq_config_sections(self, register): register('x', dict)",
+            "{module}:P",
+            r"the config section 'x' needs an attrs class",
+        ),
+        (
+            "class P:\n    @hookimpl\n    def flintmq_request_processors(self, register): register('x', (1, 1), print)",
+            "{module}:P",
+            r"the request processor 'x' needs codes, each once",
+        ),
+    ],
+)
+def test_a_bad_plugin_is_named_with_its_line(make_module: MakeModule, body: str, target: str, message: str) -> None:
+    """Whoever writes a plugin or a line of YAML must be told which one is wrong, and how."""
+    module = make_module(body)
+    with pytest.raises(PluginError, match=message):
+        assemble(target.format(module=module))
+
+
+def test_unknown_optional_hooks_are_passed_over(make_module: MakeModule) -> None:
+    """A plugin may implement a hook of a later version when it says so."""
+    body = """
+    class P:
+        @hookimpl(optionalhook=True)
+        def flintmq_hook_of_tomorrow(self, whatever): ...
+        @hookimpl
+        def flintmq_broker_ready(self): ...
+    """
+    assert assemble(f"{make_module(body)}:P").describe()[-1].hooks == ("flintmq_broker_ready",)
+
+
+def test_a_plugin_may_not_be_named_twice(make_module: MakeModule) -> None:
+    module = make_module("class P:\n    @hookimpl\n    def flintmq_broker_ready(self): ...")
+    with pytest.raises(PluginError, match=r"broker.yaml:11: .* is named twice"):
+        assemble(f"{module}:P", f"{module}:P")
+
+
+def test_two_built_ins_of_one_name_are_a_mistake() -> None:
+    other = type("Other", (BuiltIn,), {"plugin_name": "other"})()
+    with pytest.raises(PluginError, match=r"plugin 'other' \(built-in\): the dispatcher 'one' is registered by"):
+        assemble(builtins=[BuiltIn(), other])
+
+
+def test_disabled_plugins_are_listed_but_not_loaded(make_module: MakeModule, caplog: pytest.LogCaptureFixture) -> None:
+    """Switching off must not even import: a broken plugin is switched off to get going again."""
+    module = make_module("raise RuntimeError('must not be imported')")
+    kernel = assemble(f"{module}:P", disabled=[f"{module}:P", "filters", "never-heard-of"])
+    enabled = {info.name: info.enabled for info in kernel.describe()}
+    assert {name for name, is_enabled in enabled.items() if not is_enabled} == {"filters", f"{module}.P"}
+    assert enabled["flush"]
+    with pytest.raises(PluginError, match="no message filter is named 'TAG'"):
+        kernel.filter_factory("TAG")
+    assert "never-heard-of" in caplog.text
+
+
+def test_describe_tells_source_hooks_registrations_and_errors(make_module: MakeModule) -> None:
+    body = """
+    class P:
+        @hookimpl
+        def flintmq_dispatchers(self, register): register("mine", print)
+        @hookimpl
+        def flintmq_broker_ready(self): raise OSError("not today")
+    """
+    module = make_module(body)
+    kernel = assemble(f"{module}:P")
+    kernel.ready(object())
+    info = kernel.describe()[-1]
+    assert info.name == f"{module}.P"
+    assert str(info.origin) == f"broker.yaml:10: plugin '{module}.P'"
+    assert set(info.hooks) == {"flintmq_dispatchers", "flintmq_broker_ready"}
+    assert info.registered == ("dispatcher mine",)
+    assert info.errors == 1
+    assert info.last_error == "flintmq_broker_ready: OSError: not today"
+
+
+def test_codes_of_processors_go_to_exactly_one(make_module: MakeModule) -> None:
+    body = """
+    class P:
+        @hookimpl
+        def flintmq_request_processors(self, register):
+            register("fast_send", (310, 900), lambda broker: "third", pool="send")
+    """
+    kernel = assemble(f"{make_module(body)}:P", builtins=[BuiltIn()])
+    codes = {entry.name: entry.value.codes for entry in kernel.processors()}
+    assert codes == {"send": (10,), "fast_send": (310, 900)}
+    other = body.replace("fast_send", "other_send")
+    with pytest.raises(PluginError, match=r"request code 310 is claimed by .*fast_send.* and .*other_send"):
+        assemble(f"{make_module(body)}:P", f"{make_module(other)}:P", builtins=[BuiltIn()]).processors()
+
+
+def test_sections_find_their_registrations(make_module: MakeModule) -> None:
+    """A dispatcher is given its own plugin's section and nobody else's."""
+    body = """
+    import attrs
+    @attrs.frozen
+    class Model: ...
+    class P:
+        @hookimpl
+        def flintmq_dispatchers(self, register): register("audit", print)
+        @hookimpl
+        def flintmq_config_sections(self, register): register("{section}", Model)
+    """
+    module = make_module(body.replace("{section}", "audit_settings"))
+    kernel = assemble(f"{module}:P")
+    (audit,) = kernel.dispatchers(["audit"])
+    assert kernel.section_for(audit) == "audit_settings"
+    assert kernel.section_for(kernel.dispatchers(["index"])[0]) is None
+    assert attrs.has(kernel.config_sections()[0].value)
+
+
+class Life:
+    """Notes the broker's life."""
+
+    def __init__(self, name: str, calls: list[str], *, fails: bool = False) -> None:
+        self.plugin_name = name
+        self._calls = calls
+        self._fails = fails
+
+    def _note(self, what: str) -> None:
+        self._calls.append(f"{self.plugin_name} {what}")
+        if self._fails:
+            raise ValueError(f"{self.plugin_name} cannot")
+
+    @hookimpl
+    def flintmq_broker_starting(self, broker: object) -> None:
+        self._note(f"starting {broker}")
+
+    @hookimpl
+    def flintmq_broker_ready(self) -> None:
+        self._note("ready")
+
+    @hookimpl
+    def flintmq_broker_stopping(self, broker: object) -> None:
+        self._note("stopping")
+
+    @hookimpl
+    def flintmq_broker_fenced(self, reason: str) -> None:
+        self._note(f"fenced {reason}")
+
+
+def test_life_is_told_in_order_and_stopping_backwards() -> None:
+    calls: list[str] = []
+    kernel = assemble(builtins=[Life("a", calls), Life("b", calls)])
+    kernel.starting("broker")
+    kernel.ready("broker")
+    kernel.fenced("broker", "EIO")
+    kernel.stopping("broker")
+    assert calls == [
+        "a starting broker",
+        "b starting broker",
+        "a ready",
+        "b ready",
+        "a fenced EIO",
+        "b fenced EIO",
+        "b stopping",
+        "a stopping",
+    ]
+
+
+def test_a_third_party_that_raises_does_not_break_the_broker(
+    make_module: MakeModule, caplog: pytest.LogCaptureFixture
+) -> None:
+    body = """
+    class P:
+        @hookimpl
+        def flintmq_broker_starting(self): raise ValueError("third")
+        @hookimpl
+        def flintmq_broker_fenced(self): raise ValueError("third")
+    """
+    calls: list[str] = []
+    kernel = assemble(f"{make_module(body)}:P", builtins=[Life("a", calls)])
+    kernel.starting("broker")
+    kernel.fenced("broker", "EIO")
+    assert kernel.describe()[-1].errors == 2
+    assert "raised in flintmq_broker_starting" in caplog.text
+
+
+def test_a_factory_that_raises_is_named_with_its_line(make_module: MakeModule) -> None:
+    """What goes wrong when the broker calls it: its author must learn where, as with hooks."""
+    body = """
+    class P:
+        @hookimpl
+        def flintmq_dispatchers(self, register): register("audit", lambda context: 1 / 0)
+    """
+    kernel = assemble(f"{make_module(body)}:P")
+    (found,) = kernel.dispatchers(["audit"])
+    with pytest.raises(
+        PluginError, match=r"broker.yaml:10: .*flintmq_dispatchers: 'audit' cannot be made: ZeroDivision"
+    ):
+        kernel.guarded(found, found.value)(None)  # type: ignore[arg-type]
+
+
+def test_a_built_in_that_raises_stops_the_start_but_not_the_stop() -> None:
+    """A broker without delivery of delayed messages, say, must not pass for a whole one."""
+    kernel = assemble(builtins=[Life("a", [], fails=True)])
+    with pytest.raises(ValueError, match="a cannot"):
+        kernel.starting("broker")
+    with pytest.raises(ValueError, match="a cannot"):
+        kernel.ready("broker")
+    kernel.stopping("broker")
+    kernel.fenced("broker", "EIO")
+    assert kernel.describe()[0].errors == 4
+
+
+def test_an_optional_dispatcher_is_switched_off_after_five_failures_in_a_minute() -> None:
+    clock = ManualClock()
+    kernel = assemble(clock=clock)
+    recorder = Recorder()
+    isolated = kernel.isolate(recorder, OWNER, essential=False)
+    batch = sample_requests(3)
+    recorder.error = ValueError("bad day")
+    for _ in range(4):
+        isolated.dispatch(batch)
+        clock.advance_ms(25_000)
+    for _ in range(3):
+        assert not isolated.disabled, "five failures, but never within a minute"
+        isolated.dispatch(batch)
+    assert isolated.disabled
+    isolated.dispatch(batch)
+    assert len(recorder.batches) == 7
+
+
+def test_a_dispatcher_that_takes_batches_still_does_when_it_is_isolated() -> None:
+    """And its failures count as others do: the built-in ones stand behind this wall, too."""
+    kernel = assemble()
+    inner = Takes()
+    isolated = kernel.isolate(inner, OWNER, essential=False)
+    assert isinstance(isolated, RunDispatcher)
+    runs = sample_requests(2)
+    isolated.dispatch_runs(runs)
+    assert inner.taken == [runs]
+    inner.error = ValueError("bad day")
+    for _ in range(5):
+        isolated.dispatch_runs(runs)
+    assert isolated.disabled
+    assert not isinstance(kernel.isolate(Recorder(), OWNER, essential=False), RunDispatcher)
+
+
+class Takes(Recorder):
+    """Takes everything that there is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.taken: list[object] = []
+
+    def dispatch_runs(self, runs: Sequence[Run]) -> None:
+        if self.error is not None:
+            raise self.error
+        self.taken.append(runs)
+
+    def dispatch_columns(self, columns: object) -> None:
+        raise AssertionError("only starts ask for this")
+
+
+def test_an_essential_dispatcher_raises_through_and_is_counted() -> None:
+    kernel = assemble()
+    recorder = Recorder()
+    isolated = kernel.isolate(recorder, kernel.describe()[0].origin, essential=True)
+    recorder.error = ValueError("no unit")
+    with pytest.raises(ValueError, match="no unit"):
+        isolated.dispatch([])
+    assert kernel.describe()[0].errors == 1
+
+
+@pytest.mark.parametrize("error", [StoreFullError("full"), StoreFencedError("fenced")])
+def test_what_the_store_says_passes_isolation(error: Exception) -> None:
+    """Dispatch stands still on a full disk and goes on later: isolating would lose the batch."""
+    recorder = Recorder()
+    isolated = assemble().isolate(recorder, OWNER, essential=False)
+    recorder.error = error
+    for _ in range(6):
+        with pytest.raises(type(error)):
+            isolated.dispatch([])
+    assert not isolated.disabled
+
+
+def test_isolated_dispatchers_are_closed_without_raising() -> None:
+    kernel = assemble()
+    recorder = Recorder()
+    isolated = kernel.isolate(recorder, OWNER, essential=False)
+    isolated.close()
+    assert recorder.closed
+    recorder.close = lambda: 1 / 0  # type: ignore[method-assign, assignment, return-value]
+    isolated.close()
+    kernel.isolate(type("NoClose", (), {"dispatch": print})(), OWNER, essential=False).close()
+
+
+def test_every_hook_that_registers_has_a_registrar() -> None:
+    """A spec that is documented but never called would be a promise nobody keeps."""
+    specs = {name for name in vars(FlintSpecs) if name.startswith("flintmq_")}
+    registering = {name for name in specs if not name.startswith("flintmq_broker_")}
+    assert set(Kernel()._registries.registrars()) == registering
+    source = Path(sys.modules[Kernel.__module__].__file__ or "").read_text(encoding="utf-8")
+    assert specs - registering == set(re.findall(r'_tell\("(flintmq_broker_\w+)"', source))
+
+
+def test_a_strategy_of_a_plugin_carries_its_model(make_module: MakeModule) -> None:
+    body = """
+    import attrs
+    from flintmq.core.kernel.ports import FlushStrategy
+    @attrs.frozen
+    class Settings:
+        pause_ms: int = 3
+    class P:
+        @hookimpl
+        def flintmq_flush_services(self, register):
+            register(FlushStrategy("mine", print, Settings, synchronous=True))
+    """
+    strategy: FlushStrategy = assemble(f"{make_module(body)}:P").flush_strategy("mine").value
+    assert strategy.settings_model is not None
+    assert strategy.settings_model().pause_ms == 3

@@ -1,0 +1,141 @@
+"""The table of what plugins hand over must say what the ports say: a start that refuses what is right is worse than none."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from flintmq.core.kernel import ports
+from flintmq.core.kernel.hookspecs import FlintSpecs
+from flintmq.core.kernel.kernel import Kernel
+from flintmq.core.kernel.plugin_shapes import (
+    AUTHENTICATOR,
+    DISPATCHER,
+    FILTER,
+    FLUSH_STRATEGY,
+    INDEX_BUILDER,
+    POOL,
+    SHAPES,
+    Shape,
+    shown,
+    wrong_call,
+)
+from flintmq.plugins.broker.processors import ProcessorsPlugin
+from flintmq.plugins.builtin import BUILTIN_PLUGINS
+
+
+def methods_of(*protocols: type) -> dict[str, tuple[str, ...]]:
+    """The methods of ports, with the names of their arguments."""
+    return {
+        name: tuple(inspect.signature(method).parameters)[1:]
+        for protocol in protocols
+        for name, method in inspect.getmembers(protocol, inspect.isfunction)
+        if not name.startswith("_")
+    }
+
+
+@pytest.mark.parametrize(
+    ("shape", "needed", "optional"),
+    [
+        (
+            DISPATCHER,
+            ports.CommitLogDispatcher,
+            (
+                ports.RunDispatcher,
+                ports.SupportsCommitted,
+                ports.SupportsCatchUp,
+                ports.SupportsTruncate,
+                ports.SupportsClose,
+            ),
+        ),
+        (FLUSH_STRATEGY, ports.FlushCommitLogService, ()),
+        (POOL, ports.TransientStorePool, ()),
+        (INDEX_BUILDER, ports.IndexBuilder, (ports.RunIndexBuilder, ports.SupportsCommitted, ports.SupportsTruncate)),
+        (FILTER, ports.MessageFilter, (ports.BitMapFilter,)),
+        (AUTHENTICATOR, ports.Authenticator, (ports.SupportsClose,)),
+    ],
+    ids=lambda value: getattr(value, "kind", None),
+)
+def test_shapes_are_those_of_the_ports(shape: Shape, needed: type, optional: tuple[type, ...]) -> None:
+    assert dict(shape.methods) == methods_of(needed)
+    assert {**shape.methods, **shape.optional} == {**methods_of(*optional), **shape.methods}
+
+
+def test_every_hook_that_registers_has_a_shape() -> None:
+    registering = {name for name in vars(FlintSpecs) if name.startswith("flintmq_")}
+    hooks = {shape.hook for shape in SHAPES}
+    assert hooks <= registering
+    assert {
+        hook for hook in registering if "register" in inspect.signature(getattr(FlintSpecs, hook)).parameters
+    } == hooks
+
+
+def test_built_in_filters_have_the_shape_too() -> None:
+    """Those are made late, so no start looks at them; what else is built in is looked at by each start."""
+    kernel = Kernel.assemble((), (*BUILTIN_PLUGINS, ProcessorsPlugin()), use_entry_points=False)
+    for name, expression in (("TAG", "a || b"), ("SQL92", "a > 5")):
+        FILTER.check_made(kernel.describe()[0].origin, name, kernel.filter_factory(name)(expression, frozenset()))
+
+
+class AsyncCall:
+    async def __call__(self, one: object) -> None: ...
+
+
+def _wraps(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def wrapper(*arguments: Any) -> Any:
+        return function("first", *arguments)
+
+    return wrapper
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        print,
+        len,
+        lambda one: None,
+        lambda *arguments: None,
+        lambda one, two=2, *, three=3: None,
+        functools.partial(lambda zero, one: None, 0),
+        _wraps(lambda first, one: None),
+        list.append.__get__([]),  # type: ignore[attr-defined]
+        AsyncCall,
+    ],
+    ids=lambda function: type(function).__name__,
+)
+def test_what_can_be_called_is_taken(function: Any) -> None:
+    """However it is written: a decorator's signature counts, not that of what it stands before."""
+    assert wrong_call(function, ("one",)) == "" or function is AsyncCall
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        None,
+        5,
+        lambda: None,
+        lambda one, two: None,
+        lambda one, *, key: None,
+        AsyncCall(),
+        functools.partial(AsyncCall()),
+    ],
+    ids=lambda function: type(function).__name__,
+)
+def test_what_cannot_is_not(function: Any) -> None:
+    assert wrong_call(function, ("one",))
+
+
+def test_what_is_found_is_shown_on_one_short_line() -> None:
+    class Mute:
+        def __repr__(self) -> str:
+            raise RuntimeError
+
+    assert shown(Mute()) == "a Mute"
+    assert shown("a\nb") == "'a\\nb'"
+    assert len(shown("x" * 9_000)) < 200
+    assert "0x" not in shown(object())

@@ -1,0 +1,67 @@
+"""Connections end below a ceiling of descriptors: what the store needs may not depend on how many peers there are."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from flintmq.remoting.server.descriptors import (
+    RESERVED_MAX,
+    connections_ceiling,
+    has_room,
+    is_below_ceiling,
+    raise_limit,
+)
+
+
+@pytest.fixture
+def limits() -> Iterator[tuple[int, int]]:
+    """The process's own, which come back."""
+    found = resource.getrlimit(resource.RLIMIT_NOFILE)
+    yield found
+    resource.setrlimit(resource.RLIMIT_NOFILE, found)
+
+
+@pytest.mark.parametrize(
+    ("limit", "ceiling"), [(1_024, 1_024 - RESERVED_MAX), (1 << 20, (1 << 20) - RESERVED_MAX), (256, 192), (64, 48)]
+)
+def test_the_reserve_follows_the_limit(limit: int, ceiling: int) -> None:
+    """A small limit must leave something to both."""
+    assert connections_ceiling(limit) == ceiling
+
+
+def test_room_is_what_is_free_below_the_ceiling(limits: tuple[int, int]) -> None:
+    """Whoever holds the descriptors: those of a program around count as well, and the limit is looked at each time."""
+    with socket.socket() as listening:
+        lowest = os.dup(listening.fileno())
+        os.close(lowest)
+        limit = next(n for n in range(lowest, 4 * lowest + 8) if connections_ceiling(n) == lowest + 2)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limits[1]))
+        assert has_room(listening.fileno())
+        taken = [os.dup(listening.fileno()) for _ in range(2)]
+        assert not has_room(listening.fileno())
+        assert is_below_ceiling(taken[-1])
+        assert not is_below_ceiling(taken[-1] + 1)
+        os.close(taken.pop())
+        assert has_room(listening.fileno())
+        os.close(taken.pop())
+
+
+def test_nothing_left_is_no_room(limits: tuple[int, int]) -> None:
+    """Not even for the look."""
+    with socket.socket() as listening:
+        lowest = os.dup(listening.fileno())
+        os.close(lowest)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, limits[1]))
+        assert not has_room(listening.fileno())
+
+
+def test_a_serving_process_takes_what_it_may_have(limits: tuple[int, int]) -> None:
+    """Most systems give 1,024 and allow many more."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limits[1] - 1, limits[1]))
+    raise_limit()
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == (limits[1], limits[1])

@@ -1,0 +1,368 @@
+"""Connections of our own making must behave as asyncio's do, and read all before anything put off is done: peers that vanish,
+do not read, or send much are every server's everyday life."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+import struct
+from collections.abc import Callable, Coroutine
+from functools import partial
+
+import pytest
+
+from flintmq.remoting.server import socket_turns
+from flintmq.remoting.server.server import bind
+from flintmq.remoting.server.socket_turns import SocketListener, SocketTransport, SocketTurns
+
+
+class Peer(asyncio.Protocol):
+    """Writes down what it is told, and lets a test wait for it."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.received = b""
+        self.error: Exception | None = None
+        self.keeps_open = False
+        self.on_data: Callable[[bytes], None] = lambda data: None
+        self._changed = asyncio.Event()
+
+    def _tell(self, what: str) -> None:
+        self.told.append(what)
+        self._changed.set()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._tell("made")
+
+    def data_received(self, data: bytes) -> None:
+        self.received += data
+        self._tell("data")
+        self.on_data(data)
+
+    def eof_received(self) -> bool:
+        self._tell("eof")
+        return self.keeps_open
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.error = exc
+        self._tell("lost")
+
+    def pause_writing(self) -> None:
+        self._tell("pause")
+
+    def resume_writing(self) -> None:
+        self._tell("resume")
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        async with asyncio.timeout(10):
+            while not holds():
+                self._changed.clear()
+                await self._changed.wait()
+
+    async def lost(self) -> None:
+        await self.until(lambda: "lost" in self.told)
+
+
+def in_turns(test: Callable[[SocketTurns], Coroutine[None, None, None]]) -> Callable[[], None]:
+    """Runs a test on a loop of its own, and sees that it leaves no socket behind."""
+
+    async def run() -> None:
+        turns = SocketTurns(asyncio.get_running_loop())
+        await test(turns)
+        assert not len(turns), "a socket is still watched"
+        turns.close()
+
+    def on_loop() -> None:
+        asyncio.run(run())
+
+    on_loop.__doc__ = test.__doc__
+    return on_loop
+
+
+async def end(transport: SocketTransport, peer: Peer, theirs: socket.socket) -> None:
+    """Closes both ends of what :func:`connect` made."""
+    transport.close()
+    await peer.lost()
+    theirs.close()
+
+
+def listen_for_errors() -> list[object]:
+    """What the running loop is told went wrong, from now on."""
+    heard: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: heard.append(context["exception"]))
+    return heard
+
+
+def connect(turns: SocketTurns) -> tuple[SocketTransport, Peer, socket.socket]:
+    """A transport, its protocol, and the other end, which blocks for some seconds at most."""
+    ours, theirs = socket.socketpair()
+    theirs.settimeout(10)
+    peer = Peer()
+    return SocketTransport(turns, ours, peer), peer, theirs
+
+
+@in_turns
+async def test_all_that_arrived_is_read_before_what_was_put_off_is_done(turns: SocketTurns) -> None:
+    ends = [connect(turns) for _ in range(5)]
+    read_then: list[int] = []
+    for _transport, peer, _theirs in ends:
+        peer.on_data = lambda _data: turns.at_end(
+            lambda: read_then.append(sum(bool(one.received) for _, one, _ in ends))
+        )
+    for _transport, _peer, theirs in ends:
+        theirs.sendall(b"x")
+    for _transport, peer, _theirs in ends:
+        await peer.until(lambda peer=peer: bool(peer.received))  # type: ignore[misc]
+    assert read_then == [5] * 5
+    for transport, peer, theirs in ends:
+        await end(transport, peer, theirs)
+
+
+@in_turns
+async def test_what_is_put_off_outside_a_turn_comes_with_the_next_one(turns: SocketTurns) -> None:
+    done = asyncio.Event()
+    turns.at_end(done.set)
+    assert not done.is_set()
+    async with asyncio.timeout(10):
+        await done.wait()
+
+
+@in_turns
+async def test_what_is_put_off_is_done_though_one_before_it_fails(turns: SocketTurns) -> None:
+    heard = listen_for_errors()
+    transport, peer, theirs = connect(turns)
+    failure = ValueError("on purpose")
+    done = asyncio.Event()
+
+    def fail() -> None:
+        raise failure
+
+    def put_off(_data: bytes) -> None:
+        turns.at_end(fail)
+        turns.at_end(done.set)
+
+    peer.on_data = put_off
+    theirs.sendall(b"x")
+    async with asyncio.timeout(10):
+        await done.wait()
+    assert heard == [failure]
+    await end(transport, peer, theirs)
+
+
+@in_turns
+async def test_a_peer_that_goes_is_told_in_asyncios_order(turns: SocketTurns) -> None:
+    transport, peer, theirs = connect(turns)
+    theirs.sendall(b"last words")
+    theirs.close()
+    await peer.lost()
+    assert peer.told == ["made", "data", "eof", "lost"]
+    assert peer.received == b"last words"
+    assert peer.error is None
+    assert transport.is_closing()
+
+
+@in_turns
+async def test_a_protocol_may_go_on_writing_to_a_peer_that_has_ended(turns: SocketTurns) -> None:
+    transport, peer, theirs = connect(turns)
+    peer.keeps_open = True
+    theirs.shutdown(socket.SHUT_WR)
+    await peer.until(lambda: "eof" in peer.told)
+    transport.write(b"answer")
+    assert theirs.recv(100) == b"answer"
+    assert peer.told.count("eof") == 1
+    await end(transport, peer, theirs)
+
+
+@in_turns
+async def test_a_reset_ends_a_connection_with_its_error(turns: SocketTurns) -> None:
+    """Over TCP, because a pair of sockets knows no reset."""
+    peer = Peer()
+    listener = SocketListener(turns, bind("127.0.0.1", 0), lambda: peer, 8)
+    address = listener.sockets[0].getsockname()
+    client = socket.create_connection(address, timeout=10)
+    client.sendall(b"x")
+    await peer.until(lambda: peer.received == b"x")
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.close()
+    await peer.lost()
+    assert isinstance(peer.error, ConnectionResetError)
+    listener.close()
+    listener.close()
+    await listener.wait_closed()
+
+
+@in_turns
+async def test_what_a_slow_peer_does_not_take_waits_and_stops_writers(turns: SocketTurns) -> None:
+    transport, peer, theirs = connect(turns)
+    transport.set_write_buffer_limits(high=100_000)
+    assert transport.get_write_buffer_limits() == (25_000, 100_000)
+    piece = bytes(range(256)) * 1_000
+    transport.writelines([piece, memoryview(piece), piece])
+    transport.write(b"the end")
+    assert transport.get_write_buffer_size() > 100_000
+    assert peer.told == ["made", "pause"]
+    taken = b""
+    wanted = 3 * piece + b"the end"
+    while len(taken) < len(wanted):
+        taken += await asyncio.to_thread(theirs.recv, 65_536)
+    assert taken == wanted
+    await peer.until(lambda: "resume" in peer.told)
+    assert transport.get_write_buffer_size() == 0
+    await end(transport, peer, theirs)
+
+
+@in_turns
+async def test_more_pieces_than_one_call_may_have_all_arrive(turns: SocketTurns) -> None:
+    transport, peer, theirs = connect(turns)
+    pieces = [bytes([n % 256]) * 100 for n in range(2_500)]
+    reading = asyncio.ensure_future(asyncio.to_thread(_read, theirs, 250_000))
+    transport.writelines(pieces)
+    assert await reading == b"".join(pieces)
+    await end(transport, peer, theirs)
+
+
+def _read(sock: socket.socket, size_bytes: int) -> bytes:
+    taken = b""
+    while len(taken) < size_bytes:
+        taken += sock.recv(size_bytes - len(taken))
+    return taken
+
+
+@in_turns
+async def test_closing_sends_what_waits_and_aborting_does_not(turns: SocketTurns) -> None:
+    much = b"." * 2_000_000
+    transport, peer, theirs = connect(turns)
+    transport.write(much)
+    transport.close()
+    transport.write(b"too late")
+    assert transport.is_closing()
+    assert len(await asyncio.to_thread(_read, theirs, len(much))) == len(much)
+    await peer.lost()
+    assert theirs.recv(1) == b""
+    theirs.close()
+    transport, peer, theirs = connect(turns)
+    transport.write(much)
+    transport.abort()
+    await peer.lost()
+    assert transport.get_write_buffer_size() == 0
+    theirs.close()
+
+
+@in_turns
+async def test_a_peer_that_goes_while_answers_wait_ends_the_connection_once(turns: SocketTurns) -> None:
+    transport, peer, theirs = connect(turns)
+    transport.write(b"." * 2_000_000)
+    transport.pause_reading()
+    theirs.close()
+    await peer.lost()
+    transport.abort()
+    transport.close()
+    await asyncio.sleep(0)
+    assert peer.told.count("lost") == 1
+    assert isinstance(peer.error, OSError)
+
+
+@in_turns
+async def test_a_connection_that_is_not_read_costs_no_turns(turns: SocketTurns) -> None:
+    """Its peer may have gone: epoll would say so for ever."""
+    transport, peer, theirs = connect(turns)
+    transport.pause_reading()
+    assert not transport.is_reading()
+    theirs.sendall(b"waiting")
+    theirs.close()
+    other, other_peer, other_theirs = connect(turns)
+    other_theirs.sendall(b"x")
+    await other_peer.until(lambda: other_peer.received == b"x")
+    assert peer.told == ["made"]
+    transport.resume_reading()
+    await peer.lost()
+    assert peer.received == b"waiting"
+    other.close()
+    await other_peer.lost()
+    other_theirs.close()
+
+
+@in_turns
+async def test_a_protocol_that_fails_loses_its_connection_and_no_other(turns: SocketTurns) -> None:
+    heard = listen_for_errors()
+    failure = ValueError("on purpose")
+
+    def fail(_data: bytes) -> None:
+        raise failure
+
+    _transport, bad, bad_theirs = connect(turns)
+    bad.on_data = fail
+    transport, good, theirs = connect(turns)
+    bad_theirs.sendall(b"x")
+    theirs.sendall(b"y")
+    await bad.lost()
+    await good.until(lambda: good.received == b"y")
+    assert heard == [failure]
+    assert bad.error is failure
+    transport.close()
+    await good.lost()
+    bad_theirs.close()
+    theirs.close()
+
+
+@in_turns
+async def test_a_connection_closed_by_another_one_in_the_same_turn_is_not_read(turns: SocketTurns) -> None:
+    ends = [connect(turns) for _ in range(2)]
+    read = asyncio.Event()
+
+    def close_other(other: SocketTransport, _data: bytes) -> None:
+        other.abort()
+        read.set()
+
+    for at, (_transport, peer, _theirs) in enumerate(ends):
+        peer.on_data = partial(close_other, ends[1 - at][0])
+    for _transport, _peer, theirs in ends:
+        theirs.sendall(b"x")
+    async with asyncio.timeout(10):
+        await read.wait()
+    assert sorted(peer.received for _, peer, _ in ends) == [b"", b"x"]
+    for transport, peer, theirs in ends:
+        await end(transport, peer, theirs)
+
+
+@in_turns
+async def test_large_reads_grow_and_shrink_with_what_comes(turns: SocketTurns) -> None:
+    transport, peer, theirs = connect(turns)
+    much = bytes(range(256)) * 8_000
+    await asyncio.to_thread(theirs.sendall, much)
+    await peer.until(lambda: len(peer.received) == len(much))
+    assert peer.received == much
+    for _ in range(6):
+        before = len(peer.received)
+        theirs.sendall(b"few")
+        await peer.until(lambda before=before: len(peer.received) == before + 3)  # type: ignore[misc]
+    await end(transport, peer, theirs)
+
+
+def test_without_descriptors_a_listener_waits_and_then_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel tells of a waiting connection with every turn; to try at once again would take the whole processor."""
+    monkeypatch.setattr(socket_turns, "_ACCEPT_RETRY_S", 0.01)
+    in_turns(_without_descriptors)()
+
+
+async def _without_descriptors(turns: SocketTurns) -> None:
+    accepts = 0
+    peer = Peer()
+
+    class Scarce(socket.socket):
+        def accept(self) -> tuple[socket.socket, object]:
+            nonlocal accepts
+            accepts += 1
+            if accepts == 1:
+                raise OSError(errno.EMFILE, "too many open files")
+            return super().accept()
+
+    bound = bind("127.0.0.1", 0)
+    listener = SocketListener(turns, Scarce(fileno=bound.detach()), lambda: peer, 8)
+    client = socket.create_connection(listener.sockets[0].getsockname(), timeout=10)
+    await peer.until(lambda: "made" in peer.told)
+    client.close()
+    await peer.lost()
+    assert accepts <= 4
+    listener.close()

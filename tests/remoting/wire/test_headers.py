@@ -1,0 +1,113 @@
+"""Headers are decoded by RocketMQ's rule: skip what does not parse, then insist on what is required."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from flintmq.core.errors import RefusedError
+from flintmq.remoting.wire.codes import LanguageCode, RequestCode, language_code, language_name
+from flintmq.remoting.wire.fast_json import FAST_JSON
+from flintmq.remoting.wire.headers import (
+    REQUEST_HEADERS,
+    RESPONSE_HEADERS,
+    ConsumerSendMsgBackRequestHeader,
+    PullMessageRequestHeader,
+    RegisterBrokerRequestHeader,
+    SendMessageRequestHeader,
+    SendMessageRequestHeaderV2,
+    decode_header,
+    encode_header,
+)
+from flintmq.remoting.wire.version import MQ_VERSION, version_name
+
+SEND = {"a": "pg", "b": "T", "c": "TBW102", "d": "4", "e": "-1", "f": "0", "g": "1700000000000", "h": "0"}
+
+
+def test_numbers_and_booleans_are_read_from_text() -> None:
+    header = decode_header(
+        SendMessageRequestHeaderV2, {**SEND, "i": "k\x01v\x02", "k": "TRUE", "m": "false", "l": "16"}
+    )
+    assert header.queue_id == -1
+    assert header.born_timestamp_ms == 1_700_000_000_000
+    assert (header.unit_mode, header.batch, header.max_reconsume_times) == (True, False, 16)
+    assert header.properties == "k\x01v\x02"
+
+
+def test_absent_optional_fields_stay_default() -> None:
+    header = decode_header(SendMessageRequestHeaderV2, SEND)
+    assert (header.reconsume_times, header.unit_mode, header.max_reconsume_times) == (0, False, None)
+    assert header.broker_name is None
+
+
+@pytest.mark.parametrize("value", ["x", "", "1.5x", "99999999999", "-2147483649"])
+def test_an_optional_value_that_does_not_parse_counts_as_absent(value: str) -> None:
+    assert decode_header(SendMessageRequestHeaderV2, {**SEND, "j": value}).reconsume_times == 0
+
+
+@pytest.mark.parametrize("name", sorted(SEND))
+def test_a_missing_required_field_is_named(name: str) -> None:
+    with pytest.raises(RefusedError, match=f"the custom field <{name}> is null") as refused:
+        decode_header(SendMessageRequestHeaderV2, {key: value for key, value in SEND.items() if key != name})
+    assert refused.value.code == 1
+
+
+def test_a_required_value_that_does_not_parse_is_missing() -> None:
+    with pytest.raises(RefusedError, match="<e> is null") as refused:
+        decode_header(SendMessageRequestHeaderV2, {**SEND, "e": "four"})
+    assert refused.value.measured == "'four'"
+    with pytest.raises(RefusedError, match="<consumerGroup> is null"):
+        decode_header(PullMessageRequestHeader, None)
+
+
+def test_long_and_short_names_are_one_header() -> None:
+    """Processors are written once, against the long form."""
+    short = decode_header(SendMessageRequestHeaderV2, SEND)
+    assert isinstance(short, SendMessageRequestHeader)
+    assert short.__struct_fields__ == SendMessageRequestHeader.__struct_fields__
+    long_names = encode_header(SendMessageRequestHeader(**msgspec.structs.asdict(short)))
+    assert long_names["bornTimestamp"] == "1700000000000"
+    assert encode_header(short)["g"] == "1700000000000"
+
+
+def test_encoding_omits_none_and_writes_booleans_in_lower_case() -> None:
+    header = ConsumerSendMsgBackRequestHeader(commit_log_offset_bytes=5, group="g", delay_level=0, unit_mode=True)
+    assert encode_header(header) == {"offset": "5", "group": "g", "delayLevel": "0", "unitMode": "true"}
+
+
+def test_a_subclass_s_required_field_after_optional_ones_is_required() -> None:
+    with pytest.raises(RefusedError, match="haServerAddr"):
+        decode_header(
+            RegisterBrokerRequestHeader,
+            {"brokerName": "a", "brokerAddr": "x:1", "clusterName": "c", "brokerId": "0"},
+        )
+
+
+def test_typed_decoding_refuses_what_the_general_way_must_judge() -> None:
+    """A header with a field missing, of a wrong type or out of range may not slip through the short way."""
+    decoder = FAST_JSON[b'{"code":310']
+    for broken in (
+        b'{"code":310,"opaque":1}',
+        b'{"code":310,"extFields":{"a":"x"}}',
+        b'{"code":310,"extFields":null}',
+        b'{"code":310,"extFields":{',
+    ):
+        with pytest.raises(msgspec.MsgspecError):
+            decoder.decode(broken)
+    whole = msgspec.json.encode({"code": 310, "extFields": {**SEND, "e": "2147483648"}})
+    with pytest.raises(msgspec.ValidationError):
+        decoder.decode(whole)
+
+
+def test_every_model_belongs_to_a_known_code() -> None:
+    assert {*REQUEST_HEADERS, *RESPONSE_HEADERS} <= set(RequestCode)
+
+
+def test_languages_and_versions_are_named_tolerantly() -> None:
+    assert language_code("GO") == LanguageCode.GO
+    assert language_code("klingon") == LanguageCode.OTHER
+    assert language_name(12) == "RUST"
+    assert language_name(99) == "OTHER"
+    assert version_name(MQ_VERSION) == "V4_9_7"
+    assert version_name(406) == "V4_9_5+"
+    assert version_name(3) == "V?3"

@@ -1,0 +1,174 @@
+"""Bodies must be read whichever client wrote them, and be readable by every one of them."""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flintmq.core.errors import JsonSyntaxError, RefusedError
+from flintmq.core.limits import JSON_BODY_MAX_BYTES
+from flintmq.remoting.wire.bodies import (
+    BrokerData,
+    ConsumeStats,
+    DataVersion,
+    HeartbeatData,
+    KVTable,
+    MessageQueue,
+    OffsetWrapper,
+    QueueData,
+    RegisterBrokerBody,
+    ResetOffsetBody,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+    TopicList,
+    TopicRouteData,
+)
+from flintmq.remoting.wire.json_body import dumps, loads_lenient
+from flintmq.remoting.wire.register_broker_body import (
+    body_crc32,
+    decode_register_broker_body,
+    encode_register_broker_body,
+)
+from flintmq.remoting.wire.version import MQ_VERSION
+
+ROUTE = TopicRouteData(
+    broker_datas=[BrokerData({1: "b:2", 0: "a:1"}, "broker-ä", "C")], queue_datas=[QueueData("broker-ä", 6, 4, 0, 4)]
+)
+
+
+def test_fastjson_style_leaves_numeric_keys_unquoted() -> None:
+    assert (
+        ROUTE.encode()
+        == (
+            '{"brokerDatas":[{"brokerAddrs":{1:"b:2",0:"a:1"},"brokerName":"broker-ä","cluster":"C"}],'
+            '"filterServerTable":{},"queueDatas":[{"brokerName":"broker-ä","perm":6,"readQueueNums":4,"topicSysFlag":0,'
+            '"writeQueueNums":4}]}'
+        ).encode()
+    )
+
+
+def test_standard_style_is_strict_json_sorted_and_ascii() -> None:
+    encoded = ROUTE.encode("standard")
+    assert encoded.isascii()
+    assert list(json.loads(encoded)["brokerDatas"][0]["brokerAddrs"]) == ["0", "1"]
+
+
+@pytest.mark.parametrize("style", ["fastjson", "standard"])
+def test_routes_are_read_in_both_styles(style: str) -> None:
+    assert TopicRouteData.decode(ROUTE.encode(style)) == ROUTE  # type: ignore[arg-type]
+
+
+def test_queues_as_keys() -> None:
+    queue = MessageQueue("a", 0, "T")
+    encoded = ResetOffsetBody({queue: 5}).encode()
+    assert encoded == b'{"offsetTable":{{"brokerName":"a","queueId":0,"topic":"T"}:5}}'
+    assert ResetOffsetBody.decode(encoded).offset_table == {queue: 5}
+
+
+def test_references_are_followed() -> None:
+    """RocketMQ writes an object it has written before as a path to it."""
+    text = (
+        b'{"consumeTps":1.0,"offsetTable":{{"brokerName":"a","queueId":0,"topic":"T"}:{"brokerOffset":3,'
+        b'"consumerOffset":1,"lastTimestamp":0},{"brokerName":"a","queueId":1,"topic":"T"}:'
+        b'{"brokerOffset":4,"consumerOffset":{"$ref":"$.consumeTps"},"lastTimestamp":0}}}'
+    )
+    stats = ConsumeStats.decode(text)
+    assert stats.offset_table[MessageQueue("a", 1, "T")] == OffsetWrapper(4, 1, 0)
+
+
+def test_a_heartbeat_in_any_dialect() -> None:
+    """C++ clients send enums as ordinals, Go clients numbers as texts, and any may send null or what we do not know."""
+    body = (
+        b'{clientID:\'c@1\', "consumerDataSet":[{"consumeFromWhere":4,"consumeType":1,"groupName":"g",'
+        b'"messageModel":0,"subscriptionDataSet":[{"codeSet":["65"],"subString":"A","subVersion":"17","tagsSet":["A"],'
+        b'"topic":"T","classFilterMode":false,"novel":{}}],"unitMode":null,}],"producerDataSet":null}'
+    )
+    (consumer,) = HeartbeatData.decode(body).consumer_data_set
+    assert consumer.consume_from_where == "CONSUME_FROM_FIRST_OFFSET"
+    assert consumer.consume_type == "CONSUME_PASSIVELY"
+    assert consumer.message_model == "BROADCASTING"
+    assert consumer.subscription_data_set[0].code_set == [65]
+    assert consumer.subscription_data_set[0].sub_version == 17
+    assert consumer.subscription_data_set[0].expression_type == "TAG"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"[]", b"{", b'{"clientID":[]}', b"\xff", b'{"consumerDataSet":{}}', b"[" * 100_000, b'{"a":' * 200 + b"'x'"],
+)
+def test_what_is_no_heartbeat_says_so(body: bytes) -> None:
+    with pytest.raises(JsonSyntaxError):
+        HeartbeatData.decode(body)
+
+
+def test_too_long_a_body_is_refused() -> None:
+    with pytest.raises(JsonSyntaxError, match="at most"):
+        loads_lenient(b"'" + b" " * JSON_BODY_MAX_BYTES)
+
+
+def test_members_that_are_none_are_left_out() -> None:
+    assert TopicList(topic_list=["T"]).encode() == b'{"topicList":["T"]}'
+    assert TopicList("a:1", ["T"]).encode() == b'{"brokerAddr":"a:1","topicList":["T"]}'
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), [float("-inf")]])
+def test_numbers_that_are_none_are_refused(value: object) -> None:
+    with pytest.raises(ValueError, match="no place"):
+        dumps({"x": value})
+
+
+json_values = st.recursive(
+    st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(st.characters(exclude_categories=["Cs"]), max_size=10),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.integers(0, 99) | st.text("abc_é", max_size=4), inner, max_size=4)
+    ),
+    max_leaves=10,
+)
+
+
+@given(json_values)
+def test_what_is_written_is_read_back(value: object) -> None:
+    assert loads_lenient(dumps(value)) == value
+
+
+@given(st.dictionaries(st.text("abc é\x01", max_size=5), st.text("xyz%\x7f", max_size=5), max_size=4))
+def test_both_styles_of_a_plain_body_are_read_back(table: dict[str, str]) -> None:
+    body = KVTable(table)
+    assert KVTable.decode(body.encode()) == body
+    assert json.loads(body.encode("standard"))["table"] == table
+
+
+TABLE = TopicConfigSerializeWrapper(
+    DataVersion(3, 1_700_000_000_000), {"T": TopicConfig(topic_name="T", perm=6, read_queue_nums=4, write_queue_nums=8)}
+)
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_registration_survives_the_wire(compressed: bool) -> None:
+    body = RegisterBrokerBody(["f:1"], TABLE)
+    data = encode_register_broker_body(body, compressed=compressed)
+    crc32 = body_crc32(data)
+    assert decode_register_broker_body(data, compressed=compressed, version=MQ_VERSION, crc32=crc32) == body
+
+
+def test_registrations_of_other_times() -> None:
+    assert decode_register_broker_body(b"", compressed=False, version=MQ_VERSION) == RegisterBrokerBody()
+    assert decode_register_broker_body(TABLE.encode(), compressed=False, version=36) == RegisterBrokerBody([], TABLE)
+
+
+def test_a_damaged_registration_is_refused() -> None:
+    with pytest.raises(RefusedError, match="crc32 not match"):
+        decode_register_broker_body(b"{}", compressed=False, version=MQ_VERSION, crc32=1)
+    for plain in (b"", struct.pack(">i", -1), struct.pack(">i", 99), struct.pack(">i2si", 2, b"{}", 2**31 - 1)):
+        with pytest.raises(ValueError, match=r"malformed|part of|cut off"):
+            decode_register_broker_body(zlib.compress(plain), compressed=True, version=MQ_VERSION)
+    with pytest.raises(ValueError, match="malformed"):
+        decode_register_broker_body(b"no zlib", compressed=True, version=MQ_VERSION)
+    with pytest.raises(ValueError, match="longer than"):
+        decode_register_broker_body(zlib.compress(bytes(JSON_BODY_MAX_BYTES + 1)), compressed=True, version=MQ_VERSION)
