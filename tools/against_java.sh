@@ -1,12 +1,15 @@
 #!/usr/bin/env bash
-# against_java.sh [options of `flintmq bench compare`]: starts the real RocketMQ 4.9 broker of the peer kit and a FlintMQ beside
+# against_java.sh [options of tools/bench_compare.py]: starts the real RocketMQ 4.9 broker of the peer kit and a FlintMQ beside
 # it, and compares them in interleaved rounds. Needs Java 17, Maven and a C compiler; the kit lies beside the checkout
-# (../shared/peer; FLINTMQ_SHARED names another place).
+# (../shared/peer; FLINTMQ_SHARED names another place). FLINTMQ and PYTHON name the programs to run.
 #   FLUSH=async   ASYNC_FLUSH and flush_real_time (the default), FLUSH=sync SYNC_FLUSH and group_commit,
 #   FLUSH=pool    the transient store pool and commit_real_time; both pools of three buffers
 #   PREPARE=...   a command that is given both name servers before anything is measured
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+for word in "$@"; do
+  case $word in -h | --help) exec "${PYTHON:-python}" tools/bench_compare.py --help ;; esac
+done
 peer=$(cd "${FLINTMQ_SHARED:-../shared}/peer" && pwd)
 flintmq=${FLINTMQ:-flintmq}
 work=$(mktemp -d)
@@ -49,5 +52,5 @@ served=$!
 until grep -q '^READY ' "$work/out"; do kill -0 "$served"; sleep 0.1; done
 namesrv=$(sed -n 's/^READY namesrv=\([^ ]*\).*/\1/p' "$work/out")
 if [[ -n ${PREPARE:-} ]]; then $PREPARE "$namesrv" "$NAMESRV"; fi
-"$flintmq" bench compare -n "$namesrv" --pid "$served" --against "$NAMESRV" --against-pid "$(cat "$work/java.run/pid")" \
+"${PYTHON:-python}" tools/bench_compare.py -n "$namesrv" --pid "$served" --against "$NAMESRV" --against-pid "$(cat "$work/java.run/pid")" \
   --client "$peer/bench.sh" --generator "$work/loadgen" --against-start "$work/start" --against-stop "$work/stop" "$@"

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import enum
-import shutil
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flintmq.plugins.cli import bench_compare, bench_feed, bench_flush, bench_recover, bench_report, options
+from flintmq.plugins.cli import bench_feed, bench_flush, bench_recover, options
+from flintmq.plugins.cli.bench_target import Target, access_to_measure, broker_to_measure, runner
 from flintmq.plugins.cli.exits import CommandError, ExitCode
 
 if TYPE_CHECKING:
     from flintmq.plugins.bench.result import BenchResult
     from flintmq.plugins.bench.run import BenchSettings
-    from flintmq.remoting.client.access import Access
 
 app = typer.Typer(
     add_completion=False,
@@ -27,10 +22,7 @@ app = typer.Typer(
 )
 
 app.command("flush")(bench_flush.flush)
-app.command("latency")(bench_compare.latency)
-app.command("compare")(bench_compare.compare)
 app.command("feed")(bench_feed.feed)
-app.command("report")(bench_report.report)
 app.command("recover")(bench_recover.recover)
 
 PRELOAD_COUNT = 200_000
@@ -101,9 +93,9 @@ def send(
         size_bytes=size,
         batch=batch,
         queues=queues,
-        access=access_to_measure(namesrv, settings),
+        access=access_to_measure(namesrv, settings or ()),
     )
-    with broker_to_measure(namesrv, pid, settings) as target:
+    with broker_to_measure(namesrv, pid, settings or ()) as target:
         _run(bench, target, (against, against_pid), rounds, loop)
 
 
@@ -139,43 +131,12 @@ def consume(
         size_bytes=size,
         batch=batch,
         queues=queues,
-        access=access_to_measure(namesrv, settings),
+        access=access_to_measure(namesrv, settings or ()),
     )
-    with broker_to_measure(namesrv, pid, settings) as target:
+    with broker_to_measure(namesrv, pid, settings or ()) as target:
         if namesrv is None:
             _preload(bench, target, loop)
         _run(bench, target, (against, against_pid), rounds, loop)
-
-
-Target = tuple[str, int | None]
-"""A name server, and the process of its broker where that is known."""
-
-
-@contextlib.contextmanager
-def broker_to_measure(namesrv: str | None, pid: int | None, settings: list[str] | None) -> Iterator[Target]:
-    """What is to be measured: what was named, else a broker of our own, whose store goes with it."""
-    from flintmq.plugins.cli.child import ServedChild
-    from flintmq.plugins.cli.connect import checked_name_servers
-
-    if namesrv is not None:
-        if settings:
-            raise CommandError("--set configures a broker of our own: leave out -n", ExitCode.USAGE)
-        yield checked_name_servers(namesrv), pid
-        return
-    store = Path(tempfile.mkdtemp(prefix="flintmq-bench-"))
-    words = [word for setting in settings or () for word in ("--set", setting)]
-    try:
-        with ServedChild(["--store", str(store), "--port", "0", "--namesrv-port", "0", *words]) as child:
-            yield child.namesrv, child.pid
-    finally:
-        shutil.rmtree(store, ignore_errors=True)
-
-
-def access_to_measure(namesrv: str | None, settings: list[str] | None) -> Access:
-    """How the load signs and encrypts: as was said, or as the broker of our own wants it."""
-    from flintmq.plugins.cli.connect import access, access_to_own
-
-    return access() if namesrv is not None else access_to_own(settings or ())
 
 
 def _preload(bench: BenchSettings, target: Target, loop: Loop) -> None:
@@ -213,12 +174,10 @@ def _run(bench: BenchSettings, target: Target, against: tuple[str | None, int | 
 def _once(bench: BenchSettings, target: Target, loop: Loop) -> BenchResult:
     from flintmq.core.errors import RemotingError
     from flintmq.plugins.bench.run import run_bench
-    from flintmq.plugins.broker.service import run_loop_named
     from flintmq.plugins.cli.connect import HINT
 
     try:
-        return run_loop_named(loop.value)(run_bench(bench, *target))
-    except ImportError as error:
-        raise CommandError("uvloop is not installed: pip install 'flintmq[fast]'", ExitCode.USAGE) from error
+        found: BenchResult = runner(loop.value)(run_bench(bench, *target))
     except RemotingError as error:
         raise CommandError(f"{error}; {HINT}", ExitCode.NETWORK) from error
+    return found

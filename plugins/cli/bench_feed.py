@@ -34,7 +34,7 @@ def feed(
     """Measure brokers without and with the dispatcher spark_feed, in turn. A line of JSON per run, then medians and ratios."""
     from flintmq.plugins.bench.feed_bench import FEED, LANDING, WITHOUT, Contender, measure, overrides
     from flintmq.plugins.bench.run import BenchSettings
-    from flintmq.plugins.cli.bench_compare import runner
+    from flintmq.plugins.cli.bench_target import runner
     from flintmq.plugins.cli.child import ServedChild
     from flintmq.plugins.cli.output import print_json
 

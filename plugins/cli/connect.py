@@ -36,8 +36,8 @@ def checked_name_servers(given: str | None) -> str:
 _said: Final[dict[str, str]] = {}
 """What the command line said, by variable. One process runs one command at a time."""
 
-_NO_CLIENTS: Final = frozenset({"broker", "compare"})
-"""Commands with ``--namesrv`` whose signing and encrypting is a matter of settings, or not asked for."""
+_NO_CLIENTS: Final = frozenset({"broker"})
+"""Commands with ``--namesrv`` whose signing and encrypting is a matter of settings."""
 
 
 def forget_access() -> None:

@@ -1,4 +1,4 @@
-"""The rows of ``flintmq bench compare``: two brokers, in turn, round after round, and the ratio of each round.
+"""The rows of ``tools/bench_compare.py``: two brokers, in turn, round after round, and the ratio of each round.
 
 A row is a function that measures one broker once and returns figures by name. Which of them is compared, and whether more or
 less of it is better, stands in :data:`ROWS`; the generator's own cost is a figure like any other.
@@ -17,10 +17,10 @@ from typing import Any, Final, Protocol
 
 import attrs
 
+from against_java.latency import run_latency
+from against_java.outside import fresh_topic, generator_port, run_client, run_generator
 from flintmq.core.errors import FlintError, RemotingError
 from flintmq.plugins.bench.interval import ratio
-from flintmq.plugins.bench.latency import run_latency
-from flintmq.plugins.bench.outside import fresh_topic, generator_port, run_client, run_generator
 from flintmq.plugins.bench.run import BenchSettings, run_bench
 
 Figures = Mapping[str, float | None]

@@ -1,0 +1,146 @@
+"""``tools/bench_latency.py`` and ``tools/bench_compare.py`` as they are typed: every figure is there, mistakes end at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .conftest import TOOLS, RunTool
+
+SMALL = ("--set", "store.commit_log_file_bytes=4MiB", "--set", "index.enable=false")
+
+
+def test_the_script_hands_its_help_on() -> None:
+    """The options of the comparison are asked for without Java, Maven or the peer kit."""
+    environment = os.environ | {"PYTHON": sys.executable}
+    script = [str(TOOLS / "against_java.sh"), "--help"]
+    done = subprocess.run(script, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "--against-start" in done.stdout
+
+
+def test_latency(tool: RunTool, name_server: str) -> None:
+    """Every message sent by the clock arrives at the listener, and old ones in the topic are not counted."""
+    common = ("bench_latency", "-n", name_server, "--rate", 400, "--seconds", 0.2, "--topic", "Latency")
+    for _ in range(2):
+        found = json.loads(tool(*common, "--warmup", 0.02, "--pid", os.getpid()).out)
+        assert (found["missing"], found["errors"]) == (0, 0)
+        assert found["messages"] == pytest.approx(80, abs=2)
+        assert 0 < found["p50_ms"] <= found["p99_ms"] <= found["max_ms"]
+        assert found["send_p50_ms"] > 0
+
+
+def test_latency_against_another(tool: RunTool, name_server: str) -> None:
+    """Both are measured in turn, and the last line has the ratios."""
+    words = ("--rate", 200, "--seconds", 0.1, "--warmup", 0, "--rounds", 2, "--topic", "Latency")
+    outcome = tool("bench_latency", "-n", name_server, "--against", name_server, *words)
+    lines = [json.loads(line) for line in outcome.out.splitlines()]
+    assert [line["bench"] for line in lines] == [*(["latency"] * 4), "latency ratio"]
+    assert lines[-1]["rounds"] == 2
+    assert lines[-1]["p50_ms"] > 0
+
+
+def test_compare_with_itself(tool: RunTool, name_server: str) -> None:
+    """Every row that needs no command, both sides, and the ratio."""
+    rows = "send-4x1,batch-32,consume,latency-2000,memory,in-process,start"
+    outcome = tool(
+        *("bench_compare", "-n", name_server, "--pid", os.getpid(), "--against", name_server),
+        *(
+            "--against-pid",
+            os.getpid(),
+            "--rows",
+            rows,
+            "--seconds",
+            0.05,
+            "--warmup",
+            0,
+            "--rounds",
+            2,
+            "--json",
+            *SMALL,
+        ),
+    )
+    assert outcome.code == 2
+    assert "--set configures the broker that is started" in outcome.err
+    outcome = tool(
+        *("bench_compare", "-n", name_server, "--pid", os.getpid(), "--against", name_server),
+        *("--against-pid", os.getpid(), "--rows", rows, "--seconds", 0.05, "--warmup", 0, "--rounds", 2, "--json"),
+    )
+    assert outcome.code == 0, outcome.err
+    found = {line["row"]: line for line in map(json.loads, outcome.out.splitlines())}
+    assert ",".join(found) == rows
+    assert {"ours", "theirs", "ratio"} <= found["send-4x1"]["rate"].keys()
+    assert found["consume"]["rate"]["ours"] > 0
+    assert found["in-process"]["put_us"].keys() == {"ours"}
+    assert found["memory"]["rss_mib"]["ratio"] == pytest.approx(1, rel=0.2)
+    assert found["start"]["start_ms"]["ours"] > 0
+    assert "theirs" not in found["start"]["start_ms"]
+    assert "the other broker" in found["start"]["why_not"]
+
+
+FAKE = """#!{python}
+import json, sys
+words = [word for word in sys.argv[1:] if word != "--fail"]
+if words[0] in ("produce", "consume", "e2e"):
+    found = dict(messages=90, warmup_messages=10, msgs_per_s=450.0, client_cpu_s=0.1, errors=int("--fail" in sys.argv))
+    found["latency_ms"] = dict(p50=0.5, p99=2.0, p999=None)
+else:
+    port, connections, inflight, count, size = map(int, words)
+    assert port > 1023 and size == 128
+    found = dict(n=count, rate=1000 * connections * inflight, bad=0, p50us=5, p99us=7, lg_cpu_us=1.5)
+print(json.dumps(found))
+"""
+
+
+def test_compare_with_the_load_of_other_programs(tool: RunTool, name_server: str, tmp_path: Path) -> None:
+    """What they print becomes figures, the client's rows have a mean, and what they say of errors costs their row."""
+    program = tmp_path / "load"
+    program.write_text(FAKE.replace("{python}", sys.executable))
+    program.chmod(0o755)
+    rows = "memory-idle,send-4x8,java-sync-8-1024,java-batch,java-backlog,java-latency-200"
+    common = (
+        "bench_compare",
+        "-n",
+        name_server,
+        "--against",
+        name_server,
+        "--rounds",
+        2,
+        "--seconds",
+        0.01,
+        "--json",
+    )
+    pids = ("--pid", os.getpid(), "--against-pid", os.getpid())
+    outcome = tool(*common, *pids, "--rows", rows, "--generator", program, "--client", program)
+    assert outcome.code == 0, outcome.err
+    found = {line["row"]: line for line in map(json.loads, outcome.out.splitlines())}
+    assert ",".join(found) == f"{rows},java-geometric-mean"
+    assert found["send-4x8"]["rate"] == {"ours": 32_000, "theirs": 32_000, "ratio": 1, "ratio_95": [1, 1]}
+    assert found["send-4x8"]["p99_ms"]["ours"] == 0.007
+    assert found["java-sync-8-1024"]["rate"]["ours"] == found["java-backlog"]["rate"]["ours"] == 450
+    assert found["java-latency-200"]["p50_ms"]["ours"] == 0.5
+    assert found["java-geometric-mean"]["rows"] == 2
+    assert found["java-geometric-mean"]["rate"]["ratio"] == 1
+    outcome = tool(*common, "--rows", "java-async", "--client", f"{program} --fail")
+    assert "1 errors in a run of produce --mode async" in json.loads(outcome.out.splitlines()[0])["why_not"]
+    outcome = tool(*common, "--rows", "java-async", "--client", tmp_path / "nothing")
+    assert "cannot be run" in json.loads(outcome.out.splitlines()[0])["why_not"]
+
+
+def test_rows_of_the_client_need_it(tool: RunTool) -> None:
+    """A row that cannot be measured is refused before the others take their time."""
+    outcome = tool("bench_compare", "--rows", "java-async")
+    assert outcome.code == 2
+    assert "--client" in outcome.err
+
+
+def test_compare_refuses_unknown_rows(tool: RunTool) -> None:
+    """A misspelled row names those that exist."""
+    outcome = tool("bench_compare", "--rows", "send-5x5")
+    assert outcome.code == 2
+    assert "send-4x64" in outcome.err

@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+"""Compares FlintMQ with another broker that speaks RocketMQ: the same load on both, in turn, and the ratio of each round.
+
+    tools/bench_compare.py --against HOST:9876 --against-pid PID [--rows send-4x8,consume] [--json]
+
+Without ``--namesrv`` a FlintMQ is started for the comparison. ``tools/against_java.sh`` starts the Java broker as well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import functools
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from against_java.in_process import put_us
+from against_java.versus import ROWS, Row, RowSpec, Setting, Side, compare_row, geometric_means, started_by
+
+from flintmq.core.errors import FlintError
+from flintmq.plugins.cli.bench_target import broker_to_measure, runner
+from flintmq.plugins.cli.connect import checked_name_servers
+from flintmq.plugins.cli.exits import CommandError, ExitCode, finished, warn
+from flintmq.plugins.cli.output import print_json, print_table
+
+ROW_NAMES = (
+    "memory-idle, send-4x1, send-4x8, send-4x64, send-32x1, batch-32, consume, latency-200, latency-2000, memory, in-process, "
+    "start; with --client java-sync-THREADS-BYTES, java-async, java-oneway, java-batch, java-backlog, java-latency-RATE"
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Compare two brokers. Returns the exit code."""
+    words = parser().parse_args(arguments)
+    return finished(lambda: compare(words))
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the options, which ``tools/against_java.sh`` hands on."""
+    made = argparse.ArgumentParser("bench_compare.py", description=(__doc__ or "").partition("\n")[0])
+    made.add_argument("--against", metavar="HOST:PORT", help="the name server of the other broker")
+    made.add_argument("--against-pid", type=int, metavar="PID", help="the other broker's process")
+    made.add_argument("-n", "--namesrv", metavar="HOST:PORT", help="of the FlintMQ to measure; else one is started")
+    made.add_argument("--pid", type=int, help="the process of the FlintMQ that -n names")
+    made.add_argument("--rows", metavar="A,B,...", help=f"some of: {ROW_NAMES}")
+    made.add_argument("--seconds", type=float, default=3.0, metavar="S", help="of one measurement")
+    made.add_argument("--warmup", type=float, default=1.0, metavar="S", help="before each measurement")
+    made.add_argument("--rounds", type=int, default=3, metavar="R", help="of each row, the brokers in turn")
+    made.add_argument("--against-start", default="", metavar="COMMAND", help="starts the other broker (row 'start')")
+    made.add_argument("--against-stop", default="", metavar="COMMAND", help="stops it; also before the first start")
+    made.add_argument("--client", default="", metavar="COMMAND", help="load by a Java client like the kit's bench.sh")
+    made.add_argument("--generator", default="", metavar="COMMAND", help="single sends by a program like loadgen.c")
+    made.add_argument(
+        "--set", action="append", dest="settings", metavar="KEY=VALUE", help="of the FlintMQ started here"
+    )
+    made.add_argument("--json", action="store_true", help="one line per row and no table")
+    made.add_argument("--loop", default="auto", metavar="NAME", help="the client's: auto, asyncio or uvloop")
+    return made
+
+
+def compare(words: argparse.Namespace) -> None:
+    """Measure every chosen row on both brokers and print the ratios."""
+    chosen = _rows(words.rows, bool(words.client))
+    other = None
+    if words.against is not None:
+        other = Side("the other broker", checked_name_servers(words.against), words.against_pid)
+    setting = _setting(words, other)
+    found: list[Row] = []
+    with broker_to_measure(words.namesrv, words.pid, words.settings or ()) as (name_server, own_pid):
+        ours = Side("FlintMQ", name_server, own_pid)
+        for spec in chosen:
+            if spec.name == "start":
+                _stop_other(other, words.against_stop)
+            found.append(compare_row(spec, setting, ours, other, words.rounds))
+            print_json(found[-1].as_json()) if words.json else warn(f"measured {spec.name}: {spec.title}")
+    means = geometric_means(found)
+    if not words.json:
+        print_table(
+            ("row", "figure", "FlintMQ#", "other#", "ratio#", "95 %#"),
+            [line for row in found for line in _lines(row)] + _mean_lines(means),
+            title=f"{words.rounds} rounds of {words.seconds:g} s, 128 bytes; medians; a ratio below 1: less than the other's",
+        )
+    elif means:
+        print_json(means)
+    for row in found:
+        if row.why_not:
+            warn(f"{row.spec.name}: {row.why_not}")
+
+
+def _setting(words: argparse.Namespace, other: Side | None) -> Setting:
+    run = runner(words.loop)
+    starts: dict[str, Any] = {"FlintMQ": functools.partial(_own_start, words.settings or ())}
+    if other is not None and words.against_start:
+        starts[other.name] = functools.partial(started_by, words.against_start, words.against_stop, other.name_server)
+    return Setting(
+        run=run,
+        seconds=words.seconds,
+        warmup_s=words.warmup,
+        starts=starts,
+        in_process=lambda: {"put_us": round(run(put_us(words.seconds, 128)), 3)},
+        client=words.client,
+        generator=words.generator,
+    )
+
+
+def _rows(wanted: str | None, has_client: bool) -> tuple[RowSpec, ...]:
+    if wanted is None:
+        return tuple(spec for spec in ROWS if has_client or not spec.needs_client)
+    names = [name.strip() for name in wanted.split(",") if name.strip()]
+    missing = [name for name in names if name not in {spec.name for spec in ROWS}]
+    if missing or not names:
+        raise CommandError(f"--rows: there is no row '{', '.join(missing)}'; they are {ROW_NAMES}", ExitCode.USAGE)
+    chosen = tuple(spec for spec in ROWS if spec.name in names)
+    if not has_client and any(spec.needs_client for spec in chosen):
+        raise CommandError("rows of the Java client need --client COMMAND", ExitCode.USAGE)
+    return chosen
+
+
+@contextlib.contextmanager
+def _own_start(settings: Sequence[str]) -> Iterator[str]:
+    with broker_to_measure(None, None, settings) as (name_server, _pid):
+        yield name_server
+
+
+def _stop_other(other: Side | None, stop: str) -> None:
+    """Stop the other broker before the row that starts it."""
+    if other is not None and stop:
+        with contextlib.suppress(FlintError), started_by("true", stop, other.name_server):
+            pass
+
+
+def _lines(row: Row) -> list[tuple[object, ...]]:
+    found: list[tuple[object, ...]] = []
+    document = row.as_json()
+    for name in row.spec.figures:
+        entry = document.get(name, {})
+        if entry:
+            interval = entry.get("ratio_95")
+            figures = (_short(entry.get(which)) for which in ("ours", "theirs", "ratio"))
+            bounds = f"{interval[0]:.3g} to {interval[1]:.3g}" if interval else "-"
+            found.append(("" if found else row.spec.title, name, *figures, bounds))
+    return found or [(row.spec.title, "not measured", "-", "-", "-", "-")]
+
+
+def _mean_lines(means: dict[str, Any]) -> list[tuple[object, ...]]:
+    title = f"geometric mean of {means.get('rows')} rows of the Java client"
+    names = [name for name, value in means.items() if isinstance(value, dict)]
+    return [("" if at else title, name, "-", "-", _short(means[name]["ratio"]), "-") for at, name in enumerate(names)]
+
+
+def _short(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
