@@ -263,6 +263,7 @@ def _joined(text: str) -> str:
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
+_CONTAINERS: Final = (dict, list)
 _REFERENCE_STEP: Final = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[['\"]([^'\"]*)['\"]\]")
 
 
@@ -284,13 +285,17 @@ class _References:
     def _resolve(self, value: Any, depth: int) -> Any:
         if depth > JSON_MAX_DEPTH:
             raise JsonSyntaxError(f"references nest deeper than {JSON_MAX_DEPTH}")
-        if isinstance(value, dict):
+        below = depth + 1
+        if type(value) is dict:
             path = value.get("$ref")
             if len(value) == 1 and isinstance(path, str):
                 return self._named(path)
-            return {key: self._resolve(member, depth + 1) for key, member in value.items()}
-        if isinstance(value, list):
-            return [self._resolve(item, depth + 1) for item in value]
+            return {
+                key: self._resolve(member, below) if type(member) in _CONTAINERS else member
+                for key, member in value.items()
+            }
+        if type(value) is list:
+            return [self._resolve(item, below) if type(item) in _CONTAINERS else item for item in value]
         return value
 
     def _named(self, path: str) -> Any:
@@ -303,15 +308,18 @@ class _References:
         return target
 
     def _size(self, value: Any, depth: int) -> int:
-        """How many values there are in one."""
-        if not isinstance(value, (dict, list)):
+        """Return how many values one consists of, itself included."""
+        if type(value) not in _CONTAINERS:
             return 1
         known = self._sizes.get(id(value))
         if known is None:
             if depth > JSON_MAX_DEPTH:
                 raise JsonSyntaxError(f"references nest deeper than {JSON_MAX_DEPTH}")
-            members = value.values() if isinstance(value, dict) else value
-            known = self._sizes[id(value)] = 1 + sum(self._size(member, depth + 1) for member in members)
+            known = 1 + len(value)
+            for member in value.values() if type(value) is dict else value:
+                if type(member) in _CONTAINERS:
+                    known += self._size(member, depth + 1) - 1
+            self._sizes[id(value)] = known
         return known
 
 

@@ -3,16 +3,16 @@
 What one read brings is answered at once; but sixty connections that each ask sixty times for a megabyte bring gigabytes of
 answers in one turn. So the time is looked at. Requests whose answers may be long (pulls, and all that are not handled
 in batches) wait here when the turn has taken its slice, or when the peer does not read what it was answered; whole reads wait,
-undecoded, when the turn is late. What waits is done in slices, one in each turn of the loop: a part of each connection's
-in turn, and first of those of which nothing was done from here yet, because who asks for little must not wait for who
-asks for much.
+undecoded, when the turn is late. What waits is done in slices, one in each turn of the loop: one request of each connection
+after the other. Connections with a single request come first, then those of which nothing was done from here yet, because a
+peer that asks for little must not wait for peers that ask for much.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
@@ -43,8 +43,10 @@ class PostponedWork:
         self._answer = answer
         self.turns: SocketTurns | None = None
         """Of the server's sockets: a slice begins with each."""
+        self._single: Queues = {}
+        """Of peers of which one request waits, and nothing was done from here yet."""
         self._new: Queues = {}
-        """Of peers of which nothing was done from here yet."""
+        """Of peers of which several requests wait, and nothing was done from here yet."""
         self._waiting: Queues = {}
         self._stalled: Queues = {}
         """Of peers that do not read."""
@@ -59,7 +61,7 @@ class PostponedWork:
 
     def __len__(self) -> int:
         """Connections of which something waits."""
-        return len(self._new) + len(self._waiting) + len(self._stalled)
+        return len(self._single) + len(self._new) + len(self._waiting) + len(self._stalled)
 
     def _turn_began_s(self, now_s: float) -> float:
         turns = self.turns
@@ -81,7 +83,7 @@ class PostponedWork:
 
     def must_wait(self, peer: ServerChannel) -> bool:
         """Whether a request that may be long has to wait: the slice is over, its peer does not read, or others of it wait."""
-        if peer.is_stalled or peer in self._waiting or peer in self._new:
+        if peer.is_stalled or peer in self._waiting or peer in self._new or peer in self._single:
             return True
         now_s = perf_counter()
         began_s = self._turn_began_s(now_s)
@@ -97,14 +99,12 @@ class PostponedWork:
         """Keeps requests of one connection for later, among those that are not answered yet."""
         peer = requests[0].channel
         peer.took(len(requests))
-        self._queue(peer).extend(requests)
-        self._be_due()
+        self._keep(peer, requests)
 
     def put_frames(self, peer: ServerChannel, frames: list[bytes]) -> None:
         """Keeps what a connection brought, undecoded; nothing more is read from it meanwhile."""
         peer.hold_reading()
-        self._queue(peer).append(deque(frames))
-        self._be_due()
+        self._keep(peer, (deque(frames),))
 
     def resumed(self, peer: ServerChannel) -> None:
         """The peer reads again."""
@@ -115,15 +115,24 @@ class PostponedWork:
 
     def forget(self, peer: ServerChannel) -> None:
         """The connection has ended."""
-        for queues in (self._new, self._waiting, self._stalled):
+        for queues in (self._single, self._new, self._waiting, self._stalled):
             queues.pop(peer, None)
 
-    def _queue(self, peer: ServerChannel) -> deque[Request | deque[bytes]]:
-        queues = next((queues for queues in (self._waiting, self._stalled) if peer in queues), self._new)
-        return queues.setdefault(peer, deque())
+    def _keep(self, peer: ServerChannel, kept: Iterable[Request | deque[bytes]]) -> None:
+        """Queue what a connection brought, behind what waits of it already."""
+        for queues in (self._waiting, self._stalled, self._new):
+            if peer in queues:
+                queues[peer].extend(kept)
+                break
+        else:
+            queue = self._single.pop(peer, None) or deque()
+            queue.extend(kept)
+            is_single = len(queue) == 1 and (not isinstance(queue[0], deque) or len(queue[0]) == 1)
+            (self._single if is_single else self._new)[peer] = queue
+        self._be_due()
 
     def _be_due(self) -> None:
-        if (self._new or self._waiting) and not self._is_due:
+        if (self._single or self._new or self._waiting) and not self._is_due:
             self._is_due = True
             asyncio.get_running_loop().call_soon(self._serve)
 
@@ -138,7 +147,7 @@ class PostponedWork:
         ends_s = now_s + max(_LEAST_S, SLICE_S - took_s)
         self._is_started = False
         while not self._is_started and perf_counter() < ends_s:
-            queues = self._new or self._waiting
+            queues = self._single or self._new or self._waiting
             if not queues:
                 break
             peer, queue = next(iter(queues.items()))

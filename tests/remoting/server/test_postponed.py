@@ -104,6 +104,27 @@ async def test_connections_are_served_in_turn_and_new_ones_first(
 
 
 @in_loop
+async def test_a_single_request_comes_before_new_peers_with_many(
+    work: PostponedWork, answered: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A healthy client's one request must not wait for the first request of each of sixty peers that ask sixty times."""
+    monkeypatch.setattr(postponed, "_LEAST_S", 10.0)
+    greedy, modest, growing, framed = Peer("greedy"), Peer("modest"), Peer("growing"), Peer("framed")
+    work.put(asked(greedy, 2))
+    work.put(asked(growing, 1))
+    work.put(asked(modest, 1))
+    work.put([Asked(growing, 1)])  # type: ignore[list-item]
+    work.put_frames(framed, [b"one"])  # type: ignore[arg-type]
+    await until_empty(work)
+    assert answered == [("modest", 0), ("greedy", 0), ("growing", 0), ("greedy", 1), ("growing", 1)]
+    assert framed.taken == [[b"one"]]
+    assert framed.held == 0
+    work.put(asked(modest, 1))
+    work.forget(modest)  # type: ignore[arg-type]
+    assert len(work) == 0
+
+
+@in_loop
 async def test_a_peer_that_does_not_read_waits_until_it_does(work: PostponedWork, answered: list[Any]) -> None:
     """And takes no turns of the loop meanwhile."""
     peer = Peer("deaf", is_stalled=True)
