@@ -1,9 +1,11 @@
-"""Makes ``import flintmq`` mean this checkout, whatever its folder is called, and adds the ``--slow`` flag."""
+"""Make ``import flintmq`` mean this checkout, whatever its folder is called, and add ``--slow`` and its like."""
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import hypothesis
@@ -13,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def _register_checkout() -> None:
-    """The repository root *is* the package, so its folder's name need not be ``flintmq``."""
+    """Import the repository's root as the package ``flintmq``."""
     if "flintmq" in sys.modules:
         return
     spec = importlib.util.spec_from_file_location(
@@ -28,29 +30,59 @@ def _register_checkout() -> None:
 
 _register_checkout()
 
+from flintmq.tests.support.effort import ALL_EXAMPLES, SAMPLE_EXAMPLES  # noqa: E402
+
 # A machine that does other work has no deadlines, and what passed must pass again: chance is for --hypothesis-profile=explore.
-hypothesis.settings.register_profile("steady", deadline=None, derandomize=True)
-hypothesis.settings.register_profile("explore", deadline=None)
-hypothesis.settings.load_profile("steady")
+hypothesis.settings.register_profile("sample", deadline=None, derandomize=True, max_examples=SAMPLE_EXAMPLES)
+hypothesis.settings.register_profile("whole", deadline=None, derandomize=True, max_examples=ALL_EXAMPLES)
+hypothesis.settings.register_profile("explore", deadline=None, max_examples=ALL_EXAMPLES)
+
+SAMPLED = {"crash_states", "fuzz_frames", "effort"}
+"""Fixtures by which a test learns how many cases it is to try."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="run the tests marked slow too")
     parser.addoption("--longest", action="store_true", help="and those that repeat a slow one with another variant")
-    parser.addoption("--crash-states", type=int, default=6_000, help="how many crash states tests/crash tries")
+    parser.addoption("--crash-states", type=int, help="how many crash states tests/crash tries")
     parser.addoption(
         "--fault-runs", type=int, default=5, help="how often tests/integration/test_faults.py breaks each thing"
     )
     parser.addoption("--fault-seconds", type=float, default=3.0, help="how long its pauses and cuts last at most")
     parser.addoption("--crash-seed", type=int, default=0, help="with which script tests/crash begins")
-    parser.addoption("--fuzz-frames", type=int, default=200_000, help="how many bent frames tests/fuzz sends")
+    parser.addoption("--fuzz-frames", type=int, help="how many bent frames tests/fuzz sends")
     parser.addoption("--fuzz-seed", type=int, default=1, help="where chance begins in tests/fuzz")
 
 
+def is_whole(config: pytest.Config) -> bool:
+    """Return whether every case is to be tried, not a sample of them."""
+    return bool(config.getoption("--slow") or config.getoption("--longest"))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not config.getoption("--hypothesis-profile"):
+        hypothesis.settings.load_profile("whole" if is_whole(config) else "sample")
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     slow, longest = config.getoption("--slow"), config.getoption("--longest")
     for item in items:
+        if "hypothesis" in item.keywords or not SAMPLED.isdisjoint(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.sampled)
         if "longest" in item.keywords and not longest:
             item.add_marker(pytest.mark.skip(reason="repeats a long test: run with --longest"))
         elif "slow" in item.keywords and not slow and not longest:
             item.add_marker(pytest.mark.skip(reason="takes long: run with --slow"))
+
+
+def pytest_collection_finish() -> None:
+    """Keep the collector from walking through what five thousand collected tests hold, again and again."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="session")
+def effort(pytestconfig: pytest.Config) -> Callable[[int, int], int]:
+    """Return a function that chooses how many cases a test tries: few by default, many with ``--slow``."""
+    return lambda few, many: many if is_whole(pytestconfig) else few

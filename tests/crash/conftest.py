@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -54,9 +54,9 @@ def flush_real_time() -> Kind:
 
 
 @pytest.fixture
-def crash_states(request: pytest.FixtureRequest) -> int:
-    """How many crash states the whole suite is to try."""
-    return int(request.config.getoption("--crash-states"))
+def crash_states(request: pytest.FixtureRequest, effort: Callable[[int, int], int]) -> int:
+    """How many crash states the whole suite is to try (``--crash-states``)."""
+    return int(request.config.getoption("--crash-states") or effort(900, 6_000))
 
 
 @pytest.fixture

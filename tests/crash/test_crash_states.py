@@ -21,6 +21,7 @@ from flintmq.core.testing.crash_run import LETTERS, CrashRun, Kind
 from flintmq.core.testing.crash_states import KINDS, states
 from flintmq.core.testing.crash_suite import SCRIPTS, explore, explore_errors, explore_recoveries
 from flintmq.core.testing.simulated_disk import Image
+from flintmq.tests.support.effort import examples
 
 pytestmark = pytest.mark.timeout(0)
 
@@ -44,8 +45,8 @@ def test_an_error_of_the_disk_is_never_an_acknowledgement(kind: Kind, crash_stat
 
 
 def test_every_short_script_survives(kind: Kind, crash_states: int) -> None:
-    """All sequences of the steps that matter most: what three or four of them do to each other."""
-    longest = 3 if crash_states < 50_000 else 4
+    """All sequences of the steps that matter most: what two to four of them do to each other."""
+    longest = 2 + (crash_states >= 6_000) + (crash_states >= 50_000)
     for length in range(1, longest + 1):
         for number, steps in enumerate(itertools.product("pPfdqkrC", repeat=length)):
             run = CrashRun(kind, number).run(steps)
@@ -71,7 +72,7 @@ def test_recovered_queues_are_what_a_rebuild_makes(kind: Kind) -> None:
 
 
 @given(script=st.text(LETTERS, max_size=20), point=st.floats(0, 1), number=st.integers(0, 10_000))
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_any_script_survives(kinds: list[Kind], script: str, point: float, number: int) -> None:
     """Scripts nobody thought of, made small when one fails."""
     run = CrashRun(kinds[number % len(kinds)], number).run(script)

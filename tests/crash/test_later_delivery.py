@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -236,9 +237,9 @@ class DelayLevelRun(TimerRun):
 
 
 @pytest.mark.parametrize("driven", [TimerRun, DelayLevelRun])
-@pytest.mark.parametrize("seeds", [150, pytest.param(1_000, marks=[pytest.mark.slow, pytest.mark.timeout(900)])])
+@pytest.mark.timeout(900)
 def test_any_order_of_events(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, driven: type[TimerRun], seeds: int
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, driven: type[TimerRun], effort: Callable[[int, int], int]
 ) -> None:
     """With passes of a few messages and minutes of 50 ms, so that every border is met."""
     monkeypatch.setattr(timer_service, "READ_PER_PASS", 3)
@@ -247,7 +248,7 @@ def test_any_order_of_events(
     monkeypatch.setattr(timer_wheel, "LOAD_BELOW", 3)
     monkeypatch.setattr(timer_wheel, "SLOT_MS", 50)
     monkeypatch.setattr(schedule, "UNITS_PER_PASS", 2)
-    for seed in range(seeds):
+    for seed in range(effort(40, 1_000)):
         folder = tmp_path / str(seed)
         folder.mkdir()
         try:

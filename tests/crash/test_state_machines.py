@@ -24,9 +24,10 @@ from flintmq.core.testing.crash_run import CONFIG, SteppedStore, start_stepped
 from flintmq.core.testing.crash_states import KINDS, CrashPoint
 from flintmq.core.testing.simulated_disk import Image, SimulatedDisk
 from flintmq.core.testing.store import BY_HAND, DELAY_LEVEL_MS, message
+from flintmq.tests.support.effort import examples
 
 ROOT = Path("/store")
-BOUNDS = settings(max_examples=60, stateful_step_count=30)
+BOUNDS = settings(max_examples=examples(60), stateful_step_count=30)
 DAMAGES = st.sampled_from(("killed", *KINDS))
 SEEDS = st.integers(0, 1_000)
 

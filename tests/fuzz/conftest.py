@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture(scope="session")
-def fuzz_frames(request: pytest.FixtureRequest) -> int:
+def fuzz_frames(request: pytest.FixtureRequest, effort: Callable[[int, int], int]) -> int:
     """How many frames are bent in all (``--fuzz-frames``)."""
-    return int(request.config.getoption("--fuzz-frames"))
+    return int(request.config.getoption("--fuzz-frames") or effort(20_000, 200_000))
 
 
 @pytest.fixture

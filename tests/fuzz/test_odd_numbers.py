@@ -27,6 +27,7 @@ from flintmq.remoting.server.server import RemotingServer
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import encode_command, request
 from flintmq.remoting.wire.headers import REQUEST_HEADERS
+from flintmq.tests.support.effort import examples
 
 ODD: list[Any] = [
     2**31,
@@ -171,7 +172,7 @@ def test_every_field_of_every_header(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(300)
 @given(st.data())
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 def test_several_at_once(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     """Chance finds what nobody lists: any JSON at any places of a body, several times over."""
     folder = tmp_path_factory.mktemp("odd")

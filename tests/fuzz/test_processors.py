@@ -65,7 +65,6 @@ def no_collector() -> Iterator[None]:
         yield
     finally:
         gc.enable()
-        gc.unfreeze()
 
 
 class Fuzzer:

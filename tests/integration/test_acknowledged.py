@@ -11,7 +11,7 @@ import attrs
 import pytest
 from bare_wire import Sent, Wire, settings
 from hypothesis import HealthCheck, example, given
-from hypothesis import settings as examples
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 import flintmq
@@ -21,6 +21,7 @@ from flintmq.core.record.properties import properties_to_string
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.strict_reader import StrictRecord, strict_log
 from flintmq.remoting.wire.codes import RequestCode
+from flintmq.tests.support.effort import examples
 
 FILE_BYTES = 131_072
 LIMIT_BYTES = 32_767
@@ -202,7 +203,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 @given(ATTEMPTS)
-@examples(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@hypothesis_settings(max_examples=examples(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @example(Attempt("send back", 20, 140, None, "x", ""))
 @example(Attempt("send back", 121, 32_000, None, "x", ""))
 @example(Attempt("send back", 255, 32_000, None, "x", ""))

@@ -86,7 +86,7 @@ def known(wire: Wire) -> bool:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("strategy", ["flush_real_time", "group_commit"])
+@pytest.mark.parametrize("strategy", ["flush_real_time", pytest.param("group_commit", marks=pytest.mark.slow)])
 def test_silent_connections_do_not_end_a_broker(tmp_path: Path, strategy: str) -> None:
     """1,100 peers at a limit of 1,024: whoever is connected goes on sending, to new topics and into new files too; nothing is
     fenced; and when the peers go, others come in."""
@@ -164,6 +164,7 @@ def test_silent_connections_where_connections_may_be_encrypted(tmp_path: Path) -
     assert "fenced" not in broker.log.read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_six_hundred_topics_and_silent_connections(tmp_path: Path) -> None:
     """Files of queues hold no descriptor: 600 topics are no different from one, through a restart as well."""

@@ -9,6 +9,7 @@ import os
 import random
 import signal
 import time
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -62,9 +63,9 @@ def kill_again_and_again(
     return promises
 
 
-def test_kill_9_with_group_commit(tmp_path: Path) -> None:
+def test_kill_9_with_group_commit(tmp_path: Path, effort: Callable[[int, int], int]) -> None:
     """The promise of group commit, a few times."""
-    kill_again_and_again(tmp_path / "store", 5, "flush.strategy=group_commit")
+    kill_again_and_again(tmp_path / "store", effort(2, 5), "flush.strategy=group_commit")
 
 
 @pytest.mark.slow

@@ -22,6 +22,7 @@ import flintmq
 from flintmq.core.errors import FrameError
 from flintmq.remoting.server.request import decode_request
 from flintmq.remoting.wire.lenient_header import what_is_known
+from flintmq.tests.support.effort import examples
 
 FRAMES: Final = {one.name: one for one in odd_frames()}
 FAMILIES: Final = sorted({name.partition(":")[0] for name in FRAMES})
@@ -221,7 +222,7 @@ def served(running: flintmq.Broker) -> int:
 
 @given(headers(), st.sampled_from([0, 0, 0, 1, 1, 2, 255]), st.binary(max_size=20))
 @example(b"", 0, b"")
-@hypothesis_settings(max_examples=300)
+@hypothesis_settings(max_examples=examples(300))
 def test_any_header_leaves_the_connection_usable(served: int, header: bytes, codec: int, body: bytes) -> None:
     """Well framed bytes of any kind: at most one answer, and the next request on the connection is answered."""
     outcome = try_frame("127.0.0.1", served, framed(header, body, codec=codec))

@@ -29,6 +29,7 @@ OTHER_DEFAULTS: Final = {
 """Of the keys that can be set: set for this test, or decided otherwise (docs/settings.md)."""
 
 
+@pytest.mark.slow
 @pytest.mark.java
 def test_both_tell_the_same_names(tmp_path: Path, peer: Peer) -> None:
     """And for all that nobody set, the same values, but for what is fixed here and explained in docs/settings.md."""

@@ -32,6 +32,7 @@ from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.crash_run import SteppedStore, start_stepped
 from flintmq.core.testing.simulated_disk import Image, SimulatedDisk
 from flintmq.core.testing.store import BY_HAND, DELAY_LEVEL_MS, make_store
+from flintmq.tests.support.effort import examples
 
 pytestmark = pytest.mark.skipif(not bulk_scan.AVAILABLE, reason="numpy is not installed: there is no bulk way")
 
@@ -232,7 +233,7 @@ def as_row(request: DispatchRequest) -> tuple[object, ...]:
 
 @given(LOGS)
 @example([PLAIN] * 50)
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_columns_say_what_requests_say(specs: list[Spec]) -> None:
     """Every field, every key, in order, and up to the same place."""
     log = log_of(image_of(specs))
@@ -279,7 +280,7 @@ def walked(image: Image, trusted_ms: int | None, *, check_crc: bool, skips_damag
 
 @given(LOGS, st.sampled_from([None, 0, FIRST_MS + 10, FIRST_MS + 10_000]), st.booleans(), st.booleans())
 @example([PLAIN] * 50, FIRST_MS + 10, True, True)
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_a_walk_finds_the_same_end(
     specs: list[Spec], trusted_ms: int | None, check_crc: bool, skips_damage: bool
 ) -> None:
@@ -331,7 +332,7 @@ def started(image: Image, compat: str) -> tuple[dict[Path, bytes], type[BaseExce
 @given(LOGS, st.booleans(), st.sampled_from(["safe", "strict"]), st.sampled_from([0, 3 * FILE_BYTES]))
 @example([PLAIN] * 60, True, "safe", 0)
 @example([PLAIN] * 60, False, "safe", 0)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_a_start_writes_the_same_bytes(specs: list[Spec], clean: bool, compat: str, start: int) -> None:
     """Queues, index, checkpoint, quarantine, and the log itself, after a stop and after a crash."""
     image = image_of(specs, start=start, clean=clean)

@@ -29,6 +29,7 @@ from flintmq.core.record.sys_flag import BORN_HOST_V6, STORE_HOST_V6
 from flintmq.core.testing.records import RecordFields
 from flintmq.core.testing.store import batch, message
 from flintmq.core.testing.strict_reader import strict_record
+from flintmq.tests.support.effort import examples
 
 V4 = pack_host("10.1.2.3", 65535)
 V6 = pack_host("fd00::2", 10911)
@@ -133,7 +134,7 @@ def test_records_lie_one_behind_the_other(items: list[Placed]) -> None:
 
 
 @given(placed(), st.data())
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_damaged_bytes_are_refused_or_read_but_never_followed_out_of_bounds(item: Placed, data: st.DataObject) -> None:
     raw = bytearray(item.encode())
     for _ in range(data.draw(st.integers(1, 4))):
@@ -210,7 +211,7 @@ def any_fields(draw: st.DrawFn) -> Placed:
 
 
 @given(any_fields())
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @example(Placed(message(body=b"x", KEY="p" * 32_766), 0, 0, 0))
 @example(attrs.evolve(EMPTY, queue_offset=-1))
 def test_what_is_encoded_can_be_read_by_every_reader_of_the_format(item: Placed) -> None:
@@ -225,7 +226,7 @@ def test_what_is_encoded_can_be_read_by_every_reader_of_the_format(item: Placed)
 
 
 @given(any_fields(), st.integers(1, 5))
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_what_a_batch_is_encoded_to_can_be_read_as_well(item: Placed, count: int) -> None:
     """Batches have an encoder of their own."""
     inner = item.message

@@ -19,6 +19,7 @@ from flintmq.core.response_code import ResponseCode
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import DELAY_LEVEL_MS, message, open_store, opened, snapshot
+from flintmq.tests.support.effort import examples
 
 FILE_BYTES = 4096
 EMPTY_BYTES = RECORD_MIN_BYTES + 1
@@ -136,7 +137,7 @@ KEYS = st.tuples(st.sampled_from(["A", "B", "%RETRY%g"]), st.integers(0, 2))
 
 
 @given(st.lists(st.lists(st.tuples(KEYS, st.integers(0, 700)), min_size=1, max_size=6), max_size=12))
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_every_message_gets_the_next_offset_of_its_queue(
     tmp_path_factory: pytest.TempPathFactory, puts: list[list[tuple[tuple[str, int], int]]]
 ) -> None:

@@ -29,6 +29,7 @@ from flintmq.core.testing.store import (
     snapshot,
     start_store,
 )
+from flintmq.tests.support.effort import examples
 
 V6 = pack_host("fd00::1", 1)
 FOLDERS = ("commitlog", "consumequeue", "index")
@@ -91,7 +92,7 @@ def put_all(root: Path, puts: list[list[Members]], *, together: bool, eager: boo
 
 @pytest.mark.parametrize("fast", [True, False], ids=["numpy", "plain"])
 @given(PUTS, st.booleans())
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_batches_write_the_bytes_that_their_messages_alone_write(
     tmp_path_factory: pytest.TempPathFactory, fast: bool, puts: list[list[Members]], eager: bool
 ) -> None:
@@ -136,7 +137,7 @@ STEPS = st.lists(st.one_of(st.lists(members(), min_size=1, max_size=3), st.integ
 @pytest.mark.parametrize("kind", [Recorder, RunRecorder])
 @pytest.mark.parametrize("forget", [False, True])
 @given(STEPS)
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_a_batch_may_become_readable_in_parts(
     tmp_path_factory: pytest.TempPathFactory, kind: type[Recorder], forget: bool, steps: list[list[Members] | int]
 ) -> None:

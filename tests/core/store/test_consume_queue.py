@@ -15,6 +15,7 @@ from flintmq.core.kernel.ports import DispatchRequest
 from flintmq.core.store.consume_queue import ConsumeQueueTable
 from flintmq.core.testing.faulty_disk import FaultyDisk
 from flintmq.core.testing.store import message, opened, snapshot
+from flintmq.tests.support.effort import examples
 
 FILE_BYTES = 200
 
@@ -58,7 +59,7 @@ def test_a_queue_may_begin_at_any_offset(tmp_path: Path, first: int) -> None:
 
 
 @given(st.lists(st.integers(1, 15), max_size=12), st.data())
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_what_was_taken_is_ignored(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int], data: st.DataObject
 ) -> None:

@@ -13,6 +13,7 @@ from flintmq.core.store.index_service import IndexService
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import message, open_store, opened
+from flintmq.tests.support.effort import examples
 
 START_MS = 1_700_000_000_000
 FOREVER_MS = 2**63 - 1
@@ -46,7 +47,7 @@ def nearest(times: list[int], asked_ms: int, per_file: int) -> set[int]:
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=45), st.lists(st.integers(-20, 1_000), max_size=20))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_the_message_nearest_in_time(
     tmp_path_factory: pytest.TempPathFactory, gaps_ms: list[int], asked: list[int]
 ) -> None:
@@ -82,7 +83,7 @@ MESSAGES = st.lists(
 
 
 @given(MESSAGES, st.integers(1, 70), st.integers(-1_000, 60_000), st.integers(-1_000, 60_000))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_keys_are_found_as_by_looking_at_every_message(
     tmp_path_factory: pytest.TempPathFactory,
     items: list[tuple[str, list[str], bool, int]],

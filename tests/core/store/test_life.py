@@ -22,6 +22,7 @@ from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.faulty_disk import FaultyDisk
 from flintmq.core.testing.store import BY_HAND, make_store, message, open_store, opened, snapshot
+from flintmq.tests.support.effort import examples
 
 FILE_BYTES = 4096
 DERIVED = ("consumequeue", "index")
@@ -190,7 +191,7 @@ def test_what_was_not_dispatched_is_dispatched_at_the_stop(tmp_path: Path) -> No
 
 
 @given(st.lists(st.integers(0, 900), max_size=25), st.integers(0, 25), st.integers(0, 25))
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_a_killed_broker_loses_nothing_that_was_in_its_files(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int], dispatched: int, synced: int
 ) -> None:

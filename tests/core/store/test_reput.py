@@ -19,6 +19,7 @@ from flintmq.core.record.sys_flag import TRANSACTION_COMMIT, TRANSACTION_PREPARE
 from flintmq.core.store import reput_message_service
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import BY_HAND, make_store, message, open_store, opened, snapshot, start_store
+from flintmq.tests.support.effort import examples
 
 V6 = pack_host("fd00::1", 1)
 
@@ -59,7 +60,7 @@ STEPS = st.lists(st.one_of(st.lists(messages(), min_size=1, max_size=5), st.inte
 
 @pytest.mark.parametrize("forget", [False, True])
 @given(STEPS)
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_every_record_is_dispatched_once_in_order_and_below_the_ceiling(
     tmp_path_factory: pytest.TempPathFactory, forget: bool, steps: list[list[MessageExtBrokerInner] | int]
 ) -> None:

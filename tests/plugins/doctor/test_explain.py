@@ -6,6 +6,7 @@ import os
 import random
 import shutil
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -148,7 +149,9 @@ def start_of(root: Path, config: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_the_decision_of_a_start_is_what_a_start_decides(small: Small, tmp_path: Path, clean: bool) -> None:
+def test_the_decision_of_a_start_is_what_a_start_decides(
+    small: Small, tmp_path: Path, clean: bool, effort: Callable[[int, int], int]
+) -> None:
     """Bits flipped and pages lost anywhere in the log, after clean stops and after crashes; others with FLINTMQ_DAMAGE_SEED."""
     seed = int(os.environ.get("FLINTMQ_DAMAGE_SEED", "1"))
     chance = random.Random(seed)
@@ -156,7 +159,7 @@ def test_the_decision_of_a_start_is_what_a_start_decides(small: Small, tmp_path:
     if not clean:
         (small.root / "abort").touch()
     end = small.records[-1].end
-    for turn in range(25):
+    for turn in range(effort(6, 25)):
         root = tmp_path / f"turn{turn}"
         shutil.copytree(small.root, root)
         one = Small(root)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from flintmq.core.record.record import encode_blank
 from flintmq.core.testing.records import RecordFields, encode_all
 from flintmq.plugins.spark.decoder import chain
+from flintmq.tests.support.effort import examples
 
 
 def walked(log: bytes, start: int = 0) -> tuple[list[int], int, str]:
@@ -20,7 +21,7 @@ def walked(log: bytes, start: int = 0) -> tuple[list[int], int, str]:
 
 
 @pytest.mark.parametrize("stretch_bytes", [100, 8 * 1024 * 1024])
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(st.lists(st.binary(max_size=200) | st.just(b"forged"), max_size=30), st.integers(0, 4))
 def test_every_record_is_found_and_no_forged_one(stretch_bytes: int, bodies: list[bytes], tail: int) -> None:
     """A producer can put a whole record, with the right position in it, into a body."""

@@ -18,6 +18,7 @@ from flintmq.core.testing.records import HOST_V4, HOST_V6, RecordFields, encode_
 from flintmq.plugins.spark.decoder import Decoder, RowFilter, decode
 from flintmq.plugins.spark.errors import BadRecordError
 from flintmq.plugins.spark.schema import ALL_NAMES, arrow_schema
+from flintmq.tests.support.effort import examples
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -44,7 +45,7 @@ RECORDS = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=examples(200), suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(RECORDS, max_size=12), st.data())
 def test_any_records_give_the_rows_of_the_plain_parser(records: list[RecordFields], data: Any) -> None:
     """Hosts of both lengths, both magics, odd properties, any numbers, and any ascending subset of them."""

@@ -14,6 +14,7 @@ from flintmq.core.broker.topic_name import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HAL
 from flintmq.core.errors import RefusedError
 from flintmq.core.record.record import Record
 from flintmq.core.testing.transactions import COMMIT, ROLLBACK, TransactionBench
+from flintmq.tests.support.effort import examples
 
 
 @attrs.define
@@ -149,4 +150,4 @@ class Transactions(RuleBasedStateMachine):
 
 
 TestTransactions = Transactions.TestCase
-TestTransactions.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestTransactions.settings = settings(max_examples=examples(60), stateful_step_count=30, deadline=None)
