@@ -22,7 +22,7 @@ from flintmq.flush.commit_real_time import CommitRealTime
 from flintmq.flush.flush_real_time import FlushRealTime
 from flintmq.flush.group_commit import GroupCommit
 from flintmq.flush.transient_store_pool import AnonymousBufferPool
-from flintmq.plugins.acl import AclPlugin
+from flintmq.plugins.acl.plugin import AclPlugin
 from flintmq.plugins.spark_feed import SparkFeedPlugin
 from flintmq.plugins.timer import TimerPlugin
 
@@ -113,4 +113,7 @@ BUILTIN_PLUGINS: tuple[object, ...] = (
     TimerPlugin(),
     AclPlugin(),
 )
-"""For ``Kernel.assemble(builtins=...)``; processors and commands are added by whoever owns them."""
+"""The built-in plugins of a broker, for ``Kernel.assemble(builtins=...)``."""
+
+NAME_SERVER_PLUGINS: tuple[object, ...] = (AclPlugin(),)
+"""The built-in plugins of a name server."""

@@ -40,8 +40,6 @@ def check_what_is_made(loaded: LoadedConfig) -> None:
 
 def _in(folder: Path, config: BrokerConfig) -> BrokerConfig:
     """The configuration with a store of its own. Accounts are those of the configured one, which are only read."""
-    from flintmq.plugins.acl import account_file
-
     store = attrs.evolve(
         config.store,
         path=str(folder),
@@ -49,7 +47,7 @@ def _in(folder: Path, config: BrokerConfig) -> BrokerConfig:
         read_only_commit_log_paths=(),
         commit_log_file_bytes=min(config.store.commit_log_file_bytes, _FILE_BYTES),
     )
-    acl = attrs.evolve(config.acl, file=str(account_file(config))) if config.acl.enable else config.acl
+    acl = attrs.evolve(config.acl, file=str(config.account_file)) if config.acl.enable else config.acl
     return attrs.evolve(config, store=store, acl=acl)
 
 

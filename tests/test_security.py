@@ -14,10 +14,10 @@ from flintmq.config import LoadedConfig, load_config
 from flintmq.config.loading.schema import KEYS, aliases
 from flintmq.config.runtime import NAMESRV_RUNTIME_KEYS, RUNTIME_KEYS
 from flintmq.config.secret import Secret
-from flintmq.core.acl.signature import add_signature
 from flintmq.remoting.client.blocking import BlockingRemotingClient
 from flintmq.remoting.wire.codes import RequestCode as Code
 from flintmq.remoting.wire.command import RemotingCommand, request
+from flintmq.remoting.wire.signature import add_signature
 
 ROOT = Path(str(flintmq.__file__)).parent
 SERVERS = ("config", "core", "dispatchers", "flush", "remoting", "plugins")

@@ -18,9 +18,11 @@ from flintmq.config.loading.schema import COMPOSITES, KEYS
 from flintmq.config.rocketmq.names import FIXED
 from flintmq.core.io.clock import SYSTEM_CLOCK
 from flintmq.core.kernel.hookspecs import FlintSpecs
+from flintmq.core.kernel.kernel import Kernel
 from flintmq.core.route.kv_config import KVConfigManager
 from flintmq.core.route.route_manager import RouteInfoManager
-from flintmq.plugins.broker.processors import TABLE
+from flintmq.plugins.broker.processors import ProcessorsPlugin
+from flintmq.plugins.builtin import BUILTIN_PLUGINS
 from flintmq.remoting.processors.namesrv import NamesrvRouteProcessor
 from flintmq.remoting.processors.namesrv_config import NamesrvConfigProcessor, NamesrvSettings
 from flintmq.remoting.wire.codes import RequestCode
@@ -102,7 +104,8 @@ PUSHED = frozenset(
 
 def answered_by() -> tuple[dict[int, str], set[int]]:
     """The broker's processor of each code, and the codes that the name server answers."""
-    broker = {int(code): name for name, codes, _factory, _pool in TABLE for code in codes}
+    kernel = Kernel.assemble(builtins=(*BUILTIN_PLUGINS, ProcessorsPlugin()), use_entry_points=False)
+    broker = {int(code): entry.name for entry in kernel.processors() for code in entry.value.codes}
     kv = KVConfigManager()
     name_server = {
         *NamesrvRouteProcessor(RouteInfoManager(SYSTEM_CLOCK), kv).handlers(),

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import attrs
 
@@ -131,6 +132,11 @@ class BrokerConfig:
     def replicates(self) -> bool:
         """Whether it is a slave, or lets slaves follow it."""
         return self.ha.enable or self.broker.role != "async_master"
+
+    @property
+    def account_file(self) -> Path:
+        """The file that accounts are written to: ``acl.file``, or one in the folder of the store."""
+        return Path(self.acl.file) if self.acl.file else Path(self.store.path) / "flint" / "acl" / "plain_acl.yml"
 
     @property
     def authenticators_in_force(self) -> tuple[str, ...]:

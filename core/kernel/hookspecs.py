@@ -217,7 +217,7 @@ class FlintSpecs:
 
         ``authenticate(caller)`` raises ``RefusedError`` to refuse and returns None to let a request pass. Whatever else
         it raises or returns refuses the request, too (``authenticator.failed``); figures then show the error's type
-        only."""
+        only. One with ``reload()`` and ``reload_interval_s`` is asked to read its files again at that interval."""
 
     @hookspec
     def flintmq_default_processors(self, register: RegisterDefaultProcessor) -> None:

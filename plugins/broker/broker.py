@@ -54,6 +54,7 @@ from flintmq.core.route.advertised import CLIENT, Advertised
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.store.resident_pages import RESIDENT_CHECK_S, ResidentPages
 from flintmq.dispatchers.consume_queue import CheckConsumeQueue
+from flintmq.plugins.broker.authenticators import Authenticators
 from flintmq.plugins.broker.exposure import REMINDER_S, check_exposure, remind
 from flintmq.plugins.broker.loop_watchdog import LoopWatchdog
 from flintmq.plugins.broker.periodic import Timers
@@ -143,10 +144,8 @@ class Broker(Service):
         self.timers = Timers()
         self._sockets: list[socket.socket] = []
         self.pools: dict[str, Pool] = {}
-        self.authenticators: list[Authenticator] = []
+        self.authenticators: tuple[Authenticator, ...] = ()
         """Those in force, in order."""
-        self._registered: dict[int, Registered[Any]] = {}
-        """Where the authenticators come from, by ``id``."""
         self._handled_by: dict[int, Registered[ProcessorSpec]] = {}
         """Which processor answers a request code."""
         self._put: InProcessPut | None = None
@@ -532,10 +531,6 @@ class Broker(Service):
         elif self._parts.default is not None:
             self.kernel.blame(self._parts.default, "handle", error)
 
-    def _authenticator_failed(self, authenticator: Authenticator, request: Request, error: BaseException) -> None:
-        doing = f"request {request.code}: an authenticator failed"
-        self.kernel.blame(self._registered[id(authenticator)], doing, error, is_secret=True)
-
     def _make_server(self) -> RemotingServer:
         config = self.loaded.config
         self.server = RemotingServer(
@@ -548,10 +543,11 @@ class Broker(Service):
             backlog=config.listen.backlog,
             on_closed=self._channel_closed,
         )
-        for entry_ in self.kernel.authenticators(config.authenticators_in_force):
-            settings = config if self.kernel.section_for(entry_) is None else self._settings.of(entry_)
-            self.authenticators.append(self.kernel.guarded(entry_, entry_.value)(settings))
-            self._registered[id(self.authenticators[-1])] = entry_
+        authenticators = Authenticators(
+            self.kernel, self._settings, config, config.authenticators_in_force, acl_key="acl.enable"
+        )
+        self.authenticators = authenticators.in_force
+        authenticators.start(self.timers)
         for entry in self.kernel.processors():
             made = self.kernel.guarded(entry, entry.value.factory)(self)
             pool = self.pool(entry.value.pool, entry.value.threads)
@@ -561,7 +557,7 @@ class Broker(Service):
         self._parts.attach(self.server, self.pool)
         self.state.answers_as_bytes = not self._parts.hooks.after
         self.server.on_failed = self._request_failed
-        self.server.on_authenticator_failed = self._authenticator_failed
+        self.server.on_authenticator_failed = authenticators.failed
         self.server.wrap(AUDITED, audited)
         self.server.on_refused = RefusalAudit(self._clock, AUDITED)
         self.server.authenticate_with(self.authenticators)

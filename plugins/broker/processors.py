@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from flintmq.core.broker.stats_table import SAMPLE_INTERVAL_S
 from flintmq.core.kernel.hookspecs import RegisterProcessor, hookimpl
-from flintmq.plugins.acl import account_store
 from flintmq.remoting.processors import send_message
 from flintmq.remoting.processors.pull_message import PullMessageProcessor
 from flintmq.remoting.processors.runtime_info import RuntimeInfo
@@ -161,19 +160,6 @@ TABLE: Final[tuple[_Row, ...]] = (
         _ADMIN_BROKER,
         lambda b: _admin_broker(b),
         "admin",
-    ),
-    _row(
-        "acl",
-        (
-            Code.UPDATE_AND_CREATE_ACL_CONFIG,
-            Code.DELETE_ACL_CONFIG,
-            Code.GET_BROKER_CLUSTER_ACL_INFO,
-            Code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
-            Code.GET_BROKER_CLUSTER_ACL_CONFIG,
-        ),
-        "acl:AclProcessor",
-        "admin",
-        lambda b: account_store(b.authenticators),
     ),
 )
 """Name, codes, factory (given the broker) and bounded queue of the processors."""

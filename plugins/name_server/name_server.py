@@ -14,14 +14,12 @@ from flintmq.config import BrokerConfig, LoadedConfig, NamesrvConfig
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
 from flintmq.core.io.json_file import JsonFile
 from flintmq.core.kernel.finder import may_have_entry_points
-from flintmq.core.kernel.hookspecs import AuthenticatorFactory
 from flintmq.core.kernel.kernel import Kernel
 from flintmq.core.kernel.ports import Authenticator
-from flintmq.core.kernel.registry import Registered
 from flintmq.core.route.advertised import host_port
 from flintmq.core.route.kv_config import KVConfigManager
 from flintmq.core.route.route_manager import RouteInfoManager
-from flintmq.plugins.acl import AclPlugin, account_store
+from flintmq.plugins.broker.authenticators import Authenticators
 from flintmq.plugins.broker.broker import EVERY_INTERFACE, THREADS_END_S, as_loaded, config_path
 from flintmq.plugins.broker.exposure import REMINDER_S, check_exposure, remind
 from flintmq.plugins.broker.periodic import Timers
@@ -29,6 +27,7 @@ from flintmq.plugins.broker.plugin_settings import PluginSettings
 from flintmq.plugins.broker.secure_links import TLS_RELOAD_S, server_tls
 from flintmq.plugins.broker.server_parts import ServerParts
 from flintmq.plugins.broker.service import Service
+from flintmq.plugins.builtin import NAME_SERVER_PLUGINS
 from flintmq.remoting.processors.namesrv import NamesrvRouteProcessor
 from flintmq.remoting.processors.namesrv_config import NamesrvConfigProcessor, NamesrvSettings
 from flintmq.remoting.server.audit import AUDITED, RefusalAudit, audited
@@ -68,15 +67,13 @@ class NameServer(Service):
         self._sockets: list[socket.socket] = []
         self.listeners: dict[str, str] = {}
         """``host:port`` of each further listener, by its name."""
-        self.authenticators: list[Authenticator] = []
+        self.authenticators: tuple[Authenticator, ...] = ()
         """Those in force, in order."""
         self._kernel: Kernel | None = None
         self._settings: PluginSettings
         self._parts: ServerParts | None = None
         self._threads: HandlerThreads | None = None
         """Of the default processor, where it has some."""
-        self._registered: dict[int, Registered[AuthenticatorFactory]] = {}
-        """Where the authenticators come from, by ``id``."""
         self._running = False
         self.host = self.config.host
         self.port = 0
@@ -112,8 +109,8 @@ class NameServer(Service):
             )
         ]
         self._kernel = self._assemble()
-        self.authenticators = self._make_authenticators()
-        accounts = account_store(self.authenticators)
+        authenticators = self._make_authenticators()
+        self.authenticators = authenticators.in_force if authenticators is not None else ()
         tls = server_tls(whole)
         try:
             names = self._bind()
@@ -141,7 +138,8 @@ class NameServer(Service):
             self.server.wrap(AUDITED, audited)
             self.server.on_refused = RefusalAudit(self._clock, AUDITED)
             self.server.authenticate_with(self.authenticators)
-            self.server.on_authenticator_failed = self._authenticator_failed
+            if authenticators is not None:
+                self.server.on_authenticator_failed = authenticators.failed
             if self._kernel is not None:
                 self._parts = ServerParts(self._kernel, "nameserver", self)
                 self._parts.attach(self.server, self._pool)
@@ -153,8 +151,8 @@ class NameServer(Service):
                 sock.close()
             raise
         self._timers.pace(config.scan_interval_ms / 1000, self._scan, "broker expiry")
-        if accounts is not None:
-            self._timers.every(whole.acl.reload_interval_ms / 1000, accounts.reload, "account files")
+        if authenticators is not None:
+            authenticators.start(self._timers)
         if tls is not None:
             self._timers.every(TLS_RELOAD_S, tls.reload, "certificate")
         for host in exposed:
@@ -177,7 +175,7 @@ class NameServer(Service):
             return None
         kernel = Kernel.assemble(
             whole.plugins,
-            (AclPlugin(),),
+            NAME_SERVER_PLUGINS,
             objects=self._plugins,
             disabled=whole.disabled_plugins,
             config_path=config_path(self.loaded),
@@ -188,17 +186,13 @@ class NameServer(Service):
             self._settings.check()
         return kernel
 
-    def _make_authenticators(self) -> list[Authenticator]:
-        """As a broker does."""
-        kernel, whole = self._kernel, self.loaded.config
-        made: list[Authenticator] = []
-        if kernel is None:
-            return made
-        for entry in kernel.authenticators(whole.namesrv_authenticators_in_force):
-            settings = whole if kernel.section_for(entry) is None else self._settings.of(entry)
-            made.append(kernel.guarded(entry, entry.value)(settings))
-            self._registered[id(made[-1])] = entry
-        return made
+    def _make_authenticators(self) -> Authenticators | None:
+        """Make those of the configuration; None without any plugin."""
+        if self._kernel is None:
+            return None
+        whole = self.loaded.config
+        names = whole.namesrv_authenticators_in_force
+        return Authenticators(self._kernel, self._settings, whole, names, acl_key="nameserver.acl_enable")
 
     def _pool(self, name: str, threads: int) -> Pool:
         """A queue for a plugin's default processor, with threads where it has some."""
@@ -213,11 +207,6 @@ class NameServer(Service):
             self._kernel.blame(default, "handle", error)
         else:
             log.error("request %d of %s failed", request.code, request.channel.remote_address, exc_info=error)
-
-    def _authenticator_failed(self, authenticator: Authenticator, request: Request, error: BaseException) -> None:
-        if self._kernel is not None:
-            doing = f"request {request.code}: an authenticator failed"
-            self._kernel.blame(self._registered[id(authenticator)], doing, error, is_secret=True)
 
     def _bind(self) -> dict[tuple[str, int], str]:
         """Takes every socket. Returns the names of the further ones by host (empty: any) and port. Raises RemotingError."""

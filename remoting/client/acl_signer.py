@@ -6,8 +6,8 @@ import secrets
 import time
 
 from flintmq.config.secret import Secret
-from flintmq.core.acl.signature import add_signature
 from flintmq.remoting.wire.command import RemotingCommand
+from flintmq.remoting.wire.signature import add_signature
 
 
 class AclSigner:

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from flintmq.core.acl.permission import Need, Permission, group_need, topic_need
-from flintmq.core.acl.rules import Access, NeedsOf, Rule, TopicAt
+from flintmq.core.broker.topic_name import RETRY_PREFIX
 from flintmq.core.errors import FlintError, RefusedError
 from flintmq.core.kernel.ports import Caller
+from flintmq.core.kernel.ports.access import Access, AccessRule, Need, NeedsOf, Permission, TopicAt
 from flintmq.core.response_code import ResponseCode
 from flintmq.remoting.wire import bodies
 from flintmq.remoting.wire.codes import RequestCode as Code
@@ -28,6 +28,18 @@ from flintmq.remoting.wire.headers_message import (
 PUB: Final = Permission.PUB
 SUB: Final = Permission.SUB
 ANY: Final = Permission.ANY
+
+
+def group_need(group: str) -> Need:
+    """Return what acting as a member of a consumer group needs."""
+    return Need(group, Permission.SUB, is_group=True)
+
+
+def topic_need(topic: str, permission: Permission) -> Need:
+    """Return what a use of a topic needs. A retry topic belongs to its group, whose members may read and write it."""
+    if topic.startswith(RETRY_PREFIX):
+        return group_need(topic[len(RETRY_PREFIX) :])
+    return Need(topic, permission)
 
 
 def _field(caller: Caller, name: str) -> str:
@@ -246,23 +258,23 @@ _UNSERVED: Final = (
 """Answered by nobody."""
 
 
-def access_rules(trace_topic: str, extra_codes: Sequence[str] = ()) -> dict[int, Rule]:
+def access_rules(trace_topic: str, extra_codes: Sequence[str] = ()) -> dict[int, AccessRule]:
     """The rule of every request code.
 
     Args:
         trace_topic: the topic of message traces (``topics.trace_topic_name``).
         extra_codes: ``CODE=public|client|admin`` for codes of plugins; they may also change a built-in code's class.
     """
-    rules: dict[int, Rule] = {int(code): Rule(Access.CLIENT, needs) for code, needs in _NEEDS.items()}
-    rules |= {int(code): Rule(Access.CLIENT, _send(name, trace_topic)) for code, name in _SENDS.items()}
+    rules: dict[int, AccessRule] = {int(code): AccessRule(Access.CLIENT, needs) for code, needs in _NEEDS.items()}
+    rules |= {int(code): AccessRule(Access.CLIENT, _send(name, trace_topic)) for code, name in _SENDS.items()}
     for access, codes in (
         (Access.CLIENT, _CLIENT),
         (Access.ADMIN, _ADMIN),
         (Access.PUSHED, _PUSHED),
         (Access.UNSERVED, _UNSERVED),
     ):
-        rules |= {int(code): Rule(access) for code in codes}
+        rules |= {int(code): AccessRule(access) for code in codes}
     for entry in extra_codes:
         code, _, word = entry.partition("=")
-        rules[int(code)] = Rule(Access(word))
+        rules[int(code)] = AccessRule(Access(word))
     return rules

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Collection
 from typing import Final
 
-from flintmq.core.acl.audit import audit
 from flintmq.core.errors import RefusedError
 from flintmq.core.io.clock import Clock
 from flintmq.remoting.processors.answers import read_properties
+from flintmq.remoting.server.audit_log import audit
 from flintmq.remoting.server.request import Handler, Request, Response
 from flintmq.remoting.wire.codes import RequestCode as Code
 

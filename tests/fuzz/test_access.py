@@ -13,14 +13,14 @@ from test_decoders import judge
 
 from flintmq.config.secret import Secret
 from flintmq.config.sections.models import AclAccount, AclSection
-from flintmq.core.acl.account_store import AccountStore
-from flintmq.core.acl.authenticator import AclAuthenticator
-from flintmq.core.acl.signature import add_signature
 from flintmq.core.errors import FrameError, RefusedError
 from flintmq.core.kernel.ports import Caller
 from flintmq.core.testing.clock import ManualClock
+from flintmq.plugins.acl.account_store import AccountStore
+from flintmq.plugins.acl.authenticator import AclAuthenticator
 from flintmq.remoting.server.access_rules import access_rules
 from flintmq.remoting.wire.command import RemotingCommand, decode_command
+from flintmq.remoting.wire.signature import add_signature
 
 SECRET = Secret("a secret of some length")
 

@@ -16,8 +16,6 @@ from seeds import BODIES, Seed, golden_frames, seed_of, seeds
 
 from flintmq.config.errors import ConfigError
 from flintmq.config.rocketmq.java_properties import parse_properties
-from flintmq.core.acl.address import parse_addresses
-from flintmq.core.acl.permission import parse_permissions
 from flintmq.core.broker.filters import tag_filter
 from flintmq.core.errors import FlintError, FrameError, JsonSyntaxError, RefusedError
 from flintmq.core.filter.sql92 import sql92_filter
@@ -27,6 +25,8 @@ from flintmq.core.record.message_id import decode_message_id
 from flintmq.core.record.properties import string_to_properties
 from flintmq.core.record.record import RecordError, decode_records, encode_record, record_size
 from flintmq.core.testing.store import message
+from flintmq.plugins.acl.address import parse_addresses
+from flintmq.plugins.acl.permissions import parse_permissions
 from flintmq.remoting.client.compression import CompressionError, compress, decompress
 from flintmq.remoting.client.message import decode_messages
 from flintmq.remoting.server.request import decode_request

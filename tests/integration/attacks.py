@@ -18,9 +18,9 @@ from typing import Any, Final
 
 from flintmq.config.secret import Secret
 from flintmq.core import limits
-from flintmq.core.acl.signature import add_signature
 from flintmq.remoting.wire.codes import RequestCode as Code
 from flintmq.remoting.wire.command import encode_command, request
+from flintmq.remoting.wire.signature import add_signature
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 SEND: Final = {"a": "P", "b": "Attacked", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1700000000000", "h": "0", "i": "",

@@ -15,13 +15,13 @@ from bare_wire import Wire
 import flintmq
 from flintmq.config import ConfigError
 from flintmq.config.secret import Secret
-from flintmq.core.acl.signature import add_signature
 from flintmq.core.errors import PluginError, RefusedError
 from flintmq.core.kernel.hookspecs import RegisterAuthenticator, hookimpl
 from flintmq.core.kernel.ports import Caller
 from flintmq.plugins.broker.exposure import is_loopback
 from flintmq.remoting.client import AclSigner, AdminClient, Message, Producer, PullConsumer
 from flintmq.remoting.wire.codes import RequestCode as Code
+from flintmq.remoting.wire.signature import add_signature
 
 ADMIN, SECRET = "admin-key", "the admin's secret"
 FILE = f"accounts:\n- {{accessKey: {ADMIN}, secretKey: {SECRET}, admin: true}}\n"

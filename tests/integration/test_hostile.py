@@ -25,9 +25,9 @@ from bare_wire import Wire, send_fields
 from broker_process import BrokerProcess
 
 from flintmq.config.secret import Secret
-from flintmq.core.acl.signature import add_signature
 from flintmq.remoting.wire.codes import RequestCode as Code
 from flintmq.remoting.wire.command import encode_command, request
+from flintmq.remoting.wire.signature import add_signature
 
 pytestmark = [
     pytest.mark.slow,

@@ -4,7 +4,7 @@ Every port on the hot path takes a batch; one message is a batch of one. A port 
 thread* is the one event loop that owns the log's tail, *the flush thread* is the flush service's own.
 """
 
-from flintmq.core.kernel.ports.auth import Authenticator, Caller
+from flintmq.core.kernel.ports.auth import Authenticator, Caller, ReloadingAuthenticator
 from flintmq.core.kernel.ports.dispatch import (
     ColumnDispatcher,
     CommitLogDispatcher,
@@ -52,6 +52,7 @@ __all__ = [
     "IndexBuilder",
     "MessageFilter",
     "MessageFilterFactory",
+    "ReloadingAuthenticator",
     "ReplicationGate",
     "Run",
     "RunDispatcher",

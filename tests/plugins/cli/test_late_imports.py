@@ -144,7 +144,7 @@ UNWANTED = {
     "yaml",
     "zipfile",
     # Ours.
-    "flintmq.core.acl.account_store",
+    "flintmq.plugins.acl.account_store",
     "flintmq.core.filter.parser",
     "flintmq.core.ha.sealed_stream",
     "flintmq.core.store.feed_file",

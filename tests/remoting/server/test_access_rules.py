@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 from flintmq.config.secret import Secret
 from flintmq.config.sections.models import AclAccount, AclSection
-from flintmq.core.acl.account_store import AccountStore
-from flintmq.core.acl.authenticator import AclAuthenticator
-from flintmq.core.acl.signature import SIGNATURE, add_signature, sign, signed_content, verify
 from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.ports import Caller
 from flintmq.core.testing.clock import ManualClock
+from flintmq.plugins.acl.account_store import AccountStore
+from flintmq.plugins.acl.authenticator import AclAuthenticator
 from flintmq.remoting.server.access_rules import access_rules
 from flintmq.remoting.server.audit import AUDITED
 from flintmq.remoting.wire.codes import RequestCode
+from flintmq.remoting.wire.signature import SIGNATURE, add_signature, sign, signed_content, verify
 
 SECRET = "a secret of some length"
 TRACE = "RMQ_SYS_TRACE_TOPIC"

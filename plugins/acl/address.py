@@ -1,4 +1,4 @@
-"""Patterns of addresses, as ``whiteRemoteAddress`` has them (docs/internals/protocol.md, Access control).
+"""Parses and matches patterns of addresses, as ``whiteRemoteAddress`` has them (docs/internals/protocol.md, Access control).
 
 ::
 
@@ -25,12 +25,12 @@ _V4_SEGMENTS: Final = 4
 _V6_SEGMENTS: Final = 8
 _SEPARATOR_OR_BRACE: Final = re.compile(r"[,;{}]")
 _PATTERNS_MAX: Final = 1_000
-"""Every request is compared with all of them."""
+"""A limit, because every request is compared with all of them."""
 
 
 @attrs.frozen
 class AddressPattern:
-    """One pattern: what each segment of an address may be."""
+    """One pattern: the values that each segment of an address may have."""
 
     segments: tuple[tuple[_Span, ...], ...]
     """Per segment the ranges allowed, bounds included; 4 of IPv4, 8 of IPv6, none for every address."""
@@ -46,7 +46,7 @@ class AddressPattern:
 
 @attrs.frozen
 class AddressPatterns:
-    """Several patterns, of which one must match."""
+    """Several patterns, one of which must match."""
 
     patterns: tuple[AddressPattern, ...] = ()
 
@@ -54,13 +54,13 @@ class AddressPatterns:
         return bool(self.patterns)
 
     def matches(self, host: str) -> bool:
-        """Whether an address is among them. What is no address at all (a Unix socket's peer) only fits ``*``."""
+        """Return whether a pattern matches an address. A host that has no address (a Unix socket's peer) matches only ``*``."""
         segments = address_segments(host)
         return any(pattern.matches(segments) for pattern in self.patterns)
 
 
 def address_segments(host: str) -> tuple[int, ...]:
-    """An address as numbers: 4 of IPv4 (also where IPv6 wraps one), 8 of IPv6, none for anything else."""
+    """Return an address as numbers: 4 for IPv4 (also within IPv6), 8 for IPv6, none for any other text."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
@@ -74,7 +74,7 @@ def address_segments(host: str) -> tuple[int, ...]:
 
 
 def parse_addresses(text: str | None) -> AddressPatterns:
-    """The patterns of a text; blank text has none. Raises ``ConfigError``."""
+    """Return the patterns of a text; blank text has none. Raises ``ConfigError``."""
     parts = [part for part in _split(text or "") if part]
     if len(parts) > _PATTERNS_MAX:
         raise ConfigError(f"{len(parts)} patterns of addresses; at most {_PATTERNS_MAX}")
@@ -82,7 +82,7 @@ def parse_addresses(text: str | None) -> AddressPatterns:
 
 
 def _split(text: str) -> Iterator[str]:
-    """The parts between commas and semicolons that are not in braces."""
+    """Split a text at commas and semicolons outside of braces."""
     start, inside = 0, False
     for match in _SEPARATOR_OR_BRACE.finditer(text):
         if match.group() in "{}":
@@ -94,7 +94,7 @@ def _split(text: str) -> Iterator[str]:
 
 
 def parse_pattern(text: str) -> AddressPattern:
-    """One pattern. Raises ``ConfigError`` that quotes it."""
+    """Return one pattern. Raises ``ConfigError`` that quotes the text."""
     if text == "*":
         return AddressPattern(())
     try:
@@ -106,7 +106,7 @@ def parse_pattern(text: str) -> AddressPattern:
         segments = tuple(_segment(part, 10, 255) for part in parts)
     except ValueError:
         raise ConfigError(
-            f"'{text[:80]}' is no pattern of addresses such as 10.0.0.*, 10.0.0.1-9 or 10.0.0.{{1,2}}"
+            f"'{text[:80]}' is not a pattern of addresses such as 10.0.0.*, 10.0.0.1-9 or 10.0.0.{{1,2}}"
         ) from None
     return AddressPattern(() if text == "*.*.*.*" else segments)
 

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
-from flintmq.core.acl.signature import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, SIGNED_AT
+from flintmq.remoting.wire.signature import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, SIGNED_AT
 
 log = logging.getLogger("flintmq.audit")
 
@@ -20,11 +20,11 @@ _FIELDS_MAX: Final = 12
 
 
 def audit(what: str, ext_fields: Mapping[str, str], address: str, result: str) -> None:
-    """Writes one line.
+    """Write one line.
 
     Args:
         what: the name of the request.
-        ext_fields: the request's; its names and values are told but for secrets.
+        ext_fields: the request's fields, written without secrets.
         address: where it came from.
         result: ``ok``, or a code and the reason.
     """

@@ -1,15 +1,15 @@
-"""Requests that come twice: refused within a window of time, where clients date what they sign."""
+"""Finds requests that come twice within a window of time; needs clients that date what they sign."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
 
-from flintmq.core.acl.signature import SIGNATURE, SIGNED_AT
+from flintmq.remoting.wire.signature import SIGNATURE, SIGNED_AT
 
 
 class ReplayWindow:
-    """Knows the signatures of the last so many milliseconds. Loop thread.
+    """Remembers the signatures of a window of time. Loop thread.
 
     Args:
         window_ms: how far a request's time may be off, either way.
@@ -21,7 +21,7 @@ class ReplayWindow:
         self._order: deque[tuple[int, str]] = deque()
 
     def problem(self, ext_fields: Mapping[str, str], now_ms: int) -> str | None:
-        """Why a request whose signature is right is refused; None when it is new. Remembers it then."""
+        """Return why a correctly signed request is refused; or remember it and return None when it is new."""
         written, _, _nonce = ext_fields.get(SIGNED_AT, "").partition("-")
         if not written.isdecimal() or len(written) > 15:
             return f"the request is not dated ({SIGNED_AT})"

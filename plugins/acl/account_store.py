@@ -1,4 +1,4 @@
-"""The accounts in force: those of the configuration and of the files, read again when a file changes, changed on request."""
+"""Keeps the accounts in force: reads them from the configuration and from files, watches the files, and changes them."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import attrs
 
 from flintmq.config.errors import ConfigError
 from flintmq.config.sections.models import AclAccount, AclSection
-from flintmq.core.acl.account import Account
-from flintmq.core.acl.address import AddressPatterns, parse_addresses
-from flintmq.core.acl.plain_acl_file import FileVersion, PlainAcl, ReadFile, read_plain_acl, write_plain_acl
 from flintmq.core.io.clock import Clock
+from flintmq.plugins.acl.account import Account
+from flintmq.plugins.acl.address import AddressPatterns, parse_addresses
+from flintmq.plugins.acl.plain_acl_file import FileVersion, PlainAcl, ReadFile, read_plain_acl, write_plain_acl
 
 log = logging.getLogger("flintmq.acl")
 
 
 @attrs.frozen
 class AccountTable:
-    """Everything that requests are checked against; replaced as a whole."""
+    """The accounts and addresses that requests are checked against; a change replaces the whole table."""
 
     accounts: Mapping[str, Account]
     written: Mapping[str, AclAccount]
-    """The same as they are written."""
+    """The same accounts in their written form."""
     global_white_texts: tuple[str, ...]
     global_white: AddressPatterns
 
@@ -61,8 +61,7 @@ class AccountStore:
     # reading
 
     def reload(self) -> bool:
-        """Looks whether a file changed and takes what it says; True when it did. A file that is wrong changes nothing, and
-        that is logged once."""
+        """Read changed files again; return whether there were any. A wrong file changes nothing and is logged once."""
         try:
             files = self._read_all()
             if _digests(files) == _digests(self._files):
@@ -119,10 +118,10 @@ class AccountStore:
     # changing
 
     def update(self, account: AclAccount) -> None:
-        """Adds an account or replaces the one of its key, in the file it stands in.
+        """Add an account, or replace the one with its key in the file that holds it.
 
         Raises:
-            ConfigError: it is malformed, or nobody would be administrator any more.
+            ConfigError: the account is malformed, or no administrator would be left.
             StoreError: the file cannot be written.
         """
         self._take_edits()
@@ -132,10 +131,10 @@ class AccountStore:
         self._write(path, attrs.evolve(content, accounts=(*others, account)))
 
     def delete(self, access_key: str) -> None:
-        """Removes an account.
+        """Remove an account.
 
         Raises:
-            ConfigError: there is none, it stands in the configuration, or nobody would be administrator any more.
+            ConfigError: there is none, it is one of the configuration, or no administrator would be left.
             StoreError: the file cannot be written.
         """
         self._take_edits()
@@ -149,14 +148,14 @@ class AccountStore:
         self._write(path, attrs.evolve(content, accounts=left))
 
     def set_global_white(self, addresses: Sequence[str], path_text: str | None) -> None:
-        """Replaces a file's ``globalWhiteRemoteAddresses``.
+        """Replace a file's ``globalWhiteRemoteAddresses``.
 
         Args:
             addresses: patterns.
-            path_text: which file; one of those read, whose names 52 tells. None for the file of ``acl.file``.
+            path_text: the file, one of those that request 52 names. None for the file of ``acl.file``.
 
         Raises:
-            ConfigError: a pattern is malformed, or the path is none of those: nothing else is ever written to.
+            ConfigError: a pattern is malformed, or the path is not one of those; no other file is written.
             StoreError: the file cannot be written.
         """
         self._take_edits()
@@ -168,12 +167,12 @@ class AccountStore:
         self._write(path, attrs.evolve(content, globalWhiteRemoteAddresses=tuple(addresses)))
 
     def versions(self) -> dict[str, FileVersion]:
-        """The version of each file; the first is that of ``acl.file``."""
+        """Return the version of each file by its path; the first is that of ``acl.file``."""
         found = {str(self._file): self._content(self._file).version}
         return found | {str(path): read.content.version for path, read in self._files.items()}
 
     def _take_edits(self) -> None:
-        """Before a change: what was edited by hand meanwhile must not be lost."""
+        """Read what was edited by hand, so that a change does not overwrite it. Raises ``ConfigError`` for a wrong file."""
         self.reload()
         if self._failed is not None:
             raise ConfigError(f"the account files are wrong: {self._failed}", key="acl.file")

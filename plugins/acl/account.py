@@ -1,26 +1,33 @@
-"""An account as requests are checked against it."""
+"""Defines an account in the form that requests are checked against."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 import attrs
 
 from flintmq.config.errors import ConfigError
 from flintmq.config.secret import Secret
 from flintmq.config.sections.models import AclAccount
-from flintmq.core.acl.address import AddressPatterns, parse_addresses
-from flintmq.core.acl.permission import Need, Permission, parse_permissions
+from flintmq.core.broker.topic_name import FORBIDDEN_TOPICS, TRACE_TOPIC
+from flintmq.core.kernel.ports.access import Need, Permission
+from flintmq.plugins.acl.address import AddressPatterns, parse_addresses
+from flintmq.plugins.acl.permissions import parse_permission, parse_permissions
+
+INTERNAL_TOPICS: Final = FORBIDDEN_TOPICS | {TRACE_TOPIC}
+"""Topics that an account's default permission does not cover: messages of every topic lie there for a while (delayed,
+half), or are described there (traces)."""
 
 
 @attrs.frozen
 class Account:
-    """Who may do what. Immutable."""
+    """The secret, the addresses and the permissions of one access key. Immutable."""
 
     access_key: str
     secret: Secret = attrs.field(repr=False)
     white: AddressPatterns
-    """Where it may come from (``compat: safe``); none: from anywhere."""
+    """The addresses it may come from (``compat: safe``); without any, it may come from everywhere."""
     admin: bool
     default_topic: Permission
     default_group: Permission
@@ -29,15 +36,15 @@ class Account:
 
     @classmethod
     def of(cls, written: AclAccount) -> Account:
-        """Of an account as it is written. Raises ``ConfigError`` that names the account."""
+        """Make an account from its written form. Raises ``ConfigError`` that names the account."""
         try:
             return cls(
                 access_key=written.access_key,
                 secret=written.secret_key,
                 white=parse_addresses(written.white_remote_address),
                 admin=bool(written.admin),
-                default_topic=Permission.parse(written.default_topic_perm),
-                default_group=Permission.parse(written.default_group_perm),
+                default_topic=parse_permission(written.default_topic_perm),
+                default_group=parse_permission(written.default_group_perm),
                 topics=parse_permissions(written.topic_perms),
                 groups=parse_permissions(written.group_perms),
             )
@@ -45,12 +52,13 @@ class Account:
             raise ConfigError(f"account {written.access_key}: {error.message}", key="acl.accounts") from error
 
     def first_lacking(self, needs: Iterable[Need]) -> Need | None:
-        """The first need that this account does not cover; None when it covers all of them, as an administrator does."""
+        """Return the first need that this account does not cover, or None. An administrator covers every need."""
         if self.admin:
             return None
         for need in needs:
             table, default = (self.groups, self.default_group) if need.is_group else (self.topics, self.default_topic)
-            owned = table.get(need.name, Permission.DENY if need.is_internal else default)
+            is_internal = not need.is_group and need.name in INTERNAL_TOPICS
+            owned = table.get(need.name, Permission.DENY if is_internal else default)
             if not owned.covers(need.permission):
                 return need
         return None

@@ -1,4 +1,4 @@
-"""Files in the form of RocketMQ's ``plain_acl.yml``: read with care, written whole and for their owner alone."""
+"""Reads and writes files in the form of RocketMQ's ``plain_acl.yml``; only their owner may read what is written."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class FileVersion:
     timestamp_ms: int = attrs.field(alias="timestamp", default=0)
     """Since 1970."""
     state_version: int = attrs.field(alias="stateVersion", default=0)
-    """Newer brokers write it; nothing here counts it."""
+    """A field that newer brokers write; it is kept and never used."""
 
     def to_wire(self) -> dict[str, int]:
         return {"counter": self.counter, "timestamp": self.timestamp_ms}
@@ -41,7 +41,7 @@ class FileVersion:
 
 @attrs.frozen(kw_only=True)
 class PlainAcl:
-    """What a file holds."""
+    """The content of a file."""
 
     global_white: tuple[str, ...] = attrs.field(alias="globalWhiteRemoteAddresses", default=())
     """Patterns of addresses."""
@@ -64,7 +64,7 @@ class ReadFile:
 
 
 def read_plain_acl(path: Path, *, file_mode: str) -> ReadFile:
-    """Reads one file.
+    """Read one file.
 
     Args:
         path: the file.
@@ -89,7 +89,7 @@ def read_plain_acl(path: Path, *, file_mode: str) -> ReadFile:
 
 
 def write_plain_acl(path: Path, content: PlainAcl) -> None:
-    """Replaces a file, durably, readable by its owner alone. Comments in the old one are lost.
+    """Replace a file durably; only its owner may read it. Comments in the old file are lost.
 
     Raises:
         StoreError: the disk refused; the old file is still there.

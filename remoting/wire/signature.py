@@ -1,4 +1,4 @@
-"""Signing requests and checking signatures (docs/internals/protocol.md, Access control).
+"""Signs requests and checks signatures (docs/internals/protocol.md, Access control).
 
 Signed are the *values* of all extFields but the signature, in the order of their names, then the body; neither the request code
 nor the borders between the values are. What follows from that for an operator is in SECURITY.md.
@@ -19,22 +19,22 @@ SECURITY_TOKEN: Final = "SecurityToken"
 UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
 """RocketMQ's client signs it, RocketMQ's broker verifies without it: both are accepted."""
 SIGNED_AT: Final = "FlintSignedAt"
-"""Our own client's: ``<ms since 1970>-<random>``, for ``acl.replay_window_ms``."""
+"""``<ms since 1970>-<random>``, written by FlintMQ's client for ``acl.replay_window_ms``."""
 
 
 def signed_content(ext_fields: Mapping[str, str], body: bytes, *, without: str = "") -> bytes:
-    """The bytes that are signed."""
+    """Return the bytes that are signed."""
     names = sorted(name for name in ext_fields if name != SIGNATURE and name != without)
     return "".join([ext_fields[name] for name in names]).encode("utf-8", "replace") + body
 
 
 def sign(secret: Secret, content: bytes) -> str:
-    """Base64 of HMAC-SHA1."""
+    """Return the HMAC-SHA1 of some bytes in Base64."""
     return base64.b64encode(hmac.digest(secret.reveal().encode(), content, "sha1")).decode("ascii")
 
 
 def verify(secret: Secret, ext_fields: Mapping[str, str], body: bytes) -> bool:
-    """Whether a request's signature is that of a secret. Takes the same time wherever two signatures differ."""
+    """Return whether a request is signed with a secret, in a time that does not depend on where two signatures differ."""
     given = ext_fields.get(SIGNATURE, "").encode("utf-8", "replace")
     good = hmac.compare_digest(given, sign(secret, signed_content(ext_fields, body)).encode())
     if UNIQUE_KEY_QUERY in ext_fields and not good:
@@ -44,7 +44,7 @@ def verify(secret: Secret, ext_fields: Mapping[str, str], body: bytes) -> bool:
 
 
 def add_signature(ext_fields: dict[str, str], body: bytes, access_key: str, secret: Secret, signed_at: str) -> None:
-    """Signs a request's fields in place.
+    """Sign a request's fields in place.
 
     Args:
         signed_at: the value of :data:`SIGNED_AT`; empty leaves it out.

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flintmq.config import ConfigError
-from flintmq.core.acl.address import address_segments, parse_addresses
+from flintmq.plugins.acl.address import address_segments, parse_addresses
 
 BYTE = st.integers(0, 255)
 GROUP = st.integers(0, 0xFFFF)

@@ -12,10 +12,11 @@ import pytest
 from flintmq.config import ConfigError, load_text, rows, to_yaml
 from flintmq.config.secret import Secret
 from flintmq.config.sections.models import AclAccount, AclSection
-from flintmq.core.acl.account_store import AccountStore
-from flintmq.core.acl.permission import Permission, group_need, topic_need
 from flintmq.core.errors import StoreError
+from flintmq.core.kernel.ports.access import Permission
 from flintmq.core.testing.clock import ManualClock
+from flintmq.plugins.acl.account_store import AccountStore
+from flintmq.remoting.server.access_rules import group_need, topic_need
 
 SECRET = "hunter2-hunter2"
 TEXT = f"""\

@@ -1,4 +1,4 @@
-"""Accounts, changed and listed over the wire (50 to 54). No answer holds a secret key.
+"""Changes and lists accounts over the wire (request codes 50 to 54). No answer holds a secret key.
 
 See docs/internals/protocol.md, Request codes.
 """
@@ -13,11 +13,11 @@ import attrs
 from flintmq.config.errors import ConfigError
 from flintmq.config.secret import Secret
 from flintmq.config.sections.models import AclAccount
-from flintmq.core.acl.account_store import AccountStore
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.errors import RefusedError, StoreError
 from flintmq.core.io import fastjson
 from flintmq.core.response_code import ResponseCode
+from flintmq.plugins.acl.account_store import AccountStore
 from flintmq.remoting.processors.answers import with_header, with_json
 from flintmq.remoting.server.request import Handler, Request, Response
 from flintmq.remoting.wire.codes import RequestCode
@@ -31,7 +31,7 @@ from flintmq.remoting.wire.refusal import unsupported
 
 
 class AclProcessor:
-    """Answers about accounts. Loop thread.
+    """Answers requests about accounts. Loop thread.
 
     Args:
         state: the broker's.
@@ -52,7 +52,7 @@ class AclProcessor:
         }
 
     def update(self, request: Request) -> Response:
-        """50: what is not given stays as it is."""
+        """Answer 50: add or change an account; a field that is not given keeps its value."""
         header = request.header(CreateAccessConfigRequestHeader)
         code = ResponseCode.UPDATE_AND_CREATE_ACL_CONFIG_FAILED
         store = self._enabled(code)
@@ -60,7 +60,7 @@ class AclProcessor:
         return Response()
 
     def delete(self, request: Request) -> Response:
-        """51."""
+        """Answer 51: remove an account."""
         access_key = request.header(DeleteAccessConfigRequestHeader).access_key
         code = ResponseCode.DELETE_ACL_CONFIG_FAILED
         store = self._enabled(code)
@@ -68,7 +68,7 @@ class AclProcessor:
         return Response()
 
     def update_global_white(self, request: Request) -> Response:
-        """53. The path is compared with those of the files read, and never used."""
+        """Answer 53: replace a file's addresses. The path only selects one of the files read."""
         header = request.header(UpdateGlobalWhiteAddrsConfigRequestHeader)
         code = ResponseCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED
         store = self._enabled(code)
@@ -77,7 +77,7 @@ class AclProcessor:
         return Response()
 
     def info(self, _request: Request) -> Response:
-        """52: how new the account files are."""
+        """Answer 52: the versions of the account files."""
         state = self._state
         versions = {path: version.to_wire() for path, version in self._enabled(1).versions().items()}
         answer = GetBrokerAclConfigResponseHeader(
@@ -90,14 +90,14 @@ class AclProcessor:
         return with_header(answer)
 
     def list_accounts(self, request: Request) -> Response:
-        """54: RocketMQ dropped it, because it told secret keys. Without them it may be switched on."""
+        """Answer 54 where ``acl.list_accounts`` allows it. RocketMQ removed it, because its answer held secret keys."""
         if self._store is None or not self._state.config.acl.list_accounts:
             raise unsupported(request.code)
         table = self._store.table
         return with_json(
             {
                 "globalWhiteAddrs": list(table.global_white_texts),
-                "plainAccessConfigs": [_told(account) for account in table.written.values()],
+                "plainAccessConfigs": [_listed(account) for account in table.written.values()],
             }
         )
 
@@ -132,8 +132,8 @@ def _merged(old: AclAccount | None, header: CreateAccessConfigRequestHeader) -> 
     return AclAccount(**given) if old is None else attrs.evolve(old, **given)
 
 
-def _told(account: AclAccount) -> dict[str, Any]:
-    """An account without its secret key: named one by one, so that no later field slips through."""
+def _listed(account: AclAccount) -> dict[str, Any]:
+    """Return an account without its secret key. The fields are named one by one, so that no later field is listed by itself."""
     return {
         "accessKey": account.access_key,
         "admin": bool(account.admin),

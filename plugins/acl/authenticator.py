@@ -1,7 +1,7 @@
 """Authenticates a request and checks its rights: account, address, signature, replay, permissions.
 
-The order of the questions: the code's class, the access key, the address, the signature, a replay, administration, and last the
-topics and groups. Nothing about rights is told to whoever cannot sign.
+The order of the checks: the code's class, the access key, the address, the signature, a replay, administration, and last the
+topics and groups. An answer says nothing about rights unless the signature is right.
 
 See docs/internals/protocol.md, Access control.
 """
@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NoReturn
 
-from flintmq.core.acl.account import Account
-from flintmq.core.acl.account_store import AccountStore
-from flintmq.core.acl.replay import ReplayWindow
-from flintmq.core.acl.rules import Access, Rule, TopicAt
-from flintmq.core.acl.signature import ACCESS_KEY, SIGNATURE, verify
 from flintmq.core.errors import RefusedError
 from flintmq.core.io.clock import Clock
 from flintmq.core.kernel.ports import Caller
+from flintmq.core.kernel.ports.access import Access, AccessRule, TopicAt
 from flintmq.core.response_code import ResponseCode
+from flintmq.plugins.acl.account import Account
+from flintmq.plugins.acl.account_store import AccountStore
+from flintmq.plugins.acl.replay import ReplayWindow
+from flintmq.remoting.wire.signature import ACCESS_KEY, SIGNATURE, verify
 
 
 def _unknown_record(_commit_log_offset_bytes: int) -> str | None:
@@ -31,27 +31,40 @@ class AclAuthenticator:
 
     Args:
         store: the accounts.
-        rules: by request code; a code without one is refused.
+        rules: the rule of each request code; a code without one is refused.
         clock: for the replay window.
         strict: lists of addresses let requests pass, as in RocketMQ.
-        replay_window_ms: 0 for none.
+        replay_window_ms: how old a request may be; 0 for no limit.
+        reload_interval_s: how often the files of the accounts are looked at.
     """
 
     def __init__(
-        self, store: AccountStore, rules: Mapping[int, Rule], clock: Clock, *, strict: bool, replay_window_ms: int = 0
+        self,
+        store: AccountStore,
+        rules: Mapping[int, AccessRule],
+        clock: Clock,
+        *,
+        strict: bool,
+        replay_window_ms: int = 0,
+        reload_interval_s: float = 5.0,
     ) -> None:
         self.store = store
         self.topic_at: TopicAt = _unknown_record
-        """The topic of a record; set by the broker."""
+        """Returns the topic of a record; a broker sets it when its store is open."""
         self.refused = 0
         """Requests refused so far."""
+        self.reload_interval_s = reload_interval_s
         self._rules = rules
         self._clock = clock
         self._strict = strict
         self._window = ReplayWindow(replay_window_ms) if replay_window_ms else None
 
+    def reload(self) -> bool:
+        """Read changed account files again; return whether there were any."""
+        return self.store.reload()
+
     def authenticate(self, caller: Caller) -> None:
-        """Raises ``RefusedError`` (code 1; 3 for codes nobody answers) with a remark that says which question failed."""
+        """Check a request. Raises ``RefusedError`` (code 1; 3 for unsupported codes) that says which check failed."""
         try:
             self._check(caller)
         except RefusedError:
@@ -88,7 +101,7 @@ class AclAuthenticator:
                 _refuse(problem, "acl.replayed", "acl.replay_window_ms")
         self._check_rule(rule, caller, account)
 
-    def _check_rule(self, rule: Rule | None, caller: Caller, account: Account) -> None:
+    def _check_rule(self, rule: AccessRule | None, caller: Caller, account: Account) -> None:
         unsupported = f" request type {caller.code} not supported"
         if rule is None:
             raise RefusedError(

@@ -1,0 +1,51 @@
+"""A feature is a plugin: without it a broker serves everything else, and says of the feature's requests that it has none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import flintmq
+from flintmq.config import ConfigError
+from flintmq.core.response_code import ResponseCode
+
+CODES = {"acl": (50, 51, 52, 53, 54)}
+"""The request codes of each feature that answers any."""
+
+ASKED_FOR = {"acl.enable": ("acl", "acl.enable=true")}
+"""Settings that ask for a feature, each with the feature and what is configured."""
+
+
+@pytest.mark.parametrize("feature", sorted(CODES))
+def test_without_a_feature_messages_flow_and_its_codes_are_unsupported(
+    feature: str, configure: Callable[..., Any], connect: Callable[[Any], Any], unexpected: list[str]
+) -> None:
+    """No other part of a broker may need a feature that is taken out."""
+    with flintmq.Broker(configure(f"disabled_plugins={feature}")) as broker:
+        wire = connect(broker)
+        assert wire.send("T", b"hello").code == 0
+        assert wire.pull("T").bodies == [b"hello"]
+        for code in CODES[feature]:
+            assert wire.ask(code).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+
+
+@pytest.mark.parametrize("key", sorted(ASKED_FOR))
+def test_a_setting_that_asks_for_a_missing_feature_is_refused(key: str, configure: Callable[..., Any]) -> None:
+    """A broker that starts without the protection or the copies its operator asked for would be worse than none."""
+    feature, *configured = ASKED_FOR[key]
+    broker = flintmq.Broker(configure(f"disabled_plugins={feature}", *configured))
+    with pytest.raises(ConfigError, match=feature) as raised, broker:
+        pass
+    assert raised.value.key == key
+
+
+def test_a_name_server_without_access_control_refuses_the_setting_that_asks_for_it(
+    configure: Callable[..., Any],
+) -> None:
+    """Its routes decide where clients send to."""
+    names = flintmq.NameServer(configure("disabled_plugins=acl", "nameserver.acl_enable=true"))
+    with pytest.raises(ConfigError, match="acl") as raised, names:
+        pass
+    assert raised.value.key == "nameserver.acl_enable"
