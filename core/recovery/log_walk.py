@@ -55,6 +55,8 @@ class Cut:
     """Why the bytes there are no record."""
     damaged: bool
     """True when valid, younger records follow: not a torn tail but damage in the middle."""
+    stale: bool
+    """True when valid, older records follow: an earlier recovery of RocketMQ left them behind the end of its log."""
     quarantine: Path | None
     """Where the bytes that were cut are kept; None when they were zeros."""
 
@@ -122,6 +124,8 @@ class LogWalk:
         self._skips_damage = skips_damage
         self._tally = WalkTally(NEVER if trusted_ms is None else trusted_ms)
         self._topics: set[bytes] = set()
+        self._saw_older = False
+        """Whether the search behind a bad place has passed whole records that are older than the last good one."""
         self._bulk = BulkWalk(check_crc=check_crc) if bulk_scan.AVAILABLE else None
 
     def run(self, first_file: int, counted_file: int | None = None) -> Recovered:
@@ -150,8 +154,10 @@ class LogWalk:
                 end = file.start + file.size
                 index, at = index + 1, 0
                 continue
-            cut = Cut(end, reason, damaged=False, quarantine=None)
+            cut = Cut(end, reason, damaged=False, stale=False, quarantine=None)
+            self._saw_older = False
             found = self._behind(index, at)
+            cut = attrs.evolve(cut, stale=found is None and self._saw_older)
             if found is None or (self._skips_damage and self._is_torn_append(index, at, found)):
                 while at == 0 and index > first_file and self._is_blank(files[index - 1]):
                     index -= 1  # it was filled because records followed, and they are gone too
@@ -346,7 +352,9 @@ class LogWalk:
                 rec.decode_record(file.view, at)
             except rec.RecordError:
                 return False
-        return record.store_timestamp_ms >= self._tally.last_ms
+        is_younger = record.store_timestamp_ms >= self._tally.last_ms
+        self._saw_older = self._saw_older or not is_younger
+        return is_younger
 
 
 def _magic(view: memoryview, at: int) -> int:

@@ -268,6 +268,20 @@ class ConsumeQueue:
                     return
         self._cut(end)
 
+    def described_below(self, end_offset_bytes: int) -> int:
+        """Return the largest physical end at or below a position that a unit describes: where :meth:`truncate_physical` cuts.
+
+        It is -1 without such a unit.
+        """
+        if self.max_physical_offset_bytes <= end_offset_bytes:
+            return self.max_physical_offset_bytes
+        for file in reversed(self.files.files):
+            for at in range(file.wrote - UNIT_BYTES, -1, -UNIT_BYTES):
+                physical, size, _tags = UNIT.unpack_from(file.view, at)
+                if (physical or size != FILLER_SIZE) and physical + size <= end_offset_bytes:
+                    return int(physical + size)
+        return -1
+
     def cut(self, queue_offset: int) -> None:
         """Cuts every unit from a logical offset on."""
         if queue_offset >= self.max_queue_offset:
@@ -628,6 +642,10 @@ class ConsumeQueueTable:
             if queue.max_physical_offset_bytes > end_offset_bytes:
                 queue.truncate_physical(end_offset_bytes)
                 queue.end_ext()
+
+    def described_below(self, end_offset_bytes: int) -> int:
+        """Return the largest physical end at or below a position that any queue describes; -1 without any."""
+        return max((queue.described_below(end_offset_bytes) for queue in self.queues.values()), default=-1)
 
     def count_between(self, begin_offset_bytes: int, end_offset_bytes: int) -> int:
         """How many units speak of messages between two positions of the log, fillers among them counted too."""

@@ -257,15 +257,12 @@ class IndexService:
 
     # life
 
-    def load(self, *, clean: bool, same_boot: bool = False) -> int | None:
-        """Maps the files. After a power cut those are deleted that the checkpoint does not vouch for, or that are not full.
+    def load(self, *, clean: bool, same_boot: bool = False) -> None:
+        """Map the files. After a power cut those are deleted that the checkpoint does not vouch for, or that are not full.
 
         Args:
             clean: whether the store was stopped.
             same_boot: whether it was not, but all that was written is there: then the files are taken as they are.
-
-        Returns the physical offset from which the log must be indexed anew, or None after a clean stop. RocketMQ
-        forgets what a deleted file held before its recovery point; this does not.
 
         See docs/internals/algorithms.md, Abnormal recovery.
         """
@@ -297,26 +294,18 @@ class IndexService:
                     continue
                 file.settle()
             self.files.append(file)
-        return None if clean else self._end()
 
-    def end_below(self, end_offset_bytes: int) -> int:
-        """The physical offset up to which the log is indexed by the files that :meth:`drop_beyond` leaves."""
-        ends = [file.end_physical_offset_bytes for file in self.files]
-        while ends and ends[-1] >= end_offset_bytes:
-            ends.pop()
-        return ends[-1] if ends else 0
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """Of each file, oldest first: the physical offset of the record of its last entry."""
+        return tuple(file.end_physical_offset_bytes for file in self.files)
 
-    def drop_beyond(self, end_offset_bytes: int) -> int | None:
-        """Deletes the files that speak of records at or behind a position: the log was cut there.
-
-        Returns the physical offset from which the log must be indexed anew, or None when nothing was deleted.
-        """
-        count = len(self.files)
+    def drop_beyond(self, end_offset_bytes: int) -> None:
+        """Delete the files that refer to records at or behind a position: the log was cut there."""
         while self.files and self.files[-1].end_physical_offset_bytes >= end_offset_bytes:
             file = self.files.pop()
             file.close()
             self._disk.remove(file.path)
-        return None if len(self.files) == count else self._end()
 
     def committed(self) -> int | None:
         """See :class:`~flintmq.core.kernel.ports.SupportsCommitted`: a store that feeds the index has made up for it before."""

@@ -58,9 +58,10 @@ from flintmq.core.log.store_lock import StoreLock
 from flintmq.core.log.watermarks import Watermarks
 from flintmq.core.record import record as rec
 from flintmq.core.record.properties import KEYS, UNIQ_KEY
-from flintmq.core.recovery import recovery
 from flintmq.core.recovery.boot import boot_path, is_same_boot
-from flintmq.core.recovery.log_walk import Cut, LogWalk, Recovered
+from flintmq.core.recovery.log_walk import Recovered
+from flintmq.core.recovery.plan import FoundStore, LastStop, RecoveryPlan, plan_start
+from flintmq.core.recovery.recovery import Recovery
 from flintmq.core.recovery.replay import replay, truncate
 from flintmq.core.response_code import ResponseCode
 from flintmq.core.retention.retention import DiskFull
@@ -179,18 +180,41 @@ class MessageStore:
     # life
 
     def open(self) -> None:
-        """Locks the folder, maps the files, recovers. Nothing is written by clients before :meth:`start`.
+        """Lock the folder, map the files, plan the recovery and carry it out. Clients write only after :meth:`start`.
 
         Raises:
             StoreLockedError: another broker has it.
             StoreFormatError: files of another size or name.
             StoreError: the folder cannot be written.
         """
+        with self._locked():
+            plan = plan_start(self._find())
+            self.recovered = self._recovery().run(plan)
+            self.watermarks.dispatched = plan.dispatched_from_offset_bytes
+            self.reput = ReputMessageService(self.commit_log)
+
+    def plan(self) -> RecoveryPlan:
+        """Return what :meth:`open` would do, and close the store again.
+
+        Finding out may remove what a crash left half made, so whoever only looks passes a disk that drops what is written.
+
+        Raises:
+            StoreError: as :meth:`open` does.
+        """
+        with self._locked():
+            plan = plan_start(self._find())
+        with self._disk_errors():
+            self._release()
+        return plan
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Take the store's lock; release everything that was opened if the work under it fails."""
         with self._disk_errors():
             self.disk.make_folder(self.root)
             self._lock = self._take_lock()
             try:
-                self._load()
+                yield
             except BaseException as error:
                 if isinstance(error, OSError):
                     self._forget_boot()  # it may have been a sync
@@ -226,7 +250,8 @@ class MessageStore:
         """Whether everything that a crashed process wrote is still there, because the machine did not stop with it."""
         return is_same_boot(self.disk, self.root)
 
-    def _load(self) -> None:
+    def _find(self) -> FoundStore:
+        """Map the store's files, end each queue where its valid units end, and return what a recovery is planned from."""
         settings = self.config.store
         self.started_clean = not self.disk.exists(self.abort_file)
         crashed = not self.started_clean
@@ -265,8 +290,33 @@ class MessageStore:
         index.on_failed = self._forget_boot
         self._opened.append(index.close)
         self.epochs = EpochFile(self.disk, epochs_path(self.root), queue.min_offset_bytes, self._make_id)
-        self._recover(index, index.load(clean=self.started_clean, same_boot=same_boot), same_boot=same_boot)
-        self.reput = ReputMessageService(self.commit_log)
+        index.load(clean=self.started_clean, same_boot=same_boot)
+        self.consume_queues.recover()
+        self.consume_queues.gone_below_bytes = self.commit_log.min_offset_bytes
+        last_stop = LastStop.CLEAN if self.started_clean else LastStop.KILLED if same_boot else LastStop.CRASHED
+        return FoundStore(
+            last_stop,
+            self.commit_log,
+            self.consume_queues,
+            index.ends,
+            self._indexes,
+            self.checkpoint.min_timestamp_ms,
+            self.epochs.epochs.current.start_offset_bytes,
+            check_crc=settings.check_crc_on_recover,
+            skips_damage=settings.compat == "safe",
+        )
+
+    def _recovery(self) -> Recovery:
+        return Recovery(
+            self.disk,
+            self.root / "flint" / "quarantine",
+            self.commit_log,
+            self.consume_queues,
+            self._own_index,
+            self.checkpoint,
+            self.epochs,
+            self._mark_abort,
+        )
 
     def _load_delay_times(self) -> DelayTimes:
         try:
@@ -316,125 +366,6 @@ class MessageStore:
             return MappedFileQueue(self.disk, folders[0], settings.commit_log_file_bytes, **options)
         return MultiPathMappedFileQueue(self.disk, folders, read_only, settings.commit_log_file_bytes, **options)
 
-    def _recover(self, index: IndexService, index_from_offset_bytes: int | None, *, same_boot: bool) -> None:
-        commit_log, queues = self.commit_log, self.consume_queues
-        queues.recover()
-        queues.gone_below_bytes = commit_log.min_offset_bytes
-        dispatched = 0
-        if not commit_log.queue.files:
-            if self.epochs.epochs.current.start_offset_bytes > 0:  # the log was taken away
-                self.epochs.begin(0, RECOVERED)
-            queues.delete_all()
-            index.drop_beyond(0)
-        elif self.started_clean:
-            dispatched = self._recover_normally(index)
-        else:
-            dispatched = self._recover_abnormally(index, index_from_offset_bytes, same_boot=same_boot)
-        queues.correct_min_offsets(commit_log.min_offset_bytes)
-        self.watermarks.dispatched = dispatched
-
-    def _recover_normally(self, index: IndexService) -> int:
-        commit_log, queues = self.commit_log, self.consume_queues
-        first = recovery.normal_start(commit_log)
-        walked, _first = self._walked(index, first, queues.max_physical_offset_bytes)
-        found = self._cut(walked, may_have_lost=False)
-        end = found.end_offset_bytes
-        queues.truncate_physical(end)
-        index_from = index.drop_beyond(end) if found.cut else None
-        if found.holes:
-            start = found.holes[0].start_offset_bytes
-            self.checkpoint.rewind(recovery.trusted_before(commit_log, start))
-        else:
-            start = min(end, queues.max_physical_offset_bytes)
-        return self._dispatch_from(index, start, index_from)
-
-    def _walked(
-        self,
-        index: IndexService,
-        first: int,
-        anew_from_offset_bytes: int,
-        trusted_ms: int | None = None,
-        counted: int | None = None,
-    ) -> tuple[Recovered, int]:
-        """Walks the log from a file on; from an earlier one where queues or index are to be made anew from before it.
-
-        What is read to make them anew must have been walked: damage that nobody took out there would end the start.
-
-        Args:
-            index: loses the files that lie behind the log's end.
-            first: number of the file.
-            anew_from_offset_bytes: from where on they are made anew in any case.
-            trusted_ms, counted: see :class:`LogWalk`.
-
-        Returns:
-            What was found, and the number of the file that the walk began with.
-        """
-        settings, queue = self.config.store, self.commit_log.queue
-        anew_from = anew_from_offset_bytes
-        while True:
-            first = max(0, min(first, (anew_from - queue.min_offset_bytes) // queue.file_bytes))
-            walk = LogWalk(
-                self.commit_log,
-                check_crc=settings.check_crc_on_recover,
-                skips_damage=settings.compat == "safe",
-                trusted_ms=trusted_ms,
-            )
-            walked = walk.run(first, counted)
-            if not self._indexes:
-                return walked, first
-            anew_from = index.end_below(walked.end_offset_bytes)
-            if anew_from >= queue.files[first].start or not first:
-                return walked, first
-
-    def _recover_abnormally(self, index: IndexService, index_from_offset_bytes: int | None, *, same_boot: bool) -> int:
-        commit_log, queues = self.commit_log, self.consume_queues
-        trusted_ms = self.checkpoint.min_timestamp_ms
-        counted = first = recovery.abnormal_start(commit_log, trusted_ms)
-        index_from = commit_log.min_offset_bytes if index_from_offset_bytes is None else index_from_offset_bytes
-        walked, first = self._walked(
-            index,
-            first,
-            index_from if self._indexes else commit_log.queue.files[first].start,
-            trusted_ms,
-            counted,
-        )
-        found = self._cut(walked, may_have_lost=not same_boot)
-        if not same_boot:
-            recovery.write_again(commit_log, found)
-        for file in commit_log.queue.files[first:]:
-            # What a process wrote before it was killed is there, but nobody has made it durable.
-            file.region.sync()
-        start = recovery.dispatch_start(found, commit_log, queues, same_boot=same_boot)
-        dropped_to = index.drop_beyond(found.end_offset_bytes)
-        if start < found.vouched[0]:
-            self.checkpoint.rewind(recovery.trusted_before(commit_log, start))
-        start = self._dispatch_from(index, start, index_from if dropped_to is None else dropped_to)
-        log.warning(
-            "recovered after %s: %d records walked, dispatch goes on from position %d, log ends at %d",
-            "the process was killed" if same_boot else "an unclean stop",
-            found.records,
-            start,
-            commit_log.wrote_offset_bytes,
-        )
-        return start
-
-    def _dispatch_from(self, index: IndexService, start_offset_bytes: int, index_from: int | None) -> int:
-        """Ends the queues where dispatch is to go on, and notes from where on the built-in index lacks entries before that.
-
-        What lies behind is dispatched by :meth:`start`, to whatever dispatchers the configuration names.
-
-        Returns:
-            The first of these positions that the log still has.
-        """
-        commit_log, queues = self.commit_log, self.consume_queues
-        start = max(start_offset_bytes, commit_log.min_offset_bytes)
-        queues.truncate_physical(start)
-        if not self.started_clean:
-            recovery.drop_torn_units(commit_log, queues)
-        if index_from is not None and index_from < start:
-            index.lacks_from = max(index_from, commit_log.min_offset_bytes)
-        return start
-
     def _index_anew(self, index: IndexService, begin_offset_bytes: int, end_offset_bytes: int) -> None:
         """Makes the index entries that are missing between two positions."""
         for columns in self.commit_log.columns(begin_offset_bytes, end_offset_bytes):
@@ -448,36 +379,6 @@ class MessageStore:
         """A crash from here on must be noticed, also where the store had been stopped."""
         if self.started_clean:
             self.disk.write_file(self.abort_file, b"")
-
-    def _cut(self, walked: Recovered, *, may_have_lost: bool) -> Recovered:
-        """Repairs what a walk found; begins an epoch where something that may have been read is taken off the log's end.
-
-        Args:
-            walked: what the walk found.
-            may_have_lost: whether the log may have been longer, without leaving a trace: after a power cut.
-        """
-        quarantine = self.root / "flint" / "quarantine"
-        end = walked.end_offset_bytes
-        begun = may_have_lost or end < self.epochs.epochs.current.start_offset_bytes
-        if begun:
-            self._begin_epoch(end)
-
-        def before_change() -> None:
-            nonlocal begun
-            self._mark_abort()
-            if walked.cut is not None and not begun:
-                begun = True
-                self._begin_epoch(end)
-
-        found = recovery.repair(self.disk, quarantine, self.commit_log, walked, before_change)
-        self.recovered = found
-        self.commit_log.queue.truncate(found.end_offset_bytes)
-        self.watermarks.set_all(found.end_offset_bytes)
-        self.commit_log.set_tail(found.end_offset_bytes, found.store_timestamp_ms)
-        return found
-
-    def _begin_epoch(self, end_offset_bytes: int) -> None:
-        self.epochs.begin(end_offset_bytes, RECOVERED, self.commit_log.min_offset_bytes)
 
     def start(self, dispatchers: Sequence[CommitLogDispatcher], index: IndexBuilder | None = None) -> None:
         """Lets the dispatchers catch up, then starts the flush services and marks the store as in use.
@@ -787,25 +688,13 @@ class MessageStore:
         return kept
 
     def _truncate(self, end_offset_bytes: int) -> Path | None:
-        commit_log, queues, marks = self.commit_log, self.consume_queues, self.watermarks
         self.index.flush()
-        cut = Cut(end_offset_bytes, "the master's log has it not", damaged=False, quarantine=None)
-        trusted_ms = recovery.trusted_before(commit_log, end_offset_bytes)
-        walked = Recovered(end_offset_bytes, end_offset_bytes, trusted_ms, 0, 0, cut)
-        found = recovery.repair(self.disk, self.root / "flint" / "quarantine", commit_log, walked, _nothing)
-        commit_log.queue.truncate(end_offset_bytes)
-        marks.set_all(end_offset_bytes)
-        marks.dispatched = min(marks.dispatched, end_offset_bytes)
-        commit_log.set_tail(end_offset_bytes, trusted_ms)
-        self.checkpoint.rewind(trusted_ms)
+        kept = self._recovery().cut_back(end_offset_bytes)
+        self.watermarks.dispatched = min(self.watermarks.dispatched, end_offset_bytes)
         self.reput.forget()
-        queues.truncate_physical(end_offset_bytes)
-        commit_log.next_queue_offset = queues.next_offsets()
-        index_from = self._own_index.drop_beyond(end_offset_bytes)
-        if index_from is not None:
-            self._own_index.lacks_from = max(index_from, commit_log.min_offset_bytes)
+        self.commit_log.next_queue_offset = self.consume_queues.next_offsets()
         self._replay()
-        return found.cut.quarantine if found.cut is not None else None
+        return kept
 
     def dispatch(self) -> bool:
         """Hands what is readable to the dispatchers; returns whether more is left."""

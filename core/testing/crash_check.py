@@ -12,7 +12,7 @@ from flintmq.core.log.epochs import epochs_path
 from flintmq.core.record.java_hash import index_key_hash
 from flintmq.core.record.record import HEAD_V4_BYTES, MAGIC_BLANK, decode_records
 from flintmq.core.record.sys_flag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
-from flintmq.core.recovery.recovery import LOST_TOPIC
+from flintmq.core.recovery.repair import LOST_TOPIC
 from flintmq.core.store.consume_queue import UNIT, UNIT_BYTES
 from flintmq.core.store.index_file import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES
 from flintmq.core.store.index_service import IndexService

@@ -79,7 +79,7 @@ def explain(
     elif key is not None:
         found = doctor.explain_key(files, *key)
     else:
-        found = doctor.explain_start(files, cuts_damage=loaded.config.store.compat == "strict")
+        found = doctor.explain_start(files, loaded.config)
     show(found, as_json)
 
 

@@ -17,7 +17,7 @@ from flintmq.core.record.sys_flag import (
     TRANSACTION_PREPARED,
     TRANSACTION_ROLLBACK,
 )
-from flintmq.core.recovery.recovery import LOST_TOPIC
+from flintmq.core.recovery.repair import LOST_TOPIC
 from flintmq.core.store.consume_queue import UNIT
 from flintmq.core.store.delay_times import DelayTimes, unknown_due
 

@@ -6,6 +6,7 @@ import struct
 from pathlib import Path
 from typing import Any, Final
 
+from flintmq.config.sections.models import BrokerConfig
 from flintmq.core.errors import StoreError
 from flintmq.core.log.store_checkpoint import CHECKPOINT_BYTES
 from flintmq.core.log.store_lock import is_locked
@@ -13,19 +14,20 @@ from flintmq.core.record import record as rec
 from flintmq.core.record.host import host_text
 from flintmq.core.record.java_hash import index_key_hash
 from flintmq.core.record.record import Record
-from flintmq.core.recovery.log_walk import is_unwritten
+from flintmq.core.recovery.log_walk import Cut
+from flintmq.core.recovery.plan import RecoveryPlan
 from flintmq.core.store.consume_queue import UNIT, UNIT_BYTES
 from flintmq.core.store.consume_queue_ext import is_address
 from flintmq.core.store.index_file import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES
+from flintmq.core.store.message_store import MessageStore
 from flintmq.core.store.queue_units import FILLER_SIZE
-from flintmq.plugins.doctor.files import FileView, StoreFiles, misfits, read_bytes
+from flintmq.plugins.doctor.files import StoreFiles, misfits, read_bytes
+from flintmq.plugins.doctor.look_disk import LookDisk
+from flintmq.plugins.doctor.rebuild import IDLE, fitting, usual_delays
 from flintmq.plugins.doctor.verify_config import CHECKPOINT, CHECKPOINT_NAMES
 from flintmq.plugins.doctor.verify_index import INDEX_ENTRY, INDEX_HEADER
 from flintmq.plugins.doctor.verify_queues import ext_units
-from flintmq.plugins.doctor.walk import NEVER, Kind, Piece, walk
-
-_SLACK_MS: Final = 3_000
-_RECOVER_FILES: Final = 3
+from flintmq.plugins.doctor.walk import Kind, Piece, walk
 
 _BODY_SHOWN_BYTES: Final = 256
 
@@ -170,24 +172,49 @@ def _held(files: StoreFiles, position: int, topic: str, key: str) -> dict[str, A
     return {"message": "has the key" if is_it else "another key of the same hash", "topic": record.topic}
 
 
-def explain_start(files: StoreFiles, *, cuts_damage: bool = False) -> dict[str, Any]:
-    """What a broker would decide when it starts on this store: where it walks from, where the log ends, what it takes out.
+def explain_start(files: StoreFiles, config: BrokerConfig = BrokerConfig()) -> dict[str, Any]:
+    """Return what a broker would decide when it starts on this store: the plan that its start makes, and carries out.
 
-    ``cuts_damage``: with ``compat: strict``, as in RocketMQ, the log ends at the first bytes that are no record, however
-    much lies behind them; otherwise damage is replaced by records that no queue and no key leads to.
+    Args:
+        files: the store; it is not changed.
+        config: the broker's; sizes are read off the files. With ``compat: strict`` the log ends, as in RocketMQ, at the first
+            bytes that are no record, however much lies behind them; otherwise damage is replaced by records that no queue
+            and no key leads to.
     """
     path = files.root / "checkpoint"
     raw = read_bytes(path) if path.exists() else b""
     times = CHECKPOINT.unpack_from(raw) if len(raw) >= CHECKPOINT.size else (0, 0, 0)
-    decision: dict[str, Any] = {
+    refuses: list[str] = []
+    plan = None
+    try:
+        plan = MessageStore(fitting(config, files), IDLE, usual_delays(), disk=LookDisk()).plan()
+    except StoreError as error:
+        refuses = _refusals(files, raw) or [str(error)]
+    return {
         "last_stop": _last_stop(files),
         "checkpoint": dict(zip(CHECKPOINT_NAMES, times, strict=True)) if raw else None,
-        "refuses": _refusals(files, raw),
+        "refuses": refuses,
+        **(_plan_json(plan) if plan is not None else _NO_PLAN),
     }
-    if not files.log:
-        return decision | {
-            "walks_from": 0,
-            "because": "there is no log: the queues are deleted",
+
+
+_NO_PLAN: Final[dict[str, Any]] = {
+    "walks_from": 0,
+    "because": "a start refuses the store as it is",
+    "records_walked": 0,
+    "log_ends_at": 0,
+    "cut": None,
+    "damage": [],
+    "queues_describe_up_to": -1,
+    "queues": "stay as they are",
+}
+
+
+def _plan_json(plan: RecoveryPlan) -> dict[str, Any]:
+    walked, described = plan.walked, plan.described_to_offset_bytes
+    found: dict[str, Any] = {"walks_from": plan.walked_from_offset_bytes, "because": plan.because}
+    if walked is None:
+        return found | {
             "records_walked": 0,
             "log_ends_at": 0,
             "cut": None,
@@ -195,27 +222,14 @@ def explain_start(files: StoreFiles, *, cuts_damage: bool = False) -> dict[str, 
             "queues_describe_up_to": -1,
             "queues": "are deleted",
         }
-    trusted_ms = max(0, min(times[0], times[1]) - _SLACK_MS)
-    first, why = _first_file(files, trusted_ms)
-    described = _described(files)
-    if files.is_clean:
-        anew_from, what = max(0, described), "queues are"
-    else:
-        anew_from, what = _indexed_to(files, times[2], NEVER), "index is"
-    while True:
-        if (earlier := _file_of(files, anew_from)).start < first.start:
-            first, why = earlier, f"the {what} made anew from position {anew_from}, and that part is walked too"
-        end, records, cut, damage = _walked(files, first, cuts_damage, NEVER if files.is_clean else trusted_ms)
-        anew_from, what = _indexed_to(files, times[2], end), "index is"
-        if _file_of(files, anew_from).start >= first.start:
-            break
-    return decision | {
-        "walks_from": first.start,
-        "because": why,
-        "records_walked": records,
+    end, cut = walked.end_offset_bytes, walked.cut
+    return found | {
+        "records_walked": walked.records,
         "log_ends_at": end,
-        "cut": cut,
-        "damage": damage,
+        "cut": None if cut is None else {"is": _cut_kind(cut).value, "from": cut.offset_bytes, "why": cut.reason},
+        "damage": [
+            {"from": hole.start_offset_bytes, "to": hole.end_offset_bytes, "why": hole.reason} for hole in walked.holes
+        ],
         "queues_describe_up_to": described,
         "queues": "are cut back to the log's end"
         if described > end
@@ -223,6 +237,10 @@ def explain_start(files: StoreFiles, *, cuts_damage: bool = False) -> dict[str, 
         if described < end
         else "fit",
     }
+
+
+def _cut_kind(cut: Cut) -> Kind:
+    return Kind.DAMAGE if cut.damaged else Kind.STALE if cut.stale else Kind.TAIL
 
 
 def _last_stop(files: StoreFiles) -> str:
@@ -246,134 +264,3 @@ def _refusals(files: StoreFiles, checkpoint: bytes) -> list[str]:
     if checkpoint and len(checkpoint) != CHECKPOINT_BYTES:
         found.append((files.root / "checkpoint", f"{len(checkpoint)} bytes, a checkpoint has {CHECKPOINT_BYTES}"))
     return [f"{path}: {why}" for path, why in found]
-
-
-Cut = dict[str, Any]
-
-
-def _walked(
-    files: StoreFiles, first: FileView, cuts_damage: bool, trusted_ms: int
-) -> tuple[int, int, Cut | None, list[Cut]]:
-    """Where the walk of a start ends, how many records it passes, what it cuts off, and what damage it passes."""
-    end, records = first.start, 0
-    last_ms = 0
-    damage: list[Cut] = []
-    torn: list[_TornAppend] = []
-    for piece in walk(files.tail_from(first), trusted_ms=trusted_ms):
-        torn = [append for append in torn if append.goes_on_with(piece)]
-        if torn and piece.kind in (Kind.UNUSED, Kind.TAIL, Kind.STALE):
-            break
-        if piece.record is not None:
-            stored_ms = piece.record.store_timestamp_ms
-            if damage and damage[-1]["to"] == piece.start and stored_ms < last_ms:
-                damage[-1]["to"] = piece.end  # a start goes on with what is no older than the last good one
-                continue
-            last_ms = stored_ms
-            records += 1
-            end = piece.end
-        elif piece.kind is Kind.BLANK:
-            # The last file's blank is overwritten: nothing came after it.
-            end = piece.end if piece.end < files.log_end else piece.start
-            if damage and damage[-1]["to"] == piece.start:
-                damage[-1]["to"] = piece.end  # a start goes on with the next record
-        elif piece.kind is Kind.UNUSED:
-            return piece.start, records, None, damage
-        elif piece.kind is Kind.DAMAGE and not cuts_damage:
-            damage.append({"from": piece.start, "to": piece.end, "why": piece.reason})
-            file = files.log_file(piece.start)
-            if file is None or trusted_ms == NEVER:
-                continue
-            if is_unwritten(file.view, piece.start - file.start, piece.end - file.start):
-                torn.append(_TornAppend(piece, file, records))
-        else:
-            return piece.start, records, {"is": piece.kind.value, "from": piece.start, "why": piece.reason}, damage
-    if torn:
-        bad = torn[0].piece
-        passed = [part for part in damage if part["from"] < bad.start]
-        return bad.start, torn[0].records, {"is": Kind.TAIL.value, "from": bad.start, "why": bad.reason}, passed
-    return end, records, None, damage
-
-
-class _TornAppend:
-    """Damage that may be the beginning of one append which a crash cut short (see ``LogWalk._is_torn_append``)."""
-
-    def __init__(self, piece: Piece, file: FileView, records: int) -> None:
-        self.piece = piece
-        self.records = records
-        """Before it."""
-        self._file_end = file.start + file.size
-        self._stored_ms = -1
-
-    def goes_on_with(self, piece: Piece) -> bool:
-        """Whether what follows may still be that append."""
-        if piece.kind in (Kind.UNUSED, Kind.TAIL, Kind.STALE):
-            return True
-        if piece.kind is Kind.BLANK or piece.end > self._file_end:
-            return False
-        if piece.record is not None:
-            stored_ms = piece.record.store_timestamp_ms
-            if self._stored_ms not in (-1, stored_ms):
-                return False
-            self._stored_ms = stored_ms
-        return True
-
-
-def _first_file(files: StoreFiles, trusted_ms: int) -> tuple[FileView, str]:
-    log = [file for number, file in enumerate(files.log) if file.size or number < len(files.log) - 1]
-    log = log or files.log
-    if files.is_clean:
-        return log[max(0, len(log) - _RECOVER_FILES)], "after a clean stop the last three files are walked"
-    for file in reversed(log[1:]):
-        try:
-            record = rec.decode_record(file.view)
-        except rec.RecordError:
-            continue  # of which a crash left only the head, perhaps
-        if record.commit_log_offset_bytes == file.start and 0 < record.store_timestamp_ms <= trusted_ms:
-            return file, f"it is the last file that begins no later than the checkpoint vouches for ({trusted_ms})"
-    return log[0], f"no later file begins at or before what the checkpoint vouches for ({trusted_ms})"
-
-
-def _file_of(files: StoreFiles, position: int) -> FileView:
-    """The commit log's file that holds a position, or the nearest one."""
-    return files.log[max(0, min((position - files.log_start) // files.log_file_bytes, len(files.log) - 1))]
-
-
-def _indexed_to(files: StoreFiles, index_timestamp_ms: int, log_end: int) -> int:
-    """The physical offset from which a start indexes anew, with the index switched on, when the log ends at another one.
-
-    See ``IndexService.load`` and ``IndexService.drop_beyond``.
-    """
-    end = 0
-    paths = files.index_paths()
-    same_boot = files.is_of_this_boot
-    for path in paths:
-        if not path.stat().st_size:
-            continue
-        try:
-            file, geometry = files.index_file(path)
-        except StoreError:
-            return end  # such a store is refused
-        _begin_ms, end_ms, _begin, physical_end, _slots, count = INDEX_HEADER.unpack_from(file.view)
-        vouched = count >= geometry.entries and end_ms <= index_timestamp_ms and path != paths[-1]
-        if not (files.is_clean or same_boot or vouched):
-            return end
-        if count > 1 and physical_end < log_end:
-            end = physical_end
-    return end
-
-
-def _described(files: StoreFiles) -> int:
-    """The largest physical end that a queue's last unit describes, as recovery finds it."""
-    newest = -1
-    for _topic, _queue_id, parts in files.queues():
-        for part in parts[-_RECOVER_FILES:]:
-            valid = 0
-            for physical, size, _tags in UNIT.iter_unpack(part.view[: part.size - part.size % UNIT_BYTES]):
-                if physical < 0 or size <= 0:
-                    break
-                valid += 1
-                if size != FILLER_SIZE or physical:
-                    newest = max(newest, physical + size)
-            if valid * UNIT_BYTES < part.size:
-                break
-    return newest

@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
@@ -66,6 +66,10 @@ class _Idle:
 
 def _idle(_context: FlushContext) -> _Idle:
     return _Idle()
+
+
+IDLE: Final = FlushStrategy("idle", _idle)
+"""For a store that nobody appends to."""
 
 
 class _Queues:
@@ -250,4 +254,4 @@ def opened(
 
 
 def _store(config: BrokerConfig, delay_level_ms: Mapping[int, int] | None) -> MessageStore:
-    return MessageStore(config, FlushStrategy("idle", _idle), delay_level_ms or usual_delays())
+    return MessageStore(config, IDLE, delay_level_ms or usual_delays())

@@ -16,8 +16,10 @@ from flintmq.core.log.commit_log import CommitLog
 from flintmq.core.log.mapped_file_queue import MappedFile, MappedFileQueue
 from flintmq.core.log.store_checkpoint import StoreCheckpoint
 from flintmq.core.log.watermarks import Watermarks
-from flintmq.core.recovery import log_walk, recovery
-from flintmq.core.recovery.log_walk import LogWalk
+from flintmq.core.recovery import log_walk, plan, recovery, repair
+from flintmq.core.recovery.log_walk import LogWalk, Recovered
+from flintmq.core.recovery.plan import RecoveryPlan
+from flintmq.core.recovery.recovery import Recovery
 from flintmq.core.store import message_store
 from flintmq.core.store.consume_queue import UNIT_BYTES, ConsumeQueue, ConsumeQueueTable
 from flintmq.core.store.index_file import IndexFile
@@ -143,11 +145,11 @@ def go_on_after_a_failed_sync_of_a_queue(patch: Patch) -> None:
 
 def trust_what_the_checkpoint_says_for_ever(patch: Patch) -> None:
     patch.setattr(StoreCheckpoint, "rewind", lambda _self, _ms: None)
-    patch.setattr(recovery, "_is_whole", lambda *_all: False)
+    patch.setattr(plan, "is_whole", lambda *_all: False)
 
 
 def trust_every_unit(patch: Patch) -> None:
-    patch.setattr(recovery, "dispatch_start", lambda found, *_all, **_more: found.end_offset_bytes)
+    patch.setattr(plan._Planner, "_crashed_dispatch_start", lambda _self, walked: walked.end_offset_bytes)
 
 
 def trust_torn_units(patch: Patch) -> None:
@@ -189,12 +191,7 @@ def keep_an_index_that_is_ahead_of_the_log(patch: Patch) -> None:
 
 
 def forget_what_the_index_lacks(patch: Patch) -> None:
-    load = IndexService.load
-
-    def nothing(self: IndexService, **options: Any) -> int | None:
-        return None if load(self, **options) is None else 1 << 40
-
-    patch.setattr(IndexService, "load", nothing)
+    patch.setattr(plan._Planner, "_indexed_from", lambda *_all: None)
 
 
 def check_no_crc(patch: Patch) -> None:
@@ -221,22 +218,22 @@ def leave_units_at_the_end_where_a_message_is_lost(patch: Patch) -> None:
 
 
 def drop_the_quarantine(patch: Patch) -> None:
-    patch.setattr(recovery, "_keep", lambda *_all: None)
+    patch.setattr(repair, "_keep", lambda *_all: None)
 
 
 def leave_the_torn_tail(patch: Patch) -> None:
-    patch.setattr(recovery, "repair", lambda _disk, _folder, _log, found, _before: found)
+    patch.setattr(recovery, "repair", lambda _disk, _folder, _log, found: found)
 
 
 def count_what_was_found_as_synced(patch: Patch) -> None:
-    recover = MessageStore._recover_abnormally
+    run = Recovery.run
 
-    def unsynced(self: MessageStore, *all_: Any, **more: Any) -> int:
+    def unsynced(self: Recovery, made: RecoveryPlan) -> Recovered | None:
         with pytest.MonkeyPatch.context() as inner:
             inner.setattr(SimulatedRegion, "sync", lambda _self: None)
-            return recover(self, *all_, **more)
+            return run(self, made)
 
-    patch.setattr(MessageStore, "_recover_abnormally", unsynced)
+    patch.setattr(Recovery, "run", unsynced)
 
 
 def say_nothing_of_being_in_use(patch: Patch) -> None:

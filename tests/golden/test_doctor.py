@@ -11,6 +11,7 @@ import attrs
 import pytest
 
 from flintmq.config.sections.models import BrokerConfig
+from flintmq.config.sections.store import StoreSection
 from flintmq.core.testing.store import DELAY_LEVEL_MS, open_store, snapshot
 from flintmq.plugins.doctor.explain import explain_key, explain_queue_offset, explain_start
 from flintmq.plugins.doctor.export import Wanted, messages
@@ -122,7 +123,7 @@ def test_keys_of_one_hash_are_told_apart(load_golden: Any, tmp_path: Path) -> No
 def test_what_a_start_decides_on_a_crashed_store(crash: Any, name: str, tmp_path: Path) -> None:
     """Said beforehand, and with ``strict`` it is what the real broker decided."""
     root, recovered = crashed(crash, name, tmp_path)
-    strict = explain_start(StoreFiles(root), cuts_damage=True)
+    strict = explain_start(StoreFiles(root), BrokerConfig(store=StoreSection(compat="strict")))
     assert strict["log_ends_at"] == recovered["commitLogMaxOffset"]
     said = explain_start(StoreFiles(root))
     assert bool(said["damage"]) == (name in DAMAGED)

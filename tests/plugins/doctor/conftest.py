@@ -111,18 +111,18 @@ def _make(root: Path) -> None:
 
 
 @pytest.fixture(scope="session")
-def _original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("doctor") / "store"
     _make(root)
     return root
 
 
 @pytest.fixture
-def copy_small(_original: Path) -> Callable[[Path], Small]:
+def copy_small(original: Path) -> Callable[[Path], Small]:
     """Makes a copy in a folder that is not there yet."""
 
     def copy(root: Path) -> Small:
-        shutil.copytree(_original, root)
+        shutil.copytree(original, root)
         return Small(root)
 
     return copy

@@ -1,0 +1,309 @@
+"""The plan of a start: what a start will do with a store's log, queues and index, computed from what lies on disk.
+
+Planning reads and changes nothing. :class:`~flintmq.core.recovery.recovery.Recovery` carries a plan out, and
+``flintmq store explain`` prints it.
+
+See docs/internals/algorithms.md, Clean recovery and Abnormal recovery.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from typing import Final
+
+import attrs
+
+from flintmq.core.log.commit_log import CommitLog
+from flintmq.core.log.mapped_file_queue import MappedFile
+from flintmq.core.record import record as rec
+from flintmq.core.recovery.log_walk import Hole, LogWalk, Recovered
+from flintmq.core.recovery.repair import data_behind
+from flintmq.core.store.consume_queue import ConsumeQueue, ConsumeQueueTable
+from flintmq.core.store.queue_units import FILLER_SIZE
+
+_RECOVER_FILES: Final = 3
+
+
+class LastStop(enum.Enum):
+    """How the last broker on a store ended."""
+
+    CLEAN = "clean"
+    """It stopped in order and removed its ``abort`` file."""
+    KILLED = "killed"
+    """Its process was killed, and the machine has been running ever since: everything that it wrote is there."""
+    CRASHED = "crashed"
+    """The machine may have stopped with it: only what was synced is sure to be there."""
+
+
+@attrs.frozen
+class FoundStore:
+    """What a start finds on disk: the input of :func:`plan_start`."""
+
+    last_stop: LastStop
+    commit_log: CommitLog
+    """With its files mapped."""
+    queues: ConsumeQueueTable
+    """Loaded, each one ended where its valid units end."""
+    index_ends: tuple[int, ...]
+    """Of each index file that can be trusted, oldest first: the physical offset of its last entry's record."""
+    indexes: bool
+    """Whether the built-in index is in use."""
+    trusted_ms: int
+    """The store time up to which the checkpoint vouches for log and queues."""
+    epoch_start_offset_bytes: int
+    """Where the current epoch begins."""
+    check_crc: bool
+    """Whether the walk compares bodies with their CRC."""
+    skips_damage: bool
+    """Whether the log goes on behind damage where valid records follow; RocketMQ ends it there."""
+
+
+@attrs.frozen
+class RecoveryPlan:
+    """What a start will do. Positions are physical offsets in bytes."""
+
+    last_stop: LastStop
+    walked_from_offset_bytes: int
+    """Start of the file with which the walk over the log begins."""
+    because: str
+    """Why the walk begins there."""
+    walked: Recovered | None
+    """What the walk found: the log's end, the cut and the holes; None where there is no log."""
+    described_to_offset_bytes: int
+    """End of the newest message that a consume queue describes; -1 without any."""
+    begins_epoch: bool
+    """Whether an epoch begins at the log's end, because something that may have been read is missing there."""
+    rewritten_from_offset_bytes: int | None
+    """From where on the log is written to disk once more, because a sync of it may have failed; None for nothing."""
+    drops_index_behind_end: bool
+    """Whether index files that refer to records at or behind the log's end are deleted."""
+    rewinds_checkpoint_to_ms: int | None
+    """The store time to which the checkpoint goes back before queue units are cut; None where it stays."""
+    dispatched_from_offset_bytes: int
+    """Where consume queues end after the recovery, and dispatch to all dispatchers begins."""
+    indexed_from_offset_bytes: int | None
+    """From where on the index lacks entries of records that are not dispatched; None where it lacks none."""
+
+    @property
+    def changes_log(self) -> bool:
+        """Whether bytes of the log are cut or replaced."""
+        return self.walked is not None and (self.walked.cut is not None or bool(self.walked.holes))
+
+
+def plan_start(found: FoundStore) -> RecoveryPlan:
+    """Return what a start will do with the store that was found. Changes nothing; reads the log's last files once."""
+    if not found.commit_log.queue.files:
+        return RecoveryPlan(
+            found.last_stop,
+            walked_from_offset_bytes=0,
+            because="there is no log: the queues are deleted",
+            walked=None,
+            described_to_offset_bytes=-1,
+            begins_epoch=found.epoch_start_offset_bytes > 0,
+            rewritten_from_offset_bytes=None,
+            drops_index_behind_end=True,
+            rewinds_checkpoint_to_ms=None,
+            dispatched_from_offset_bytes=0,
+            indexed_from_offset_bytes=None,
+        )
+    return _Planner(found).plan()
+
+
+class _Planner:
+    def __init__(self, found: FoundStore) -> None:
+        self._found = found
+        self._log = found.commit_log
+        self._files = found.commit_log.queue.files
+        self._clean = found.last_stop is LastStop.CLEAN
+
+    def plan(self) -> RecoveryPlan:
+        found = self._found
+        # Pass 1: choose the first file, walk from it, and begin earlier where queues or index lack records before it.
+        first, because, walked = self._walk()
+        end = walked.end_offset_bytes
+        # Pass 2: bytes behind the end are cut only where some of them are not zero.
+        if walked.cut is not None and not data_behind(self._files, end):
+            walked = attrs.evolve(walked, cut=None)
+        # Pass 3: the position from which queues are written again, and the one from which the index is.
+        start = self._clean_dispatch_start(walked) if self._clean else self._crashed_dispatch_start(walked)
+        rewinds_to_ms = self._rewinds_to_ms(walked, start)
+        start = max(start, self._log.min_offset_bytes)
+        return RecoveryPlan(
+            found.last_stop,
+            self._files[first].start,
+            because,
+            walked,
+            found.queues.max_physical_offset_bytes,
+            begins_epoch=found.last_stop is LastStop.CRASHED
+            or end < found.epoch_start_offset_bytes
+            or walked.cut is not None,
+            rewritten_from_offset_bytes=_not_vouched_from(walked) if found.last_stop is LastStop.CRASHED else None,
+            drops_index_behind_end=not self._clean or walked.cut is not None,
+            rewinds_checkpoint_to_ms=rewinds_to_ms,
+            dispatched_from_offset_bytes=start,
+            indexed_from_offset_bytes=self._indexed_from(walked, start),
+        )
+
+    # the walk
+
+    def _walk(self) -> tuple[int, str, Recovered]:
+        """Return the index of the first file, the reason for it, and what the walk from there found.
+
+        Records that are read to write queues or index again must have been walked: damage that was not taken out there
+        would end the start. Where the index ends is known only when the log's end is, so the walk may be repeated.
+        """
+        found, queue = self._found, self._log.queue
+        first, because = self._first_file()
+        counted = None if self._clean else first
+        if self._clean:
+            needed_from, what = found.queues.max_physical_offset_bytes, "queues are"
+        else:
+            needed_from, what = self._files[first].start, "index is"
+            if found.indexes:
+                needed_from = _last(found.index_ends)
+        while True:
+            needed = max(0, (needed_from - queue.min_offset_bytes) // queue.file_bytes)
+            if needed < first:
+                first, because = (
+                    needed,
+                    f"the {what} made anew from position {needed_from}, and that part is walked too",
+                )
+            walk = LogWalk(
+                self._log,
+                check_crc=found.check_crc,
+                skips_damage=found.skips_damage,
+                trusted_ms=None if self._clean else found.trusted_ms,
+            )
+            walked = walk.run(first, counted)
+            if not found.indexes:
+                return first, because, walked
+            needed_from, what = _last(_below(found.index_ends, walked.end_offset_bytes)), "index is"
+            if needed_from >= self._files[first].start or not first:
+                return first, because, walked
+
+    def _first_file(self) -> tuple[int, str]:
+        """Return the index of the file with which the walk begins, and why.
+
+        After a crash it is the last file whose first record was stored at or before a time for which the checkpoint vouches.
+        A record of which a crash left only the head is skipped.
+        """
+        files, trusted_ms = self._files, self._found.trusted_ms
+        if self._clean:
+            return max(0, len(files) - _RECOVER_FILES), "after a clean stop the last three files are walked"
+        for index in range(len(files) - 1, 0, -1):
+            try:
+                record = rec.decode_record(files[index].view)
+            except rec.RecordError:
+                continue
+            if record.commit_log_offset_bytes == files[index].start and 0 < record.store_timestamp_ms <= trusted_ms:
+                return index, f"it is the last file that begins no later than the checkpoint vouches for ({trusted_ms})"
+        return 0, f"no later file begins at or before what the checkpoint vouches for ({trusted_ms})"
+
+    # dispatch
+
+    def _clean_dispatch_start(self, walked: Recovered) -> int:
+        """Return the position from which queues are written again after a clean stop: where they end, or the first hole."""
+        if walked.holes:
+            return walked.holes[0].start_offset_bytes
+        return self._found.queues.described_below(walked.end_offset_bytes)
+
+    def _crashed_dispatch_start(self, walked: Recovered) -> int:
+        """Return the position from which queues are written again after a crash; what they hold of records before it is right.
+
+        Queues are written in batches, in the order of the log. When only the process was killed, all but the last batch are
+        whole; after a power cut those are that the checkpoint vouches for. Both is checked: a queue that has lost units, or
+        one whose topic was deleted, makes the whole walk count, as in RocketMQ.
+        """
+        queues, start = self._found.queues, walked.start_offset_bytes
+        if walked.holes:
+            return min(start, walked.holes[0].start_offset_bytes)
+        candidates: list[tuple[int, int]] = []
+        if not walked.clock_went_back:
+            candidates.append(walked.vouched)
+        if self._found.last_stop is LastStop.KILLED:
+            described = queues.max_physical_offset_bytes
+            candidates += [mark for mark in walked.marks if mark[0] < described][-2:-1]
+        for position, queued in sorted(candidates, reverse=True):
+            if queues.count_between(start, position) == queued and is_whole(self._log, queues, position):
+                return position
+        return start
+
+    def _rewinds_to_ms(self, walked: Recovered, start: int) -> int | None:
+        """Return the time to which the checkpoint goes back where it vouches for units that are about to be cut."""
+        if bool(walked.holes) if self._clean else start < walked.vouched[0]:
+            return trusted_before(self._files, walked.holes, start)
+        return None
+
+    def _indexed_from(self, walked: Recovered, start: int) -> int | None:
+        kept = _below(self._found.index_ends, walked.end_offset_bytes)
+        if self._clean and (walked.cut is None or len(kept) == len(self._found.index_ends)):
+            return None
+        indexed_from = max(_last(kept), self._log.min_offset_bytes)
+        return indexed_from if indexed_from < start else None
+
+
+def is_whole(commit_log: CommitLog, queues: ConsumeQueueTable, position: int) -> bool:
+    """Return whether each queue's last unit before a position of the log refers to a message of that queue."""
+    for queue in queues.queues.values():
+        last = queue.first_from(lambda physical: physical < position) - 1
+        if last >= queue.min_queue_offset and not is_described(commit_log, queue, last):
+            return False
+    return True
+
+
+def is_described(commit_log: CommitLog, queue: ConsumeQueue, queue_offset: int) -> bool:
+    """Return whether the message to which a unit refers is there; true as well where it is deleted, or the unit a filler."""
+    unit = queue.unit(queue_offset)
+    if unit is None:
+        return True
+    physical, size, _tags = unit
+    if physical < commit_log.min_offset_bytes or (not physical and size == FILLER_SIZE):
+        return True
+    file = commit_log.queue.find(physical)
+    if file is None:
+        return False
+    try:
+        request = commit_log.request_at(file, physical - file.start)
+    except rec.RecordError:
+        return False
+    return (request.topic, request.queue_id, request.message_size_bytes) == (queue.topic, queue.queue_id, size)
+
+
+def _below(index_ends: tuple[int, ...], end_offset_bytes: int) -> tuple[int, ...]:
+    """Return the ends of the index files that are left when those that reach a position of the log are deleted."""
+    count = len(index_ends)
+    while count and index_ends[count - 1] >= end_offset_bytes:
+        count -= 1
+    return index_ends[:count]
+
+
+def _last(index_ends: tuple[int, ...]) -> int:
+    return index_ends[-1] if index_ends else 0
+
+
+def _not_vouched_from(walked: Recovered) -> int:
+    """Return the first position for which the checkpoint does not vouch."""
+    begin = walked.start_offset_bytes if walked.clock_went_back or walked.holes else walked.end_offset_bytes
+    return begin if walked.newer is None else min(begin, walked.newer[0])
+
+
+def trusted_before(files: Sequence[MappedFile], holes: tuple[Hole, ...], position: int) -> int:
+    """Return a store time at or before which no record from a position on was stored; 0 when there is none.
+
+    It is the time of a file's first record, so that the next recovery begins with a file that is not far away.
+    """
+    times = [_first_ms(file, holes) for file in files if file.start <= position]
+    for at in range(len(times) - 2, -1, -1):
+        if 0 < times[at] < times[at + 1]:
+            return times[at]
+    return 0
+
+
+def _first_ms(file: MappedFile, holes: tuple[Hole, ...]) -> int:
+    """Return the store time of the record with which a file begins once its holes are filled; 0 for a blank."""
+    for hole in holes:
+        if hole.start_offset_bytes <= file.start < hole.end_offset_bytes:
+            return hole.store_timestamp_ms if hole.end_offset_bytes < file.start + file.size else 0
+    magic = rec.SIZE_AND_MAGIC.unpack_from(file.view, 0)[1]
+    return rec.store_timestamp_at(file.view, 0) if magic in (rec.MAGIC_V1, rec.MAGIC_V2) else 0

@@ -1,0 +1,140 @@
+"""The plan of a start is a value: computed from what lies on disk, the same each time, and nothing is changed for it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from flintmq.core.io.disk import OS_DISK
+from flintmq.core.recovery.boot import boot_path
+from flintmq.core.recovery.plan import LastStop, RecoveryPlan
+from flintmq.core.testing.clock import ManualClock
+from flintmq.core.testing.store import make_store, message, open_store, snapshot
+
+FILE_BYTES = 4096
+COUNT = 60
+
+
+@pytest.fixture
+def crashed(tmp_path: Path) -> Path:
+    """A copy of a store in use: several log files, dispatched, with the checkpoint not yet written."""
+    store = open_store(tmp_path / "live", clock=(clock := ManualClock(1_000_000)), commit_log_file_bytes=FILE_BYTES)
+    try:
+        for number in range(COUNT):
+            store.put([message("T", number % 2, b"body" * 20, keys=f"k{number}")])
+            store.dispatch()
+            clock.advance_ms(1_000)
+        store.index.flush()
+        shutil.copytree(tmp_path / "live", tmp_path / "copy")
+    finally:
+        store.close()
+    return tmp_path / "copy"
+
+
+def plan_of(root: Path) -> RecoveryPlan:
+    return make_store(root, commit_log_file_bytes=FILE_BYTES).plan()
+
+
+def log_end(root: Path) -> int:
+    plan = plan_of(root)
+    assert plan.walked is not None
+    return plan.walked.end_offset_bytes
+
+
+def edit_log(root: Path, position: int, data: bytes) -> None:
+    """Overwrites bytes of the log, within one file."""
+    path = root / "commitlog" / f"{position - position % FILE_BYTES:020d}"
+    raw = bytearray(path.read_bytes())
+    raw[position % FILE_BYTES : position % FILE_BYTES + len(data)] = data
+    path.write_bytes(raw)
+
+
+def test_planning_changes_nothing(crashed: Path) -> None:
+    """Made twice the plan is the same value, although the tail is torn and would be cut."""
+    edit_log(crashed, log_end(crashed), b"torn")
+    plan_of(crashed)  # a lock file may be made
+    before = snapshot(crashed)
+    plans = [plan_of(crashed) for _ in range(2)]
+    assert plans[0] == plans[1]
+    assert plans[0].changes_log
+    assert snapshot(crashed) == before
+
+
+def test_without_a_log_queues_are_deleted(crashed: Path) -> None:
+    """And a new epoch begins if the old one began behind the empty log."""
+    shutil.rmtree(crashed / "commitlog")
+    plan = plan_of(crashed)
+    assert (plan.walked, plan.begins_epoch, plan.dispatched_from_offset_bytes) == (None, False, 0)
+    assert plan.because == "there is no log: the queues are deleted"
+
+
+def test_after_a_clean_stop_nothing_is_to_be_done(crashed: Path) -> None:
+    """The third-last file is the first one walked, and dispatch goes on at the end."""
+    (crashed / "abort").unlink()
+    plan = plan_of(crashed)
+    assert plan.last_stop is LastStop.CLEAN
+    files = sorted(int(path.name) for path in (crashed / "commitlog").iterdir())
+    assert plan.walked_from_offset_bytes == files[-3]
+    assert plan.walked is not None
+    assert plan.dispatched_from_offset_bytes == plan.walked.end_offset_bytes == plan.described_to_offset_bytes
+    assert not plan.begins_epoch
+    assert not plan.changes_log
+    assert not plan.drops_index_behind_end
+    assert plan.rewritten_from_offset_bytes is None
+    assert plan.rewinds_checkpoint_to_ms is None
+    assert plan.indexed_from_offset_bytes is None
+
+
+def test_after_a_kill_memory_is_trusted_and_after_a_power_cut_it_is_not(crashed: Path) -> None:
+    """Only the latter may have taken acknowledged records, so only then an epoch begins and the log is written again."""
+    powered = plan_of(crashed)
+    boot_path(crashed).write_text(OS_DISK.incarnation(crashed))
+    killed = plan_of(crashed)
+    assert (powered.last_stop, killed.last_stop) == (LastStop.CRASHED, LastStop.KILLED)
+    assert (powered.begins_epoch, killed.begins_epoch) == (True, False)
+    assert powered.rewritten_from_offset_bytes == 0
+    assert killed.rewritten_from_offset_bytes is None
+    assert powered.walked == killed.walked
+
+
+def test_zeros_behind_the_end_are_no_cut(crashed: Path) -> None:
+    """They are what a file holds that was never written; any other byte is kept in the quarantine, so the plan names it."""
+    end = log_end(crashed)
+    plan = plan_of(crashed)
+    assert plan.walked is not None
+    assert plan.walked.cut is None
+    edit_log(crashed, end + 700, b"x")
+    plan = plan_of(crashed)
+    assert plan.walked is not None
+    assert plan.walked.cut is not None
+    assert plan.walked.cut.offset_bytes == end
+    assert plan.begins_epoch
+
+
+def test_dispatch_begins_at_the_first_hole(crashed: Path) -> None:
+    """Records that are lost leave units to be taken back, and the checkpoint vouches for them no longer."""
+    (crashed / "abort").unlink()
+    plan = plan_of(crashed)
+    hole = plan.walked_from_offset_bytes
+    edit_log(crashed, hole + 4, b"bad")
+    plan = plan_of(crashed)
+    assert plan.walked is not None
+    assert [one.start_offset_bytes for one in plan.walked.holes] == [hole]
+    assert plan.dispatched_from_offset_bytes == hole
+    assert plan.rewinds_checkpoint_to_ms is not None
+
+
+def test_the_index_is_made_again_from_where_its_files_end(crashed: Path) -> None:
+    """Index files that are gone are made again from records that need no dispatch, so the walk begins before those."""
+    boot_path(crashed).write_text(OS_DISK.incarnation(crashed))
+    shutil.rmtree(crashed / "consumequeue" / "T" / "1")  # else dispatch begins at the log's end
+    plan = plan_of(crashed)
+    assert plan.indexed_from_offset_bytes is None
+    (crashed / "abort").unlink()
+    shutil.rmtree(crashed / "index")
+    edit_log(crashed, log_end(crashed), b"torn")
+    plan = plan_of(crashed)
+    assert plan.walked_from_offset_bytes == 0
+    assert plan.because == "the index is made anew from position 0, and that part is walked too"

@@ -1,0 +1,118 @@
+"""What is planned on a disk that drops every write must be what a start then does, and must leave the store as it was."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flintmq.core.io.disk import OS_DISK
+from flintmq.core.recovery.boot import boot_path
+from flintmq.core.recovery.plan import LastStop, RecoveryPlan
+from flintmq.core.store.message_store import MessageStore
+from flintmq.core.testing.store import make_store, snapshot
+from flintmq.plugins.doctor.explain import explain_start
+from flintmq.plugins.doctor.files import StoreFiles
+from flintmq.plugins.doctor.look_disk import LookDisk
+
+from .conftest import FILE_BYTES, Small
+
+
+def store_of(root: Path, *, looks: bool = False) -> MessageStore:
+    disk = {"disk": LookDisk()} if looks else {}
+    return make_store(root, commit_log_file_bytes=FILE_BYTES, **disk)
+
+
+def damage(root: Path, chance: random.Random) -> None:
+    """Crashes, flips bits, zeros, cuts and removes files anywhere in the store."""
+    if chance.random() < 0.7:
+        (root / "abort").touch()
+    if chance.random() < 0.5:
+        boot_path(root).write_text(OS_DISK.incarnation(root))
+    for _ in range(chance.choice((0, 1, 1, 2, 3))):
+        files = [path for name in ("commitlog", "consumequeue", "index") for path in (root / name).rglob("*")]
+        path = chance.choice(sorted(path for path in files if path.is_file()))
+        raw = bytearray(path.read_bytes())
+        at = chance.randrange(len(raw))
+        what = chance.random()
+        if what < 0.5:
+            raw[at] ^= 1 << chance.randrange(8)
+        elif what < 0.8:
+            length = min(chance.randrange(1, 600), len(raw) - at)
+            raw[at : at + length] = bytes(length)
+        elif what < 0.9:
+            path.unlink()
+            continue
+        else:
+            raw[:] = bytes(len(raw))
+        path.write_bytes(raw)
+
+
+def done(store: MessageStore) -> tuple[object, ...]:
+    """What a start that has opened a store did, in the words of its plan."""
+    found = store.recovered
+    return (
+        None if found is None else (found.end_offset_bytes, found.records, found.queued),
+        () if found is None else [(hole.start_offset_bytes, hole.end_offset_bytes) for hole in found.holes],
+        None if found is None or found.cut is None else (found.cut.offset_bytes, found.cut.reason),
+        store.watermarks.dispatched,
+        store.index.lacks_from,  # type: ignore[attr-defined]
+        store.epochs.epochs.current.start_offset_bytes,
+    )
+
+
+def planned(plan: RecoveryPlan, epoch_start_offset_bytes: int) -> tuple[object, ...]:
+    """The same as :func:`done`, beforehand."""
+    walked = plan.walked
+    end = 0 if walked is None else walked.end_offset_bytes
+    return (
+        None if walked is None else (end, walked.records, walked.queued),
+        () if walked is None else [(hole.start_offset_bytes, hole.end_offset_bytes) for hole in walked.holes],
+        None if walked is None or walked.cut is None else (walked.cut.offset_bytes, walked.cut.reason),
+        plan.dispatched_from_offset_bytes,
+        plan.indexed_from_offset_bytes,
+        end if plan.begins_epoch else epoch_start_offset_bytes,
+    )
+
+
+@settings(deadline=None, max_examples=100)
+@given(seed=st.integers(0, 2**32))
+def test_a_start_does_what_was_planned(original: Path, seed: int) -> None:
+    """On stores with random damage; where it is refused, the plan is refused for the same reason."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder) / "store"
+        shutil.copytree(original, root)
+        damage(root, random.Random(seed))
+        before = snapshot(root)
+        store = store_of(root)
+        try:
+            plan = store_of(root, looks=True).plan()
+        except Exception as refused:
+            assert snapshot(root) == before
+            with pytest.raises(type(refused)):
+                store.open()
+            return
+        said = explain_start(StoreFiles(root), store.config)
+        assert snapshot(root) == before
+        store.open()
+        try:
+            assert planned(plan, 0) == done(store)
+            assert store.started_clean == (plan.last_stop is LastStop.CLEAN)
+            assert said["walks_from"] == plan.walked_from_offset_bytes
+            assert said["log_ends_at"] == store.watermarks.wrote
+            assert said["refuses"] == []
+        finally:
+            store.close()
+
+
+def test_what_is_removed_is_hidden(small: Small) -> None:
+    """Else a checkpoint that a crash left empty would be refused by the plan, where a start makes a new one."""
+    (small.root / "checkpoint").write_bytes(b"")
+    plan = store_of(small.root, looks=True).plan()
+    assert plan.walked is not None
+    assert (small.root / "checkpoint").read_bytes() == b""
