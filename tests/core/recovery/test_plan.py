@@ -14,7 +14,7 @@ from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import make_store, message, open_store, snapshot
 
 FILE_BYTES = 4096
-COUNT = 60
+COUNT = 100
 
 
 @pytest.fixture
