@@ -20,7 +20,6 @@ from flintmq.core.kernel.hookspecs import DispatcherContext, RegisterDispatcher,
 from flintmq.core.kernel.ports import CommitLogDispatcher
 
 if TYPE_CHECKING:
-    from flintmq.core.store.feed_publisher import FeedPublisher
     from flintmq.core.store.message_store import MessageStore
     from flintmq.dispatchers.spark_feed import SparkFeed
     from flintmq.plugins.broker.broker import Broker
@@ -57,7 +56,7 @@ class SparkFeedPlugin:
         assert isinstance(publisher, FeedPublisher)
         publisher.open(broker.state.loop.call_later)
         if not store.watermarks.synchronous:  # there a flush makes records visible, and dispatch tells
-            _tell_of_flushes(store, publisher)
+            store.progressed.subscribe(publisher.publish)
         broker.timers.every(HEARTBEAT_S, publisher.publish, "feed")
         landing = feed.landing
         if landing is not None:
@@ -116,16 +115,6 @@ def figures(feed: SparkFeed, store: MessageStore) -> Mapping[str, str]:
     if landing is not None:
         found |= {f"sparkFeedLanding{name}": text for name, text in landing.runtime_info().items()}
     return found
-
-
-def _tell_of_flushes(store: MessageStore, publisher: FeedPublisher) -> None:
-    before = store.on_progress
-
-    def progressed() -> None:
-        publisher.publish()
-        before()
-
-    store.on_progress = progressed
 
 
 def _landing(context: DispatcherContext) -> LandingFeeder | None:

@@ -12,7 +12,6 @@ from typing import Final
 import pytest
 
 import flintmq
-from flintmq.core.ha import plain_stream
 from flintmq.core.io.disk import OS_DISK
 from flintmq.core.kernel.ports import DispatchRequest
 from flintmq.core.log.store_checkpoint import StoreCheckpoint
@@ -23,6 +22,7 @@ from flintmq.core.store import consume_queue, feed_file
 from flintmq.core.store.consume_queue import ConsumeQueue
 from flintmq.core.store.consume_queue_ext import ConsumeQueueExt
 from flintmq.core.store.index_file import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES, IndexFile
+from flintmq.plugins.replication import plain_stream
 
 ROOT: Final = Path(str(flintmq.__file__)).resolve().parent
 PAGES: Final = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*/README.md")])

@@ -1,7 +1,7 @@
 """The message store: commit log, queues, index and checkpoint as one thing that is opened, written, read and closed.
 
 Loop thread, except where said. Nothing here knows sockets or asyncio; whoever owns the store calls :meth:`MessageStore.put`,
-:meth:`MessageStore.dispatch` and the reads, and is told by ``on_progress`` when a flush made more readable.
+:meth:`MessageStore.dispatch` and the reads, and subscribes to ``progressed`` to learn when a flush made more readable.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ from flintmq.core.errors import (
     StoreFullError,
     store_error_kind,
 )
-from flintmq.core.ha.record_check import Chunk
-from flintmq.core.ha.waiters import both
+from flintmq.core.event import Event
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
 from flintmq.core.io.disk import OS_DISK, Disk
 from flintmq.core.kernel.ports import (
@@ -49,6 +48,7 @@ from flintmq.core.kernel.ports import (
 )
 from flintmq.core.log.commit_log import Appendable, Appended, CommitLog
 from flintmq.core.log.epochs import MASTER, RECOVERED, EpochFile, epochs_path, random_id
+from flintmq.core.log.log_chunk import LogChunk
 from flintmq.core.log.mapped_file_queue import MappedFileQueue
 from flintmq.core.log.multi_path_queue import MultiPathMappedFileQueue
 from flintmq.core.log.no_room import no_room
@@ -152,10 +152,12 @@ class MessageStore:
         """What closes what was opened, in the order of opening."""
         self._started = False
         self.watermarks = Watermarks(synchronous=strategy.synchronous)
-        self.on_progress: Callable[[], None] = _nothing
-        """Called on the flush service's thread when more became readable."""
-        self.on_fenced: Callable[[str], None] = _ignore
-        """Called once, on the flush service's thread, when a sync failed."""
+        self.progressed: Event[[]] = Event()
+        """More became readable. Published on the flush service's thread."""
+        self.fenced: Event[[str]] = Event()
+        """A sync failed, for the given reason. Published once, on the flush service's thread."""
+        self.appended: Event[[]] = Event()
+        """Messages were appended. Published after each append, on the loop thread."""
         self.recovered: Recovered | None = None
         self.started_clean = True
         self._slow_appends = SlowLog(clock)
@@ -170,12 +172,7 @@ class MessageStore:
         self.reput: ReputMessageService
         self.flush_service: FlushCommitLogService
         self._flusher: QueueFlusher
-        self.gate: ReplicationGate | None = None
-        """Says when a slave holds what was appended; None where nobody waits for one."""
-        self.is_slave = False
-        """Whether the log is a copy of a master's, which nobody else may write to."""
-        self.on_appended: Callable[[], None] = _nothing
-        """Called after each append."""
+        self._gate: ReplicationGate | None = None
 
     # life
 
@@ -276,7 +273,7 @@ class MessageStore:
         self._opened.append(self.checkpoint.close)
         self.commit_log = CommitLog(queue, self.watermarks, self.checkpoint, self.clock, self._delay_level_ms)
         self.commit_log.delay_times = self._load_delay_times()
-        self.commit_log.on_progress = self._progress
+        self.commit_log.on_progress = self.progressed.publish
         self.commit_log.on_fenced = self._fenced
         index = self._own_index = IndexService(
             self.disk,
@@ -531,9 +528,6 @@ class MessageStore:
             return False
         return self.reput.error is None and self.watermarks.dispatched >= self.watermarks.wrote
 
-    def _progress(self) -> None:
-        self.on_progress()
-
     def _fence(self, reason: str) -> None:
         if self.watermarks.fence_reason is None:
             self.watermarks.fence_reason = reason
@@ -542,7 +536,7 @@ class MessageStore:
 
     def _fenced(self, reason: str) -> None:
         self._forget_boot()
-        self.on_fenced(reason)
+        self.fenced.publish(reason)
 
     def update_config(self, config: BrokerConfig) -> None:
         """Takes settings that may change while running (reads and limits)."""
@@ -552,7 +546,7 @@ class MessageStore:
 
     def check_writeable(self) -> None:
         """Raises RefusedError (SERVICE_NOT_AVAILABLE) when nothing may be written now; says why and what to do."""
-        if self.is_slave and self.watermarks.fence_reason is None:
+        if self.config.broker.is_slave and self.watermarks.fence_reason is None:
             raise RefusedError(
                 ResponseCode.SERVICE_NOT_AVAILABLE,
                 "service not available now: the broker is a slave; send to its master",
@@ -615,7 +609,7 @@ class MessageStore:
                 runs += result
         self.reput.appended(runs, batches)
         waiter = self.promise()
-        self.on_appended()
+        self.appended.publish()
         stored = len(runs) - len(batches) + count_messages(batches) if batches else len(runs)
         if took_s > SLOW_S:
             self._tell_slow_append(took_s, stored, began_bytes)
@@ -629,7 +623,11 @@ class MessageStore:
         """
         wrote = self.watermarks.wrote
         waiter = self.flush_service.submit(wrote)
-        return waiter if self.gate is None else both(waiter, self.gate.submit(wrote))
+        return waiter if self._gate is None else self._gate.promise(wrote, waiter)
+
+    def wait_for_slaves(self, gate: ReplicationGate) -> None:
+        """From now on acknowledge an append when it is durable here and a slave holds it."""
+        self._gate = gate
 
     def _tell_slow_append(self, took_s: float, messages: int, began_bytes: int) -> None:
         file = self.commit_log.queue.last()
@@ -638,7 +636,7 @@ class MessageStore:
             f"{self.watermarks.wrote - began_bytes} bytes at {began_bytes}, file {file.path if file is not None else 'none'}"
         )
 
-    def append_raw(self, chunks: Sequence[Chunk]) -> FlushWaiter:
+    def append_raw(self, chunks: Sequence[LogChunk]) -> FlushWaiter:
         """Appends checked pieces of a master's log and asks for their durability: one waiter for all of them.
 
         Raises:
@@ -976,11 +974,7 @@ def _units_struct(count: int) -> struct.Struct:
 
 
 def _nothing() -> None:
-    """The listener nobody has set."""
-
-
-def _ignore(_reason: str) -> None:
-    """The listener nobody has set."""
+    """Do nothing before a repair."""
 
 
 __all__ = ["MessageStore", "Put", "StoreFormatError"]

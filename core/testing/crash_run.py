@@ -191,7 +191,7 @@ class CrashRun:
             if len(fenced) > 1:
                 raise CrashFailure(f"a store is fenced once; seen: {fenced}")
 
-        store.on_fenced = fence
+        store.fenced.subscribe(fence)
         self._mark(store)
         return store
 

@@ -75,7 +75,7 @@ from flintmq.remoting.wire.codes import RequestCode
 if TYPE_CHECKING:
     from flintmq.config.loading.schema import Role
     from flintmq.plugins.broker.in_process import InProcessPut, PutBatch, Puttable
-    from flintmq.plugins.replication import Replication
+    from flintmq.plugins.replication.replication import Replication
     from flintmq.remoting.server.channel import ServerChannel
     from flintmq.remoting.server.request import Request
 
@@ -220,7 +220,7 @@ class Broker(Service):
         host, port = self._bind()
         if config.replicates:
             # Sockets, streams and seals that most brokers never need.
-            from flintmq.plugins.replication import Replication
+            from flintmq.plugins.replication.replication import Replication
 
             self.replication = Replication(config, self._clock)
             self._ha_port = self.replication.bind(port, self._held)
@@ -494,8 +494,8 @@ class Broker(Service):
         store.reput.on_arrival = state.hold.arrived
         store.reput.on_arrival_of_columns = state.hold.arrived_in_bulk
         if strategy.value.synchronous or strategy.value.uses_pool:
-            store.on_progress = state.progressed
-        store.on_fenced = self._fenced
+            store.progressed.subscribe(state.progressed)
+        store.fenced.subscribe(self._fenced)
 
     def _fenced(self, reason: str) -> None:
         """On the flush service's thread."""

@@ -30,8 +30,16 @@ class FlushStatus(enum.Enum):
 class ReplicationGate(Protocol):
     """Promises that a slave holds what was appended. Loop thread."""
 
-    def submit(self, end_offset_bytes: int) -> FlushWaiter:
-        """A promise for a position; it ends with FLUSHED, SLAVE_TIMEOUT or SLAVE_NOT_AVAILABLE."""
+    def promise(self, end_offset_bytes: int, flushed: FlushWaiter) -> FlushWaiter:
+        """Return a promise that a position is durable here and held by a slave.
+
+        Args:
+            end_offset_bytes: the position.
+            flushed: the promise that it is durable here.
+
+        Returns:
+            A waiter that ends as ``flushed`` does, or with SLAVE_TIMEOUT or SLAVE_NOT_AVAILABLE.
+        """
         ...
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import attrs
 import pytest
 
-from flintmq.core.ha.record_check import RecordChecker
 from flintmq.core.log.slow import SlowLog
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.faulty_disk import FaultyDisk, Operation
 from flintmq.core.testing.store import BY_HAND, message, opened
 from flintmq.flush.transient_store_pool import AnonymousBufferPool
+from flintmq.plugins.replication.record_check import RecordChecker
 
 FILE_BYTES = 4096
 

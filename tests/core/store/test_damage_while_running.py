@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 from flintmq.core.errors import RefusedError, StoreFormatError
@@ -164,7 +165,7 @@ def test_a_slave_that_reads_damage_says_so_though_nobody_sends_to_it(tmp_path: P
     """Its own dispatch always reads the log; whoever asks it how it is learns of it."""
     store = open_store(tmp_path, strategy=BY_HAND, commit_log_file_bytes=FILE_BYTES, consume_queue_file_bytes=2_000)
     stored = put(store, range(4))
-    store.is_slave = True
+    store.update_config(attrs.evolve(store.config, broker=attrs.evolve(store.config.broker, id=1, role="slave")))
     store.reput.forget()
     spoil(store, stored[1].commit_log_offset_bytes, noise)
     store.dispatch()

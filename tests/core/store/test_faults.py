@@ -38,7 +38,7 @@ def test_a_failed_sync_fences_the_store_for_good(tmp_path: Path) -> None:
     store = open_store(tmp_path, disk=disk)
     assert fill(store, 200).waiter.status is FlushStatus.FLUSHED
     told: list[str] = []
-    store.on_fenced = told.append
+    store.fenced.subscribe(told.append)
     disk.fail("sync", within="commitlog", times=1)
     assert fill(store, 200).waiter.status is FlushStatus.FENCED
     assert store.commit_log.flushed_offset_bytes == 200

@@ -10,7 +10,6 @@ import attrs
 import pytest
 
 from flintmq.core.errors import ReplicationError
-from flintmq.core.ha.record_check import RecordChecker
 from flintmq.core.io import lazy_numpy
 from flintmq.core.record import bulk_scan
 from flintmq.core.record.record import encode_blank
@@ -26,6 +25,7 @@ from flintmq.plugins.doctor.finding import Level
 from flintmq.plugins.doctor.rebuild import fitting, has_damage, rebuild
 from flintmq.plugins.doctor.salvage import salvage
 from flintmq.plugins.doctor.verify import verify
+from flintmq.plugins.replication.record_check import RecordChecker
 
 FILE_BYTES = 128 * 1024
 BEHIND = 200

@@ -146,11 +146,11 @@ UNWANTED = {
     # Ours.
     "flintmq.plugins.acl.account_store",
     "flintmq.core.filter.parser",
-    "flintmq.core.ha.sealed_stream",
+    "flintmq.plugins.replication.sealed_stream",
     "flintmq.core.store.feed_file",
     "flintmq.plugins.cli.main",
     "flintmq.plugins.broker.in_process",
-    "flintmq.plugins.replication",
+    "flintmq.plugins.replication.replication",
     "flintmq.remoting.client.consumer",
     "flintmq.remoting.processors.admin_groups",
     "flintmq.remoting.processors.query_message",

@@ -10,12 +10,12 @@ import attrs
 import pytest
 
 from flintmq.core.errors import NotFollowedError, ReplicationError, StoreError
-from flintmq.core.ha.agreement import Agreement, LogState, agree
-from flintmq.core.ha.link import LinkSettings
 from flintmq.core.log.epochs import MASTER, RECOVERED, Epochs
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.faulty_disk import FaultyDisk, Operation
 from flintmq.core.testing.store import open_store, opened
+from flintmq.plugins.replication.agreement import Agreement, LogState, agree
+from flintmq.plugins.replication.link import LinkSettings
 
 from .conftest import Pair, fill, log_of
 

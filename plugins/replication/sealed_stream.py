@@ -17,7 +17,8 @@ before the slave says anything of itself; the slave's is the seal of its first f
 TLS.
 
 ``second position``: of DATA and HEARTBEAT the position up to which the master has promised or shown its log to anybody; of HELD
-and STATE zero. The body of STATE is JSON (:class:`flintmq.core.ha.agreement.LogState`), that of GOODBYE says why, in UTF-8.
+and STATE zero. The body of STATE is JSON (:class:`flintmq.plugins.replication.agreement.LogState`), the body of GOODBYE is a
+reason in UTF-8.
 """
 
 from __future__ import annotations

@@ -5,15 +5,15 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from flintmq.core.ha.agreement import Agreement, LogState
 from flintmq.core.log.epochs import Epochs
 from flintmq.core.store.message_store import MessageStore
+from flintmq.plugins.replication.agreement import Agreement, LogState
 
 log = logging.getLogger("flintmq.ha")
 
 
 class StoreLog:
-    """Implements :class:`~flintmq.core.ha.link.MasterLog`.
+    """Implements :class:`~flintmq.plugins.replication.link.MasterLog`.
 
     Args:
         store: open and started.
@@ -36,7 +36,7 @@ class StoreLog:
 
     @property
     def confirmed_offset_bytes(self) -> int:
-        """See :class:`~flintmq.core.ha.link.MasterLog`.
+        """See :class:`~flintmq.plugins.replication.link.MasterLog`.
 
         Where an acknowledgement stands for a sync, what is behind the synced position was promised to nobody, and a recovery
         keeps what is before it. Otherwise everything that is sent may be acknowledged before the next frame can tell.
@@ -49,7 +49,7 @@ class StoreLog:
         return self.store.commit_log.queue.file_bytes
 
     def read(self, offset_bytes: int, max_bytes: int) -> memoryview | None:
-        """See :class:`~flintmq.core.ha.link.MasterLog`."""
+        """See :class:`~flintmq.plugins.replication.link.MasterLog`."""
         file = self.store.commit_log.queue.find(offset_bytes)
         if file is None:
             return None
@@ -57,7 +57,7 @@ class StoreLog:
         return file.view[at : min(at + max_bytes, file.size, self.end_offset_bytes - file.start)]
 
     def state(self) -> LogState:
-        """See :class:`~flintmq.core.ha.link.MasterLog`."""
+        """See :class:`~flintmq.plugins.replication.link.MasterLog`."""
         return LogState(
             broker_name=self._broker_name,
             epochs=self.store.epochs.epochs,
@@ -70,7 +70,7 @@ class StoreLog:
 
 
 class SlaveStoreLog(StoreLog):
-    """Implements :class:`~flintmq.core.ha.link.SlaveLog`, too."""
+    """Implements :class:`~flintmq.plugins.replication.link.SlaveLog`, too."""
 
     def __init__(self, store: MessageStore, broker_name: str, address: str) -> None:
         super().__init__(store, broker_name, address)
@@ -87,7 +87,7 @@ class SlaveStoreLog(StoreLog):
         return self.end_offset_bytes if told is None else told
 
     def follow(self, agreement: Agreement, epochs: Epochs) -> None:
-        """See :class:`~flintmq.core.ha.link.SlaveLog`."""
+        """See :class:`~flintmq.plugins.replication.link.SlaveLog`."""
         if agreement.truncate_to_bytes is not None:
             end = self.end_offset_bytes
             kept = self.store.truncate(agreement.truncate_to_bytes)

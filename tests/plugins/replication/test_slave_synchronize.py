@@ -15,7 +15,7 @@ from flintmq.core.broker.topics import TopicConfigManager, boot_topics
 from flintmq.core.errors import FlintError, RemotingConnectError
 from flintmq.core.io import fastjson
 from flintmq.core.testing.clock import ManualClock
-from flintmq.remoting.ha.slave_synchronize import SlaveSynchronize
+from flintmq.plugins.replication.slave_synchronize import SlaveSynchronize
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import RemotingCommand
 

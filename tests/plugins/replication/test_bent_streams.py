@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from flintmq.core.errors import ReplicationError
-from flintmq.core.ha.agreement import LogState
-from flintmq.core.ha.link import LinkSettings
-from flintmq.core.ha.record_check import RecordChecker
 from flintmq.core.log.epochs import Epochs
 from flintmq.core.record.record import decode_records
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.store import message
+from flintmq.plugins.replication.agreement import LogState
+from flintmq.plugins.replication.link import LinkSettings
+from flintmq.plugins.replication.record_check import RecordChecker
 
 from .conftest import Pair, fill, log_of
 

@@ -1,4 +1,4 @@
-"""The slave's connection to its master: a socket around :class:`flintmq.core.ha.slave_link.SlaveLink`, made again and again."""
+"""Connects a slave to its master: a socket around :class:`.slave_link.SlaveLink`, made again after each end."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from functools import partial
 from flintmq.config.errors import ConfigError
 from flintmq.core.broker.durability import until_flushed
 from flintmq.core.errors import FlintError, NotFollowedError
-from flintmq.core.ha.link import LinkSettings
-from flintmq.core.ha.record_check import Chunk
-from flintmq.core.ha.slave_link import SlaveLink, SlaveStage
-from flintmq.core.ha.store_log import SlaveStoreLog
 from flintmq.core.io.clock import Clock
 from flintmq.core.kernel.ports import FlushStatus
+from flintmq.core.log.log_chunk import LogChunk
+from flintmq.plugins.replication.link import LinkSettings
+from flintmq.plugins.replication.slave_link import SlaveLink, SlaveStage
+from flintmq.plugins.replication.store_log import SlaveStoreLog
 
 log = logging.getLogger("flintmq.ha")
 
@@ -192,7 +192,7 @@ class MasterConnection(asyncio.Protocol):
             service.followed(self._address)
         self._write()
 
-    def _append(self, chunks: list[Chunk]) -> None:
+    def _append(self, chunks: list[LogChunk]) -> None:
         store = self._service.log.store
         waiter = store.append_raw(chunks)
         end = store.watermarks.wrote

@@ -11,14 +11,14 @@ import attrs
 import pytest
 
 from flintmq.core.errors import NotFollowedError, ReplicationError, StoreError
-from flintmq.core.ha import plain_stream, sealed_stream
-from flintmq.core.ha.link import LinkSettings
-from flintmq.core.ha.master_link import Stage
-from flintmq.core.ha.sealed_stream import FrameType, Keys, Sealer, Unsealer
-from flintmq.core.ha.slave_link import SlaveStage
 from flintmq.core.kernel.ports import FlushStrategy
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.store import BY_HAND, BY_HAND_SYNCHRONOUS, opened
+from flintmq.plugins.replication import plain_stream, sealed_stream
+from flintmq.plugins.replication.link import LinkSettings
+from flintmq.plugins.replication.master_link import Stage
+from flintmq.plugins.replication.sealed_stream import FrameType, Keys, Sealer, Unsealer
+from flintmq.plugins.replication.slave_link import SlaveStage
 
 from .conftest import SECRET, Pair, fill, log_of
 

@@ -5,7 +5,7 @@
     start ─► (RocketMQ's stream) FOLLOWING
     start ─hello─► CHALLENGED ─state─► AGREEING ─► FOLLOWING
 
-What comes is checked record by record before it is given to the log (:mod:`flintmq.core.ha.record_check`).
+What comes is checked record by record before it is given to the log (:mod:`flintmq.plugins.replication.record_check`).
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ import hmac
 import secrets
 
 from flintmq.core.errors import NotFollowedError, ReplicationError
-from flintmq.core.ha import plain_stream, sealed_stream
-from flintmq.core.ha.agreement import LogState, agree
-from flintmq.core.ha.link import Buffer, LinkSettings, SlaveLog
-from flintmq.core.ha.record_check import Chunk, RecordChecker
-from flintmq.core.ha.sealed_stream import FrameType, Keys, Sealer, Unsealer
+from flintmq.core.log.log_chunk import LogChunk
+from flintmq.plugins.replication import plain_stream, sealed_stream
+from flintmq.plugins.replication.agreement import LogState, agree
+from flintmq.plugins.replication.link import Buffer, LinkSettings, SlaveLog
+from flintmq.plugins.replication.record_check import RecordChecker
+from flintmq.plugins.replication.sealed_stream import FrameType, Keys, Sealer, Unsealer
 
 
 class SlaveStage(enum.Enum):
@@ -68,7 +69,7 @@ class SlaveLink:
         self.stage = SlaveStage.FOLLOWING
         self.report(self._log.end_offset_bytes)
 
-    def receive(self, data: bytes, now_s: float) -> list[Chunk]:
+    def receive(self, data: bytes, now_s: float) -> list[LogChunk]:
         """Takes bytes of the master; returns what is to be appended now, in order.
 
         Raises:
@@ -77,7 +78,7 @@ class SlaveLink:
         """
         self._read_s = now_s
         if self._settings.secret is None:
-            chunks: list[Chunk] = []
+            chunks: list[LogChunk] = []
             for frame in self._frames.receive(data):
                 chunks += self._piece(frame.offset_bytes, frame.body)
             return chunks
@@ -107,7 +108,7 @@ class SlaveLink:
         self.stage = SlaveStage.AGREEING
         return rest
 
-    def _framed(self, frame: sealed_stream.SealedFrame) -> list[Chunk]:
+    def _framed(self, frame: sealed_stream.SealedFrame) -> list[LogChunk]:
         if frame.type is FrameType.GOODBYE:
             raise NotFollowedError(f"the master says: {frame.body[:2000].decode('utf-8', 'replace')}")
         if self.stage is SlaveStage.AGREEING and frame.type is FrameType.STATE:
@@ -121,7 +122,7 @@ class SlaveLink:
         self.confirmed_offset_bytes = max(self.confirmed_offset_bytes or 0, frame.second_offset_bytes)
         return self._piece(frame.offset_bytes, frame.body)
 
-    def _piece(self, offset_bytes: int, body: bytes) -> list[Chunk]:
+    def _piece(self, offset_bytes: int, body: bytes) -> list[LogChunk]:
         checker = self._checker
         if checker is None:
             # An empty log begins where the master's does, or, of RocketMQ's, where its last file does.

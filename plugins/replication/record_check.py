@@ -11,11 +11,10 @@ import zlib
 from pathlib import Path
 from typing import Final
 
-import attrs
-
 from flintmq.core.errors import ReplicationError, StoreFormatError
 from flintmq.core.io.paths import topic_folder
 from flintmq.core.limits import HA_RECORD_MAX_BYTES, PROPERTIES_MAX_BYTES
+from flintmq.core.log.log_chunk import LogChunk
 from flintmq.core.record import record as rec
 from flintmq.core.record.sys_flag import TRANSACTION_PREPARED
 
@@ -25,21 +24,6 @@ _BODY_AT: Final = 88
 _HOSTS_V6: Final = 0x30
 _TOPICS_MAX: Final = 65_536
 _ANYWHERE: Final = Path()
-
-
-@attrs.frozen
-class Chunk:
-    """Checked bytes of one file of the log, to be appended as they are."""
-
-    offset_bytes: int
-    """Physical position of the first byte."""
-    data: bytes
-    store_timestamp_ms: int
-    """Store time of the last record in it; 0 without any."""
-    messages: int = 0
-    """Records that end in it."""
-    messages_bytes: int = 0
-    """Their sizes."""
 
 
 class RecordChecker:
@@ -62,7 +46,7 @@ class RecordChecker:
         """The position of the next byte that is expected."""
         return self._at + len(self._buffer)
 
-    def receive(self, offset_bytes: int, data: bytes) -> list[Chunk]:
+    def receive(self, offset_bytes: int, data: bytes) -> list[LogChunk]:
         """Takes the next bytes.
 
         Args:
@@ -81,14 +65,14 @@ class RecordChecker:
             )
         buffer = self._buffer
         buffer += data
-        chunks: list[Chunk] = []
+        chunks: list[LogChunk] = []
         done = 0
         while done < len(buffer):
             taken, stored_ms, messages, size_bytes = self._take(memoryview(buffer)[done:], self._at + done)
             if not taken:
                 break
             data = bytes(memoryview(buffer)[done : done + taken])
-            chunks.append(Chunk(self._at + done, data, stored_ms, messages, size_bytes))
+            chunks.append(LogChunk(self._at + done, data, stored_ms, messages, size_bytes))
             done += taken
         del buffer[:done]
         self._at += done

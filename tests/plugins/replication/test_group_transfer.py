@@ -6,11 +6,11 @@ import threading
 
 import pytest
 
-from flintmq.core.ha.group_transfer import GroupTransferService
-from flintmq.core.ha.waiters import BothWaiter, DoneTransfer, TransferWaiter, both
 from flintmq.core.kernel.ports import FlushStatus, FlushWaiter
 from flintmq.core.log.watermarks import Watermarks
 from flintmq.core.testing.clock import ManualClock
+from flintmq.plugins.replication.group_transfer import GroupTransferService
+from flintmq.plugins.replication.waiters import BothWaiter, DoneTransfer, TransferWaiter, both
 
 FLUSHED, TIMEOUT, FENCED = FlushStatus.FLUSHED, FlushStatus.TIMEOUT, FlushStatus.FENCED
 SLAVE_TIMEOUT, NOT_AVAILABLE = FlushStatus.SLAVE_TIMEOUT, FlushStatus.SLAVE_NOT_AVAILABLE

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Final, cast
 
 from flintmq.config.errors import ConfigError
 from flintmq.config.sections.replication import SECRET_MIN_LENGTH
-from flintmq.core.ha.group_transfer import GroupTransferService
-from flintmq.core.ha.link import LinkSettings
-from flintmq.core.ha.store_log import SlaveStoreLog, StoreLog
 from flintmq.plugins.broker.exposure import is_loopback
 from flintmq.plugins.broker.secure_links import name_server_client, replication_client_tls
-from flintmq.remoting.ha.master_service import HaMasterService
-from flintmq.remoting.ha.slave_service import HaSlaveService
-from flintmq.remoting.ha.slave_synchronize import SlaveSynchronize
+from flintmq.plugins.replication.group_transfer import GroupTransferService
+from flintmq.plugins.replication.link import LinkSettings
+from flintmq.plugins.replication.master_service import HaMasterService
+from flintmq.plugins.replication.slave_service import HaSlaveService
+from flintmq.plugins.replication.slave_synchronize import SlaveSynchronize
+from flintmq.plugins.replication.store_log import SlaveStoreLog, StoreLog
 from flintmq.remoting.server.server import bind
 
 if TYPE_CHECKING:
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
     from flintmq.config import BrokerConfig
     from flintmq.core.broker.state import BrokerState
-    from flintmq.core.ha.agreement import Truncate
     from flintmq.core.io.clock import Clock
     from flintmq.core.kernel.ports import Run
     from flintmq.core.record.bulk_columns import RecordColumns
     from flintmq.plugins.broker.periodic import Timers
     from flintmq.plugins.broker.registration import Registration
+    from flintmq.plugins.replication.agreement import Truncate
     from flintmq.remoting.server.tls import ServerTls
 
 log = logging.getLogger("flintmq.ha")
@@ -140,7 +140,6 @@ class Replication:
         store, config = state.store, self._config
         name, address = config.broker.name, state.advertised_address
         if self.is_slave:
-            store.is_slave = True
             self.slave = HaSlaveService(
                 SlaveStoreLog(store, name, address),
                 self.settings,
@@ -163,7 +162,7 @@ class Replication:
                 timeout_ms=config.ha.slave_timeout_ms,
                 fallbehind_max_bytes=config.ha.slave_fallbehind_max_bytes,
             )
-            store.gate = self.gate
+            store.wait_for_slaves(self.gate)
         self.master = HaMasterService(
             StoreLog(store, name, address),
             self.settings,
@@ -183,8 +182,8 @@ class Replication:
                 raise ConfigError("'ha.tls' needs 'listen.tls.certificate'", key="ha.tls")
             await self.master.start(self._socket, tls if self.wants_tls else None)
             held.push_async_callback(self.master.stop)
-            state.store.on_appended = self.master.wake
-            state.store.on_progress = partial(_progressed, state.store.on_progress, self.master)
+            state.store.appended.subscribe(self.master.wake)
+            state.store.progressed.subscribe(self.master.wake_from_thread)
             if self.gate is not None:
                 held.callback(self.gate.close)
                 timers.pace(_EXPIRE_S, self.gate.expire, "promises of slaves")
@@ -237,10 +236,3 @@ class Replication:
             return configured
         await self._registration.register_all()  # it may have come, or moved, since the last time
         return self._registration.master_ha_address or None
-
-
-def _progressed(before: object, master: HaMasterService) -> None:
-    """On the flush service's thread."""
-    assert callable(before)
-    before()
-    master.wake_from_thread()

@@ -6,8 +6,8 @@ from typing import Protocol
 
 import attrs
 
-from flintmq.core.ha.agreement import Agreement, LogState, Truncate
 from flintmq.core.log.epochs import Epochs
+from flintmq.plugins.replication.agreement import Agreement, LogState, Truncate
 
 Buffer = bytes | memoryview
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from flintmq.core.ha.waiters import HELD, NOT_AVAILABLE, TransferWaiter
 from flintmq.core.io.clock import Clock
 from flintmq.core.kernel.ports import FlushStatus, FlushWaiter
 from flintmq.core.log.watermarks import Watermarks
+from flintmq.plugins.replication.waiters import HELD, NOT_AVAILABLE, TransferWaiter, both
 
 _TICK_S: Final = 1.0
 
@@ -76,6 +76,10 @@ class GroupTransferService:
         waiter = TransferWaiter(end_offset_bytes, self._clock.monotonic_s() + self._timeout_s)
         self._waiting.append(waiter)
         return waiter
+
+    def promise(self, end_offset_bytes: int, flushed: FlushWaiter) -> FlushWaiter:
+        """See :class:`~flintmq.core.kernel.ports.ReplicationGate`."""
+        return both(flushed, self.submit(end_offset_bytes))
 
     def expire(self) -> float:
         """Ends promises whose time is up; returns after how many seconds to call again."""

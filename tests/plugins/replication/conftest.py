@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from flintmq.core.ha.link import LinkSettings
-from flintmq.core.ha.master_link import MasterLink
-from flintmq.core.ha.slave_link import SlaveLink
-from flintmq.core.ha.store_log import SlaveStoreLog, StoreLog
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.store import message, opened
+from flintmq.plugins.replication.link import LinkSettings
+from flintmq.plugins.replication.master_link import MasterLink
+from flintmq.plugins.replication.slave_link import SlaveLink
+from flintmq.plugins.replication.store_log import SlaveStoreLog, StoreLog
 
 SECRET = b"known to both ends of it"
 

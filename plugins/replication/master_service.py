@@ -1,4 +1,4 @@
-"""The master's port for slaves: sockets around :class:`flintmq.core.ha.master_link.MasterLink`."""
+"""The master's port for slaves: sockets around :class:`flintmq.plugins.replication.master_link.MasterLink`."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from flintmq.core.errors import FlintError, NotFollowedError
-from flintmq.core.ha.group_transfer import GroupTransferService
-from flintmq.core.ha.link import LinkSettings, MasterLog
-from flintmq.core.ha.master_link import MasterLink, Stage
 from flintmq.core.io.clock import Clock
 from flintmq.core.limits import HA_PENDING_MAX, HA_SEND_BUFFER_BYTES
+from flintmq.plugins.replication.group_transfer import GroupTransferService
+from flintmq.plugins.replication.link import LinkSettings, MasterLog
+from flintmq.plugins.replication.master_link import MasterLink, Stage
 
 if TYPE_CHECKING:
     from flintmq.remoting.server.tls import ServerTls

@@ -15,11 +15,11 @@ import enum
 import secrets
 
 from flintmq.core.errors import NotFollowedError, ReplicationError
-from flintmq.core.ha import plain_stream, sealed_stream
-from flintmq.core.ha.agreement import LogState, agree
-from flintmq.core.ha.link import Buffer, LinkSettings, MasterLog
-from flintmq.core.ha.sealed_stream import FrameType, Keys, Sealer, Unsealer
 from flintmq.core.limits import HA_HANDSHAKE_TIMEOUT_S, HA_SLAVE_FRAME_MAX_BYTES
+from flintmq.plugins.replication import plain_stream, sealed_stream
+from flintmq.plugins.replication.agreement import LogState, agree
+from flintmq.plugins.replication.link import Buffer, LinkSettings, MasterLog
+from flintmq.plugins.replication.sealed_stream import FrameType, Keys, Sealer, Unsealer
 
 
 class Stage(enum.Enum):

@@ -1,0 +1,16 @@
+"""Several parts of a broker react to one event; none may take another's place."""
+
+from __future__ import annotations
+
+from flintmq.core.event import Event
+
+
+def test_every_subscriber_is_called_in_order() -> None:
+    """A slot that is overwritten would forget whoever came first."""
+    event: Event[[int]] = Event()
+    event.publish(0)
+    called: list[tuple[str, int]] = []
+    event.subscribe(lambda number: called.append(("first", number)))
+    event.subscribe(lambda number: called.append(("second", number)))
+    event.publish(1)
+    assert called == [("first", 1), ("second", 1)]
