@@ -1,4 +1,4 @@
-"""What a crash may leave, made from the journal of a :class:`.simulated_disk.SimulatedDisk`.
+"""What a crash may leave, made from the journal of :class:`.journaled_files.JournaledFiles`.
 
 A :class:`CrashPoint` stands behind the first n operations. A *killed process* leaves what was written, of the write under way
 perhaps only the beginning (:meth:`CrashPoint.killed`). A *power cut* leaves what was synced, and of everything else what luck
@@ -26,7 +26,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from flintmq.core.testing.simulated_disk import Image, Operation, SimulatedDisk
+from flintmq.core.testing.journaled_files import Image, JournaledFiles, Operation
 
 SECTOR_BYTES: Final = 512
 PAGE_BYTES: Final = 4096
@@ -81,7 +81,7 @@ class _File:
 class CrashPoint:
     """The disk behind some operations of a journal; :meth:`advance` goes on."""
 
-    def __init__(self, disk: SimulatedDisk) -> None:
+    def __init__(self, disk: JournaledFiles) -> None:
         self._journal: Sequence[Operation] = disk.journal
         self.number = 0
         """Operations done."""
@@ -241,7 +241,7 @@ def _copied(length: int, rng: random.Random, *, in_order: bool = False) -> list[
 
 
 def states(
-    disk: SimulatedDisk, numbers: Sequence[int], seed: int, kinds: Sequence[str] = KINDS
+    disk: JournaledFiles, numbers: Sequence[int], seed: int, kinds: Sequence[str] = KINDS
 ) -> Iterator[tuple[int, str, Image]]:
     """(operations done, kind, contents) for each of some crash points: killed, killed in a write, every kind of power cut.
 

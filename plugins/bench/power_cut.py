@@ -12,7 +12,6 @@ import contextlib
 import logging
 import random
 import tempfile
-import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -23,7 +22,7 @@ from flintmq.config import BrokerConfig, load_config
 from flintmq.core.errors import RefusedError
 from flintmq.core.io.clock import SYSTEM_CLOCK
 from flintmq.core.testing.crash_states import CrashPoint
-from flintmq.core.testing.simulated_disk import SimulatedDisk, SimulatedRegion
+from flintmq.core.testing.simulated_disk import SimulatedDisk
 from flintmq.core.testing.store import make_store
 from flintmq.plugins.bench.flush_plan import Contender, FlushPlan
 from flintmq.plugins.bench.flush_round import QUIET, TOPIC, Writers
@@ -60,54 +59,6 @@ class PowerCut:
         return attrs.asdict(self)
 
 
-class LockedDisk(SimulatedDisk):
-    """A simulated disk for a broker with its threads: one operation at a time, each in one piece in the journal."""
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-        super().__init__()
-
-    def map_file(self, path: Path, size: int, *, create: bool, allocate: int, holds: bool = False) -> SimulatedRegion:
-        with self._lock:
-            return super().map_file(path, size, create=create, allocate=allocate, holds=holds)
-
-    def _write(self, path: Path, file: int, position: int, data: bytes | memoryview, how: str) -> None:
-        with self._lock:
-            super()._write(path, file, position, data, how)
-
-    def _sync(self, path: Path, file: int) -> None:
-        with self._lock:
-            super()._sync(path, file)
-
-    def make_folder(self, folder: Path) -> None:
-        with self._lock:
-            super().make_folder(folder)
-
-    def sync_folder(self, folder: Path) -> None:
-        with self._lock:
-            super().sync_folder(folder)
-
-    def write_file(self, path: Path, data: bytes) -> None:
-        with self._lock:
-            super().write_file(path, data)
-
-    def write_at(self, path: Path, position: int, data: bytes) -> None:
-        with self._lock:
-            super().write_at(path, position, data)
-
-    def remove(self, path: Path) -> None:
-        with self._lock:
-            super().remove(path)
-
-    def discard(self, path: Path) -> None:
-        with self._lock:
-            super().discard(path)
-
-    def replace(self, source: Path, target: Path) -> None:
-        with self._lock:
-            super().replace(source, target)
-
-
 @attrs.frozen
 class _Acknowledgement:
     """One put that was acknowledged."""
@@ -131,7 +82,7 @@ async def power_cut(plan: FlushPlan, contender: Contender, plugins: Sequence[obj
         root.mkdir()
         overrides = [*QUIET, *plan.overrides(contender), *_SMALL, f"store.path={root}"]
         loaded = load_config(None, overrides, {})
-        disk = LockedDisk()
+        disk = SimulatedDisk()
         acknowledged: list[_Acknowledgement] = []
         async with Broker(loaded, plugins=plugins, disk=disk) as broker:
             marks = broker.state.store.watermarks

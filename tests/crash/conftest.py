@@ -9,11 +9,11 @@ import pytest
 
 from flintmq.config.sections.store import CommitRealTimeSection, FlushRealTimeSection, GroupCommitSection
 from flintmq.core.kernel.ports import FlushStrategy
-from flintmq.core.testing.crash_run import CONFIG, Kind
 from flintmq.flush.commit_real_time import CommitRealTime
 from flintmq.flush.flush_real_time import FlushRealTime
 from flintmq.flush.group_commit import GroupCommit
 from flintmq.flush.transient_store_pool import AnonymousBufferPool
+from flintmq.tests.support.crash_run import CONFIG, Kind
 
 GROUP_COMMIT = Kind(FlushStrategy("group_commit", GroupCommit, synchronous=True), GroupCommitSection())
 FLUSH_REAL_TIME = Kind(

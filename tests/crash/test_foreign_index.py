@@ -13,11 +13,11 @@ import pytest
 
 from flintmq.core.kernel.ports import CommitLogDispatcher, DispatchRequest, IndexBuilder
 from flintmq.core.record.sys_flag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
-from flintmq.core.testing.crash_check import Check, UndetectableError
-from flintmq.core.testing.crash_run import ROOT, CrashFailure, CrashRun, Kind, SteppedStore
 from flintmq.core.testing.crash_states import states
-from flintmq.core.testing.crash_suite import SCRIPTS
 from flintmq.dispatchers.index import BuildIndex
+from flintmq.tests.support.crash_check import Check, UndetectableError
+from flintmq.tests.support.crash_run import ROOT, CrashFailure, CrashRun, Kind, SteppedStore
+from flintmq.tests.support.crash_suite import SCRIPTS
 
 Rows = dict[int, tuple[str, frozenset[str]]]
 """Topic and keys of each record, by its physical offset."""

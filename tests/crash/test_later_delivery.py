@@ -23,11 +23,11 @@ from flintmq.core.broker.topic_name import SCHEDULE_TOPIC, TIMER_TOPIC
 from flintmq.core.io.json_file import JsonFile
 from flintmq.core.record.record import MessageExtBrokerInner
 from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.crash_run import CONFIG, SteppedStore, start_stepped
 from flintmq.core.testing.crash_states import KINDS, CrashPoint
 from flintmq.core.testing.simulated_disk import SimulatedDisk
 from flintmq.core.testing.store import BY_HAND, DELAY_LEVEL_MS, message
 from flintmq.plugins.broker.schedule_store import ScheduleStoreAdapter
+from flintmq.tests.support.crash_run import CONFIG, SteppedStore, start_stepped
 
 STEPS: Final = (
     *("send", "pass_time", "flush", "persist", "restart"),

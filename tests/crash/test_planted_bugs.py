@@ -26,11 +26,11 @@ from flintmq.core.store.index_file import IndexFile
 from flintmq.core.store.index_service import IndexService
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.store.queue_flusher import QueueFlusher
-from flintmq.core.testing.crash_run import CrashFailure, Kind
-from flintmq.core.testing.crash_suite import explore, explore_errors
 from flintmq.core.testing.simulated_disk import SimulatedDisk, SimulatedRegion
 from flintmq.flush.group_commit import GroupCommit
 from flintmq.flush.waiter import DONE
+from flintmq.tests.support.crash_run import CrashFailure, Kind
+from flintmq.tests.support.crash_suite import explore, explore_errors
 
 Patch = pytest.MonkeyPatch
 BUDGET = 600
@@ -75,7 +75,7 @@ def flush_only_the_newest_file(patch: Patch) -> None:
 def forget_to_sync_the_name(patch: Patch) -> None:
     def sync(self: SimulatedRegion) -> None:
         self._unnamed.clear()
-        self._disk._sync(self._path, self._file)
+        self._disk.sync_file(self._path, self._file)
 
     patch.setattr(SimulatedRegion, "sync", sync)
 

@@ -20,10 +20,11 @@ from flintmq.core.store.consume_queue import UNIT_BYTES, ConsumeQueueTable
 from flintmq.core.store.index_service import IndexService
 from flintmq.core.store.queue_units import FILLER_SIZE
 from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.crash_run import CONFIG, SteppedStore, start_stepped
 from flintmq.core.testing.crash_states import KINDS, CrashPoint
-from flintmq.core.testing.simulated_disk import Image, SimulatedDisk
+from flintmq.core.testing.journaled_files import Image
+from flintmq.core.testing.simulated_disk import SimulatedDisk
 from flintmq.core.testing.store import BY_HAND, DELAY_LEVEL_MS, message
+from flintmq.tests.support.crash_run import CONFIG, SteppedStore, start_stepped
 from flintmq.tests.support.effort import examples
 
 ROOT = Path("/store")

@@ -18,7 +18,7 @@ from link_proxy import LinkProxy, free_port
 from replicas import SECRET, eventually
 
 from flintmq.core.record.record import Record
-from flintmq.core.testing.history import History, Outcome, Read, Sent, check
+from flintmq.tests.support.history import History, Outcome, Read, Sent, check
 
 TOPIC: Final = "Faults"
 QUEUES: Final = 4

@@ -19,9 +19,9 @@ from flintmq.core.errors import RefusedError
 from flintmq.core.record.batch import BatchItem, encode_batch
 from flintmq.core.record.properties import properties_to_string
 from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.strict_reader import StrictRecord, strict_log
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.tests.support.effort import examples
+from flintmq.tests.support.strict_reader import StrictRecord, strict_log
 
 FILE_BYTES = 131_072
 LIMIT_BYTES = 32_767

@@ -14,8 +14,8 @@ import flintmq
 from flintmq.core.io import fastjson
 from flintmq.core.record.batch import BatchItem, encode_batch
 from flintmq.core.record.properties import properties_to_string
-from flintmq.core.testing.faulty_disk import FaultyDisk
 from flintmq.remoting.wire.codes import RequestCode
+from flintmq.tests.support.faulty_disk import FaultyDisk
 
 HALF = {"TRAN_MSG": "true", "PGROUP": "P", "UNIQ_KEY": "A"}
 Post = Callable[[Wire, dict[str, Any]], int]

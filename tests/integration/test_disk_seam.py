@@ -13,7 +13,6 @@ import pytest
 
 import flintmq
 from flintmq.core.testing.simulated_disk import SimulatedDisk
-from flintmq.plugins.bench.power_cut import LockedDisk
 from flintmq.remoting.client import Consumer, ConsumerSettings, Message, MessageExt, Producer
 
 Configure = Callable[..., Any]
@@ -122,7 +121,7 @@ def test_nothing_is_done_behind_the_disks_back(configure: Configure, witness: Wi
 
 def test_a_disk_that_is_no_folder_holds_the_whole_store(configure: Configure, tmp_path: Path) -> None:
     """In memory: the machine's own disk never sees a file, and the second start finds everything again."""
-    disk = LockedDisk()
+    disk = SimulatedDisk()
     asyncio.run(used(configure, disk))
     assert not (tmp_path / "store").exists()
     names = {str(path.relative_to(tmp_path / "store")) for path in disk.image().files}

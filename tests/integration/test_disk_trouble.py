@@ -22,8 +22,8 @@ from flintmq.core.errors import RefusedError, StoreError, StoreLockedError
 from flintmq.core.kernel.ports import FlushStatus
 from flintmq.core.log.store_lock import StoreLock
 from flintmq.core.response_code import ResponseCode
-from flintmq.core.testing.faulty_disk import FaultyDisk
 from flintmq.remoting.wire.codes import RequestCode
+from flintmq.tests.support.faulty_disk import FaultyDisk
 
 REAL = ("store.disk_min_free_bytes=0", "store.disk_full_ratio=99", "store.disk_forcible_ratio=98")
 """The broker refuses long before a disk is full; here it shall meet the end itself."""

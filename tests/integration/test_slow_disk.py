@@ -12,8 +12,8 @@ from bare_wire import Wire
 import flintmq
 from flintmq.config import load_config
 from flintmq.core.io.clock import SystemClock
-from flintmq.core.testing.faulty_disk import FaultyDisk, Operation
 from flintmq.remoting.wire.codes import RequestCode
+from flintmq.tests.support.faulty_disk import FaultyDisk, Operation
 
 
 class ShiftedClock(SystemClock):

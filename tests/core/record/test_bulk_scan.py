@@ -29,9 +29,10 @@ from flintmq.core.recovery import bulk_walk
 from flintmq.core.recovery.log_walk import LogWalk, Recovered
 from flintmq.core.store import index_bulk
 from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.crash_run import SteppedStore, start_stepped
-from flintmq.core.testing.simulated_disk import Image, SimulatedDisk
+from flintmq.core.testing.journaled_files import Image
+from flintmq.core.testing.simulated_disk import SimulatedDisk
 from flintmq.core.testing.store import BY_HAND, DELAY_LEVEL_MS, make_store
+from flintmq.tests.support.crash_run import SteppedStore, start_stepped
 from flintmq.tests.support.effort import examples
 
 pytestmark = pytest.mark.skipif(not bulk_scan.AVAILABLE, reason="numpy is not installed: there is no bulk way")

@@ -26,10 +26,10 @@ from flintmq.core.record.record import (
     store_timestamp_at,
 )
 from flintmq.core.record.sys_flag import BORN_HOST_V6, STORE_HOST_V6
-from flintmq.core.testing.records import RecordFields
 from flintmq.core.testing.store import batch, message
-from flintmq.core.testing.strict_reader import strict_record
 from flintmq.tests.support.effort import examples
+from flintmq.tests.support.records import RecordFields
+from flintmq.tests.support.strict_reader import strict_record
 
 V4 = pack_host("10.1.2.3", 65535)
 V6 = pack_host("fd00::2", 10911)

@@ -441,7 +441,7 @@ def test_files_are_spread_over_several_folders_and_found_again(tmp_path: Path) -
 
 def test_a_folder_without_room_is_passed_over(tmp_path: Path) -> None:
     """The disk may fill up between two looks at it: the next folder takes the file."""
-    from flintmq.core.testing.faulty_disk import FaultyDisk
+    from flintmq.tests.support.faulty_disk import FaultyDisk
 
     disk = FaultyDisk()
     paths = tuple(str(tmp_path / name) for name in ("a", "b"))
@@ -454,7 +454,7 @@ def test_a_folder_without_room_is_passed_over(tmp_path: Path) -> None:
 
 def test_warm_files_are_on_disk_before_they_are_used(tmp_path: Path) -> None:
     """No append faults a page in; an unused one is gone after the stop, and a full disk only costs the warmth."""
-    from flintmq.core.testing.faulty_disk import FaultyDisk
+    from flintmq.tests.support.faulty_disk import FaultyDisk
 
     disk = FaultyDisk()
     with opened(tmp_path, warm=True, disk=disk, commit_log_file_bytes=1 << 20) as store:

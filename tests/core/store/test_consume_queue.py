@@ -13,9 +13,9 @@ from flintmq.core.errors import StoreFormatError, StoreFullError
 from flintmq.core.io.disk import OS_DISK
 from flintmq.core.kernel.ports import DispatchRequest
 from flintmq.core.store.consume_queue import ConsumeQueueTable
-from flintmq.core.testing.faulty_disk import FaultyDisk
 from flintmq.core.testing.store import message, opened, snapshot
 from flintmq.tests.support.effort import examples
+from flintmq.tests.support.faulty_disk import FaultyDisk
 
 FILE_BYTES = 200
 

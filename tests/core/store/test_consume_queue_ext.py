@@ -17,8 +17,8 @@ from flintmq.core.kernel.ports import DispatchRequest, MessageFilter
 from flintmq.core.record.java_hash import tags_hash
 from flintmq.core.store.consume_queue_ext import MAX_ADDRESS, ConsumeQueueExt, ExtUnit, is_address
 from flintmq.core.store.message_store import MessageStore
-from flintmq.core.testing.faulty_disk import FaultyDisk
 from flintmq.core.testing.store import IndexDispatcher, QueueDispatcher, make_store, message, opened, snapshot
+from flintmq.tests.support.faulty_disk import FaultyDisk
 
 LEAST_LONG = -(2**63)
 ON: dict[str, Any] = {"consume_queue_ext_enable": True, "consume_queue_ext_file_bytes": 1024}

@@ -20,7 +20,7 @@ from flintmq.core.store.feed_file import (
     feed_path,
     read_feed,
 )
-from flintmq.core.testing.faulty_disk import FaultyDisk
+from flintmq.tests.support.faulty_disk import FaultyDisk
 
 
 def marks(number: int = 1, state: FeedState = FeedState.RUNNING) -> FeedMarks:

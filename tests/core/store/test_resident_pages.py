@@ -9,8 +9,8 @@ import pytest
 from flintmq.core.store import resident_pages
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.store.resident_pages import RESIDENT_CHECK_S, ResidentPages
-from flintmq.core.testing.faulty_disk import FaultyDisk, FaultyRegion
 from flintmq.core.testing.store import BY_HAND, message, opened, snapshot
+from flintmq.tests.support.faulty_disk import FaultyDisk, FaultyRegion
 
 FILE_BYTES = 16 * 1024
 COUNT = 200

@@ -119,7 +119,7 @@ def test_a_flood_of_connections_is_bounded(tmp_path: Path) -> None:
 
 def test_a_slave_survives_a_full_disk(tmp_path: Path) -> None:
     """It follows again when there is room, from where it was."""
-    from flintmq.core.testing.faulty_disk import FaultyDisk
+    from flintmq.tests.support.faulty_disk import FaultyDisk
 
     disk = FaultyDisk()
 

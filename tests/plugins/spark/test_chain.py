@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flintmq.core.record.record import encode_blank
-from flintmq.core.testing.records import RecordFields, encode_all
 from flintmq.plugins.spark.decoder import chain
 from flintmq.tests.support.effort import examples
+from flintmq.tests.support.records import RecordFields, encode_all
 
 
 def walked(log: bytes, start: int = 0) -> tuple[list[int], int, str]:

@@ -14,11 +14,11 @@ from expected_rows import rows_at, rows_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from flintmq.core.testing.records import HOST_V4, HOST_V6, RecordFields, encode_all
 from flintmq.plugins.spark.decoder import Decoder, RowFilter, decode
 from flintmq.plugins.spark.errors import BadRecordError
 from flintmq.plugins.spark.schema import ALL_NAMES, arrow_schema
 from flintmq.tests.support.effort import examples
+from flintmq.tests.support.records import HOST_V4, HOST_V6, RecordFields, encode_all
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)

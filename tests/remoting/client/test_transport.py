@@ -52,8 +52,10 @@ def test_no_answer_in_time_is_a_timeout_and_a_late_answer_is_nobody_s(fake_peer:
 
 
 def test_nobody_there(fake_peer: type[Peer]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as unused:
-        port = unused.getsockname()[1]
+    """A port that is held and does not listen refuses connections, whatever else runs on the machine."""
+    unused = socket.socket()
+    unused.bind(("127.0.0.1", 0))
+    port = unused.getsockname()[1]
 
     async def test(peer: Peer, client: RemotingClient) -> None:
         outcomes = await asyncio.gather(
@@ -63,7 +65,8 @@ def test_nobody_there(fake_peer: type[Peer]) -> None:
         with pytest.raises(RemotingConnectError, match="host:port"):
             await client.invoke("nowhere", request(1), 5_000)
 
-    with_peer(fake_peer, test)
+    with unused:
+        with_peer(fake_peer, test)
 
 
 def test_a_lost_connection_fails_its_requests_and_the_next_one_connects_anew(fake_peer: type[Peer]) -> None:

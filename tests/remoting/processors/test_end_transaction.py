@@ -12,9 +12,9 @@ from flintmq.config.sections.models import BrokerConfig
 from flintmq.config.sections.server import BrokerSection
 from flintmq.config.sections.store import StoreSection
 from flintmq.core.kernel.ports import FlushStatus
-from flintmq.core.testing.transactions import TransactionBench
 from flintmq.remoting.processors.end_transaction import EndTransactionProcessor, ResumeCheckProcessor
 from flintmq.remoting.wire.codes import RequestCode as Code
+from flintmq.tests.support.transactions import TransactionBench
 
 
 class Promise:

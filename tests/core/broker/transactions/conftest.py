@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flintmq.core.testing.transactions import TransactionBench
+from flintmq.tests.support.transactions import TransactionBench
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from flintmq.core.broker.topic_name import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
 from flintmq.core.errors import RefusedError
 from flintmq.core.record.record import Record
-from flintmq.core.testing.transactions import COMMIT, ROLLBACK, TransactionBench
 from flintmq.tests.support.effort import examples
+from flintmq.tests.support.transactions import COMMIT, ROLLBACK, TransactionBench
 
 
 @attrs.define

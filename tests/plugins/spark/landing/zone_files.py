@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from flintmq.core.testing.simulated_disk import Image
+from flintmq.core.testing.journaled_files import Image
 from flintmq.plugins.spark.landing.names import part_range
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import attrs
 import pytest
 
-from flintmq.core.testing.history import KINDS, Committed, History, Outcome, Read, Sent, check
+from flintmq.tests.support.history import KINDS, Committed, History, Outcome, Read, Sent, check
 
 QUEUES = 2
 

@@ -1,4 +1,4 @@
-"""Drives a real store over a simulated disk by a script, without threads, and notes what was acknowledged when.
+"""Drive a real store over a simulated disk by a script, without threads, and note what was acknowledged when.
 
 A script is a string, one letter a step; sizes, queues and keys come from the seed::
 
@@ -12,7 +12,6 @@ A script is a string, one letter a step; sizes, queues and keys come from the se
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final, Protocol, runtime_checkable
@@ -20,24 +19,19 @@ from typing import Any, Final, Protocol, runtime_checkable
 import attrs
 
 from flintmq.config.sections.models import BrokerConfig, IndexSection, StoreSection
-from flintmq.core.broker.topic_name import SCHEDULE_TOPIC
 from flintmq.core.errors import RefusedError, StoreError
 from flintmq.core.kernel.ports import DispatchRequest, FlushStatus, FlushStrategy, TransientStorePool, requests_of
 from flintmq.core.log.commit_log import Appendable
 from flintmq.core.log.store_lock import StoreLock
-from flintmq.core.record.record import MessageExtBrokerInner
-from flintmq.core.record.sys_flag import TRANSACTION_COMMIT, TRANSACTION_PREPARED
 from flintmq.core.retention.cleaner import CleanCommitLogService
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.simulated_disk import SimulatedDisk
-from flintmq.core.testing.store import DELAY_LEVEL_MS, IndexDispatcher, QueueDispatcher, batch, message
+from flintmq.core.testing.store import DELAY_LEVEL_MS, IndexDispatcher, QueueDispatcher
+from flintmq.tests.support.crash_messages import CrashMessages
 
 ROOT: Final = Path("/store")
-HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 LETTERS: Final = "pbPDhcufCsdqQietTrk"
-_TOPICS: Final = (("A", 0), ("A", 1), ("B", 0))
-_PATTERN: Final = bytes(range(1, 252))
 _FIVE_DAYS_MS: Final = 5 * 86_400_000
 CONFIG: Final = BrokerConfig(
     store=StoreSection(
@@ -69,7 +63,7 @@ class Steps(Protocol):
 
 
 class SteppedStore(MessageStore):
-    """A store without threads: whoever made it calls the rounds of its services."""
+    """A store without threads: its maker calls the rounds of its services."""
 
     def _take_lock(self) -> StoreLock:
         return NoLock()
@@ -81,25 +75,25 @@ class SteppedStore(MessageStore):
         """Nothing runs by itself."""
 
     def flush_round(self) -> None:
-        """What the thread that syncs does when it wakes up."""
+        """Do what the thread that syncs does when it wakes up."""
         service: Any = self.flush_service
         part = getattr(service, "flusher", service)
         if isinstance(part, Steps):
             part.run_once(self.clock.monotonic_s())
 
     def commit_round(self) -> None:
-        """What the thread that commits does, where there is one."""
+        """Do what the thread that commits does, where there is one."""
         service: Any = self.flush_service
         if hasattr(service, "flusher") and isinstance(service, Steps):
             service.run_once(self.clock.monotonic_s())
 
     def queue_round(self, least_pages: int) -> None:
-        """What the thread that syncs queues does."""
+        """Do what the thread that syncs queues does."""
         self._flusher.flush(least_pages)
 
 
 def start_stepped(store: SteppedStore) -> SteppedStore:
-    """Opens and starts a store with queues and index."""
+    """Open and start a store with queues and index."""
     store.open()
     try:
         store.start([QueueDispatcher(store), IndexDispatcher(store)])
@@ -130,7 +124,15 @@ class Mark:
 
 
 class CrashRun:
-    """One script, run to its end. ``make_store`` may be replaced by one that makes a store with a bug."""
+    """One script, run to its end.
+
+    Args:
+        kind: the flush strategy that is driven.
+        seed: decides about sizes, queues and keys.
+        disk: what the store lies on; an empty one by default.
+        store_class: the store, which may be one with a bug.
+        config: sizes and times.
+    """
 
     def __init__(
         self,
@@ -147,9 +149,8 @@ class CrashRun:
         self.disk = disk if disk is not None else SimulatedDisk()
         self.clock = ManualClock()
         self._store_class = store_class
-        self._rng = random.Random(seed)
+        self._messages = CrashMessages(seed)
         self._halves: list[DispatchRequest] = []
-        self._sequence = 0
         self.appended: dict[int, DispatchRequest] = {}
         """Every record, by its place."""
         self.raw: dict[int, set[bytes]] = {}
@@ -200,13 +201,13 @@ class CrashRun:
         self.marks.append(Mark(len(self.disk.journal), marks.committed, marks.flushed))
 
     def run(self, script: Iterable[str]) -> CrashRun:
-        """Does the steps."""
+        """Do the steps of a script."""
         for letter in script:
             self.step(letter)
         return self
 
     def step(self, letter: str) -> None:
-        """One step. Errors of the store's own tree are counted in :attr:`refused`; others go through."""
+        """Do one step. Errors of the store's own tree are counted in :attr:`refused`; others go through."""
         if not self.alive and letter not in "rk":
             return
         try:
@@ -221,14 +222,6 @@ class CrashRun:
                 raise CrashFailure(f"nobody is shown what a crash may take back; seen: {marks.dispatched} > {ceiling}")
 
     # steps
-
-    def _message(self, topic: str, queue_id: int, size: int, **more: Any) -> MessageExtBrokerInner:
-        self._sequence += 1
-        number = self._sequence
-        body = (_PATTERN * (size // len(_PATTERN) + 2))[number % 251 :][:size]
-        keys = " ".join(f"K{number}.{at}" for at in range(number % 3))
-        tags = ("", "red", "blue")[number % 3]
-        return message(topic, queue_id, body, tags=tags, keys=keys, uniq_key=f"U{number}", **more)
 
     def _put(self, items: list[Appendable]) -> list[DispatchRequest]:
         put = self.store.put(items)
@@ -257,46 +250,15 @@ class CrashRun:
         self.appended[at] = request
         self.raw.setdefault(at, set()).add(bytes(source[place : place + request.message_size_bytes]))
 
-    def _size(self) -> int:
-        return self._rng.choice((0, 10, 30, 90, 200, 420, 700))
-
     def put(self) -> None:
-        topic, queue_id = self._rng.choice(_TOPICS)
-        self._put([self._message(topic, queue_id, self._size())])
-
-    def put_large(self) -> None:
-        self._put([self._message("B", 0, self._rng.choice((4_000, 5_500, 7_800)))])
-
-    def put_batch(self) -> None:
-        topic, queue_id = self._rng.choice(_TOPICS)
-        members = [self._message(topic, queue_id, self._size() // 2) for _ in range(self._rng.randrange(2, 6))]
-        # Of the wire, and of whoever puts messages together that differ in more.
-        self._put([batch(members) if self._sequence % 2 else members, self._message("A", 0, 20)])
-
-    def put_delayed(self) -> None:
-        level = self._rng.randrange(1, 4)
-        self._put([self._message(SCHEDULE_TOPIC, level - 1, 40, DELAY=str(level), REAL_TOPIC="A", REAL_QID="0")])
+        self._put(self._messages.small())
 
     def put_half(self) -> None:
-        self._halves += self._put([self._message(HALF_TOPIC, 0, 60, REAL_TOPIC="A", REAL_QID="1")])
+        self._halves += self._put(self._messages.half())
 
     def commit_half(self) -> None:
         if self._halves:
-            half = self._halves.pop(0)
-            self._put(
-                [
-                    self._message(
-                        "A",
-                        1,
-                        60,
-                        sys_flag=TRANSACTION_COMMIT,
-                        prepared_transaction_offset_bytes=half.commit_log_offset_bytes,
-                    )
-                ]
-            )
-
-    def put_unqueued(self) -> None:
-        self._put([self._message("A", 0, 30, sys_flag=TRANSACTION_PREPARED)])
+            self._put(self._messages.committed(self._halves.pop(0)))
 
     def flush(self) -> None:
         self.store.flush_round()
@@ -315,13 +277,7 @@ class CrashRun:
         while self.store.dispatch():
             pass
 
-    def flush_queues(self) -> None:
-        self._queue_round(0)
-
-    def flush_full_queues(self) -> None:
-        self._queue_round(1)
-
-    def _queue_round(self, least_pages: int) -> None:
+    def flush_queues(self, least_pages: int) -> None:
         try:
             self.store.queue_round(least_pages)
         except OSError:
@@ -362,7 +318,7 @@ class CrashRun:
     # what must be there
 
     def survivors(self, number: int, *, power_cut: bool) -> dict[int, DispatchRequest]:
-        """What was acknowledged by then and must outlive a crash behind so many operations, by place."""
+        """Return what was acknowledged by then and must outlive a crash behind so many operations, by place."""
         mark = next(mark for mark in reversed(self.marks) if mark.number <= number)
         limit = 1 << 62
         if self.kind.acknowledges != "synced":
@@ -383,20 +339,20 @@ class CrashRun:
         return found
 
 
-_STEPS: Final[dict[str, Callable[[CrashRun], None]]] = {
+_STEPS: Final[dict[str, Callable[[CrashRun], object]]] = {
     "p": CrashRun.put,
-    "b": CrashRun.put_batch,
-    "P": CrashRun.put_large,
-    "D": CrashRun.put_delayed,
+    "b": lambda run: run._put(run._messages.batch()),
+    "P": lambda run: run._put(run._messages.large()),
+    "D": lambda run: run._put(run._messages.delayed()),
     "h": CrashRun.put_half,
     "c": CrashRun.commit_half,
-    "u": CrashRun.put_unqueued,
+    "u": lambda run: run._put(run._messages.unqueued()),
     "f": CrashRun.flush,
     "C": CrashRun.commit,
     "s": CrashRun.flush_while_putting,
     "d": CrashRun.dispatch,
-    "q": CrashRun.flush_queues,
-    "Q": CrashRun.flush_full_queues,
+    "q": lambda run: run.flush_queues(0),
+    "Q": lambda run: run.flush_queues(1),
     "i": CrashRun.write_index,
     "e": CrashRun.expire,
     "t": CrashRun.second,

@@ -1,10 +1,9 @@
-"""The crash suite: so many crash states of so many scripts, each recovered and checked.
+"""Recover and check many crash states of many scripts.
 
-The suites take a *budget* of states and a seed; the same ones give the same states. Whoever writes a flush strategy or a disk
-of his own runs them too::
+The suites take a *budget* of states and a seed; the same ones give the same states. Authors of a flush strategy run them, too::
 
-    from flintmq.core.testing.crash_run import Kind
-    from flintmq.core.testing.crash_suite import explore
+    from flintmq.tests.support.crash_run import Kind
+    from flintmq.tests.support.crash_suite import explore
 
     explore(Kind(my_strategy, my_settings), budget=2_000, seed=1)
 """
@@ -19,10 +18,11 @@ from typing import Final
 
 from flintmq.core.errors import StoreError
 from flintmq.core.record.record import decode_records
-from flintmq.core.testing.crash_check import Check, UndetectableError, expect
-from flintmq.core.testing.crash_run import CrashFailure, CrashRun, Kind, SteppedStore
 from flintmq.core.testing.crash_states import KINDS, CrashPoint, states
-from flintmq.core.testing.simulated_disk import Image, SimulatedDisk
+from flintmq.core.testing.journaled_files import Image
+from flintmq.core.testing.simulated_disk import SimulatedDisk
+from flintmq.tests.support.crash_check import Check, UndetectableError, expect
+from flintmq.tests.support.crash_run import CrashFailure, CrashRun, Kind, SteppedStore
 
 SCRIPTS: Final = (
     "pCfd",
@@ -45,7 +45,7 @@ _ERRORS: Final = (errno.EIO, errno.ENOSPC, errno.EMFILE)
 
 
 def script_of(seed: int) -> str:
-    """The script of a seed: first those that were thought out, then random ones."""
+    """Return the script of a seed: first those that were thought out, then random ones."""
     if seed < len(SCRIPTS):
         return SCRIPTS[seed]
     rng = random.Random(seed)
@@ -60,7 +60,7 @@ def explore(
     store_class: type[SteppedStore] = SteppedStore,
     scripts: Callable[[int], str] = script_of,
 ) -> Counter[str]:
-    """Recovers distinct crash states until the budget is spent; returns how many of each kind.
+    """Recover distinct crash states until the budget is spent, and return how many of each kind.
 
     Raises:
         CrashFailure: a promise was broken; its text says how to get there again.
@@ -89,7 +89,7 @@ def explore(
 
 
 def explore_recoveries(kind: Kind, budget: int, seed: int = 0) -> Counter[str]:
-    """Crashes in the middle of recoveries, recovered again: a crash that meets the operator's second start."""
+    """Crash in the middle of recoveries and recover again, as a crash does that meets the operator's second start."""
     tally: Counter[str] = Counter()
     while tally.total() < budget:
         script = script_of(seed)
@@ -117,7 +117,7 @@ def explore_recoveries(kind: Kind, budget: int, seed: int = 0) -> Counter[str]:
 
 
 def explore_errors(kind: Kind, budget: int, seed: int = 0) -> Counter[str]:
-    """Lets the n-th operation fail, once or for ever, and holds the store to what it promises then.
+    """Let the n-th operation fail, once or for ever, and hold the store to what it promises then.
 
     No error but the store's own; after a failed sync of the log no acknowledgement, and one fence; reads go on; and what is
     left is recovered as after a crash.
@@ -145,8 +145,9 @@ def explore_errors(kind: Kind, budget: int, seed: int = 0) -> Counter[str]:
 def run_with_error(
     kind: Kind, seed: int, script: str, number: int, error: int, *, for_ever: bool, where: str = ""
 ) -> CrashRun | None:
-    """One such case; returns the run, None where the store could not even start."""
-    disk = SimulatedDisk().fail(number, error, for_ever=for_ever)
+    """Run one such case; return the run, or None where the store could not even start."""
+    disk = SimulatedDisk()
+    disk.fail(number, error, for_ever=for_ever)
     try:
         run = CrashRun(kind, seed, disk=disk)
     except StoreError:
@@ -170,7 +171,7 @@ def run_with_error(
 
 
 def read_all(run: CrashRun) -> None:
-    """Every message that was dispatched can be read."""
+    """Read every message that was dispatched. Raises CrashFailure where one is missing."""
     store = run.store
     given: set[tuple[str, int, int]] = set()
     for key, queue in store.consume_queues.queues.items():
@@ -198,7 +199,7 @@ def _run(kind: Kind, seed: int, script: str, where: str, store_class: type[Stepp
 
 
 def _checked(check: Check, where: str, damage: str) -> str:
-    """Checks a state; returns what it counts as."""
+    """Check a state; return what it counts as."""
     try:
         check.run()
     except UndetectableError:
@@ -211,7 +212,7 @@ def _checked(check: Check, where: str, damage: str) -> str:
 
 
 def state_of(kind: Kind, seed: int, script: str, number: int, damage: str) -> tuple[CrashRun, Image]:
-    """One state again, as a failure's text names it."""
+    """Make one state again, as a failure's text names it."""
     run = CrashRun(kind, seed).run(script)
     for _at, found, image in states(run.disk, [number], seed):
         if found == damage:

@@ -1,4 +1,4 @@
-"""Recovers what a crash left, and holds the result to everything that was promised."""
+"""Recover what a crash left, and hold the result to everything that was promised."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from flintmq.core.store.index_file import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES
 from flintmq.core.store.index_service import IndexService
 from flintmq.core.store.queue_units import FILLER_SIZE
 from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.crash_run import ROOT, CrashFailure, CrashRun, SteppedStore, start_stepped
-from flintmq.core.testing.simulated_disk import Image, SimulatedDisk
+from flintmq.core.testing.journaled_files import Image
+from flintmq.core.testing.simulated_disk import SimulatedDisk
 from flintmq.core.testing.store import DELAY_LEVEL_MS, IMMEDIATE, message
+from flintmq.tests.support.crash_run import ROOT, CrashFailure, CrashRun, SteppedStore, start_stepped
 
 _HEAD: Final = re.compile(rb"\d{20} \d+")
 _BLANK: Final = MAGIC_BLANK.to_bytes(4, "big")
@@ -33,7 +34,7 @@ class UndetectableError(Exception):
 
 
 def expect(condition: object, promise: str, seen: object = "") -> None:
-    """Raises CrashFailure unless the condition holds."""
+    """Raise CrashFailure unless the condition holds."""
     if not condition:
         raise CrashFailure(f"{promise}; seen: {seen}")
 
@@ -71,7 +72,7 @@ class Check:
         self._partial = False
 
     def run(self, *, goes_on: bool = True, journal: bool = False) -> SimulatedDisk:
-        """Recovers, looks, stops; again, and nothing may have changed; then writes. Returns the disk of the first recovery."""
+        """Recover, look, stop; again, and nothing may have changed; then write. Return the disk of the first recovery."""
         disk = SimulatedDisk(self._image, boot=self._boot, journal=journal)
         store = self._open(disk)
         self.look(store)

@@ -1,0 +1,203 @@
+"""Files in memory whose operations are kept in order, and fail where that is scripted.
+
+:class:`.simulated_disk.SimulatedDisk` makes a disk of them; :mod:`.crash_states` replays what they kept.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from flintmq.core.errors import is_exhausted
+
+Operation = tuple[Any, ...]
+"""``("create", path, file)``, ``("resize", file, size)``, ``("write", file, position, data)``, ``("write in order", …)`` alike,
+``("sync", file)``, ``("synced", file)`` or ``("failed", file)``, ``("names", folder)``, ``("folder", folder)``,
+``("unlink", path)``, ``("rmdir", folder)``, ``("rename", source, target)``."""
+
+_FAILING: Final = ("create", "resize", "open", "sync", "names", "folder", "unlink", "rmdir", "rename", "put", "read")
+
+
+class Image:
+    """What lies on a disk: files by path, and the folders. Never changed once made."""
+
+    __slots__ = ("files", "folders")
+
+    def __init__(self, files: Mapping[Path, bytes], folders: frozenset[Path]) -> None:
+        self.files = files
+        self.folders = folders
+
+    def key(self) -> int:
+        """Return a number that is the same for the same contents."""
+        return hash((frozenset((path, hash(data)) for path, data in self.files.items()), self.folders))
+
+
+@attrs.frozen
+class _Fault:
+    """A failure to come."""
+
+    number: int
+    error: int
+    for_ever: bool
+    operation: str
+    within: str
+
+    def strikes(self, number: int, kind: str, path: Path) -> bool:
+        """Return whether this operation is one that fails."""
+        if number < self.number or (self.operation and self.operation != kind):
+            return False
+        return not self.within or self.within in path.parts
+
+
+class JournaledFiles:
+    """Names, contents and the journal of a simulated disk. Thread-safe: each operation lies in one piece in the journal.
+
+    Args:
+        image: what is there at first, all of it durable.
+        journal: whether operations are kept; one that is not to crash is faster without.
+    """
+
+    def __init__(self, image: Image | None = None, *, journal: bool = True) -> None:
+        self.base = image if image is not None else Image({}, frozenset((Path("/"),)))
+        self.journal: list[Operation] = []
+        self._keeps = journal
+        self._lock = threading.RLock()
+        self.count = 0
+        """Operations asked for so far; the next one has this number."""
+        self.asked: list[str] = []
+        """The kind of each operation asked for, by number; empty without a journal."""
+        self.during_sync: Callable[[], None] | None = None
+        """Called in the middle of the next sync of a file: what another thread does meanwhile."""
+        self._faults: list[_Fault] = []
+        self.hits = 0
+        """How often a scripted failure struck."""
+        self._names: dict[Path, dict[str, int]] = {folder: {} for folder in self.base.folders}
+        self._data: dict[int, bytearray] = {}
+        self._size: dict[int, int] = {}
+        self._next = 1
+        for path, data in self.base.files.items():
+            self._names[path.parent][path.name] = self._next
+            self._data[self._next] = bytearray(data)
+            self._size[self._next] = len(data)
+            self._next += 1
+
+    def fail(self, number: int, error: int, *, for_ever: bool = False, operation: str = "", within: str = "") -> None:
+        """Script a failure of the first operation from a number on, or of all from there on.
+
+        Args:
+            number: see :attr:`count`.
+            error: an errno.
+            for_ever: whether every later one fails too.
+            operation: only of this kind; empty for any that can fail (a write through a map cannot).
+            within: only on paths with this part.
+        """
+        self._faults.append(_Fault(number, error, for_ever, operation, within))
+
+    def heal(self) -> None:
+        """End every failure."""
+        self._faults.clear()
+
+    def image(self) -> Image:
+        """Return what every process of this boot would read now."""
+        files = {
+            folder / name: bytes(self._data[file])
+            for folder, names in self._names.items()
+            for name, file in names.items()
+        }
+        return Image(files, frozenset(self._names))
+
+    # operations
+
+    def operate(self, kind: str, path: Path, *operation: object) -> None:
+        """Count an operation, let it fail where that is scripted, and keep what is to be kept of it. Raises OSError."""
+        number = self.count
+        self.count = number + 1
+        if self._keeps:
+            self.asked.append(kind)
+        if self._faults and kind in _FAILING:
+            for fault in self._faults:
+                if fault.strikes(number, kind, path):
+                    if not fault.for_ever:
+                        self._faults.remove(fault)
+                    self.hits += 1
+                    raise OSError(fault.error, os.strerror(fault.error), str(path))
+        if operation:
+            self.keep(*operation)
+
+    def keep(self, *operation: object) -> None:
+        """Keep an operation that cannot fail."""
+        if self._keeps:
+            self.journal.append(operation)
+
+    def find_file(self, path: Path) -> int:
+        """Return the number of a file. Raises FileNotFoundError."""
+        found = self._names.get(path.parent, {}).get(path.name)
+        if found is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+        return found
+
+    def create_file(self, path: Path) -> int:
+        """Make an empty file, and return its number."""
+        self.operate("create", path, "create", path, self._next)
+        found = self._next
+        self._next += 1
+        self._names[path.parent][path.name] = found
+        self._data[found] = bytearray()
+        self._size[found] = 0
+        return found
+
+    def resize_file(self, path: Path, file: int, size: int) -> None:
+        """Cut a file, or make it longer by zeros."""
+        self.operate("resize", path, "resize", file, size)
+        data = bytearray(size)
+        data[: self._size[file]] = self._data[file][:size]
+        self._data[file] = data
+        self._size[file] = size
+
+    def write_bytes(self, path: Path, file: int, position: int, data: bytes | memoryview, how: str) -> None:
+        """Write within a file; ``how`` is ``write`` or ``write in order``."""
+        with self._lock:
+            self._data[file][position : position + len(data)] = data
+            self.operate("write", path, how, file, position, bytes(data))
+
+    def sync_file(self, path: Path, file: int) -> None:
+        """Make a file's content durable."""
+        with self._lock:
+            try:
+                self.operate("sync", path, "sync", file)
+            except OSError as error:
+                if not is_exhausted(error):  # else nothing could be opened for it: no sync was tried
+                    self.keep("failed", file)
+                raise
+            if self.during_sync is not None:
+                meanwhile, self.during_sync = self.during_sync, None
+                meanwhile()
+            self.keep("synced", file)
+
+    def missing_folders(self, folder: Path) -> list[Path]:
+        """Return the folders that have to be made, outermost first."""
+        missing: list[Path] = []
+        while folder not in self._names:
+            missing.insert(0, folder)
+            folder = folder.parent
+        return missing
+
+    def make_folders(self, missing: list[Path]) -> list[Path]:
+        """Make folders, and return those whose names have changed."""
+        for path in missing:
+            self.operate("folder", path, "folder", path)
+            self._names[path] = {}
+        return [path.parent for path in missing]
+
+    def forget_folders(self, missing: list[Path]) -> None:
+        """Remove empty folders that a failed call has left behind: nobody would make their names durable."""
+        for path in reversed(missing):
+            if self._names.get(path) == {} and not any(other.parent == path for other in self._names):
+                self.keep("rmdir", path)
+                del self._names[path]
