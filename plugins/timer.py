@@ -57,10 +57,10 @@ def follow_timers(broker: Broker) -> None:
 
 def start_timers(broker: Broker) -> None:
     """Makes a broker that is about to listen deliver timers, and take them."""
+    from flintmq.config.rocketmq.system_topics import TIMER_TOPIC
     from flintmq.core.broker.timer_message import TimerRedirect
     from flintmq.core.broker.timer_service import TimerMessageService
     from flintmq.core.broker.timer_wheel import TimerWheel
-    from flintmq.core.broker.topic_name import TIMER_TOPIC
     from flintmq.plugins.broker.schedule_store import ScheduleStoreAdapter
 
     state = broker.state

@@ -15,19 +15,21 @@ from typing import TYPE_CHECKING, Final, Protocol
 import msgspec
 
 from flintmq.core.broker.deliverable import check_deliverable
+from flintmq.core.broker.intake_steps import IntakeSteps
 from flintmq.core.broker.known_tails import KnownTails
 from flintmq.core.broker.retry import DLQ_QUEUE_NUMS, is_dead_on_send, retry_group, without_delay
 from flintmq.core.broker.schedule import redirect_to_schedule, wanted_level
 from flintmq.core.broker.timer_message import MARK as TIMER_MARK
 from flintmq.core.broker.timer_message import TimerRedirect
 from flintmq.core.broker.topic_config import UNIT_SUB_FLAG, TopicConfig
-from flintmq.core.broker.topic_name import FORBIDDEN_TOPICS, check_not_forbidden, check_topic_name, dlq_topic
+from flintmq.core.broker.topic_name import check_topic_name, dlq_topic
 from flintmq.core.broker.transactions.half_message import (
     HALF_PROPERTIES_SPARE_BYTES,
     asks_for_transaction,
     redirect_to_half,
 )
 from flintmq.core.errors import RefusedError
+from flintmq.core.kernel.ports import Sent
 from flintmq.core.limits import PROPERTIES_MAX_BYTES, TOPIC_MAX_BYTES
 from flintmq.core.record import properties as props
 from flintmq.core.record.batch import BatchError, MessageBatch, decode_columns
@@ -59,6 +61,7 @@ class _Shared(msgspec.Struct, frozen=True, gc=False):
     """The properties that all messages of a batch have."""
 
     stored: bytes
+    properties: dict[str, str]
     has_delay: bool
     wait: bool
     """False when the sender does not wait for durability."""
@@ -70,7 +73,7 @@ def _shared(text: str, cluster: str) -> _Shared:
     shared = string_to_properties(text)
     has_delay, wait = props.DELAY in shared, shared.get(props.WAIT) != "false"
     shared["CLUSTER"] = cluster
-    return _Shared(properties_to_string(shared).encode("utf-8", "surrogatepass"), has_delay, wait)
+    return _Shared(properties_to_string(shared).encode("utf-8", "surrogatepass"), shared, has_delay, wait)
 
 
 class SendHeader(Protocol):
@@ -113,10 +116,23 @@ class Sender(Protocol):
 
 
 class MessageIntake:
-    """Turns sends into records-to-be. Loop thread."""
+    """Turns sends into records-to-be. Loop thread.
 
-    def __init__(self, state: BrokerState, choose: Callable[[int], int] = random.randrange) -> None:
+    Args:
+        state: the broker's tables and settings.
+        steps: what may redirect or refuse a message before it is stored.
+        choose: a queue below a number of queues.
+    """
+
+    def __init__(
+        self, state: BrokerState, steps: IntakeSteps = IntakeSteps(), choose: Callable[[int], int] = random.randrange
+    ) -> None:
         self._state = state
+        self._steps = steps
+        self._names = steps.property_names
+        self._prefixes = steps.topic_prefixes
+        self._concerned = frozenset(prefix[:1] for prefix in ("%", *steps.topic_prefixes))
+        """First characters of the topics that a step may be concerned with."""
         self._choose = choose
         self.timer: TimerRedirect | None = None
         """Takes messages that name their time of delivery; None lets them pass as any other."""
@@ -124,7 +140,8 @@ class MessageIntake:
         self._cluster = cluster
         self._cluster_entry = f"CLUSTER\x01{cluster}"
         self._after_entry = f"\x02{self._cluster_entry}"
-        self._tails = KnownTails(self._stored)
+        self._tails = KnownTails(self._stored, steps.property_names)
+        self._look_up = self._tails.look_up if "" not in steps.topic_prefixes else _unknown
 
     def single(
         self,
@@ -143,12 +160,14 @@ class MessageIntake:
         """
         state = self._state
         topic, queue_id, properties_text = header.topic, header.queue_id, header.properties
-        config = state.topics.select(topic)
-        if config is None or topic in FORBIDDEN_TOPICS or len(topic) > TOPIC_MAX_BYTES:
+        topics = state.topics
+        config = topics.select(topic)
+        if config is None or topic in topics.forbidden_topics or len(topic) > TOPIC_MAX_BYTES:
             config = self._new_topic(header, sender)
         if not 0 <= queue_id < config.write_queue_nums:
             queue_id = self._queue_id(config, queue_id, sender)
-        known = self._tails.look_up(properties_text) if topic[0] != "%" else None
+        concerned = self._concerned
+        known = self._look_up(properties_text) if topic[0] not in concerned else None
         if known is not None:
             stored, about, wait = known
             properties = stored_properties(stored)
@@ -186,8 +205,11 @@ class MessageIntake:
             return message  # it asks for nothing but to be stored
         if "TRAN_MSG" in taken_apart and asks_for_transaction(taken_apart, header.reconsume_times):
             self._begin_transaction(message)
-        elif "DELAY" in taken_apart or TIMER_MARK in properties_text:
-            self.delay(message)
+            return message
+        if ("DELAY" in taken_apart or TIMER_MARK in properties_text) and self.delay(message):
+            return message
+        if not self._names.isdisjoint(taken_apart) or topic.startswith(self._prefixes):
+            self._steps.take(message, Sent(version, header.max_reconsume_times))
         return message
 
     def delay(self, message: MessageExtBrokerInner) -> bool:
@@ -212,8 +234,9 @@ class MessageIntake:
         """
         topic, queue_id, properties_text = header.topic, header.queue_id, header.properties
         sys_flag = header.sys_flag
-        config = self._state.topics.select(topic)
-        if config is None or topic in FORBIDDEN_TOPICS or len(topic) > TOPIC_MAX_BYTES:
+        topics = self._state.topics
+        config = topics.select(topic)
+        if config is None or topic in topics.forbidden_topics or len(topic) > TOPIC_MAX_BYTES:
             config = self._new_topic(header, sender)
         queue_id = self._queue_id(config, queue_id, sender)
         if len(body) > self._state.config.store.max_message_bytes:
@@ -236,7 +259,7 @@ class MessageIntake:
         longest = stored.length if isinstance(stored, AlikeProperties) else max(map(len, stored))
         if longest > PROPERTIES_MAX_BYTES:
             raise self._illegal("message.properties_too_long", f"{longest} bytes of properties", "")
-        return MessageBatch(
+        batch = MessageBatch(
             topic,
             queue_id,
             flags,
@@ -249,6 +272,8 @@ class MessageIntake:
             header.reconsume_times,
             shared.wait,
         )
+        self._steps.check_batch(shared.properties, batch)
+        return batch
 
     # parts
 
@@ -256,7 +281,7 @@ class MessageIntake:
         """A topic that is not in the table, has a name that none may have, or is nobody's to send to. Raises RefusedError."""
         topic, topics = header.topic, self._state.topics
         check_topic_name(topic)
-        check_not_forbidden(topic)
+        topics.check_not_forbidden(topic)
         flag = UNIT_SUB_FLAG if header.unit_mode and topic.startswith("%RETRY%") else 0
         config = topics.create_in_send(
             topic, header.default_topic, sender.remote_address, header.default_topic_queue_nums, flag
@@ -362,3 +387,7 @@ class MessageIntake:
             measured=measured,
             key=key,
         )
+
+
+def _unknown(_text: str) -> None:
+    """Stand for the look-up of properties where a step is concerned with every message."""

@@ -53,10 +53,12 @@ class KnownTails:
 
     Args:
         stored: how a whole text of properties is stored, given the text and what is in it.
+        unusual: names of properties that ask for more than to be stored.
     """
 
-    def __init__(self, stored: Callable[[str, dict[str, str]], str]) -> None:
+    def __init__(self, stored: Callable[[str, dict[str, str]], str], unusual: frozenset[str] = frozenset()) -> None:
         self._stored = stored
+        self._unusual = _UNUSUAL | unusual
         self._tails: dict[str, Tail | None] = {}
         self._missed = 0
 
@@ -101,7 +103,7 @@ class KnownTails:
         if len(tails) >= TAILS_MAX:
             tails.clear()
         found = string_to_properties(tail_text)
-        if not _UNUSUAL.isdisjoint(found) or TIMER_MARK in tail_text:
+        if not self._unusual.isdisjoint(found) or TIMER_MARK in tail_text:
             tails[tail_text] = None
             return
         head = f"{_UNIQ_KEY}0"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.core.broker.offsets import ConsumerOffsetManager
 from flintmq.core.broker.schedule import ScheduleMessageService
-from flintmq.core.broker.topic_name import SCHEDULE_TOPIC
 
 DELAYED_DELIVERY: Final = "(delayed delivery)"
 """Stands for a group: the broker reads topics of its own. No group can be called so."""

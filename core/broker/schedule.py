@@ -16,9 +16,10 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
+from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from flintmq.core.broker.delay_levels import DelayLevels
 from flintmq.core.broker.durable_positions import DurablePositions, LogEnds
-from flintmq.core.broker.topic_name import SCHEDULE_TOPIC, TRANS_HALF_TOPIC, UNDELIVERED_TOPIC
+from flintmq.core.broker.topic_name import UNDELIVERED_TOPIC
 from flintmq.core.client_log import client_log
 from flintmq.core.io.json_file import JsonFile
 from flintmq.core.io.typed_json import Int, Long, of_file, read_as

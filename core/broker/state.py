@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TypeVar
 
 from flintmq.config.sections.models import BrokerConfig
+from flintmq.core.broker.api import PeriodicTimers
 from flintmq.core.broker.consumer_filters import ConsumerFilterManager
 from flintmq.core.broker.consumers import ConsumerTable
 from flintmq.core.broker.delay_levels import DelayLevels
 from flintmq.core.broker.groups import SubscriptionGroupManager
 from flintmq.core.broker.hold import PullRequestHoldService
 from flintmq.core.broker.intake import MessageIntake
+from flintmq.core.broker.intake_steps import IntakeSteps
 from flintmq.core.broker.offsets import ConsumerOffsetManager
 from flintmq.core.broker.producers import ProducerTable
 from flintmq.core.broker.queue_locks import RebalanceLockManager
@@ -24,16 +28,20 @@ from flintmq.core.broker.topics import TopicConfigManager
 from flintmq.core.broker.transactions.service import TransactionalMessageService
 from flintmq.core.errors import RefusedError
 from flintmq.core.io.clock import Clock
-from flintmq.core.kernel.ports import MessageFilterFactory
+from flintmq.core.io.json_file import JsonFile
+from flintmq.core.kernel.ports import MessageFilterFactory, Service
 from flintmq.core.record.host import pack_host
 from flintmq.core.response_code import ResponseCode
 from flintmq.core.retention.cleaner import CleanCommitLogService
 from flintmq.core.route.advertised import Advertised, host_port
 from flintmq.core.store.message_store import MessageStore
 
+T = TypeVar("T")
+
 
 class BrokerState:
-    """Everything a broker knows, without sockets. Built by :class:`flintmq.plugins.broker.broker.Broker`."""
+    """Everything a broker knows, without sockets. Built by :class:`flintmq.plugins.broker.broker.Broker`; what plugins are
+    given as their :class:`~flintmq.core.broker.api.BrokerApi`."""
 
     config: BrokerConfig
     clock: Clock
@@ -50,7 +58,9 @@ class BrokerState:
     schedule: ScheduleMessageService
     delay_levels: DelayLevels
     transactions: TransactionalMessageService
+    intake_steps: IntakeSteps
     intake: MessageIntake
+    timers: PeriodicTimers
     stats: BrokerStats
     filters: Mapping[str, MessageFilterFactory]
     """By expression type."""
@@ -72,6 +82,8 @@ class BrokerState:
         """Delivers messages that name their time; set by the plugin ``timer``."""
         self.timer_positions: TimerPositions | None = None
         """Where a slave keeps its master's timer positions; set by the plugin ``timer``."""
+        self.services: Callable[[], Iterable[Service]] = tuple
+        """The services, in the order of their registration."""
         self.positions: list[tuple[str, Callable[[], object]]] = []
         """Writes positions that stand for copies in the log, each with what it writes: called at the stop, once the log is on
         disk."""
@@ -139,6 +151,21 @@ class BrokerState:
             reason="filter.unknown",
             measured=known,
         )
+
+    def file(self, name: str) -> JsonFile:
+        """Return the table ``config/<name>`` of the store's folder."""
+        return JsonFile(Path(self.config.store.path) / "config" / name, self.store.disk)
+
+    def service(self, kind: type[T]) -> T:
+        """Return the service of a class. Raises ``LookupError`` where there is none."""
+        for service in self.services():
+            if isinstance(service, kind):
+                return service
+        raise LookupError(f"there is no service {kind.__name__}")
+
+    def services_with(self, protocol: type[T]) -> Iterator[T]:
+        """Return the services that support a protocol, in the order of their registration."""
+        return (service for service in self.services() if isinstance(service, protocol))
 
     def dispatch(self) -> None:
         """Makes what is readable visible: queues, index, held pulls. Goes on with the loop's next turn while more is left;

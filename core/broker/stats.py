@@ -10,8 +10,8 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Final
 
+from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.core.broker.stats_table import StatsTable
-from flintmq.core.broker.topic_name import SCHEDULE_TOPIC
 from flintmq.core.io.clock import Clock
 from flintmq.core.kernel.ports import DispatchRequest, Run, count_messages
 

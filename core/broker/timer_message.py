@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from flintmq.core.broker.topic_name import FORBIDDEN_TOPICS, TIMER_TOPIC
+from flintmq.config.rocketmq.system_topics import FORBIDDEN_TOPICS, TIMER_TOPIC
 from flintmq.core.errors import RefusedError
 from flintmq.core.io.clock import Clock
 from flintmq.core.record import properties as props

@@ -26,10 +26,10 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
+from flintmq.config.rocketmq.system_topics import TIMER_TOPIC
 from flintmq.core.broker.durable_positions import DurablePositions, LogEnds
 from flintmq.core.broker.schedule import PutOutcome, ScheduleStore, delivery_of, give_up
 from flintmq.core.broker.timer_wheel import ENTRY, KEY, TimerWheel
-from flintmq.core.broker.topic_name import TIMER_TOPIC
 from flintmq.core.errors import StoreFormatError
 from flintmq.core.io.json_file import JsonFile
 from flintmq.core.record import properties as props

@@ -1,4 +1,4 @@
-"""Names of topics and groups: what may be created, what is the system's own, what nobody may send to.
+"""Names of topics and groups: which may be created, and what a prefix says.
 
 See docs/internals/protocol.md, Send; docs/internals/algorithms.md, Topics and groups.
 """
@@ -15,49 +15,10 @@ from flintmq.core.response_code import ResponseCode
 NAME_PATTERN: Final = "^[%|a-zA-Z0-9_-]+$"
 _NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 
-AUTO_CREATE_TOPIC: Final = "TBW102"
-SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
-BENCHMARK_TOPIC: Final = "BenchmarkTest"
-TRANS_HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
-TRANS_OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
-TRANS_CHECK_MAX_TIME_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
-TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
-"""Where messages wait that name their time of delivery; in no table of topics, so that no client sees it."""
-TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
-SELF_TEST_TOPIC: Final = "SELF_TEST_TOPIC"
-OFFSET_MOVED_EVENT: Final = "OFFSET_MOVED_EVENT"
 SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
 RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
 SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
-
-SYSTEM_TOPICS: Final = frozenset(
-    {
-        AUTO_CREATE_TOPIC,
-        SCHEDULE_TOPIC,
-        BENCHMARK_TOPIC,
-        TRANS_HALF_TOPIC,
-        TRANS_OP_HALF_TOPIC,
-        TRANS_CHECK_MAX_TIME_TOPIC,
-        TRACE_TOPIC,
-        SELF_TEST_TOPIC,
-        OFFSET_MOVED_EVENT,
-    }
-)
-"""System topics of every broker; a broker adds its own name, its cluster's and the reply topic."""
-
-FORBIDDEN_TOPICS: Final = frozenset(
-    {
-        SCHEDULE_TOPIC,
-        TIMER_TOPIC,
-        TRANS_HALF_TOPIC,
-        TRANS_OP_HALF_TOPIC,
-        TRANS_CHECK_MAX_TIME_TOPIC,
-        SELF_TEST_TOPIC,
-        OFFSET_MOVED_EVENT,
-    }
-)
-"""Topics that only the broker itself writes to."""
 
 
 def retry_topic(group: str) -> str:
@@ -121,16 +82,4 @@ def check_group_name(group: str) -> None:
             f"the specified group[{group[:GROUP_MAX_BYTES]}] is longer than {GROUP_MAX_BYTES} or contains illegal characters, "
             f"allowing only {NAME_PATTERN}",
             reason="group.illegal",
-        )
-
-
-def check_not_forbidden(topic: str) -> None:
-    """Refuses sends to topics that only the broker writes to.
-
-    Raises:
-        RefusedError: NO_PERMISSION.
-    """
-    if topic in FORBIDDEN_TOPICS:
-        raise RefusedError(
-            ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.", reason="topic.forbidden"
         )

@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 import msgspec
 
+from flintmq.config.rocketmq import system_topics as reserved
 from flintmq.core.broker import perm
 from flintmq.core.broker import topic_name as names
 from flintmq.core.broker.data_version import DataVersion, StoredVersion
@@ -22,6 +23,7 @@ from flintmq.core.io.config_journal import ConfigJournal
 from flintmq.core.io.config_manager import ConfigManager
 from flintmq.core.io.json_file import JsonFile
 from flintmq.core.io.typed_json import read_as
+from flintmq.core.kernel.ports import SystemTopic
 from flintmq.core.response_code import ResponseCode
 
 _log = client_log(__name__)
@@ -47,6 +49,7 @@ def boot_topics(
     cluster_topic: bool = True,
     broker_topic: bool = True,
     trace_topic: str | None = None,
+    features: Iterable[SystemTopic] = (),
 ) -> dict[str, TopicConfig]:
     """The topics every broker has from its start, by name.
 
@@ -56,21 +59,23 @@ def boot_topics(
         auto_create: has the template ``TBW102``.
         default_queue_nums: queues of that template.
         trace_topic: the topic of message traces; None without.
+        features: the topics that plugins registered.
     """
     template = perm.READ_WRITE | perm.INHERIT
     table = [
-        TopicConfig(names.SELF_TEST_TOPIC, 1, 1),
-        TopicConfig(names.BENCHMARK_TOPIC, 1024, 1024),
+        TopicConfig(reserved.SELF_TEST_TOPIC, 1, 1),
+        TopicConfig(reserved.BENCHMARK_TOPIC, 1024, 1024),
         TopicConfig(cluster, 16, 16, template if cluster_topic else perm.INHERIT),
         TopicConfig(broker_name, 1, 1, template if broker_topic else perm.INHERIT),
-        TopicConfig(names.OFFSET_MOVED_EVENT, 1, 1),
-        TopicConfig(names.SCHEDULE_TOPIC, 18, 18),
+        TopicConfig(reserved.OFFSET_MOVED_EVENT, 1, 1),
+        TopicConfig(reserved.SCHEDULE_TOPIC, 18, 18),
         TopicConfig(names.reply_topic(cluster), 1, 1),
     ]
     if auto_create:
-        table.append(TopicConfig(names.AUTO_CREATE_TOPIC, default_queue_nums, default_queue_nums, template))
+        table.append(TopicConfig(reserved.AUTO_CREATE_TOPIC, default_queue_nums, default_queue_nums, template))
     if trace_topic:
         table.append(TopicConfig(trace_topic, 1, 1))
+    table += [TopicConfig(topic.name, topic.queue_nums, topic.queue_nums) for topic in features if topic.queue_nums]
     return {config.topic_name: config for config in table}
 
 
@@ -84,6 +89,7 @@ class TopicConfigManager(ConfigManager[TopicConfig]):
         boot: what :func:`boot_topics` made; also the broker's own system topics.
         auto_create: whether ``TBW102`` is a template (a table loaded from disk may hold it although this was switched off).
         journal: notes what sending makes; None has the file written each time.
+        features: the topics that plugins registered.
     """
 
     def __init__(
@@ -95,13 +101,20 @@ class TopicConfigManager(ConfigManager[TopicConfig]):
         auto_create: bool = True,
         count_max: int = 100_000,
         journal: ConfigJournal | None = None,
+        features: Collection[SystemTopic] = (),
     ) -> None:
         super().__init__(file, dict(boot), journal)
         self._count_max = count_max
         self._clock = clock
         self._auto_create = auto_create
-        self.system_topics: frozenset[str] = names.SYSTEM_TOPICS | boot.keys()
+        listed = {topic.name for topic in features if topic.is_listed}
+        self.system_topics: frozenset[str] = reserved.SYSTEM_TOPICS | boot.keys() | listed
         """Names that administration can neither create nor delete."""
+        closed = {topic.name for topic in features if not topic.clients_may_write}
+        self.forbidden_topics: frozenset[str] = reserved.FORBIDDEN_TOPICS | closed
+        """Topics that no client may send to."""
+        self.holding_topics = frozenset(topic.name for topic in features if topic.holds_messages)
+        """Topics where messages of clients wait under their ``REAL_TOPIC`` and ``REAL_QID``."""
         self.data_version = DataVersion(clock.now_ms(), 0)
         self.learned: set[str] = set()
         """A slave's: topics it has only seen messages of."""
@@ -131,9 +144,9 @@ class TopicConfigManager(ConfigManager[TopicConfig]):
             StoreError: the disk refused; the table has the template, the file has not.
         """
         self._auto_create = auto_create
-        if auto_create and names.AUTO_CREATE_TOPIC not in self._table:
+        if auto_create and reserved.AUTO_CREATE_TOPIC not in self._table:
             template = perm.READ_WRITE | perm.INHERIT
-            self.put(TopicConfig(names.AUTO_CREATE_TOPIC, queue_nums, queue_nums, template))
+            self.put(TopicConfig(reserved.AUTO_CREATE_TOPIC, queue_nums, queue_nums, template))
 
     def is_system_topic(self, topic: str) -> bool:
         return topic in self.system_topics or topic.startswith(names.SYSTEM_TOPIC_PREFIX)
@@ -147,6 +160,17 @@ class TopicConfigManager(ConfigManager[TopicConfig]):
         if self.is_system_topic(topic):
             raise RefusedError(
                 ResponseCode.SYSTEM_ERROR, f"The topic[{topic}] is conflict with system topic.", reason="topic.system"
+            )
+
+    def check_not_forbidden(self, topic: str) -> None:
+        """Refuse sends to topics that only the broker writes to.
+
+        Raises:
+            RefusedError: NO_PERMISSION.
+        """
+        if topic in self.forbidden_topics:
+            raise RefusedError(
+                ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.", reason="topic.forbidden"
             )
 
     def create_in_send(
@@ -192,7 +216,7 @@ class TopicConfigManager(ConfigManager[TopicConfig]):
         return made
 
     def _is_template(self, config: TopicConfig) -> bool:
-        if config.topic_name == names.AUTO_CREATE_TOPIC and not self._auto_create:
+        if config.topic_name == reserved.AUTO_CREATE_TOPIC and not self._auto_create:
             return False
         return perm.is_inherited(config.perm)
 

@@ -18,7 +18,7 @@ which is used (``plugin/name``), and without it a third party's replaces the bui
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 import pluggy
@@ -29,9 +29,14 @@ from flintmq.core.kernel.ports import (
     CommitLogDispatcher,
     FlushStrategy,
     IndexBuilder,
+    IntakeStep,
     MessageFilterFactory,
+    SystemTopic,
     TransientStorePool,
 )
+
+if TYPE_CHECKING:
+    from flintmq.core.broker.api import BrokerApi, BrokerHandle, ServiceFactory
 
 PROJECT = "flintmq"
 hookspec = pluggy.HookspecMarker(PROJECT)
@@ -65,6 +70,8 @@ DispatcherFactory = Callable[[DispatcherContext], CommitLogDispatcher]
 PoolFactory = Callable[[int, int], TransientStorePool]
 """Makes a pool of (buffers, bytes each), and of a :class:`PluginContext` if it asks for one."""
 IndexBuilderFactory = Callable[[DispatcherContext], IndexBuilder]
+IntakeStepFactory = Callable[["BrokerApi"], IntakeStep]
+"""Makes an intake step; the services are made, and none has started."""
 AuthenticatorFactory = Callable[[Any], Authenticator]
 """Makes an authenticator of the plugin's settings."""
 
@@ -122,6 +129,20 @@ class RegisterDefaultProcessor(Protocol):
 class RegisterServerPart(Protocol):
     def __call__(self, name: str, factory: Callable[[Any], Any], *, at: str = "broker") -> None:
         """``factory(server)`` is given the broker or the name server; ``at`` is ``broker``, ``nameserver`` or ``both``."""
+
+
+class RegisterService(Protocol):
+    def __call__(self, name: str, factory: ServiceFactory) -> None:
+        """``factory(api)`` is given a :class:`flintmq.core.broker.api.BrokerApi`."""
+
+
+class RegisterIntakeStep(Protocol):
+    def __call__(self, name: str, factory: IntakeStepFactory) -> None:
+        """``factory(api)`` is given a :class:`flintmq.core.broker.api.BrokerApi`."""
+
+
+class RegisterSystemTopic(Protocol):
+    def __call__(self, topic: SystemTopic) -> None: ...
 
 
 class RegisterConfigSection(Protocol):
@@ -258,6 +279,39 @@ class FlintSpecs:
         process are no requests."""
 
     @hookspec
+    def flintmq_services(self, register: RegisterService) -> None:
+        """Services of a broker: ``register(name, factory)``. All that are registered run.
+
+        ``factory(api)`` makes a :class:`~flintmq.core.kernel.ports.service.Service`: an object with ``start()`` and ``stop()``,
+        plain or ``async def``, and where it has them ``ready()``, ``persist()``, ``runtime_info()``, ``health()``,
+        ``positions_for_slaves()`` and ``follow(positions)``. ``api`` is a :class:`~flintmq.core.broker.api.BrokerApi`;
+        periodic work is ``api.timers.every(seconds, work, name)`` in ``start``.
+
+        Services are made after recovery, started in the order of their registration before the broker listens, and stopped
+        in the reverse order after it has ended listening. A built-in that raises in ``start`` stops the start of the broker;
+        of others a failure is counted and named, and the broker goes on without them."""
+
+    @hookspec
+    def flintmq_intake_steps(self, register: RegisterIntakeStep) -> None:
+        """Steps that may redirect or refuse a message before it is stored: ``register(name, factory)``.
+
+        ``factory(api)`` makes an :class:`~flintmq.core.kernel.ports.intake.IntakeStep`: an object with ``property_names`` and
+        ``topic_prefixes``, which say by what it is concerned, and ``take(message, sent)``, which changes or redirects the
+        message and returns whether the chain ends with it; ``would_take(properties)`` and ``check_batch(shared, batch)`` where
+        it has them. A ``RefusedError`` refuses the message; whatever else a third party's step raises is counted and named,
+        and refuses it, too. Messages that concern no step cost nothing.
+
+        The order is that of registration: the built-ins (retry, transactions, delay, timer), then others, then
+        ``trylast`` ones. ``@hookimpl(tryfirst=True)`` puts a step in front of the built-ins."""
+
+    @hookspec
+    def flintmq_system_topics(self, register: RegisterSystemTopic) -> None:
+        """Topics that belong to a feature: ``register(SystemTopic(name, …))``.
+
+        A :class:`~flintmq.core.kernel.ports.system_topic.SystemTopic` says how many queues the topic has from the first start
+        on, whether clients may write to it, what its tags codes mean, and what retention and statistics do with it."""
+
+    @hookspec
     def flintmq_config_sections(self, register: RegisterConfigSection) -> None:
         """Sections of the configuration that belong to the plugin: ``register(name, model)``, an attrs class.
 
@@ -272,18 +326,18 @@ class FlintSpecs:
         code 2."""
 
     @hookspec
-    def flintmq_broker_starting(self, broker: Any) -> None:
+    def flintmq_broker_starting(self, broker: BrokerHandle) -> None:
         """The broker is assembled and recovered, but not listening. As with the hooks below, a plugin that raises here is
         counted and named, and the others are told all the same."""
 
     @hookspec
-    def flintmq_broker_ready(self, broker: Any) -> None:
+    def flintmq_broker_ready(self, broker: BrokerHandle) -> None:
         """The broker listens and is registered."""
 
     @hookspec
-    def flintmq_broker_stopping(self, broker: Any) -> None:
+    def flintmq_broker_stopping(self, broker: BrokerHandle) -> None:
         """The broker is about to stop listening; it can still be used."""
 
     @hookspec
-    def flintmq_broker_fenced(self, broker: Any, reason: str) -> None:
+    def flintmq_broker_fenced(self, broker: BrokerHandle, reason: str) -> None:
         """A sync failed: the broker acknowledges nothing until it is restarted. Called once."""

@@ -18,7 +18,7 @@ import inspect
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, cast
 
 import attrs
 import pluggy
@@ -42,6 +42,7 @@ from flintmq.core.kernel.hookspecs import (
     DispatcherFactory,
     FlintSpecs,
     IndexBuilderFactory,
+    IntakeStepFactory,
     PluginContext,
     PoolFactory,
 )
@@ -54,7 +55,16 @@ from flintmq.core.kernel.isolation import (
     filter_failed,
 )
 from flintmq.core.kernel.plugin_info import PluginInfo, PluginOrigin, PluginSource
-from flintmq.core.kernel.plugin_shapes import FILTER, FLUSH_STRATEGY, INDEX_BUILDER, POOL, check_hook, drop, shown
+from flintmq.core.kernel.plugin_shapes import (
+    FILTER,
+    FLUSH_STRATEGY,
+    INDEX_BUILDER,
+    INTAKE_STEP,
+    POOL,
+    check_hook,
+    drop,
+    shown,
+)
 from flintmq.core.kernel.ports import (
     BitMapFilter,
     ColumnDispatcher,
@@ -63,9 +73,13 @@ from flintmq.core.kernel.ports import (
     MessageFilter,
     MessageFilterFactory,
     RunDispatcher,
+    SystemTopic,
 )
 from flintmq.core.kernel.registries import Registries, checked_call
 from flintmq.core.kernel.registry import CommandSpec, ProcessorSpec, Registered, ServerPart, one_processor_per_code
+
+if TYPE_CHECKING:
+    from flintmq.core.broker.api import BrokerHandle, ServiceFactory
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -248,6 +262,18 @@ class Kernel:
     def cli_commands(self) -> tuple[Registered[CommandSpec], ...]:
         return self._registries.cli_commands.all()
 
+    def services(self) -> tuple[Registered[ServiceFactory], ...]:
+        """All services, in order of registration."""
+        return self._registries.services.all()
+
+    def intake_steps(self) -> tuple[Registered[IntakeStepFactory], ...]:
+        """All intake steps, in order of registration."""
+        return self._registries.intake_steps.all()
+
+    def system_topics(self) -> tuple[SystemTopic, ...]:
+        """The topics of all features."""
+        return tuple(entry.value for entry in self._registries.system_topics.all())
+
     @property
     def code(self) -> PluginCode:
         """Which code belongs to which plugin."""
@@ -263,19 +289,19 @@ class Kernel:
 
     # The broker's life.
 
-    def starting(self, broker: Any) -> None:
+    def starting(self, broker: BrokerHandle) -> None:
         """Tells plugins that the broker is assembled. A built-in that raises stops the start; others are isolated."""
         self._tell("flintmq_broker_starting", builtins_raise=True, broker=broker)
 
-    def ready(self, broker: Any) -> None:
+    def ready(self, broker: BrokerHandle) -> None:
         """Tells plugins that the broker listens. A built-in that raises stops the start; others are isolated."""
         self._tell("flintmq_broker_ready", builtins_raise=True, broker=broker)
 
-    def stopping(self, broker: Any) -> None:
+    def stopping(self, broker: BrokerHandle) -> None:
         """Tells plugins, in reverse order, that the broker is about to stop. Never raises."""
         self._tell("flintmq_broker_stopping", backwards=True, broker=broker)
 
-    def fenced(self, broker: Any, reason: str) -> None:
+    def fenced(self, broker: BrokerHandle, reason: str) -> None:
         """Tells plugins that nothing is acknowledged any more. Never raises."""
         self._tell("flintmq_broker_fenced", broker=broker, reason=reason)
 
@@ -305,7 +331,7 @@ class Kernel:
             if shape is not None and (shape.methods or shape.optional):
                 shape.check_made(owner, registered.name, made)
             self._blame.code.add(owner, made)
-            if owner.built_in or shape is None or shape not in (FLUSH_STRATEGY, POOL, INDEX_BUILDER):
+            if owner.built_in or shape is None or shape not in (FLUSH_STRATEGY, POOL, INDEX_BUILDER, INTAKE_STEP):
                 return made
             return cast(
                 "T",

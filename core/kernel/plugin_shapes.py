@@ -311,6 +311,18 @@ RPC_HOOK: Final = Shape(
     one_of=True,
     offers_context=True,
 )
+SERVICE: Final = Shape("service", "flintmq_services", ("api",), offers_context=True)
+"""What it makes is looked at by :mod:`flintmq.plugins.broker.services`: its methods may be ``async def``."""
+INTAKE_STEP: Final = Shape(
+    "intake step",
+    "flintmq_intake_steps",
+    ("api",),
+    {"take": ("message", "sent")},
+    {"would_take": ("properties",), "check_batch": ("shared", "batch")},
+    values=("property_names", "topic_prefixes"),
+    offers_context=True,
+)
+SYSTEM_TOPIC: Final = Shape("system topic", "flintmq_system_topics", ())
 CONFIG_SECTION: Final = Shape("config section", "flintmq_config_sections", ())
 COMMAND: Final = Shape("command", "flintmq_cli_commands", ())
 
@@ -325,6 +337,9 @@ SHAPES: Final = (
     DEFAULT_PROCESSOR,
     CONNECTION_LISTENER,
     RPC_HOOK,
+    SERVICE,
+    INTAKE_STEP,
+    SYSTEM_TOPIC,
     CONFIG_SECTION,
     COMMAND,
 )

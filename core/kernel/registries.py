@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
 from flintmq.config.sections.models import BrokerConfig
 from flintmq.core.errors import PluginError
 from flintmq.core.kernel import plugin_shapes
-from flintmq.core.kernel.hookspecs import AuthenticatorFactory, DispatcherFactory, IndexBuilderFactory, PoolFactory
+from flintmq.core.kernel.hookspecs import (
+    AuthenticatorFactory,
+    DispatcherFactory,
+    IndexBuilderFactory,
+    IntakeStepFactory,
+    PoolFactory,
+)
 from flintmq.core.kernel.plugin_info import PluginOrigin
 from flintmq.core.kernel.plugin_shapes import Shape, is_async, shown
-from flintmq.core.kernel.ports import FlushStrategy, MessageFilterFactory
+from flintmq.core.kernel.ports import FlushStrategy, MessageFilterFactory, SystemTopic
 from flintmq.core.kernel.registry import (
     LOOP_POOLS,
     SERVERS,
@@ -26,6 +32,9 @@ from flintmq.core.kernel.registry import (
     ServerPart,
     is_name,
 )
+
+if TYPE_CHECKING:
+    from flintmq.core.broker.api import ServiceFactory
 
 _CODE_MAX: Final = 2**15 - 1
 """A request code is a signed short in RocketMQ's binary header."""
@@ -48,6 +57,9 @@ class Registries:
         self.default_processors: Registry[ServerPart] = Registry(plugin_shapes.DEFAULT_PROCESSOR)
         self.connection_listeners: Registry[ServerPart] = Registry(plugin_shapes.CONNECTION_LISTENER)
         self.rpc_hooks: Registry[ServerPart] = Registry(plugin_shapes.RPC_HOOK)
+        self.services: Registry[ServiceFactory] = Registry(plugin_shapes.SERVICE)
+        self.intake_steps: Registry[IntakeStepFactory] = Registry(plugin_shapes.INTAKE_STEP)
+        self.system_topics: Registry[SystemTopic] = Registry(plugin_shapes.SYSTEM_TOPIC)
         self.config_sections: Registry[type[Any]] = Registry(plugin_shapes.CONFIG_SECTION)
         self.cli_commands: Registry[CommandSpec] = Registry(plugin_shapes.COMMAND)
 
@@ -64,6 +76,9 @@ class Registries:
             "flintmq_default_processors": self._default_registrar,
             "flintmq_connection_listeners": lambda owner: _part_registrar(self.connection_listeners, owner),
             "flintmq_rpc_hooks": lambda owner: _part_registrar(self.rpc_hooks, owner),
+            "flintmq_services": lambda owner: _plain_registrar(self.services, owner),
+            "flintmq_intake_steps": lambda owner: _plain_registrar(self.intake_steps, owner),
+            "flintmq_system_topics": self._topic_registrar,
             "flintmq_config_sections": self._section_registrar,
             "flintmq_cli_commands": self._command_registrar,
         }
@@ -81,6 +96,9 @@ class Registries:
             self.default_processors,
             self.connection_listeners,
             self.rpc_hooks,
+            self.services,
+            self.intake_steps,
+            self.system_topics,
             self.config_sections,
             self.cli_commands,
         )
@@ -143,6 +161,17 @@ class Registries:
             _check_at(owner, shape, name, at)
             count = _threads(owner, shape, name, pool, threads)
             self.default_processors.add(owner, name, ServerPart(factory, at, pool, count))
+
+        return register
+
+    def _topic_registrar(self, owner: PluginOrigin) -> Callable[..., None]:
+        def register(topic: SystemTopic) -> None:
+            shape = self.system_topics.shape
+            if not isinstance(topic, SystemTopic):
+                raise PluginError(
+                    f"{owner}: {shape.hook}: expected register(SystemTopic(name, …)); found register({shown(topic)})"
+                )
+            self.system_topics.add(owner, topic.name, topic)
 
         return register
 

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Final
 from zlib import crc32
 
-from flintmq.core.broker.topic_name import SCHEDULE_TOPIC
+from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.core.errors import RefusedError, StoreError, StoreExhaustedError, StoreFencedError, is_exhausted
 from flintmq.core.io.clock import Clock
 from flintmq.core.kernel.ports import AppendedBatch, DispatchRequest, FileWriter

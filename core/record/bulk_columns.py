@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from flintmq.core.broker.topic_name import SCHEDULE_TOPIC
+from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.core.io.lazy_numpy import numpy
 from flintmq.core.record import bulk_scan
 from flintmq.core.record.bulk_scan import Layout, Topics

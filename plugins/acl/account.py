@@ -8,9 +8,9 @@ from typing import Final
 import attrs
 
 from flintmq.config.errors import ConfigError
+from flintmq.config.rocketmq.system_topics import FORBIDDEN_TOPICS, TRACE_TOPIC
 from flintmq.config.secret import Secret
 from flintmq.config.sections.models import AclAccount
-from flintmq.core.broker.topic_name import FORBIDDEN_TOPICS, TRACE_TOPIC
 from flintmq.core.kernel.ports.access import Need, Permission
 from flintmq.plugins.acl.address import AddressPatterns, parse_addresses
 from flintmq.plugins.acl.permissions import parse_permission, parse_permissions

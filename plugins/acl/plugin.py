@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from flintmq.core.broker.topic_name import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
+from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
 from flintmq.core.io.clock import SYSTEM_CLOCK
 from flintmq.core.kernel.hookspecs import RegisterAuthenticator, RegisterProcessor, hookimpl
 from flintmq.core.kernel.ports import Authenticator

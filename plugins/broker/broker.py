@@ -25,6 +25,7 @@ from flintmq.core.broker.delay_levels import DelayLevels
 from flintmq.core.broker.groups import SubscriptionGroupManager
 from flintmq.core.broker.hold import PullRequestHoldService
 from flintmq.core.broker.intake import MessageIntake
+from flintmq.core.broker.intake_steps import IntakeSteps
 from flintmq.core.broker.offsets import ConsumerOffsetManager
 from flintmq.core.broker.producers import ProducerTable
 from flintmq.core.broker.queue_locks import RebalanceLockManager
@@ -65,6 +66,7 @@ from flintmq.plugins.broker.schedule_store import ScheduleStoreAdapter
 from flintmq.plugins.broker.secure_links import TLS_RELOAD_S, name_server_client, server_tls
 from flintmq.plugins.broker.server_parts import ServerParts
 from flintmq.plugins.broker.service import Service, tell_ignored
+from flintmq.plugins.broker.services import Services
 from flintmq.plugins.broker.transaction_store import TransactionStoreAdapter
 from flintmq.plugins.builtin import BUILTIN_PLUGINS, CONSUME_QUEUE, FILTER_BITMAP, INDEX
 from flintmq.remoting.server.audit import AUDITED, RefusalAudit, audited
@@ -162,6 +164,7 @@ class Broker(Service):
         """The part it plays in replication; None where it plays none."""
         self._ha_port = 0
         self.kernel: Kernel
+        self._services: Services
         self._settings: PluginSettings
         self._parts: ServerParts
         self.server: RemotingServer
@@ -230,6 +233,7 @@ class Broker(Service):
         await self._advertise(state, host, port)
         self._build(state)
         self._watch_loop()
+        await self._services.start()
         self.kernel.starting(self)
         for sock in self._sockets:
             await self.server.listen(sock, tls)
@@ -244,6 +248,7 @@ class Broker(Service):
         await self._register(state)
         if self.replication is not None:
             await self.replication.start(tls, self.timers, self._held)
+        await self._services.ready()
         self.kernel.ready(self)
         log.info("broker %s listens on %s, store %s", config.broker.name, self.address, self.store_path)
 
@@ -291,7 +296,11 @@ class Broker(Service):
         state.schedule.load()
         state.positions.append(("delay offsets", state.schedule.persist))
         state.transactions = TransactionalMessageService(
-            TransactionStoreAdapter(state), state.producers, state.intake.delay, lambda: state.config, self._clock
+            TransactionStoreAdapter(state),
+            state.producers,
+            lambda held: state.intake.delay(held),
+            lambda: state.config,
+            self._clock,
         )
         state.transactions.load()
         if not config.broker.is_slave:
@@ -302,10 +311,24 @@ class Broker(Service):
         state.cleaner.check_space()
         state.cleaner.expire_topics()
         self.timers.on_failed = self.kernel.blame_code
+        self._make_features(state)
         state.runtime_sources.append(partial(plugin_figures, self.kernel))
         self.server = self._make_server()
         self._held.push_async_callback(self.server.close, config.broker.shutdown_timeout_ms / 1000)
         self._held.callback(state.hold.release_all)
+
+    def _make_features(self, state: BrokerState) -> None:
+        """Services and intake steps, as plugins registered them."""
+        state.timers = self.timers
+        self._services = Services(self.kernel, log)
+        state.services = self._services.all
+        self._services.make(state)
+        self._held.push_async_callback(self._services.stop)
+        state.runtime_sources.append(self._services.figures)
+        state.intake_steps = IntakeSteps(
+            [self.kernel.guarded(entry, entry.value)(state) for entry in self.kernel.intake_steps()]
+        )
+        state.intake = MessageIntake(state, state.intake_steps)
 
     def _watch_loop(self) -> None:
         warn_ms = self.loaded.config.listen.loop_blocked_warn_ms
@@ -414,6 +437,7 @@ class Broker(Service):
             cluster_topic=config.topics.cluster_topic,
             broker_topic=config.topics.broker_topic,
             trace_topic=config.topics.trace_topic_name if config.topics.trace_topic_enable else None,
+            features=self.kernel.system_topics(),
         )
         state.topics = TopicConfigManager(
             self._file("topics.json"),
@@ -422,6 +446,7 @@ class Broker(Service):
             auto_create=config.topics.auto_create,
             count_max=config.topics.count_max,
             journal=ConfigJournal(self.store_path / "flint" / "new-topics", self._disk),
+            features=self.kernel.system_topics(),
         )
         state.groups = SubscriptionGroupManager(
             self._file("subscriptionGroup.json"),
@@ -446,7 +471,6 @@ class Broker(Service):
             held_per_connection_max=config.pull.held_per_connection_max,
         )
         state.stats = BrokerStats(clock, config.broker.cluster)
-        state.intake = MessageIntake(state)
         state.consumers.on_register = state.consumer_filters.register
         state.consumers.on_unregister = state.consumer_filters.unregister
 
@@ -717,6 +741,7 @@ class Broker(Service):
             log.error("the log could not be made durable: %s", error)
         for what, persist in self.state.positions:
             _persist(what, persist)
+        self._services.persist()
 
     async def _close_store(self) -> None:
         self._closed = True

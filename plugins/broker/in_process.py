@@ -7,9 +7,9 @@ from typing import Any, Final, Protocol, overload
 
 import attrs
 
+from flintmq.config.rocketmq.system_topics import AUTO_CREATE_TOPIC
 from flintmq.core.broker.durability import not_durable, until_flushed
 from flintmq.core.broker.state import BrokerState
-from flintmq.core.broker.topic_name import AUTO_CREATE_TOPIC
 from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.ports import DispatchRequest, FlushStatus, FlushWaiter
 from flintmq.core.log.commit_log import Appendable, Appended

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from flintmq.config.rocketmq.system_topics import TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from flintmq.core.broker.state import BrokerState
-from flintmq.core.broker.topic_name import TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from flintmq.core.broker.transactions.half_message import HALF_QUEUE_ID, TRANSACTION_GROUP
 from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.ports import DispatchRequest, requests_of

@@ -99,7 +99,8 @@ async def _topics(admin: AdminClient, everything: bool) -> list[dict[str, Any]]:
 
 
 def _is_system(topic: str) -> bool:
-    from flintmq.core.broker.topic_name import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPIC_PREFIX, SYSTEM_TOPICS, reply_topic
+    from flintmq.config.rocketmq.system_topics import SYSTEM_TOPICS
+    from flintmq.core.broker.topic_name import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPIC_PREFIX, reply_topic
 
     prefixes = (RETRY_PREFIX, DLQ_PREFIX, SYSTEM_TOPIC_PREFIX)
     return topic in SYSTEM_TOPICS or topic.startswith(prefixes) or topic.endswith(reply_topic(""))

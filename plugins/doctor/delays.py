@@ -12,8 +12,8 @@ from pathlib import Path
 
 import attrs
 
+from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.core.broker.delay_levels import DelayLevels
-from flintmq.core.broker.topic_name import SCHEDULE_TOPIC
 from flintmq.core.errors import StoreFormatError
 from flintmq.core.record import record as rec
 from flintmq.core.store.consume_queue import UNIT

@@ -12,9 +12,9 @@ from typing import Any, Final
 import attrs
 
 from flintmq.config.errors import ConfigError
+from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.config.sections.models import BrokerConfig
 from flintmq.core.broker.delay_levels import DelayLevels
-from flintmq.core.broker.topic_name import SCHEDULE_TOPIC
 from flintmq.core.errors import StoreError, StoreFormatError
 from flintmq.core.kernel.ports import (
     CommitLogDispatcher,

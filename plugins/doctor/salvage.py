@@ -16,7 +16,7 @@ from typing import BinaryIO, Final
 
 import attrs
 
-from flintmq.core.broker.topic_name import SCHEDULE_TOPIC
+from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.core.errors import StoreError, StoreFormatError
 from flintmq.core.io.paths import file_name
 from flintmq.core.record.record import BLANK_MIN_BYTES, Record, check_host, encode_blank

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from flintmq.core.broker.topic_name import SCHEDULE_TOPIC
+from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.core.log.store_lock import is_locked
 from flintmq.core.record import properties as props
 from flintmq.core.record.record import BLANK_MIN_BYTES, Record, check_host

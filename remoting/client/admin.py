@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+from flintmq.config.rocketmq.system_topics import AUTO_CREATE_TOPIC
 from flintmq.core.broker import perm
-from flintmq.core.broker.topic_name import AUTO_CREATE_TOPIC
 from flintmq.core.errors import RefusedError, RemotingError
 from flintmq.core.record.message_id import decode_message_id
 from flintmq.core.record.properties import UNIQ_KEY

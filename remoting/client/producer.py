@@ -11,7 +11,8 @@ from typing import Any, Final
 
 import attrs
 
-from flintmq.core.broker.topic_name import AUTO_CREATE_TOPIC, DLQ_PREFIX, RETRY_PREFIX
+from flintmq.config.rocketmq.system_topics import AUTO_CREATE_TOPIC
+from flintmq.core.broker.topic_name import DLQ_PREFIX, RETRY_PREFIX
 from flintmq.core.errors import RefusedError, RemotingError, RemotingTimeoutError
 from flintmq.core.limits import BATCH_MAX_MESSAGES, PROPERTIES_MAX_BYTES
 from flintmq.core.record.batch import BatchItem, encode_batch

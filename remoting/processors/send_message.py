@@ -12,9 +12,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
 from flintmq.core.broker.durability import not_durable
 from flintmq.core.broker.state import BrokerState
-from flintmq.core.broker.topic_name import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
 from flintmq.core.errors import RefusedError, StoreError, StoreFullError
 from flintmq.core.kernel.ports import AppendedBatch, DispatchRequest, FlushStatus
 from flintmq.core.log.commit_log import Appended

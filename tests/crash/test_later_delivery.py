@@ -12,6 +12,7 @@ from typing import Final
 
 import pytest
 
+from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC
 from flintmq.core.broker import schedule, timer_service, timer_wheel
 from flintmq.core.broker.delay_levels import DelayLevels
 from flintmq.core.broker.schedule import ScheduleMessageService, redirect_to_schedule
@@ -19,7 +20,6 @@ from flintmq.core.broker.stats import BrokerStats
 from flintmq.core.broker.timer_message import TimerRedirect
 from flintmq.core.broker.timer_service import TimerMessageService, TimerPositions
 from flintmq.core.broker.timer_wheel import TimerWheel
-from flintmq.core.broker.topic_name import SCHEDULE_TOPIC, TIMER_TOPIC
 from flintmq.core.io.json_file import JsonFile
 from flintmq.core.record.record import MessageExtBrokerInner
 from flintmq.core.testing.clock import ManualClock

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import flintmq
-from flintmq.core.broker.topic_name import OFFSET_MOVED_EVENT
+from flintmq.config.rocketmq.system_topics import OFFSET_MOVED_EVENT
 from flintmq.core.io.clock import SystemClock
 from flintmq.core.retention.retention import DiskFull
 from flintmq.remoting.wire.codes import RequestCode

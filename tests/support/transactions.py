@@ -8,6 +8,7 @@ from typing import Any
 
 import attrs
 
+from flintmq.config.rocketmq.system_topics import TRANS_HALF_TOPIC
 from flintmq.config.sections.models import BrokerConfig
 from flintmq.config.sections.service import TransactionsSection
 from flintmq.core.broker.delay_levels import DelayLevels
@@ -15,7 +16,6 @@ from flintmq.core.broker.intake import MessageIntake
 from flintmq.core.broker.producers import ProducerTable
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.timer_message import TimerRedirect
-from flintmq.core.broker.topic_name import TRANS_HALF_TOPIC
 from flintmq.core.broker.transactions.half_message import redirect_to_half
 from flintmq.core.broker.transactions.service import EndTransaction, TransactionalMessageService
 from flintmq.core.errors import RefusedError

@@ -20,10 +20,10 @@ from typing import Final
 
 import attrs
 
+from flintmq.config.rocketmq.system_topics import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
 from flintmq.config.sections.models import BrokerConfig
 from flintmq.config.sections.service import TransactionsSection
 from flintmq.core.broker.producers import ProducerTable
-from flintmq.core.broker.topic_name import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
 from flintmq.core.broker.transactions import half_message as half
 from flintmq.core.broker.transactions.half_message import Identity
 from flintmq.core.broker.transactions.ports import TransactionStore

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from flintmq.core.broker.topic_name import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
+from flintmq.config.rocketmq.system_topics import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from flintmq.core.broker.transactions.half_message import (
     Identity,
     identity_of,

@@ -12,10 +12,10 @@ from typing import Final
 
 import attrs
 
+from flintmq.config.rocketmq.system_topics import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
 from flintmq.config.sections.models import BrokerConfig
 from flintmq.core.broker.durable_positions import DurablePositions
 from flintmq.core.broker.producers import ProducerTable
-from flintmq.core.broker.topic_name import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
 from flintmq.core.broker.transactions import half_message as half
 from flintmq.core.broker.transactions.check import IDLE_S, TransactionalMessageCheckService
 from flintmq.core.broker.transactions.ports import TransactionStore

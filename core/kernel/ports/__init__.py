@@ -29,6 +29,16 @@ from flintmq.core.kernel.ports.flush import (
     TransientStorePool,
 )
 from flintmq.core.kernel.ports.index import ColumnIndexBuilder, IndexBuilder, RunIndexBuilder
+from flintmq.core.kernel.ports.intake import ChecksAhead, ChecksBatches, IntakeStep, Sent
+from flintmq.core.kernel.ports.service import (
+    Service,
+    SupportsFigures,
+    SupportsFollowing,
+    SupportsHealth,
+    SupportsPersist,
+    SupportsReady,
+)
+from flintmq.core.kernel.ports.system_topic import SystemTopic, TagsCodes, TagsCodesFactory, tags_codes_of
 from flintmq.core.record.dispatch_request import AppendedBatch, DispatchRequest, Run, count_messages, requests_of
 
 __all__ = [
@@ -36,6 +46,8 @@ __all__ = [
     "Authenticator",
     "BitMapFilter",
     "Caller",
+    "ChecksAhead",
+    "ChecksBatches",
     "ColumnDispatcher",
     "ColumnIndexBuilder",
     "CommitLogDispatcher",
@@ -50,6 +62,7 @@ __all__ = [
     "FlushWaiter",
     "FlushableLog",
     "IndexBuilder",
+    "IntakeStep",
     "MessageFilter",
     "MessageFilterFactory",
     "ReloadingAuthenticator",
@@ -57,11 +70,22 @@ __all__ = [
     "Run",
     "RunDispatcher",
     "RunIndexBuilder",
+    "Sent",
+    "Service",
     "SupportsCatchUp",
     "SupportsClose",
     "SupportsCommitted",
+    "SupportsFigures",
+    "SupportsFollowing",
+    "SupportsHealth",
+    "SupportsPersist",
+    "SupportsReady",
     "SupportsTruncate",
+    "SystemTopic",
+    "TagsCodes",
+    "TagsCodesFactory",
     "TransientStorePool",
     "count_messages",
     "requests_of",
+    "tags_codes_of",
 ]

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from flintmq.core.broker.topic_name import SCHEDULE_TOPIC
+from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.core.record.java_hash import tags_hash
 from flintmq.core.store.consume_queue_ext import MAX_ADDRESS
 from flintmq.plugins.spark.decoder import Decoder, chain

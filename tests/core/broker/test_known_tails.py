@@ -51,7 +51,9 @@ def an_intake() -> MessageIntake:
     state: Any = SimpleNamespace(
         config=config,
         topics=SimpleNamespace(
-            select=lambda topic: TopicConfig(topic, 4, 4), create_in_send_back=lambda topic, queues: None
+            forbidden_topics=frozenset(),
+            select=lambda topic: TopicConfig(topic, 4, 4),
+            create_in_send_back=lambda topic, queues: None,
         ),
         store_host=b"\x7f\0\0\x01\0\0\x2a\x9f",
         delay_levels=DelayLevels(config.delay.levels),

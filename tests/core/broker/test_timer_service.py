@@ -12,13 +12,14 @@ from typing import Any
 import attrs
 import pytest
 
+from flintmq.config.rocketmq.system_topics import TIMER_TOPIC
 from flintmq.core.broker import timer_service
 from flintmq.core.broker.schedule import PutOutcome
 from flintmq.core.broker.stats import BrokerStats
 from flintmq.core.broker.timer_message import TimerRedirect, due_ms
 from flintmq.core.broker.timer_service import TimerMessageService, TimerPositions
 from flintmq.core.broker.timer_wheel import TimerWheel
-from flintmq.core.broker.topic_name import TIMER_TOPIC, UNDELIVERED_TOPIC
+from flintmq.core.broker.topic_name import UNDELIVERED_TOPIC
 from flintmq.core.errors import RefusedError, StoreError
 from flintmq.core.io.json_file import JsonFile
 from flintmq.core.store.message_store import MessageStore

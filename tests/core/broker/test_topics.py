@@ -253,9 +253,9 @@ def test_system_and_forbidden_topics() -> None:
             topics.check_not_system(topic)
     topics.check_not_system("T")
     with pytest.raises(RefusedError, match=r"Sending message to topic\[SCHEDULE_TOPIC_XXXX\] is forbidden\.") as caught:
-        names.check_not_forbidden("SCHEDULE_TOPIC_XXXX")
+        topics.check_not_forbidden("SCHEDULE_TOPIC_XXXX")
     assert caught.value.code == ResponseCode.NO_PERMISSION
-    names.check_not_forbidden("TBW102")
+    topics.check_not_forbidden("TBW102")
 
 
 def test_describes_a_topic_as_remarks_show_it() -> None:

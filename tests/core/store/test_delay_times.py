@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flintmq.core.broker.topic_name import SCHEDULE_TOPIC
+from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.core.errors import StoreFormatError
 from flintmq.core.store.delay_times import (
     DelayTimes,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from flintmq.core.broker.topic_name import SCHEDULE_TOPIC
+from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.core.store.consume_queue import UNIT, UNIT_BYTES
 from flintmq.core.store.delay_times import delay_times_path
 from flintmq.core.store.message_store import MessageStore

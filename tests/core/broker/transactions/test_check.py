@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from flintmq.core.broker.topic_name import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
+from flintmq.config.rocketmq.system_topics import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
 from flintmq.core.errors import RefusedError
 from flintmq.core.record.record import decode_record
 from flintmq.core.response_code import ResponseCode

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from flintmq.core.broker.topic_name import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_OP_HALF_TOPIC
+from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_OP_HALF_TOPIC
 from flintmq.core.broker.transactions import half_message as half
 from flintmq.core.broker.transactions.table import TransactionTable
 from flintmq.core.errors import RefusedError

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from flintmq.core.broker.topic_name import TRANS_OP_HALF_TOPIC
+from flintmq.config.rocketmq.system_topics import TRANS_OP_HALF_TOPIC
 from flintmq.core.broker.transactions import half_message as half
 from flintmq.core.errors import RefusedError
 

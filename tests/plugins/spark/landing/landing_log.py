@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from flintmq.core.broker.topic_name import SCHEDULE_TOPIC
+from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import message, opened
 from flintmq.plugins.spark.landing.source import LogSource

@@ -12,7 +12,7 @@ import pytest
 from landing_log import SOURCE, LittleLog
 from zone_files import offsets, on_disk, visible
 
-from flintmq.core.broker.topic_name import SCHEDULE_TOPIC
+from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.core.io.disk import OS_DISK
 from flintmq.plugins.spark.errors import BadRecordError
 from flintmq.plugins.spark.landing.errors import LandingError, LandingLossError, LandingTroubleError

@@ -8,8 +8,8 @@ from typing import Any
 
 import attrs
 
+from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.config.sections.models import BrokerConfig, IndexSection
-from flintmq.core.broker.topic_name import SCHEDULE_TOPIC
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import DELAY_LEVEL_MS, make_store, message, snapshot, start_store
 from flintmq.plugins.doctor import rebuild as doctor

@@ -1,0 +1,172 @@
+"""What a plugin may touch of a broker.
+
+The factories of services and intake steps are given a :class:`BrokerApi`. The tables behind it are those that the built-in
+features use; each is documented where it is defined. Everything here belongs to the thread of the broker's loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from flintmq.config.sections.models import BrokerConfig
+    from flintmq.core.broker.consumers import ConsumerTable
+    from flintmq.core.broker.groups import SubscriptionGroupManager
+    from flintmq.core.broker.intake_steps import IntakeSteps
+    from flintmq.core.broker.offsets import ConsumerOffsetManager
+    from flintmq.core.broker.producers import ProducerTable
+    from flintmq.core.broker.readers import Readers
+    from flintmq.core.broker.stats import BrokerStats
+    from flintmq.core.broker.topics import TopicConfigManager
+    from flintmq.core.io.clock import Clock
+    from flintmq.core.io.json_file import JsonFile
+    from flintmq.core.kernel.ports.service import Service
+    from flintmq.core.store.message_store import MessageStore
+
+T = TypeVar("T")
+
+
+class PeriodicTimers(Protocol):
+    """Work that is done again and again on the loop's thread. What it raises is counted for its plugin; it is called again."""
+
+    def every(self, interval_s: float, work: Callable[[], object], name: str) -> None:
+        """Call ``work`` every so many seconds, first after one interval.
+
+        Args:
+            name: what the work is, for the log and for the figures of failures.
+        """
+        ...
+
+    def pace(self, first_s: float, work: Callable[[], float], name: str) -> None:
+        """Call ``work`` after so many seconds; it returns after how many seconds it wants to be called again."""
+        ...
+
+
+class BrokerApi(Protocol):
+    """The surface of a broker for plugins: its settings, its tables, its store, its time.
+
+    A property that is a table is the same object as long as the broker runs. Nothing here may be called from another thread
+    except through ``loop.call_soon_threadsafe``.
+    """
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The settings in force. Some change while the broker runs: read them when they are needed."""
+        ...
+
+    @property
+    def clock(self) -> Clock:
+        """The time. Tests turn it."""
+        ...
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop on whose thread the broker works."""
+        ...
+
+    @property
+    def store(self) -> MessageStore:
+        """The store: ``put`` appends messages, ``get_message`` and ``message_at`` read them, ``watermarks`` has every position.
+
+        Call :meth:`dispatch` after a put, or what was appended is visible only with the next look a second later."""
+        ...
+
+    @property
+    def topics(self) -> TopicConfigManager:
+        """The table of topics."""
+        ...
+
+    @property
+    def groups(self) -> SubscriptionGroupManager:
+        """The table of subscription groups."""
+        ...
+
+    @property
+    def offsets(self) -> ConsumerOffsetManager:
+        """How far each group has consumed each queue."""
+        ...
+
+    @property
+    def consumers(self) -> ConsumerTable:
+        """The consumers that are connected."""
+        ...
+
+    @property
+    def producers(self) -> ProducerTable:
+        """The producers that are connected, and can be asked about their transactions."""
+        ...
+
+    @property
+    def stats(self) -> BrokerStats:
+        """The counters behind requests 28 and 315."""
+        ...
+
+    @property
+    def readers(self) -> Readers:
+        """What retention waits for: the groups, and features that read topics of their own."""
+        ...
+
+    @property
+    def intake_steps(self) -> IntakeSteps:
+        """The steps that a message passes before it is stored, for a feature that puts messages on behalf of clients."""
+        ...
+
+    @property
+    def timers(self) -> PeriodicTimers:
+        """Work that is done again and again, from the start of the services to the stop of the broker."""
+        ...
+
+    @property
+    def store_host(self) -> bytes:
+        """The broker's advertised address as records hold it."""
+        ...
+
+    @property
+    def advertised_address(self) -> str:
+        """The broker's address as clients know it, ``host:port``."""
+        ...
+
+    def dispatch(self) -> None:
+        """Make what was appended visible as far as it is durable: queues, index, held pulls."""
+        ...
+
+    def file(self, name: str) -> JsonFile:
+        """Return the table ``config/<name>`` of the store's folder, which is written through the broker's disk."""
+        ...
+
+    def service(self, kind: type[T]) -> T:
+        """Return the service of a class, for another part of the feature that registered it.
+
+        Raises:
+            LookupError: there is no such service.
+        """
+        ...
+
+    def services_with(self, protocol: type[T]) -> Iterator[T]:
+        """Return the services that support a protocol of :mod:`flintmq.core.kernel.ports`, in the order of registration."""
+        ...
+
+
+class BrokerHandle(Protocol):
+    """The running broker, as the hooks of its life are given it."""
+
+    @property
+    def state(self) -> BrokerApi:
+        """What a plugin may touch."""
+        ...
+
+    @property
+    def address(self) -> str:
+        """The address that clients are told, ``host:port``."""
+        ...
+
+    @property
+    def port(self) -> int:
+        """The port that the broker listens on."""
+        ...
+
+
+ServiceFactory = Callable[["BrokerApi"], "Service"]
+"""Makes a service. The store is recovered and the tables are loaded; nothing listens, and no other service has started."""

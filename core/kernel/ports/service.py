@@ -1,0 +1,84 @@
+"""The ports of services: parts of a broker that have a life of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+from typing import Protocol, runtime_checkable
+
+
+class Service(Protocol):
+    """Something that works beside the requests: delivers what is due, asks producers, deletes files, listens elsewhere.
+
+    A service is made after the store was recovered and its dispatchers have caught up. Services are started in the order of
+    their registration, before the broker listens, and stopped in the reverse order, when it no longer does. Periodic work is
+    asked for in ``start`` (:attr:`flintmq.core.broker.api.BrokerApi.timers`); it ends before ``stop`` is called. Loop thread.
+    """
+
+    def start(self) -> Awaitable[None] | None:
+        """Begin. A plain method or ``async def``. What a built-in raises stops the start of the broker."""
+        ...
+
+    def stop(self) -> Awaitable[None] | None:
+        """End, and give back what ``start`` took. Called once, also after a ``start`` that raised."""
+        ...
+
+
+@runtime_checkable
+class SupportsReady(Protocol):
+    """A service that has something to do once the broker listens and is registered at its name servers."""
+
+    def ready(self) -> Awaitable[None] | None:
+        """Begin what needs a broker that can be reached. A plain method or ``async def``."""
+        ...
+
+
+@runtime_checkable
+class SupportsPersist(Protocol):
+    """A service with positions that stand for copies in the log, such as "delivered up to here"."""
+
+    def persist(self) -> object:
+        """Write the positions. Called at the stop of the broker, after the log is on disk and before the store is closed.
+
+        Raises:
+            StoreError: they could not be written; those that were written last still count.
+        """
+        ...
+
+
+@runtime_checkable
+class SupportsFigures(Protocol):
+    """A service with figures for request 28 and ``flintmq status``."""
+
+    def runtime_info(self) -> Mapping[str, str]:
+        """Return the figures by name. A name is the service's own, or that of RocketMQ where it has the same figure."""
+        ...
+
+
+@runtime_checkable
+class SupportsHealth(Protocol):
+    """A service that can tell whether it works."""
+
+    def health(self) -> str:
+        """Return what is wrong in one line; an empty text when nothing is. Request 28 shows it as ``serviceTrouble_<name>``."""
+        ...
+
+
+@runtime_checkable
+class SupportsFollowing(Protocol):
+    """A service whose positions a slave takes over, so that it goes on from them once it is the master."""
+
+    def positions_for_slaves(self) -> Mapping[str, object]:
+        """Return the positions as members of the JSON object that a master answers to GET_ALL_DELAY_OFFSET (45)."""
+        ...
+
+    def follow(self, positions: Mapping[str, object]) -> None:
+        """Take over the positions of a master, on a slave whose log holds what they stand for. Writes them.
+
+        Args:
+            positions: the whole answer of the master; members of other services are left alone.
+
+        Raises:
+            JsonTypeError: a member is not of the type it must have; nothing was changed.
+            StoreError: they could not be written.
+        """
+        ...

@@ -1,0 +1,135 @@
+"""The services of one broker: made, started, stopped and asked in order, with the failures of each counted for its plugin."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from flintmq.core.errors import PluginError, StoreError
+from flintmq.core.kernel.blame import PLUGIN_FAULTS
+from flintmq.core.kernel.plugin_shapes import SERVICE, is_async, wrong_call
+from flintmq.core.kernel.ports import (
+    Service,
+    SupportsFigures,
+    SupportsHealth,
+    SupportsPersist,
+    SupportsReady,
+)
+
+if TYPE_CHECKING:
+    import logging
+
+    from flintmq.core.broker.api import BrokerApi, ServiceFactory
+    from flintmq.core.kernel.kernel import Kernel
+    from flintmq.core.kernel.registry import Registered
+
+T = TypeVar("T")
+
+TROUBLE: Final = "serviceTrouble"
+_MAY_WAIT: Final = ("start", "stop", "ready")
+_MUST_NOT_WAIT: Final = ("persist", "runtime_info", "health", "positions_for_slaves")
+
+
+class Services:
+    """What ``flintmq_services`` registered, for one broker. Loop thread.
+
+    Args:
+        kernel: counts failures.
+        log: the log of the broker.
+    """
+
+    def __init__(self, kernel: Kernel, log: logging.Logger) -> None:
+        self._kernel = kernel
+        self._log = log
+        self._made: list[tuple[Registered[ServiceFactory], Service]] = []
+        self._begun: list[tuple[Registered[ServiceFactory], Service]] = []
+
+    def make(self, api: BrokerApi) -> None:
+        """Make every service. What was made before another one cannot be made is stopped with :meth:`stop`, too.
+
+        Raises:
+            PluginError: a factory raises, or makes something else than a service; names the plugin.
+        """
+        for entry in self._kernel.services():
+            made = self._kernel.guarded(entry, entry.value)(api)
+            _check(entry, made)
+            self._made.append((entry, made))
+
+    def all(self) -> Iterator[Service]:
+        """Return the services in the order of their registration."""
+        return (service for _entry, service in self._made)
+
+    async def start(self) -> None:
+        """Start every service in order. Raises what a built-in raises; others are left out, counted and named."""
+        for entry, service in self._made:
+            self._begun.append((entry, service))
+            await self._begin(entry, "start", service.start)
+
+    async def ready(self) -> None:
+        """Tell those that ask for it that the broker listens. Raises what a built-in raises."""
+        for entry, service in self._begun:
+            if isinstance(service, SupportsReady):
+                await self._begin(entry, "ready", service.ready)
+
+    async def _begin(
+        self, entry: Registered[ServiceFactory], doing: str, call: Callable[[], Awaitable[None] | None]
+    ) -> None:
+        try:
+            await _awaited(call())
+        except PLUGIN_FAULTS as error:
+            if entry.owner.built_in:
+                raise
+            self._kernel.blame(entry, doing, error)
+
+    async def stop(self) -> None:
+        """Stop every service that was started, the last one first. Never raises."""
+        while self._begun:
+            entry, service = self._begun.pop()
+            try:
+                await _awaited(service.stop())
+            except PLUGIN_FAULTS as error:
+                self._kernel.blame(entry, "stop", error)
+
+    def persist(self) -> None:
+        """Have the services write the positions that stand for copies in the log, which is on disk. Never raises."""
+        for entry, service in self._made:
+            if isinstance(service, SupportsPersist):
+                try:
+                    service.persist()
+                except StoreError as error:  # a full disk: what was written last still counts
+                    self._log.error("the newest positions of the service %s are lost: %s", entry.name, error)
+                except PLUGIN_FAULTS as error:
+                    self._kernel.blame(entry, "persist", error)
+
+    def figures(self) -> dict[str, str]:
+        """Return the figures of all services, and the trouble of those that have some."""
+        found: dict[str, str] = {}
+        for entry, service in self._made:
+            try:
+                if isinstance(service, SupportsFigures):
+                    found |= {str(name): str(value) for name, value in service.runtime_info().items()}
+                if isinstance(service, SupportsHealth) and (trouble := service.health()):
+                    found[f"{TROUBLE}_{entry.name}"] = str(trouble)
+            except PLUGIN_FAULTS as error:
+                self._kernel.blame(entry, "figures", error)
+        return found
+
+
+def _check(entry: Registered[ServiceFactory], made: Any) -> None:
+    """Raise ``PluginError`` unless a factory made an object with the methods of a service."""
+    for method in (*_MAY_WAIT, *_MUST_NOT_WAIT):
+        call = getattr(made, method, None)
+        if call is None and method not in ("start", "stop"):
+            continue
+        wrong = "" if method in _MAY_WAIT and is_async(call) else wrong_call(call, ())
+        if wrong:
+            raise PluginError(
+                f"{SERVICE.where(entry.owner, entry.name)} cannot be used: its factory made a {type(made).__name__}; "
+                f"expected {method}(); found {wrong}"
+            )
+
+
+async def _awaited(returned: Awaitable[None] | None) -> None:
+    if inspect.isawaitable(returned):
+        await returned

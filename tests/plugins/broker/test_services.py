@@ -1,0 +1,167 @@
+"""Services, intake steps and system topics as a third party's plugin brings them to a whole broker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flintmq import Broker, Message
+from flintmq.config import BrokerConfig
+from flintmq.config.sections.models import ListenSection, StoreSection
+from flintmq.core.broker.api import BrokerApi
+from flintmq.core.errors import PluginError, RefusedError
+from flintmq.core.kernel.hookspecs import hookimpl
+from flintmq.core.kernel.ports import Sent, SystemTopic
+from flintmq.core.record.record import MessageExtBrokerInner
+
+
+def config(root: Path) -> BrokerConfig:
+    return BrokerConfig(listen=ListenSection(host="127.0.0.1", port=0), store=StoreSection(path=str(root)))
+
+
+class Noted:
+    """A service that notes its life in a list that several share."""
+
+    def __init__(self, api: BrokerApi, name: str, life: list[str], fails_in: str = "") -> None:
+        self.api, self.name, self.life, self.fails_in = api, name, life, fails_in
+
+    def _note(self, what: str) -> None:
+        self.life.append(f"{what} {self.name}")
+        if self.fails_in == what:
+            raise RuntimeError(f"{self.name} cannot {what}")
+
+    def start(self) -> None:
+        self._note("start")
+
+    async def ready(self) -> None:
+        self._note("ready")
+
+    async def stop(self) -> None:
+        self._note("stop")
+
+    def persist(self) -> None:
+        self._note("persist")
+
+    def runtime_info(self) -> Mapping[str, str]:
+        return {f"figure_{self.name}": "1"}
+
+    def health(self) -> str:
+        return "not well" if self.fails_in else ""
+
+
+class Redirect:
+    """Sends messages with the property HOLD to a topic of the feature."""
+
+    property_names = frozenset({"HOLD"})
+    topic_prefixes = ()
+
+    def __init__(self, api: BrokerApi) -> None:
+        self._api = api
+
+    def take(self, message: MessageExtBrokerInner, sent: Sent | None) -> bool:
+        if message.properties["HOLD"] == "never":
+            raise RefusedError(13, "held for ever", reason="hold.never")
+        message.topic = "HOLD_TOPIC"
+        message.queue_id = 0
+        return True
+
+
+class Feature:
+    """A third party's plugin with two services, a step and a topic."""
+
+    plugin_name = "feature"
+
+    def __init__(self, fails_in: str = "") -> None:
+        self.life: list[str] = []
+        self.fails_in = fails_in
+
+    @hookimpl
+    def flintmq_services(self, register: Any) -> None:
+        register("one", lambda api: Noted(api, "one", self.life, self.fails_in))
+        register("two", lambda api: Noted(api, "two", self.life))
+
+    @hookimpl
+    def flintmq_intake_steps(self, register: Any) -> None:
+        register("hold", Redirect)
+
+    @hookimpl
+    def flintmq_system_topics(self, register: Any) -> None:
+        register(SystemTopic("HOLD_TOPIC", queue_nums=1))
+
+
+async def figures(broker: Broker) -> Mapping[str, str]:
+    found: dict[str, str] = {}
+    for source in broker.state.runtime_sources:
+        found |= source()
+    return found
+
+
+def test_services_start_in_order_and_stop_in_reverse(tmp_path: Path) -> None:
+    """A service may use what an earlier one started, as long as it runs."""
+    feature = Feature()
+
+    async def live() -> None:
+        async with Broker(config(tmp_path), plugins=[feature]) as broker:
+            found = await figures(broker)
+            assert (found["figure_one"], found["figure_two"]) == ("1", "1")
+            assert not any(name.startswith("serviceTrouble") for name in found)
+            assert broker.state.service(Noted).name == "one"
+
+    asyncio.run(live())
+    lived = [what for what in feature.life if not what.startswith("persist")]
+    assert lived == ["start one", "start two", "ready one", "ready two", "stop two", "stop one"]
+    assert "persist one" in feature.life
+
+
+@pytest.mark.parametrize("fails_in", ["start", "ready", "stop", "persist"])
+def test_a_third_partys_service_that_raises_is_counted_and_the_others_go_on(tmp_path: Path, fails_in: str) -> None:
+    """One feature's defect must not keep a broker from starting or stopping."""
+    feature = Feature(fails_in)
+
+    async def live() -> str:
+        async with Broker(config(tmp_path), plugins=[feature]) as broker:
+            await broker.put([Message("T", b"x")])
+            assert (await figures(broker))["serviceTrouble_one"] == "not well"
+        (info,) = (info for info in broker.kernel.describe() if info.name == "feature")
+        assert info.errors == 1
+        return info.last_error
+
+    assert f"one cannot {fails_in}" in asyncio.run(live())
+    assert "stop two" in feature.life
+
+
+def test_a_service_without_its_methods_stops_the_start_with_its_name(tmp_path: Path) -> None:
+    """A mistake is found at the start, not at the stop."""
+
+    class Broken:
+        plugin_name = "broken"
+
+        @hookimpl
+        def flintmq_services(self, register: Any) -> None:
+            register("half", lambda api: object())
+
+    with pytest.raises(PluginError, match=r"broken.*flintmq_services: the service 'half'.*expected start\(\)"):
+        asyncio.run(Broker(config(tmp_path), plugins=[Broken()]).start())
+
+
+def test_an_intake_step_redirects_and_refuses_by_property(tmp_path: Path) -> None:
+    """A message that names the step's property lies in the feature's topic; others, and the topic itself, are as ever."""
+
+    async def live() -> None:
+        async with Broker(config(tmp_path), plugins=[Feature()]) as broker:
+            held, plain = await broker.put(
+                [Message("T", b"x", properties={"HOLD": "1"}), Message("T", b"y", properties={"OTHER": "1"})]
+            )
+            store = broker.state.store
+            assert [store.message_at(one.commit_log_offset_bytes).topic for one in (held, plain)] == ["HOLD_TOPIC", "T"]  # type: ignore[union-attr]
+            with pytest.raises(RefusedError, match="held for ever"):
+                await broker.put([Message("T", b"x", properties={"HOLD": "never"})])
+            with pytest.raises(RefusedError, match=r"Sending message to topic\[HOLD_TOPIC\] is forbidden"):
+                await broker.put([Message("HOLD_TOPIC", b"x")])
+            assert "HOLD_TOPIC" in broker.state.topics.system_topics
+
+    asyncio.run(live())
