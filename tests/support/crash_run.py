@@ -18,7 +18,6 @@ from typing import Any, Final, Protocol, runtime_checkable
 
 import attrs
 
-from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.config.sections.models import BrokerConfig, IndexSection, StoreSection
 from flintmq.core.errors import RefusedError, StoreError
 from flintmq.core.kernel.ports import DispatchRequest, FlushStatus, FlushStrategy, TransientStorePool, requests_of
