@@ -8,13 +8,12 @@ from flintmq.config.sections.models import CommitRealTimeSection, FlushRealTimeS
 from flintmq.core.kernel.hookspecs import (
     DispatcherContext,
     RegisterDispatcher,
-    RegisterFilter,
     RegisterFlushStrategy,
     RegisterIndexBuilder,
     RegisterPool,
     hookimpl,
 )
-from flintmq.core.kernel.ports import CommitLogDispatcher, FlushStrategy, IndexBuilder, MessageFilter
+from flintmq.core.kernel.ports import CommitLogDispatcher, FlushStrategy, IndexBuilder
 from flintmq.dispatchers.consume_queue import BuildConsumeQueue
 from flintmq.dispatchers.filter_bitmap import CalcBitMap
 from flintmq.dispatchers.index import BuildIndex
@@ -23,6 +22,7 @@ from flintmq.flush.flush_real_time import FlushRealTime
 from flintmq.flush.group_commit import GroupCommit
 from flintmq.flush.transient_store_pool import AnonymousBufferPool
 from flintmq.plugins.acl.plugin import AclPlugin
+from flintmq.plugins.filters.plugin import FiltersPlugin
 from flintmq.plugins.spark_feed import SparkFeedPlugin
 from flintmq.plugins.timer import TimerPlugin
 
@@ -64,17 +64,6 @@ class DispatchersPlugin:
         register("index", _index_builder)
 
 
-class FiltersPlugin:
-    """Filtering by tags and by SQL92 expressions over properties."""
-
-    plugin_name = "filters"
-
-    @hookimpl
-    def flintmq_message_filters(self, register: RegisterFilter) -> None:
-        register("TAG", _tag_filter)
-        register("SQL92", _sql92_filter)
-
-
 def _consume_queue(context: DispatcherContext) -> CommitLogDispatcher:
     return BuildConsumeQueue(context.store.consume_queues)
 
@@ -91,18 +80,6 @@ def _index_builder(context: DispatcherContext) -> IndexBuilder:
     """The store has opened its own index already: recovery needs it before any plugin is asked."""
     index: IndexBuilder = context.store.index
     return index
-
-
-def _tag_filter(expression: str, codes: frozenset[int]) -> MessageFilter:
-    from flintmq.core.broker.filters import tag_filter
-
-    return tag_filter(expression, codes)
-
-
-def _sql92_filter(expression: str, codes: frozenset[int]) -> MessageFilter:
-    from flintmq.core.filter.sql92 import sql92_filter
-
-    return sql92_filter(expression, codes)
 
 
 BUILTIN_PLUGINS: tuple[object, ...] = (

@@ -8,7 +8,6 @@ import pytest
 
 from flintmq.core.errors import PluginError
 from flintmq.core.filter.bloom import BloomFilter, BloomFilterData
-from flintmq.core.filter.sql92 import sql92_filter
 from flintmq.core.kernel.kernel import Kernel
 from flintmq.core.kernel.ports import CommitLogDispatcher, DispatchRequest, IndexBuilder, MessageFilter
 from flintmq.core.testing.dispatcher_kit import check_dispatcher, sample_requests
@@ -18,6 +17,7 @@ from flintmq.dispatchers.filter_bitmap import CalcBitMap
 from flintmq.dispatchers.index import BuildIndex
 from flintmq.dispatchers.spark_feed import SparkFeed
 from flintmq.plugins.builtin import BUILTIN_PLUGINS
+from flintmq.plugins.filters.sql92 import sql92_filter
 
 
 class Taker:

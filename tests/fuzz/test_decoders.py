@@ -16,9 +16,7 @@ from seeds import BODIES, Seed, golden_frames, seed_of, seeds
 
 from flintmq.config.errors import ConfigError
 from flintmq.config.rocketmq.java_properties import parse_properties
-from flintmq.core.broker.filters import tag_filter
 from flintmq.core.errors import FlintError, FrameError, JsonSyntaxError, RefusedError
-from flintmq.core.filter.sql92 import sql92_filter
 from flintmq.core.io import fastjson
 from flintmq.core.record.batch import BatchError, BatchItem, decode_batch, encode_batch
 from flintmq.core.record.message_id import decode_message_id
@@ -27,6 +25,8 @@ from flintmq.core.record.record import RecordError, decode_records, encode_recor
 from flintmq.core.testing.store import message
 from flintmq.plugins.acl.address import parse_addresses
 from flintmq.plugins.acl.permissions import parse_permissions
+from flintmq.plugins.filters.sql92 import sql92_filter
+from flintmq.plugins.filters.tags import tag_filter
 from flintmq.remoting.client.compression import CompressionError, compress, decompress
 from flintmq.remoting.client.message import decode_messages
 from flintmq.remoting.server.request import decode_request

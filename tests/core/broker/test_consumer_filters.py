@@ -11,11 +11,11 @@ from flintmq.core.broker.consumer_filters import ConsumerFilterManager
 from flintmq.core.broker.consumers import ConsumerTable
 from flintmq.core.broker.subscription import SubscriptionData, build_subscription
 from flintmq.core.filter.bloom import BloomFilter
-from flintmq.core.filter.sql92 import sql92_filter
 from flintmq.core.io.json_file import JsonFile
 from flintmq.core.kernel.ports import BitMapFilter
 from flintmq.core.testing.channel import RecordingChannel
 from flintmq.core.testing.clock import ManualClock
+from flintmq.plugins.filters.sql92 import sql92_filter
 
 DAY_MS = 24 * 3600 * 1000
 BLOOM = BloomFilter(20, 32)

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 
 import pytest
 
-from flintmq.core.broker.filters import tag_filter
 from flintmq.core.broker.hold import HeldPull, PullRequestHoldService
 from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.ports import AppendedBatch, DispatchRequest
 from flintmq.core.testing.channel import RecordingChannel
 from flintmq.core.testing.clock import ManualClock
+from flintmq.plugins.filters.tags import tag_filter
 
 
 def record(topic: str, queue_id: int, queue_offset: int, tags_code: int = 0, **properties: str) -> DispatchRequest:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from flintmq.core.broker.filters import TagFilter, tag_filter
 from flintmq.core.broker.subscription import SubscriptionData, build_subscription
 from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.ports import MessageFilter
 from flintmq.core.response_code import ResponseCode
+from flintmq.plugins.filters.tags import TagFilter, tag_filter
 
 
 def test_builds_tag_subscriptions_as_java_does() -> None:

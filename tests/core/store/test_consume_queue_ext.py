@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from flintmq.core.broker.filters import TagFilter
 from flintmq.core.errors import StoreFormatError, StoreFullError
 from flintmq.core.io.disk import OS_DISK
 from flintmq.core.kernel.ports import DispatchRequest, MessageFilter
@@ -18,6 +17,7 @@ from flintmq.core.record.java_hash import tags_hash
 from flintmq.core.store.consume_queue_ext import MAX_ADDRESS, ConsumeQueueExt, ExtUnit, is_address
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.store import IndexDispatcher, QueueDispatcher, make_store, message, opened, snapshot
+from flintmq.plugins.filters.tags import TagFilter
 from flintmq.tests.support.faulty_disk import FaultyDisk
 
 LEAST_LONG = -(2**63)

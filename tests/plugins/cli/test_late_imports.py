@@ -145,7 +145,7 @@ UNWANTED = {
     "zipfile",
     # Ours.
     "flintmq.plugins.acl.account_store",
-    "flintmq.core.filter.parser",
+    "flintmq.plugins.filters.parser",
     "flintmq.plugins.replication.sealed_stream",
     "flintmq.core.store.feed_file",
     "flintmq.plugins.cli.main",

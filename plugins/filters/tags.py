@@ -1,4 +1,4 @@
-"""The filter of TAG subscriptions: by consume queue entry alone (docs/internals/algorithms.md, Filters)."""
+"""Filters messages by the tags code of their consume queue entries (docs/internals/algorithms.md, Filters)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class TagFilter:
 
 
 def tag_filter(expression: str, codes: frozenset[int]) -> TagFilter:
-    """The :data:`flintmq.core.kernel.ports.MessageFilterFactory` of TAG: codes as given, else computed from the expression.
+    """Make a filter of codes, or of an expression when there are none (see ``MessageFilterFactory``).
 
     Raises:
         RefusedError: SUBSCRIPTION_PARSE_FAILED.

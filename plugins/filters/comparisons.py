@@ -1,4 +1,4 @@
-"""Comparisons and logic of filter expressions: which are allowed between which types, and what they give.
+"""Compiles the comparisons and the logic of filter expressions, and refuses those that RocketMQ does not allow.
 
 The rules are RocketMQ's (docs/internals/protocol.md, Filter expressions), the odd ones included:
 
@@ -13,7 +13,8 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from flintmq.core.filter.operands import (
+from flintmq.core.limits import FILTER_MAX_DEPTH
+from flintmq.plugins.filters.operands import (
     NUMBERS,
     Kind,
     Operand,
@@ -25,8 +26,7 @@ from flintmq.core.filter.operands import (
     parse_int,
     parse_long,
 )
-from flintmq.core.filter.tokens import refusal
-from flintmq.core.limits import FILTER_MAX_DEPTH
+from flintmq.plugins.filters.tokens import refusal
 
 Convert = Callable[[Any], Any]
 Test = Callable[[Any, Any], bool]
@@ -52,7 +52,7 @@ def _made(program: Program, parts: Sequence[Operand]) -> Operand:
 
 
 def condition(part: Operand) -> Operand:
-    """A part where true or false is needed. A property by itself is false, and unknown where it is absent.
+    """Compile a part where true or false is needed. A property by itself is false, and unknown where it is absent.
 
     Raises:
         RefusedError: a number or a text.
@@ -66,7 +66,7 @@ def condition(part: Operand) -> Operand:
 
 
 def negative(part: Operand, position: int) -> Operand:
-    """Minus: of a number; of anything else unknown."""
+    """Compile minus: the negative of a number, and unknown for any other value."""
     depth = part.depth + 1
     if depth > FILTER_MAX_DEPTH:
         raise refusal(f"the expression nests deeper than {FILTER_MAX_DEPTH}", position, reason="filter.depth")
@@ -77,11 +77,11 @@ def negative(part: Operand, position: int) -> Operand:
 
 
 def _nothing(_value: object) -> None:
-    """What was evaluated only because it may make the message unfit."""
+    """Evaluate a part only because it may make the message unfit."""
 
 
 def negation(part: Operand, position: int) -> Operand:
-    """NOT: unknown stays unknown."""
+    """Compile NOT: unknown stays unknown."""
     program = condition(part).program
 
     def run(properties: Mapping[str, str]) -> Any:
@@ -92,7 +92,7 @@ def negation(part: Operand, position: int) -> Operand:
 
 
 def conjunction(parts: Sequence[Operand]) -> Operand:
-    """AND of two or more: false as soon as one is."""
+    """Compile AND of two or more parts: false as soon as one part is."""
     programs = tuple(condition(part).program for part in parts)
 
     def run(properties: Mapping[str, str]) -> Any:
@@ -109,7 +109,7 @@ def conjunction(parts: Sequence[Operand]) -> Operand:
 
 
 def disjunction(parts: Sequence[Operand]) -> Operand:
-    """OR of two or more: true as soon as one is."""
+    """Compile OR of two or more parts: true as soon as one part is."""
     programs = tuple(condition(part).program for part in parts)
 
     def run(properties: Mapping[str, str]) -> Any:
@@ -126,13 +126,13 @@ def disjunction(parts: Sequence[Operand]) -> Operand:
 
 
 def is_null(part: Operand) -> Operand:
-    """IS NULL: whether a value is unknown."""
+    """Compile IS NULL: whether a value is unknown."""
     program = part.program
     return _made(lambda properties: program(properties) is None, [part])
 
 
 def membership(part: Operand, texts: Sequence[str], *, wanted: bool) -> Operand:
-    """IN and NOT IN, of a property and texts."""
+    """Compile IN and NOT IN for a property and texts."""
     if part.name is None:
         raise refusal(f"expected a property before IN, found {part.kind.value}", part.position)
     name = part.name
@@ -149,7 +149,7 @@ def membership(part: Operand, texts: Sequence[str], *, wanted: bool) -> Operand:
 
 
 def equal(left: Operand, right: Operand) -> Operand:
-    """``=``. Raises RefusedError for NULL, and for TRUE or FALSE against a literal of another type."""
+    """Compile ``=``. Raises RefusedError for NULL, and for TRUE or FALSE against a literal of another type."""
     for part in (left, right):
         if part.is_literal and part.kind is Kind.NULL:
             raise refusal("NULL cannot be compared; use IS NULL", part.position)
@@ -190,7 +190,7 @@ def _unfit(_one: Any, _other: Any) -> bool:
 
 
 def ordered(symbol: str, left: Operand, right: Operand) -> Operand:
-    """``>``, ``>=``, ``<``, ``<=``. Raises RefusedError for a text, a condition, TRUE, FALSE or NULL as an operand."""
+    """Compile ``>``, ``>=``, ``<``, ``<=``. Raises RefusedError for a text, a condition, TRUE, FALSE or NULL as an operand."""
     for part in (left, right):
         if part.is_condition or (part.is_literal and part.kind not in NUMBERS):
             raise refusal(f"{part.kind.value} cannot be compared by '{symbol}'", part.position)
@@ -213,7 +213,7 @@ def ordered(symbol: str, left: Operand, right: Operand) -> Operand:
 
 
 def _never(_one: Any, _other: Any) -> bool:
-    """Stands where one side is always unknown, so that nothing is ever compared."""
+    """Return None: one side is always unknown, so that nothing is compared."""
     raise UnfitError
 
 
@@ -226,7 +226,7 @@ def _property_against(name: str, value: Any, test: Test) -> Program:
 
 
 def _ordered(left: Kind, right: Kind, compare: Test) -> Test:
-    """Compares two values of these types, text converted as the other side asks."""
+    """Compare two values of these types, text converted as the other side asks."""
     if left is Kind.STRING and right is Kind.STRING:
         return lambda one, other: compare(order_doubles(parse_double(one), parse_double(other)), 0)
     if Kind.DOUBLE in (left, right):
@@ -246,7 +246,7 @@ def _to_double(kind: Kind) -> Convert:
 
 
 def between(value: Operand, low: Operand, high: Operand) -> Operand:
-    """BETWEEN. Raises RefusedError for literals of which the first is greater, and where ``>=`` is not allowed."""
+    """Compile BETWEEN. Raises RefusedError where the first literal is greater, and where ``>=`` is not allowed."""
     if low.is_literal and high.is_literal:
         for part in (low, high):
             if part.kind not in NUMBERS:
@@ -257,5 +257,5 @@ def between(value: Operand, low: Operand, high: Operand) -> Operand:
 
 
 def not_between(value: Operand, low: Operand, high: Operand) -> Operand:
-    """NOT BETWEEN; RocketMQ does not look at the order of its literals here."""
+    """Compile NOT BETWEEN; RocketMQ does not check the order of its literals here."""
     return disjunction([ordered("<", value, low), ordered(">", value, high)])

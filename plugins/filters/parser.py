@@ -1,4 +1,4 @@
-"""The grammar of filter expressions, by recursive descent (docs/internals/protocol.md, Filter expressions).
+"""Parses filter expressions by recursive descent (docs/internals/protocol.md, Filter expressions).
 
 ::
 
@@ -17,7 +17,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from flintmq.core.filter.comparisons import (
+from flintmq.core.limits import FILTER_EXPRESSION_MAX_BYTES, FILTER_MAX_DEPTH, FILTER_MAX_TERMS
+from flintmq.plugins.filters.comparisons import (
     ORDER_SYMBOLS,
     between,
     condition,
@@ -31,15 +32,14 @@ from flintmq.core.filter.comparisons import (
     not_between,
     ordered,
 )
-from flintmq.core.filter.operands import Kind, Operand, decimal_literal, integer_literal, literal, property_of
-from flintmq.core.filter.tokens import DECIMAL, INTEGER, NAME, TEXT, Tokens, refusal
-from flintmq.core.limits import FILTER_EXPRESSION_MAX_BYTES, FILTER_MAX_DEPTH, FILTER_MAX_TERMS
+from flintmq.plugins.filters.operands import Kind, Operand, decimal_literal, integer_literal, literal, property_of
+from flintmq.plugins.filters.tokens import DECIMAL, INTEGER, NAME, TEXT, Tokens, refusal
 
 _WORDS: Final = {"TRUE": (Kind.BOOLEAN, True), "FALSE": (Kind.BOOLEAN, False), "NULL": (Kind.NULL, None)}
 
 
 def parse(expression: str) -> Operand:
-    """Parses a whole expression, which must be a condition.
+    """Parse a whole expression, which must be a condition.
 
     Raises:
         RefusedError: SUBSCRIPTION_PARSE_FAILED, with the position and what was expected there.
@@ -117,7 +117,7 @@ class _Parser:
         return membership(left, texts, wanted=wanted)
 
     def _unary(self) -> Operand:
-        """One level down: signs, NOT and parentheses are what an expression nests by."""
+        """Parse one level deeper; signs, NOT and parentheses nest an expression."""
         self._depth += 1
         if self._depth > FILTER_MAX_DEPTH:
             raise refusal(

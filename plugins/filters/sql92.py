@@ -1,11 +1,11 @@
-"""The filter of SQL92 subscriptions (docs/internals/algorithms.md, Filters)."""
+"""Filters messages by an SQL92 expression over their properties (docs/internals/algorithms.md, Filters)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from flintmq.core.filter.operands import UnfitError
-from flintmq.core.filter.parser import parse
+from flintmq.plugins.filters.operands import UnfitError
+from flintmq.plugins.filters.parser import parse
 
 
 class Sql92Filter:
@@ -24,11 +24,11 @@ class Sql92Filter:
         self._program = parse(expression).program
 
     def matches_tags_code(self, tags_code: int) -> bool:
-        """A hash of the tag says nothing about properties: everything may match."""
+        """Return True, because a hash of the tag says nothing about properties."""
         return True
 
     def matches_properties(self, properties: Mapping[str, str]) -> bool:
-        """Whether the expression is true; neither unknown nor a property whose text cannot be compared is."""
+        """Return whether the expression is true. It is not when it is unknown, or a property's text cannot be compared."""
         try:
             return self._program(properties) is True
         except UnfitError:
@@ -36,5 +36,5 @@ class Sql92Filter:
 
 
 def sql92_filter(expression: str, codes: frozenset[int]) -> Sql92Filter:
-    """The :data:`flintmq.core.kernel.ports.MessageFilterFactory` of SQL92; the tag codes are of no use to it."""
+    """Make a filter of an expression (a :data:`~flintmq.core.kernel.ports.MessageFilterFactory`); the codes are not used."""
     return Sql92Filter(expression)

@@ -1,4 +1,4 @@
-"""What a filter expression's parts are at run time: typed values, some of them known before any message comes.
+"""Defines the operands of filter expressions: typed values, some of them known before any message comes.
 
 A property is text, a comparison is true, false or unknown (None), a number keeps the type Java gives it: text is read as an
 int against an int literal, as a long against a larger one, as a double against a decimal one. All types are known when
@@ -15,10 +15,10 @@ from typing import Any, Final
 
 import attrs
 
-from flintmq.core.filter.tokens import refusal
+from flintmq.plugins.filters.tokens import refusal
 
 Program = Callable[[Mapping[str, str]], Any]
-"""Gives a value for a message's properties; None is unknown. Raises :class:`UnfitError`."""
+"""Returns a value for a message's properties; None is unknown. Raises :class:`UnfitError`."""
 
 _INT_MAX: Final = 2**31 - 1
 _LONG_MAX: Final = 2**63 - 1
@@ -34,7 +34,7 @@ class UnfitError(Exception):
 
 
 class Kind(enum.Enum):
-    """Java types, as far as they occur."""
+    """The Java types that occur in expressions."""
 
     INT = "an integer"
     LONG = "a long integer"
@@ -42,7 +42,7 @@ class Kind(enum.Enum):
     STRING = "a text"
     BOOLEAN = "true or false"
     NULL = "NULL"
-    """Never anything but unknown."""
+    """A value that is always unknown."""
 
 
 NUMBERS: Final = frozenset({Kind.INT, Kind.LONG, Kind.DOUBLE})
@@ -55,9 +55,9 @@ class Operand:
     kind: Kind
     program: Program
     position: int
-    """Where it begins, for errors."""
+    """The position at which it begins, for errors."""
     depth: int = 1
-    """How many programs call one another."""
+    """The depth to which programs call one another."""
     is_condition: bool = False
     """Whether the grammar takes it for a condition: comparisons, NOT, AND, OR, IN, TRUE, FALSE, NULL."""
     is_literal: bool = False
@@ -74,7 +74,7 @@ def literal(kind: Kind, value: Any, position: int) -> Operand:
 
 
 def integer_literal(digits: str, position: int) -> Operand:
-    """An int where it fits, else a long; RefusedError beyond that."""
+    """Return an int where it fits, else a long. Raises RefusedError for a larger number."""
     text = digits.rstrip("lL")
     value = int(text) if len(text) <= 19 else _LONG_MAX + 1
     if value > _LONG_MAX:
@@ -83,7 +83,7 @@ def integer_literal(digits: str, position: int) -> Operand:
 
 
 def decimal_literal(digits: str, position: int) -> Operand:
-    """A double. RefusedError for one that is too large, and for 0.0, which RocketMQ takes for one too small."""
+    """Return a double. Raises RefusedError for one that is too large, and for 0.0, which RocketMQ takes for one too small."""
     value = float(digits)
     if value == 0 or value == math.inf:
         raise refusal("the number must lie between 4.9E-324 and 1.7976931348623157E308", position)
@@ -91,7 +91,7 @@ def decimal_literal(digits: str, position: int) -> Operand:
 
 
 def property_of(name: str, position: int) -> Operand:
-    """A property's text, unknown where the message has none."""
+    """Return a property's text, unknown where the message has none."""
 
     def program(properties: Mapping[str, str]) -> Any:
         return properties.get(name)
@@ -103,7 +103,7 @@ def property_of(name: str, position: int) -> Operand:
 
 
 def parse_int(text: str) -> int:
-    """``Integer.valueOf``. Raises UnfitError."""
+    """Return what ``Integer.valueOf`` does. Raises UnfitError."""
     value = _integer(text)
     if not -_INT_MAX - 1 <= value <= _INT_MAX:
         raise UnfitError
@@ -111,7 +111,7 @@ def parse_int(text: str) -> int:
 
 
 def parse_long(text: str) -> int:
-    """``Long.valueOf``. Raises UnfitError."""
+    """Return what ``Long.valueOf`` does. Raises UnfitError."""
     value = _integer(text)
     if not -_LONG_MAX - 1 <= value <= _LONG_MAX:
         raise UnfitError
@@ -127,7 +127,7 @@ def _integer(text: str) -> int:
 
 
 def parse_double(text: str) -> float:
-    """``Double.valueOf``: blanks around, NaN, Infinity, a type suffix and hexadecimal numbers too. Raises UnfitError."""
+    """Return what ``Double.valueOf`` does: it takes blanks around, NaN, Infinity, suffixes, hexadecimal. Raises UnfitError."""
     stripped = text.strip(_JAVA_BLANKS)
     if _DOUBLE.fullmatch(stripped):
         return float(stripped.rstrip("fFdD") if stripped[-1] in "fFdD" else stripped)
@@ -140,12 +140,12 @@ def parse_double(text: str) -> float:
 
 
 def parse_boolean(text: str) -> bool:
-    """``Boolean.valueOf``: true in any case, everything else is false."""
+    """Return what ``Boolean.valueOf`` does: True for "true" in any case, else False."""
     return text.lower() == "true"
 
 
 def order_doubles(left: float, right: float) -> int:
-    """``Double.compareTo``: NaN is the greatest and equal to itself, -0.0 less than 0.0."""
+    """Compare as ``Double.compareTo`` does: NaN is the greatest and equal to itself, -0.0 less than 0.0."""
     if left < right:
         return -1
     if left > right:
@@ -154,7 +154,7 @@ def order_doubles(left: float, right: float) -> int:
 
 
 def _rank(value: float) -> int:
-    """Orders what the operators of floating point do not: NaN above 0.0 above -0.0 (and any other number)."""
+    """Return the order of what the operators of floating point do not: NaN above 0.0 above -0.0 (and any other number)."""
     if value != value:
         return 2
     return 1 if value != 0 or math.copysign(1, value) > 0 else 0

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from flintmq.core.errors import RefusedError
-from flintmq.core.filter.operands import UnfitError
-from flintmq.core.filter.parser import parse
-from flintmq.core.filter.sql92 import Sql92Filter, sql92_filter
 from flintmq.core.kernel.ports import MessageFilter
 from flintmq.core.response_code import ResponseCode
+from flintmq.plugins.filters.operands import UnfitError
+from flintmq.plugins.filters.parser import parse
+from flintmq.plugins.filters.sql92 import Sql92Filter, sql92_filter
 
 PROPERTIES = {
     "a": "5",
