@@ -23,6 +23,7 @@ from flintmq.flush.group_commit import GroupCommit
 from flintmq.flush.transient_store_pool import AnonymousBufferPool
 from flintmq.plugins.acl.plugin import AclPlugin
 from flintmq.plugins.filters.plugin import FiltersPlugin
+from flintmq.plugins.name_server.processors import NamesrvProcessorsPlugin
 from flintmq.plugins.spark_feed import SparkFeedPlugin
 from flintmq.plugins.timer import TimerPlugin
 
@@ -92,5 +93,5 @@ BUILTIN_PLUGINS: tuple[object, ...] = (
 )
 """The built-in plugins of a broker, for ``Kernel.assemble(builtins=...)``."""
 
-NAME_SERVER_PLUGINS: tuple[object, ...] = (AclPlugin(),)
+NAME_SERVER_PLUGINS: tuple[object, ...] = (NamesrvProcessorsPlugin(), AclPlugin())
 """The built-in plugins of a name server."""

@@ -1,6 +1,6 @@
 """Writes the pages of docs/ that are derived from the code: ``python tools/docs.py`` (``--check`` only compares).
 
-The settings come from the models, the hooks from their specs, the request codes from the table of processors; a test runs the
+The settings come from the models, the hooks from their specs, the request codes from what handlers declare; a test runs the
 check, so the pages cannot drift.
 """
 
@@ -12,20 +12,17 @@ import sys
 from pathlib import Path
 
 import flintmq
-from flintmq.config import BrokerConfig, NamesrvConfig
+from flintmq.config import BrokerConfig
 from flintmq.config.loading.emit import display
 from flintmq.config.loading.schema import COMPOSITES, KEYS
 from flintmq.config.rocketmq.names import FIXED
-from flintmq.core.io.clock import SYSTEM_CLOCK
 from flintmq.core.kernel.hookspecs import FlintSpecs
 from flintmq.core.kernel.kernel import Kernel
-from flintmq.core.route.kv_config import KVConfigManager
-from flintmq.core.route.route_manager import RouteInfoManager
+from flintmq.core.kernel.ports.access import Access
+from flintmq.core.kernel.ports.processor import RequestDeclaration
 from flintmq.plugins.broker.processors import ProcessorsPlugin
-from flintmq.plugins.builtin import BUILTIN_PLUGINS
-from flintmq.remoting.processors.namesrv import NamesrvRouteProcessor
-from flintmq.remoting.processors.namesrv_config import NamesrvConfigProcessor, NamesrvSettings
-from flintmq.remoting.wire.codes import RequestCode
+from flintmq.plugins.builtin import BUILTIN_PLUGINS, NAME_SERVER_PLUGINS
+from flintmq.remoting.wire.codes import PUSHED, RequestCode
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -90,28 +87,31 @@ def hooks() -> str:
     return "\n".join(lines)
 
 
-PUSHED = frozenset(
-    {
-        RequestCode.CHECK_TRANSACTION_STATE,
-        RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
-        RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
-        RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
-        RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT,
-    }
-)
-"""Codes that the broker sends to clients."""
-
-
 def answered_by() -> tuple[dict[int, str], set[int]]:
-    """The broker's processor of each code, and the codes that the name server answers."""
-    kernel = Kernel.assemble(builtins=(*BUILTIN_PLUGINS, ProcessorsPlugin()), use_entry_points=False)
-    broker = {int(code): entry.name for entry in kernel.processors() for code in entry.value.codes}
-    kv = KVConfigManager()
-    name_server = {
-        *NamesrvRouteProcessor(RouteInfoManager(SYSTEM_CLOCK), kv).handlers(),
-        *NamesrvConfigProcessor(kv, NamesrvSettings(NamesrvConfig())).handlers(),
-    }
-    return broker, set(map(int, name_server))
+    """Return the broker's processor of each code, and the codes that the name server answers."""
+    broker, name_server = declared_by_server()
+    return {code: name for code, (name, _one) in broker.items()}, set(name_server)
+
+
+def declared_by_server() -> tuple[dict[int, tuple[str, RequestDeclaration]], dict[int, tuple[str, RequestDeclaration]]]:
+    """Return the processor's name and the declaration of each code, of the broker and of the name server."""
+    broker = Kernel.assemble((), (*BUILTIN_PLUGINS, ProcessorsPlugin())).processors("broker")
+    name_server = Kernel.assemble((), NAME_SERVER_PLUGINS).processors("nameserver")
+    found = (
+        {one.code: (entry.name, one) for entry in entries for one in entry.value.declarations}
+        for entries in (broker, name_server)
+    )
+    of_broker, of_name_server = found
+    return of_broker, of_name_server
+
+
+def access_of(declared: RequestDeclaration) -> str:
+    """Return who may use a code, in a word or two."""
+    if declared.needs is None:
+        return "nobody"
+    if declared.needs.access is Access.CLIENT:
+        return "rights" if declared.needs.needs is not None else "any account"
+    return "everyone" if declared.needs.access is Access.PUBLIC else "administrators"
 
 
 def tested_by() -> dict[int, str]:
@@ -129,25 +129,33 @@ def tested_by() -> dict[int, str]:
 
 def request_codes() -> str:
     """docs/request-codes.md."""
-    broker, name_server = answered_by()
+    broker, name_server = declared_by_server()
     tests = tested_by()
     lines = [
         "# Request codes",
         "",
         "Every request code of RocketMQ 4.9, and who answers it here. What nobody answers, those of 5.x among them, gets code",
         "3 and says so (`request type 13 not supported [code.unsupported]`), also from the name server, where RocketMQ's is",
-        "silent. Written by `tools/docs.py`.",
+        "silent. Under access control *rights* are those to the topics and groups that a request names; an *audited* request",
+        "leaves a line in the audit log. Written by `tools/docs.py` from the declarations of the handlers.",
         "",
-        "| code | name | broker's processor | name server | tested by (in `tests/`) |",
-        "|---|---|---|---|---|",
+        "| code | name | broker's processor | name server | tested by (in `tests/`) | queue | needs | audited | what it does |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for code in sorted(RequestCode):
-        here = f"`{broker[code]}`" if code in broker else "sends it to clients" if code in PUSHED else ""
+        declared = broker.get(code) or name_server.get(code)
+        here = f"`{broker[code][0]}`" if code in broker else "sends it to clients" if code in PUSHED else ""
         if not here and code not in name_server:
             here = "not supported"
         there = "yes" if code in name_server else ""
         test = f"`{tests[code]}`" if code in tests and here != "not supported" else ""
-        lines.append(f"| {int(code)} | {code.name} | {here} | {there} | {test} |")
+        row = f"| {int(code)} | {code.name} | {here} | {there} | {test} |"
+        if declared is not None:
+            one = declared[1]
+            row += f" `{one.pool}` | {access_of(one)} | {'yes' if one.audited else ''} | {_cell(one.summary)} |"
+        else:
+            row += "  |  |  |  |"
+        lines.append(row)
     return "\n".join(lines) + "\n"
 
 

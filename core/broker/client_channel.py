@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from flintmq.core.broker.channel import Channel
+from flintmq.core.kernel.ports.channel import Channel
 
 
 @attrs.define(eq=False)

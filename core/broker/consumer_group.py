@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from flintmq.core.broker.channel import Channel
 from flintmq.core.broker.client_channel import ClientChannelInfo
 from flintmq.core.broker.subscription import SubscriptionData
 from flintmq.core.broker.topic_name import retry_topic
+from flintmq.core.kernel.ports.channel import Channel
 
 CONSUME_PASSIVELY = "CONSUME_PASSIVELY"
 """A push consumer."""

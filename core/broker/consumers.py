@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from typing import Final
 
-from flintmq.core.broker.channel import Channel
 from flintmq.core.broker.client_channel import ClientChannelInfo
 from flintmq.core.broker.consumer_group import (
     CLUSTERING,
@@ -23,6 +22,7 @@ from flintmq.core.broker.subscription import SubscriptionData
 from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError
 from flintmq.core.io.clock import Clock
+from flintmq.core.kernel.ports.channel import Channel
 from flintmq.core.limits import SUBSCRIPTIONS_PER_HEARTBEAT_MAX
 from flintmq.core.response_code import ResponseCode
 

@@ -14,10 +14,10 @@ import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from flintmq.core.broker.channel import Channel
 from flintmq.core.errors import RefusedError
 from flintmq.core.io.clock import Clock
 from flintmq.core.kernel.ports import MessageFilter, Run, requests_of
+from flintmq.core.kernel.ports.channel import Channel
 from flintmq.core.response_code import ResponseCode
 
 if TYPE_CHECKING:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from flintmq.core.broker.channel import Channel
 from flintmq.core.broker.client_channel import ClientChannelInfo
 from flintmq.core.errors import RefusedError
 from flintmq.core.io.clock import Clock
+from flintmq.core.kernel.ports.channel import Channel
 from flintmq.core.limits import CLIENTS_PER_GROUP_MAX, GROUP_MAX_BYTES, GROUPS_PER_CONNECTION_MAX
 from flintmq.core.response_code import ResponseCode
 

@@ -17,7 +17,7 @@ which is used (``plugin/name``), and without it a third party's replaces the bui
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
@@ -34,6 +34,7 @@ from flintmq.core.kernel.ports import (
     SystemTopic,
     TransientStorePool,
 )
+from flintmq.core.kernel.ports.processor import ProcessorFactory, RequestDeclaration
 
 if TYPE_CHECKING:
     from flintmq.core.broker.api import BrokerApi, BrokerHandle, ServiceFactory
@@ -96,13 +97,14 @@ class RegisterProcessor(Protocol):
     def __call__(
         self,
         name: str,
-        codes: tuple[int, ...],
-        factory: Callable[[Any], Any],
+        codes: Sequence[int | RequestDeclaration],
+        factory: ProcessorFactory,
         *,
+        at: str = "broker",
         pool: str = "admin",
         threads: int | None = None,
     ) -> None:
-        """``factory(broker)`` makes the processor; see ``flintmq_request_processors`` for ``pool`` and ``threads``."""
+        """Register ``factory(server)``, which makes the processor; see ``flintmq_request_processors``."""
 
 
 class RegisterFilter(Protocol):
@@ -206,12 +208,19 @@ class FlintSpecs:
 
     @hookspec
     def flintmq_request_processors(self, register: RegisterProcessor) -> None:
-        """Request processors: ``register(name, codes, factory, pool="admin", threads=None)``. A code has one processor.
+        """Request processors: ``register(name, codes, factory, at="broker", pool="admin", threads=None)``. A code has one
+        processor. ``at`` says which server has it: ``broker``, ``nameserver`` or ``both``.
 
-        ``factory(broker)`` makes an object with ``handlers()``: a mapping of each code to a function of the request that
-        returns a ``Response``, or None when no answer is due. Or one with ``process(batch)``, which takes all requests of
-        a read and answers each with ``request.channel.respond``. A wrong ``Response`` (a body that is no bytes, fields
-        that are no text) is not sent: the client is told that the request failed, and why.
+        ``factory(server)`` is given the broker or the name server and makes a ``RequestProcessor``, an object with
+        ``handlers()``: a mapping of each code to a function of the request that returns a ``Response``, or None when no
+        answer is due. Or it makes a ``BatchProcessor`` with ``process(batch)``, which takes all requests of a read and
+        answers each with ``request.channel.respond``. A wrong ``Response`` (a body that is not bytes, fields that are
+        not text) is not sent: the answer says that the request failed, and why.
+
+        A class whose methods are decorated with ``@handles(code, header=…, pool=…, needs=…, audited=…)`` declares its codes
+        itself: ``codes`` is then ``declared_by(TheClass)``, and access control and the audit log follow from it. A code
+        that is given by its number alone waits in ``pool`` and is refused under access control, unless
+        ``acl.extra_codes`` names it; one that a built-in declares keeps what the built-in says of it.
 
         ``pool`` bounds how many requests may be under way; further ones are SYSTEM_BUSY. The pools ``send``, ``pull``,
         ``reply``, ``end_transaction``, ``query``, ``heartbeat``, ``client``, ``consumer`` and ``admin`` are the broker's:

@@ -201,9 +201,11 @@ class Kernel:
     def index_builder(self, name: str) -> Registered[IndexBuilderFactory]:
         return self._registries.index_builders.pick(name)
 
-    def processors(self) -> tuple[Registered[ProcessorSpec], ...]:
-        """All request processors, with each request code in exactly one of them."""
-        return one_processor_per_code(self._registries.processors.all())
+    def processors(self, server: str) -> tuple[Registered[ProcessorSpec], ...]:
+        """Return the request processors of one of :data:`SERVERS`, with each request code in exactly one of them."""
+        return one_processor_per_code(
+            entry for entry in self._registries.processors.all() if entry.value.is_for(server)
+        )
 
     def default_processor(self, server: str) -> Registered[ServerPart] | None:
         """What answers the codes that nobody else does, at one of :data:`SERVERS`. Raises ``PluginError`` for two of them."""

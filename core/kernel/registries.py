@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -21,6 +21,7 @@ from flintmq.core.kernel.hookspecs import (
 from flintmq.core.kernel.plugin_info import PluginOrigin
 from flintmq.core.kernel.plugin_shapes import Shape, is_async, shown
 from flintmq.core.kernel.ports import FlushStrategy, MessageFilterFactory, SystemTopic
+from flintmq.core.kernel.ports.processor import ProcessorFactory, RequestDeclaration
 from flintmq.core.kernel.registry import (
     LOOP_POOLS,
     SERVERS,
@@ -133,17 +134,19 @@ class Registries:
     def _processor_registrar(self, owner: PluginOrigin) -> Callable[..., None]:
         def register(
             name: str,
-            codes: tuple[int, ...],
-            factory: Callable[[Any], Any],
+            codes: Sequence[int | RequestDeclaration],
+            factory: ProcessorFactory,
             *,
+            at: str = "broker",
             pool: str = "admin",
             threads: int | None = None,
         ) -> None:
             shape = self.processors.shape
             shape.check_factory(owner, name, factory)
-            numbers = _codes(owner, shape, name, codes)
-            count = _threads(owner, shape, name, pool, threads)
-            self.processors.add(owner, name, ProcessorSpec(numbers, factory, pool, count))
+            declarations = _declarations(owner, shape, name, codes, pool)
+            _check_at(owner, shape, name, at)
+            counts = {used: _threads(owner, shape, name, used, threads) for used in {one.pool for one in declarations}}
+            self.processors.add(owner, name, ProcessorSpec(declarations, factory, at, counts))
 
         return register
 
@@ -265,15 +268,21 @@ def _check_model(owner: PluginOrigin, shape: Shape, name: object, model: object,
     )
 
 
-def _codes(owner: PluginOrigin, shape: Shape, name: object, codes: object) -> tuple[int, ...]:
-    numbers = tuple(codes) if isinstance(codes, Iterable) and not isinstance(codes, (str, bytes)) else ()
+def _declarations(
+    owner: PluginOrigin, shape: Shape, name: object, codes: object, pool: str
+) -> tuple[RequestDeclaration, ...]:
+    """The declarations of codes, of which some may be given as numbers alone."""
+    given = tuple(codes) if isinstance(codes, Iterable) and not isinstance(codes, (str, bytes)) else ()
+    numbers = [one.code if isinstance(one, RequestDeclaration) else one for one in given]
     fit = all(isinstance(code, int) and not isinstance(code, bool) and 0 <= code <= _CODE_MAX for code in numbers)
     if not numbers or not fit or len(set(numbers)) != len(numbers):
         raise PluginError(
-            f"{shape.where(owner, name)} needs codes, each once: expected a tuple of int from 0 to {_CODE_MAX}; "
-            f"found {shown(codes)}"
+            f"{shape.where(owner, name)} needs codes, each once: expected a tuple of int from 0 to {_CODE_MAX}, or what "
+            f"declared_by(...) returns; found {shown(codes)}"
         )
-    return tuple(int(code) for code in numbers)
+    return tuple(
+        one if isinstance(one, RequestDeclaration) else RequestDeclaration(int(one), pool=pool) for one in given
+    )
 
 
 def _threads(owner: PluginOrigin, shape: Shape, name: object, pool: object, threads: object) -> int:

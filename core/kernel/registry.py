@@ -7,7 +7,7 @@ configuration must choose, by writing ``plugin/name``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, Generic, TypeVar
 
 import attrs
@@ -16,6 +16,7 @@ from flintmq.config.errors import nearest
 from flintmq.core.errors import PluginError
 from flintmq.core.kernel.plugin_info import PluginOrigin
 from flintmq.core.kernel.plugin_shapes import Shape, shown
+from flintmq.core.kernel.ports.processor import ProcessorFactory, RequestDeclaration
 
 T = TypeVar("T")
 
@@ -172,14 +173,23 @@ THREADS_MAX: Final = 256
 class ProcessorSpec:
     """A request processor as it was registered."""
 
-    codes: tuple[int, ...]
-    """Request codes it answers; less those a third party's processor took over."""
-    factory: Any
-    """Makes the processor of the broker."""
-    pool: str
-    """The bounded queue its requests wait in, by name (see :data:`LOOP_POOLS`)."""
-    threads: int = 0
-    """How many threads run its handlers; 0 for the loop's."""
+    declarations: tuple[RequestDeclaration, ...]
+    """The request codes it answers; less those a third party's processor took over."""
+    factory: ProcessorFactory
+    """Makes the processor of the server's API."""
+    at: str = "broker"
+    """``broker``, ``nameserver``, or ``both``."""
+    threads: Mapping[str, int] = {}
+    """How many threads each of its pools has; 0 for the loop's (see :data:`LOOP_POOLS`)."""
+
+    @property
+    def codes(self) -> tuple[int, ...]:
+        """The request codes it answers."""
+        return tuple(one.code for one in self.declarations)
+
+    def is_for(self, server: str) -> bool:
+        """Return whether it is for the one of :data:`SERVERS`."""
+        return self.at in (server, "both")
 
 
 SERVERS: Final = ("broker", "nameserver")
@@ -212,16 +222,19 @@ class CommandSpec:
 
 
 def one_processor_per_code(processors: Iterable[Registered[ProcessorSpec]]) -> tuple[Registered[ProcessorSpec], ...]:
-    """Takes codes away from built-in processors that third parties claim as well; drops those left without any.
+    """Take codes away from built-in processors that third parties claim as well; drop processors left without any.
+
+    A third party that claims a code by its number alone takes over what access control and the audit log know of it.
 
     Raises:
         PluginError: two third parties, or two built-ins, claim one code.
     """
     entries = tuple(processors)
     claimed: dict[int, Registered[ProcessorSpec]] = {}
+    declared: dict[int, RequestDeclaration] = {}
     for entry in entries:
-        for code in entry.value.codes:
-            other = claimed.get(code)
+        for one in entry.value.declarations:
+            code, other = one.code, claimed.get(one.code)
             if other is not None and other.owner.built_in == entry.owner.built_in:
                 raise PluginError(
                     f"request code {code} is claimed by the processors '{other.full_name}' and '{entry.full_name}': list "
@@ -229,9 +242,12 @@ def one_processor_per_code(processors: Iterable[Registered[ProcessorSpec]]) -> t
                 )
             if other is None or other.owner.built_in:
                 claimed[code] = entry
+                declared[code] = one.under(declared[code]) if other is not None else one
+            else:
+                declared[code] = declared[code].under(one)
     kept = []
     for entry in entries:
-        codes = tuple(code for code in entry.value.codes if claimed[code] is entry)
-        if codes:
-            kept.append(attrs.evolve(entry, value=attrs.evolve(entry.value, codes=codes)))
+        left = tuple(declared[code] for code in entry.value.codes if claimed[code] is entry)
+        if left:
+            kept.append(attrs.evolve(entry, value=attrs.evolve(entry.value, declarations=left)))
     return tuple(kept)

@@ -12,11 +12,11 @@ from typing import Any
 import attrs
 
 from flintmq.core.broker import perm
-from flintmq.core.broker.channel import Channel
 from flintmq.core.broker.data_version import DataVersion
 from flintmq.core.broker.topic_config import UNIT_FLAG, UNIT_SUB_FLAG, TopicConfig
 from flintmq.core.client_log import client_log
 from flintmq.core.io.clock import Clock
+from flintmq.core.kernel.ports.channel import Channel
 from flintmq.core.route.advertised import HERE, Advertised, Viewpoint
 from flintmq.core.route.route_data import MASTER_ID, BrokerData, QueueData, RegisterResult, TopicRouteData
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 
 class RecordingChannel:
-    """A :class:`flintmq.core.broker.channel.Channel` for tests."""
+    """A :class:`flintmq.core.kernel.ports.channel.Channel` for tests."""
 
     def __init__(self, remote_address: str = "127.0.0.1:40000") -> None:
         self.remote_address = remote_address

@@ -9,17 +9,19 @@ See docs/internals/protocol.md, Access control.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from flintmq.core.errors import RefusedError
 from flintmq.core.io.clock import Clock
-from flintmq.core.kernel.ports import Caller
-from flintmq.core.kernel.ports.access import Access, AccessRule, TopicAt
+from flintmq.core.kernel.ports.access import Access, AccessFacts, AccessRule, Caller, TopicAt
 from flintmq.core.response_code import ResponseCode
 from flintmq.plugins.acl.account import Account
 from flintmq.plugins.acl.account_store import AccountStore
 from flintmq.plugins.acl.replay import ReplayWindow
+from flintmq.remoting.wire.codes import PUSHED, RequestCode
 from flintmq.remoting.wire.signature import ACCESS_KEY, SIGNATURE, verify
+
+_KNOWN_CODES: Final = frozenset(map(int, RequestCode))
 
 
 def _unknown_record(_commit_log_offset_bytes: int) -> str | None:
@@ -31,7 +33,8 @@ class AclAuthenticator:
 
     Args:
         store: the accounts.
-        rules: the rule of each request code; a code without one is refused.
+        trace_topic: the topic of message traces (``topics.trace_topic_name``).
+        extra: rules of request codes that the configuration names; they count instead of declared ones.
         clock: for the replay window.
         strict: lists of addresses let requests pass, as in RocketMQ.
         replay_window_ms: how old a request may be; 0 for no limit.
@@ -41,9 +44,10 @@ class AclAuthenticator:
     def __init__(
         self,
         store: AccountStore,
-        rules: Mapping[int, AccessRule],
         clock: Clock,
         *,
+        trace_topic: str,
+        extra: Mapping[int, AccessRule],
         strict: bool,
         replay_window_ms: int = 0,
         reload_interval_s: float = 5.0,
@@ -54,7 +58,8 @@ class AclAuthenticator:
         self.refused = 0
         """Requests refused so far."""
         self.reload_interval_s = reload_interval_s
-        self._rules = rules
+        self._trace_topic = trace_topic
+        self._extra = extra
         self._clock = clock
         self._strict = strict
         self._window = ReplayWindow(replay_window_ms) if replay_window_ms else None
@@ -72,7 +77,7 @@ class AclAuthenticator:
             raise
 
     def _check(self, caller: Caller) -> None:
-        rule = self._rules.get(caller.code)
+        rule = self._extra.get(caller.code, caller.rule)
         if rule is not None and rule.access is Access.PUBLIC:
             return
         table = self.store.table
@@ -102,15 +107,15 @@ class AclAuthenticator:
         self._check_rule(rule, caller, account)
 
     def _check_rule(self, rule: AccessRule | None, caller: Caller, account: Account) -> None:
-        unsupported = f" request type {caller.code} not supported"
         if rule is None:
+            if caller.code in PUSHED:
+                _refuse(f"request code {caller.code} is sent by brokers, not to them", "acl.pushed")
+            unsupported = f" request type {caller.code} not supported"
+            if caller.code in _KNOWN_CODES:
+                raise RefusedError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, unsupported, reason="code.unsupported")
             raise RefusedError(
                 ResponseCode.REQUEST_CODE_NOT_SUPPORTED, unsupported, reason="acl.unclassified", key="acl.extra_codes"
             )
-        if rule.access is Access.UNSERVED:
-            raise RefusedError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, unsupported, reason="code.unsupported")
-        if rule.access is Access.PUSHED:
-            _refuse(f"request code {caller.code} is sent by brokers, not to them", "acl.pushed")
         if account.admin:
             return
         if rule.access is Access.ADMIN:
@@ -118,7 +123,9 @@ class AclAuthenticator:
                 f"Need admin permission for request code={caller.code}, but accessKey={account.access_key} is not",
                 "acl.admin",
             )
-        lacking = account.first_lacking(rule.needs(caller, self.topic_at))
+        if rule.needs is None:
+            return
+        lacking = account.first_lacking(rule.needs(caller, AccessFacts(self._trace_topic, self.topic_at)))
         if lacking is not None:
             _refuse(f"No default permission for {lacking}"[:300], "acl.permission", "the account's permissions")
 

@@ -1,6 +1,6 @@
 """Registers access control: the authenticator ``acl`` of brokers and name servers, and the processor of request codes 50 to 54.
 
-Nothing of it is imported by a server with access control switched off, except this module.
+A server with access control switched off imports nothing of it but this module and the processor.
 """
 
 from __future__ import annotations
@@ -12,25 +12,18 @@ from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC, T
 from flintmq.core.io.clock import SYSTEM_CLOCK
 from flintmq.core.kernel.hookspecs import RegisterAuthenticator, RegisterProcessor, hookimpl
 from flintmq.core.kernel.ports import Authenticator
+from flintmq.core.kernel.ports.access import Access, AccessRule
+from flintmq.core.kernel.ports.processor import declared_by
 from flintmq.core.record.properties import REAL_TOPIC
-from flintmq.remoting.wire.codes import RequestCode
+from flintmq.plugins.acl.processor import AclProcessor
 
 if TYPE_CHECKING:
     from flintmq.config import BrokerConfig
     from flintmq.core.store.message_store import MessageStore
     from flintmq.plugins.acl.authenticator import AclAuthenticator
-    from flintmq.plugins.acl.processor import AclProcessor
     from flintmq.plugins.broker.broker import Broker
-    from flintmq.plugins.broker.processors import LateProcessor
 
 NAME: Final = "acl"
-CODES: Final = (
-    RequestCode.UPDATE_AND_CREATE_ACL_CONFIG,
-    RequestCode.DELETE_ACL_CONFIG,
-    RequestCode.GET_BROKER_CLUSTER_ACL_INFO,
-    RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
-    RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG,
-)
 _WAITING: Final = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC})
 """Topics where messages of other topics lie until they are due or decided."""
 
@@ -46,7 +39,7 @@ class AclPlugin:
 
     @hookimpl
     def flintmq_request_processors(self, register: RegisterProcessor) -> None:
-        register(NAME, tuple(int(code) for code in CODES), _make_processor)
+        register(NAME, declared_by(AclProcessor), _make_processor)
 
     @hookimpl
     def flintmq_broker_starting(self, broker: Broker) -> None:
@@ -64,29 +57,28 @@ def make_authenticator(config: BrokerConfig) -> AclAuthenticator:
     """
     from flintmq.plugins.acl.account_store import AccountStore
     from flintmq.plugins.acl.authenticator import AclAuthenticator
-    from flintmq.remoting.server.access_rules import access_rules
 
     section = config.acl
     return AclAuthenticator(
         AccountStore(section, config.account_file, SYSTEM_CLOCK),
-        access_rules(config.topics.trace_topic_name, section.extra_codes),
         SYSTEM_CLOCK,
+        trace_topic=config.topics.trace_topic_name,
+        extra=_extra_rules(section.extra_codes),
         strict=section.compat == "strict",
         replay_window_ms=section.replay_window_ms,
         reload_interval_s=section.reload_interval_ms / 1000,
     )
 
 
-def _make_processor(broker: Broker) -> LateProcessor:
-    from flintmq.plugins.broker.processors import LateProcessor
+def _extra_rules(entries: Iterable[str]) -> dict[int, AccessRule]:
+    """The rules of ``acl.extra_codes``, whose entries are ``CODE=public|client|admin``."""
+    pairs = (entry.partition("=") for entry in entries)
+    return {int(code): AccessRule(Access(word)) for code, _, word in pairs}
 
-    def make() -> AclProcessor:
-        from flintmq.plugins.acl.processor import AclProcessor
 
-        found = _acl_among(broker.authenticators)
-        return AclProcessor(broker.state, found.store if found is not None else None)
-
-    return LateProcessor(CODES, make)
+def _make_processor(broker: Broker) -> AclProcessor:
+    found = _acl_among(broker.authenticators)
+    return AclProcessor(broker.state, found.store if found is not None else None)
 
 
 def _acl_among(authenticators: Iterable[Authenticator]) -> AclAuthenticator | None:

@@ -6,7 +6,7 @@ See docs/internals/protocol.md, Request codes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -16,10 +16,10 @@ from flintmq.config.sections.models import AclAccount
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.errors import RefusedError, StoreError
 from flintmq.core.io import fastjson
+from flintmq.core.kernel.ports.access import ADMIN
+from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Response, handles
 from flintmq.core.response_code import ResponseCode
-from flintmq.plugins.acl.account_store import AccountStore
 from flintmq.remoting.processors.answers import with_header, with_json
-from flintmq.remoting.server.request import Handler, Request, Response
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.headers_admin import (
     CreateAccessConfigRequestHeader,
@@ -29,8 +29,11 @@ from flintmq.remoting.wire.headers_admin import (
 )
 from flintmq.remoting.wire.refusal import unsupported
 
+if TYPE_CHECKING:
+    from flintmq.plugins.acl.account_store import AccountStore
 
-class AclProcessor:
+
+class AclProcessor(DeclaredProcessor):
     """Answers requests about accounts. Loop thread.
 
     Args:
@@ -42,33 +45,34 @@ class AclProcessor:
         self._state = state
         self._store = store
 
-    def handlers(self) -> dict[int, Handler]:
-        return {
-            RequestCode.UPDATE_AND_CREATE_ACL_CONFIG: self.update,
-            RequestCode.DELETE_ACL_CONFIG: self.delete,
-            RequestCode.GET_BROKER_CLUSTER_ACL_INFO: self.info,
-            RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: self.update_global_white,
-            RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG: self.list_accounts,
-        }
-
+    @handles(
+        RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, header=CreateAccessConfigRequestHeader, needs=ADMIN, audited=True
+    )
     def update(self, request: Request) -> Response:
-        """Answer 50: add or change an account; a field that is not given keeps its value."""
+        """Add or change an account; a field that is not given keeps its value."""
         header = request.header(CreateAccessConfigRequestHeader)
         code = ResponseCode.UPDATE_AND_CREATE_ACL_CONFIG_FAILED
         store = self._enabled(code)
         _change(code, lambda: store.update(_merged(store.table.written.get(header.access_key), header)))
         return Response()
 
+    @handles(RequestCode.DELETE_ACL_CONFIG, header=DeleteAccessConfigRequestHeader, needs=ADMIN, audited=True)
     def delete(self, request: Request) -> Response:
-        """Answer 51: remove an account."""
+        """Remove an account."""
         access_key = request.header(DeleteAccessConfigRequestHeader).access_key
         code = ResponseCode.DELETE_ACL_CONFIG_FAILED
         store = self._enabled(code)
         _change(code, lambda: store.delete(access_key))
         return Response()
 
+    @handles(
+        RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
+        header=UpdateGlobalWhiteAddrsConfigRequestHeader,
+        needs=ADMIN,
+        audited=True,
+    )
     def update_global_white(self, request: Request) -> Response:
-        """Answer 53: replace a file's addresses. The path only selects one of the files read."""
+        """Replace a file's addresses. The path only selects one of the files read."""
         header = request.header(UpdateGlobalWhiteAddrsConfigRequestHeader)
         code = ResponseCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED
         store = self._enabled(code)
@@ -76,8 +80,9 @@ class AclProcessor:
         _change(code, lambda: store.set_global_white(addresses, header.acl_file_full_path or None))
         return Response()
 
+    @handles(RequestCode.GET_BROKER_CLUSTER_ACL_INFO, answer=GetBrokerAclConfigResponseHeader, needs=ADMIN)
     def info(self, _request: Request) -> Response:
-        """Answer 52: the versions of the account files."""
+        """The versions of the account files."""
         state = self._state
         versions = {path: version.to_wire() for path, version in self._enabled(1).versions().items()}
         answer = GetBrokerAclConfigResponseHeader(
@@ -89,8 +94,9 @@ class AclProcessor:
         )
         return with_header(answer)
 
+    @handles(RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG, needs=ADMIN)
     def list_accounts(self, request: Request) -> Response:
-        """Answer 54 where ``acl.list_accounts`` allows it. RocketMQ removed it, because its answer held secret keys."""
+        """List the accounts without their secret keys, where ``acl.list_accounts`` allows it; RocketMQ removed this code."""
         if self._store is None or not self._state.config.acl.list_accounts:
             raise unsupported(request.code)
         table = self._store.table

@@ -17,7 +17,7 @@ from flintmq.remoting.client.access import ANYONE, Access
 from flintmq.remoting.wire.bodies import MessageQueue
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import RemotingCommand, encode_command, request
-from flintmq.remoting.wire.headers import PullMessageRequestHeader, SendMessageRequestHeaderV2
+from flintmq.remoting.wire.headers_message import PullMessageRequestHeader, SendMessageRequestHeaderV2
 
 PRODUCER_GROUP: Final = "flintmq-bench"
 CONSUMER_GROUP: Final = "TOOLS_CONSUMER"

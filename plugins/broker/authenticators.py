@@ -11,10 +11,10 @@ from flintmq.core.errors import PluginError
 from flintmq.core.kernel.hookspecs import AuthenticatorFactory
 from flintmq.core.kernel.kernel import Kernel
 from flintmq.core.kernel.ports import Authenticator, ReloadingAuthenticator
+from flintmq.core.kernel.ports.processor import Request
 from flintmq.core.kernel.registry import Registered
 from flintmq.plugins.broker.periodic import Timers
 from flintmq.plugins.broker.plugin_settings import PluginSettings
-from flintmq.remoting.server.request import Request
 
 ACL: Final = "acl"
 """The authenticator that ``acl.enable`` and ``nameserver.acl_enable`` ask for."""

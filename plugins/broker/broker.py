@@ -69,17 +69,16 @@ from flintmq.plugins.broker.service import Service, tell_ignored
 from flintmq.plugins.broker.services import Services
 from flintmq.plugins.broker.transaction_store import TransactionStoreAdapter
 from flintmq.plugins.builtin import BUILTIN_PLUGINS, CONSUME_QUEUE, FILTER_BITMAP, INDEX
-from flintmq.remoting.server.audit import AUDITED, RefusalAudit, audited
 from flintmq.remoting.server.handler_threads import HandlerThreads
 from flintmq.remoting.server.server import Pool, RemotingServer, bind, bind_with_vip
 from flintmq.remoting.wire.codes import RequestCode
 
 if TYPE_CHECKING:
     from flintmq.config.loading.schema import Role
+    from flintmq.core.kernel.ports.processor import Request
     from flintmq.plugins.broker.in_process import InProcessPut, PutBatch, Puttable
     from flintmq.plugins.replication.replication import Replication
     from flintmq.remoting.server.channel import ServerChannel
-    from flintmq.remoting.server.request import Request
 
 log = logging.getLogger("flintmq.broker")
 
@@ -548,6 +547,9 @@ class Broker(Service):
             pool.threads.grow(threads)
         return pool
 
+    def _pool_of(self, entry: Registered[ProcessorSpec], name: str) -> Pool:
+        return self.pool(name, entry.value.threads[name])
+
     def _request_failed(self, request: Request, error: BaseException) -> None:
         entry = self._handled_by.get(request.code)
         if entry is not None:
@@ -572,18 +574,16 @@ class Broker(Service):
         )
         self.authenticators = authenticators.in_force
         authenticators.start(self.timers)
-        for entry in self.kernel.processors():
+        for entry in self.kernel.processors("broker"):
             made = self.kernel.guarded(entry, entry.value.factory)(self)
-            pool = self.pool(entry.value.pool, entry.value.threads)
-            self.server.add_processor(made, entry.value.codes, pool, PROCESSOR.where(entry.owner, entry.name))
+            where = PROCESSOR.where(entry.owner, entry.name)
+            self.server.add_processor(made, entry.value.declarations, partial(self._pool_of, entry), where)
             self._handled_by.update(dict.fromkeys(entry.value.codes, entry))
         self._parts = ServerParts(self.kernel, "broker", self)
         self._parts.attach(self.server, self.pool)
         self.state.answers_as_bytes = not self._parts.hooks.after
         self.server.on_failed = self._request_failed
         self.server.on_authenticator_failed = authenticators.failed
-        self.server.wrap(AUDITED, audited)
-        self.server.on_refused = RefusalAudit(self._clock, AUDITED)
         self.server.authenticate_with(self.authenticators)
         return self.server
 

@@ -9,9 +9,9 @@ from typing import Any
 from flintmq.core.kernel.blame import PLUGIN_FAULTS
 from flintmq.core.kernel.kernel import Kernel
 from flintmq.core.kernel.plugin_shapes import DEFAULT_PROCESSOR, drop, shown
+from flintmq.core.kernel.ports.processor import Request, Response
 from flintmq.core.kernel.registry import Registered, ServerPart
 from flintmq.remoting.server.processor_shape import check_handler, wrong_response
-from flintmq.remoting.server.request import Request, Response
 from flintmq.remoting.server.server import Pool, RemotingServer
 from flintmq.remoting.server.server_hooks import AfterHook, BeforeHook, ServerHooks
 

@@ -135,7 +135,7 @@ async def _groups(admin: AdminClient, topic: str) -> list[dict[str, Any]]:
     from flintmq.remoting.wire.bodies import GroupList
     from flintmq.remoting.wire.codes import RequestCode
     from flintmq.remoting.wire.command import request
-    from flintmq.remoting.wire.headers import QueryTopicConsumeByWhoRequestHeader
+    from flintmq.remoting.wire.headers_admin import QueryTopicConsumeByWhoRequestHeader
 
     route = await admin.client.routes.route(topic)
     header = QueryTopicConsumeByWhoRequestHeader(topic=topic)

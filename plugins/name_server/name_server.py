@@ -13,9 +13,11 @@ import attrs
 from flintmq.config import BrokerConfig, LoadedConfig, NamesrvConfig
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
 from flintmq.core.io.json_file import JsonFile
-from flintmq.core.kernel.finder import may_have_entry_points
 from flintmq.core.kernel.kernel import Kernel
+from flintmq.core.kernel.plugin_shapes import PROCESSOR
 from flintmq.core.kernel.ports import Authenticator
+from flintmq.core.kernel.ports.processor import Request
+from flintmq.core.kernel.registry import ProcessorSpec, Registered
 from flintmq.core.route.advertised import host_port
 from flintmq.core.route.kv_config import KVConfigManager
 from flintmq.core.route.route_manager import RouteInfoManager
@@ -28,12 +30,9 @@ from flintmq.plugins.broker.secure_links import TLS_RELOAD_S, server_tls
 from flintmq.plugins.broker.server_parts import ServerParts
 from flintmq.plugins.broker.service import Service
 from flintmq.plugins.builtin import NAME_SERVER_PLUGINS
-from flintmq.remoting.processors.namesrv import NamesrvRouteProcessor
-from flintmq.remoting.processors.namesrv_config import NamesrvConfigProcessor, NamesrvSettings
-from flintmq.remoting.server.audit import AUDITED, RefusalAudit, audited
+from flintmq.remoting.processors.namesrv_config import NamesrvSettings
 from flintmq.remoting.server.channel import ServerChannel
 from flintmq.remoting.server.handler_threads import HandlerThreads
-from flintmq.remoting.server.request import Request
 from flintmq.remoting.server.server import Pool, RemotingServer, bind
 
 log = logging.getLogger("flintmq.namesrv")
@@ -47,7 +46,8 @@ class NameServer(Service):
     Args:
         config: as for a broker; the section ``nameserver`` counts.
         plugins: plugin objects beyond those of the configuration and the installed ones. Of a plugin a name server has the
-            authenticators that ``nameserver.authenticators`` names, and what is registered with ``at="nameserver"``.
+            authenticators that ``nameserver.authenticators`` names, and what is registered with ``at="nameserver"``,
+            request processors among it.
         clock: time.
     """
 
@@ -69,11 +69,14 @@ class NameServer(Service):
         """``host:port`` of each further listener, by its name."""
         self.authenticators: tuple[Authenticator, ...] = ()
         """Those in force, in order."""
-        self._kernel: Kernel | None = None
+        self._kernel: Kernel
         self._settings: PluginSettings
-        self._parts: ServerParts | None = None
-        self._threads: HandlerThreads | None = None
-        """Of the default processor, where it has some."""
+        self._parts: ServerParts
+        self._pools: dict[str, Pool] = {}
+        self._handled_by: dict[int, Registered[ProcessorSpec]] = {}
+        """The processor that answers a request code."""
+        self.listener_names: dict[tuple[str, int], str] = {}
+        """The names of the further listeners, by host (empty: any) and port."""
         self._running = False
         self.host = self.config.host
         self.port = 0
@@ -110,10 +113,10 @@ class NameServer(Service):
         ]
         self._kernel = self._assemble()
         authenticators = self._make_authenticators()
-        self.authenticators = authenticators.in_force if authenticators is not None else ()
+        self.authenticators = authenticators.in_force
         tls = server_tls(whole)
         try:
-            names = self._bind()
+            self._bind()
             self.routes = RouteInfoManager(self._clock, expiry_s=config.broker_expiry_ms / 1000)
             self.kv = KVConfigManager(JsonFile(Path(config.kv_path)) if config.kv_path else None)
             self.kv.load()
@@ -128,22 +131,13 @@ class NameServer(Service):
                 backlog=listen.backlog,
                 on_closed=self._channel_closed,
             )
-            settings = self.settings = NamesrvSettings(attrs.evolve(config, port=self.port), self._changed)
-            pool = Pool("admin", _QUEUE_CAPACITY)
-            for processor in (
-                NamesrvRouteProcessor(self.routes, self.kv, lambda: settings.config.order_message_enable, names),
-                NamesrvConfigProcessor(self.kv, settings),
-            ):
-                self.server.add_processor(processor, tuple(processor.handlers()), pool)
-            self.server.wrap(AUDITED, audited)
-            self.server.on_refused = RefusalAudit(self._clock, AUDITED)
+            self.settings = NamesrvSettings(attrs.evolve(config, port=self.port), self._changed)
+            self._add_processors()
             self.server.authenticate_with(self.authenticators)
-            if authenticators is not None:
-                self.server.on_authenticator_failed = authenticators.failed
-            if self._kernel is not None:
-                self._parts = ServerParts(self._kernel, "nameserver", self)
-                self._parts.attach(self.server, self._pool)
-                self.server.on_failed = self._request_failed
+            self.server.on_authenticator_failed = authenticators.failed
+            self._parts = ServerParts(self._kernel, "nameserver", self)
+            self._parts.attach(self.server, self._pool)
+            self.server.on_failed = self._request_failed
             for sock in self._sockets:
                 await self.server.listen(sock, tls)
         except BaseException:
@@ -151,8 +145,7 @@ class NameServer(Service):
                 sock.close()
             raise
         self._timers.pace(config.scan_interval_ms / 1000, self._scan, "broker expiry")
-        if authenticators is not None:
-            authenticators.start(self._timers)
+        authenticators.start(self._timers)
         if tls is not None:
             self._timers.every(TLS_RELOAD_S, tls.reload, "certificate")
         for host in exposed:
@@ -164,15 +157,17 @@ class NameServer(Service):
         """Makes what a start makes of plugins: for ``flintmq config check``. Raises ConfigError, PluginError."""
         self._kernel = self._assemble()
         self._make_authenticators()
-        if self._kernel is not None:
-            ServerParts(self._kernel, "nameserver", self)
+        ServerParts(self._kernel, "nameserver", self)
 
-    def _assemble(self) -> Kernel | None:
-        """The plugins; None where nobody may have any, as with most name servers, which so have nothing of it in memory."""
+    def _add_processors(self) -> None:
+        for entry in self._kernel.processors("nameserver"):
+            made = self._kernel.guarded(entry, entry.value.factory)(self)
+            where = PROCESSOR.where(entry.owner, entry.name)
+            self.server.add_processor(made, entry.value.declarations, partial(self._pool_of, entry), where)
+            self._handled_by.update(dict.fromkeys(entry.value.codes, entry))
+
+    def _assemble(self) -> Kernel:
         whole = self.loaded.config
-        named = whole.plugins or self._plugins or whole.namesrv_authenticators_in_force
-        if not named and not may_have_entry_points():
-            return None
         kernel = Kernel.assemble(
             whole.plugins,
             NAME_SERVER_PLUGINS,
@@ -186,42 +181,42 @@ class NameServer(Service):
             self._settings.check()
         return kernel
 
-    def _make_authenticators(self) -> Authenticators | None:
-        """Make those of the configuration; None without any plugin."""
-        if self._kernel is None:
-            return None
+    def _make_authenticators(self) -> Authenticators:
         whole = self.loaded.config
         names = whole.namesrv_authenticators_in_force
         return Authenticators(self._kernel, self._settings, whole, names, acl_key="nameserver.acl_enable")
 
     def _pool(self, name: str, threads: int) -> Pool:
-        """A queue for a plugin's default processor, with threads where it has some."""
-        pool = Pool(name, _QUEUE_CAPACITY)
+        """Return the bounded queue of a name, with threads for its plain handlers where it has some."""
+        pool = self._pools.setdefault(name, Pool(name, _QUEUE_CAPACITY))
         if threads:
-            pool.threads = self._threads = HandlerThreads(name, threads)
+            if pool.threads is None:
+                pool.threads = HandlerThreads(name, threads)
+            pool.threads.grow(threads)
         return pool
 
-    def _request_failed(self, request: Request, error: BaseException) -> None:
-        default = self._parts.default if self._parts is not None else None
-        if default is not None and self._kernel is not None and request.code not in self.server.codes:
-            self._kernel.blame(default, "handle", error)
-        else:
-            log.error("request %d of %s failed", request.code, request.channel.remote_address, exc_info=error)
+    def _pool_of(self, entry: Registered[ProcessorSpec], name: str) -> Pool:
+        return self._pool(name, entry.value.threads[name])
 
-    def _bind(self) -> dict[tuple[str, int], str]:
-        """Takes every socket. Returns the names of the further ones by host (empty: any) and port. Raises RemotingError."""
+    def _request_failed(self, request: Request, error: BaseException) -> None:
+        entry = self._handled_by.get(request.code)
+        if entry is not None:
+            self._kernel.blame(entry, f"request {request.code}", error)
+        elif self._parts.default is not None:
+            self._kernel.blame(self._parts.default, "handle", error)
+
+    def _bind(self) -> None:
+        """Bind every socket and note the names of the further listeners. Raises RemotingError."""
         config = self.config
         self._sockets.append(bind(config.host, config.port))
         self.host, self.port = self._sockets[0].getsockname()[:2]
-        names: dict[tuple[str, int], str] = {}
         for entry in config.listeners:
             name, host, port = _listener(entry, config.host)
             sock = bind(host, port)
             self._sockets.append(sock)
             bound_host, bound_port = sock.getsockname()[:2]
-            names["" if bound_host in EVERY_INTERFACE else bound_host, bound_port] = name
+            self.listener_names["" if bound_host in EVERY_INTERFACE else bound_host, bound_port] = name
             self.listeners[name] = host_port(bound_host, bound_port)
-        return names
 
     def _changed(self, config: NamesrvConfig) -> None:
         """Settings were changed over the wire."""
@@ -242,8 +237,9 @@ class NameServer(Service):
         self._running = False
         self._timers.cancel()
         await self.server.close()
-        if self._threads is not None:
-            await self._threads.close(THREADS_END_S)
+        for pool in self._pools.values():
+            if pool.threads is not None:
+                await pool.threads.close(THREADS_END_S)
         log.info("name server %s stopped", self.address)
 
 

@@ -32,18 +32,20 @@ from flintmq.remoting.wire.bodies import (
 from flintmq.remoting.wire.codes import RequestCode, ResponseCode
 from flintmq.remoting.wire.command import RemotingCommand, request
 from flintmq.remoting.wire.header_codec import CommandHeader
-from flintmq.remoting.wire.headers import (
-    ConsumerGroupRequestHeader,
+from flintmq.remoting.wire.headers_admin import (
     CreateTopicRequestHeader,
     DeleteSubscriptionGroupRequestHeader,
-    DeleteTopicFromNamesrvRequestHeader,
     DeleteTopicRequestHeader,
     GetConsumeStatsRequestHeader,
     GetTopicStatsInfoRequestHeader,
-    QueryMessageRequestHeader,
     ResetOffsetRequestHeader,
+)
+from flintmq.remoting.wire.headers_message import (
+    ConsumerGroupRequestHeader,
+    QueryMessageRequestHeader,
     ViewMessageRequestHeader,
 )
+from flintmq.remoting.wire.headers_route import DeleteTopicFromNamesrvRequestHeader
 
 ADMIN_GROUP: Final = "TOOLS_CONSUMER"
 LONG_TIMEOUT_MS: Final = 10_000

@@ -16,7 +16,8 @@ from flintmq.remoting.client.route import MASTER_ID
 from flintmq.remoting.wire.bodies import ConsumerIdList, LockBatchRequestBody, LockBatchResponseBody, MessageQueue
 from flintmq.remoting.wire.codes import RequestCode, ResponseCode
 from flintmq.remoting.wire.command import request
-from flintmq.remoting.wire.headers import (
+from flintmq.remoting.wire.header_codec import decode_header
+from flintmq.remoting.wire.headers_message import (
     ConsumerGroupRequestHeader,
     ConsumerSendMsgBackRequestHeader,
     GetMaxOffsetRequestHeader,
@@ -28,7 +29,6 @@ from flintmq.remoting.wire.headers import (
     QueueOffsetResponseHeader,
     SearchOffsetRequestHeader,
     UpdateConsumerOffsetRequestHeader,
-    decode_header,
 )
 
 FLAG_COMMIT_OFFSET: Final = 1

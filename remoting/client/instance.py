@@ -16,7 +16,7 @@ from flintmq.remoting.client.unique_id import make_client_id
 from flintmq.remoting.wire.bodies import ConsumerData, HeartbeatData, ProducerData
 from flintmq.remoting.wire.codes import RequestCode, ResponseCode
 from flintmq.remoting.wire.command import RemotingCommand, request
-from flintmq.remoting.wire.headers import UnregisterClientRequestHeader
+from flintmq.remoting.wire.headers_message import UnregisterClientRequestHeader
 
 log = logging.getLogger("flintmq.client")
 

@@ -32,7 +32,8 @@ from flintmq.remoting.client.unique_id import UNIQUE_IDS
 from flintmq.remoting.wire.bodies import MessageQueue
 from flintmq.remoting.wire.codes import RequestCode, ResponseCode
 from flintmq.remoting.wire.command import RemotingCommand, request
-from flintmq.remoting.wire.headers import SendMessageRequestHeaderV2, SendMessageResponseHeader, decode_header
+from flintmq.remoting.wire.header_codec import decode_header
+from flintmq.remoting.wire.headers_message import SendMessageRequestHeaderV2, SendMessageResponseHeader
 
 RETRY_CODES: Final = frozenset(
     {

@@ -25,7 +25,8 @@ from flintmq.remoting.client.compression import decompress
 from flintmq.remoting.client.message import Message, MessageExt
 from flintmq.remoting.wire.codes import RequestCode, ResponseCode
 from flintmq.remoting.wire.command import RemotingCommand, response
-from flintmq.remoting.wire.headers import ReplyMessageRequestHeader, decode_header
+from flintmq.remoting.wire.header_codec import decode_header
+from flintmq.remoting.wire.headers_message import ReplyMessageRequestHeader
 
 if TYPE_CHECKING:
     from flintmq.remoting.client.instance import ClientInstance

@@ -15,7 +15,7 @@ from flintmq.remoting.client.transport import RemotingClient
 from flintmq.remoting.wire.bodies import MessageQueue, TopicRouteData
 from flintmq.remoting.wire.codes import RequestCode, ResponseCode
 from flintmq.remoting.wire.command import RemotingCommand, request
-from flintmq.remoting.wire.headers import GetRouteInfoRequestHeader
+from flintmq.remoting.wire.headers_route import GetRouteInfoRequestHeader
 
 ROUTE_MAX_AGE_S: Final = 30.0
 """RocketMQ's clients ask again every 30 s."""

@@ -30,7 +30,8 @@ from flintmq.remoting.client.producer import SEND_TIMEOUT_MS, Producer, SendResu
 from flintmq.remoting.wire.bodies import MessageQueue
 from flintmq.remoting.wire.codes import RequestCode, ResponseCode
 from flintmq.remoting.wire.command import RemotingCommand, request
-from flintmq.remoting.wire.headers import CheckTransactionStateRequestHeader, EndTransactionRequestHeader, decode_header
+from flintmq.remoting.wire.header_codec import decode_header
+from flintmq.remoting.wire.headers_message import CheckTransactionStateRequestHeader, EndTransactionRequestHeader
 
 
 class TransactionState(enum.Enum):

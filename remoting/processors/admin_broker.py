@@ -18,6 +18,8 @@ from flintmq.core.broker.stats_table import StatsSpan
 from flintmq.core.broker.timer_service import TIMER_POSITIONS
 from flintmq.core.errors import RefusedError
 from flintmq.core.filter.bloom import BloomFilter
+from flintmq.core.kernel.ports.access import ADMIN
+from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Response, handles
 from flintmq.core.response_code import ResponseCode
 from flintmq.remoting.processors.answers import (
     check_changeable,
@@ -27,7 +29,6 @@ from flintmq.remoting.processors.answers import (
     with_header,
     with_json,
 )
-from flintmq.remoting.server.request import Handler, Request, Response
 from flintmq.remoting.wire import bodies
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.headers_admin import GetBrokerConfigResponseHeader, ViewBrokerStatsDataRequestHeader
@@ -39,7 +40,7 @@ class StatsView(Protocol):
     def view(self, name: str, key: str) -> tuple[StatsSpan, StatsSpan, StatsSpan] | None: ...
 
 
-class AdminBrokerProcessor:
+class AdminBrokerProcessor(DeclaredProcessor):
     """Answers about settings, runtime figures and statistics. Loop thread.
 
     Args:
@@ -62,18 +63,9 @@ class AdminBrokerProcessor:
         self._delete_expired_files = delete_expired_files
         self._version = DataVersion(state.clock.now_ms(), 0)
 
-    def handlers(self) -> dict[int, Handler]:
-        return {
-            RequestCode.UPDATE_BROKER_CONFIG: self.update_config,
-            RequestCode.GET_BROKER_CONFIG: self.get_config,
-            RequestCode.GET_BROKER_RUNTIME_INFO: self.get_runtime_info,
-            RequestCode.GET_ALL_DELAY_OFFSET: self.get_all_delay_offset,
-            RequestCode.VIEW_BROKER_STATS_DATA: self.view_stats,
-            RequestCode.DELETE_EXPIRED_COMMITLOG: self.delete_expired,
-        }
-
+    @handles(RequestCode.GET_ALL_DELAY_OFFSET, needs=ADMIN)
     def get_all_delay_offset(self, request: Request) -> Response:
-        """45. Beside the delay levels' offsets, which slaves of RocketMQ read, the timers' positions where there are timers."""
+        """Return the offsets of the delay levels, and the timers' positions where there are timers."""
         answer = self._state.schedule.to_wire()
         timer = self._state.timer
         positions = timer.positions() if timer is not None else {}
@@ -81,8 +73,12 @@ class AdminBrokerProcessor:
             answer[TIMER_POSITIONS] = positions
         return with_json(answer, standard=wants_standard_json(request))
 
+    @handles(RequestCode.UPDATE_BROKER_CONFIG, needs=ADMIN, audited=True)
     def update_config(self, request: Request) -> Response:
-        """25. What may be changed is an allow-list (see :mod:`flintmq.config.runtime`); all changes are made or none."""
+        """Change settings while the broker runs: all of them or none.
+
+        What may be changed is an allow-list (see :mod:`flintmq.config.runtime`).
+        """
         changes = read_properties(request.body)
         check_changeable(changes, RUNTIME_KEYS, frozenset(entry.key for entry in RUNTIME_KEYS.values()))
         try:
@@ -93,8 +89,9 @@ class AdminBrokerProcessor:
         self._version = self._version.next(self._state.clock)
         return Response()
 
+    @handles(RequestCode.GET_BROKER_CONFIG, answer=GetBrokerConfigResponseHeader, needs=ADMIN)
     def get_config(self, _request: Request) -> Response:
-        """26: every setting under RocketMQ's name, without secrets."""
+        """Return every setting under RocketMQ's name, without secrets."""
         version = msgspec.json.encode(self._version.to_wire()).decode()
         pull = self._state.config.pull
         told = as_properties(self._state.config)
@@ -102,11 +99,14 @@ class AdminBrokerProcessor:
         body = format_properties(dict(sorted(told.items())))
         return with_header(GetBrokerConfigResponseHeader(version=version), body)
 
+    @handles(RequestCode.GET_BROKER_RUNTIME_INFO, needs=ADMIN)
     def get_runtime_info(self, _request: Request) -> Response:
+        """Return the broker's runtime figures."""
         return Response(body=bodies.KVTable(dict(self._runtime_info())).encode())
 
+    @handles(RequestCode.VIEW_BROKER_STATS_DATA, header=ViewBrokerStatsDataRequestHeader, needs=ADMIN)
     def view_stats(self, request: Request) -> Response:
-        """315: one counter in the last minute, hour and day."""
+        """Return one counter for the last minute, hour and day."""
         header = request.header(ViewBrokerStatsDataRequestHeader)
         found = self._stats.view(header.stats_name, header.stats_key)
         if found is None:
@@ -118,6 +118,8 @@ class AdminBrokerProcessor:
         minute, hour, day = (bodies.BrokerStatsItem(span.avgpt, span.sum, span.tps) for span in found)
         return Response(body=bodies.BrokerStatsData(day, hour, minute).encode())
 
+    @handles(RequestCode.DELETE_EXPIRED_COMMITLOG, needs=ADMIN, audited=True)
     def delete_expired(self, _request: Request) -> Response:
+        """Start the deletion of expired files of the commit log."""
         self._delete_expired_files()
         return Response()

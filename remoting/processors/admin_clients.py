@@ -13,10 +13,12 @@ from flintmq.core.broker.client_channel import ClientChannelInfo
 from flintmq.core.broker.consumer_group import ConsumerGroupInfo
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.errors import RefusedError, RemotingError
+from flintmq.core.kernel.ports.access import ADMIN
+from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Response, handles
 from flintmq.core.record.message_id import decode_message_id
 from flintmq.core.response_code import ResponseCode
+from flintmq.remoting.processors import needs
 from flintmq.remoting.processors.answers import with_json
-from flintmq.remoting.server.request import Handler, Request, Response
 from flintmq.remoting.wire import bodies
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import RemotingCommand
@@ -43,25 +45,15 @@ class Askable(Protocol):
     async def invoke(self, code: int, header: Mapping[str, str], body: bytes, timeout_s: float) -> RemotingCommand: ...
 
 
-class AdminClientProcessor:
+class AdminClientProcessor(DeclaredProcessor):
     """Answers about connections, and passes requests on to clients. Loop thread."""
 
     def __init__(self, state: BrokerState) -> None:
         self._state = state
 
-    def handlers(self) -> dict[int, Handler]:
-        return {
-            RequestCode.GET_CONSUMER_CONNECTION_LIST: self.consumer_connections,
-            RequestCode.GET_PRODUCER_CONNECTION_LIST: self.producer_connections,
-            RequestCode.GET_ALL_PRODUCER_INFO: self.all_producers,
-            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset_offset,
-            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self.consumer_status,
-            RequestCode.GET_CONSUMER_RUNNING_INFO: self.running_info,
-            RequestCode.CONSUME_MESSAGE_DIRECTLY: self.consume_directly,
-        }
-
+    @handles(RequestCode.GET_CONSUMER_CONNECTION_LIST, header=ConsumerGroupRequestHeader, needs=needs.group())
     def consumer_connections(self, request: Request) -> Response:
-        """203: a group's members and subscriptions."""
+        """Return a consumer group's members and subscriptions."""
         group = request.header(ConsumerGroupRequestHeader).consumer_group
         info = self._state.consumers.find(group)
         if info is None:
@@ -80,8 +72,9 @@ class AdminClientProcessor:
         answer.remark = info.describe_contradictions() or None
         return answer
 
+    @handles(RequestCode.GET_PRODUCER_CONNECTION_LIST, header=GetProducerConnectionListRequestHeader, needs=ADMIN)
     def producer_connections(self, request: Request) -> Response:
-        """204: a group's members."""
+        """Return a producer group's members."""
         group = request.header(GetProducerConnectionListRequestHeader).producer_group
         members = self._state.producers.members(group)
         if not members:
@@ -90,8 +83,9 @@ class AdminClientProcessor:
             )
         return with_json({"connectionSet": [_connection(member) for member in members]})
 
+    @handles(RequestCode.GET_ALL_PRODUCER_INFO, needs=ADMIN)
     def all_producers(self, _request: Request) -> Response:
-        """328: every producer group."""
+        """Return the members of every producer group."""
         data = {
             group: [
                 bodies.ProducerInfo(
@@ -107,8 +101,12 @@ class AdminClientProcessor:
         }
         return Response(body=bodies.ProducerTableInfo(data).encode())
 
+    @handles(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header=ResetOffsetRequestHeader, needs=ADMIN, audited=True)
     def reset_offset(self, request: Request) -> Response:
-        """222: tells a group's online consumers to go on from a time. They apply it; the broker's table stays."""
+        """Tell a group's online consumers to go on from a time.
+
+        The consumers apply it; the broker's own table stays.
+        """
         header = request.header(ResetOffsetRequestHeader)
         offsets = self._offsets_at(header)
         info = self._state.consumers.find(header.group)
@@ -166,8 +164,9 @@ class AdminClientProcessor:
                     measured=member.client_id,
                 )
 
+    @handles(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, header=GetConsumerStatusRequestHeader, needs=ADMIN)
     async def consumer_status(self, request: Request) -> Response:
-        """223: what offsets a group's consumers have in memory; asks all of them at once, or the one named."""
+        """Return the offsets that a group's consumers have in memory, of all of them or of one."""
         header = request.header(GetConsumerStatusRequestHeader)
         info = self._state.consumers.find(header.group)
         if info is None:
@@ -195,14 +194,18 @@ class AdminClientProcessor:
                 raise answer
         return Response(body=found.encode())
 
+    @handles(RequestCode.GET_CONSUMER_RUNNING_INFO, header=GetConsumerRunningInfoRequestHeader, needs=ADMIN)
     async def running_info(self, request: Request) -> Response:
-        """307: what a consumer says of itself."""
+        """Return what a consumer reports about itself."""
         header = request.header(GetConsumerRunningInfoRequestHeader)
         member = self._member(header.consumer_group, header.client_id)
         return await _pass_on(member, RequestCode.GET_CONSUMER_RUNNING_INFO, encode_header(header), request.body)
 
+    @handles(
+        RequestCode.CONSUME_MESSAGE_DIRECTLY, header=ConsumeMessageDirectlyRequestHeader, needs=ADMIN, audited=True
+    )
     async def consume_directly(self, request: Request) -> Response:
-        """309: a consumer is handed one message, whatever its offsets say, and tells what came of it."""
+        """Hand one message to a consumer, whatever its offsets are, and return what came of it."""
         header = request.header(ConsumeMessageDirectlyRequestHeader)
         member = self._member(header.consumer_group, header.client_id or "")
         header.broker_name = self._state.config.broker.name

@@ -10,7 +10,10 @@ from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.topic_name import check_group_name
 from flintmq.core.errors import JsonSyntaxError
 from flintmq.core.io import fastjson
+from flintmq.core.kernel.ports.access import ADMIN, Need, Permission
+from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Response, handles
 from flintmq.core.limits import GROUP_MAX_BYTES, REQUEST_JSON_DIALECT_MAX_BYTES, TOPIC_MAX_BYTES
+from flintmq.remoting.processors import needs
 from flintmq.remoting.processors.answers import (
     check_client_id,
     check_not_slave,
@@ -18,8 +21,8 @@ from flintmq.remoting.processors.answers import (
     wants_standard_json,
     with_json,
 )
+from flintmq.remoting.processors.needs import group_need, topic_need
 from flintmq.remoting.processors.turns import Turns
-from flintmq.remoting.server.request import Handler, Request, Response
 from flintmq.remoting.wire import bodies
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.headers_admin import (
@@ -36,7 +39,12 @@ from flintmq.remoting.wire.offset_table import OffsetTable, consume_stats, consu
 LONG_MAX = 2**63 - 1
 
 
-class AdminGroupProcessor:
+def _lock_needs(body: bytes) -> list[Need]:
+    wanted = bodies.LockBatchRequestBody.of_request(body)
+    return [group_need(wanted.consumer_group), *(topic_need(queue.topic, Permission.SUB) for queue in wanted.mq_set)]
+
+
+class AdminGroupProcessor(DeclaredProcessor):
     """Answers about groups, their offsets, locks and how far they are behind. Loop thread.
 
     Args:
@@ -46,26 +54,9 @@ class AdminGroupProcessor:
     def __init__(self, state: BrokerState) -> None:
         self._state = state
 
-    def handlers(self) -> dict[int, Handler]:
-        state = self._state
-        return {
-            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.put_group,
-            RequestCode.DELETE_SUBSCRIPTIONGROUP: self.delete_group,
-            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: lambda _: with_json(state.groups.to_wire()),
-            RequestCode.GET_ALL_CONSUMER_OFFSET: lambda asked: with_json(
-                state.offsets.to_wire(), standard=wants_standard_json(asked)
-            ),
-            RequestCode.LOCK_BATCH_MQ: self.lock_batch,
-            RequestCode.UNLOCK_BATCH_MQ: self.unlock_batch,
-            RequestCode.GET_CONSUME_STATS: self.consume_stats,
-            RequestCode.GET_BROKER_CONSUME_STATS: self.broker_consume_stats,
-            RequestCode.CLONE_GROUP_OFFSET: self.clone_offsets,
-            RequestCode.QUERY_CONSUME_TIME_SPAN: self.consume_time_span,
-            RequestCode.QUERY_CORRECTION_OFFSET: self.correction_offsets,
-        }
-
+    @handles(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, needs=ADMIN, audited=True)
     def put_group(self, request: Request) -> Response:
-        """200: a group as it shall be, new or changed."""
+        """Create a consumer group or change its settings."""
         check_not_slave(self._state)
         check_request_body(request.body)
         value = fastjson.loads(request.body, dialect_max_chars=REQUEST_JSON_DIALECT_MAX_BYTES)
@@ -74,7 +65,11 @@ class AdminGroupProcessor:
         self._state.groups.put(SubscriptionGroupConfig.from_wire(value))
         return Response()
 
+    @handles(
+        RequestCode.DELETE_SUBSCRIPTIONGROUP, header=DeleteSubscriptionGroupRequestHeader, needs=ADMIN, audited=True
+    )
     def delete_group(self, request: Request) -> Response:
+        """Delete a consumer group, with its offsets where that is asked for."""
         check_not_slave(self._state)
         header = request.header(DeleteSubscriptionGroupRequestHeader)
         self._state.groups.delete(header.group_name)
@@ -83,8 +78,22 @@ class AdminGroupProcessor:
             self._state.offsets.remove_group(header.group_name)
         return Response()
 
+    @handles(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, needs=ADMIN)
+    def all_groups(self, _request: Request) -> Response:
+        """Return the settings of every consumer group."""
+        return with_json(self._state.groups.to_wire())
+
+    @handles(RequestCode.GET_ALL_CONSUMER_OFFSET, needs=ADMIN)
+    def all_offsets(self, request: Request) -> Response:
+        """Return every consumer offset of every group."""
+        return with_json(self._state.offsets.to_wire(), standard=wants_standard_json(request))
+
+    @handles(RequestCode.LOCK_BATCH_MQ, needs=needs.body(_lock_needs))
     def lock_batch(self, request: Request) -> Response:
-        """41: an orderly consumer asks for queues; it is told those it holds now. Nobody holds a queue that cannot be."""
+        """Lock queues for an orderly consumer and return those it holds now.
+
+        Queues whose names are too long to exist are not locked.
+        """
         body = bodies.LockBatchRequestBody.of_request(request.body)
         check_client_id(body.client_id)
         check_group_name(body.consumer_group)
@@ -93,13 +102,16 @@ class AdminGroupProcessor:
         queues = [bodies.MessageQueue(queue.broker_name, queue.queue_id, queue.topic) for queue in held]
         return Response(body=bodies.LockBatchResponseBody(queues).encode())
 
+    @handles(RequestCode.UNLOCK_BATCH_MQ, needs=needs.body(_lock_needs))
     def unlock_batch(self, request: Request) -> Response:
+        """Unlock queues of an orderly consumer."""
         body = bodies.UnlockBatchRequestBody.of_request(request.body)
         self._state.locks.unlock_batch(body.consumer_group, map(_core_queue, body.mq_set), body.client_id)
         return Response()
 
+    @handles(RequestCode.GET_CONSUME_STATS, header=GetConsumeStatsRequestHeader, needs=needs.group_and_given_topic())
     async def consume_stats(self, request: Request) -> Response:
-        """208: how far a group is behind, in one topic or in all it has offsets in."""
+        """Return how far a group is behind, in one topic or in all it has offsets in."""
         header = request.header(GetConsumeStatsRequestHeader)
         group = header.consumer_group
         topics = [header.topic] if header.topic else sorted(self._state.offsets.which_topic_by_consumer(group))
@@ -132,8 +144,9 @@ class AdminGroupProcessor:
         info = self._state.consumers.find(group)
         return info is not None and bool(info.subscriptions) and topic not in info.subscriptions
 
+    @handles(RequestCode.GET_BROKER_CONSUME_STATS, header=GetBrokerConsumeStatsRequestHeader, needs=ADMIN)
     async def broker_consume_stats(self, request: Request) -> Response:
-        """317: the same for every group of the broker."""
+        """Return how far every group of the broker is behind."""
         header = request.header(GetBrokerConsumeStatsRequestHeader)
         found: list[tuple[str, list[bytes]]] = []
         turns, total_diff = Turns(), 0
@@ -152,8 +165,9 @@ class AdminGroupProcessor:
             found.append((group, of_group))
         return Response(body=consume_stats_list(self._state.advertised_address, found, total_diff))
 
+    @handles(RequestCode.CLONE_GROUP_OFFSET, header=CloneGroupOffsetRequestHeader, needs=ADMIN, audited=True)
     def clone_offsets(self, request: Request) -> Response:
-        """314: a group starts where another one is."""
+        """Copy the offsets of one group to another."""
         header = request.header(CloneGroupOffsetRequestHeader)
         topics = {header.topic} if header.topic else self._state.offsets.which_topic_by_consumer(header.src_group)
         for topic in topics:
@@ -161,8 +175,9 @@ class AdminGroupProcessor:
                 self._state.offsets.clone(header.src_group, header.dest_group, topic)
         return Response()
 
+    @handles(RequestCode.QUERY_CONSUME_TIME_SPAN, header=TopicGroupRequestHeader, needs=needs.topic_and_group("group"))
     async def consume_time_span(self, request: Request) -> Response:
-        """303: from when to when a topic's messages are, and how late the group is."""
+        """Return from when to when a topic's messages are, and how late a group is."""
         header = request.header(TopicGroupRequestHeader)
         config = self._state.topics.select(header.topic)
         if config is None:
@@ -199,8 +214,12 @@ class AdminGroupProcessor:
             min_time_stamp_text=_time_text(first_ms),
         )
 
+    @handles(RequestCode.QUERY_CORRECTION_OFFSET, header=QueryCorrectionOffsetRequestHeader, needs=ADMIN)
     def correction_offsets(self, request: Request) -> Response:
-        """308: per queue the smallest offset of all groups but some; "no limit" where the compared group is behind it."""
+        """Return per queue the smallest offset of all groups but some.
+
+        The answer is the largest long where the compared group is behind it.
+        """
         header = request.header(QueryCorrectionOffsetRequestHeader)
         without = frozenset(name for name in (header.filter_groups or "").split(",") if name)
         found = self._state.offsets.min_offset_in_all_groups(header.topic, without)

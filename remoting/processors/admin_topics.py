@@ -10,10 +10,12 @@ from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.topic_config import TopicConfig
 from flintmq.core.broker.topic_name import check_topic_name
 from flintmq.core.errors import RefusedError
+from flintmq.core.kernel.ports.access import ACCOUNT, ADMIN, Permission
+from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Response, handles
 from flintmq.core.response_code import ResponseCode
+from flintmq.remoting.processors import needs
 from flintmq.remoting.processors.answers import check_not_slave, topic_missing, with_json
 from flintmq.remoting.processors.turns import Turns
-from flintmq.remoting.server.request import Handler, Request, Response
 from flintmq.remoting.wire import bodies
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.headers_admin import (
@@ -25,8 +27,10 @@ from flintmq.remoting.wire.headers_admin import (
 )
 from flintmq.remoting.wire.headers_message import (
     GetEarliestMsgStoretimeRequestHeader,
+    GetEarliestMsgStoretimeResponseHeader,
     GetMaxOffsetRequestHeader,
     GetMinOffsetRequestHeader,
+    QueueOffsetResponseHeader,
     SearchOffsetRequestHeader,
 )
 from flintmq.remoting.wire.offset_table import OffsetTable, topic_stats
@@ -35,7 +39,7 @@ QUEUE_ENTRIES_MAX = 4_096
 """Consume queue entries in one answer."""
 
 
-class AdminTopicProcessor:
+class AdminTopicProcessor(DeclaredProcessor):
     """Answers about topics and their queues. Loop thread.
 
     Args:
@@ -47,25 +51,9 @@ class AdminTopicProcessor:
         self._state = state
         self._clean_expired_queues = clean_expired_queues
 
-    def handlers(self) -> dict[int, Handler]:
-        return {
-            RequestCode.UPDATE_AND_CREATE_TOPIC: self.create_topic,
-            RequestCode.DELETE_TOPIC_IN_BROKER: self.delete_topic,
-            RequestCode.GET_ALL_TOPIC_CONFIG: lambda _: with_json(self._state.topics.to_wire()),
-            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self.system_topics,
-            RequestCode.GET_TOPIC_STATS_INFO: self.topic_stats,
-            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.consumed_by,
-            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self.search_offset,
-            RequestCode.GET_MAX_OFFSET: self.max_offset,
-            RequestCode.GET_MIN_OFFSET: self.min_offset,
-            RequestCode.GET_EARLIEST_MSG_STORETIME: self.earliest_store_time,
-            RequestCode.QUERY_CONSUME_QUEUE: self.query_consume_queue,
-            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self.clean_expired,
-            RequestCode.CLEAN_UNUSED_TOPIC: self.clean_unused,
-        }
-
+    @handles(RequestCode.UPDATE_AND_CREATE_TOPIC, header=CreateTopicRequestHeader, needs=ADMIN, audited=True)
     def create_topic(self, request: Request) -> Response:
-        """17: a topic as it shall be, new or changed."""
+        """Create a topic or change its settings."""
         check_not_slave(self._state)
         header = request.header(CreateTopicRequestHeader)
         check_topic_name(header.topic)
@@ -83,8 +71,9 @@ class AdminTopicProcessor:
         )
         return Response()
 
+    @handles(RequestCode.DELETE_TOPIC_IN_BROKER, header=DeleteTopicRequestHeader, needs=ADMIN, audited=True)
     def delete_topic(self, request: Request) -> Response:
-        """215: settings, queues and the groups' offsets go, so that a topic made again under this name starts anew."""
+        """Delete a topic: its settings, its queues and the groups' offsets in it."""
         check_not_slave(self._state)
         topic = request.header(DeleteTopicRequestHeader).topic
         check_topic_name(topic)
@@ -95,11 +84,19 @@ class AdminTopicProcessor:
         self._state.stats.forget_topic(topic)
         return Response()
 
+    @handles(RequestCode.GET_ALL_TOPIC_CONFIG, needs=ADMIN)
+    def all_topics(self, _request: Request) -> Response:
+        """Return the settings of every topic."""
+        return with_json(self._state.topics.to_wire())
+
+    @handles(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, needs=ACCOUNT)
     def system_topics(self, _request: Request) -> Response:
+        """List the system topics."""
         return Response(body=bodies.TopicList(None, sorted(self._state.topics.system_topics)).encode())
 
+    @handles(RequestCode.GET_TOPIC_STATS_INFO, header=GetTopicStatsInfoRequestHeader, needs=needs.topic(Permission.ANY))
     async def topic_stats(self, request: Request) -> Response:
-        """202: where each queue begins and ends, and when it was last written."""
+        """Return where each queue of a topic begins and ends, and when it was last written."""
         topic = request.header(GetTopicStatsInfoRequestHeader).topic
         config = self._state.topics.select(topic)
         if config is None:
@@ -117,32 +114,66 @@ class AdminTopicProcessor:
                 await turns.give()
         return Response(body=topic_stats(table))
 
+    @handles(
+        RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
+        header=QueryTopicConsumeByWhoRequestHeader,
+        needs=needs.topic(Permission.ANY),
+    )
     def consumed_by(self, request: Request) -> Response:
-        """300: groups that subscribe to a topic now, and those that have offsets in it."""
+        """List the groups that subscribe to a topic now, and those that have offsets in it."""
         topic = request.header(QueryTopicConsumeByWhoRequestHeader).topic
         groups = self._state.consumers.which_group_by_topic(topic) | self._state.offsets.which_group_by_topic(topic)
         return Response(body=bodies.GroupList(sorted(groups)).encode())
 
+    @handles(
+        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+        header=SearchOffsetRequestHeader,
+        answer=QueueOffsetResponseHeader,
+        needs=needs.topic(Permission.ANY),
+    )
     def search_offset(self, request: Request) -> Response:
+        """Return the queue offset of the first message stored at a time or later."""
         header = request.header(SearchOffsetRequestHeader)
         found = self._state.store.queue_offset_by_time(header.topic, header.queue_id, header.timestamp_ms)
         return Response(ext_fields={"offset": str(found)})
 
+    @handles(
+        RequestCode.GET_MAX_OFFSET,
+        header=GetMaxOffsetRequestHeader,
+        answer=QueueOffsetResponseHeader,
+        needs=needs.topic(Permission.ANY),
+    )
     def max_offset(self, request: Request) -> Response:
+        """Return the queue offset behind the last message of a queue."""
         header = request.header(GetMaxOffsetRequestHeader)
         return Response(ext_fields={"offset": str(self._state.store.max_queue_offset(header.topic, header.queue_id))})
 
+    @handles(
+        RequestCode.GET_MIN_OFFSET,
+        header=GetMinOffsetRequestHeader,
+        answer=QueueOffsetResponseHeader,
+        needs=needs.topic(Permission.ANY),
+    )
     def min_offset(self, request: Request) -> Response:
+        """Return the queue offset of the first message of a queue."""
         header = request.header(GetMinOffsetRequestHeader)
         return Response(ext_fields={"offset": str(self._state.store.min_queue_offset(header.topic, header.queue_id))})
 
+    @handles(
+        RequestCode.GET_EARLIEST_MSG_STORETIME,
+        header=GetEarliestMsgStoretimeRequestHeader,
+        answer=GetEarliestMsgStoretimeResponseHeader,
+        needs=needs.topic(Permission.ANY),
+    )
     def earliest_store_time(self, request: Request) -> Response:
+        """Return when the first message of a queue was stored."""
         header = request.header(GetEarliestMsgStoretimeRequestHeader)
         found_ms = self._state.store.earliest_message_store_time(header.topic, header.queue_id)
         return Response(ext_fields={"timestamp": str(found_ms)})
 
+    @handles(RequestCode.QUERY_CONSUME_QUEUE, header=QueryConsumeQueueRequestHeader, needs=ADMIN)
     def query_consume_queue(self, request: Request) -> Response:
-        """321: entries of a queue as they are on disk."""
+        """Return entries of a consume queue as they are on disk."""
         header = request.header(QueryConsumeQueueRequestHeader)
         topic = header.topic or ""
         queue = self._state.store.consume_queues.find(topic, header.queue_id)
@@ -176,12 +207,15 @@ class AdminTopicProcessor:
             )
         return Response(body=body.encode())
 
+    @handles(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, needs=ADMIN, audited=True)
     def clean_expired(self, _request: Request) -> Response:
+        """Delete the consume queues whose messages have all expired."""
         self._clean_expired_queues()
         return Response()
 
+    @handles(RequestCode.CLEAN_UNUSED_TOPIC, needs=ADMIN, audited=True)
     def clean_unused(self, _request: Request) -> Response:
-        """316: deletes the queues of topics that nobody knows any more."""
+        """Delete the consume queues of topics that no longer exist."""
         topics = self._state.topics
         for topic in self._state.store.topics():
             if topic not in topics and not topics.is_system_topic(topic):

@@ -10,9 +10,9 @@ from flintmq.config.rocketmq.java_properties import parse_properties
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.errors import RefusedError
 from flintmq.core.io import fastjson
+from flintmq.core.kernel.ports.processor import Request, Response
 from flintmq.core.limits import CLIENT_ID_MAX_BYTES, REQUEST_SETTINGS_MAX_BYTES
 from flintmq.core.response_code import ResponseCode
-from flintmq.remoting.server.request import Request, Response
 from flintmq.remoting.wire.header_codec import CommandHeader, encode_header
 
 

@@ -9,29 +9,40 @@ from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.subscription import TAG, SubscriptionData
 from flintmq.core.broker.topic_config import UNIT_SUB_FLAG
 from flintmq.core.broker.topic_name import is_name, retry_topic
+from flintmq.core.kernel.ports.access import Need, Permission
+from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Response, handles
 from flintmq.core.limits import TOPIC_MAX_BYTES
+from flintmq.remoting.processors import needs
 from flintmq.remoting.processors.answers import check_client_id
-from flintmq.remoting.server.request import Handler, Request, Response
+from flintmq.remoting.processors.needs import group_need, topic_need
 from flintmq.remoting.wire import bodies
 from flintmq.remoting.wire.codes import RequestCode
-from flintmq.remoting.wire.headers_message import UnregisterClientRequestHeader
+from flintmq.remoting.wire.headers_message import UnregisterClientRequestHeader, UnregisterClientResponseHeader
 
 
-class ClientManageProcessor:
+def _heartbeat_needs(body: bytes) -> list[Need]:
+    found = []
+    for consumer in bodies.HeartbeatData.of_request(body).consumer_data_set:
+        found.append(group_need(consumer.group_name))
+        found += [topic_need(wanted.topic, Permission.SUB) for wanted in consumer.subscription_data_set]
+    return found
+
+
+def _check_needs(body: bytes) -> list[Need]:
+    wanted = bodies.CheckClientRequestBody.of_request(body)
+    subscription = wanted.subscription_data
+    return [group_need(wanted.group), *((topic_need(subscription.topic, Permission.SUB),) if subscription else ())]
+
+
+class ClientManageProcessor(DeclaredProcessor):
     """Answers heartbeats, farewells and checks of subscriptions. Loop thread."""
 
     def __init__(self, state: BrokerState) -> None:
         self._state = state
 
-    def handlers(self) -> dict[int, Handler]:
-        return {
-            RequestCode.HEART_BEAT: self.heartbeat,
-            RequestCode.UNREGISTER_CLIENT: self.unregister,
-            RequestCode.CHECK_CLIENT_CONFIG: self.check_client_config,
-        }
-
+    @handles(RequestCode.HEART_BEAT, pool="heartbeat", needs=needs.body(_heartbeat_needs))
     def heartbeat(self, request: Request) -> Response:
-        """34: who a client is and what it subscribes to."""
+        """Register a client with its groups and subscriptions."""
         body = bodies.HeartbeatData.of_request(request.body)
         check_client_id(body.client_id)
         for consumer in body.consumer_data_set:
@@ -62,8 +73,15 @@ class ClientManageProcessor:
             notify=config is None or config.notify_consumer_ids_changed_enable,
         )
 
+    @handles(
+        RequestCode.UNREGISTER_CLIENT,
+        header=UnregisterClientRequestHeader,
+        answer=UnregisterClientResponseHeader,
+        pool="client",
+        needs=needs.given_group(),
+    )
     def unregister(self, request: Request) -> Response:
-        """35: a client leaves a group of producers, of consumers, or both."""
+        """Remove a client from a group of producers, of consumers, or both."""
         header = request.header(UnregisterClientRequestHeader)
         if header.producer_group:
             self._state.producers.unregister(header.producer_group, request.channel)
@@ -73,8 +91,9 @@ class ClientManageProcessor:
             self._state.consumers.unregister(header.consumer_group, request.channel, notify=notify)
         return Response(ext_fields={})
 
+    @handles(RequestCode.CHECK_CLIENT_CONFIG, pool="client", needs=needs.body(_check_needs))
     def check_client_config(self, request: Request) -> Response:
-        """46: whether a subscription that is no list of tags can be served; a consumer asks before it starts."""
+        """Check whether a subscription that is not a list of tags can be served."""
         wanted = bodies.CheckClientRequestBody.of_request(request.body).subscription_data
         if wanted is None or wanted.expression_type in ("", TAG):
             return Response()

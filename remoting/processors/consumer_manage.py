@@ -7,35 +7,40 @@ from __future__ import annotations
 
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.errors import RefusedError
+from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Response, handles
 from flintmq.core.response_code import ResponseCode
+from flintmq.remoting.processors import needs
 from flintmq.remoting.processors.answers import group_missing, topic_missing
-from flintmq.remoting.server.request import Handler, Request, Response
 from flintmq.remoting.wire import bodies
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.headers_message import (
     ConsumerGroupRequestHeader,
+    GetConsumerListByGroupResponseHeader,
     QueryConsumerOffsetRequestHeader,
+    QueryConsumerOffsetResponseHeader,
     UpdateConsumerOffsetRequestHeader,
+    UpdateConsumerOffsetResponseHeader,
 )
 
 
-class ConsumerManageProcessor:
+class ConsumerManageProcessor(DeclaredProcessor):
     """Answers about members and offsets of a group. Loop thread."""
 
     def __init__(self, state: BrokerState) -> None:
         self._state = state
 
-    def handlers(self) -> dict[int, Handler]:
-        return {
-            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.consumer_list,
-            RequestCode.QUERY_CONSUMER_OFFSET: self.query_offset,
-            RequestCode.UPDATE_CONSUMER_OFFSET: self.update_offset,
-        }
-
+    @handles(
+        RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+        header=ConsumerGroupRequestHeader,
+        answer=GetConsumerListByGroupResponseHeader,
+        pool="consumer",
+        needs=needs.group(),
+    )
     def consumer_list(self, request: Request) -> Response:
-        """38. A group without members is an error: the client then keeps the queues it has.
+        """Return the client ids of a consumer group's members.
 
-        See docs/internals/protocol.md, What an answer must have.
+        A group without members is refused: the client then keeps the queues it has
+        (docs/internals/protocol.md, What an answer must have).
         """
         group = request.header(ConsumerGroupRequestHeader).consumer_group
         info = self._state.consumers.find(group)
@@ -45,10 +50,18 @@ class ConsumerManageProcessor:
             )
         return Response(ext_fields={}, body=bodies.ConsumerIdList(info.client_ids).encode())
 
+    @handles(
+        RequestCode.QUERY_CONSUMER_OFFSET,
+        header=QueryConsumerOffsetRequestHeader,
+        answer=QueryConsumerOffsetResponseHeader,
+        pool="consumer",
+        needs=needs.topic_and_group(),
+    )
     def query_offset(self, request: Request) -> Response:
-        """14. A group without an offset starts at 0 while the queue begins there and its first message is in memory.
+        """Return the consumer offset of a group in a queue.
 
-        Otherwise QUERY_NOT_FOUND, and the consumer's own ``ConsumeFromWhere`` decides.
+        A group without an offset starts at 0 while the queue begins there and its first message is in memory.
+        Otherwise the answer is QUERY_NOT_FOUND, and the consumer's own ``ConsumeFromWhere`` decides.
         """
         header = request.header(QueryConsumerOffsetRequestHeader)
         consumer_offset = self._state.offsets.query(header.topic, header.consumer_group, header.queue_id)
@@ -65,8 +78,15 @@ class ConsumerManageProcessor:
             reason="offset.missing",
         )
 
+    @handles(
+        RequestCode.UPDATE_CONSUMER_OFFSET,
+        header=UpdateConsumerOffsetRequestHeader,
+        answer=UpdateConsumerOffsetResponseHeader,
+        pool="consumer",
+        needs=needs.topic_and_group(),
+    )
     def update_offset(self, request: Request) -> Response:
-        """15: a group goes on at an offset. Only in queues that there are, so that the table is bounded by what exists."""
+        """Commit the consumer offset of a group in a queue that exists, so that the table stays bounded."""
         header = request.header(UpdateConsumerOffsetRequestHeader)
         if header.commit_consumer_offset < 0:
             raise RefusedError(

@@ -7,26 +7,32 @@ from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.transactions.service import EndTransaction
 from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError
+from flintmq.core.kernel.ports.access import ADMIN, Permission
+from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Response, handles
 from flintmq.core.record.message_id import decode_message_id
 from flintmq.core.response_code import ResponseCode
-from flintmq.remoting.server.request import Handler, Request, Response
+from flintmq.remoting.processors import needs
 from flintmq.remoting.wire.codes import RequestCode
-from flintmq.remoting.wire.headers import EndTransactionRequestHeader, ResumeCheckHalfMessageRequestHeader
+from flintmq.remoting.wire.headers_admin import ResumeCheckHalfMessageRequestHeader
+from flintmq.remoting.wire.headers_message import EndTransactionRequestHeader
 
 log = client_log("flintmq.broker")
 
 
-class EndTransactionProcessor:
+class EndTransactionProcessor(DeclaredProcessor):
     """Ends transactions. Loop thread. The request is one-way: a refusal is logged, and answered only to who waits for it."""
 
     def __init__(self, state: BrokerState) -> None:
         self._state = state
 
-    def handlers(self) -> dict[int, Handler]:
-        return {RequestCode.END_TRANSACTION: self.end}
-
+    @handles(
+        RequestCode.END_TRANSACTION,
+        header=EndTransactionRequestHeader,
+        pool="end_transaction",
+        needs=needs.record(EndTransactionRequestHeader, Permission.PUB),
+    )
     async def end(self, request: Request) -> Response:
-        """Ends the transaction and answers when its end is as durable as a send that is answered with success."""
+        """Commit or roll back a transaction; answer when that is as durable as a send."""
         header = request.header(EndTransactionRequestHeader)
         if self._state.config.broker.id != 0 or self._state.config.broker.is_slave:
             raise RefusedError(
@@ -53,16 +59,17 @@ class EndTransactionProcessor:
         return Response()
 
 
-class ResumeCheckProcessor:
+class ResumeCheckProcessor(DeclaredProcessor):
     """Lets administrators have a half message checked from the start again. Loop thread."""
 
     def __init__(self, state: BrokerState) -> None:
         self._state = state
 
-    def handlers(self) -> dict[int, Handler]:
-        return {RequestCode.RESUME_CHECK_HALF_MESSAGE: self.resume}
-
+    @handles(
+        RequestCode.RESUME_CHECK_HALF_MESSAGE, header=ResumeCheckHalfMessageRequestHeader, needs=ADMIN, audited=True
+    )
     async def resume(self, request: Request) -> Response:
+        """Check a half message from the start again."""
         message_id = request.header(ResumeCheckHalfMessageRequestHeader).msg_id or ""
         try:
             place = decode_message_id(message_id)

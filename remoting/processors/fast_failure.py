@@ -16,8 +16,8 @@ from typing import Final
 
 from flintmq.config.sections.models import AdmissionSection
 from flintmq.core.errors import RefusedError
+from flintmq.core.kernel.ports.processor import Request
 from flintmq.core.response_code import ResponseCode
-from flintmq.remoting.server.request import Request
 
 _SOON_S: Final = 0.1
 """What is read so soon after an append may have waited for its end."""

@@ -12,12 +12,13 @@ import attrs
 from flintmq.core.broker.data_version import DataVersion
 from flintmq.core.broker.topic_config import TopicConfig
 from flintmq.core.errors import RefusedError
+from flintmq.core.kernel.ports.access import ACCOUNT, ADMIN
+from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Response, handles
 from flintmq.core.response_code import ResponseCode
 from flintmq.core.route.advertised import Advertised, Viewpoint
 from flintmq.core.route.kv_config import ORDER_TOPIC_CONFIG, KVConfigManager
 from flintmq.core.route.route_manager import RouteInfoManager
 from flintmq.remoting.processors.answers import wants_standard_json, with_header, with_json
-from flintmq.remoting.server.request import Handler, Request, Response
 from flintmq.remoting.wire import bodies
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.headers_route import (
@@ -38,7 +39,7 @@ from flintmq.remoting.wire.register_broker_body import decode_register_broker_bo
 from flintmq.remoting.wire.version import V4_9_4
 
 
-class NamesrvRouteProcessor:
+class NamesrvRouteProcessor(DeclaredProcessor):
     """Answers about brokers and topics. Loop thread.
 
     Args:
@@ -60,31 +61,14 @@ class NamesrvRouteProcessor:
         self._kv = kv
         self._order_message_enable = order_message_enable
 
-    def handlers(self) -> dict[int, Handler]:
-        routes = self._routes
-        return {
-            RequestCode.REGISTER_BROKER: self.register_broker,
-            RequestCode.UNREGISTER_BROKER: self.unregister_broker,
-            RequestCode.QUERY_DATA_VERSION: self.query_data_version,
-            RequestCode.GET_ROUTEINFO_BY_TOPIC: self.route_info,
-            RequestCode.GET_BROKER_CLUSTER_INFO: lambda asked: with_json(
-                routes.cluster_info(self._viewpoint(asked)), standard=wants_standard_json(asked)
-            ),
-            RequestCode.WIPE_WRITE_PERM_OF_BROKER: self.wipe_write_perm,
-            RequestCode.ADD_WRITE_PERM_OF_BROKER: self.add_write_perm,
-            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: lambda _: _topic_list(routes.all_topics()),
-            RequestCode.DELETE_TOPIC_IN_NAMESRV: self.delete_topic,
-            RequestCode.GET_TOPICS_BY_CLUSTER: self.topics_by_cluster,
-            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: lambda asked: _topic_list(
-                *routes.system_topics(self._viewpoint(asked))
-            ),
-            RequestCode.GET_UNIT_TOPIC_LIST: lambda _: _topic_list(routes.unit_topics()),
-            RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: lambda _: _topic_list(routes.unit_sub_topics()),
-            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: lambda _: _topic_list(routes.unit_sub_ununit_topics()),
-        }
-
+    @handles(
+        RequestCode.REGISTER_BROKER,
+        header=RegisterBrokerRequestHeader,
+        answer=RegisterBrokerResponseHeader,
+        needs=ADMIN,
+    )
     def register_broker(self, request: Request) -> Response:
-        """103: a broker lives and has these topics. A slave is told its master."""
+        """Register a broker with its topics; tell a slave its master."""
         header = request.header(RegisterBrokerRequestHeader)
         body = decode_register_broker_body(
             request.body, compressed=header.compressed, version=request.version, crc32=header.body_crc32
@@ -108,7 +92,9 @@ class NamesrvRouteProcessor:
             bodies.KVTable(order).encode() if order is not None else b"",
         )
 
+    @handles(RequestCode.UNREGISTER_BROKER, header=UnregisterBrokerRequestHeader, needs=ADMIN)
     def unregister_broker(self, request: Request) -> Response:
+        """Remove a broker."""
         header = request.header(UnregisterBrokerRequestHeader)
         self._routes.unregister(
             cluster=header.cluster_name,
@@ -118,8 +104,14 @@ class NamesrvRouteProcessor:
         )
         return Response()
 
+    @handles(
+        RequestCode.QUERY_DATA_VERSION,
+        header=QueryDataVersionRequestHeader,
+        answer=QueryDataVersionResponseHeader,
+        needs=ADMIN,
+    )
     def query_data_version(self, request: Request) -> Response:
-        """322: whether a registration would bring anything new; when not, it counts as a sign of life."""
+        """Tell whether a registration would change anything; where it would not, count it as a sign of life."""
         header = request.header(QueryDataVersionRequestHeader)
         changed = self._routes.is_data_version_changed(
             header.broker_addr, _version(bodies.DataVersion.of_request(request.body))
@@ -130,10 +122,11 @@ class NamesrvRouteProcessor:
         body = bodies.DataVersion(known.counter, known.timestamp_ms).encode() if known is not None else b""
         return with_header(QueryDataVersionResponseHeader(changed=changed), body)
 
+    @handles(RequestCode.GET_ROUTEINFO_BY_TOPIC, header=GetRouteInfoRequestHeader, needs=ACCOUNT)
     def route_info(self, request: Request) -> Response:
-        """105: where a topic is. Old clients need unquoted keys, new ones standard JSON.
+        """Return the brokers and queues of a topic.
 
-        See docs/internals/protocol.md, JSON dialect.
+        Old clients need unquoted keys, new ones standard JSON (docs/internals/protocol.md, JSON dialect).
         """
         header = request.header(GetRouteInfoRequestHeader)
         route = self._routes.pick_up_topic_route_data(header.topic, self._viewpoint(request))
@@ -154,20 +147,70 @@ class NamesrvRouteProcessor:
         host, port = channel.local_host, channel.local_port
         return Viewpoint((names.get((host, port)) or names.get(("", port), "")) if names else "", host)
 
+    @handles(RequestCode.GET_BROKER_CLUSTER_INFO, needs=ACCOUNT)
+    def cluster_info(self, request: Request) -> Response:
+        """Return every broker with its cluster and its addresses."""
+        return with_json(self._routes.cluster_info(self._viewpoint(request)), standard=wants_standard_json(request))
+
+    @handles(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, needs=ADMIN)
+    def all_topics(self, _request: Request) -> Response:
+        """List every topic that a broker has registered."""
+        return _topic_list(self._routes.all_topics())
+
+    @handles(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS, needs=ACCOUNT)
+    def system_topics(self, request: Request) -> Response:
+        """List the clusters, the brokers, and the address of one broker."""
+        return _topic_list(*self._routes.system_topics(self._viewpoint(request)))
+
+    @handles(RequestCode.GET_UNIT_TOPIC_LIST, needs=ADMIN)
+    def unit_topics(self, _request: Request) -> Response:
+        """List the topics of units."""
+        return _topic_list(self._routes.unit_topics())
+
+    @handles(RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST, needs=ADMIN)
+    def unit_sub_topics(self, _request: Request) -> Response:
+        """List the topics that groups of units subscribe to."""
+        return _topic_list(self._routes.unit_sub_topics())
+
+    @handles(RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, needs=ADMIN)
+    def unit_sub_ununit_topics(self, _request: Request) -> Response:
+        """List the topics that groups of units subscribe to and that are not topics of units."""
+        return _topic_list(self._routes.unit_sub_ununit_topics())
+
+    @handles(
+        RequestCode.WIPE_WRITE_PERM_OF_BROKER,
+        header=WipeWritePermOfBrokerRequestHeader,
+        answer=WipeWritePermOfBrokerResponseHeader,
+        needs=ADMIN,
+        audited=True,
+    )
     def wipe_write_perm(self, request: Request) -> Response:
+        """Take the write permission from all topics of a broker."""
         count = self._routes.wipe_write_perm(request.header(WipeWritePermOfBrokerRequestHeader).broker_name)
         return with_header(WipeWritePermOfBrokerResponseHeader(wipe_topic_count=count))
 
+    @handles(
+        RequestCode.ADD_WRITE_PERM_OF_BROKER,
+        header=AddWritePermOfBrokerRequestHeader,
+        answer=AddWritePermOfBrokerResponseHeader,
+        needs=ADMIN,
+        audited=True,
+    )
     def add_write_perm(self, request: Request) -> Response:
+        """Give the write permission back to all topics of a broker."""
         count = self._routes.add_write_perm(request.header(AddWritePermOfBrokerRequestHeader).broker_name)
         return with_header(AddWritePermOfBrokerResponseHeader(add_topic_count=count))
 
+    @handles(RequestCode.DELETE_TOPIC_IN_NAMESRV, header=DeleteTopicFromNamesrvRequestHeader, needs=ADMIN, audited=True)
     def delete_topic(self, request: Request) -> Response:
+        """Remove a topic from the routes."""
         header = request.header(DeleteTopicFromNamesrvRequestHeader)
         self._routes.delete_topic(header.topic, header.cluster_name)
         return Response()
 
+    @handles(RequestCode.GET_TOPICS_BY_CLUSTER, header=GetTopicsByClusterRequestHeader, needs=ADMIN)
     def topics_by_cluster(self, request: Request) -> Response:
+        """List the topics of a cluster."""
         return _topic_list(self._routes.topics_by_cluster(request.header(GetTopicsByClusterRequestHeader).cluster))
 
 

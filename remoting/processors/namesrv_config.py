@@ -8,10 +8,11 @@ from flintmq.config.errors import ConfigError
 from flintmq.config.runtime import NAMESRV_RUNTIME_KEYS, evolve_namesrv, namesrv_as_properties
 from flintmq.config.sections.models import NamesrvConfig
 from flintmq.core.errors import RefusedError
+from flintmq.core.kernel.ports.access import ACCOUNT, ADMIN
+from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Response, handles
 from flintmq.core.response_code import ResponseCode
 from flintmq.core.route.kv_config import KVConfigManager
 from flintmq.remoting.processors.answers import check_changeable, format_properties, read_properties, with_header
-from flintmq.remoting.server.request import Handler, Request, Response
 from flintmq.remoting.wire import bodies
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.headers_route import (
@@ -50,29 +51,25 @@ class NamesrvSettings:
         self._on_change(self.config)
 
 
-class NamesrvConfigProcessor:
+class NamesrvConfigProcessor(DeclaredProcessor):
     """Answers about values by namespace and key, and about the name server's settings. Loop thread."""
 
     def __init__(self, kv: KVConfigManager, settings: NamesrvSettings) -> None:
         self._kv = kv
         self._settings = settings
 
-    def handlers(self) -> dict[int, Handler]:
-        return {
-            RequestCode.PUT_KV_CONFIG: self.put,
-            RequestCode.GET_KV_CONFIG: self.get,
-            RequestCode.DELETE_KV_CONFIG: self.delete,
-            RequestCode.GET_KVLIST_BY_NAMESPACE: self.list_namespace,
-            RequestCode.UPDATE_NAMESRV_CONFIG: self.update_config,
-            RequestCode.GET_NAMESRV_CONFIG: self.get_config,
-        }
-
+    @handles(RequestCode.PUT_KV_CONFIG, header=PutKVConfigRequestHeader, needs=ADMIN, audited=True)
     def put(self, request: Request) -> Response:
+        """Set the value of a key in a namespace."""
         header = request.header(PutKVConfigRequestHeader)
         self._kv.put(header.namespace, header.key, header.value)
         return Response()
 
+    @handles(
+        RequestCode.GET_KV_CONFIG, header=GetKVConfigRequestHeader, answer=GetKVConfigResponseHeader, needs=ACCOUNT
+    )
     def get(self, request: Request) -> Response:
+        """Return the value of a key in a namespace."""
         header = request.header(GetKVConfigRequestHeader)
         value = self._kv.get(header.namespace, header.key)
         if value is None:
@@ -83,12 +80,16 @@ class NamesrvConfigProcessor:
             )
         return with_header(GetKVConfigResponseHeader(value=value))
 
+    @handles(RequestCode.DELETE_KV_CONFIG, header=DeleteKVConfigRequestHeader, needs=ADMIN, audited=True)
     def delete(self, request: Request) -> Response:
+        """Delete a key from a namespace."""
         header = request.header(DeleteKVConfigRequestHeader)
         self._kv.delete(header.namespace, header.key)
         return Response()
 
+    @handles(RequestCode.GET_KVLIST_BY_NAMESPACE, header=GetKVListByNamespaceRequestHeader, needs=ACCOUNT)
     def list_namespace(self, request: Request) -> Response:
+        """Return all keys and values of a namespace."""
         namespace = request.header(GetKVListByNamespaceRequestHeader).namespace
         values = self._kv.list_namespace(namespace)
         if values is None:
@@ -97,10 +98,16 @@ class NamesrvConfigProcessor:
             )
         return Response(body=bodies.KVTable(values).encode())
 
+    @handles(RequestCode.UPDATE_NAMESRV_CONFIG, needs=ADMIN, audited=True)
     def update_config(self, request: Request) -> Response:
-        """318. What may be changed is an allow-list (see :mod:`flintmq.config.runtime`)."""
+        """Change settings of the name server while it runs.
+
+        What may be changed is an allow-list (see :mod:`flintmq.config.runtime`).
+        """
         self._settings.update(read_properties(request.body))
         return Response()
 
+    @handles(RequestCode.GET_NAMESRV_CONFIG, needs=ADMIN)
     def get_config(self, _request: Request) -> Response:
+        """Return the settings of the name server."""
         return Response(body=format_properties(namesrv_as_properties(self._settings.config)))

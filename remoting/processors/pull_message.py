@@ -12,14 +12,16 @@ from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.subscription import TAG, SubscriptionData, build_subscription
 from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.ports import MessageFilter
+from flintmq.core.kernel.ports.processor import Request, Response, handles
 from flintmq.core.response_code import ResponseCode
 from flintmq.core.store.get_message import GetMessageResult, GetMessageStatus
+from flintmq.remoting.processors import needs
 from flintmq.remoting.processors.offset_moved import OffsetMovedEvents
-from flintmq.remoting.server.request import Request, Response
 from flintmq.remoting.server.server import RemotingServer
+from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import JSON
 from flintmq.remoting.wire.fast_answers import encode_pull_response_json
-from flintmq.remoting.wire.headers_message import PullMessageRequestHeader
+from flintmq.remoting.wire.headers_message import PullMessageRequestHeader, PullMessageResponseHeader
 
 COMMIT_OFFSET: Final = 0x1
 SUSPEND: Final = 0x2
@@ -54,8 +56,18 @@ class PullMessageProcessor:
         self._moved = OffsetMovedEvents(state)
         self._filters: dict[tuple[str, str, frozenset[int]], MessageFilter | None] = {}
 
+    @handles(
+        RequestCode.PULL_MESSAGE,
+        header=PullMessageRequestHeader,
+        answer=PullMessageResponseHeader,
+        pool="pull",
+        needs=needs.topic_and_group(),
+    )
     def process(self, batch: list[Request]) -> None:
-        """Answers the pulls of one read. Their answers leave in pieces, so that a peer that does not read holds little."""
+        """Answer the pulls of one read; those that find nothing may be held.
+
+        The answers leave in pieces, so that a peer that does not read holds little.
+        """
         stats = self._state.stats
         flush_at = stats.get_bytes + _FLUSH_BYTES
         for number, request in enumerate(batch):

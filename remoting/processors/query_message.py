@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.errors import RefusedError
+from flintmq.core.kernel.ports.access import Permission
+from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Response, handles
 from flintmq.core.response_code import ResponseCode
+from flintmq.remoting.processors import needs
 from flintmq.remoting.processors.turns import in_turns
-from flintmq.remoting.server.request import Handler, Request, Response
 from flintmq.remoting.wire.codes import RequestCode
-from flintmq.remoting.wire.headers import QueryMessageRequestHeader, ViewMessageRequestHeader
+from flintmq.remoting.wire.headers_message import (
+    QueryMessageRequestHeader,
+    QueryMessageResponseHeader,
+    ViewMessageRequestHeader,
+)
 
 _MAX_NUM = 64
 """RocketMQ's ``defaultQueryMaxNum`` is 32; its admin client asks for 64."""
@@ -16,17 +22,24 @@ _MAX_BYTES = 8 * 1024 * 1024
 """Several messages of the largest size still make a frame that clients accept."""
 
 
-class QueryMessageProcessor:
+class QueryMessageProcessor(DeclaredProcessor):
     """Looks messages up. Loop thread."""
 
     def __init__(self, state: BrokerState) -> None:
         self._state = state
 
-    def handlers(self) -> dict[int, Handler]:
-        return {RequestCode.QUERY_MESSAGE: self.query, RequestCode.VIEW_MESSAGE_BY_ID: self.view}
-
+    @handles(
+        RequestCode.QUERY_MESSAGE,
+        header=QueryMessageRequestHeader,
+        answer=QueryMessageResponseHeader,
+        pool="query",
+        needs=needs.topic(Permission.SUB),
+    )
     async def query(self, request: Request) -> Response:
-        """12. The client looks at the key itself, and at the topic: candidates of a hash are checked here all the same."""
+        """Return the messages of a topic that have a key.
+
+        The client compares topic and key again; candidates of a hash are checked here all the same.
+        """
         header = request.header(QueryMessageRequestHeader)
         steps = self._state.store.query_message_steps(
             header.topic,
@@ -56,8 +69,14 @@ class QueryMessageProcessor:
             size += len(piece)
         return Response(0, None, fields, b"".join(taken))
 
+    @handles(
+        RequestCode.VIEW_MESSAGE_BY_ID,
+        header=ViewMessageRequestHeader,
+        pool="query",
+        needs=needs.record(ViewMessageRequestHeader, Permission.SUB),
+    )
     def view(self, request: Request) -> Response:
-        """33."""
+        """Return the message at a physical offset."""
         header = request.header(ViewMessageRequestHeader)
         record = self._state.store.message_at(header.commit_log_offset_bytes)
         piece = None

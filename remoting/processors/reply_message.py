@@ -14,6 +14,7 @@ from flintmq.core.broker.durability import not_durable, until_flushed
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.errors import RefusedError, RemotingError
 from flintmq.core.kernel.ports import DispatchRequest
+from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Response, handles
 from flintmq.core.record.properties import (
     PUSH_REPLY_TIME,
     REPLY_TO_CLIENT,
@@ -22,8 +23,8 @@ from flintmq.core.record.properties import (
 )
 from flintmq.core.record.record import MessageExtBrokerInner
 from flintmq.core.response_code import ResponseCode
+from flintmq.remoting.processors import needs
 from flintmq.remoting.processors.admin_clients import Askable
-from flintmq.remoting.server.request import Handler, Request, Response
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.header_codec import encode_header
 from flintmq.remoting.wire.headers_message import (
@@ -33,22 +34,35 @@ from flintmq.remoting.wire.headers_message import (
     SendMessageResponseHeader,
 )
 
-CODES: Final = (RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
 PUSH_TIMEOUT_S: Final = 10.0
 """How long the requester may take to say that it has the reply."""
 
 
-class ReplyMessageProcessor:
+class ReplyMessageProcessor(DeclaredProcessor):
     """Passes replies on to those who asked. Loop thread."""
 
     def __init__(self, state: BrokerState) -> None:
         self._state = state
 
-    def handlers(self) -> dict[int, Handler]:
-        return dict.fromkeys(map(int, CODES), self.reply)
-
+    @handles(
+        RequestCode.SEND_REPLY_MESSAGE,
+        header=SendMessageRequestHeader,
+        answer=SendMessageResponseHeader,
+        pool="reply",
+        needs=needs.send("topic"),
+    )
+    @handles(
+        RequestCode.SEND_REPLY_MESSAGE_V2,
+        header=SendMessageRequestHeaderV2,
+        answer=SendMessageResponseHeader,
+        pool="reply",
+        needs=needs.send("b"),
+    )
     async def reply(self, request: Request) -> Response:
-        """Pushes, stores, and answers as a send is answered; a reply that reached nobody is refused (SYSTEM_ERROR)."""
+        """Push a reply to the client that asked, and store it where ``topics.store_reply`` is set.
+
+        The answer is that of a send; a reply that reached nobody is refused (SYSTEM_ERROR).
+        """
         state = self._state
         v1 = request.code == RequestCode.SEND_REPLY_MESSAGE
         header = request.header(SendMessageRequestHeader if v1 else SendMessageRequestHeaderV2)

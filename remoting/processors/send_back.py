@@ -13,27 +13,35 @@ from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.topic_config import UNIT_SUB_FLAG
 from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.ports import DispatchRequest
+from flintmq.core.kernel.ports.access import Permission
+from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Response, handles
 from flintmq.core.record.message_id import offset_message_id
 from flintmq.core.record.properties import RETRY_TOPIC
 from flintmq.core.record.record import MessageExtBrokerInner
 from flintmq.core.response_code import ResponseCode
+from flintmq.remoting.processors import needs
 from flintmq.remoting.processors.answers import group_missing
-from flintmq.remoting.server.request import Handler, Request, Response
+from flintmq.remoting.processors.needs import group_need
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.headers_message import ConsumerSendMsgBackRequestHeader
 
 
-class SendBackProcessor:
+class SendBackProcessor(DeclaredProcessor):
     """Puts a refused message into its group's retry topic, or among the dead. Loop thread."""
 
     def __init__(self, state: BrokerState) -> None:
         self._state = state
 
-    def handlers(self) -> dict[int, Handler]:
-        return {RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back}
-
+    @handles(
+        RequestCode.CONSUMER_SEND_MSG_BACK,
+        header=ConsumerSendMsgBackRequestHeader,
+        pool="send",
+        needs=needs.record(
+            ConsumerSendMsgBackRequestHeader, Permission.SUB, lambda header: (group_need(header.group),)
+        ),
+    )
     async def send_back(self, request: Request) -> Response:
-        """Stores the copy and answers when it is as durable as a send that is answered with success."""
+        """Put a message that a consumer refused into its group's retry topic or its dead letters."""
         state = self._state
         if state.config.broker.is_slave:
             state.store.check_writeable()

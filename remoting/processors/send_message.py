@@ -10,13 +10,15 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import ClassVar, Final
 
 from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
 from flintmq.core.broker.durability import not_durable
 from flintmq.core.broker.state import BrokerState
+from flintmq.core.command_flag import ONEWAY_FLAG
 from flintmq.core.errors import RefusedError, StoreError, StoreFullError
 from flintmq.core.kernel.ports import AppendedBatch, DispatchRequest, FlushStatus
+from flintmq.core.kernel.ports.processor import Request, RequestChannel, Response, handles
 from flintmq.core.log.commit_log import Appended
 from flintmq.core.log.no_room import no_room
 from flintmq.core.log.slow import SLOW_S, SlowLog
@@ -25,23 +27,20 @@ from flintmq.core.record.message_id import batch_message_id
 from flintmq.core.record.properties import REAL_QUEUE_ID
 from flintmq.core.record.record import MessageExtBrokerInner
 from flintmq.core.response_code import ResponseCode
+from flintmq.remoting.processors import needs
 from flintmq.remoting.processors.fast_failure import FastFailure
-from flintmq.remoting.server.channel import ServerChannel
-from flintmq.remoting.server.request import Request, Response
 from flintmq.remoting.server.server import Pool
 from flintmq.remoting.wire.codes import RequestCode
-from flintmq.remoting.wire.command import JSON, ONEWAY_FLAG
+from flintmq.remoting.wire.command import JSON
 from flintmq.remoting.wire.fast_answers import make_batch_ok_encoder, make_send_ok_encoder
-from flintmq.remoting.wire.headers_message import SendMessageRequestHeader, SendMessageRequestHeaderV2
+from flintmq.remoting.wire.headers_message import (
+    SendMessageRequestHeader,
+    SendMessageRequestHeaderV2,
+    SendMessageResponseHeader,
+)
 from flintmq.remoting.wire.refusal import refusal_of
 
 log = logging.getLogger("flintmq.remoting")
-
-CODES: Final = (
-    RequestCode.SEND_MESSAGE,
-    RequestCode.SEND_MESSAGE_V2,
-    RequestCode.SEND_BATCH_MESSAGE,
-)
 
 _SEND_V2: Final = int(RequestCode.SEND_MESSAGE_V2)
 _TURN_BYTES: Final = 4 * 1024 * 1024
@@ -61,6 +60,8 @@ Owner = tuple[Request, int]
 class SendMessageProcessor:
     """Takes sends in batches. Loop thread; only the flush waiter's callback comes from another."""
 
+    may_wait: ClassVar = False
+
     def __init__(self, state: BrokerState, pool: Pool) -> None:
         self._state = state
         self._pool = pool
@@ -77,8 +78,29 @@ class SendMessageProcessor:
         said = broker.region, broker.trace_on, self._state.store_host_hex
         self._encode_ok, self._encode_batch_ok = make_send_ok_encoder(*said), make_batch_ok_encoder(*said)
 
+    @handles(
+        RequestCode.SEND_MESSAGE,
+        header=SendMessageRequestHeader,
+        answer=SendMessageResponseHeader,
+        pool="send",
+        needs=needs.send("topic"),
+    )
+    @handles(
+        RequestCode.SEND_MESSAGE_V2,
+        header=SendMessageRequestHeaderV2,
+        answer=SendMessageResponseHeader,
+        pool="send",
+        needs=needs.send("b"),
+    )
+    @handles(
+        RequestCode.SEND_BATCH_MESSAGE,
+        header=SendMessageRequestHeaderV2,
+        answer=SendMessageResponseHeader,
+        pool="send",
+        needs=needs.send("b"),
+    )
     def process(self, batch: list[Request]) -> None:
-        """Takes the sends of one read; they are appended with all others at the end of the loop's turn."""
+        """Store the messages of sends and answer each; all sends of one loop iteration share one append."""
         if not self._draining:
             self._draining = True
             batch[0].channel.at_turn_end(self._drain)
@@ -262,7 +284,7 @@ class SendMessageProcessor:
                 self._answer(owner, result, FlushStatus.FLUSHED)
             return
         encode, encode_batch = self._encode_ok, self._encode_batch_ok
-        answered: dict[ServerChannel, list[bytes | memoryview]] = {}
+        answered: dict[RequestChannel, list[bytes | memoryview]] = {}
         for owner, result in zip(owners, results, strict=True):
             request, queue_id = owner
             if request.codec != JSON or request.flag & ONEWAY_FLAG:

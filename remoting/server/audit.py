@@ -1,47 +1,19 @@
-"""Puts the audit around handlers of administrative acts, once, when a server is put together."""
+"""Writes the lines of the audit log: one for each request whose declaration says that it is audited."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Collection
-from typing import Final
+from collections.abc import Awaitable
 
 from flintmq.core.errors import RefusedError
 from flintmq.core.io.clock import Clock
+from flintmq.core.kernel.ports.processor import Handler, Request, Response
 from flintmq.remoting.processors.answers import read_properties
 from flintmq.remoting.server.audit_log import audit
-from flintmq.remoting.server.request import Handler, Request, Response
 from flintmq.remoting.wire.codes import RequestCode as Code
-
-AUDITED: Final = frozenset(
-    {
-        Code.UPDATE_AND_CREATE_TOPIC,
-        Code.UPDATE_BROKER_CONFIG,
-        Code.UPDATE_AND_CREATE_ACL_CONFIG,
-        Code.DELETE_ACL_CONFIG,
-        Code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
-        Code.PUT_KV_CONFIG,
-        Code.DELETE_KV_CONFIG,
-        Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
-        Code.WIPE_WRITE_PERM_OF_BROKER,
-        Code.ADD_WRITE_PERM_OF_BROKER,
-        Code.DELETE_SUBSCRIPTIONGROUP,
-        Code.DELETE_TOPIC_IN_BROKER,
-        Code.DELETE_TOPIC_IN_NAMESRV,
-        Code.INVOKE_BROKER_TO_RESET_OFFSET,
-        Code.CLEAN_EXPIRED_CONSUMEQUEUE,
-        Code.CONSUME_MESSAGE_DIRECTLY,
-        Code.CLONE_GROUP_OFFSET,
-        Code.CLEAN_UNUSED_TOPIC,
-        Code.UPDATE_NAMESRV_CONFIG,
-        Code.RESUME_CHECK_HALF_MESSAGE,
-        Code.DELETE_EXPIRED_COMMITLOG,
-    }
-)
-"""Administrative acts: each leaves a line in the audit log, with access control and without."""
 
 
 def audited(handler: Handler) -> Handler:
-    """The same handler; each request leaves one line when its answer is known."""
+    """Return a handler that does the same and writes one line for each request, when its answer is known."""
 
     def handle(request: Request) -> Awaitable[Response | None] | Response | None:
         try:
@@ -99,24 +71,20 @@ def name_of(code: int) -> str:
 
 
 class RefusalAudit:
-    """Writes a line for each administrative act that was refused before it began, up to so many a second. Loop thread.
+    """Writes a line for each administrative act that an authenticator refused, up to a number a second. Loop thread.
 
     Args:
         clock: tells the second.
-        codes: the acts.
-        lines_per_s: whoever may not even sign must not fill the disk.
+        lines_per_s: a sender who cannot even sign must not fill the disk.
     """
 
-    def __init__(self, clock: Clock, codes: Collection[int], lines_per_s: int = 20) -> None:
+    def __init__(self, clock: Clock, lines_per_s: int = 20) -> None:
         self._clock = clock
-        self._codes = codes
         self._lines_per_s = lines_per_s
         self._second = -1
         self._lines = 0
 
     def __call__(self, request: Request, error: RefusedError) -> None:
-        if request.code not in self._codes:
-            return
         second = int(self._clock.monotonic_s())
         if second != self._second:
             self._second, self._lines = second, 0

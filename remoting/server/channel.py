@@ -20,15 +20,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from flintmq.core.client_log import client_log
+from flintmq.core.command_flag import ONEWAY_FLAG, RESPONSE_FLAG
 from flintmq.core.errors import FrameError, HeaderError, RefusedError, RemotingError, RemotingTimeoutError
+from flintmq.core.kernel.ports.processor import Request, Response
 from flintmq.core.limits import ENDING_S, IN_FLIGHT_PER_CONNECTION, SEND_BUFFER_MAX_BYTES
 from flintmq.core.record.host import pack_host
 from flintmq.remoting.server.processor_shape import wrong_response
-from flintmq.remoting.server.request import Request, Response, decode_request
+from flintmq.remoting.server.request import decode_request
 from flintmq.remoting.wire.command import (
     JSON,
-    ONEWAY_FLAG,
-    RESPONSE_FLAG,
     RemotingCommand,
     encode_command,
     request,

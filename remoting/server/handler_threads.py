@@ -23,7 +23,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from flintmq.core.kernel.blame import PLUGIN_FAULTS
-from flintmq.remoting.server.request import Request
+from flintmq.core.kernel.ports.processor import Request
 
 log: Final = logging.getLogger("flintmq.remoting")
 

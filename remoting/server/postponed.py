@@ -14,11 +14,11 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 if TYPE_CHECKING:
+    from flintmq.core.kernel.ports.processor import Request, RequestChannel
     from flintmq.remoting.server.channel import ServerChannel
-    from flintmq.remoting.server.request import Request
     from flintmq.remoting.server.socket_turns import SocketTurns
 
 SLICE_S: Final = 0.002
@@ -81,7 +81,7 @@ class PostponedWork:
         now_s = perf_counter()
         return now_s >= self._turn_began_s(now_s) + LATE_S
 
-    def must_wait(self, peer: ServerChannel) -> bool:
+    def must_wait(self, peer: RequestChannel) -> bool:
         """Whether a request that may be long has to wait: the slice is over, its peer does not read, or others of it wait."""
         if peer.is_stalled or peer in self._waiting or peer in self._new or peer in self._single:
             return True
@@ -97,7 +97,7 @@ class PostponedWork:
 
     def put(self, requests: Sequence[Request]) -> None:
         """Keeps requests of one connection for later, among those that are not answered yet."""
-        peer = requests[0].channel
+        peer = cast("ServerChannel", requests[0].channel)
         peer.took(len(requests))
         self._keep(peer, requests)
 

@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 from flintmq.core.errors import PluginError
 from flintmq.core.kernel.blame import PLUGIN_FAULTS, brief
 from flintmq.core.kernel.plugin_shapes import drop, shown, wrong_call
-from flintmq.remoting.server.request import Handler, Response
+from flintmq.core.kernel.ports.processor import Handler, Response
 
 _ARE_TEXT: Final = frozenset((str,)).issuperset
 _EXPECTED: Final = "expected an object with process(batch), or with handlers() that returns a handler(request) per code"

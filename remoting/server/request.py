@@ -1,79 +1,28 @@
-"""One decoded request, and the answer to it, between the server and the processors."""
+"""Decodes the request in a frame."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from flintmq.core.kernel.ports.processor import Request
 from flintmq.core.limits import HEADER_MAX_BYTES
 from flintmq.remoting.wire.command import (
     JSON,
-    ONEWAY_FLAG,
     RemotingCommand,
     decode_split,
     split_frame,
     unpack_word,
 )
 from flintmq.remoting.wire.fast_json import FAST_JSON
-from flintmq.remoting.wire.header_codec import CommandHeader, decode_header
 
 if TYPE_CHECKING:
     from flintmq.remoting.server.channel import ServerChannel
 
-H = TypeVar("H", bound=CommandHeader)
-
-
-class Request(msgspec.Struct, gc=False):
-    """What a client asks. Read-only by convention; made per frame."""
-
-    channel: ServerChannel
-    code: int
-    opaque: int
-    flag: int
-    version: int
-    """Ordinal of the client's version."""
-    language: str
-    codec: int
-    ext_fields: dict[str, str] | None
-    """None also when the header was decoded straight into ``typed``."""
-    body: bytes
-    typed: Any = None
-    """The typed header, when the short way of :mod:`flintmq.remoting.wire.fast_json` was taken."""
-
-    @property
-    def is_oneway(self) -> bool:
-        """True when no answer may be sent."""
-        return bool(self.flag & ONEWAY_FLAG)
-
-    def header(self, model: type[H]) -> H:
-        """The typed header.
-
-        Raises:
-            RefusedError: a required field is missing (code 1).
-        """
-        typed = self.typed
-        return typed if isinstance(typed, model) else decode_header(model, self.ext_fields)
-
-
-class Response(msgspec.Struct):
-    """What is answered. The server adds opaque, codec and flag."""
-
-    code: int = 0
-    remark: str | None = None
-    ext_fields: dict[str, str] | None = None
-    body: bytes = b""
-
-
 _PREFIX_BYTES: Final = 11
 _FAST: Final = {(prefix + b",")[:_PREFIX_BYTES]: decoder for prefix, decoder in FAST_JSON.items()}
 """Typed decoders by a header's first bytes: ``{"code":310``, or with two digits ``{"code":11,``."""
-
-Handler = Callable[[Request], Awaitable[Response | None] | Response | None]
-"""Answers one request; None means that no answer is due now (held pulls, one-way work)."""
-BatchHandler = Callable[[list[Request]], None]
-"""Takes all requests of one read that it is registered for, and answers each through its channel."""
 
 
 def decode_request(channel: ServerChannel, frame: bytes, *, keep_ext_fields: bool) -> Request | RemotingCommand:

@@ -13,8 +13,8 @@ import inspect
 import socket
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from flintmq.core.client_log import client_log
 from flintmq.core.errors import FlintError, RefusedError, RemotingError, StoreError
@@ -22,6 +22,16 @@ from flintmq.core.io.clock import Clock
 from flintmq.core.kernel.blame import PLUGIN_FAULTS
 from flintmq.core.kernel.plugin_shapes import drop, shown
 from flintmq.core.kernel.ports import Authenticator, Caller
+from flintmq.core.kernel.ports.processor import (
+    BatchHandler,
+    BatchProcessor,
+    Handler,
+    Request,
+    RequestChannel,
+    RequestDeclaration,
+    RequestProcessor,
+    Response,
+)
 from flintmq.core.limits import (
     BUFFERED_MAX_BYTES,
     CONNECTIONS_PER_ADDRESS_MAX,
@@ -29,11 +39,11 @@ from flintmq.core.limits import (
     FRAME_TIMEOUT_S,
 )
 from flintmq.core.response_code import ResponseCode
+from flintmq.remoting.server.audit import RefusalAudit, audited
 from flintmq.remoting.server.channel import ServerChannel
 from flintmq.remoting.server.handler_threads import HandlerThreads
 from flintmq.remoting.server.postponed import PostponedWork
 from flintmq.remoting.server.processor_shape import check_processor
-from flintmq.remoting.server.request import BatchHandler, Handler, Request, Response
 from flintmq.remoting.server.server_hooks import BeforeHook, HookedChannel, ServerHooks
 from flintmq.remoting.server.socket_turns import SocketListener, SocketTurns
 from flintmq.remoting.wire.refusal import hook_failed, refusal_of, unsupported
@@ -137,11 +147,12 @@ class RemotingServer:
         self._turns: SocketTurns | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._to_flush: set[ServerChannel] = set()
+        self._to_flush: set[RequestChannel] = set()
         self.channels: set[ServerChannel] = set()
         self._all_closed: asyncio.Future[None] | None = None
-        self.on_refused: Callable[[Request, RefusedError], None] = lambda request, error: None
-        """Told of requests that an authenticator refused."""
+        self._declared: dict[int, RequestDeclaration] = {}
+        """What is declared of each code that a processor answers."""
+        self._refusal_audit = RefusalAudit(clock)
         self.on_authenticator_failed: Callable[[Authenticator, Request, BaseException], None] = _log_authenticator
         """Told of an authenticator that raised something else than a refusal."""
         self.on_failed: Callable[[Request, BaseException], None] = _log_failed
@@ -188,33 +199,37 @@ class RemotingServer:
         self._default = (handler, pool)
 
     def add_processor(
-        self, processor: Any, codes: Sequence[int], pool: Pool, where: str = "a request processor"
+        self,
+        processor: RequestProcessor | BatchProcessor,
+        declarations: Sequence[RequestDeclaration],
+        pool: Callable[[str], Pool],
+        where: str = "a request processor",
     ) -> None:
-        """Answers codes by a processor: one with ``process(batch)`` takes them in batches, else ``handlers()`` has each.
+        """Answer the declared codes by a processor, with a line in the audit log for those that are audited.
 
         Args:
+            processor: one with ``process(batch)`` takes requests in batches, else ``handlers()`` has a handler for each code.
+            declarations: of its codes.
+            pool: the bounded queue of a name.
             where: who registered it under which name, for errors.
 
         Raises:
-            PluginError: it is no processor.
+            PluginError: it is not a processor.
         """
-        handlers = check_processor(where, processor, codes, in_threads=pool.threads is not None)
+        codes = [one.code for one in declarations]
+        pools = {one.code: pool(one.pool) for one in declarations}
+        handlers = check_processor(where, processor, codes, in_threads=any(one.threads for one in pools.values()))
+        self._declared.update((one.code, one) for one in declarations)
         if handlers is None:
+            batches = cast("BatchProcessor", processor)
             for code in codes:
-                self.register_batch(code, processor.process, pool, may_wait=getattr(processor, "may_wait", False))
+                self.register_batch(code, batches.process, pools[code], may_wait=getattr(batches, "may_wait", False))
             return
-        for code in codes:
-            handler = handlers[code]
-            if pool.threads is not None and not inspect.iscoroutinefunction(handler):
-                handler = pool.threads.behind(handler)
-            self.register(code, handler, pool)
-
-    def wrap(self, codes: Iterable[int], wrapper: Callable[[Handler], Handler]) -> None:
-        """Puts something around the handlers of codes; those that take requests in batches, or have none, are left out."""
-        for code in codes:
-            if code in self._handlers:
-                handler, pool = self._handlers[code]
-                self._handlers[code] = (wrapper(handler), pool)
+        for one in declarations:
+            handler, threads = handlers[one.code], pools[one.code].threads
+            if threads is not None and not inspect.iscoroutinefunction(handler):
+                handler = threads.behind(handler)
+            self.register(one.code, audited(handler) if one.audited else handler, pools[one.code])
 
     def exclude(self, local_port: int, codes: frozenset[int]) -> None:
         """Codes that are not answered on one of the ports (the VIP port serves no pulls)."""
@@ -438,7 +453,9 @@ class RemotingServer:
             self._failed(batch, error)
 
     def _lets_pass(self, request: Request) -> bool:
-        caller = Caller(request.channel.remote_host, request.code, request.ext_fields or {}, request.body)
+        declared = self._declared.get(request.code)
+        rule = declared.needs if declared is not None else None
+        caller = Caller(request.channel.remote_host, request.code, request.ext_fields or {}, request.body, rule)
         try:
             for authenticator in self._authenticators:
                 authenticate: Callable[[Caller], object] = authenticator.authenticate
@@ -446,7 +463,8 @@ class RemotingServer:
                     drop(returned)
                     raise TypeError(f"expected None, or a RefusedError to be raised; found {shown(returned)} returned")
         except RefusedError as error:
-            self.on_refused(request, error)
+            if declared is not None and declared.audited:
+                self._refusal_audit(request, error)
             request.channel.refuse(request, error)
             return False
         except (
@@ -532,7 +550,7 @@ class RemotingServer:
 
     # writes
 
-    def flush_soon(self, channel: ServerChannel) -> None:
+    def flush_soon(self, channel: RequestChannel) -> None:
         """Flushes a channel with the loop's next turn; several calls make one write."""
         if not self._to_flush:
             asyncio.get_running_loop().call_soon(self._flush_all)

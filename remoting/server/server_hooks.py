@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from flintmq.core.kernel.ports.processor import Request, Response
 from flintmq.remoting.server.channel import ServerChannel
 from flintmq.remoting.server.processor_shape import wrong_response
-from flintmq.remoting.server.request import Request, Response
 
 if TYPE_CHECKING:
     from flintmq.remoting.server.server import RemotingServer

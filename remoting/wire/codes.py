@@ -10,7 +10,7 @@ from typing import Final
 
 from flintmq.core.response_code import ResponseCode
 
-__all__ = ["LanguageCode", "RequestCode", "ResponseCode", "language_code", "language_name"]
+__all__ = ["PUSHED", "LanguageCode", "RequestCode", "ResponseCode", "language_code", "language_name"]
 
 
 class RequestCode(enum.IntEnum):
@@ -112,6 +112,18 @@ class RequestCode(enum.IntEnum):
     ADD_WRITE_PERM_OF_BROKER = 327
     GET_ALL_PRODUCER_INFO = 328
     DELETE_EXPIRED_COMMITLOG = 329
+
+
+PUSHED: Final = frozenset(
+    {
+        RequestCode.CHECK_TRANSACTION_STATE,
+        RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
+        RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
+        RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
+        RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT,
+    }
+)
+"""Codes that brokers send to clients."""
 
 
 class LanguageCode(enum.IntEnum):

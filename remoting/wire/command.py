@@ -21,6 +21,7 @@ from typing import Final, Protocol
 import msgspec
 
 from flintmq.core import limits
+from flintmq.core.command_flag import ONEWAY_FLAG, RESPONSE_FLAG
 from flintmq.core.errors import FrameError
 from flintmq.core.response_code import ResponseCode
 from flintmq.remoting.wire.codes import LANGUAGE_CODES, language_code, language_name
@@ -39,9 +40,6 @@ from flintmq.remoting.wire.version import MQ_VERSION
 
 JSON: Final = 0
 ROCKETMQ: Final = 1
-
-RESPONSE_FLAG: Final = 1
-ONEWAY_FLAG: Final = 2
 
 REQUEST_LANGUAGE: Final = "PYTHON"
 ANSWER_LANGUAGE: Final = "JAVA"

@@ -18,7 +18,18 @@ import msgspec
 
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.header_codec import CommandHeader
-from flintmq.remoting.wire.headers import REQUEST_HEADERS
+from flintmq.remoting.wire.headers_message import (
+    ConsumerGroupRequestHeader,
+    ConsumerSendMsgBackRequestHeader,
+    EndTransactionRequestHeader,
+    GetMaxOffsetRequestHeader,
+    GetMinOffsetRequestHeader,
+    PullMessageRequestHeader,
+    QueryConsumerOffsetRequestHeader,
+    SendMessageRequestHeader,
+    SendMessageRequestHeaderV2,
+    UpdateConsumerOffsetRequestHeader,
+)
 
 _Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 
@@ -34,26 +45,30 @@ class TypedRequest(Protocol):
     ext: Any
 
 
-HOT_CODES: Final = (
-    RequestCode.SEND_MESSAGE_V2,
-    RequestCode.SEND_BATCH_MESSAGE,
-    RequestCode.SEND_MESSAGE,
-    RequestCode.PULL_MESSAGE,
-    RequestCode.QUERY_CONSUMER_OFFSET,
-    RequestCode.UPDATE_CONSUMER_OFFSET,
-    RequestCode.GET_MAX_OFFSET,
-    RequestCode.GET_MIN_OFFSET,
-    RequestCode.CONSUMER_SEND_MSG_BACK,
-    RequestCode.END_TRANSACTION,
-    RequestCode.GET_CONSUMER_LIST_BY_GROUP,
-    RequestCode.SEND_REPLY_MESSAGE,
-    RequestCode.SEND_REPLY_MESSAGE_V2,
-)
+HOT_HEADERS: Final[dict[RequestCode, type[CommandHeader]]] = {
+    RequestCode.SEND_MESSAGE_V2: SendMessageRequestHeaderV2,
+    RequestCode.SEND_BATCH_MESSAGE: SendMessageRequestHeaderV2,
+    RequestCode.SEND_MESSAGE: SendMessageRequestHeader,
+    RequestCode.PULL_MESSAGE: PullMessageRequestHeader,
+    RequestCode.QUERY_CONSUMER_OFFSET: QueryConsumerOffsetRequestHeader,
+    RequestCode.UPDATE_CONSUMER_OFFSET: UpdateConsumerOffsetRequestHeader,
+    RequestCode.GET_MAX_OFFSET: GetMaxOffsetRequestHeader,
+    RequestCode.GET_MIN_OFFSET: GetMinOffsetRequestHeader,
+    RequestCode.CONSUMER_SEND_MSG_BACK: ConsumerSendMsgBackRequestHeader,
+    RequestCode.END_TRANSACTION: EndTransactionRequestHeader,
+    RequestCode.GET_CONSUMER_LIST_BY_GROUP: ConsumerGroupRequestHeader,
+    RequestCode.SEND_REPLY_MESSAGE: SendMessageRequestHeader,
+    RequestCode.SEND_REPLY_MESSAGE_V2: SendMessageRequestHeaderV2,
+}
+"""The codes that clients send often, with the headers that their processors declare."""
 
 
 def _decoder(model: type[CommandHeader]) -> msgspec.json.Decoder[TypedRequest]:
-    """A decoder for whole headers whose extFields are of the model. All that is asked for must be there under its own name: one
-    that is missing may be there under another (``OPAQUE``), which the general way knows."""
+    """Return a decoder for whole headers whose extFields are of the model.
+
+    Every field must be there under its own name: one that is missing may be there under another (``OPAQUE``), which only the
+    general way knows.
+    """
     typed_request = msgspec.defstruct(
         f"Typed{model.__name__}",
         [
@@ -69,9 +84,9 @@ def _decoder(model: type[CommandHeader]) -> msgspec.json.Decoder[TypedRequest]:
     return msgspec.json.Decoder(typed_request, strict=False)
 
 
-_DECODERS: Final = {model: _decoder(model) for model in {REQUEST_HEADERS[code] for code in HOT_CODES}}
+_DECODERS: Final = {model: _decoder(model) for model in set(HOT_HEADERS.values())}
 
 FAST_JSON: Final[dict[bytes, msgspec.json.Decoder[TypedRequest]]] = {
-    b'{"code":%d' % code: _DECODERS[REQUEST_HEADERS[code]] for code in HOT_CODES
+    b'{"code":%d' % code: _DECODERS[model] for code, model in HOT_HEADERS.items()
 }
 """Typed decoders by the header's bytes up to its first comma."""

@@ -7,7 +7,7 @@ and booleans are read from their text. A field without a default must be present
 from __future__ import annotations
 
 import re
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import msgspec
 
@@ -17,6 +17,11 @@ from flintmq.core.response_code import ResponseCode
 
 class CommandHeader(msgspec.Struct, kw_only=True, gc=False, rename="camel"):
     """The base of every typed header. Unknown fields are ignored, as RocketMQ does."""
+
+    @classmethod
+    def of_fields(cls, ext_fields: dict[str, str] | None) -> Self:
+        """Return the typed header in a command's extFields; see :func:`decode_header`."""
+        return decode_header(cls, ext_fields)
 
 
 H = TypeVar("H", bound=CommandHeader)

@@ -17,7 +17,7 @@ from flintmq.core.record.batch import BatchItem, encode_batch
 from flintmq.core.record.properties import properties_to_string
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import JSON, ROCKETMQ, encode_command, request, split_frame
-from flintmq.remoting.wire.headers import REQUEST_HEADERS
+from flintmq.tests.support.request_headers import REQUEST_HEADERS
 
 _SUBSCRIPTION: Final = {
     "classFilterMode": False,

@@ -14,13 +14,13 @@ from test_decoders import judge
 from flintmq.config.secret import Secret
 from flintmq.config.sections.models import AclAccount, AclSection
 from flintmq.core.errors import FrameError, RefusedError
-from flintmq.core.kernel.ports import Caller
+from flintmq.core.kernel.ports.access import Caller
 from flintmq.core.testing.clock import ManualClock
 from flintmq.plugins.acl.account_store import AccountStore
 from flintmq.plugins.acl.authenticator import AclAuthenticator
-from flintmq.remoting.server.access_rules import access_rules
 from flintmq.remoting.wire.command import RemotingCommand, decode_command
 from flintmq.remoting.wire.signature import add_signature
+from flintmq.tests.support.request_headers import DECLARED
 
 SECRET = Secret("a secret of some length")
 
@@ -31,7 +31,7 @@ def test_signed_and_bent(fuzz_frames: int, fuzz_seed: int, tmp_path: Path) -> No
     account = AclAccount(accessKey="fuzz-account", secretKey=SECRET, topicPerms=("T=PUB|SUB",), groupPerms=("G=SUB",))
     clock = ManualClock()
     store = AccountStore(AclSection(accounts=(account,)), tmp_path / "none.yml", clock)
-    door = AclAuthenticator(store, access_rules("RMQ_SYS_TRACE_TOPIC"), clock, strict=False)
+    door = AclAuthenticator(store, clock, trace_topic="RMQ_SYS_TRACE_TOPIC", extra={}, strict=False)
     door.topic_at = lambda commit_log_offset_bytes: "U" if commit_log_offset_bytes == 0 else None
     mutants = Mutants(fuzz_seed, seeds())
     outcomes: Counter[bool] = Counter()
@@ -39,7 +39,8 @@ def test_signed_and_bent(fuzz_frames: int, fuzz_seed: int, tmp_path: Path) -> No
     def authenticate(command: RemotingCommand) -> None:
         fields = dict(command.ext_fields or {})
         add_signature(fields, command.body, "fuzz-account", SECRET, "")
-        door.authenticate(Caller("127.0.0.1", command.code, fields, command.body))
+        rule = DECLARED[command.code].needs if command.code in DECLARED else None
+        door.authenticate(Caller("127.0.0.1", command.code, fields, command.body, rule))
 
     with watched_log():
         for _ in range(max(1_000, fuzz_frames // 10)):

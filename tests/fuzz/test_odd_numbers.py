@@ -26,8 +26,8 @@ from flintmq.core.errors import StoreError
 from flintmq.remoting.server.server import RemotingServer
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import encode_command, request
-from flintmq.remoting.wire.headers import REQUEST_HEADERS
 from flintmq.tests.support.effort import examples
+from flintmq.tests.support.request_headers import REQUEST_HEADERS
 
 ODD: list[Any] = [
     2**31,

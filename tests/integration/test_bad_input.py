@@ -26,7 +26,7 @@ from flintmq.core.record.batch import BatchItem, encode_batch
 from flintmq.core.testing.clock import ManualClock
 from flintmq.remoting.wire.codes import RequestCode, ResponseCode
 from flintmq.remoting.wire.command import encode_command, request
-from flintmq.remoting.wire.headers import REQUEST_HEADERS
+from flintmq.tests.support.request_headers import REQUEST_HEADERS
 
 MANY = 2_000
 

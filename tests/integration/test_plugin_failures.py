@@ -16,8 +16,8 @@ import flintmq
 from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.hookspecs import hookimpl
 from flintmq.core.kernel.ports import DispatchRequest, FlushContext, FlushStrategy
+from flintmq.core.kernel.ports.processor import Request, Response
 from flintmq.plugins.broker.broker import THREADS_END_S
-from flintmq.remoting.server.request import Request, Response
 from flintmq.remoting.wire.codes import RequestCode
 
 

@@ -17,8 +17,9 @@ import pytest
 
 import flintmq
 from flintmq.core.broker.topic_config import TopicConfig
+from flintmq.core.kernel.ports.processor import Request, Response
 from flintmq.remoting.client import Consumer, ConsumerSettings, Message, MessageExt, Producer
-from flintmq.remoting.server.request import Request, Response, decode_request
+from flintmq.remoting.server.request import decode_request
 from flintmq.remoting.wire.bodies import MessageQueue
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import encode_command, request

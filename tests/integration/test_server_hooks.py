@@ -15,7 +15,7 @@ from bare_wire import Wire
 import flintmq
 from flintmq.core.errors import PluginError, RefusedError
 from flintmq.core.kernel.hookspecs import RegisterDefaultProcessor, RegisterServerPart, hookimpl
-from flintmq.remoting.server.request import Request, Response
+from flintmq.core.kernel.ports.processor import Request, Response
 from flintmq.remoting.server.server_hooks import HookedChannel
 from flintmq.remoting.wire.codes import RequestCode
 

@@ -24,7 +24,7 @@ from flintmq.remoting.client.instance import ClientInstance
 from flintmq.remoting.wire.bodies import MessageQueue
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import encode_command, request
-from flintmq.remoting.wire.headers import PullMessageRequestHeader
+from flintmq.remoting.wire.headers_message import PullMessageRequestHeader
 
 MARK: Final = b"FLT"
 STAMP_BYTES: Final = len(MARK) + 16

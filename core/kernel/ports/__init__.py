@@ -4,7 +4,8 @@ Every port on the hot path takes a batch; one message is a batch of one. A port 
 thread* is the one event loop that owns the log's tail, *the flush thread* is the flush service's own.
 """
 
-from flintmq.core.kernel.ports.auth import Authenticator, Caller, ReloadingAuthenticator
+from flintmq.core.kernel.ports.access import Caller
+from flintmq.core.kernel.ports.auth import Authenticator, ReloadingAuthenticator
 from flintmq.core.kernel.ports.dispatch import (
     ColumnDispatcher,
     CommitLogDispatcher,

@@ -1,17 +1,16 @@
 """What a request code needs of the account that sends it: the words that access rules are written in.
 
-A server has one :class:`AccessRule` per request code (:mod:`flintmq.remoting.server.access_rules`); an authenticator
-compares what a rule needs with what an account owns.
+The declaration of a request code has one :class:`AccessRule` (:func:`flintmq.core.kernel.ports.processor.handles`); an
+authenticator compares what the rule needs with what an account owns.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 import attrs
-
-from flintmq.core.kernel.ports.auth import Caller
 
 
 class Permission(enum.Flag):
@@ -53,27 +52,49 @@ class Access(enum.Enum):
     """Every account that has what the rule needs."""
     ADMIN = "admin"
     """Administrators."""
-    PUSHED = "pushed"
-    """Nobody: brokers send it to clients."""
-    UNSERVED = "unserved"
-    """Nobody: no processor answers it. A known account gets REQUEST_CODE_NOT_SUPPORTED."""
 
 
 TopicAt = Callable[[int], "str | None"]
 """Returns the topic that clients know a record by, given its physical offset; None when there is no such record."""
 
-NeedsOf = Callable[[Caller, TopicAt], Sequence[Need]]
-"""Returns what a request needs. Raises ``RefusedError`` when the request does not say what it is about."""
 
+@attrs.frozen
+class AccessFacts:
+    """What a rule may look up to say what a request needs."""
 
-def _nothing(_caller: Caller, _topic_at: TopicAt) -> Sequence[Need]:
-    return ()
+    trace_topic: str
+    """The topic of message traces, which every account may write to (``topics.trace_topic_name``)."""
+    topic_at: TopicAt
+    """The topic of a record in the log."""
 
 
 @attrs.frozen
 class AccessRule:
-    """The rule of one request code."""
+    """What one request code needs of its sender."""
 
     access: Access
-    needs: NeedsOf = _nothing
-    """Asked for ``CLIENT`` alone."""
+    needs: Callable[[Caller, AccessFacts], Sequence[Need]] | None = None
+    """Returns the topics and groups that a request is about; asked for ``CLIENT`` alone. None: nothing but an account.
+
+    Raises ``RefusedError`` when the request does not say what it is about.
+    """
+
+
+PUBLIC: Final = AccessRule(Access.PUBLIC)
+"""Everyone, without a signature too."""
+ACCOUNT: Final = AccessRule(Access.CLIENT)
+"""Any account: the code tells where things are, not what is in them."""
+ADMIN: Final = AccessRule(Access.ADMIN)
+"""Administrators: the code changes something for others, or tells about everything."""
+
+
+@attrs.frozen
+class Caller:
+    """The sender of a request and what it sent, for an authenticator to judge."""
+
+    remote_host: str
+    code: int
+    ext_fields: Mapping[str, str]
+    body: bytes
+    rule: AccessRule | None = None
+    """What the declaration of the request code says that it needs; None for a code without a declared rule."""

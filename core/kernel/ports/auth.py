@@ -2,20 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
-import attrs
-
-
-@attrs.frozen
-class Caller:
-    """The sender of a request and what it sent, for an authenticator to judge."""
-
-    remote_host: str
-    code: int
-    ext_fields: Mapping[str, str]
-    body: bytes
+from flintmq.core.kernel.ports.access import Caller
 
 
 class Authenticator(Protocol):

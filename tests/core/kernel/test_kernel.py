@@ -307,11 +307,11 @@ def test_codes_of_processors_go_to_exactly_one(make_module: MakeModule) -> None:
             register("fast_send", (310, 900), lambda broker: "third", pool="send")
     """
     kernel = assemble(f"{make_module(body)}:P", builtins=[BuiltIn()])
-    codes = {entry.name: entry.value.codes for entry in kernel.processors()}
+    codes = {entry.name: entry.value.codes for entry in kernel.processors("broker")}
     assert codes == {"send": (10,), "fast_send": (310, 900)}
     other = body.replace("fast_send", "other_send")
     with pytest.raises(PluginError, match=r"request code 310 is claimed by .*fast_send.* and .*other_send"):
-        assemble(f"{make_module(body)}:P", f"{make_module(other)}:P", builtins=[BuiltIn()]).processors()
+        assemble(f"{make_module(body)}:P", f"{make_module(other)}:P", builtins=[BuiltIn()]).processors("broker")
 
 
 def test_sections_find_their_registrations(make_module: MakeModule) -> None:

@@ -16,7 +16,7 @@ from flintmq.core.errors import StoreError
 from flintmq.core.kernel.ports.access import Permission
 from flintmq.core.testing.clock import ManualClock
 from flintmq.plugins.acl.account_store import AccountStore
-from flintmq.remoting.server.access_rules import group_need, topic_need
+from flintmq.remoting.processors.needs import group_need, topic_need
 
 SECRET = "hunter2-hunter2"
 TEXT = f"""\

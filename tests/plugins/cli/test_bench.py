@@ -13,7 +13,8 @@ from flintmq.plugins.bench.result import BenchResult, percentile_ms, ratios
 from flintmq.remoting.wire.bodies import MessageQueue
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import decode_command
-from flintmq.remoting.wire.headers import PullMessageRequestHeader, SendMessageRequestHeaderV2, decode_header
+from flintmq.remoting.wire.header_codec import decode_header
+from flintmq.remoting.wire.headers_message import PullMessageRequestHeader, SendMessageRequestHeaderV2
 
 from .conftest import RunCommand
 

@@ -152,8 +152,6 @@ UNWANTED = {
     "flintmq.plugins.broker.in_process",
     "flintmq.plugins.replication.replication",
     "flintmq.remoting.client.consumer",
-    "flintmq.remoting.processors.admin_groups",
-    "flintmq.remoting.processors.query_message",
     "flintmq.remoting.server.tls",
 }
 

@@ -21,7 +21,7 @@ from flintmq.plugins.cli.serving import FenceWatch, serve
 from flintmq.remoting.client.transport import RemotingClient
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import request
-from flintmq.remoting.wire.headers import PutKVConfigRequestHeader
+from flintmq.remoting.wire.headers_route import PutKVConfigRequestHeader
 
 from .conftest import RunCommand
 

@@ -24,15 +24,15 @@ from flintmq.remoting.wire.bodies import (
     TopicRouteData,
 )
 from flintmq.remoting.wire.command import RemotingCommand, response
-from flintmq.remoting.wire.headers import (
-    REQUEST_HEADERS,
+from flintmq.remoting.wire.header_codec import decode_header
+from flintmq.remoting.wire.headers_message import (
     PullMessageRequestHeader,
     PullMessageResponseHeader,
     QueueOffsetResponseHeader,
     SendMessageRequestHeader,
     SendMessageResponseHeader,
-    decode_header,
 )
+from flintmq.tests.support.request_headers import REQUEST_HEADERS
 
 STORE_HOST = pack_host("127.0.0.1", 10911)
 STORE_TIMESTAMP_MS = 1_700_000_000_000

@@ -122,7 +122,7 @@ def test_a_reply_nobody_waits_for_is_taken(fake_peer: Any) -> None:
     from flintmq.remoting.wire.codes import RequestCode
     from flintmq.remoting.wire.command import request
     from flintmq.remoting.wire.header_codec import encode_header
-    from flintmq.remoting.wire.headers import ReplyMessageRequestHeader
+    from flintmq.remoting.wire.headers_message import ReplyMessageRequestHeader
 
     async def run() -> None:
         async with fake_peer() as peer:

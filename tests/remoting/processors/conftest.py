@@ -25,9 +25,9 @@ from flintmq.core.broker.topics import TopicConfigManager, boot_topics
 from flintmq.core.errors import RefusedError, RemotingError
 from flintmq.core.io import fastjson
 from flintmq.core.io.disk import OS_DISK
+from flintmq.core.kernel.ports.processor import Handler, Request, Response
 from flintmq.core.testing.channel import RecordingChannel
 from flintmq.core.testing.clock import ManualClock
-from flintmq.remoting.server.request import Handler, Request, Response
 from flintmq.remoting.wire.command import RemotingCommand
 
 

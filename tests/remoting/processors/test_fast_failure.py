@@ -17,7 +17,7 @@ from flintmq.remoting.client.transport import RemotingClient
 from flintmq.remoting.processors.fast_failure import FastFailure
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import request
-from flintmq.remoting.wire.headers import SendMessageRequestHeaderV2
+from flintmq.remoting.wire.headers_message import SendMessageRequestHeaderV2
 
 ON = AdmissionSection(fast_failure=True, send_wait_ms=200, page_cache_busy_ms=1000)
 

@@ -14,6 +14,7 @@ import flintmq
 from flintmq.config.sections.models import NamesrvConfig
 from flintmq.core.broker.stats_table import StatsTable
 from flintmq.core.io import fastjson
+from flintmq.core.kernel.ports.processor import Request
 from flintmq.core.route.kv_config import KVConfigManager
 from flintmq.core.route.route_manager import RouteInfoManager
 from flintmq.remoting.processors.admin_broker import AdminBrokerProcessor
@@ -24,7 +25,7 @@ from flintmq.remoting.processors.client_manage import ClientManageProcessor
 from flintmq.remoting.processors.consumer_manage import ConsumerManageProcessor
 from flintmq.remoting.processors.namesrv import NamesrvRouteProcessor
 from flintmq.remoting.processors.namesrv_config import NamesrvConfigProcessor, NamesrvSettings
-from flintmq.remoting.server.request import Request, decode_request
+from flintmq.remoting.server.request import decode_request
 
 SHARED = Path(os.environ.get("FLINTMQ_SHARED") or Path(flintmq.__file__).resolve().parent.parent / "shared")
 FRAMES = SHARED / "golden" / "frames" / "frames.jsonl.gz"

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from flintmq.config.secret import Secret
 from flintmq.config.sections.models import AclAccount, AclSection
 from flintmq.core.errors import RefusedError
-from flintmq.core.kernel.ports import Caller
+from flintmq.core.kernel.ports.access import ADMIN as ADMIN_ONLY
+from flintmq.core.kernel.ports.access import Access, AccessRule, Caller
 from flintmq.core.testing.clock import ManualClock
 from flintmq.plugins.acl.account_store import AccountStore
 from flintmq.plugins.acl.authenticator import AclAuthenticator
-from flintmq.remoting.server.access_rules import access_rules
-from flintmq.remoting.server.audit import AUDITED
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.signature import SIGNATURE, add_signature, sign, signed_content, verify
+from flintmq.tests.support.request_headers import DECLARED
 
 SECRET = "a secret of some length"
 TRACE = "RMQ_SYS_TRACE_TOPIC"
@@ -61,7 +61,17 @@ EVERY_ACCOUNT = {101, 105, 106, 219, 304, 305}
 ADMIN = {17, 21, 25, 26, 28, 43, 45, 50, 51, 52, 53, 54, 100, 102, 103, 104, 200, 201, 204, 205, 206, 207, 215, 216, 222, 223,
          224, 306, 307, 308, 309, 311, 312, 313, 314, 315, 316, 317, 318, 319, 321, 322, 323, 327, 328, 329}  # fmt: skip
 PUSHED = {39, 40, 220, 221, 326}
+AUDITED = {17, 25, 50, 51, 53, 100, 102, 200, 205, 207, 215, 216, 222, 306, 309, 314, 316, 318, 323, 327, 329}
+"""Acts that change something for others."""
 NOBODY = {13, 22, 23, 27, 209, 210, 211, 212, 213, 214, 301, 302}
+
+
+EXTRA = {60_001: AccessRule(Access.CLIENT), 60_002: ADMIN_ONLY, 60_003: AccessRule(Access.PUBLIC)}
+
+
+def caller(host: str, code: int, fields: Mapping[str, str], body: bytes) -> Caller:
+    """A request as a server shows it to an authenticator: with what the code's declaration says."""
+    return Caller(host, code, fields, body, DECLARED[code].needs if code in DECLARED else None)
 
 
 def authenticator(
@@ -74,8 +84,7 @@ def authenticator(
     clock = ManualClock()
     section = AclSection(accounts=accounts, global_white_remote_addresses=white)
     store = AccountStore(section, tmp_path / "none.yml", clock)
-    made = AclAuthenticator(store, access_rules(TRACE, ("60001=client", "60002=admin", "60003=public")), clock,
-                            strict=strict, replay_window_ms=window_ms)  # fmt: skip
+    made = AclAuthenticator(store, clock, trace_topic=TRACE, extra=EXTRA, strict=strict, replay_window_ms=window_ms)
     made.topic_at = lambda offset: "T" if offset == 100 else None
     return made
 
@@ -94,7 +103,7 @@ def asked(
     content = json.dumps(BODIES.get(code, {})).encode() if body is None else body
     if key is not None:
         add_signature(sent, content, key, Secret(secret), signed_at)
-    return Caller(host, code, sent, content)
+    return caller(host, code, sent, content)
 
 
 def outcome(door: AclAuthenticator, caller: Caller) -> str:
@@ -123,11 +132,11 @@ def expected(code: int, who: str) -> str:
 
 
 def test_every_code_is_classified_once() -> None:
-    """A code that the table forgets is refused, and this says so before a user does."""
+    """A declaration without a rule is refused to everybody, and this says so before a user does."""
     classes = (READER, WRITER, EITHER, EVERY_ACCOUNT, ADMIN, PUSHED, NOBODY)
     assert sorted(code for group in classes for code in group) == sorted(map(int, RequestCode))
-    assert set(access_rules(TRACE)) == set(map(int, RequestCode))
-    assert set(map(int, AUDITED)) <= ADMIN
+    assert {one.code for one in DECLARED.values() if one.needs is None} == set()
+    assert {one.code for one in DECLARED.values() if one.audited} == AUDITED
 
 
 @pytest.mark.parametrize("code", sorted(RequestCode), ids=lambda code: code.name)
@@ -140,11 +149,11 @@ def test_every_code_and_every_caller(code: RequestCode, tmp_path: Path) -> None:
         if who != "local-key":
             assert outcome(door, asked(code, who, secret="another secret")) == "acl.signature"
     genuine = asked(code)
-    changed = Caller(genuine.remote_host, code, {**genuine.ext_fields, "topic": "U"}, genuine.body)
+    changed = caller(genuine.remote_host, code, {**genuine.ext_fields, "topic": "U"}, genuine.body)
     assert outcome(door, changed) == "acl.signature"
-    assert outcome(door, Caller("127.0.0.1", code, genuine.ext_fields, genuine.body + b" ")) == "acl.signature"
+    assert outcome(door, caller("127.0.0.1", code, genuine.ext_fields, genuine.body + b" ")) == "acl.signature"
     stripped = {name: value for name, value in genuine.ext_fields.items() if name != SIGNATURE}
-    assert outcome(door, Caller("127.0.0.1", code, stripped, genuine.body)) == "acl.signature"
+    assert outcome(door, caller("127.0.0.1", code, stripped, genuine.body)) == "acl.signature"
     for who in ("admin-key", "reader-key", "writer-key", "nothing-key"):
         assert outcome(door, asked(code, who)) == expected(code, who), who
         assert outcome(door, asked(code, who)) == expected(code, who), "the protocol cannot tell a replayed request"
@@ -250,8 +259,8 @@ def test_both_ways_to_sign_a_query_are_accepted(tmp_path: Path) -> None:
     fields = {**FIELDS, "key": "k", "_UNIQUE_KEY_QUERY": "true", "AccessKey": "reader-key"}
     for without in ("", "_UNIQUE_KEY_QUERY"):
         signature = sign(Secret(SECRET), signed_content(fields, b"", without=without))
-        assert outcome(door, Caller("127.0.0.1", 12, {**fields, SIGNATURE: signature}, b"")) == "ok"
-    assert outcome(door, Caller("127.0.0.1", 12, {**fields, SIGNATURE: "x"}, b"")) == "acl.signature"
+        assert outcome(door, caller("127.0.0.1", 12, {**fields, SIGNATURE: signature}, b"")) == "ok"
+    assert outcome(door, caller("127.0.0.1", 12, {**fields, SIGNATURE: "x"}, b"")) == "acl.signature"
 
 
 def test_a_signature_that_others_compute() -> None:

@@ -28,7 +28,7 @@ from flintmq.remoting.wire.fast_answers import (
     make_batch_ok_encoder,
     make_send_ok_encoder,
 )
-from flintmq.remoting.wire.headers import ConsumerGroupRequestHeader, SendMessageResponseHeader
+from flintmq.remoting.wire.headers_message import ConsumerGroupRequestHeader, SendMessageResponseHeader
 
 int32 = st.integers(-(2**31), 2**31 - 1)
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)

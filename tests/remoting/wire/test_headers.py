@@ -7,19 +7,17 @@ import pytest
 
 from flintmq.core.errors import RefusedError
 from flintmq.remoting.wire.codes import LanguageCode, RequestCode, language_code, language_name
-from flintmq.remoting.wire.fast_json import FAST_JSON
-from flintmq.remoting.wire.headers import (
-    REQUEST_HEADERS,
-    RESPONSE_HEADERS,
+from flintmq.remoting.wire.fast_json import FAST_JSON, HOT_HEADERS
+from flintmq.remoting.wire.header_codec import decode_header, encode_header
+from flintmq.remoting.wire.headers_message import (
     ConsumerSendMsgBackRequestHeader,
     PullMessageRequestHeader,
-    RegisterBrokerRequestHeader,
     SendMessageRequestHeader,
     SendMessageRequestHeaderV2,
-    decode_header,
-    encode_header,
 )
+from flintmq.remoting.wire.headers_route import RegisterBrokerRequestHeader
 from flintmq.remoting.wire.version import MQ_VERSION, version_name
+from flintmq.tests.support.request_headers import DECLARED, REQUEST_HEADERS, RESPONSE_HEADERS
 
 SEND = {"a": "pg", "b": "T", "c": "TBW102", "d": "4", "e": "-1", "f": "0", "g": "1700000000000", "h": "0"}
 
@@ -100,7 +98,13 @@ def test_typed_decoding_refuses_what_the_general_way_must_judge() -> None:
 
 
 def test_every_model_belongs_to_a_known_code() -> None:
+    """A header of an unknown number would be decoded by nobody."""
     assert {*REQUEST_HEADERS, *RESPONSE_HEADERS} <= set(RequestCode)
+
+
+def test_the_short_way_reads_the_headers_that_processors_declare() -> None:
+    """Otherwise a hot request would reach its processor with another header than a rare one."""
+    assert {code: DECLARED[code].header for code in HOT_HEADERS} == HOT_HEADERS
 
 
 def test_languages_and_versions_are_named_tolerantly() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from flintmq.core.errors import RefusedError
+from flintmq.core.kernel.ports.processor import Request, Response
 from flintmq.core.response_code import ResponseCode
-from flintmq.remoting.server.request import Request, Response
 from flintmq.remoting.wire.refusal import unsupported
 
 COUNTS: int = 25_000
