@@ -1,3 +1,112 @@
 """A disk that hesitates is seen in the log, in RocketMQ's words, before anybody asks why sends are slow."""
 
 from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import attrs
+import pytest
+
+from flintmq.core.log.slow import SlowLog
+from flintmq.core.testing.clock import ManualClock
+from flintmq.core.testing.store import BY_HAND, message, opened
+from flintmq.flush.transient_store_pool import AnonymousBufferPool
+from flintmq.plugins.replication.record_check import RecordChecker
+from flintmq.tests.support.faulty_disk import FaultyDisk, Operation
+
+FILE_BYTES = 4096
+
+
+class SlowDisk(FaultyDisk):
+    """Lets time pass in the next operation of a kind on the commit log."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__()
+        self.clock = clock
+        self.slow: Operation | None = None
+        self.takes_ms = 0
+
+    def check(self, operation: Operation, path: Path) -> None:
+        super().check(operation, path)
+        if operation == self.slow and path.parent.name == "commitlog":
+            self.clock.advance_ms(self.takes_ms)
+            self.slow = None
+
+
+@pytest.fixture
+def disk() -> SlowDisk:
+    return SlowDisk(ManualClock())
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+
+
+@pytest.mark.parametrize(("takes_ms", "told"), [(500, False), (501, True)])
+def test_an_append(tmp_path: Path, disk: SlowDisk, caplog: pytest.LogCaptureFixture, takes_ms: int, told: bool) -> None:
+    """One line for a batch, however many messages it has: how long, how many, where."""
+    with opened(tmp_path, strategy=BY_HAND, disk=disk, clock=disk.clock) as store:
+        store.put([message()])
+        began = store.watermarks.wrote
+        disk.slow, disk.takes_ms = "write", takes_ms
+        put = store.put([message(), message()])
+        assert put.took_s == pytest.approx(takes_ms / 1000)
+        size = store.watermarks.wrote - began
+        file = store.commit_log.queue.files[-1].path
+        wanted = f"[NOTIFYME]putMessage in lock cost time(ms)=501, 2 messages, {size} bytes at {began}, file {file}"
+        assert lines(caplog) == ([wanted] if told else [])
+
+
+@pytest.mark.parametrize(("takes_ms", "told"), [(500, False), (812, True)])
+def test_a_flush(tmp_path: Path, disk: SlowDisk, caplog: pytest.LogCaptureFixture, takes_ms: int, told: bool) -> None:
+    """Whatever strategy asks for it: the log is flushed in one place."""
+    with opened(tmp_path, strategy=BY_HAND, disk=disk, clock=disk.clock) as store:
+        store.put([message()])
+        store.commit_log.flush(0)
+        began = store.watermarks.flushed
+        store.put([message()])
+        disk.slow, disk.takes_ms = "sync", takes_ms
+        end = store.commit_log.flush(0)
+        file = store.commit_log.queue.files[-1].path
+        wanted = f"Flush data to disk costs 812 ms: {end - began} bytes at {began}, file {file}"
+        assert lines(caplog) == ([wanted] if told else [])
+
+
+@pytest.mark.parametrize(("takes_ms", "told"), [(500, False), (812, True)])
+def test_a_commit(tmp_path: Path, disk: SlowDisk, caplog: pytest.LogCaptureFixture, takes_ms: int, told: bool) -> None:
+    """Out of the pool's buffer into the file."""
+    strategy = attrs.evolve(BY_HAND, uses_pool=True)
+    pool = AnonymousBufferPool(2, FILE_BYTES)
+    with opened(tmp_path, strategy=strategy, disk=disk, clock=disk.clock, pool=pool) as store:
+        store.put([message()])
+        disk.slow, disk.takes_ms = "write", takes_ms
+        end = store.commit_log.commit(0)
+        file = store.commit_log.queue.files[-1].path
+        assert lines(caplog) == ([f"Commit data to file costs 812 ms: {end} bytes at 0, file {file}"] if told else [])
+
+
+def test_what_a_slave_appends(tmp_path: Path, disk: SlowDisk, caplog: pytest.LogCaptureFixture) -> None:
+    """Its disk is as much a disk as its master's."""
+    with opened(tmp_path / "master", strategy=BY_HAND) as master:
+        master.put([message(), message(), message()])
+        raw = master.commit_log.slice(0, master.watermarks.wrote)
+        assert raw is not None
+        chunks = RecordChecker(0, FILE_BYTES).receive(0, bytes(raw))
+        raw.release()
+    with opened(tmp_path / "slave", strategy=BY_HAND, disk=disk, clock=disk.clock) as slave:
+        disk.slow, disk.takes_ms = "write", 700
+        slave.append_raw(chunks)
+        (line,) = lines(caplog)
+        assert line.startswith("[NOTIFYME]putMessage in lock cost time(ms)=700, 3 messages, ")
+        assert f"{slave.watermarks.wrote} bytes at 0" in line
+
+
+def test_a_disk_that_stands_still_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """One line a second of each kind; what was left out is counted."""
+    clock = ManualClock()
+    told = SlowLog(clock)
+    for _ in range(5):
+        told.warn("slow")
+        clock.advance_ms(400)
+    assert lines(caplog) == ["slow", "slow; 2 more since the last line"]

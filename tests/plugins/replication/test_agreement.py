@@ -1,3 +1,248 @@
 """Which log counts: a slave follows where that loses nothing, and otherwise says what parted the two logs and what to do."""
 
 from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+
+import attrs
+import pytest
+
+from flintmq.core.errors import NotFollowedError, ReplicationError, StoreError
+from flintmq.core.log.epochs import MASTER, RECOVERED, Epochs
+from flintmq.core.store.message_store import MessageStore
+from flintmq.core.testing.store import open_store, opened
+from flintmq.plugins.replication.agreement import Agreement, LogState, agree
+from flintmq.plugins.replication.link import LinkSettings
+from flintmq.tests.support.faulty_disk import FaultyDisk, Operation
+
+from .conftest import Pair, fill, log_of
+
+Stores = Callable[[Path], MessageStore]
+BASE = Epochs.new()
+FIRST = BASE.begun(0, MASTER)
+"""A master that began with an empty log."""
+
+
+def state(epochs: Epochs, end: int, *, start: int = 0, confirmed: int | None = None) -> LogState:
+    return LogState("broker-a", epochs, start, end, 1024, end if confirmed is None else confirmed)
+
+
+@pytest.mark.parametrize("end", [0, 1, 500, 1000])
+def test_a_prefix_follows(end: int) -> None:
+    """The ordinary case: the slave has what the master had some time ago."""
+    later = FIRST.begun(300, MASTER).begun(900, RECOVERED)
+    slave = FIRST if end <= 300 else later.cut_at(end)
+    assert agree(state(later, 1000), state(slave, end)) == Agreement(end)
+
+
+def test_an_empty_slave_follows_from_the_oldest_file() -> None:
+    """Whatever id its store was given when it was made."""
+    assert agree(state(FIRST, 5000, start=2048), state(Epochs.new(), 0)) == Agreement(2048)
+
+
+def test_a_slaves_own_recovery_is_no_obstacle() -> None:
+    """A slave that crashed has an epoch of its own, in which nothing was written."""
+    assert agree(state(FIRST, 1000), state(FIRST.begun(700, RECOVERED), 700)) == Agreement(700)
+
+
+def test_a_tail_that_the_master_lost_in_a_crash_is_given_up() -> None:
+    """Nobody was promised or shown it: the master had said so."""
+    recovered = FIRST.begun(600, RECOVERED)
+    slave = state(FIRST, 900, confirmed=600)
+    assert agree(state(recovered, 600), slave) == Agreement(600, 600)
+    assert agree(state(recovered, 2000), slave) == Agreement(600, 600)
+    with pytest.raises(NotFollowedError, match="never"):
+        agree(state(recovered, 600), slave, "never")
+
+
+def test_a_tail_that_somebody_may_rely_on_stays() -> None:
+    """The master lost what it had acknowledged: the slave's copy is the only one."""
+    recovered = FIRST.begun(600, RECOVERED)
+    with pytest.raises(NotFollowedError, match=r"of which 250 may have been acknowledged.*start it as the master"):
+        agree(state(recovered, 600), state(FIRST, 900, confirmed=850))
+    assert agree(state(recovered, 600), state(FIRST, 900, confirmed=850), "always") == Agreement(600, 600)
+
+
+def test_a_master_restored_from_an_older_copy() -> None:
+    """It begins an epoch where the copy ends, which was no recovery; that it has grown since changes nothing."""
+    restored = FIRST.begun(400, MASTER)
+    for end in (400, 900, 5000):
+        with pytest.raises(NotFollowedError, match="restored from an older copy"):
+            agree(state(restored, end), state(FIRST, 900, confirmed=0))
+
+
+def test_a_copy_that_was_restored_twice() -> None:
+    """Both times it began an epoch of the same number at the same place: only the ids tell them apart."""
+    once, twice = FIRST.begun(400, MASTER), FIRST.begun(400, MASTER)
+    assert agree(state(once, 900), state(once, 700)) == Agreement(700)
+    with pytest.raises(NotFollowedError, match="older copy, or two"):
+        agree(state(twice, 900), state(once, 700))
+
+
+def test_two_masters() -> None:
+    """A slave that was promoted, and the old master that comes back with what it had not sent."""
+    promoted = FIRST.begun(400, MASTER)
+    with pytest.raises(NotFollowedError, match="older copy"):
+        agree(state(promoted, 800), state(FIRST, 500))
+    assert agree(state(promoted, 800), state(FIRST, 400)) == Agreement(400), "it had sent everything"
+    both_wrote = FIRST.begun(500, MASTER)
+    with pytest.raises(NotFollowedError, match="older copy, or two"):
+        agree(state(promoted, 800), state(both_wrote, 900))
+
+
+def test_another_store() -> None:
+    """A wrong address in the configuration."""
+    with pytest.raises(NotFollowedError, match=r"another one.*ha\.master_address"):
+        agree(state(Epochs.new(), 1000), state(FIRST, 500))
+
+
+def test_another_broker() -> None:
+    """Two sets of one cluster."""
+    other = attrs.evolve(state(FIRST, 500), broker_name="broker-b")
+    with pytest.raises(NotFollowedError, match=r"broker\.name"):
+        agree(state(FIRST, 1000), other)
+
+
+def test_a_slave_that_was_away_too_long() -> None:
+    """The files that it needs are deleted; an empty store would do."""
+    master = state(FIRST.begun(3000, MASTER), 9000, start=2048)
+    with pytest.raises(NotFollowedError, match="start it empty"):
+        agree(master, state(FIRST, 500))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"end_offset_bytes": -1},
+        {"end_offset_bytes": 1.5},
+        {"end_offset_bytes": True},
+        {"end_offset_bytes": 2**63},
+        {"file_bytes": 0},
+        {"broker_name": 7},
+        {"address": None},
+    ],
+)
+def test_a_state_is_checked(change: dict[str, object]) -> None:
+    """It comes from another machine."""
+    raw = attrs.evolve(state(FIRST, 5), **change).to_bytes()  # type: ignore[arg-type]
+    with pytest.raises(ReplicationError, match="cannot be read"):
+        LogState.from_bytes(raw)
+
+
+@pytest.mark.parametrize("raw", [b"", b"[]", b"{}", b"\xff", b"[" * 100_000, b'{"epochs": "x"}'])
+def test_what_is_no_state(raw: bytes) -> None:
+    """Nor need it be a broker."""
+    with pytest.raises(ReplicationError, match="cannot be read"):
+        LogState.from_bytes(raw)
+
+
+def test_a_state_survives_the_wire() -> None:
+    """What was said is what is heard."""
+    said = state(FIRST.begun(3, RECOVERED), 5)
+    assert LogState.from_bytes(said.to_bytes()) == said
+
+
+# with stores
+
+
+def test_the_tail_goes_to_the_quarantine(stores: Stores, tmp_path: Path, sealed: LinkSettings) -> None:
+    """Log, queues and index of the slave are those of the master, and what was cut can be looked at."""
+    with opened(tmp_path / "m") as master:
+        master.become_master()
+        slave = stores(tmp_path / "s")
+        pair = Pair(master, slave, sealed)
+        fill(master, 20)
+        pair.settle()
+        confirmed = master.watermarks.wrote
+        fill(master, 20, "lost")
+        pair.settle()
+        pair.slave_log.master_confirmed_offset_bytes = confirmed  # as if nothing of it had been synced
+    again = stores(tmp_path / "m")
+    again.truncate(confirmed)  # what a power cut would leave
+    again.epochs.begin(confirmed, RECOVERED)
+    again.become_master()
+    pair = Pair(again, slave, sealed)
+    pair.slave_log.master_confirmed_offset_bytes = confirmed
+    pair.settle()
+    assert slave.watermarks.wrote == confirmed
+    kept = list((tmp_path / "s" / "flint" / "quarantine").iterdir())
+    assert any(b"lost7" in path.read_bytes() for path in kept)
+    fill(again, 20, "new")
+    pair.settle()
+    assert log_of(slave) == log_of(again)
+    for queue_id in range(3):
+        assert slave.max_queue_offset("T", queue_id) == again.max_queue_offset("T", queue_id)
+        found = slave.get_message("T", queue_id, 0, 1000, None)
+        assert b"lost" not in b"".join(found.slices)
+    keyed, _, _ = slave.query_message("T", "k7", 10, 0, 2**62)
+    assert len(keyed) == 2
+    assert slave.epochs.epochs == again.epochs.epochs
+
+
+def test_a_cut_slave_starts_clean(stores: Stores, tmp_path: Path) -> None:
+    """A restart after a truncation finds what a slave that never had the tail would have."""
+    with opened(tmp_path / "s") as slave:
+        fill(slave, 30)
+        at = slave.get_message("T", 0, 5, 1, None)
+        assert at.message_count == 1
+        position = slave.consume_queues.find("T", 0).unit(5)[0]  # type: ignore[union-attr,index]
+        slave.truncate(position)
+        assert slave.max_queue_offset("T", 0) == 5
+        log = log_of(slave)
+    reopened = stores(tmp_path / "s")
+    assert reopened.started_clean
+    assert log_of(reopened) == log
+    assert reopened.watermarks.wrote == position
+    assert reopened.max_queue_offset("T", 0) == 5
+    fill(reopened, 1, "next")
+    assert b"next0" in b"".join(reopened.get_message("T", 0, 5, 1, None).slices)
+
+
+def test_what_a_recovery_found_is_not_forgotten_by_the_next_master(stores: Stores, tmp_path: Path) -> None:
+    """Slaves would take the crash for a restored copy."""
+    store = stores(tmp_path / "m")
+    fill(store, 3)
+    end = store.watermarks.wrote
+    store.epochs.begin(end, RECOVERED)
+    found = store.epochs.epochs.current
+    store.become_master()
+    assert (store.epochs.epochs.current.cause, store.epochs.epochs.current.start_offset_bytes) == (RECOVERED, end)
+    assert store.epochs.epochs.current.id != found.id, "a copy of this store must not share it"
+    fill(store, 1)
+    store.become_master()
+    assert store.epochs.epochs.current.cause == MASTER
+
+
+@pytest.mark.parametrize("operation", ["sync", "write", "write_file"])
+@pytest.mark.parametrize("after", range(6))
+def test_a_cut_that_fails_is_made_good(tmp_path: Path, operation: Operation, after: int) -> None:
+    """The disk refuses at any moment of it: the store stands still, and the next start finds a whole log to cut again."""
+    disk = FaultyDisk()
+    store = open_store(tmp_path / "s", disk=disk)
+    try:
+        fill(store, 30)
+        whole = log_of(store)
+        position = store.consume_queues.find("T", 0).unit(5)[0]  # type: ignore[union-attr,index]
+        fault = disk.fail(operation, within="s", after=after)
+        try:
+            store.truncate(position)
+        except StoreError:
+            assert fault.hits
+            assert store.watermarks.fence_reason is not None
+            with pytest.raises(StoreError):
+                store.commit_log.append_raw(store.watermarks.wrote, b"", 0)
+        disk.heal()
+    finally:
+        with contextlib.suppress(StoreError):
+            store.close()
+    with opened(tmp_path / "s") as reopened:
+        end = reopened.watermarks.wrote
+        assert position <= end <= len(whole)
+        assert log_of(reopened) == whole[:end]
+        reopened.truncate(position)
+        assert log_of(reopened) == whole[:position]
+        assert reopened.max_queue_offset("T", 0) == 5
+        fill(reopened, 3, "next")
+        assert reopened.max_queue_offset("T", 0) == 6
