@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from flintmq.core.filter.bloom import BloomFilter, BloomFilterData
-from flintmq.core.kernel.ports import DispatchRequest, MessageFilter
-from flintmq.core.record.sys_flag import TRANSACTION_PREPARED
+from flintmq.core.kernel.ports import MessageFilter, RecordBatch
+from flintmq.core.record.sys_flag import is_queued
 
 
 class GroupFilter(Protocol):
@@ -41,16 +41,16 @@ class CalcBitMap:
     def __init__(self, filters: ConsumerFilters) -> None:
         self._filters = filters
 
-    def dispatch(self, batch: Sequence[DispatchRequest]) -> None:
+    def dispatch(self, batch: RecordBatch) -> None:
         filters = self._filters
         make = filters.bloom_filter.bit_map
         topic = ""
         of_topic: Sequence[GroupFilter] = ()
-        for request in batch:
+        for request in batch.requests():
             if request.topic != topic:
                 topic = request.topic
                 of_topic = filters.of_topic(topic)
-            if of_topic and not request.sys_flag & TRANSACTION_PREPARED:
+            if of_topic and is_queued(request.sys_flag):
                 properties = request.properties
                 request.bit_map = make(
                     group.bloom

@@ -12,13 +12,10 @@ Both are handed to the dispatcher by the plugin that makes it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Mapping
+from typing import Protocol
 
-from flintmq.core.kernel.ports import DispatchRequest, Run, count_messages, requests_of
-
-if TYPE_CHECKING:
-    from flintmq.core.record.bulk_columns import RecordColumns
+from flintmq.core.kernel.ports import RecordBatch
 
 
 class Publisher(Protocol):
@@ -76,41 +73,20 @@ class SparkFeed:
         self.messages = 0
         """Records handed to it since the start."""
 
-    def dispatch(self, batch: Sequence[DispatchRequest]) -> None:
-        if not batch:
-            return
-        last = batch[-1]
-        end = last.commit_log_offset_bytes + last.message_size_bytes
+    def dispatch(self, batch: RecordBatch) -> None:
         known = self.end_offset_bytes
-        if end <= known:
+        if batch.end_offset_bytes <= known:
             return
-        if batch[0].commit_log_offset_bytes >= known:
+        if batch.begin_offset_bytes >= known:
             self.messages += len(batch)
+        elif batch.has_columns:
+            self.messages += int((batch.columns().physical >= known).sum())
         else:
-            self.messages += sum(request.commit_log_offset_bytes >= known for request in batch)
-        self._moved(end)
-
-    def dispatch_runs(self, runs: Sequence[Run]) -> None:
-        """The same with batches as they were appended, which are new as a whole or handed over as requests."""
-        last = runs[-1]
-        end = last.commit_log_offset_bytes + last.message_size_bytes
-        if runs[0].commit_log_offset_bytes < self.end_offset_bytes:
-            self.dispatch(requests_of(runs))
-        else:
-            self.messages += count_messages(runs)
-            self._moved(end)
-
-    def dispatch_columns(self, columns: RecordColumns) -> None:
-        """The same with columns, as they are read from the log at a start."""
-        if columns.end_offset_bytes > self.end_offset_bytes:
-            self.messages += int((columns.physical >= self.end_offset_bytes).sum())
-            self._moved(columns.end_offset_bytes)
-
-    def _moved(self, end_offset_bytes: int) -> None:
-        self.end_offset_bytes = end_offset_bytes
+            self.messages += sum(request.commit_log_offset_bytes >= known for request in batch.requests())
+        self.end_offset_bytes = batch.end_offset_bytes
         self.publisher.touch()
         if self.landing is not None:
-            self.landing.offer(end_offset_bytes)
+            self.landing.offer(batch.end_offset_bytes)
 
     def truncate(self, end_offset_bytes: int) -> None:
         """What comes behind the log's end is new, although something lay there before."""

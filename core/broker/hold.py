@@ -4,24 +4,20 @@ A pull is held under its topic and queue and let go when a message arrives that 
 the periodic check sees a message (it may have come between), or with its connection. Letting go means one call of ``resume``:
 the pull is then executed again, and never held a second time.
 
-Costs: an arrival in a queue nobody waits at is one dictionary look-up; arrivals in a topic nobody waits at share it. Deadlines
-sit in a heap whose dead entries are swept when they are the majority, so holding and letting go are O(log n).
+Costs: an arrival in a queue at which no pull waits is one dictionary look-up. Deadlines sit in a heap whose dead entries are
+swept when they are the majority, so holding and letting go are O(log n).
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping
 
 from flintmq.core.errors import RefusedError
 from flintmq.core.io.clock import Clock
-from flintmq.core.kernel.ports import MessageFilter, Run, requests_of
+from flintmq.core.kernel.ports import MessageFilter, RecordBatch
 from flintmq.core.kernel.ports.channel import Channel
 from flintmq.core.response_code import ResponseCode
-
-if TYPE_CHECKING:
-    from flintmq.core.record.bulk_columns import RecordColumns
 
 Resume = Callable[["HeldPull"], None]
 
@@ -73,7 +69,7 @@ class PullRequestHoldService:
         self._max_queue_offset = max_queue_offset
         self._held_max = held_max
         self._held_per_connection_max = held_per_connection_max
-        self._held: dict[str, dict[int, dict[HeldPull, None]]] = {}
+        self._held: dict[tuple[str, int], dict[HeldPull, None]] = {}
         self._by_channel: dict[Channel, set[HeldPull]] = {}
         self._deadlines: list[tuple[float, int, HeldPull]] = []
         self._sequence = 0
@@ -117,7 +113,7 @@ class PullRequestHoldService:
             raise _too_many("pull.held_per_connection_max", len(of_channel))
         deadline_s = self._clock.monotonic_s() + timeout_ms / 1000
         pull = HeldPull(topic, queue_id, queue_offset, channel, deadline_s, message_filter, resume)
-        self._held.setdefault(topic, {}).setdefault(queue_id, {})[pull] = None
+        self._held.setdefault((topic, queue_id), {})[pull] = None
         if of_channel is None:
             of_channel = self._by_channel[channel] = set()
         of_channel.add(pull)
@@ -126,24 +122,20 @@ class PullRequestHoldService:
         self._count += 1
         return pull
 
-    def arrived(self, runs: Sequence[Run]) -> int:
-        """Wakes pulls that wait for any of the records just dispatched; returns how many."""
-        if not self._held:
+    def arrived(self, batch: RecordBatch) -> int:
+        """Wake pulls that wait for any of the records just dispatched; return how many.
+
+        Requests are made only of queues at which pulls wait.
+        """
+        held = self._held
+        if not held:
             return 0
         woken = 0
-        for run in runs:
-            if run.queue_id not in self._held.get(run.topic, ()):
-                continue
-            for request in requests_of((run,)):
-                pulls = self._held.get(request.topic, {}).get(request.queue_id)
-                if not pulls:
-                    break
+        for request in batch.requests_of(held):
+            pulls = held.get((request.topic, request.queue_id))
+            if pulls:
                 woken += self._wake(pulls, request.queue_offset + 1, request.tags_code, request.properties)
         return woken
-
-    def arrived_in_bulk(self, columns: RecordColumns) -> int:
-        """The same for records read in bulk; costs something only where somebody waits."""
-        return self.arrived(columns.requests()) if self._held else 0
 
     def notify_arriving(
         self,
@@ -159,7 +151,7 @@ class PullRequestHoldService:
             tags_code: of the record that arrived; None when it is unknown, which every filter lets pass.
             properties: of the record, None likewise.
         """
-        pulls = self._held.get(topic, {}).get(queue_id)
+        pulls = self._held.get((topic, queue_id))
         return self._wake(pulls, max_queue_offset, tags_code, properties) if pulls else 0
 
     def _wake(
@@ -179,8 +171,8 @@ class PullRequestHoldService:
     def check(self) -> int:
         """The periodic look (every 5 s): wakes pulls whose queue has grown, whatever their filter; returns how many."""
         woken = 0
-        for topic, queue_id in [(topic, queue_id) for topic, queues in self._held.items() for queue_id in queues]:
-            if queue_id in self._held.get(topic, ()):
+        for topic, queue_id in list(self._held):
+            if (topic, queue_id) in self._held:
                 woken += self.notify_arriving(topic, queue_id, self._max_queue_offset(topic, queue_id))
         return woken
 
@@ -217,13 +209,10 @@ class PullRequestHoldService:
     def _remove(self, pull: HeldPull) -> None:
         pull.is_held = False
         self._count -= 1
-        queues = self._held[pull.topic]
-        pulls = queues[pull.queue_id]
+        pulls = self._held[pull.topic, pull.queue_id]
         del pulls[pull]
         if not pulls:
-            del queues[pull.queue_id]
-            if not queues:
-                del self._held[pull.topic]
+            del self._held[pull.topic, pull.queue_id]
         of_channel = self._by_channel[pull.channel]
         of_channel.discard(pull)
         if not of_channel:

@@ -13,7 +13,7 @@ from typing import Final
 from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.core.broker.stats_table import StatsTable
 from flintmq.core.io.clock import Clock
-from flintmq.core.kernel.ports import DispatchRequest, Run, count_messages
+from flintmq.core.kernel.ports import AppendUnit, DispatchRequest, count_messages
 
 TOPIC_PUT_NUMS: Final = "TOPIC_PUT_NUMS"
 TOPIC_PUT_SIZE: Final = "TOPIC_PUT_SIZE"
@@ -92,7 +92,7 @@ class BrokerStats:
 
     # hot paths
 
-    def stored(self, records: Sequence[Run], took_s: float = 0.0, messages: int | None = None) -> None:
+    def stored(self, records: Sequence[AppendUnit], took_s: float = 0.0, messages: int | None = None) -> None:
         """Counts an append.
 
         Args:
@@ -144,7 +144,7 @@ class BrokerStats:
         self.put_bytes += size_bytes
         self._folded_put += messages
 
-    def _stored_in_many(self, records: Sequence[Run]) -> None:
+    def _stored_in_many(self, records: Sequence[AppendUnit]) -> None:
         puts = self._puts
         for record in records:
             entry = puts.get(record.topic)
@@ -156,7 +156,7 @@ class BrokerStats:
         if delayed:
             self._stored_in_queues(delayed)
 
-    def _stored_in_queues(self, records: Sequence[Run]) -> None:
+    def _stored_in_queues(self, records: Sequence[AppendUnit]) -> None:
         """RocketMQ counts queues of the schedule topic only: one per delay level."""
         for record in records:
             entry = self._queue_puts.setdefault((record.topic, record.queue_id), [0, 0])
@@ -181,7 +181,7 @@ class BrokerStats:
         entry[2] += took_s
         entry[3] += 1
 
-    def delivered(self, topic: str, queue_id: int, records: Sequence[Run]) -> None:
+    def delivered(self, topic: str, queue_id: int, records: Sequence[AppendUnit]) -> None:
         """Counts messages that were due and have been put where they belong.
 
         Args:

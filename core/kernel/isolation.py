@@ -5,8 +5,8 @@ from __future__ import annotations
 import inspect
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Final
 
 from flintmq.core.errors import RefusedError, StoreFencedError, StoreFullError
 from flintmq.core.io.clock import Clock
@@ -15,21 +15,15 @@ from flintmq.core.kernel.plugin_info import PluginOrigin
 from flintmq.core.kernel.plugin_shapes import drop, shown, wrong_offset
 from flintmq.core.kernel.ports import (
     BitMapFilter,
-    ColumnDispatcher,
     CommitLogDispatcher,
-    DispatchRequest,
     MessageFilter,
-    Run,
-    RunDispatcher,
+    RecordBatch,
     SupportsCatchUp,
     SupportsClose,
     SupportsCommitted,
     SupportsTruncate,
 )
-from flintmq.core.record.bulk_columns import RecordColumns
 from flintmq.core.response_code import ResponseCode
-
-Batch = TypeVar("Batch")
 
 _LOG = logging.getLogger("flintmq.plugins")
 
@@ -60,7 +54,7 @@ class IsolatedDispatcher:
         self.name = name
         """What it is registered under."""
         self._dispatcher = dispatcher
-        self._dispatch: Callable[[Sequence[DispatchRequest]], None] = dispatcher.dispatch
+        self._dispatch = dispatcher.dispatch
         self._owner = owner
         self._essential = essential
         self._blame = blame
@@ -79,14 +73,12 @@ class IsolatedDispatcher:
     def inner(self) -> CommitLogDispatcher:
         return self._dispatcher
 
-    def dispatch(self, batch: Sequence[DispatchRequest]) -> None:
-        self._guarded(self._dispatch, batch)
-
-    def _guarded(self, dispatch: Callable[[Batch], None], batch: Batch) -> None:
+    def dispatch(self, batch: RecordBatch) -> None:
+        """Hand a batch to the dispatcher; what it raises is counted."""
         if self.disabled:
             return
         try:
-            returned: object = dispatch(batch)  # type: ignore[func-returns-value]
+            returned: object = self._dispatch(batch)
             if returned is not None and inspect.isawaitable(returned):
                 drop(returned)
                 raise TypeError(f"expected a plain method; found {shown(returned)} returned, which nobody awaits")
@@ -172,46 +164,6 @@ class IsolatedDispatcher:
             )
 
 
-class IsolatedColumnDispatcher(IsolatedDispatcher):
-    """The same for one that also takes columns."""
-
-    def __init__(
-        self,
-        dispatcher: ColumnDispatcher,
-        owner: PluginOrigin,
-        *,
-        essential: bool,
-        blame: Blame,
-        clock: Clock,
-        name: str = "",
-    ) -> None:
-        super().__init__(dispatcher, owner, essential=essential, blame=blame, clock=clock, name=name)
-        self._dispatch_columns: Callable[[RecordColumns], None] = dispatcher.dispatch_columns
-
-    def dispatch_columns(self, columns: RecordColumns) -> None:
-        self._guarded(self._dispatch_columns, columns)
-
-
-class IsolatedRunDispatcher(IsolatedColumnDispatcher):
-    """The same for one that takes batches as they were appended, too."""
-
-    def __init__(
-        self,
-        dispatcher: RunDispatcher,
-        owner: PluginOrigin,
-        *,
-        essential: bool,
-        blame: Blame,
-        clock: Clock,
-        name: str = "",
-    ) -> None:
-        super().__init__(dispatcher, owner, essential=essential, blame=blame, clock=clock, name=name)
-        self._dispatch_runs: Callable[[Sequence[Run]], None] = dispatcher.dispatch_runs
-
-    def dispatch_runs(self, runs: Sequence[Run]) -> None:
-        self._guarded(self._dispatch_runs, runs)
-
-
 class IsolatedFilter:
     """A third party's filter: a message for which it raises does not fit, and is not delivered to that subscription.
 
@@ -249,7 +201,7 @@ class IsolatedFilter:
 
 
 class IsolatedBitMapFilter(IsolatedFilter):
-    """The same for one that looks at bit maps, which only ever say that a message surely does not fit."""
+    """An :class:`IsolatedFilter` that also looks at bit maps, which only ever say that a message surely does not fit."""
 
     def __init__(self, inner: BitMapFilter, note: Callable[[str, BaseException], object]) -> None:
         super().__init__(inner, note)

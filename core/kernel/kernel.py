@@ -48,10 +48,8 @@ from flintmq.core.kernel.hookspecs import (
 )
 from flintmq.core.kernel.isolation import (
     IsolatedBitMapFilter,
-    IsolatedColumnDispatcher,
     IsolatedDispatcher,
     IsolatedFilter,
-    IsolatedRunDispatcher,
     filter_failed,
 )
 from flintmq.core.kernel.plugin_info import PluginInfo, PluginOrigin, PluginSource
@@ -67,12 +65,10 @@ from flintmq.core.kernel.plugin_shapes import (
 )
 from flintmq.core.kernel.ports import (
     BitMapFilter,
-    ColumnDispatcher,
     CommitLogDispatcher,
     FlushStrategy,
     MessageFilter,
     MessageFilterFactory,
-    RunDispatcher,
     SystemTopic,
 )
 from flintmq.core.kernel.registries import Registries, checked_call
@@ -351,12 +347,7 @@ class Kernel:
         self, dispatcher: CommitLogDispatcher, owner: PluginOrigin, essential: bool, name: str = ""
     ) -> IsolatedDispatcher:
         """Wraps a dispatcher so that its failures are counted, and disable it rather than the broker unless essential."""
-        kind: type[Any] = IsolatedDispatcher
-        if isinstance(dispatcher, RunDispatcher):
-            kind = IsolatedRunDispatcher
-        elif isinstance(dispatcher, ColumnDispatcher):
-            kind = IsolatedColumnDispatcher
-        made: IsolatedDispatcher = kind(
+        made = IsolatedDispatcher(
             dispatcher, owner, essential=essential, blame=self._blame, clock=self._clock, name=name
         )
         self._isolated.append(made)

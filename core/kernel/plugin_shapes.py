@@ -236,8 +236,6 @@ DISPATCHER: Final = Shape(
     _CONTEXT,
     {"dispatch": ("batch",)},
     {
-        "dispatch_columns": ("columns",),
-        "dispatch_runs": ("runs",),
         "committed": (),
         "catch_up": ("start_offset_bytes", "end_offset_bytes"),
         "truncate": ("end_offset_bytes",),
@@ -265,12 +263,12 @@ INDEX_BUILDER: Final = Shape(
     "flintmq_index_builders",
     _CONTEXT,
     {
-        "put": ("batch",),
+        "dispatch": ("batch",),
         "query": ("topic", "key", "max_num", "begin_timestamp_ms", "end_timestamp_ms"),
         "flush": (),
         "close": (),
     },
-    {"put_columns": ("columns",), "put_runs": ("runs",), "committed": (), "truncate": ("end_offset_bytes",)},
+    {"committed": (), "truncate": ("end_offset_bytes",)},
     results={"query": _wrong_found, "committed": wrong_offset},
 )
 PROCESSOR: Final = Shape("request processor", "flintmq_request_processors", ("broker",), offers_context=True)

@@ -15,13 +15,14 @@ import struct
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from typing import Final
 from zlib import crc32
 
 from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.core.errors import RefusedError, StoreError, StoreExhaustedError, StoreFencedError, is_exhausted
 from flintmq.core.io.clock import Clock
-from flintmq.core.kernel.ports import AppendedBatch, DispatchRequest, FileWriter
+from flintmq.core.kernel.ports import AppendedBatch, DispatchRequest, FileWriter, RecordBatch
 from flintmq.core.limits import PROPERTIES_MAX_BYTES, TOPIC_MAX_BYTES
 from flintmq.core.log.mapped_file_queue import OS_PAGE_BYTES, MappedFile, MappedFileQueue
 from flintmq.core.log.slow import SLOW_S, SlowLog
@@ -62,6 +63,8 @@ _FIXED: Final = struct.Struct(">II4xi4xqqi16xq12xqi")
 """Size, magic, queueId, queue offset, physical offset, sysFlag, store time, prepared offset, body length (IPv4 hosts)."""
 _FIXED_END: Final = struct.Struct(">qi")
 _SHORT_MAX: Final = 2**15 - 1
+_BATCH: Final = 2_048
+"""Records of a batch that are read back one by one."""
 _UNCHECKED_HOST: Final = bytes(1 + V4_BYTES)
 _UNQUEUED: Final = (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
 _UNUSUAL_FLAGS: Final = TRANSACTION_MASK | HOSTS_V6
@@ -651,7 +654,7 @@ class CommitLog:
         """As :meth:`requests`, but many records at a time; ends where they cannot be read so.
 
         That is at bytes that are no record, at a record that reaches beyond the end, at once when it is not worth while, and
-        without numpy. Whoever wants all goes on with :meth:`requests` from the last one's ``end_offset_bytes``.
+        without numpy. :meth:`batches` goes on with :meth:`requests` there.
         """
         if not bulk_scan.is_worth_it(to_offset_bytes - from_offset_bytes):
             return
@@ -664,12 +667,27 @@ class CommitLog:
             end_at = min(file.size, to_offset_bytes - file.start)
             request_at = partial(self.request_at, file)
             at = physical_offset_bytes - file.start
-            for columns in reader.read(file.view, file.start, at, end_at, request_at):
+            found = reader.read(file.view, file.start, at, end_at, request_at)
+            while (columns := _next_columns(found)) is not None:
                 yield columns
                 at = columns.end_offset_bytes - file.start
             if not _is_file_end(file, at):
                 return
             physical_offset_bytes = file.start + file.size
+
+    def batches(self, from_offset_bytes: int, to_offset_bytes: int) -> Iterator[RecordBatch]:
+        """Read the records between two positions back, in log order: many at a time where that is possible and worth it.
+
+        Raises:
+            StoreError: bytes that are no record where one must be; names the position.
+        """
+        position = from_offset_bytes
+        for columns in self.columns(from_offset_bytes, to_offset_bytes):
+            yield RecordBatch.of_columns(columns)
+            position = columns.end_offset_bytes
+        requests = self.requests(position, to_offset_bytes)
+        while batch := list(islice(requests, _BATCH)):
+            yield RecordBatch.of_requests(batch)
 
     def request_at(self, file: MappedFile, at: int) -> DispatchRequest:
         """The dispatch request of the record at a place in a file. Raises RecordError."""
@@ -743,6 +761,15 @@ def _is_file_end(file: MappedFile, at: int) -> bool:
     """Whether nothing but the blank end of a file lies at a place: it says itself how long it is."""
     left = file.size - at
     return left < rec.BLANK_MIN_BYTES or rec.SIZE_AND_MAGIC.unpack_from(file.view, at) == (left, rec.MAGIC_BLANK)
+
+
+def _next_columns(found: Iterator[RecordColumns]) -> RecordColumns | None:
+    """Return the next columns; None where nothing more can be read in bulk."""
+    try:
+        return next(found, None)
+    except Exception:
+        log.warning("records cannot be read in bulk and are read one by one", exc_info=True)
+        return None
 
 
 def _unwritable(error: Exception) -> RefusedError:

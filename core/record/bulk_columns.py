@@ -1,4 +1,4 @@
-"""What dispatchers want to know of stored records, as numpy columns: the bulk form of ``DispatchRequest``.
+"""What dispatchers want to know of stored records, as numpy columns: the form of :class:`.RecordBatch` for many records.
 
 ::
 
@@ -13,7 +13,7 @@ read it: a broker that starts, a rebuild, another process.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -23,6 +23,7 @@ from flintmq.core.io.lazy_numpy import numpy
 from flintmq.core.record import bulk_scan
 from flintmq.core.record.bulk_scan import Layout, Topics
 from flintmq.core.record.bulk_texts import Properties
+from flintmq.core.record.java_hash import index_key_hashes
 from flintmq.core.record.sys_flag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ RequestAt = Callable[[int], "DispatchRequest"]
 
 @attrs.frozen(eq=False)
 class RecordColumns:
-    """Records that lie one behind the other in one file. All columns have one value a record, but those of keys."""
+    """Consecutive records of one file. All columns have one value a record, but those of keys."""
 
     physical: Column
     """Physical offset in bytes."""
@@ -61,7 +62,7 @@ class RecordColumns:
     end_offset_bytes: int
     """Physical offset behind the last record."""
     begin_at: Column
-    """Where each record begins in its file."""
+    """What ``request_at`` is given for each record: where it begins in its file."""
     request_at: RequestAt
 
     def __len__(self) -> int:
@@ -77,10 +78,50 @@ class RecordColumns:
         """Whether each record's keys belong into the index."""
         return (self.sys_flag & TRANSACTION_MASK) != TRANSACTION_ROLLBACK  # type: ignore[no-any-return]
 
+    def queues(self) -> set[tuple[str, int]]:
+        """Return the (topic, queue id) of all records."""
+        pairs = set(zip(self.topic_code.tolist(), self.queue_id.tolist(), strict=True))
+        return {(self.topics[code], queue_id) for code, queue_id in pairs}
+
+    def rows_of(self, queues: Set[tuple[str, int]]) -> Column:
+        """Return the rows of the records of some queues, in order; queues are (topic, queue id)."""
+        pairs = zip(self.topic_code.tolist(), self.queue_id.tolist(), strict=True)
+        topics = self.topics
+        return numpy.array([row for row, (code, number) in enumerate(pairs) if (topics[code], number) in queues], int)
+
     def requests(self, rows: Column | None = None) -> list[DispatchRequest]:
-        """The same records (or those of some rows, or of a mask) as requests, each read alone."""
+        """Return the records (or those of some rows, or of a mask) as requests, each read alone."""
         places = self.begin_at if rows is None else self.begin_at[rows]
         return [self.request_at(at) for at in places.tolist()]
+
+
+def columns_of(requests: Sequence[DispatchRequest]) -> RecordColumns:
+    """Return the columns of records that are known as requests."""
+    keys = [
+        (row, one.topic, key) for row, one in enumerate(requests) for key in (one.uniq_key, *one.keys.split(" ")) if key
+    ]
+    codes = {topic: code for code, topic in enumerate(dict.fromkeys(one.topic for one in requests))}
+
+    def column(values: Iterable[int]) -> Column:
+        return numpy.fromiter(values, numpy.int64)
+
+    return RecordColumns(
+        physical=column(one.commit_log_offset_bytes for one in requests),
+        size=column(one.message_size_bytes for one in requests),
+        topic_code=column(codes[one.topic] for one in requests),
+        topics=[*codes],
+        queue_id=column(one.queue_id for one in requests),
+        queue_offset=column(one.queue_offset for one in requests),
+        sys_flag=column(one.sys_flag for one in requests),
+        store_timestamp_ms=column(one.store_timestamp_ms for one in requests),
+        prepared=column(one.prepared_transaction_offset_bytes for one in requests),
+        tags_code=column(one.tags_code for one in requests),
+        key_row=column(row for row, _topic, _key in keys),
+        key_hash=column(index_key_hashes([topic for _row, topic, _key in keys], [key for _row, _topic, key in keys])),
+        end_offset_bytes=requests[-1].commit_log_offset_bytes + requests[-1].message_size_bytes if requests else 0,
+        begin_at=numpy.arange(len(requests)),
+        request_at=requests.__getitem__,
+    )
 
 
 class ColumnReader:

@@ -42,7 +42,7 @@ class DispatchRequest(msgspec.Struct, gc=False):
 
 
 class AppendedBatch(msgspec.Struct, gc=False):
-    """The records of a batch send, which lie one behind the other: what as many requests say, in columns. Read-only.
+    """The records of a batch send, which follow one another in the log: what as many requests say, in columns. Read-only.
 
     Its first fields are named as those of a request, and mean the batch as a whole.
     """
@@ -77,7 +77,7 @@ class AppendedBatch(msgspec.Struct, gc=False):
         return "".join(self.all_keys)
 
     def part(self, begin: int, end: int) -> AppendedBatch:
-        """Some of its messages, one behind the other; at least one."""
+        """Return the messages of a range; at least one."""
         sizes = self.sizes[begin:end]
         return AppendedBatch(
             self.topic,
@@ -96,7 +96,7 @@ class AppendedBatch(msgspec.Struct, gc=False):
         )
 
     def requests(self) -> list[DispatchRequest]:
-        """A request for each message, for those who need them."""
+        """Return a request for each message."""
         return [
             *map(
                 DispatchRequest,
@@ -116,23 +116,23 @@ class AppendedBatch(msgspec.Struct, gc=False):
         ]
 
 
-Run = DispatchRequest | AppendedBatch
-"""What was appended in one piece: a record, or those of a batch."""
+AppendUnit = DispatchRequest | AppendedBatch
+"""What was appended in one piece: a record, or those of a batch send."""
 
 
-def count_messages(runs: Sequence[Run]) -> int:
-    """How many messages they are together."""
-    return sum([len(run) if isinstance(run, AppendedBatch) else 1 for run in runs])
+def count_messages(units: Sequence[AppendUnit]) -> int:
+    """Return how many messages some units are together."""
+    return sum([len(unit) if isinstance(unit, AppendedBatch) else 1 for unit in units])
 
 
-def requests_of(runs: Sequence[Run]) -> list[DispatchRequest]:
-    """A request for each message of all of them, in order."""
-    if AppendedBatch not in map(type, runs):
-        return cast("list[DispatchRequest]", [*runs])
+def requests_of(units: Sequence[AppendUnit]) -> list[DispatchRequest]:
+    """Return a request for each message of some units, in order."""
+    if AppendedBatch not in map(type, units):
+        return cast("list[DispatchRequest]", [*units])
     requests: list[DispatchRequest] = []
-    for run in runs:
-        if isinstance(run, AppendedBatch):
-            requests += run.requests()
+    for unit in units:
+        if isinstance(unit, AppendedBatch):
+            requests += unit.requests()
         else:
-            requests.append(run)
+            requests.append(unit)
     return requests

@@ -24,3 +24,16 @@ def transaction_type(sys_flag: int) -> int:
 def without_transaction(sys_flag: int) -> int:
     """The flag of an ordinary message with the same other bits."""
     return sys_flag & ~TRANSACTION_MASK
+
+
+def is_queued(sys_flag: int) -> bool:
+    """Return whether a record has a unit in its consume queue: prepared and rolled back ones stay invisible.
+
+    Prepared is 01 and rollback 11 in the two transaction bits, so that the lower bit alone tells them from the others.
+    """
+    return not sys_flag & TRANSACTION_PREPARED
+
+
+def is_indexed(sys_flag: int) -> bool:
+    """Return whether a record's keys have entries in the index: those of a rolled back one have none."""
+    return sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK

@@ -5,14 +5,11 @@ See docs/internals/algorithms.md, Dispatch.
 
 from __future__ import annotations
 
-import itertools
 import logging
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Sequence
 
 from flintmq.core.kernel.ports import (
     CommitLogDispatcher,
-    DispatchRequest,
     SupportsCatchUp,
     SupportsCommitted,
     SupportsTruncate,
@@ -20,8 +17,6 @@ from flintmq.core.kernel.ports import (
 from flintmq.core.log.commit_log import CommitLog
 
 log = logging.getLogger("flintmq.store")
-
-_BATCH: Final = 2_048
 
 
 def truncate(dispatchers: Sequence[CommitLogDispatcher], end_offset_bytes: int) -> None:
@@ -55,10 +50,9 @@ def replay(dispatchers: Sequence[CommitLogDispatcher], commit_log: CommitLog, di
         return dispatched_offset_bytes
     start = min(since for since, _dispatcher in behind)
     log.info("dispatchers get again what they lack, from position %d to %d", start, dispatched_offset_bytes)
-    for batch in _batches(commit_log.requests(start, dispatched_offset_bytes)):
-        end = batch[-1].commit_log_offset_bytes + batch[-1].message_size_bytes
+    for batch in commit_log.batches(start, dispatched_offset_bytes):
         for since, dispatcher in behind:
-            if since < end:
+            if since < batch.end_offset_bytes:
                 dispatcher.dispatch(batch)
     return start
 
@@ -81,8 +75,3 @@ def _lacks_from(dispatcher: CommitLogDispatcher, min_offset_bytes: int, dispatch
             min_offset_bytes,
         )
     return committed
-
-
-def _batches(requests: Iterator[DispatchRequest]) -> Iterator[list[DispatchRequest]]:
-    while batch := list(itertools.islice(requests, _BATCH)):
-        yield batch

@@ -19,11 +19,12 @@ from flintmq.core.errors import StoreError
 from flintmq.core.io import lazy_numpy
 from flintmq.core.io.disk import Disk
 from flintmq.core.io.paths import queue_folder, topic_folder
-from flintmq.core.kernel.ports import AppendedBatch, DispatchRequest, Run, requests_of
+from flintmq.core.kernel.ports import AppendedBatch, AppendUnit, DispatchRequest, RecordBatch, requests_of
 from flintmq.core.log.mapped_file_queue import OS_PAGE_BYTES, MappedFile, MappedFileQueue
 from flintmq.core.record.bulk_columns import RecordColumns
 from flintmq.core.record.record import RECORD_MIN_BYTES
 from flintmq.core.record.rows import rows_struct
+from flintmq.core.record.sys_flag import TRANSACTION_PREPARED
 from flintmq.core.store import queue_units
 from flintmq.core.store.consume_queue_ext import ConsumeQueueExt, ExtFiles, is_address
 from flintmq.core.store.queue_units import FILLER_SIZE, OFFSET_MAX
@@ -38,7 +39,7 @@ _FEW_UNITS: Final = 8_192
 _CHUNK_BYTES: Final = 64 * 1024
 _FILLER: Final = UNIT.pack(0, FILLER_SIZE, 0)
 
-AnyRun = TypeVar("AnyRun", DispatchRequest, Run)
+AnyUnit = TypeVar("AnyUnit", DispatchRequest, AppendUnit)
 
 
 class ConsumeQueue:
@@ -410,37 +411,37 @@ def _is_filler(unit: tuple[int, int, int]) -> bool:
     return unit[1] == FILLER_SIZE and not unit[0]
 
 
-def _goes_on(queue: ConsumeQueue, group: Sequence[Run]) -> bool:
+def _goes_on(queue: ConsumeQueue, group: Sequence[AppendUnit]) -> bool:
     """Whether all of a group are new to a queue, and follow its end without a gap."""
     if group[0].commit_log_offset_bytes < queue.max_physical_offset_bytes:
         return False
     expected = queue.max_queue_offset
-    for run in group:
-        if run.queue_offset != expected:
+    for unit in group:
+        if unit.queue_offset != expected:
             return False
-        expected += len(run) if isinstance(run, AppendedBatch) else 1
+        expected += len(unit) if isinstance(unit, AppendedBatch) else 1
     return True
 
 
-def _by_queue(runs: Sequence[AnyRun]) -> dict[tuple[str, int], list[AnyRun]]:
+def _by_queue(units: Sequence[AnyUnit]) -> dict[tuple[str, int], list[AnyUnit]]:
     """Each queue's, in order; neighbours are mostly of one."""
-    grouped: dict[tuple[str, int], list[AnyRun]] = {}
+    grouped: dict[tuple[str, int], list[AnyUnit]] = {}
     topic, queue_id = "", -1
-    group: list[AnyRun] = []
-    for run in runs:
-        if run.queue_id != queue_id or run.topic != topic:
-            topic, queue_id = run.topic, run.queue_id
+    group: list[AnyUnit] = []
+    for unit in units:
+        if unit.queue_id != queue_id or unit.topic != topic:
+            topic, queue_id = unit.topic, unit.queue_id
             group = grouped.setdefault((topic, queue_id), [])
-        group.append(run)
+        group.append(unit)
     return grouped
 
 
-def _units_of(run: Run) -> bytes:
-    if not isinstance(run, AppendedBatch):
-        return UNIT.pack(run.commit_log_offset_bytes, run.message_size_bytes, run.tags_code)
-    fields = [0, 0, 0] * len(run)
-    fields[0::3], fields[1::3], fields[2::3] = run.positions, run.sizes, run.tags_codes
-    return rows_struct("qiq", len(run)).pack(*fields)
+def _units_of(appended: AppendUnit) -> bytes:
+    if not isinstance(appended, AppendedBatch):
+        return UNIT.pack(appended.commit_log_offset_bytes, appended.message_size_bytes, appended.tags_code)
+    fields = [0, 0, 0] * len(appended)
+    fields[0::3], fields[1::3], fields[2::3] = appended.positions, appended.sizes, appended.tags_codes
+    return rows_struct("qiq", len(appended)).pack(*fields)
 
 
 class ConsumeQueueTable:
@@ -471,14 +472,30 @@ class ConsumeQueueTable:
         """An existing queue, or None: asking never makes one."""
         return self.queues.get((topic, queue_id))
 
-    def put_batch(self, batch: Sequence[DispatchRequest]) -> None:
-        """Describes records in their queues; what a queue already has is ignored. Grouped, one write per queue touched.
+    def put(self, batch: RecordBatch) -> None:
+        """Describe visible records in their queues; what a queue already has is ignored. One write per queue touched.
+
+        Each form of a batch gives the same bytes. Columns and units are taken for the plain case only, units that go on where
+        a queue ends; the rest is put as requests, and so is everything where ext files are written.
 
         Raises:
             StoreFullError: no room for the next queue file.
         """
+        # Prepared is 01 and rollback 11 in the two transaction bits, so the lower bit alone tells what stays invisible.
+        if batch.has_columns and not self._writes_ext:
+            self._put_columns(batch.columns())
+        elif batch.has_requests or self._writes_ext:
+            requests = [one for one in batch.requests() if not one.sys_flag & TRANSACTION_PREPARED]
+            if requests:
+                self._put_requests(requests)
+        else:
+            units = [unit for unit in batch.units() if not unit.sys_flag & TRANSACTION_PREPARED]
+            if units:
+                self._put_units(units)
+
+    def _put_requests(self, requests: Sequence[DispatchRequest]) -> None:
         queues = self.queues
-        for key, group in _by_queue(batch).items():
+        for key, group in _by_queue(requests).items():
             queue = queues.get(key)
             if queue is None:
                 queue = queues[key] = self._new_queue(*key)
@@ -492,41 +509,26 @@ class ConsumeQueueTable:
                 self._put_with_gaps(queue, group)
             else:
                 self._put_plain(queue, group)
-        if batch:
-            self.last_store_timestamp_ms = batch[-1].store_timestamp_ms
+        self.last_store_timestamp_ms = requests[-1].store_timestamp_ms
 
-    def put_runs(self, runs: Sequence[Run]) -> None:
-        """As :meth:`put_batch`, for batches as they were appended, too. At least one run.
-
-        What is not the plain case, units that go on where a queue ends, is put as requests.
-
-        Raises:
-            StoreFullError: no room for the next queue file.
-        """
-        for key, group in _by_queue(runs).items():
+    def _put_units(self, units: Sequence[AppendUnit]) -> None:
+        for key, group in _by_queue(units).items():
             queue = self.queues.get(key)
-            if queue is not None and not self._writes_ext and _goes_on(queue, group):
+            if queue is not None and _goes_on(queue, group):
                 last = group[-1]
                 end = last.commit_log_offset_bytes + last.message_size_bytes
                 queue.put([*map(_units_of, group)], group[0].queue_offset, end)
             else:
-                self.put_batch(requests_of(group))
-        self.last_store_timestamp_ms = runs[-1].store_timestamp_ms
+                self._put_requests(requests_of(group))
+        self.last_store_timestamp_ms = units[-1].store_timestamp_ms
 
-    def put_columns(self, columns: RecordColumns) -> None:
-        """As :meth:`put_batch` for records read in bulk; those that stay invisible are left out here.
-
-        What is not the plain case, units that go on where a queue ends, is put as requests.
-
-        Raises:
-            StoreFullError: no room for the next queue file.
-        """
+    def _put_columns(self, columns: RecordColumns) -> None:
         rows = queue_units.visible_rows(columns)
         if not len(rows):
             return
         for (topic, queue_id), group in queue_units.by_queue(columns, rows):
             queue = self.queues.get((topic, queue_id))
-            if queue is not None and not self._writes_ext:
+            if queue is not None:
                 new = queue_units.behind(columns, group, queue.max_physical_offset_bytes)
                 if not len(new):
                     continue
@@ -535,7 +537,7 @@ class ConsumeQueueTable:
                     last_end = int(columns.physical[new[-1]] + columns.size[new[-1]])
                     queue.put([queue_units.units(columns, new)], int(columns.queue_offset[new[0]]), last_end)
                     continue
-            self.put_batch(columns.requests(group))
+            self._put_requests(columns.requests(group))
         self.last_store_timestamp_ms = int(columns.store_timestamp_ms[rows[-1]])
 
     def _put_with_gaps(self, queue: ConsumeQueue, group: Sequence[DispatchRequest]) -> None:

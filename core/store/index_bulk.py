@@ -11,16 +11,10 @@ import attrs
 
 from flintmq.core.io import lazy_numpy
 from flintmq.core.io.lazy_numpy import numpy
-from flintmq.core.kernel.ports import AppendedBatch, DispatchRequest, Run
-from flintmq.core.record.java_hash import (
-    ascending_powers,
-    descending_powers,
-    index_key_hash,
-    topic_head_hash,
-    unsigned_hashes,
-)
+from flintmq.core.kernel.ports import AppendedBatch, AppendUnit, DispatchRequest
+from flintmq.core.record.java_hash import absolute_hashes, descending_powers, index_key_hashes, topic_head_hash
 from flintmq.core.record.properties import AlikeProperties
-from flintmq.core.record.sys_flag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
+from flintmq.core.record.sys_flag import is_indexed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +25,6 @@ if TYPE_CHECKING:
 AVAILABLE: Final = lazy_numpy.AVAILABLE
 LEAST: Final = 64
 """Fewer entries are cheaper in a loop."""
-_UNIQ_KEY_CHARACTERS: Final = 32
 _PLAIN_MAX: Final = 64
 """Longer UNIQ_KEYs are nobody's; and a table of them would be large."""
 
@@ -80,29 +73,29 @@ class EntryColumns:
     @classmethod
     def of_requests(cls, requests: Sequence[DispatchRequest]) -> EntryColumns:
         """The entries of records: UNIQ_KEY first, then each of KEYS; none of a rolled back one."""
-        kept = [one for one in requests if one.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK]
+        kept = [one for one in requests if is_indexed(one.sys_flag)]
         keys, more_keys = [one.uniq_key for one in kept], [one.keys for one in kept]
         if not all(keys) or any(more_keys):
             pairs = [(one, key) for one in kept for key in (one.uniq_key, *one.keys.split(" ")) if key]
             kept, keys = [one for one, _ in pairs], [key for _, key in pairs]
         return cls(
-            numpy.array(key_hashes([one.topic for one in kept], keys), numpy.int64),
+            numpy.array(index_key_hashes([one.topic for one in kept], keys), numpy.int64),
             numpy.array([one.commit_log_offset_bytes for one in kept], numpy.int64),
             numpy.array([one.store_timestamp_ms for one in kept], numpy.int64),
         )
 
     @classmethod
-    def of_runs(cls, runs: Sequence[Run]) -> EntryColumns:
-        """As :meth:`of_requests`, for batches as they were appended, too."""
+    def of_units(cls, units: Sequence[AppendUnit]) -> EntryColumns:
+        """Make the entries of what was appended, batch sends as a whole among it."""
         one_by_one: list[DispatchRequest] = []
         plain: dict[int, list[AppendedBatch]] = {}
-        for run in runs:
-            if not isinstance(run, AppendedBatch):
-                one_by_one.append(run)
-            elif _is_plain(run):
-                plain.setdefault(len(run.uniq_keys[0]), []).append(run)
+        for unit in units:
+            if not isinstance(unit, AppendedBatch):
+                one_by_one.append(unit)
+            elif _is_plain(unit):
+                plain.setdefault(len(unit.uniq_keys[0]), []).append(unit)
             else:
-                one_by_one += run.requests()
+                one_by_one += unit.requests()
         parts = [cls._of_plain(batches, length) for length, batches in plain.items()]
         if one_by_one:
             parts.append(cls.of_requests(one_by_one))
@@ -124,7 +117,7 @@ class EntryColumns:
         hashes += numpy.repeat(numpy.array(heads, numpy.uint32), counts)
         physical = numpy.concatenate([_column(batch.positions) for batch in batches])
         store_timestamp_ms = numpy.array([batch.store_timestamp_ms for batch in batches], numpy.int64)
-        return cls(_absolute(hashes), physical, numpy.repeat(store_timestamp_ms, counts))
+        return cls(absolute_hashes(hashes), physical, numpy.repeat(store_timestamp_ms, counts))
 
     def __len__(self) -> int:
         return len(self.key_hash)
@@ -143,44 +136,6 @@ class EntryColumns:
         if kept.all():
             return self
         return EntryColumns(self.key_hash[kept], self.physical[kept], self.store_timestamp_ms[kept])
-
-
-def key_hashes(topics: Sequence[str], keys: Sequence[str]) -> list[int]:
-    """:func:`flintmq.core.record.java_hash.index_key_hash` of many (topic, key), as a list.
-
-    Keys of 32 ASCII characters, which every IPv4 sender's UNIQ_KEY has, have the shortest way.
-    """
-    joined = "".join(keys)
-    if len(joined) == _UNIQ_KEY_CHARACTERS * len(keys) and joined.isascii() and len(set(map(len, keys))) == 1:
-        characters = numpy.frombuffer(joined.encode("ascii"), numpy.uint8).reshape(len(keys), _UNIQ_KEY_CHARACTERS)
-        powers = numpy.array(
-            [pow(31, _UNIQ_KEY_CHARACTERS - 1 - n, 1 << 32) for n in range(_UNIQ_KEY_CHARACTERS)], numpy.uint32
-        )
-        hashes = (characters * powers).sum(axis=1, dtype=numpy.uint32)
-        power = pow(31, _UNIQ_KEY_CHARACTERS, 1 << 32)
-        moved = {topic: topic_head_hash(topic) * power & 0xFFFFFFFF for topic in set(topics)}
-        if len(moved) == 1:
-            hashes += numpy.uint32(next(iter(moved.values())))
-        else:
-            hashes += numpy.array([moved[topic] for topic in topics], numpy.uint32)
-    elif joined.isascii():
-        powers = ascending_powers(max(map(len, keys), default=0) + 1)[
-            numpy.fromiter(map(len, keys), numpy.int64, len(keys))
-        ]
-        heads_of = {topic: topic_head_hash(topic) for topic in set(topics)}
-        heads = numpy.fromiter(map(heads_of.__getitem__, topics), numpy.uint32, len(topics))
-        hashes = numpy.array(unsigned_hashes(keys), numpy.uint32) + heads * powers
-    else:
-        return list(map(index_key_hash, topics, keys))
-    hashed: list[int] = _absolute(hashes).tolist()
-    return hashed
-
-
-def _absolute(hashes: Column) -> Column:
-    """What the index keeps of unsigned hashes."""
-    absolute = numpy.abs(hashes.view(numpy.int32).astype(numpy.int64))
-    absolute[absolute == 1 << 31] = 0
-    return absolute
 
 
 def _is_plain(batch: AppendedBatch) -> bool:

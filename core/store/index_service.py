@@ -17,18 +17,10 @@ from typing import Final, TypeVar, cast
 from flintmq.core.errors import StoreError, StoreExhaustedError, StoreFormatError, is_exhausted
 from flintmq.core.io.clock import Clock
 from flintmq.core.io.disk import Disk
-from flintmq.core.kernel.ports import (
-    ColumnIndexBuilder,
-    DispatchRequest,
-    IndexBuilder,
-    Run,
-    count_messages,
-    requests_of,
-)
+from flintmq.core.kernel.ports import AppendUnit, DispatchRequest, RecordBatch, count_messages, requests_of
 from flintmq.core.log.store_checkpoint import StoreCheckpoint
-from flintmq.core.record.bulk_columns import RecordColumns
-from flintmq.core.record.java_hash import index_key_hash
-from flintmq.core.record.sys_flag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
+from flintmq.core.record.java_hash import index_key_hash, index_key_hashes
+from flintmq.core.record.sys_flag import TRANSACTION_MASK, TRANSACTION_ROLLBACK, is_indexed
 from flintmq.core.store import index_bulk
 from flintmq.core.store.index_file import IndexEntry, IndexFile
 
@@ -55,13 +47,15 @@ class IndexService:
         self._checkpoint = checkpoint
         self._clock = clock
         self.files: list[IndexFile] = []
-        self._waiting: list[Run] = []
+        self._waiting: list[AppendUnit] = []
         self._waiting_messages = 0
         self._waiting_entries = 0
         self._has_batches = False
         """Whether more than requests may be among what waits."""
         self._waiting_columns: list[index_bulk.EntryColumns] = []
         """Entries of records read in bulk; never any while requests wait."""
+        self._gathered_until_bytes = 0
+        """Physical offset behind the last record that was gathered or written since the log was cut; 0 before the first."""
         self._spoiled = ""
         """Which sync failed; empty while none did."""
         self.lacks_from: int | None = None
@@ -71,26 +65,41 @@ class IndexService:
 
     # write
 
-    def put(self, batch: Sequence[DispatchRequest]) -> None:
-        """Takes records in log order; writes when enough wait."""
-        self._gather(batch, len(batch), may_be_batches=False)
+    def dispatch(self, batch: RecordBatch) -> None:
+        """Take records in log order; write when enough wait. Each form of a batch gives the same bytes."""
+        known = self._gathered_until_bytes
+        if batch.begin_offset_bytes < known:
+            # It comes again because a dispatcher failed on it. What the files have is left out when entries are written.
+            batch = RecordBatch.of_requests([r for r in batch.requests() if r.commit_log_offset_bytes >= known])
+        if batch.has_columns:
+            self._gather_columns(batch)
+        else:
+            self._gather(batch)
+        if self._waiting_messages >= _GATHER or sum(map(len, self._waiting_columns)) >= _GATHER_COLUMNS:
+            self.build()
 
-    def put_runs(self, runs: Sequence[Run]) -> None:
-        """As :meth:`put`, for batches as they were appended, too; writes the same bytes."""
-        self._gather(runs, count_messages(runs), may_be_batches=True)
+    def _gather_columns(self, batch: RecordBatch) -> None:
+        if self._waiting:
+            self.build()
+        self._waiting_columns.append(index_bulk.EntryColumns.of_records(batch.columns()))
+        self._gathered_until_bytes = batch.end_offset_bytes
 
-    def _gather(self, runs: Sequence[Run], messages: int, *, may_be_batches: bool) -> None:
+    def _gather(self, batch: RecordBatch) -> None:
+        units = batch.units()
+        kept = [unit for unit in units if unit.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK]
+        if not kept:
+            return
         if self._waiting_columns:
             self.build()
-        entries = messages + "".join([one.keys for one in runs]).count(" ")
+        messages = len(batch) if len(kept) == len(units) else count_messages(kept)
+        entries = messages + "".join([one.keys for one in kept]).count(" ")
         if self._waiting and self._waiting_entries + entries > _GATHER_ENTRIES:
             self.build()
-        self._waiting += runs
-        self._has_batches = self._has_batches or may_be_batches
+        self._waiting += kept
+        self._has_batches = self._has_batches or not batch.has_requests
         self._waiting_messages += messages
         self._waiting_entries += entries
-        if self._waiting_messages >= _GATHER:
-            self.build()
+        self._gathered_until_bytes = batch.end_offset_bytes
 
     def build(self) -> None:
         """Writes the entries that wait: UNIQ_KEY first, then each of KEYS; what the files already cover is left out.
@@ -105,7 +114,7 @@ class IndexService:
         if index_bulk.is_worth_it(self._waiting_messages):
             columns = index_bulk.EntryColumns
             self._waiting_columns.append(
-                columns.of_runs(self._waiting)
+                columns.of_units(self._waiting)
                 if self._has_batches
                 else columns.of_requests(cast("list[DispatchRequest]", self._waiting))
             )
@@ -131,14 +140,6 @@ class IndexService:
         self._waiting_messages = self._waiting_entries = 0
         self._has_batches = False
 
-    def put_columns(self, columns: RecordColumns) -> None:
-        """As :meth:`put` for records read in bulk; writes the same bytes, many more at a time."""
-        if self._waiting:
-            self.build()
-        self._waiting_columns.append(index_bulk.EntryColumns.of_records(columns))
-        if sum(map(len, self._waiting_columns)) >= _GATHER_COLUMNS:
-            self.build()
-
     def _build_columns(self) -> None:
         taken_until = self._end()
         entries = index_bulk.EntryColumns.joined(self._waiting_columns).from_physical(taken_until)
@@ -160,7 +161,7 @@ class IndexService:
         places: list[tuple[int, int]] = []
         for request in waiting:
             physical = request.commit_log_offset_bytes
-            if physical < taken_until or request.sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
+            if physical < taken_until or not is_indexed(request.sys_flag):
                 continue
             place = (physical, request.store_timestamp_ms)
             if request.uniq_key:
@@ -174,7 +175,7 @@ class IndexService:
                         keys.append(key)
                         places.append(place)
         if index_bulk.is_worth_it(len(keys)):
-            hashes = index_bulk.key_hashes(topics, keys)
+            hashes = index_key_hashes(topics, keys)
         else:
             hashes = list(map(index_key_hash, topics, keys))
         return [(key_hash, *place) for key_hash, place in zip(hashes, places, strict=True)]
@@ -302,6 +303,7 @@ class IndexService:
 
     def drop_beyond(self, end_offset_bytes: int) -> None:
         """Delete the files that refer to records at or behind a position: the log was cut there."""
+        self._gathered_until_bytes = 0
         while self.files and self.files[-1].end_physical_offset_bytes >= end_offset_bytes:
             file = self.files.pop()
             file.close()
@@ -350,26 +352,6 @@ class IndexService:
     def close(self) -> None:
         for file in self.files:
             file.close()
-
-
-def index_columns(index: IndexBuilder, columns: RecordColumns) -> None:
-    """Gives records read in bulk to an index builder: as they are, or as requests where it takes only those."""
-    if isinstance(index, ColumnIndexBuilder):
-        index.put_columns(columns)
-    else:
-        index.put(columns.requests(columns.indexed))
-
-
-def index_runs(index: IndexBuilder, runs: Sequence[Run]) -> None:
-    """Gives what was appended to an index builder: as it is, or as requests where it takes only those."""
-    kept = [run for run in runs if run.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK]
-    if not kept:
-        return
-    put_runs = getattr(index, "put_runs", None)  # of RunIndexBuilder: asking for a Protocol costs a turn 20 µs
-    if put_runs is not None:
-        put_runs(kept)
-    else:
-        index.put(requests_of(kept))
 
 
 def run_steps(steps: Generator[None, None, T]) -> T:

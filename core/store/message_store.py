@@ -7,7 +7,6 @@ Loop thread, except where said. Nothing here knows sockets or asyncio; whoever o
 from __future__ import annotations
 
 import contextlib
-import itertools
 import logging
 import os
 import struct
@@ -32,6 +31,7 @@ from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
 from flintmq.core.io.disk import OS_DISK, Disk
 from flintmq.core.kernel.ports import (
     AppendedBatch,
+    AppendUnit,
     CommitLogDispatcher,
     DispatchRequest,
     FlushCommitLogService,
@@ -41,7 +41,6 @@ from flintmq.core.kernel.ports import (
     IndexBuilder,
     MessageFilter,
     ReplicationGate,
-    Run,
     SupportsClose,
     TransientStorePool,
     count_messages,
@@ -82,7 +81,6 @@ _SCAN_UNITS: Final = 800
 _READ_S: Final = 0.010
 """How long one pull may read records for its filter, whose properties and expression are strangers'; the next one goes on."""
 _READ_STEP: Final = 8
-_REDISPATCH: Final = 1_024
 
 
 class _QueueOptions(TypedDict):
@@ -99,7 +97,12 @@ class Put:
     __slots__ = ("messages", "records", "results", "took_s", "waiter")
 
     def __init__(
-        self, results: list[Appended], records: Sequence[Run], messages: int, waiter: FlushWaiter, took_s: float = 0.0
+        self,
+        results: list[Appended],
+        records: Sequence[AppendUnit],
+        messages: int,
+        waiter: FlushWaiter,
+        took_s: float = 0.0,
     ) -> None:
         self.results = results
         """One entry for each message or batch that was handed over."""
@@ -365,11 +368,8 @@ class MessageStore:
 
     def _index_anew(self, index: IndexService, begin_offset_bytes: int, end_offset_bytes: int) -> None:
         """Makes the index entries that are missing between two positions."""
-        for columns in self.commit_log.columns(begin_offset_bytes, end_offset_bytes):
-            index.put_columns(columns)
-            begin_offset_bytes = columns.end_offset_bytes
-        for batch in _batches(self.commit_log.requests(begin_offset_bytes, end_offset_bytes)):
-            index.put(batch)
+        for batch in self.commit_log.batches(begin_offset_bytes, end_offset_bytes):
+            index.dispatch(batch)
         index.lacks_from = None
 
     def _mark_abort(self) -> None:
@@ -406,9 +406,7 @@ class MessageStore:
     def _catch_up(self) -> None:
         """Hands the dispatchers whatever they lack of the log, as :meth:`start` says."""
         self._replay()
-        self.reput.run_in_bulk()
-        while self.reput.error is None and self.reput.run():
-            pass
+        self.reput.catch_up()
         if self.reput.error is not None:
             raise self.reput.error
         if not self.started_clean or (self.recovered is not None and self.recovered.holes):
@@ -597,23 +595,23 @@ class MessageStore:
             self._fence(f"an append failed: {type(error).__name__}: {error}; restart the broker to recover")
             raise
         took_s = self.clock.monotonic_s() - began_s
-        runs: list[Run] = []
+        units: list[AppendUnit] = []
         batches: list[AppendedBatch] = []
         for result in results:
             if type(result) is DispatchRequest:
-                runs.append(result)
+                units.append(result)
             elif type(result) is AppendedBatch:
-                runs.append(result)
+                units.append(result)
                 batches.append(result)
             elif type(result) is list:
-                runs += result
-        self.reput.appended(runs, batches)
+                units += result
+        self.reput.appended(units, batches)
         waiter = self.promise()
         self.appended.publish()
-        stored = len(runs) - len(batches) + count_messages(batches) if batches else len(runs)
+        stored = len(units) - len(batches) + count_messages(batches) if batches else len(units)
         if took_s > SLOW_S:
             self._tell_slow_append(took_s, stored, began_bytes)
-        return Put(results, runs, stored, waiter, took_s)
+        return Put(results, units, stored, waiter, took_s)
 
     def promise(self) -> FlushWaiter:
         """Ask for the durability of everything that was appended so far, here and at a slave where one is waited for.
@@ -960,11 +958,6 @@ def _standing_still(error: StoreError) -> RefusedError:
         measured=str(error),
         key="dispatchers",
     )
-
-
-def _batches(requests: Iterator[DispatchRequest]) -> Iterator[list[DispatchRequest]]:
-    while batch := list(itertools.islice(requests, _REDISPATCH)):
-        yield batch
 
 
 @lru_cache(maxsize=256)

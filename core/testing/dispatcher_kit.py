@@ -16,7 +16,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
-from flintmq.core.kernel.ports import CommitLogDispatcher, DispatchRequest, SupportsCatchUp, SupportsCommitted
+from flintmq.core.kernel.ports import (
+    CommitLogDispatcher,
+    DispatchRequest,
+    RecordBatch,
+    SupportsCatchUp,
+    SupportsCommitted,
+)
 from flintmq.core.testing.failure import KitFailure, expect
 
 D = TypeVar("D", bound=CommitLogDispatcher)
@@ -62,6 +68,11 @@ def sample_requests(count: int = 40) -> list[DispatchRequest]:
         # The end of a file leaves a hole between two physical offsets.
         physical += 200 + number + (512 if number == count // 2 else 0)
     return requests
+
+
+def sample_batch(count: int = 40) -> RecordBatch:
+    """Return :func:`sample_requests` as the batch that a dispatcher is handed."""
+    return RecordBatch.of_requests(sample_requests(count))
 
 
 def check_dispatcher(factory: Callable[[], D], *, observe: Callable[[D], object] | None = None) -> None:
@@ -169,9 +180,9 @@ def _made_by(
     return made
 
 
-def _dispatch(dispatcher: CommitLogDispatcher, batch: Sequence[DispatchRequest], what: str) -> None:
+def _dispatch(dispatcher: CommitLogDispatcher, requests: Sequence[DispatchRequest], what: str) -> None:
     try:
-        result: Any = dispatcher.dispatch(batch)  # type: ignore[func-returns-value]
+        result: Any = dispatcher.dispatch(RecordBatch.of_requests(requests))  # type: ignore[func-returns-value]
     except Exception as error:
         raise KitFailure(f"dispatch of {what} raised {type(error).__name__}: {error}") from error
     expect(result is None, "dispatch returns nothing: it is called, not awaited", result)

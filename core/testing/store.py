@@ -24,22 +24,18 @@ from flintmq.core.io.clock import Clock
 from flintmq.core.io.disk import OS_DISK, Disk
 from flintmq.core.kernel.ports import (
     CommitLogDispatcher,
-    DispatchRequest,
     FlushContext,
     FlushStatistics,
     FlushStatus,
     FlushStrategy,
-    Run,
+    RecordBatch,
     TransientStorePool,
 )
 from flintmq.core.record import properties as props
 from flintmq.core.record.batch import MessageBatch
-from flintmq.core.record.bulk_columns import RecordColumns
 from flintmq.core.record.host import pack_host
 from flintmq.core.record.properties import AlikeProperties, properties_to_string
 from flintmq.core.record.record import MessageExtBrokerInner
-from flintmq.core.record.sys_flag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NOT
-from flintmq.core.store.index_service import index_columns, index_runs
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.clock import ManualClock
 
@@ -124,18 +120,8 @@ class QueueDispatcher:
     def __init__(self, store: MessageStore) -> None:
         self._store = store
 
-    def dispatch(self, batch: Sequence[DispatchRequest]) -> None:
-        queued = (TRANSACTION_NOT, TRANSACTION_COMMIT)
-        self._store.consume_queues.put_batch([r for r in batch if r.sys_flag & TRANSACTION_MASK in queued])
-
-    def dispatch_runs(self, runs: Sequence[Run]) -> None:
-        queued = (TRANSACTION_NOT, TRANSACTION_COMMIT)
-        visible = [run for run in runs if run.sys_flag & TRANSACTION_MASK in queued]
-        if visible:
-            self._store.consume_queues.put_runs(visible)
-
-    def dispatch_columns(self, columns: RecordColumns) -> None:
-        self._store.consume_queues.put_columns(columns)
+    def dispatch(self, batch: RecordBatch) -> None:
+        self._store.consume_queues.put(batch)
 
 
 class IndexDispatcher:
@@ -144,14 +130,8 @@ class IndexDispatcher:
     def __init__(self, store: MessageStore) -> None:
         self._store = store
 
-    def dispatch(self, batch: Sequence[DispatchRequest]) -> None:
-        self._store.index.put(batch)
-
-    def dispatch_runs(self, runs: Sequence[Run]) -> None:
-        index_runs(self._store.index, runs)
-
-    def dispatch_columns(self, columns: RecordColumns) -> None:
-        index_columns(self._store.index, columns)
+    def dispatch(self, batch: RecordBatch) -> None:
+        self._store.index.dispatch(batch)
 
 
 def make_store(

@@ -515,7 +515,6 @@ class Broker(Service):
     def _connect_store(self, state: BrokerState, strategy: Registered[FlushStrategy]) -> None:
         store = state.store
         store.reput.on_arrival = state.hold.arrived
-        store.reput.on_arrival_of_columns = state.hold.arrived_in_bulk
         if strategy.value.synchronous or strategy.value.uses_pool:
             store.progressed.subscribe(state.progressed)
         store.fenced.subscribe(self._fenced)

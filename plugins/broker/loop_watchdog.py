@@ -58,7 +58,7 @@ CALLERS: Final[Mapping[tuple[str, str], Callable[[Mapping[str, Any]], str]]] = {
     (_SERVER, "RemotingServer._hooks_let_pass"): _always(RPC_HOOK.hook),
     (_PARTS, "ServerParts._after.<locals>.told"): _always(RPC_HOOK.hook),
     (_PARTS, "ServerParts._counted.<locals>.told"): _always(CONNECTION_LISTENER.hook),
-    (_ISOLATION, "IsolatedDispatcher._guarded"): _always(DISPATCHER.hook),
+    (_ISOLATION, "IsolatedDispatcher.dispatch"): _always(DISPATCHER.hook),
     (_ISOLATION, "IsolatedFilter.matches_tags_code"): _always(FILTER.hook),
     (_ISOLATION, "IsolatedFilter.matches_properties"): _always(FILTER.hook),
     (_ISOLATION, "IsolatedBitMapFilter.matches_bit_map"): _always(FILTER.hook),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,19 +18,18 @@ from flintmq.core.broker.delay_levels import DelayLevels
 from flintmq.core.errors import StoreError, StoreFormatError
 from flintmq.core.kernel.ports import (
     CommitLogDispatcher,
-    DispatchRequest,
     FlushContext,
     FlushStatistics,
     FlushStatus,
     FlushStrategy,
     FlushWaiter,
+    RecordBatch,
 )
 from flintmq.core.log.store_lock import StoreLock
-from flintmq.core.record.bulk_columns import RecordColumns
-from flintmq.core.record.sys_flag import TRANSACTION_PREPARED
 from flintmq.core.store.consume_queue import UNIT_BYTES
-from flintmq.core.store.index_service import index_columns
 from flintmq.core.store.message_store import MessageStore
+from flintmq.dispatchers.consume_queue import BuildConsumeQueue
+from flintmq.dispatchers.index import BuildIndex
 from flintmq.plugins.doctor.delays import delays_of
 from flintmq.plugins.doctor.files import StoreFiles
 from flintmq.plugins.doctor.walk import Kind, walk
@@ -72,33 +71,15 @@ IDLE: Final = FlushStrategy("idle", _idle)
 """For a store that nobody appends to."""
 
 
-class _Queues:
-    def __init__(self, store: MessageStore, progress: Callable[[int], None] | None) -> None:
+class _Progress:
+    """Tells how much of the log is done."""
+
+    def __init__(self, store: MessageStore, progress: Callable[[int], None]) -> None:
         self._store = store
         self._progress = progress
 
-    def dispatch(self, batch: Sequence[DispatchRequest]) -> None:
-        self._store.consume_queues.put_batch([r for r in batch if not r.sys_flag & TRANSACTION_PREPARED])
-        self._tell(batch[-1].commit_log_offset_bytes + batch[-1].message_size_bytes)
-
-    def dispatch_columns(self, columns: RecordColumns) -> None:
-        self._store.consume_queues.put_columns(columns)
-        self._tell(columns.end_offset_bytes)
-
-    def _tell(self, end_offset_bytes: int) -> None:
-        if self._progress is not None:
-            self._progress(end_offset_bytes - self._store.commit_log.min_offset_bytes)
-
-
-class _Index:
-    def __init__(self, store: MessageStore) -> None:
-        self._store = store
-
-    def dispatch(self, batch: Sequence[DispatchRequest]) -> None:
-        self._store.index.put(batch)
-
-    def dispatch_columns(self, columns: RecordColumns) -> None:
-        index_columns(self._store.index, columns)
+    def dispatch(self, batch: RecordBatch) -> None:
+        self._progress(batch.end_offset_bytes - self._store.commit_log.min_offset_bytes)
 
 
 def fitting(config: BrokerConfig, files: StoreFiles) -> BrokerConfig:
@@ -244,9 +225,11 @@ def opened(
     store = _store(config, delay_level_ms)
     store.open()
     try:
-        dispatchers: list[CommitLogDispatcher] = [_Queues(store, progress)]
+        dispatchers: list[CommitLogDispatcher] = [BuildConsumeQueue(store.consume_queues)]
         if config.index.enable:
-            dispatchers.append(_Index(store))
+            dispatchers.append(BuildIndex(store))
+        if progress is not None:
+            dispatchers.append(_Progress(store, progress))
         store.start(dispatchers)
         yield store
     finally:

@@ -24,13 +24,12 @@ from flintmq.plugins.replication.store_log import SlaveStoreLog, StoreLog
 from flintmq.remoting.server.server import bind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
     from flintmq.config import BrokerConfig
     from flintmq.core.broker.state import BrokerState
     from flintmq.core.io.clock import Clock
-    from flintmq.core.kernel.ports import Run
-    from flintmq.core.record.bulk_columns import RecordColumns
+    from flintmq.core.kernel.ports import RecordBatch
     from flintmq.plugins.broker.periodic import Timers
     from flintmq.plugins.broker.registration import Registration
     from flintmq.plugins.replication.agreement import Truncate
@@ -150,7 +149,6 @@ class Replication:
                 make_context=partial(replication_client_tls, config) if self.wants_tls else None,
             )
             store.reput.on_arrival = partial(self._arrived, store.reput.on_arrival)
-            store.reput.on_arrival_of_columns = partial(self._arrived_in_bulk, store.reput.on_arrival_of_columns)
             state.has_master = lambda: self.slave is not None and self.slave.is_following
             state.runtime_sources.append(self.slave.runtime_info)
             return
@@ -202,14 +200,9 @@ class Replication:
         self._state.stats.replicated(messages, size_bytes)
         self._state.dispatch()
 
-    def _arrived(self, before: Callable[[Sequence[Run]], object], runs: Sequence[Run]) -> None:
-        self._learn([(run.topic, run.queue_id) for run in runs])
-        before(runs)
-
-    def _arrived_in_bulk(self, before: Callable[[RecordColumns], object], columns: RecordColumns) -> None:
-        codes, queue_ids = columns.topic_code.tolist(), columns.queue_id.tolist()
-        self._learn((columns.topics[code], queue_id) for code, queue_id in set(zip(codes, queue_ids, strict=True)))
-        before(columns)
+    def _arrived(self, before: Callable[[RecordBatch], object], batch: RecordBatch) -> None:
+        self._learn(batch.queues())
+        before(batch)
 
     def _learn(self, queues: Iterable[tuple[str, int]]) -> None:
         """A slave sees messages of a topic before its master's table says that there is one."""

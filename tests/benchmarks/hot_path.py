@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import flintmq
 from flintmq.core.io import lazy_numpy
-from flintmq.core.kernel.ports import DispatchRequest
+from flintmq.core.kernel.ports import DispatchRequest, RecordBatch
 from flintmq.core.kernel.ports.processor import Request
 from flintmq.plugins.bench.frames import PullFrame, SendFrame
 from flintmq.remoting.server.channel import ServerChannel
@@ -137,11 +137,12 @@ class HotPath:
             "intake": await cost_us(lambda: _nothing(self.messages(requests)), calls, READ),
         }
         prepared = iter([self.messages(self.requests(self.read())) for _ in range(calls * REPEATS)])
-        appended: list[list[DispatchRequest]] = []
+        appended: list[RecordBatch] = []
         append = store.commit_log.append
 
         def one_append() -> None:
-            appended.append([one for one in append(next(prepared)) if isinstance(one, DispatchRequest)])
+            records = [one for one in append(next(prepared)) if isinstance(one, DispatchRequest)]
+            appended.append(RecordBatch.of_units(records))
 
         found["append"] = await cost_us(one_append, calls, READ)
         for name, dispatcher in zip(("queue", "index"), store.reput.dispatchers, strict=False):

@@ -11,8 +11,8 @@ from typing import Any, Final
 import attrs
 import pytest
 
-from flintmq.core.kernel.ports import CommitLogDispatcher, DispatchRequest, IndexBuilder
-from flintmq.core.record.sys_flag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
+from flintmq.core.kernel.ports import CommitLogDispatcher, DispatchRequest, IndexBuilder, RecordBatch
+from flintmq.core.record.sys_flag import is_indexed
 from flintmq.core.testing.crash_states import states
 from flintmq.dispatchers.index import BuildIndex
 from flintmq.tests.support.crash_check import Check, UndetectableError
@@ -48,9 +48,9 @@ class ForeignIndex:
         _number, rows, self._taken_until = database.commits[-1]
         self.rows = dict(rows)
 
-    def put(self, batch: Sequence[DispatchRequest]) -> None:
-        for request in batch:
-            if request.commit_log_offset_bytes >= self._taken_until:
+    def dispatch(self, batch: RecordBatch) -> None:
+        for request in batch.requests():
+            if is_indexed(request.sys_flag) and request.commit_log_offset_bytes >= self._taken_until:
                 keys = frozenset(key for key in (request.uniq_key, *request.keys.split(" ")) if key)
                 self.rows[request.commit_log_offset_bytes] = (request.topic, keys)
                 self._taken_until = request.commit_log_offset_bytes + request.message_size_bytes
@@ -100,7 +100,7 @@ class ForeignCheck(Check):
         assert isinstance(index, ForeignIndex)
         wanted: Rows = {}
         for at, request in records.items():
-            if request.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
+            if is_indexed(request.sys_flag):
                 wanted[at] = (request.topic, frozenset(k for k in (request.uniq_key, *request.keys.split(" ")) if k))
         log = store.commit_log
         seen = {at: row for at, row in index.rows.items() if at >= min(records, default=log.max_offset_bytes)}

@@ -99,21 +99,21 @@ def show_what_is_not_flushed(patch: Patch) -> None:
 
 
 def dispatch_less_than_all(patch: Patch) -> None:
-    put_batch = ConsumeQueueTable.put_batch
+    put = ConsumeQueueTable._put_requests
     patch.setattr(
-        ConsumeQueueTable, "put_batch", lambda self, batch: put_batch(self, batch[:-1] if len(batch) > 3 else batch)
+        ConsumeQueueTable, "_put_requests", lambda self, batch: put(self, batch[:-1] if len(batch) > 3 else batch)
     )
 
 
 def describe_a_message_twice(patch: Patch) -> None:
-    put_batch = ConsumeQueueTable.put_batch
+    put = ConsumeQueueTable._put_requests
 
     def again(self: ConsumeQueueTable, batch: Sequence[Any]) -> None:
         for queue in self.queues.values():
             queue.max_physical_offset_bytes = -1
-        put_batch(self, batch)
+        put(self, batch)
 
-    patch.setattr(ConsumeQueueTable, "put_batch", again)
+    patch.setattr(ConsumeQueueTable, "_put_requests", again)
     patch.setattr(ConsumeQueue, "truncate_physical", lambda _self, _end: None)
 
 

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from flintmq.core.broker.offsets import ConsumerOffsetManager
 from flintmq.core.io.json_file import JsonFile
-from flintmq.core.kernel.ports import DispatchRequest
+from flintmq.core.kernel.ports import DispatchRequest, RecordBatch
 from flintmq.core.log.store_checkpoint import StoreCheckpoint
 from flintmq.core.record.java_hash import index_key_hash
 from flintmq.core.retention.cleaner import CleanCommitLogService
@@ -150,7 +150,7 @@ class ConsumeQueueMachine(RuleBasedStateMachine):
             new.append(self._request())
             self.units.append((new[-1].commit_log_offset_bytes, 100, new[-1].tags_code))
         self.requests += new
-        self.table.put_batch(self.requests[-count - again :])
+        self.table.put(RecordBatch.of_requests(self.requests[-count - again :]))
 
     @precondition(lambda self: self.units)
     @rule(count=st.integers(1, 15))
@@ -224,7 +224,7 @@ class IndexMachine(RuleBasedStateMachine):
     def _put_from(self, index: IndexService) -> None:
         """Puts the records that the index's files may lack."""
         end = max(index.ends, default=0)
-        index.put([r for r in self.records if r.commit_log_offset_bytes >= end])
+        index.dispatch(RecordBatch.of_requests([r for r in self.records if r.commit_log_offset_bytes >= end]))
 
     @rule(keys=st.lists(st.sampled_from("abcdefgh"), max_size=3, unique=True), unique=st.booleans())
     def put(self, keys: list[str], unique: bool) -> None:
@@ -234,7 +234,7 @@ class IndexMachine(RuleBasedStateMachine):
             "T", 0, number * 100, 100, 0, self.clock.now_ms(), number, " ".join(keys), uniq_key, 0, 0, {}
         )
         self.records.append(record)
-        self.index.put([record])
+        self.index.dispatch(RecordBatch.of_requests([record]))
 
     @rule(milliseconds=st.integers(0, 5_000))
     def wait(self, milliseconds: int) -> None:

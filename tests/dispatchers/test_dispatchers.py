@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
+import msgspec
 import pytest
 
 from flintmq.core.errors import PluginError
 from flintmq.core.filter.bloom import BloomFilter, BloomFilterData
 from flintmq.core.kernel.kernel import Kernel
-from flintmq.core.kernel.ports import CommitLogDispatcher, DispatchRequest, IndexBuilder, MessageFilter
-from flintmq.core.testing.dispatcher_kit import check_dispatcher, sample_requests
+from flintmq.core.kernel.ports import CommitLogDispatcher, DispatchRequest, IndexBuilder, MessageFilter, RecordBatch
+from flintmq.core.log.store_checkpoint import StoreCheckpoint
+from flintmq.core.record.bulk_columns import columns_of
+from flintmq.core.store.consume_queue import ConsumeQueueTable
+from flintmq.core.store.index_service import IndexService
+from flintmq.core.testing.clock import ManualClock
+from flintmq.core.testing.dispatcher_kit import check_dispatcher, sample_batch, sample_requests
 from flintmq.core.testing.failure import KitFailure
+from flintmq.core.testing.simulated_disk import SimulatedDisk
 from flintmq.dispatchers.consume_queue import BuildConsumeQueue, CheckConsumeQueue
 from flintmq.dispatchers.filter_bitmap import CalcBitMap
 from flintmq.dispatchers.index import BuildIndex
@@ -20,50 +28,55 @@ from flintmq.plugins.builtin import BUILTIN_PLUGINS
 from flintmq.plugins.filters.sql92 import sql92_filter
 
 
-class Taker:
-    """Stands for the consume queues and the index: takes each physical offset once, as both really do."""
+class ObservedQueues(BuildConsumeQueue):
+    """Fills queues on a disk in memory."""
 
     def __init__(self) -> None:
-        self.taken: list[int] = []
-        self.calls = 0
+        self.table = ConsumeQueueTable(SimulatedDisk(), Path("/store/consumequeue"), 400)
+        super().__init__(self.table)
 
-    def put_batch(self, batch: Sequence[DispatchRequest]) -> None:
-        self.calls += 1
-        last = self.taken[-1] if self.taken else -1
-        self.taken += [r.commit_log_offset_bytes for r in batch if r.commit_log_offset_bytes > last]
+    def dispatch(self, batch: RecordBatch) -> None:
+        """Takes the samples under topics that can be names of folders."""
+        names = {"Заказы-1": "Orders-1"}
+        renamed = [msgspec.structs.replace(r, topic=names.get(r.topic, r.topic)) for r in batch.requests()]
+        super().dispatch(in_columns(renamed) if batch.has_columns else RecordBatch.of_requests(renamed))
 
-    put = put_batch
+    def made(self) -> dict[tuple[str, int], list[tuple[int, int, int]]]:
+        """The units of each queue."""
+        return {
+            key: [unit for at in range(queue.max_queue_offset) if (unit := queue.unit(at)) is not None]
+            for key, queue in self.table.queues.items()
+        }
 
-    def query(
-        self, topic: str, key: str, max_num: int, begin_timestamp_ms: int, end_timestamp_ms: int
-    ) -> tuple[list[int], int, int]:
-        return [], 0, 0
-
-    def flush(self) -> None: ...
-
-    def close(self) -> None: ...
-
-
-class Store:
-    def __init__(self) -> None:
-        self.taker = Taker()
-        self.index: IndexBuilder = self.taker
-
-
-class ObservedConsumeQueue(BuildConsumeQueue):
-    def __init__(self) -> None:
-        self.taker = Taker()
-        super().__init__(self.taker)
+    def offsets(self) -> set[int]:
+        return {unit[0] for units in self.made().values() for unit in units}
 
 
 class ObservedIndex(BuildIndex):
+    """Fills an index on a disk in memory."""
+
     def __init__(self) -> None:
-        store = Store()
-        self.taker = store.taker
-        super().__init__(store)
+        disk = SimulatedDisk()
+        checkpoint = StoreCheckpoint(disk, Path("/store/checkpoint"))
+        self.index: IndexBuilder = IndexService(disk, Path("/store/index"), 16, 64, checkpoint, ManualClock())
+        super().__init__(self)
+
+    def made(self) -> dict[tuple[str, str], list[int]]:
+        """The records of each key of the samples."""
+        keys = {(r.topic, key) for r in sample_requests() for key in (r.uniq_key, *r.keys.split(" ")) if key}
+        found = {key: self.index.query(*key, 99, 0, 2**62)[0] for key in keys}
+        return {key: offsets for key, offsets in found.items() if offsets}
+
+    def offsets(self) -> set[int]:
+        return {offset for offsets in self.made().values() for offset in offsets}
 
 
-OBSERVED = [ObservedConsumeQueue, ObservedIndex]
+def in_columns(requests: Sequence[DispatchRequest]) -> RecordBatch:
+    pytest.importorskip("numpy", reason="columns need numpy")
+    return RecordBatch.of_columns(columns_of(requests))
+
+
+FORMS = [RecordBatch.of_requests, in_columns]
 
 
 class GroupFilter:
@@ -90,9 +103,9 @@ class ObservedBitMaps(CalcBitMap):
         super().__init__(ConsumerFilters())
         self.maps: dict[int, bytes | None] = {}
 
-    def dispatch(self, batch: Sequence[DispatchRequest]) -> None:
+    def dispatch(self, batch: RecordBatch) -> None:
         super().dispatch(batch)
-        self.maps |= {request.commit_log_offset_bytes: request.bit_map for request in batch}
+        self.maps |= {request.commit_log_offset_bytes: request.bit_map for request in batch.requests()}
 
 
 class Publisher:
@@ -104,8 +117,8 @@ class Publisher:
 
 
 PASSES_THE_KIT: dict[str, Callable[[], None]] = {
-    "consume_queue": lambda: check_dispatcher(ObservedConsumeQueue, observe=lambda made: made.taker.taken),
-    "index": lambda: check_dispatcher(ObservedIndex, observe=lambda made: made.taker.taken),
+    "consume_queue": lambda: check_dispatcher(ObservedQueues, observe=lambda made: made.made()),
+    "index": lambda: check_dispatcher(ObservedIndex, observe=lambda made: made.made()),
     "filter_bitmap": lambda: check_dispatcher(ObservedBitMaps, observe=lambda made: made.maps),
     "spark_feed": lambda: check_dispatcher(
         lambda: SparkFeed(Publisher()), observe=lambda made: (made.end_offset_bytes, made.messages)
@@ -131,16 +144,16 @@ def test_no_built_in_dispatcher_is_left_out() -> None:
 def test_the_bit_maps_of_the_kit_are_of_every_kind() -> None:
     """Otherwise it would say nothing about them: none, of one group, of the other."""
     made = ObservedBitMaps()
-    made.dispatch(sample_requests())
+    made.dispatch(sample_batch())
     assert len(set(made.maps.values())) == 3
 
 
 def test_a_feed_takes_what_follows_a_cut() -> None:
     """Other records lie where the log was cut: readers of the feed are told of them."""
     made, requests = SparkFeed(Publisher()), sample_requests()
-    made.dispatch(requests)
+    made.dispatch(RecordBatch.of_requests(requests))
     made.truncate(requests[20].commit_log_offset_bytes)
-    made.dispatch(requests[20:30])
+    made.dispatch(RecordBatch.of_requests(requests[20:30]))
     assert made.end_offset_bytes == requests[29].commit_log_offset_bytes + requests[29].message_size_bytes
     assert made.messages == 50
 
@@ -160,49 +173,49 @@ def test_a_queue_that_a_plugin_did_not_fill_is_noticed() -> None:
     requests = [r for r in sample_requests() if (r.topic, r.queue_id) == ("Orders", 1)]
     visible = [r for r in requests if not r.sys_flag & 0x4]
     check = CheckConsumeQueue(Queues(len(visible)), "plugin 'x'")
-    check.dispatch(requests)
+    check.dispatch(RecordBatch.of_requests(requests))
     short = CheckConsumeQueue(Queues(len(visible) - 1), "plugin 'x'")
-    short.dispatch(visible[:-1])
+    short.dispatch(RecordBatch.of_requests(visible[:-1]))
     with pytest.raises(PluginError, match=rf"plugin 'x'.*message {len(visible) - 1} of queue Orders/1"):
-        short.dispatch(visible)
+        short.dispatch(RecordBatch.of_requests(visible))
     with pytest.raises(PluginError, match="no place"):
-        check.dispatch([r for r in sample_requests() if r.queue_id == 0])
+        check.dispatch(RecordBatch.of_requests([r for r in sample_requests() if r.queue_id == 0]))
 
 
-@pytest.mark.parametrize(
-    ("dispatcher", "types"), [(ObservedConsumeQueue, {0x0, 0x8}), (ObservedIndex, {0x0, 0x4, 0x8})]
-)
+@pytest.mark.parametrize(("dispatcher", "types"), [(ObservedQueues, {0x0, 0x8}), (ObservedIndex, {0x0, 0x4, 0x8})])
+@pytest.mark.parametrize("form", FORMS)
 def test_transaction_types_that_pass(
-    dispatcher: type[ObservedConsumeQueue] | type[ObservedIndex], types: set[int]
+    dispatcher: type[ObservedQueues] | type[ObservedIndex],
+    types: set[int],
+    form: Callable[[Sequence[DispatchRequest]], RecordBatch],
 ) -> None:
     """A prepared message in a queue would be consumed before its transaction commits.
 
     See docs/internals/algorithms.md, Dispatch.
     """
-    made, requests = dispatcher(), sample_requests()
-    made.dispatch(requests)
-    by_offset = {request.commit_log_offset_bytes: request.sys_flag & 0xC for request in requests}
-    assert {by_offset[offset] for offset in made.taker.taken} == types
-    assert made.taker.taken == [offset for offset, kind in by_offset.items() if kind in types]
-    assert made.taker.calls == 1, "a batch is handed on in one call"
-
-
-@pytest.mark.parametrize("dispatcher", OBSERVED)
-def test_a_batch_of_nothing_visible_is_not_handed_on(
-    dispatcher: type[ObservedConsumeQueue] | type[ObservedIndex],
-) -> None:
     made = dispatcher()
-    made.dispatch([request for request in sample_requests() if request.sys_flag & 0xC == 0xC])
-    assert made.taker.calls == 0
+    requests = [r for r in sample_requests() if r.uniq_key or r.keys]
+    made.dispatch(form(requests))
+    assert made.offsets() == {r.commit_log_offset_bytes for r in requests if r.sys_flag & 0xC in types}
+
+
+@pytest.mark.parametrize("dispatcher", [ObservedQueues, ObservedIndex])
+@pytest.mark.parametrize("form", FORMS)
+def test_a_batch_of_nothing_visible_makes_nothing(
+    dispatcher: type[ObservedQueues] | type[ObservedIndex], form: Callable[[Sequence[DispatchRequest]], RecordBatch]
+) -> None:
+    """Not a queue, and not a file."""
+    made = dispatcher()
+    made.dispatch(form([one for one in sample_requests() if one.sys_flag & 0xC == 0xC]))
+    assert not made.made()
 
 
 def test_the_index_dispatcher_follows_the_store_to_another_builder() -> None:
     """A plugin's index builder may take the built-in's place after the dispatchers are made."""
-    store = Store()
-    dispatcher = BuildIndex(store)
-    store.index = other = Taker()
-    dispatcher.dispatch(sample_requests(3))
-    assert (store.taker.calls, other.calls) == (0, 1)
+    first, second = ObservedIndex(), ObservedIndex()
+    first.index = second.index
+    first.dispatch(sample_batch(3))
+    assert second.offsets()
 
 
 class Rows:
@@ -212,67 +225,68 @@ class Rows:
         self.rows: list[int] = []
         self.last = -1
 
-    def dispatch(self, batch: Sequence[DispatchRequest]) -> None:
-        for request in batch:
+    def dispatch(self, batch: RecordBatch) -> None:
+        for request in batch.requests():
             if request.commit_log_offset_bytes > self.last:
                 self.last = request.commit_log_offset_bytes
                 self.rows.append(request.commit_log_offset_bytes)
 
 
 class TakesTwice(Rows):
-    def dispatch(self, batch: Sequence[DispatchRequest]) -> None:
-        self.rows += [request.commit_log_offset_bytes for request in batch]
+    def dispatch(self, batch: RecordBatch) -> None:
+        self.rows += [request.commit_log_offset_bytes for request in batch.requests()]
 
 
 class Reverses(Rows):
-    def dispatch(self, batch: Sequence[DispatchRequest]) -> None:
-        new = [r.commit_log_offset_bytes for r in batch if r.commit_log_offset_bytes > self.last]
+    def dispatch(self, batch: RecordBatch) -> None:
+        new = [r.commit_log_offset_bytes for r in batch.requests() if r.commit_log_offset_bytes > self.last]
         self.rows += reversed(new)
         self.last = max(new, default=self.last)
 
 
 class WantsAFirst(Rows):
-    def dispatch(self, batch: Sequence[DispatchRequest]) -> None:
-        assert batch[0].topic
+    def dispatch(self, batch: RecordBatch) -> None:
+        assert batch.requests()[0].topic
         super().dispatch(batch)
 
 
 class SkipsOverlaps(Rows):
     """Ignores a whole batch when its first record is known."""
 
-    def dispatch(self, batch: Sequence[DispatchRequest]) -> None:
-        if batch and batch[0].commit_log_offset_bytes > self.last:
+    def dispatch(self, batch: RecordBatch) -> None:
+        if len(batch) and batch.begin_offset_bytes > self.last:
             super().dispatch(batch)
 
 
 class ChangesRequests(Rows):
-    def dispatch(self, batch: Sequence[DispatchRequest]) -> None:
+    def dispatch(self, batch: RecordBatch) -> None:
         super().dispatch(batch)
-        for request in batch:
+        for request in batch.requests():
             request.topic = request.topic.upper()
 
 
 class CountsInBitMaps(Rows):
-    def dispatch(self, batch: Sequence[DispatchRequest]) -> None:
+    def dispatch(self, batch: RecordBatch) -> None:
         super().dispatch(batch)
-        for request in batch:
+        for request in batch.requests():
             request.bit_map = (request.bit_map or b"") + b"x"
 
 
 class EmptiesTheBatch(Rows):
-    def dispatch(self, batch: Sequence[DispatchRequest]) -> None:
+    def dispatch(self, batch: RecordBatch) -> None:
         super().dispatch(batch)
-        if isinstance(batch, list):
-            batch.clear()
+        requests = batch.requests()
+        if isinstance(requests, list):
+            requests.clear()
 
 
 class KeepsNothing(Rows):
-    def dispatch(self, batch: Sequence[DispatchRequest]) -> None:
+    def dispatch(self, batch: RecordBatch) -> None:
         """Does nothing."""
 
 
 class IsACoroutine(Rows):
-    def dispatch(self, batch: Sequence[DispatchRequest]) -> None:
+    def dispatch(self, batch: RecordBatch) -> None:
         super().dispatch(batch)
         return iter(())  # type: ignore[return-value]
 
@@ -284,7 +298,7 @@ class Promises(Rows):
         super().__init__()
         self.safe: int | None = None
 
-    def dispatch(self, batch: Sequence[DispatchRequest]) -> None:
+    def dispatch(self, batch: RecordBatch) -> None:
         super().dispatch(batch)
         if self.rows:
             self.safe = self.rows[-1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from flintmq.core.broker.consumer_filters import ConsumerFilterManager
 from flintmq.core.broker.subscription import build_subscription
 from flintmq.core.filter.bloom import BloomFilter
-from flintmq.core.kernel.ports import DispatchRequest
+from flintmq.core.kernel.ports import DispatchRequest, RecordBatch
 from flintmq.core.testing.clock import ManualClock
 from flintmq.dispatchers.filter_bitmap import CalcBitMap
 from flintmq.plugins.filters.sql92 import sql92_filter
@@ -26,7 +26,7 @@ def test_positions_of_the_groups_that_fit_are_set() -> None:
     """All bits of a group whose filter fits, and of no other."""
     known = filters(big="a > 5", small="a < 5", unfit="a = 5 OR b > 1")
     batch = [request("T", a="9"), request("T", a="1", b="x"), request("U", a="9"), request("T", a="7"), request("T")]
-    CalcBitMap(known).dispatch(batch)
+    CalcBitMap(known).dispatch(RecordBatch.of_requests(batch))
     bloom = known.bloom_filter
     expected = [["big"], ["small"], None, ["big"], []]
     made = [
@@ -40,17 +40,17 @@ def test_the_same_records_give_the_same_bit_maps() -> None:
     """A full disk makes a batch come again; the second time must not differ."""
     dispatcher = CalcBitMap(filters(g="a > 5"))
     batch = [request("T", a=str(n)) for n in range(10)]
-    dispatcher.dispatch(batch)
+    dispatcher.dispatch(RecordBatch.of_requests(batch))
     first = [entry.bit_map for entry in batch]
-    dispatcher.dispatch(batch)
+    dispatcher.dispatch(RecordBatch.of_requests(batch))
     assert [entry.bit_map for entry in batch] == first
-    dispatcher.dispatch([])
+    dispatcher.dispatch(RecordBatch.of_requests([]))
 
 
 def test_invisible_records_need_none() -> None:
     """Prepared and rolled back records never enter a queue."""
     batch = [request("T", sys_flag, a="9") for sys_flag in (0x4, 0xC, 0x8)]
-    CalcBitMap(filters(g="a > 5")).dispatch(batch)
+    CalcBitMap(filters(g="a > 5")).dispatch(RecordBatch.of_requests(batch))
     assert [entry.bit_map is None for entry in batch] == [True, True, False]
 
 
@@ -59,5 +59,5 @@ def test_dead_filters_count_until_they_are_forgotten() -> None:
     known = filters(g="a > 5")
     known.unregister("g")
     batch = [request("T", a="9")]
-    CalcBitMap(known).dispatch(batch)
+    CalcBitMap(known).dispatch(RecordBatch.of_requests(batch))
     assert batch[0].bit_map == known.bloom_filter.bit_map([known.bloom_filter.positions("g#T")])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from flintmq.core.io import lazy_numpy
-from flintmq.core.kernel.ports import requests_of
+from flintmq.core.kernel.ports import RecordBatch, requests_of
 from flintmq.core.testing.dispatcher_kit import check_dispatcher, sample_requests
 from flintmq.core.testing.store import batch, message, opened
 from flintmq.dispatchers.spark_feed import SparkFeed
@@ -63,9 +63,9 @@ def test_one_word_per_batch() -> None:
     publisher, landing = Publisher(), Landing()
     feed = SparkFeed(publisher, landing)
     requests = sample_requests(30)
-    feed.dispatch(requests[:20])
-    feed.dispatch(requests[5:15])
-    feed.dispatch(requests[10:])
+    feed.dispatch(RecordBatch.of_requests(requests[:20]))
+    feed.dispatch(RecordBatch.of_requests(requests[5:15]))
+    feed.dispatch(RecordBatch.of_requests(requests[10:]))
     assert publisher.touched == len(landing.offered) == 2
     assert feed.messages == 30
     last = requests[-1]
@@ -91,10 +91,10 @@ def test_batches_count_as_their_messages(tmp_path: Path) -> None:
     with opened(tmp_path, commit_log_file_bytes=1 << 16) as store:
         put = store.put([message(), batch([message()] * 5), batch([message()] * 2)])
         one, other = SparkFeed(Publisher()), SparkFeed(Publisher())
-        one.dispatch(requests_of(put.records))
-        other.dispatch_runs(put.records[:2])
+        one.dispatch(RecordBatch.of_requests(requests_of(put.records)))
+        other.dispatch(RecordBatch.of_units(put.records[:2]))
         assert other.messages == 6
-        other.dispatch_runs(put.records[1:])
+        other.dispatch(RecordBatch.of_units(put.records[1:]))
     assert (one.end_offset_bytes, one.messages) == (other.end_offset_bytes, other.messages)
     assert one.messages == 8
 
@@ -108,9 +108,9 @@ def test_columns_count_as_the_same_records(tmp_path: Path) -> None:
         store.dispatch()
         log = store.commit_log
         one, other = SparkFeed(Publisher()), SparkFeed(Publisher())
-        one.dispatch(list(log.requests(0, log.max_offset_bytes)))
+        one.dispatch(RecordBatch.of_requests(list(log.requests(0, log.max_offset_bytes))))
         for _ in range(2):
             for columns in log.columns(0, log.max_offset_bytes):
-                other.dispatch_columns(columns)
+                other.dispatch(RecordBatch.of_columns(columns))
     assert (one.end_offset_bytes, one.messages) == (other.end_offset_bytes, other.messages)
     assert one.messages == 1_500

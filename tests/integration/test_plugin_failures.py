@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -15,7 +15,7 @@ from bare_wire import Wire
 import flintmq
 from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.hookspecs import hookimpl
-from flintmq.core.kernel.ports import DispatchRequest, FlushContext, FlushStrategy
+from flintmq.core.kernel.ports import FlushContext, FlushStrategy, RecordBatch
 from flintmq.core.kernel.ports.processor import Request, Response
 from flintmq.plugins.broker.broker import THREADS_END_S
 from flintmq.remoting.wire.codes import RequestCode
@@ -264,7 +264,7 @@ class BlockingDispatcher:
     def __init__(self, seen: Seen) -> None:
         self._seen = seen
 
-    def dispatch(self, batch: Sequence[DispatchRequest]) -> None:
+    def dispatch(self, batch: RecordBatch) -> None:
         blocker(self._seen)()
 
 
@@ -399,7 +399,7 @@ def test_a_filters_factory_that_fails_refuses_the_subscription(
 class Builder:
     def __init__(self, context: Any) -> None: ...
 
-    def put(self, batch: Sequence[DispatchRequest]) -> None:
+    def dispatch(self, batch: RecordBatch) -> None:
         raise OSError("the builder's disk")
 
     def query(self, *arguments: object) -> Any:
@@ -412,7 +412,7 @@ class Builder:
 
 
 class FailingDispatcher:
-    def dispatch(self, batch: Sequence[DispatchRequest]) -> None:
+    def dispatch(self, batch: RecordBatch) -> None:
         raise ValueError("no room")
 
 
@@ -606,7 +606,7 @@ def test_something_to_await_is_no_match(configure: Callable[..., Any], connect: 
 
 
 class NoOffset:
-    def dispatch(self, batch: Sequence[DispatchRequest]) -> None: ...
+    def dispatch(self, batch: RecordBatch) -> None: ...
 
     def committed(self) -> Any:
         return "17"

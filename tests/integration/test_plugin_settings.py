@@ -88,7 +88,7 @@ EVERYTHING = """
         def dispatch(self, batch): pass
 
     class Index:
-        def put(self, batch): pass
+        def dispatch(self, batch): pass
         def query(self, topic, key, max_num, begin_timestamp_ms, end_timestamp_ms): return [], 0, 0
         def flush(self): pass
         def close(self): pass

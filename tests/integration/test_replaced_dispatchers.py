@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import pytest
 import flintmq
 from flintmq.core.errors import RefusedError, StoreError
 from flintmq.core.kernel.hookspecs import DispatcherContext, RegisterDispatcher, RegisterIndexBuilder, hookimpl
-from flintmq.core.kernel.ports import CommitLogDispatcher, DispatchRequest, IndexBuilder
+from flintmq.core.kernel.ports import CommitLogDispatcher, IndexBuilder, RecordBatch
 from flintmq.dispatchers.consume_queue import BuildConsumeQueue
 
 Configure = Callable[..., Any]
@@ -27,8 +27,8 @@ class SqliteIndex:
         self._rows = sqlite3.connect(path, check_same_thread=False)
         self._rows.execute("CREATE TABLE IF NOT EXISTS keys (topic, key, at, PRIMARY KEY (topic, key, at))")
 
-    def put(self, batch: Sequence[DispatchRequest]) -> None:
-        rows = [(r.topic, key, r.commit_log_offset_bytes) for r in batch for key in r.keys.split(" ") if key]
+    def dispatch(self, batch: RecordBatch) -> None:
+        rows = [(r.topic, key, r.commit_log_offset_bytes) for r in batch.requests() for key in r.keys.split(" ") if key]
         with self._rows:
             self._rows.executemany("INSERT OR IGNORE INTO keys VALUES (?, ?, ?)", rows)
 
@@ -66,7 +66,7 @@ class Queues:
     def __init__(self, context: DispatcherContext) -> None:
         self._built_in = BuildConsumeQueue(context.store.consume_queues)
 
-    def dispatch(self, batch: Sequence[DispatchRequest]) -> None:
+    def dispatch(self, batch: RecordBatch) -> None:
         self._built_in.dispatch(batch)
 
 
@@ -76,7 +76,7 @@ class NoQueues:
     def __init__(self, _context: DispatcherContext) -> None:
         self.got = 0
 
-    def dispatch(self, batch: Sequence[DispatchRequest]) -> None:
+    def dispatch(self, batch: RecordBatch) -> None:
         self.got += len(batch)
 
 
@@ -150,7 +150,7 @@ def test_a_consume_queue_that_fills_no_queues_is_refused_and_costs_nothing(
         put(broker, 0)
         with pytest.raises(RefusedError, match="dispatch stands still") as caught:
             put(broker, 1)
-        assert re.search(r"my_queues.*consume_queue.*put_batch", str(caught.value.measured))
+        assert re.search(r"my_queues.*consume_queue.*call put there", str(caught.value.measured))
     with pytest.raises(StoreError, match=r"my_queues.*consume_queue.*disabled_plugins"):
         flintmq.Broker(configure(), plugins=plugins).__enter__()
     with flintmq.Broker(configure()) as broker:

@@ -21,7 +21,7 @@ from flintmq.core.kernel.hookspecs import DispatcherContext
 from flintmq.core.kernel.kernel import Kernel
 from flintmq.core.kernel.plugin_info import PluginSource
 from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.dispatcher_kit import sample_requests
+from flintmq.core.testing.dispatcher_kit import sample_batch
 from flintmq.core.testing.flush_kit import check_flush_service
 from flintmq.plugins.builtin import BUILTIN_PLUGINS
 
@@ -89,7 +89,7 @@ def test_the_audit_dispatcher_works_through_the_kernel(installed: Path) -> None:
     settings = model(path=str(path), max_bytes=8192)
     dispatcher = registered.value(DispatcherContext(store=None, settings=settings, clock=ManualClock()))
     isolated = kernel.isolate(dispatcher, registered.owner, registered.essential)
-    isolated.dispatch(sample_requests(20))
+    isolated.dispatch(sample_batch(20))
     isolated.close()
     assert sum(json.loads(line)["messages"] for line in path.read_text("utf-8").splitlines()) == 20
 

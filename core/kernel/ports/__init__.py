@@ -7,9 +7,7 @@ thread* is the one event loop that owns the log's tail, *the flush thread* is th
 from flintmq.core.kernel.ports.access import Caller
 from flintmq.core.kernel.ports.auth import Authenticator, ReloadingAuthenticator
 from flintmq.core.kernel.ports.dispatch import (
-    ColumnDispatcher,
     CommitLogDispatcher,
-    RunDispatcher,
     SupportsCatchUp,
     SupportsClose,
     SupportsCommitted,
@@ -29,7 +27,7 @@ from flintmq.core.kernel.ports.flush import (
     ReplicationGate,
     TransientStorePool,
 )
-from flintmq.core.kernel.ports.index import ColumnIndexBuilder, IndexBuilder, RunIndexBuilder
+from flintmq.core.kernel.ports.index import IndexBuilder
 from flintmq.core.kernel.ports.intake import ChecksAhead, ChecksBatches, IntakeStep, Sent
 from flintmq.core.kernel.ports.service import (
     Service,
@@ -40,17 +38,17 @@ from flintmq.core.kernel.ports.service import (
     SupportsReady,
 )
 from flintmq.core.kernel.ports.system_topic import SystemTopic, TagsCodes, TagsCodesFactory, tags_codes_of
-from flintmq.core.record.dispatch_request import AppendedBatch, DispatchRequest, Run, count_messages, requests_of
+from flintmq.core.record.dispatch_request import AppendedBatch, AppendUnit, DispatchRequest, count_messages, requests_of
+from flintmq.core.record.record_batch import RecordBatch
 
 __all__ = [
+    "AppendUnit",
     "AppendedBatch",
     "Authenticator",
     "BitMapFilter",
     "Caller",
     "ChecksAhead",
     "ChecksBatches",
-    "ColumnDispatcher",
-    "ColumnIndexBuilder",
     "CommitLogDispatcher",
     "DispatchRequest",
     "FileWriter",
@@ -66,11 +64,9 @@ __all__ = [
     "IntakeStep",
     "MessageFilter",
     "MessageFilterFactory",
+    "RecordBatch",
     "ReloadingAuthenticator",
     "ReplicationGate",
-    "Run",
-    "RunDispatcher",
-    "RunIndexBuilder",
     "Sent",
     "Service",
     "SupportsCatchUp",

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
-from flintmq.core.record.dispatch_request import DispatchRequest, Run
-
-if TYPE_CHECKING:
-    from flintmq.core.record.bulk_columns import RecordColumns
+from flintmq.core.record.record_batch import RecordBatch
 
 
 class CommitLogDispatcher(Protocol):
@@ -18,8 +14,11 @@ class CommitLogDispatcher(Protocol):
     again: ``dispatch`` must ignore what it has already taken (idempotent by physical offset).
     """
 
-    def dispatch(self, batch: Sequence[DispatchRequest]) -> None:
-        """Takes records in ascending physical order. Raising isolates an optional dispatcher and fences an essential one."""
+    def dispatch(self, batch: RecordBatch) -> None:
+        """Take the next records of the log; ``batch.requests()`` gives one request a record.
+
+        Raising isolates an optional dispatcher; with an essential one, nothing more is acknowledged until it works again.
+        """
         ...
 
 
@@ -63,32 +62,6 @@ class SupportsTruncate(Protocol):
 
         Called at each start and with each such cut, before ``committed`` is asked; usually there is nothing to drop.
         """
-        ...
-
-
-@runtime_checkable
-class ColumnDispatcher(CommitLogDispatcher, Protocol):
-    """A dispatcher that also takes many records at a time, as numpy columns: a start that must catch up asks for that.
-
-    It makes the same of them as of requests, and never of the same records twice either. When all dispatchers are of this
-    kind, and numpy is installed, a store of a gigabyte is dispatched in seconds.
-    """
-
-    def dispatch_columns(self, columns: RecordColumns) -> None:
-        """As ``dispatch``; ``columns.requests()`` gives the same records as requests."""
-        ...
-
-
-@runtime_checkable
-class RunDispatcher(ColumnDispatcher, Protocol):
-    """A dispatcher that also takes the messages of a batch send as they were appended, with no object for each.
-
-    It makes the same of them as of requests. The built-in ones are of this kind; where one of several is not, it is handed
-    requests, and so are those behind it.
-    """
-
-    def dispatch_runs(self, runs: Sequence[Run]) -> None:
-        """As ``dispatch``; :func:`requests_of` gives the same records as requests."""
         ...
 
 

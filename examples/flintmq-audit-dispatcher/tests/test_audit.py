@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from flintmq_audit.dispatcher import AuditDispatcher
 
+from flintmq.core.kernel.ports import RecordBatch
 from flintmq.core.testing.dispatcher_kit import check_dispatcher, sample_requests
 
 
@@ -38,10 +39,10 @@ def test_it_is_a_dispatcher(tmp_path: Path) -> None:
 def test_a_restart_goes_on_where_the_file_ends(tmp_path: Path) -> None:
     path, requests = tmp_path / "audit.jsonl", sample_requests(20)
     first = AuditDispatcher(path, 1 << 20)
-    first.dispatch(requests[:12])
+    first.dispatch(RecordBatch.of_requests(requests[:12]))
     first.close()
     second = AuditDispatcher(path, 1 << 20)
-    second.dispatch(requests)
+    second.dispatch(RecordBatch.of_requests(requests))
     second.close()
     assert sum(messages for messages, _ in account(path).values()) == 20
 
@@ -49,11 +50,11 @@ def test_a_restart_goes_on_where_the_file_ends(tmp_path: Path) -> None:
 def test_a_torn_line_is_cut(tmp_path: Path) -> None:
     path, requests = tmp_path / "audit.jsonl", sample_requests(4)
     first = AuditDispatcher(path, 1 << 20)
-    first.dispatch(requests[:2])
+    first.dispatch(RecordBatch.of_requests(requests[:2]))
     first.close()
     path.write_bytes(path.read_bytes() + b'{"topic":"Ord')
     second = AuditDispatcher(path, 1 << 20)
-    second.dispatch(requests)
+    second.dispatch(RecordBatch.of_requests(requests))
     second.close()
     assert sum(messages for messages, _ in account(path).values()) == 4
 
@@ -63,12 +64,12 @@ def test_rotation_keeps_one_file_and_the_position(tmp_path: Path, restart: bool)
     path, requests = tmp_path / "audit.jsonl", sample_requests(30)
     dispatcher = AuditDispatcher(path, 600)
     for request in requests:
-        dispatcher.dispatch([request])
+        dispatcher.dispatch(RecordBatch.of_requests([request]))
     if restart:
         dispatcher.close()
         dispatcher = AuditDispatcher(path, 600)
     size = path.stat().st_size
-    dispatcher.dispatch(requests)
+    dispatcher.dispatch(RecordBatch.of_requests(requests))
     dispatcher.close()
     assert path.stat().st_size == size <= 600
     assert path.with_name("audit.jsonl.1").stat().st_size <= 600

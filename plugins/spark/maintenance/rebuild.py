@@ -32,6 +32,7 @@ import numpy as np
 from flintmq.config.sections.models import BrokerConfig
 from flintmq.core.io.disk import OS_DISK, sync_folder
 from flintmq.core.io.paths import queue_folder
+from flintmq.core.kernel.ports import RecordBatch
 from flintmq.core.log.store_lock import StoreLock
 from flintmq.core.store.consume_queue import UNIT, UNIT_BYTES, ConsumeQueueTable
 from flintmq.core.store.delay_times import DelayTimes
@@ -257,7 +258,7 @@ class _Job:
                     rows = np.flatnonzero(columns.visible & names[columns.topic_code])
                     batch = [r for r in columns.requests(rows) if (r.topic, r.queue_id) in irregular]
                     if batch:
-                        table.put_batch(batch)
+                        table.put(RecordBatch.of_requests(batch))
                 done += piece.size_bytes
                 self._report("queues in order", done, total)
         finally:

@@ -15,7 +15,7 @@ from flintmq.core.kernel.isolation import FAILURES_MAX, IsolatedDispatcher
 from flintmq.core.kernel.plugin_info import PluginOrigin, PluginSource
 from flintmq.core.kernel.plugin_shapes import INDEX_BUILDER
 from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.dispatcher_kit import sample_requests
+from flintmq.core.testing.dispatcher_kit import sample_batch
 
 HOUSE = PluginOrigin("house", PluginSource.BUILT_IN)
 A = PluginOrigin("a", PluginSource.ENTRY_POINT, "a 1.0")
@@ -72,10 +72,10 @@ def test_whose_code_raised_is_named_not_who_called_it(modules: Any) -> None:
     a, b = modules("pkg_a.dispatch"), modules("pkg_b.dispatch")
     blame.code.add(A, a)
     blame.code.add(B, b)
-    isolated(blame, a.Calls(b.Fails()), A).dispatch(sample_requests(1))
+    isolated(blame, a.Calls(b.Fails()), A).dispatch(sample_batch(1))
     assert counts(blame) == {"b": 1}
     assert blame.last_error(B) == "dispatcher 'd' (dispatch) of a: ValueError: no"
-    isolated(blame, a.Fails(), B).dispatch(sample_requests(1))
+    isolated(blame, a.Fails(), B).dispatch(sample_batch(1))
     assert counts(blame) == {"a": 1, "b": 1}
 
 
@@ -91,7 +91,7 @@ def test_a_built_in_that_raises_because_of_a_third_partys_callback_is_not_named(
             except KeyError as error:
                 raise RuntimeError("the index cannot go on") from error
 
-    isolated(blame, BuiltIn(), HOUSE).dispatch(sample_requests(1))
+    isolated(blame, BuiltIn(), HOUSE).dispatch(sample_batch(1))
     assert counts(blame) == {"a": 1}
 
 
@@ -100,7 +100,7 @@ def test_code_of_the_same_package_is_the_plugins(modules: Any) -> None:
     blame = Blame()
     blame.code.add(A, modules("pkg_a.plugin"))
     inner = modules("pkg_a.writer.files")
-    isolated(blame, inner.Other(), HOUSE).dispatch(sample_requests(1))
+    isolated(blame, inner.Other(), HOUSE).dispatch(sample_batch(1))
     assert counts(blame) == {"a": 1}
 
 
@@ -109,9 +109,9 @@ def test_plugins_that_share_a_module_are_told_apart_by_their_classes(modules: An
     shared = modules("shared")
     blame.code.add(A, shared.Fails)
     blame.code.add(B, shared.Other)
-    isolated(blame, shared.Fails(), B).dispatch(sample_requests(1))
+    isolated(blame, shared.Fails(), B).dispatch(sample_batch(1))
     assert counts(blame) == {"a": 1}
-    isolated(blame, shared.Other(), B).dispatch(sample_requests(1))
+    isolated(blame, shared.Other(), B).dispatch(sample_batch(1))
     assert counts(blame) == {"a": 1, "b": 1}, "the helper is nobody's: who was called is"
 
 
@@ -122,7 +122,7 @@ def test_a_programs_own_modules_are_not_all_a_plugin(modules: Any) -> None:
     blame.code.add(MINE, program.Fails())
     assert blame.code.owner_of("program", "main") is None
     assert blame.code.owner_of("program", "Fails.dispatch") == MINE
-    isolated(blame, program.Other(), HOUSE).dispatch(sample_requests(1))
+    isolated(blame, program.Other(), HOUSE).dispatch(sample_batch(1))
     assert counts(blame) == {"house": 1}
 
 
@@ -162,10 +162,10 @@ def test_sys_exit_in_a_plugin_is_a_failure_like_any_other(modules: Any) -> None:
     blame = Blame()
     a = modules("pkg_a.exits")
     dispatcher = types.SimpleNamespace(dispatch=a.exits)
-    isolated(blame, dispatcher, A).dispatch([])
+    isolated(blame, dispatcher, A).dispatch(sample_batch(0))
     assert counts(blame) == {"a": 1}
     with pytest.raises(RuntimeError, match="dispatch called sys"):
-        Accountable(dispatcher, INDEX_BUILDER, "somebody", lambda method, error: None).dispatch([])
+        Accountable(dispatcher, INDEX_BUILDER, "somebody", lambda method, error: None).dispatch(sample_batch(0))
 
 
 def test_why_a_dispatcher_is_off_is_told() -> None:
@@ -178,7 +178,7 @@ def test_why_a_dispatcher_is_off_is_told() -> None:
     dispatcher = isolated(blame, Fails(), A)
     for _ in range(FAILURES_MAX):
         assert dispatcher.why_disabled == ""
-        dispatcher.dispatch([])
+        dispatcher.dispatch(sample_batch(0))
     assert dispatcher.disabled
     assert dispatcher.why_disabled == (
         "failed 5 times in 60 s, the last time in dispatcher 'd' (dispatch): OSError: disk of its own is full"
@@ -192,7 +192,7 @@ def test_what_is_raised_on_is_counted_once_and_refusals_never() -> None:
     class Builder:
         size = 7
 
-        def put(self, batch: object) -> None:
+        def dispatch(self, batch: object) -> None:
             raise ValueError("no")
 
         def query(self) -> None:
@@ -204,9 +204,9 @@ def test_what_is_raised_on_is_counted_once_and_refusals_never() -> None:
 
     class Index:
         def dispatch(self, batch: object) -> None:
-            builder.put(batch)
+            builder.dispatch(batch)
 
-    isolated(blame, Index(), HOUSE).dispatch([])
+    isolated(blame, Index(), HOUSE).dispatch(sample_batch(0))
     assert counts(blame) == {"a": 1}
     with pytest.raises(RefusedError):
         builder.query()

@@ -17,9 +17,9 @@ from flintmq.core.errors import PluginError, StoreFencedError, StoreFullError
 from flintmq.core.kernel.hookspecs import FlintSpecs, hookimpl
 from flintmq.core.kernel.kernel import Kernel
 from flintmq.core.kernel.plugin_info import PluginOrigin, PluginSource
-from flintmq.core.kernel.ports import DispatchRequest, FlushStrategy, Run, RunDispatcher
+from flintmq.core.kernel.ports import FlushStrategy, RecordBatch
 from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.dispatcher_kit import sample_requests
+from flintmq.core.testing.dispatcher_kit import sample_batch
 from flintmq.plugins.builtin import BUILTIN_PLUGINS
 
 MakeModule = Callable[[str], str]
@@ -61,7 +61,7 @@ class Recorder:
         self.error: Exception | None = None
         self.closed = False
 
-    def dispatch(self, batch: Sequence[DispatchRequest]) -> None:
+    def dispatch(self, batch: RecordBatch) -> None:
         self.batches.append(len(batch))
         if self.error is not None:
             raise self.error
@@ -433,7 +433,7 @@ def test_an_optional_dispatcher_is_switched_off_after_five_failures_in_a_minute(
     kernel = assemble(clock=clock)
     recorder = Recorder()
     isolated = kernel.isolate(recorder, OWNER, essential=False)
-    batch = sample_requests(3)
+    batch = sample_batch(3)
     recorder.error = ValueError("bad day")
     for _ in range(4):
         isolated.dispatch(batch)
@@ -446,45 +446,13 @@ def test_an_optional_dispatcher_is_switched_off_after_five_failures_in_a_minute(
     assert len(recorder.batches) == 7
 
 
-def test_a_dispatcher_that_takes_batches_still_does_when_it_is_isolated() -> None:
-    """And its failures count as others do: the built-in ones stand behind this wall, too."""
-    kernel = assemble()
-    inner = Takes()
-    isolated = kernel.isolate(inner, OWNER, essential=False)
-    assert isinstance(isolated, RunDispatcher)
-    runs = sample_requests(2)
-    isolated.dispatch_runs(runs)
-    assert inner.taken == [runs]
-    inner.error = ValueError("bad day")
-    for _ in range(5):
-        isolated.dispatch_runs(runs)
-    assert isolated.disabled
-    assert not isinstance(kernel.isolate(Recorder(), OWNER, essential=False), RunDispatcher)
-
-
-class Takes(Recorder):
-    """Takes everything that there is."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.taken: list[object] = []
-
-    def dispatch_runs(self, runs: Sequence[Run]) -> None:
-        if self.error is not None:
-            raise self.error
-        self.taken.append(runs)
-
-    def dispatch_columns(self, columns: object) -> None:
-        raise AssertionError("only starts ask for this")
-
-
 def test_an_essential_dispatcher_raises_through_and_is_counted() -> None:
     kernel = assemble()
     recorder = Recorder()
     isolated = kernel.isolate(recorder, kernel.describe()[0].origin, essential=True)
     recorder.error = ValueError("no unit")
     with pytest.raises(ValueError, match="no unit"):
-        isolated.dispatch([])
+        isolated.dispatch(sample_batch(0))
     assert kernel.describe()[0].errors == 1
 
 
@@ -496,7 +464,7 @@ def test_what_the_store_says_passes_isolation(error: Exception) -> None:
     recorder.error = error
     for _ in range(6):
         with pytest.raises(type(error)):
-            isolated.dispatch([])
+            isolated.dispatch(sample_batch(0))
     assert not isolated.disabled
 
 

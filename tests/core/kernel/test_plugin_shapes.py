@@ -45,7 +45,6 @@ def methods_of(*protocols: type) -> dict[str, tuple[str, ...]]:
             DISPATCHER,
             ports.CommitLogDispatcher,
             (
-                ports.RunDispatcher,
                 ports.SupportsCommitted,
                 ports.SupportsCatchUp,
                 ports.SupportsTruncate,
@@ -54,7 +53,7 @@ def methods_of(*protocols: type) -> dict[str, tuple[str, ...]]:
         ),
         (FLUSH_STRATEGY, ports.FlushCommitLogService, ()),
         (POOL, ports.TransientStorePool, ()),
-        (INDEX_BUILDER, ports.IndexBuilder, (ports.RunIndexBuilder, ports.SupportsCommitted, ports.SupportsTruncate)),
+        (INDEX_BUILDER, ports.IndexBuilder, (ports.SupportsCommitted, ports.SupportsTruncate)),
         (FILTER, ports.MessageFilter, (ports.BitMapFilter,)),
         (AUTHENTICATOR, ports.Authenticator, (ports.SupportsClose,)),
     ],

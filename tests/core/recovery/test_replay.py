@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from flintmq.core.errors import StoreError
-from flintmq.core.kernel.ports import DispatchRequest
+from flintmq.core.kernel.ports import RecordBatch
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import make_store, message, start_store
 
@@ -25,8 +24,8 @@ class Keeper:
             self._reads_itself = reads_itself
             self.catch_up = self._catch_up
 
-    def dispatch(self, batch: Sequence[DispatchRequest]) -> None:
-        self.got += [request.commit_log_offset_bytes for request in batch]
+    def dispatch(self, batch: RecordBatch) -> None:
+        self.got += [request.commit_log_offset_bytes for request in batch.requests()]
 
     def committed(self) -> int | None:
         return self._committed

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from flintmq.core.errors import StoreFullError
 from flintmq.core.io import lazy_numpy
-from flintmq.core.kernel.ports import AppendedBatch, DispatchRequest, Run, requests_of
+from flintmq.core.kernel.ports import AppendedBatch, DispatchRequest, RecordBatch, requests_of
 from flintmq.core.record.host import pack_host
 from flintmq.core.record.record import MessageExtBrokerInner
 from flintmq.core.store import index_bulk, reput_message_service
@@ -113,28 +113,29 @@ class Recorder:
         self.seen: list[DispatchRequest] = []
         self.turns: list[int] = []
 
-    def dispatch(self, batch: Sequence[DispatchRequest]) -> None:
-        last = batch[-1]
-        assert last.commit_log_offset_bytes + last.message_size_bytes <= self._marks.readable
-        assert all(type(one) is DispatchRequest for one in batch)
-        self.seen += batch
-        self.turns.append(len(batch))
+    def dispatch(self, batch: RecordBatch) -> None:
+        assert batch.end_offset_bytes <= self._marks.readable
+        requests = self._requests(batch)
+        assert len(requests) == len(batch)
+        assert all(type(one) is DispatchRequest for one in requests)
+        self.seen += requests
+        self.turns.append(len(requests))
+
+    def _requests(self, batch: RecordBatch) -> Sequence[DispatchRequest]:
+        return batch.requests()
 
 
-class RunRecorder(Recorder):
-    """Takes batches as they are."""
+class UnitRecorder(Recorder):
+    """Takes batch sends as a whole."""
 
-    def dispatch_runs(self, runs: Sequence[Run]) -> None:
-        self.dispatch(requests_of(runs))
-
-    def dispatch_columns(self, columns: object) -> None:
-        raise AssertionError("only starts ask for this")
+    def _requests(self, batch: RecordBatch) -> Sequence[DispatchRequest]:
+        return requests_of(batch.units())
 
 
 STEPS = st.lists(st.one_of(st.lists(members(), min_size=1, max_size=3), st.integers(0, 1_000)), max_size=15)
 
 
-@pytest.mark.parametrize("kind", [Recorder, RunRecorder])
+@pytest.mark.parametrize("kind", [Recorder, UnitRecorder])
 @pytest.mark.parametrize("forget", [False, True])
 @given(STEPS)
 @settings(max_examples=examples(30))
@@ -154,7 +155,7 @@ def test_a_batch_may_become_readable_in_parts(
         marks = store.watermarks
         marks.replicated = 0
         arrived: list[DispatchRequest] = []
-        store.reput.on_arrival = lambda runs: arrived.extend(requests_of(runs))
+        store.reput.on_arrival = lambda batch: arrived.extend(batch.requests())
         appended: list[DispatchRequest] = []
         for step in steps:
             if isinstance(step, int):
@@ -177,21 +178,25 @@ def test_a_batch_may_become_readable_in_parts(
     assert snapshot(root / "a", *FOLDERS) == put_all(root / "b", puts, together=False)
 
 
-class Failing(RunRecorder):
+class Failing(UnitRecorder):
     """Cannot take anything until it is told that it can."""
 
     def __init__(self, store: MessageStore, error: Exception) -> None:
         super().__init__(store)
         self.error: Exception | None = error
 
-    def dispatch(self, batch: Sequence[DispatchRequest]) -> None:
+    def dispatch(self, batch: RecordBatch) -> None:
         if self.error is not None:
             raise self.error
         super().dispatch(batch)
 
 
 class FailingWithRequests(Failing):
-    dispatch_runs = None  # type: ignore[assignment]  # so it is none of those that take batches
+    """Has the requests made before it fails: what waits again must be the same records."""
+
+    def dispatch(self, batch: RecordBatch) -> None:
+        batch.requests()
+        super().dispatch(batch)
 
 
 @pytest.mark.parametrize("kind", [Failing, FailingWithRequests])
@@ -227,10 +232,10 @@ def alike(first: int, count: int) -> Members:
     return [message(body=b"%04d" % number, uniq_key=f"{number:032X}") for number in range(first, first + count)]
 
 
-def test_one_who_takes_requests_only_makes_those_behind_it_take_the_same(tmp_path: Path) -> None:
+def test_all_who_take_requests_take_the_same(tmp_path: Path) -> None:
     """What one dispatcher notes in a request, as the bit map, is for those that stand behind it."""
     store = make_store(tmp_path, clock=ManualClock())
-    first, second, third = RunRecorder(store), Recorder(store), RunRecorder(store)
+    first, second, third = UnitRecorder(store), Recorder(store), Recorder(store)
     store.open()
     store.start([first, second, third])
     store.put([batch(alike(0, 3)), message(), batch(alike(3, 2))])
@@ -273,7 +278,7 @@ def test_the_largest_batch_is_dispatched_in_turns(tmp_path: Path, properties: by
     largest = batch([inner] * count)
     largest.stored_properties = [properties % number for number in range(count)]
     with opened(tmp_path, commit_log_file_bytes=1 << 20, max_index_num=100_000) as store:
-        recorder = RunRecorder(store)
+        recorder = UnitRecorder(store)
         store.reput.dispatchers = (*store.reput.dispatchers, recorder)
         appended = requests_of(store.put([largest]).records)
         while store.dispatch():

@@ -12,7 +12,7 @@ import pytest
 
 from flintmq.core.errors import StoreFormatError, StoreFullError
 from flintmq.core.io.disk import OS_DISK
-from flintmq.core.kernel.ports import DispatchRequest, MessageFilter
+from flintmq.core.kernel.ports import DispatchRequest, MessageFilter, RecordBatch
 from flintmq.core.record.java_hash import tags_hash
 from flintmq.core.store.consume_queue_ext import MAX_ADDRESS, ConsumeQueueExt, ExtUnit, is_address
 from flintmq.core.store.message_store import MessageStore
@@ -41,8 +41,8 @@ def stream(root: Path) -> bytes:
 class BitMaps:
     """Sets a bit map, as the dispatcher before the queues does."""
 
-    def dispatch(self, batch: Sequence[DispatchRequest]) -> None:
-        for entry in batch:
+    def dispatch(self, batch: RecordBatch) -> None:
+        for entry in batch.requests():
             entry.bit_map = bytes([entry.queue_offset % 256])
 
 

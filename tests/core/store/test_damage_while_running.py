@@ -14,8 +14,9 @@ import pytest
 
 from flintmq.core.errors import RefusedError, StoreFormatError
 from flintmq.core.io import lazy_numpy
-from flintmq.core.kernel.ports import DispatchRequest
+from flintmq.core.kernel.ports import DispatchRequest, RecordBatch
 from flintmq.core.record import bulk_scan
+from flintmq.core.record.bulk_columns import ColumnReader
 from flintmq.core.record.record import MAGIC_BLANK
 from flintmq.core.response_code import ResponseCode
 from flintmq.core.store import reput_message_service
@@ -183,7 +184,7 @@ class Failing:
     def __init__(self) -> None:
         self.error: Exception | None = None
 
-    def dispatch(self, batch: Sequence[DispatchRequest]) -> None:
+    def dispatch(self, batch: RecordBatch) -> None:
         if self.error is not None:
             raise self.error
 
@@ -222,8 +223,7 @@ def test_a_queue_that_cannot_be_put_stops_promises(tmp_path: Path, monkeypatch: 
         raise ValueError("no such queue")
 
     with monkeypatch.context() as patch:
-        for way in ("put_runs", "put_batch"):
-            patch.setattr(store.consume_queues, way, fails)
+        patch.setattr(store.consume_queues, "put", fails)
         put(store, [1])
         store.dispatch()
         assert store.trouble is not None
@@ -257,12 +257,15 @@ def test_columns_that_cannot_be_made_are_read_one_by_one(tmp_path: Path, monkeyp
     put(store, range(3))
     store.reput.forget()
 
-    def fails(*_arguments: object) -> None:
+    tried: list[object] = []
+
+    def fails() -> None:
+        tried.append(1)
         raise IndexError("a column")
 
-    monkeypatch.setattr(store.commit_log, "columns", lambda *_: iter(fails, 0))
-    store.reput.run_in_bulk()
-    while store.dispatch():
-        pass
+    monkeypatch.setattr(bulk_scan, "is_worth_it", lambda _log_bytes: True)
+    monkeypatch.setattr(ColumnReader, "read", lambda *_: iter(fails, 0))
+    store.reput.catch_up()
+    assert tried
     assert visible(store) == [0, 1, 2]
     store.close()

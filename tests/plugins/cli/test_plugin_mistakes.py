@@ -31,7 +31,7 @@ class Dispatcher:
 
 class Builder:
     def __init__(self, context=None): ...
-    def put(self, batch): ...
+    def dispatch(self, batch): ...
     def query(self, topic, key, max_num, begin_timestamp_ms, end_timestamp_ms): return [], 0, 0
     def flush(self): ...
     def close(self): ...
@@ -135,7 +135,7 @@ KINDS = {
     DISPATCHERS: ("Dispatcher", "dispatch(batch)"),
     FLUSH: ("Flush", "start()"),
     POOLS: ("Pool", "borrow()"),
-    INDEX: ("Builder", "put(batch)"),
+    INDEX: ("Builder", "dispatch(batch)"),
     PROCESSORS: ("Processor", "process(batch)"),
     FILTERS: ("Filter", "matches_tags_code(tags_code)"),
     AUTH: ("Who", "authenticate(caller)"),
@@ -244,11 +244,17 @@ MISTAKES = [
         before="class P(Pool):\n  def available_buffers(self): ...",
     ),
     made("pool-no-give-back", POOLS, "P()", "'give_back'", before="class P:\n  def borrow(self): ..."),
-    made("index-no-query", INDEX, "B()", "'query'", before="class B:\n  def put(self, batch): ..."),
+    made("index-no-query", INDEX, "B()", "'query'", before="class B:\n  def dispatch(self, batch): ..."),
     made(
         "index-query-arity", INDEX, "B()", "query(topic, key", before="class B(Builder):\n  def query(self, key): ..."
     ),
-    made("index-put-async", INDEX, "B()", "put(batch)", before="class B(Builder):\n  async def put(self, batch): ..."),
+    made(
+        "index-put-async",
+        INDEX,
+        "B()",
+        "dispatch(batch)",
+        before="class B(Builder):\n  async def dispatch(self, batch): ...",
+    ),
     made(
         "filter-needs-is-method",
         FILTERS,

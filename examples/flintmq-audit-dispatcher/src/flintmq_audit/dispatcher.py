@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
 
-from flintmq.core.kernel.ports import DispatchRequest
+from flintmq.core.kernel.ports import RecordBatch
 
 
 class AuditLine(msgspec.Struct):
@@ -46,9 +45,9 @@ class AuditDispatcher:
     def _rotated(self) -> Path:
         return self._path.with_name(self._path.name + ".1")
 
-    def dispatch(self, batch: Sequence[DispatchRequest]) -> None:
+    def dispatch(self, batch: RecordBatch) -> None:
         """Notes the records it has not noted yet. Raises OSError when the file cannot be written."""
-        new = [request for request in batch if request.commit_log_offset_bytes >= self._taken_until_bytes]
+        new = [request for request in batch.requests() if request.commit_log_offset_bytes >= self._taken_until_bytes]
         if not new:
             return
         end = new[-1].commit_log_offset_bytes + new[-1].message_size_bytes
