@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
-from flintmq.core.broker.data_version import DataVersion, StoredVersion
-from flintmq.core.broker.group_config import StoredGroup, SubscriptionGroupConfig
+from flintmq.core.broker.data_version import DataVersion
+from flintmq.core.broker.group_config import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from flintmq.core.broker.topic_name import SYSTEM_GROUP_PREFIX, check_group_name, is_name
 from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError, StoreError
@@ -23,23 +24,16 @@ from flintmq.core.response_code import ResponseCode
 _log = client_log(__name__)
 
 
-class StoredGroups(msgspec.Struct, rename="camel"):
-    """``subscriptionGroup.json``, and what 201 answers (``SubscriptionGroupWrapper``)."""
-
-    data_version: StoredVersion = msgspec.field(default_factory=StoredVersion)
-    subscription_group_table: dict[str, StoredGroup] = msgspec.field(default_factory=dict)
-
-
 TOOLS_CONSUMER_GROUP: Final = "TOOLS_CONSUMER"
 
 BUILT_IN_GROUPS: Final = (
-    SubscriptionGroupConfig(TOOLS_CONSUMER_GROUP),
-    SubscriptionGroupConfig("FILTERSRV_CONSUMER"),
-    SubscriptionGroupConfig("SELF_TEST_C_GROUP"),
-    SubscriptionGroupConfig("CID_ONS-HTTP-PROXY"),
-    SubscriptionGroupConfig("CID_ONSAPI_PULL"),
-    SubscriptionGroupConfig("CID_ONSAPI_PERMISSION"),
-    SubscriptionGroupConfig("CID_ONSAPI_OWNER"),
+    SubscriptionGroupConfig(group_name=TOOLS_CONSUMER_GROUP),
+    SubscriptionGroupConfig(group_name="FILTERSRV_CONSUMER"),
+    SubscriptionGroupConfig(group_name="SELF_TEST_C_GROUP"),
+    SubscriptionGroupConfig(group_name="CID_ONS-HTTP-PROXY"),
+    SubscriptionGroupConfig(group_name="CID_ONSAPI_PULL"),
+    SubscriptionGroupConfig(group_name="CID_ONSAPI_PERMISSION"),
+    SubscriptionGroupConfig(group_name="CID_ONSAPI_OWNER"),
 )
 """Groups every broker has."""
 
@@ -68,7 +62,7 @@ class SubscriptionGroupManager(ConfigManager[SubscriptionGroupConfig]):
         self._clock = clock
         self.auto_create = auto_create
         """Whether a group is made when it is first used; may change while running."""
-        self.data_version = DataVersion(clock.now_ms(), 0)
+        self.data_version = DataVersion(timestamp_ms=clock.now_ms(), counter=0)
 
     def __len__(self) -> int:
         return len(self._table)
@@ -90,7 +84,7 @@ class SubscriptionGroupManager(ConfigManager[SubscriptionGroupConfig]):
             if not is_name(group, GROUP_MAX_BYTES):
                 return None
             self._check_room()
-            config = SubscriptionGroupConfig(group)
+            config = SubscriptionGroupConfig(group_name=group)
             _log.info("consumer group %s created", group)
             self._table[group] = config
             self.data_version = self.data_version.next(self._clock)
@@ -145,13 +139,12 @@ class SubscriptionGroupManager(ConfigManager[SubscriptionGroupConfig]):
 
     @staticmethod
     def _wire(version: DataVersion, configs: Iterable[SubscriptionGroupConfig]) -> dict[str, Any]:
-        return {
-            "dataVersion": version.to_wire(),
-            "subscriptionGroupTable": {config.group_name: config.to_wire() for config in configs},
-        }
+        wrapper = SubscriptionGroupWrapper(version, {config.group_name: config for config in configs})
+        table: dict[str, Any] = msgspec.to_builtins(wrapper)
+        return table
 
     def _merge(self, value: Mapping[str, Any]) -> None:
-        stored = read_as(value, StoredGroups)
+        stored = read_as(value, SubscriptionGroupWrapper)
         for group, config in stored.subscription_group_table.items():
-            self._table[group] = SubscriptionGroupConfig.of(config, group)
-        self.data_version = DataVersion.of(stored.data_version)
+            self._table[group] = config if config.group_name else replace(config, group_name=group)
+        self.data_version = stored.data_version

@@ -2,93 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Final, Literal
 
-import attrs
 import msgspec
 
+from flintmq.core.broker.data_version import DataVersion
 from flintmq.core.broker.perm import READ_WRITE, perm_text
-from flintmq.core.io.typed_json import Int, read_as
+from flintmq.core.io.typed_json import Int
 
-UNIT_FLAG = 1
-UNIT_SUB_FLAG = 2
+UNIT_FLAG: Final = 1
+UNIT_SUB_FLAG: Final = 2
 
 TopicFilterType = Literal["SINGLE_TAG", "MULTI_TAG"]
 
 
-class StoredTopic(msgspec.Struct, rename="camel"):
-    """A topic in the wire's and the files' form, with RocketMQ's types (``TopicConfig``)."""
+class TopicConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The queues and permissions of a topic (``TopicConfig``), in the form of the wire and of the file."""
 
-    order: bool = False
-    perm: Int = READ_WRITE
-    read_queue_nums: Int = 16
-    topic_filter_type: TopicFilterType = "SINGLE_TAG"
-    topic_name: str = ""
-    topic_sys_flag: Int = 0
-    write_queue_nums: Int = 16
-
-
-@attrs.frozen
-class TopicConfig:
-    """A topic's queues and permissions."""
-
-    topic_name: str
-    read_queue_nums: int = 16
-    """Queues that consumers see."""
-    write_queue_nums: int = 16
-    """Queues that producers see."""
-    perm: int = READ_WRITE
-    """Bits of :mod:`flintmq.core.broker.perm`."""
-    topic_filter_type: str = "SINGLE_TAG"
-    """``SINGLE_TAG`` or ``MULTI_TAG``; nothing depends on it."""
-    topic_sys_flag: int = 0
-    """1 unit, 2 unit subscription."""
     order: bool = False
     """Ordered topics keep their queues when a broker is not writeable."""
-
-    def to_wire(self) -> dict[str, Any]:
-        return {
-            "order": self.order,
-            "perm": self.perm,
-            "readQueueNums": self.read_queue_nums,
-            "topicFilterType": self.topic_filter_type,
-            "topicName": self.topic_name,
-            "topicSysFlag": self.topic_sys_flag,
-            "writeQueueNums": self.write_queue_nums,
-        }
-
-    @classmethod
-    def from_wire(cls, value: Mapping[str, Any], topic: str = "") -> TopicConfig:
-        """Reads the wire's and the files' form.
-
-        Args:
-            value: the members; a missing one has its default.
-            topic: the name when ``topicName`` is missing.
-
-        Raises:
-            JsonTypeError: a member is not of RocketMQ's type.
-        """
-        return cls.of(read_as(value, StoredTopic), topic)
-
-    @classmethod
-    def of(cls, stored: StoredTopic, topic: str = "") -> TopicConfig:
-        """A topic that was read, under the name of the table where it names none itself."""
-        return cls(
-            topic_name=stored.topic_name or topic,
-            read_queue_nums=stored.read_queue_nums,
-            write_queue_nums=stored.write_queue_nums,
-            perm=stored.perm,
-            topic_filter_type=stored.topic_filter_type,
-            topic_sys_flag=stored.topic_sys_flag,
-            order=stored.order,
-        )
+    perm: Int = READ_WRITE
+    """Bits of :mod:`flintmq.core.broker.perm`."""
+    read_queue_nums: Int = 16
+    """Queues that consumers see."""
+    topic_filter_type: TopicFilterType = "SINGLE_TAG"
+    """Nothing depends on it."""
+    topic_name: str = ""
+    topic_sys_flag: Int = 0
+    """1 unit, 2 unit subscription."""
+    write_queue_nums: Int = 16
+    """Queues that producers see."""
 
     def describe(self) -> str:
-        """The form that RocketMQ's remarks show."""
+        """Return the text by which RocketMQ's remarks show a topic."""
         return (
             f"TopicConfig [topicName={self.topic_name}, readQueueNums={self.read_queue_nums}, "
             f"writeQueueNums={self.write_queue_nums}, perm={perm_text(self.perm)}, "
             f"topicFilterType={self.topic_filter_type}, topicSysFlag={self.topic_sys_flag}, "
             f"order={'true' if self.order else 'false'}]"
         )
+
+
+class TopicConfigSerializeWrapper(msgspec.Struct, frozen=True, rename="camel"):
+    """All topics of a broker: ``topics.json``, the answer to GET_ALL_TOPIC_CONFIG (21), and what a broker registers."""
+
+    data_version: DataVersion = msgspec.field(default_factory=DataVersion)
+    topic_config_table: dict[str, TopicConfig] = msgspec.field(default_factory=dict)

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-import attrs
 import msgspec
+from msgspec.structs import replace
 
 from flintmq.config.rocketmq import system_topics as reserved
 from flintmq.core.broker import perm
 from flintmq.core.broker import topic_name as names
-from flintmq.core.broker.data_version import DataVersion, StoredVersion
-from flintmq.core.broker.topic_config import StoredTopic, TopicConfig
+from flintmq.core.broker.data_version import DataVersion
+from flintmq.core.broker.topic_config import TopicConfig, TopicConfigSerializeWrapper
 from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError, StoreError
 from flintmq.core.io.clock import Clock
@@ -27,13 +27,6 @@ from flintmq.core.kernel.ports import SystemTopic
 from flintmq.core.response_code import ResponseCode
 
 _log = client_log(__name__)
-
-
-class StoredTopics(msgspec.Struct, rename="camel"):
-    """``topics.json``, and what 21 answers (``TopicConfigSerializeWrapper``)."""
-
-    data_version: StoredVersion = msgspec.field(default_factory=StoredVersion)
-    topic_config_table: dict[str, StoredTopic] = msgspec.field(default_factory=dict)
 
 
 QUEUE_NUMS_MAX = 65_536
@@ -63,19 +56,40 @@ def boot_topics(
     """
     template = perm.READ_WRITE | perm.INHERIT
     table = [
-        TopicConfig(reserved.SELF_TEST_TOPIC, 1, 1),
-        TopicConfig(reserved.BENCHMARK_TOPIC, 1024, 1024),
-        TopicConfig(cluster, 16, 16, template if cluster_topic else perm.INHERIT),
-        TopicConfig(broker_name, 1, 1, template if broker_topic else perm.INHERIT),
-        TopicConfig(reserved.OFFSET_MOVED_EVENT, 1, 1),
-        TopicConfig(reserved.SCHEDULE_TOPIC, 18, 18),
-        TopicConfig(names.reply_topic(cluster), 1, 1),
+        TopicConfig(topic_name=reserved.SELF_TEST_TOPIC, read_queue_nums=1, write_queue_nums=1),
+        TopicConfig(topic_name=reserved.BENCHMARK_TOPIC, read_queue_nums=1024, write_queue_nums=1024),
+        TopicConfig(
+            topic_name=cluster,
+            read_queue_nums=16,
+            write_queue_nums=16,
+            perm=template if cluster_topic else perm.INHERIT,
+        ),
+        TopicConfig(
+            topic_name=broker_name,
+            read_queue_nums=1,
+            write_queue_nums=1,
+            perm=template if broker_topic else perm.INHERIT,
+        ),
+        TopicConfig(topic_name=reserved.OFFSET_MOVED_EVENT, read_queue_nums=1, write_queue_nums=1),
+        TopicConfig(topic_name=reserved.SCHEDULE_TOPIC, read_queue_nums=18, write_queue_nums=18),
+        TopicConfig(topic_name=names.reply_topic(cluster), read_queue_nums=1, write_queue_nums=1),
     ]
     if auto_create:
-        table.append(TopicConfig(reserved.AUTO_CREATE_TOPIC, default_queue_nums, default_queue_nums, template))
+        table.append(
+            TopicConfig(
+                topic_name=reserved.AUTO_CREATE_TOPIC,
+                read_queue_nums=default_queue_nums,
+                write_queue_nums=default_queue_nums,
+                perm=template,
+            )
+        )
     if trace_topic:
-        table.append(TopicConfig(trace_topic, 1, 1))
-    table += [TopicConfig(topic.name, topic.queue_nums, topic.queue_nums) for topic in features if topic.queue_nums]
+        table.append(TopicConfig(topic_name=trace_topic, read_queue_nums=1, write_queue_nums=1))
+    table += [
+        TopicConfig(topic_name=topic.name, read_queue_nums=topic.queue_nums, write_queue_nums=topic.queue_nums)
+        for topic in features
+        if topic.queue_nums
+    ]
     return {config.topic_name: config for config in table}
 
 
@@ -115,7 +129,7 @@ class TopicConfigManager(ConfigManager[TopicConfig]):
         """Topics that no client may send to."""
         self.holding_topics = frozenset(topic.name for topic in features if topic.holds_messages)
         """Topics where messages of clients wait under their ``REAL_TOPIC`` and ``REAL_QID``."""
-        self.data_version = DataVersion(clock.now_ms(), 0)
+        self.data_version = DataVersion(timestamp_ms=clock.now_ms(), counter=0)
         self.learned: set[str] = set()
         """A slave's: topics it has only seen messages of."""
         self._gone: set[str] = set()
@@ -146,7 +160,14 @@ class TopicConfigManager(ConfigManager[TopicConfig]):
         self._auto_create = auto_create
         if auto_create and reserved.AUTO_CREATE_TOPIC not in self._table:
             template = perm.READ_WRITE | perm.INHERIT
-            self.put(TopicConfig(reserved.AUTO_CREATE_TOPIC, queue_nums, queue_nums, template))
+            self.put(
+                TopicConfig(
+                    topic_name=reserved.AUTO_CREATE_TOPIC,
+                    read_queue_nums=queue_nums,
+                    write_queue_nums=queue_nums,
+                    perm=template,
+                )
+            )
 
     def is_system_topic(self, topic: str) -> bool:
         return topic in self.system_topics or topic.startswith(names.SYSTEM_TOPIC_PREFIX)
@@ -199,7 +220,7 @@ class TopicConfigManager(ConfigManager[TopicConfig]):
         template = self._table.get(default_topic)
         if template is not None and self._is_template(template):
             queue_nums = max(1, min(client_default_queue_nums, template.write_queue_nums))
-            made = attrs.evolve(
+            made = replace(
                 template,
                 topic_name=topic,
                 read_queue_nums=queue_nums,
@@ -208,7 +229,7 @@ class TopicConfigManager(ConfigManager[TopicConfig]):
                 order=False,
             )
         elif topic.startswith(names.RETRY_PREFIX):
-            made = TopicConfig(topic, 1, 1, topic_sys_flag=topic_sys_flag)
+            made = TopicConfig(topic_name=topic, read_queue_nums=1, write_queue_nums=1, topic_sys_flag=topic_sys_flag)
         else:
             return None
         _log.info("topic %s created with %d queues for %s", topic, made.write_queue_nums, remote_address)
@@ -226,7 +247,13 @@ class TopicConfigManager(ConfigManager[TopicConfig]):
         """A retry, dead letter or other topic of the broker's own, made when it is missing."""
         existing = self._table.get(topic)
         if existing is None:
-            existing = TopicConfig(topic, queue_nums, queue_nums, topic_perm, topic_sys_flag=topic_sys_flag)
+            existing = TopicConfig(
+                topic_name=topic,
+                read_queue_nums=queue_nums,
+                write_queue_nums=queue_nums,
+                perm=topic_perm,
+                topic_sys_flag=topic_sys_flag,
+            )
             try:
                 self._make(existing)
             except StoreError as error:  # a full disk shall not keep consumers from joining; the next change writes it
@@ -249,7 +276,7 @@ class TopicConfigManager(ConfigManager[TopicConfig]):
             return False
         self.learned.add(topic)
         try:
-            self._make(TopicConfig(topic, queue_nums, queue_nums))
+            self._make(TopicConfig(topic_name=topic, read_queue_nums=queue_nums, write_queue_nums=queue_nums))
         except (RefusedError, StoreError) as error:
             _log.warning("topic %s, of which the master sent messages: %s", topic, error)
         return True
@@ -278,7 +305,7 @@ class TopicConfigManager(ConfigManager[TopicConfig]):
         self._add(config)
         self.data_version = self.data_version.next(self._clock)
         try:
-            self.note(self._wire(self.data_version, [config]))
+            self.note(self._wire(TopicConfigSerializeWrapper(self.data_version, {config.topic_name: config})))
         finally:
             self.on_change()
 
@@ -319,7 +346,7 @@ class TopicConfigManager(ConfigManager[TopicConfig]):
         """
         wrong = [config for config in self._table.values() if config.order != (config.topic_name in order_topics)]
         for config in wrong:
-            self._table[config.topic_name] = attrs.evolve(config, order=not config.order)
+            self._table[config.topic_name] = replace(config, order=not config.order)
         if wrong:
             self._changed()
 
@@ -330,30 +357,38 @@ class TopicConfigManager(ConfigManager[TopicConfig]):
         finally:
             self.on_change()
 
-    def to_wire(self, broker_permission: int = perm.READ_WRITE) -> dict[str, Any]:
-        """TopicConfigSerializeWrapper: what 21 answers, REGISTER_BROKER sends and the file holds.
+    def to_wire(self) -> dict[str, Any]:
+        """Return what GET_ALL_TOPIC_CONFIG (21) answers and the file holds."""
+        return self._wire(self.wrapper())
+
+    def wrapper(self, broker_permission: int = perm.READ_WRITE) -> TopicConfigSerializeWrapper:
+        """Return what REGISTER_BROKER sends.
 
         Args:
             broker_permission: a broker that lacks read or write registers every topic with its own permission instead
-                (docs/internals/protocol.md, Registration). Leave it out for 21 and for the file.
+                (docs/internals/protocol.md, Registration).
         """
         version = self.data_version
         configs = list(self._table.copy().values())
         if broker_permission & perm.READ_WRITE != perm.READ_WRITE:
             configs = [
-                TopicConfig(c.topic_name, c.read_queue_nums, c.write_queue_nums, broker_permission) for c in configs
+                TopicConfig(
+                    topic_name=config.topic_name,
+                    read_queue_nums=config.read_queue_nums,
+                    write_queue_nums=config.write_queue_nums,
+                    perm=broker_permission,
+                )
+                for config in configs
             ]
-        return self._wire(version, configs)
+        return TopicConfigSerializeWrapper(version, {config.topic_name: config for config in configs})
 
     @staticmethod
-    def _wire(version: DataVersion, configs: Iterable[TopicConfig]) -> dict[str, Any]:
-        return {
-            "dataVersion": version.to_wire(),
-            "topicConfigTable": {config.topic_name: config.to_wire() for config in configs},
-        }
+    def _wire(wrapper: TopicConfigSerializeWrapper) -> dict[str, Any]:
+        table: dict[str, Any] = msgspec.to_builtins(wrapper)
+        return table
 
     def _merge(self, value: Mapping[str, Any]) -> None:
-        stored = read_as(value, StoredTopics)
+        stored = read_as(value, TopicConfigSerializeWrapper)
         for topic, config in stored.topic_config_table.items():
-            self._table[topic] = TopicConfig.of(config, topic)
-        self.data_version = DataVersion.of(stored.data_version)
+            self._table[topic] = config if config.topic_name else replace(config, topic_name=topic)
+        self.data_version = stored.data_version

@@ -30,6 +30,7 @@ _NAMES: Final[dict[Any, str]] = {
     float: "a number",
 }
 _FAILURES: Final = (msgspec.ValidationError, RecursionError, TypeError)
+_LISTS: Final = (list, tuple, frozenset)
 _MEASURED_MAX: Final = 100
 
 T = TypeVar("T")
@@ -103,7 +104,7 @@ def _members(value: Any, kind: Any) -> Iterator[tuple[object, Any, Any]]:
         for key, member in value.items():
             yield key, key, key_kind
             yield key, member, member_kind
-    elif isinstance(value, list) and origin in (list, tuple):
+    elif isinstance(value, list) and origin in _LISTS:
         for number, item in enumerate(value):
             yield number, item, typing.get_args(kind)[0]
 
@@ -113,7 +114,7 @@ def _name(kind: Any, failure: Exception) -> str:
         return _NAMES[kind]
     if typing.get_origin(kind) is Literal:
         return "one of " + ", ".join(typing.get_args(kind))
-    if typing.get_origin(kind) is list:
+    if typing.get_origin(kind) in _LISTS:
         return "a list"
     if typing.get_origin(kind) is dict or (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
         text = str(failure)

@@ -1,81 +1,64 @@
-"""What a name server knows of brokers and topics."""
+"""What a name server knows of brokers and topics, in the form of the wire."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import Final
 
 import attrs
+import msgspec
+from msgspec import field
 
-MASTER_ID = 0
+from flintmq.core.io.typed_json import Int, Long
 
-
-@attrs.frozen
-class QueueData:
-    """A topic's queues at one broker."""
-
-    broker_name: str
-    read_queue_nums: int
-    write_queue_nums: int
-    perm: int
-    topic_sys_flag: int = 0
-
-    def to_wire(self) -> dict[str, Any]:
-        return {
-            "brokerName": self.broker_name,
-            "perm": self.perm,
-            "readQueueNums": self.read_queue_nums,
-            "topicSysFlag": self.topic_sys_flag,
-            "writeQueueNums": self.write_queue_nums,
-        }
+MASTER_ID: Final = 0
 
 
-@attrs.frozen
-class BrokerData:
+class QueueData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The queues of a topic at one broker."""
+
+    broker_name: str = ""
+    perm: Int = 0
+    read_queue_nums: Int = 0
+    topic_sys_flag: Int = 0
+    write_queue_nums: Int = 0
+
+
+class BrokerData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A master and its slaves, which share a name."""
 
-    cluster: str
-    broker_name: str
-    broker_addrs: Mapping[int, str] = attrs.field(factory=dict)
+    broker_addrs: dict[Long, str] = field(default_factory=dict)
     """Address by broker id; 0 is the master."""
-
-    def to_wire(self) -> dict[str, Any]:
-        return {
-            "brokerAddrs": dict(sorted(self.broker_addrs.items())),
-            "brokerName": self.broker_name,
-            "cluster": self.cluster,
-        }
+    broker_name: str = ""
+    cluster: str = ""
 
     def any_address(self) -> str | None:
-        """The master's address, else a slave's."""
+        """Return the master's address, or a slave's where there is no master."""
         if MASTER_ID in self.broker_addrs:
             return self.broker_addrs[MASTER_ID]
         return next(iter(self.broker_addrs.values()), None)
 
 
-@attrs.frozen
-class TopicRouteData:
-    """Where a topic is: what GET_ROUTEINFO_BY_TOPIC answers."""
+class TopicRouteData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Which brokers hold a topic: the answer to GET_ROUTEINFO_BY_TOPIC (105)."""
 
-    queue_datas: tuple[QueueData, ...]
-    broker_datas: tuple[BrokerData, ...]
-    filter_server_table: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict)
+    broker_datas: list[BrokerData] = field(default_factory=list)
+    filter_server_table: dict[str, list[str]] = field(default_factory=dict)
     """Filter servers by broker address."""
     order_topic_conf: str | None = None
-    """``broker-a:4;broker-b:4`` of an ordered topic; None without."""
+    """``broker-a:4;broker-b:4`` of an ordered topic; None of others."""
+    queue_datas: list[QueueData] = field(default_factory=list)
 
-    def to_wire(self) -> dict[str, Any]:
-        return {
-            "brokerDatas": [broker.to_wire() for broker in self.broker_datas],
-            "filterServerTable": {address: list(servers) for address, servers in self.filter_server_table.items()},
-            "orderTopicConf": self.order_topic_conf,
-            "queueDatas": [queue.to_wire() for queue in self.queue_datas],
-        }
+
+class ClusterInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Every broker and cluster: the answer to GET_BROKER_CLUSTER_INFO (106)."""
+
+    broker_addr_table: dict[str, BrokerData] = field(default_factory=dict)
+    cluster_addr_table: dict[str, list[str]] = field(default_factory=dict)
 
 
 @attrs.frozen
 class RegisterResult:
-    """What a broker is told when it registers; both are None for a master."""
+    """The answer to a broker that registers; both are None for a master."""
 
     ha_server_address: str | None = None
     """Where a slave replicates from."""

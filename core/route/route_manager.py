@@ -7,9 +7,9 @@ is alive while its connection is open and it registers at least every 120 s.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 import attrs
+from msgspec.structs import replace
 
 from flintmq.core.broker import perm
 from flintmq.core.broker.data_version import DataVersion
@@ -18,7 +18,7 @@ from flintmq.core.client_log import client_log
 from flintmq.core.io.clock import Clock
 from flintmq.core.kernel.ports.channel import Channel
 from flintmq.core.route.advertised import HERE, Advertised, Viewpoint
-from flintmq.core.route.route_data import MASTER_ID, BrokerData, QueueData, RegisterResult, TopicRouteData
+from flintmq.core.route.route_data import MASTER_ID, BrokerData, ClusterInfo, QueueData, RegisterResult, TopicRouteData
 
 _log = client_log(__name__)
 
@@ -54,7 +54,7 @@ class RouteInfoManager:
         self._brokers: dict[str, BrokerData] = {}
         self._clusters: dict[str, dict[str, None]] = {}
         self._live: dict[str, _LiveBroker] = {}
-        self._filter_servers: dict[str, tuple[str, ...]] = {}
+        self._filter_servers: dict[str, list[str]] = {}
 
     # --- brokers come and go ---
 
@@ -90,7 +90,9 @@ class RouteInfoManager:
         is_new = addresses.get(broker_id) != broker_address
         addresses[broker_id] = broker_address
         self._leave_cluster(known, cluster)
-        self._brokers[broker_name] = BrokerData(cluster, broker_name, addresses)
+        self._brokers[broker_name] = BrokerData(
+            cluster=cluster, broker_name=broker_name, broker_addrs=dict(sorted(addresses.items()))
+        )
         is_changed = is_new or self.is_data_version_changed(broker_address, data_version)
         if topics is not None and broker_id == MASTER_ID and is_changed:
             for config in topics:
@@ -102,7 +104,7 @@ class RouteInfoManager:
         )
         if filter_servers is not None:
             if filter_servers:
-                self._filter_servers[broker_address] = tuple(filter_servers)
+                self._filter_servers[broker_address] = list(filter_servers)
             else:
                 self._filter_servers.pop(broker_address, None)
         return self._result_for(broker_id, addresses)
@@ -120,7 +122,11 @@ class RouteInfoManager:
 
     def _put_queue_data(self, broker_name: str, config: TopicConfig) -> None:
         self._topics.setdefault(config.topic_name, {})[broker_name] = QueueData(
-            broker_name, config.read_queue_nums, config.write_queue_nums, config.perm, config.topic_sys_flag
+            broker_name=broker_name,
+            read_queue_nums=config.read_queue_nums,
+            write_queue_nums=config.write_queue_nums,
+            perm=config.perm,
+            topic_sys_flag=config.topic_sys_flag,
         )
 
     def _result_for(self, broker_id: int, addresses: Mapping[int, str]) -> RegisterResult:
@@ -183,7 +189,7 @@ class RouteInfoManager:
             return
         left = {i: address for i, address in broker.broker_addrs.items() if address != broker_address}
         if left:
-            self._brokers[broker_name] = attrs.evolve(broker, broker_addrs=left)
+            self._brokers[broker_name] = replace(broker, broker_addrs=left)
             return
         del self._brokers[broker_name]
         self._remove_from_cluster(broker)
@@ -203,28 +209,32 @@ class RouteInfoManager:
         queues = self._topics.get(topic)
         if not queues:
             return None
-        brokers = tuple(self._brokers[name] for name in queues if name in self._brokers)
+        brokers = [self._brokers[name] for name in queues if name in self._brokers]
         if not brokers:
             return None
         addresses = [address for broker in brokers for address in broker.broker_addrs.values()]
         filters = {address: self._filter_servers[address] for address in addresses if address in self._filter_servers}
-        return TopicRouteData(tuple(queues.values()), tuple(self._seen(b, viewpoint) for b in brokers), filters)
+        return TopicRouteData(
+            queue_datas=list(queues.values()),
+            broker_datas=[self._seen(broker, viewpoint) for broker in brokers],
+            filter_server_table=filters,
+        )
 
     def _seen(self, broker: BrokerData, viewpoint: Viewpoint) -> BrokerData:
         """The broker with the addresses by which a client reaches it who asks from there."""
         addresses = {number: self._address(address, viewpoint) for number, address in broker.broker_addrs.items()}
-        return attrs.evolve(broker, broker_addrs=addresses) if addresses != broker.broker_addrs else broker
+        return replace(broker, broker_addrs=addresses) if addresses != broker.broker_addrs else broker
 
     def _address(self, registered: str, viewpoint: Viewpoint) -> str:
         live = self._live.get(registered)
         return live.advertised.address(registered, viewpoint) if live is not None else registered
 
-    def cluster_info(self, viewpoint: Viewpoint = HERE) -> dict[str, Any]:
-        """ClusterInfo: every broker and cluster."""
-        return {
-            "brokerAddrTable": {name: self._seen(b, viewpoint).to_wire() for name, b in self._brokers.items()},
-            "clusterAddrTable": {cluster: list(names) for cluster, names in self._clusters.items()},
-        }
+    def cluster_info(self, viewpoint: Viewpoint = HERE) -> ClusterInfo:
+        """Return every broker, with the addresses for a client who asks from there, and every cluster."""
+        return ClusterInfo(
+            broker_addr_table={name: self._seen(broker, viewpoint) for name, broker in self._brokers.items()},
+            cluster_addr_table={cluster: list(names) for cluster, names in self._clusters.items()},
+        )
 
     def all_topics(self) -> list[str]:
         return list(self._topics)
@@ -277,7 +287,7 @@ class RouteInfoManager:
         for queues in self._topics.values():
             queue = queues.get(broker_name)
             if queue is not None:
-                queues[broker_name] = attrs.evolve(queue, perm=change(queue.perm))
+                queues[broker_name] = replace(queue, perm=change(queue.perm))
                 count += 1
         return count
 

@@ -11,10 +11,10 @@ from typing import Final
 import msgspec
 
 from flintmq.config.rocketmq.system_topics import AUTO_CREATE_TOPIC
+from flintmq.core.broker.message_queue import MessageQueue
 from flintmq.core.record.batch import BatchItem, encode_batch
 from flintmq.core.record.properties import UNIQ_KEY, WAIT, properties_to_string
 from flintmq.remoting.client.access import ANYONE, Access
-from flintmq.remoting.wire.bodies import MessageQueue
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import RemotingCommand, encode_command, request
 from flintmq.remoting.wire.headers_message import PullMessageRequestHeader, SendMessageRequestHeaderV2

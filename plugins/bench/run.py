@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 import attrs
 
+from flintmq.core.broker.message_queue import MessageQueue
 from flintmq.core.errors import RefusedError, RemotingConnectError, RemotingError
 from flintmq.plugins.bench.frames import OPAQUE_BASE, PullFrame, SendFrame
 from flintmq.plugins.bench.load import LoadConnection, PullConnection, SendConnection, Tally
@@ -20,7 +21,6 @@ from flintmq.remoting.client.admin import AdminClient
 from flintmq.remoting.client.instance import ClientInstance
 from flintmq.remoting.client.route import TopicRoute
 from flintmq.remoting.client.transport import parse_address
-from flintmq.remoting.wire.bodies import MessageQueue
 
 SLOTS_MAX: Final = OPAQUE_BASE
 """Opaques have ten digits."""

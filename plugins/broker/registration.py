@@ -7,12 +7,10 @@ import logging
 import time
 from typing import Final
 
-import msgspec
-
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.errors import FlintError, RemotingError
 from flintmq.remoting.client.transport import RemotingClient
-from flintmq.remoting.wire.bodies import KVTable, RegisterBrokerBody, TopicConfigSerializeWrapper
+from flintmq.remoting.wire.bodies import KVTable, RegisterBrokerBody
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import RemotingCommand, request
 from flintmq.remoting.wire.header_codec import decode_header
@@ -121,8 +119,7 @@ class Registration:
         self.master_ha_address = found.ha_server_addr or self.master_ha_address
 
     def _body(self) -> RegisterBrokerBody:
-        table = self._state.topics.to_wire(self._state.config.broker.permission)
-        return RegisterBrokerBody([], msgspec.convert(table, TopicConfigSerializeWrapper))
+        return RegisterBrokerBody([], self._state.topics.wrapper(self._state.config.broker.permission))
 
     async def stop(self) -> None:
         """Unregisters everywhere; a name server that does not answer is left to its expiry."""

@@ -11,9 +11,9 @@ from flintmq.plugins.cli import options
 from flintmq.plugins.cli.exits import CommandError
 
 if TYPE_CHECKING:
+    from flintmq.core.broker.message_queue import MessageQueue
     from flintmq.remoting.client.instance import ClientInstance
     from flintmq.remoting.client.message import MessageExt
-    from flintmq.remoting.wire.bodies import MessageQueue
 
 READER_GROUP = "TOOLS_CONSUMER"
 """Named in the requests of a reader: every broker has this group, so none is created."""

@@ -10,6 +10,7 @@ from typing import Final
 
 import attrs
 
+from flintmq.core.broker.message_queue import MessageQueue
 from flintmq.core.errors import FlintError
 from flintmq.remoting.client.access import ANYONE, Access
 from flintmq.remoting.client.admin import AdminClient
@@ -17,7 +18,6 @@ from flintmq.remoting.client.instance import ClientInstance
 from flintmq.remoting.client.message import Message, MessageExt
 from flintmq.remoting.client.producer import Producer, SendResult
 from flintmq.remoting.client.pull_consumer import PullConsumer
-from flintmq.remoting.wire.bodies import MessageQueue
 
 TOPIC: Final = "Demo"
 QUEUES: Final = 4

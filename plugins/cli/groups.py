@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flintmq.plugins.cli import options
+from flintmq.remoting.wire.json_body import decode_body
 
 if TYPE_CHECKING:
     from flintmq.remoting.client.admin import AdminClient
@@ -58,14 +59,14 @@ def _warn_of_contradictions(row: dict[str, Any]) -> None:
 
 
 async def _groups(admin: AdminClient, everything: bool) -> list[dict[str, Any]]:
-    from flintmq.remoting.wire.bodies import SubscriptionGroupWrapper
+    from flintmq.core.broker.group_config import SubscriptionGroupWrapper
     from flintmq.remoting.wire.codes import RequestCode
     from flintmq.remoting.wire.command import request
 
     found: dict[str, dict[str, Any]] = {}
     for broker_name, address in (await admin.masters()).items():
         answer = await admin.client.ask(address, request(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG))
-        for group in SubscriptionGroupWrapper.decode(answer.body).subscription_group_table:
+        for group in decode_body(answer.body, SubscriptionGroupWrapper).subscription_group_table:
             if not everything and _is_system(group):
                 continue
             row = found.setdefault(
@@ -181,7 +182,7 @@ def create(
     from flintmq.plugins.cli.output import print_json
 
     async def work(admin: AdminClient) -> None:
-        from flintmq.remoting.wire.bodies import SubscriptionGroupConfig
+        from flintmq.core.broker.group_config import SubscriptionGroupConfig
 
         await admin.create_group(SubscriptionGroupConfig(group_name=group, retry_max_times=retries))
 

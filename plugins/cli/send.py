@@ -15,10 +15,10 @@ from flintmq.plugins.cli import options
 from flintmq.plugins.cli.exits import CommandError, ExitCode
 
 if TYPE_CHECKING:
+    from flintmq.core.broker.message_queue import MessageQueue
     from flintmq.remoting.client.instance import ClientInstance
     from flintmq.remoting.client.message import Message
     from flintmq.remoting.client.producer import Producer, SendResult
-    from flintmq.remoting.wire.bodies import MessageQueue
 
 IN_FLIGHT = 64
 """Sends of made-up messages that wait for an answer at a time."""

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from flintmq.core.broker.groups import StoredGroups
-from flintmq.core.broker.topics import StoredTopics
+from flintmq.core.broker.group_config import SubscriptionGroupWrapper
+from flintmq.core.broker.topic_config import TopicConfigSerializeWrapper
 from flintmq.core.errors import JsonSyntaxError, JsonTypeError
 from flintmq.core.io import fastjson
 from flintmq.core.io.typed_json import read_as
@@ -25,7 +25,10 @@ CHECKPOINT_NAMES: Final = ("physicMsgTimestamp", "logicsMsgTimestamp", "indexMsg
 _SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 
 
-_TABLES: Final[dict[str, Any]] = {"topics.json": StoredTopics, "subscriptionGroup.json": StoredGroups}
+_TABLES: Final[dict[str, Any]] = {
+    "topics.json": TopicConfigSerializeWrapper,
+    "subscriptionGroup.json": SubscriptionGroupWrapper,
+}
 
 
 def check_checkpoint(files: StoreFiles, expected: Expected, report: Report) -> None:

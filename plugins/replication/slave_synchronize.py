@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import attrs
@@ -20,6 +20,7 @@ from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.timer_service import TIMER_POSITIONS
 from flintmq.core.errors import FlintError, JsonSyntaxError
 from flintmq.core.io import fastjson
+from flintmq.core.io.typed_json import read_as
 from flintmq.remoting.client.transport import RemotingClient
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import request
@@ -124,9 +125,7 @@ class SlaveSynchronize:
         """
         state = self._state
         topics = await self._ask(address, RequestCode.GET_ALL_TOPIC_CONFIG)
-        if topics is not None and (
-            state.topics.learned or DataVersion.from_wire(topics.get("dataVersion")) != state.topics.data_version
-        ):
+        if topics is not None and (state.topics.learned or _version_of(topics) != state.topics.data_version):
             state.topics.replace(topics)
             state.topics.persist()
             state.topics.on_change()
@@ -136,7 +135,7 @@ class SlaveSynchronize:
             self._held = _Offsets(await self._log_end(address), offsets, delays)
         self._take_over_reached()
         groups = await self._ask(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
-        if groups is not None and DataVersion.from_wire(groups.get("dataVersion")) != state.groups.data_version:
+        if groups is not None and _version_of(groups) != state.groups.data_version:
             state.groups.replace(groups)
             state.groups.persist()
 
@@ -177,3 +176,7 @@ class SlaveSynchronize:
         if not isinstance(table, dict):
             raise FlintError(f"{code.name}: the answer is no table")
         return table
+
+
+def _version_of(table: Mapping[str, Any]) -> DataVersion:
+    return read_as(table.get("dataVersion") or {}, DataVersion)

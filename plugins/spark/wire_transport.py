@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import attrs
 
+from flintmq.core.broker.message_queue import MessageQueue
 from flintmq.core.errors import RefusedError
 from flintmq.core.response_code import ResponseCode
 from flintmq.plugins.spark.bounds import ANY, Bounds, Range
@@ -42,7 +43,7 @@ from flintmq.plugins.spark.wire.ranges import (
     parts_wanted,
     ranges_between,
 )
-from flintmq.remoting.wire.bodies import MessageQueue, TopicOffset
+from flintmq.remoting.wire.bodies import TopicOffset
 
 if TYPE_CHECKING:
     import pyarrow

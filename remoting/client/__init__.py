@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from flintmq.core.broker.message_queue import MessageQueue
     from flintmq.remoting.client.acl_signer import AclSigner
     from flintmq.remoting.client.admin import AdminClient
     from flintmq.remoting.client.blocking import BlockingRemotingClient
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from flintmq.remoting.client.request_reply import make_reply
     from flintmq.remoting.client.transaction_producer import TransactionProducer, TransactionResult, TransactionState
     from flintmq.remoting.client.transport import RemotingClient, RpcHook
-    from flintmq.remoting.wire.bodies import MessageQueue
 
 __all__ = [
     "AclSigner",

@@ -7,26 +7,25 @@ from typing import Any, Final
 
 from flintmq.config.rocketmq.system_topics import AUTO_CREATE_TOPIC
 from flintmq.core.broker import perm
+from flintmq.core.broker.group_config import SubscriptionGroupConfig
+from flintmq.core.broker.message_queue import MessageQueue
+from flintmq.core.broker.topic_config import TopicConfigSerializeWrapper
 from flintmq.core.errors import RefusedError, RemotingError
 from flintmq.core.record.message_id import decode_message_id
 from flintmq.core.record.properties import UNIQ_KEY
+from flintmq.core.route.route_data import ClusterInfo, TopicRouteData
 from flintmq.remoting.client.broker_api import BrokerApi
 from flintmq.remoting.client.instance import ClientInstance, checked
 from flintmq.remoting.client.instance_user import InstanceUser
 from flintmq.remoting.client.message import MessageExt, decode_messages
 from flintmq.remoting.client.route import MASTER_ID
 from flintmq.remoting.wire.bodies import (
-    ClusterInfo,
     ConsumerConnection,
     ConsumeStats,
     KVTable,
-    MessageQueue,
     ResetOffsetBody,
-    SubscriptionGroupConfig,
-    TopicConfigSerializeWrapper,
     TopicList,
     TopicOffset,
-    TopicRouteData,
     TopicStatsTable,
 )
 from flintmq.remoting.wire.codes import RequestCode, ResponseCode
@@ -46,6 +45,7 @@ from flintmq.remoting.wire.headers_message import (
     ViewMessageRequestHeader,
 )
 from flintmq.remoting.wire.headers_route import DeleteTopicFromNamesrvRequestHeader
+from flintmq.remoting.wire.json_body import decode_body, dumps
 
 ADMIN_GROUP: Final = "TOOLS_CONSUMER"
 LONG_TIMEOUT_MS: Final = 10_000
@@ -78,7 +78,7 @@ class AdminClient(InstanceUser):
 
     async def cluster_info(self) -> ClusterInfo:
         """All brokers and clusters."""
-        return ClusterInfo.decode(await self._ask_name_server(RequestCode.GET_BROKER_CLUSTER_INFO))
+        return decode_body(await self._ask_name_server(RequestCode.GET_BROKER_CLUSTER_INFO), ClusterInfo)
 
     async def topic_list(self) -> list[str]:
         """All topics."""
@@ -149,7 +149,7 @@ class AdminClient(InstanceUser):
     async def topic_configs(self, address: str) -> TopicConfigSerializeWrapper:
         """Every topic of a broker with its settings."""
         answer = await self.client.ask(address, request(RequestCode.GET_ALL_TOPIC_CONFIG))
-        return TopicConfigSerializeWrapper.decode(answer.body)
+        return decode_body(answer.body, TopicConfigSerializeWrapper)
 
     async def topic_stats(self, topic: str) -> dict[MessageQueue, TopicOffset]:
         """First and last offset of each of a topic's queues."""
@@ -166,7 +166,7 @@ class AdminClient(InstanceUser):
     ) -> None:
         """Creates a subscription group, or changes it."""
         targets = await self._targets(address, cluster)
-        await self._ask_all(targets, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=config.encode())
+        await self._ask_all(targets, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=dumps(config))
 
     async def delete_group(
         self, group: str, *, remove_offset: bool = False, address: str | None = None, cluster: str | None = None

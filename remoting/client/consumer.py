@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 import attrs
-import msgspec
 
+from flintmq.core.broker.message_queue import MessageQueue
 from flintmq.core.broker.subscription import TAG, SubscriptionData, build_subscription
 from flintmq.core.broker.topic_name import RETRY_PREFIX
 from flintmq.core.errors import FlintError, RefusedError
@@ -34,8 +34,7 @@ from flintmq.remoting.client.offset_store import BrokerOffsetStore, FileOffsetSt
 from flintmq.remoting.client.process_queue import ProcessQueue
 from flintmq.remoting.client.rebalance import AllocateStrategy, allocate_averagely
 from flintmq.remoting.client.unique_id import make_client_id
-from flintmq.remoting.wire.bodies import CheckClientRequestBody, ConsumerData, MessageQueue
-from flintmq.remoting.wire.bodies import SubscriptionData as WireSubscription
+from flintmq.remoting.wire.bodies import CheckClientRequestBody, ConsumerData
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import request
 
@@ -494,26 +493,18 @@ class Consumer(InstanceUser):
             return BrokerOffsetStore(self.api)
         return FileOffsetStore(self.settings.offset_folder / self.client.client_id / self.group / "offsets.json")
 
-    def wire_subscriptions(self) -> list[WireSubscription]:
-        """The subscriptions as heartbeats carry them."""
-        return [
-            msgspec.convert(subscription.to_wire(), WireSubscription) for subscription in self.subscriptions.values()
-        ]
-
     def _describe(self) -> ConsumerData:
         return ConsumerData(
             consume_from_where=self.settings.consume_from,
             consume_type="CONSUME_PASSIVELY",
             group_name=self.group,
             message_model=self.settings.message_model,
-            subscription_data_set=self.wire_subscriptions(),
+            subscription_data_set=list(self.subscriptions.values()),
         )
 
     async def _check(self, subscription: SubscriptionData) -> None:
         route = await self.client.routes.route(subscription.topic)
-        body = CheckClientRequestBody(
-            self.client.client_id, self.group, None, msgspec.convert(subscription.to_wire(), WireSubscription)
-        )
+        body = CheckClientRequestBody(self.client.client_id, self.group, None, subscription)
         for broker_name in route.broker_addrs:
             command = request(RequestCode.CHECK_CLIENT_CONFIG, body=body.encode())
             await self.client.ask(route.address(broker_name), command)

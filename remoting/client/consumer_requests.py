@@ -71,7 +71,7 @@ class ConsumerRequests:
                 "PROP_CONSUMER_START_TIMESTAMP": str(consumer.started_at_ms),
             },
             status_table={topic: self._statistics(topic) for topic in consumer.subscriptions},
-            subscription_set=consumer.wire_subscriptions(),
+            subscription_set=list(consumer.subscriptions.values()),
         )
         return response(command, ResponseCode.SUCCESS, body=info.encode())
 

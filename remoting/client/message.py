@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 import attrs
 
+from flintmq.core.broker.message_queue import MessageQueue
 from flintmq.core.record import properties as props
 from flintmq.core.record.host import host_text
 from flintmq.core.record.message_id import offset_message_id
 from flintmq.core.record.record import Record, decode_records
 from flintmq.remoting.client.compression import decompress
-from flintmq.remoting.wire.bodies import MessageQueue
 
 
 def _keys(value: str | Sequence[str]) -> tuple[str, ...]:

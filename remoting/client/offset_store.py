@@ -7,9 +7,10 @@ import os
 from pathlib import Path
 from typing import Protocol
 
+from flintmq.core.broker.message_queue import MessageQueue
 from flintmq.core.errors import JsonSyntaxError
 from flintmq.remoting.client.broker_api import BrokerApi
-from flintmq.remoting.wire.bodies import MessageQueue, ResetOffsetBody
+from flintmq.remoting.wire.bodies import ResetOffsetBody
 
 
 class OffsetStore(Protocol):

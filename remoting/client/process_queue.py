@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
+from flintmq.core.broker.message_queue import MessageQueue
 from flintmq.remoting.client.message import MessageExt
-from flintmq.remoting.wire.bodies import MessageQueue, ProcessQueueInfo
+from flintmq.remoting.wire.bodies import ProcessQueueInfo
 
 
 class ProcessQueue:

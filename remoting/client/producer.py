@@ -10,8 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import attrs
+from msgspec.structs import replace
 
 from flintmq.config.rocketmq.system_topics import AUTO_CREATE_TOPIC
+from flintmq.core.broker.message_queue import MessageQueue
 from flintmq.core.broker.topic_name import DLQ_PREFIX, RETRY_PREFIX
 from flintmq.core.errors import RefusedError, RemotingError, RemotingTimeoutError
 from flintmq.core.limits import BATCH_MAX_MESSAGES, PROPERTIES_MAX_BYTES
@@ -22,6 +24,7 @@ from flintmq.core.record.properties import (
     WAIT,
     properties_to_string,
 )
+from flintmq.core.route.route_data import QueueData
 from flintmq.remoting.client.compression import compress
 from flintmq.remoting.client.instance import ClientInstance, checked
 from flintmq.remoting.client.instance_user import InstanceUser
@@ -29,7 +32,6 @@ from flintmq.remoting.client.message import Message, MessageExt
 from flintmq.remoting.client.request_reply import is_reply, make_reply
 from flintmq.remoting.client.route import TopicRoute, make_topic_route
 from flintmq.remoting.client.unique_id import UNIQUE_IDS
-from flintmq.remoting.wire.bodies import MessageQueue
 from flintmq.remoting.wire.codes import RequestCode, ResponseCode
 from flintmq.remoting.wire.command import RemotingCommand, request
 from flintmq.remoting.wire.header_codec import decode_header
@@ -314,10 +316,12 @@ class Producer(InstanceUser):
                 data = await self.client.routes.fetch(AUTO_CREATE_TOPIC)
             except RefusedError:
                 raise refused from None
-        for queue_data in data.queue_datas:
-            queue_data.write_queue_nums = min(queue_data.write_queue_nums, self._default_topic_queue_nums)
-            queue_data.read_queue_nums = queue_data.write_queue_nums
-        return make_topic_route(topic, data)
+        return make_topic_route(topic, replace(data, queue_datas=[self._narrowed(queue) for queue in data.queue_datas]))
+
+    def _narrowed(self, queues: QueueData) -> QueueData:
+        """Return queues of the auto-create topic, no more than this producer asks for."""
+        queue_nums = min(queues.write_queue_nums, self._default_topic_queue_nums)
+        return replace(queues, write_queue_nums=queue_nums, read_queue_nums=queue_nums)
 
     def _next_queue(self, route: TopicRoute, failed_broker: str | None) -> MessageQueue:
         """The next in turn; one at another broker than the one that just failed, if there is any."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from flintmq.remoting.wire.bodies import MessageQueue
+from flintmq.core.broker.message_queue import MessageQueue
 
 AllocateStrategy = Callable[[str, Sequence[str], Sequence[MessageQueue]], list[MessageQueue]]
 """(client id, all members, all queues) → the queues of this client."""

@@ -9,13 +9,15 @@ from typing import Final
 import attrs
 
 from flintmq.core.broker import perm
+from flintmq.core.broker.message_queue import MessageQueue
 from flintmq.core.errors import RefusedError, RemotingConnectError, RemotingError
 from flintmq.core.io.clock import Clock
+from flintmq.core.route.route_data import TopicRouteData
 from flintmq.remoting.client.transport import RemotingClient
-from flintmq.remoting.wire.bodies import MessageQueue, TopicRouteData
 from flintmq.remoting.wire.codes import RequestCode, ResponseCode
 from flintmq.remoting.wire.command import RemotingCommand, request
 from flintmq.remoting.wire.headers_route import GetRouteInfoRequestHeader
+from flintmq.remoting.wire.json_body import decode_body
 
 ROUTE_MAX_AGE_S: Final = 30.0
 """RocketMQ's clients ask again every 30 s."""
@@ -138,7 +140,7 @@ class RouteCache:
         answer = await self.ask(request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header))
         if answer.code != ResponseCode.SUCCESS:
             raise RefusedError(answer.code, answer.remark or f"no route of topic {topic}", reason="route.missing")
-        return TopicRouteData.decode(answer.body)
+        return decode_body(answer.body, TopicRouteData)
 
     async def ask(self, command: RemotingCommand) -> RemotingCommand:
         """Asks the chosen name server, and where it fails the next ones in turn. Raises the last one's ``RemotingError``."""

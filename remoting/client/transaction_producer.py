@@ -18,6 +18,7 @@ from typing import Any
 
 import attrs
 
+from flintmq.core.broker.message_queue import MessageQueue
 from flintmq.core.errors import RefusedError, RemotingError
 from flintmq.core.record.message_id import decode_message_id
 from flintmq.core.record.properties import PRODUCER_GROUP, TRANSACTION_PREPARED, UNIQ_KEY
@@ -27,7 +28,6 @@ from flintmq.core.record.sys_flag import TRANSACTION_PREPARED as PREPARED_FLAG
 from flintmq.remoting.client.instance import ClientInstance, log
 from flintmq.remoting.client.message import Message, MessageExt, decode_messages
 from flintmq.remoting.client.producer import SEND_TIMEOUT_MS, Producer, SendResult, SendStatus
-from flintmq.remoting.wire.bodies import MessageQueue
 from flintmq.remoting.wire.codes import RequestCode, ResponseCode
 from flintmq.remoting.wire.command import RemotingCommand, request
 from flintmq.remoting.wire.header_codec import decode_header

@@ -78,11 +78,6 @@ class RemotingClient:
         self.connections_lost = 0
         """How many connections have ended: whoever relies on a server knowing this client asks whether it changed."""
 
-    @property
-    def connected_addresses(self) -> tuple[str, ...]:
-        """Addresses with an open connection."""
-        return tuple(address for address, connection in self._connections.items() if connection.is_open)
-
     def register_processor(self, code: int, handler: RequestHandler) -> None:
         """From now on requests of this code that a server pushes go to ``handler(command, address)``."""
         self._handlers[code] = handler
@@ -122,21 +117,6 @@ class RemotingClient:
                 await connection.write(command)
         except TimeoutError as failure:
             raise RemotingTimeoutError(f"{address} took no request within {timeout_ms:g} ms") from failure
-
-    def invoke_async(
-        self, address: str, command: RemotingCommand, timeout_ms: float, callback: ResponseCallback
-    ) -> None:
-        """As :meth:`invoke`, with the outcome handed to a callback on the loop thread."""
-
-        async def run() -> None:
-            try:
-                answer = await self.invoke(address, command, timeout_ms)
-            except RemotingError as failure:
-                callback(None, failure)
-            else:
-                callback(answer, None)
-
-        self._start(run())
 
     async def close(self) -> None:
         """Closes every connection; whoever still waits gets a ``RemotingError``. Idempotent."""

@@ -61,7 +61,7 @@ class AdminBrokerProcessor(DeclaredProcessor):
         self._runtime_info = runtime_info
         self._stats = stats
         self._delete_expired_files = delete_expired_files
-        self._version = DataVersion(state.clock.now_ms(), 0)
+        self._version = DataVersion(timestamp_ms=state.clock.now_ms(), counter=0)
 
     @handles(RequestCode.GET_ALL_DELAY_OFFSET, needs=ADMIN)
     def get_all_delay_offset(self, request: Request) -> Response:
@@ -92,7 +92,7 @@ class AdminBrokerProcessor(DeclaredProcessor):
     @handles(RequestCode.GET_BROKER_CONFIG, answer=GetBrokerConfigResponseHeader, needs=ADMIN)
     def get_config(self, _request: Request) -> Response:
         """Return every setting under RocketMQ's name, without secrets."""
-        version = msgspec.json.encode(self._version.to_wire()).decode()
+        version = msgspec.json.encode(self._version).decode()
         pull = self._state.config.pull
         told = as_properties(self._state.config)
         told["bitMapLengthConsumeQueueExt"] = str(BloomFilter(pull.max_error_rate, pull.expect_consumer_num).bit_num)

@@ -11,6 +11,7 @@ from typing import Final, Protocol, cast
 
 from flintmq.core.broker.client_channel import ClientChannelInfo
 from flintmq.core.broker.consumer_group import ConsumerGroupInfo
+from flintmq.core.broker.message_queue import MessageQueue
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.errors import RefusedError, RemotingError
 from flintmq.core.kernel.ports.access import ADMIN
@@ -66,7 +67,7 @@ class AdminClientProcessor(DeclaredProcessor):
                 "consumeFromWhere": info.consume_from_where,
                 "consumeType": info.consume_type,
                 "messageModel": info.message_model,
-                "subscriptionTable": {topic: wanted.to_wire() for topic, wanted in info.subscriptions.items()},
+                "subscriptionTable": info.subscriptions,
             }
         )
         answer.remark = info.describe_contradictions() or None
@@ -124,7 +125,7 @@ class AdminClientProcessor(DeclaredProcessor):
             member.channel.send_oneway(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, encode_header(header), pushed)
         return Response(body=body)
 
-    def _offsets_at(self, header: ResetOffsetRequestHeader) -> dict[bodies.MessageQueue, int]:
+    def _offsets_at(self, header: ResetOffsetRequestHeader) -> dict[MessageQueue, int]:
         """Each queue's new offset. Without force, only backwards."""
         state = self._state
         config = state.topics.select(header.topic)
@@ -134,7 +135,7 @@ class AdminClientProcessor(DeclaredProcessor):
                 f"[reset-offset] reset offset failed, no topic in this broker. topic={header.topic}",
                 reason="topic.missing",
             )
-        offsets: dict[bodies.MessageQueue, int] = {}
+        offsets: dict[MessageQueue, int] = {}
         for queue_id in range(config.write_queue_nums):
             current = state.offsets.query(header.topic, header.group, queue_id)
             if current < 0:
@@ -149,7 +150,7 @@ class AdminClientProcessor(DeclaredProcessor):
             else:
                 wanted = state.store.queue_offset_by_time(header.topic, queue_id, header.timestamp_ms)
             wanted = max(0, wanted)
-            queue = bodies.MessageQueue(state.config.broker.name, queue_id, header.topic)
+            queue = MessageQueue(state.config.broker.name, queue_id, header.topic)
             offsets[queue] = wanted if header.is_force or wanted < current else current
         return offsets
 
@@ -268,7 +269,7 @@ def _connection(member: ClientChannelInfo) -> dict[str, object]:
     }
 
 
-def _for_cpp(offsets: Mapping[bodies.MessageQueue, int]) -> bodies.ResetOffsetBodyForC:
+def _for_cpp(offsets: Mapping[MessageQueue, int]) -> bodies.ResetOffsetBodyForC:
     return bodies.ResetOffsetBodyForC(
         [
             bodies.MessageQueueOffset(queue.broker_name, queue_offset, queue.queue_id, queue.topic)

@@ -8,11 +8,9 @@ from flintmq.core.broker.group_config import SubscriptionGroupConfig
 from flintmq.core.broker.message_queue import MessageQueue
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.topic_name import check_group_name
-from flintmq.core.errors import JsonSyntaxError
-from flintmq.core.io import fastjson
 from flintmq.core.kernel.ports.access import ADMIN, Need, Permission
 from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Response, handles
-from flintmq.core.limits import GROUP_MAX_BYTES, REQUEST_JSON_DIALECT_MAX_BYTES, TOPIC_MAX_BYTES
+from flintmq.core.limits import GROUP_MAX_BYTES, TOPIC_MAX_BYTES
 from flintmq.remoting.processors import needs
 from flintmq.remoting.processors.answers import (
     check_client_id,
@@ -33,7 +31,7 @@ from flintmq.remoting.wire.headers_admin import (
     QueryCorrectionOffsetRequestHeader,
     TopicGroupRequestHeader,
 )
-from flintmq.remoting.wire.json_body import Style, check_request_body
+from flintmq.remoting.wire.json_body import Style, decode_request_body
 from flintmq.remoting.wire.offset_table import OffsetTable, consume_stats, consume_stats_list
 
 LONG_MAX = 2**63 - 1
@@ -58,11 +56,7 @@ class AdminGroupProcessor(DeclaredProcessor):
     def put_group(self, request: Request) -> Response:
         """Create a consumer group or change its settings."""
         check_not_slave(self._state)
-        check_request_body(request.body)
-        value = fastjson.loads(request.body, dialect_max_chars=REQUEST_JSON_DIALECT_MAX_BYTES)
-        if not isinstance(value, dict):
-            raise JsonSyntaxError("the body is no SubscriptionGroupConfig")
-        self._state.groups.put(SubscriptionGroupConfig.from_wire(value))
+        self._state.groups.put(decode_request_body(request.body, SubscriptionGroupConfig))
         return Response()
 
     @handles(
@@ -97,16 +91,15 @@ class AdminGroupProcessor(DeclaredProcessor):
         body = bodies.LockBatchRequestBody.of_request(request.body)
         check_client_id(body.client_id)
         check_group_name(body.consumer_group)
-        wanted = [_core_queue(queue) for queue in body.mq_set if _can_be(queue)]
+        wanted = [queue for queue in body.mq_set if _can_be(queue)]
         held = self._state.locks.lock_batch(body.consumer_group, wanted, body.client_id)
-        queues = [bodies.MessageQueue(queue.broker_name, queue.queue_id, queue.topic) for queue in held]
-        return Response(body=bodies.LockBatchResponseBody(queues).encode())
+        return Response(body=bodies.LockBatchResponseBody(held).encode())
 
     @handles(RequestCode.UNLOCK_BATCH_MQ, needs=needs.body(_lock_needs))
     def unlock_batch(self, request: Request) -> Response:
         """Unlock queues of an orderly consumer."""
         body = bodies.UnlockBatchRequestBody.of_request(request.body)
-        self._state.locks.unlock_batch(body.consumer_group, map(_core_queue, body.mq_set), body.client_id)
+        self._state.locks.unlock_batch(body.consumer_group, body.mq_set, body.client_id)
         return Response()
 
     @handles(RequestCode.GET_CONSUME_STATS, header=GetConsumeStatsRequestHeader, needs=needs.group_and_given_topic())
@@ -132,7 +125,7 @@ class AdminGroupProcessor(DeclaredProcessor):
             end = max(0, store.max_queue_offset(topic, queue_id))
             behind += end - consumer_offset
             table.add(
-                bodies.MessageQueue(self._state.config.broker.name, queue_id, topic),
+                MessageQueue(self._state.config.broker.name, queue_id, topic),
                 bodies.OffsetWrapper(end, consumer_offset, max(0, last_ms)),
             )
             if turns.is_due:
@@ -209,7 +202,7 @@ class AdminGroupProcessor(DeclaredProcessor):
             delay_time_ms=delay_ms,
             max_time_stamp_ms=last_ms,
             max_time_stamp_text=_time_text(last_ms),
-            message_queue=bodies.MessageQueue(self._state.config.broker.name, queue_id, topic),
+            message_queue=MessageQueue(self._state.config.broker.name, queue_id, topic),
             min_time_stamp_ms=first_ms,
             min_time_stamp_text=_time_text(first_ms),
         )
@@ -230,13 +223,9 @@ class AdminGroupProcessor(DeclaredProcessor):
         return Response(body=bodies.CorrectionOffsets(found).encode(style))
 
 
-def _can_be(queue: bodies.MessageQueue) -> bool:
+def _can_be(queue: MessageQueue) -> bool:
     """Whether a queue's names are short enough for a queue that there is somewhere: locks are kept in memory."""
     return len(queue.topic) <= TOPIC_MAX_BYTES and len(queue.broker_name) <= GROUP_MAX_BYTES
-
-
-def _core_queue(queue: bodies.MessageQueue) -> MessageQueue:
-    return MessageQueue(queue.topic, queue.broker_name, queue.queue_id)
 
 
 def _time_text(timestamp_ms: int) -> str:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import msgspec
-
+from flintmq.core.broker.message_queue import MessageQueue
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.topic_config import TopicConfig
 from flintmq.core.broker.topic_name import check_topic_name
@@ -107,7 +106,7 @@ class AdminTopicProcessor(DeclaredProcessor):
             end = max(0, store.max_queue_offset(topic, queue_id))
             last_ms = max(0, store.message_store_time(topic, queue_id, end - 1)) if end else 0
             table.add(
-                bodies.MessageQueue(self._state.config.broker.name, queue_id, topic),
+                MessageQueue(self._state.config.broker.name, queue_id, topic),
                 bodies.TopicOffset(last_ms, end, max(0, store.min_queue_offset(topic, queue_id))),
             )
             if turns.is_due:
@@ -195,7 +194,7 @@ class AdminTopicProcessor(DeclaredProcessor):
         info = self._state.consumers.find(header.consumer_group) if header.consumer_group else None
         wanted = info.find_subscription(topic) if info is not None else None
         if wanted is not None:
-            body.subscription_data = msgspec.convert(wanted.to_wire(), bodies.SubscriptionData)
+            body.subscription_data = wanted
         for commit_log_offset_bytes, size_bytes, tags_code in queue.units(header.index, count):
             body.queue_data.append(
                 bodies.ConsumeQueueData(

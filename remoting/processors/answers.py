@@ -9,11 +9,11 @@ from flintmq.config.errors import ConfigError
 from flintmq.config.rocketmq.java_properties import parse_properties
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.errors import RefusedError
-from flintmq.core.io import fastjson
 from flintmq.core.kernel.ports.processor import Request, Response
 from flintmq.core.limits import CLIENT_ID_MAX_BYTES, REQUEST_SETTINGS_MAX_BYTES
 from flintmq.core.response_code import ResponseCode
 from flintmq.remoting.wire.header_codec import CommandHeader, encode_header
+from flintmq.remoting.wire.json_body import dumps
 
 
 def with_header(header: CommandHeader, body: bytes = b"") -> Response:
@@ -22,12 +22,8 @@ def with_header(header: CommandHeader, body: bytes = b"") -> Response:
 
 
 def with_json(value: Any, *, standard: bool = False) -> Response:
-    """A success whose body is a wire dict, as fastjson writes it or as standard JSON."""
-    if standard:
-        text = fastjson.dumps(value, unquoted_int_keys=False, sort_keys=True, ascii_only=True)
-    else:
-        text = fastjson.dumps(value)
-    return Response(body=text.encode("utf-8", "replace"))
+    """Return a success whose body is a struct or a mapping, as fastjson writes it or as standard JSON."""
+    return Response(body=dumps(value, "standard" if standard else "fastjson"))
 
 
 def check_not_slave(state: BrokerState) -> None:

@@ -5,6 +5,8 @@ See docs/internals/protocol.md, Request codes; docs/internals/algorithms.md, Gro
 
 from __future__ import annotations
 
+import msgspec
+
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.subscription import TAG, SubscriptionData
 from flintmq.core.broker.topic_config import UNIT_SUB_FLAG
@@ -64,7 +66,7 @@ class ClientManageProcessor(DeclaredProcessor):
             data.group_name,
             request.channel,
             client_id,
-            [_subscription(wanted) for wanted in data.subscription_data_set],
+            [_with_type(wanted) for wanted in data.subscription_data_set],
             language=request.language,
             version=request.version,
             consume_type=data.consume_type,
@@ -98,17 +100,9 @@ class ClientManageProcessor(DeclaredProcessor):
         if wanted is None or wanted.expression_type in ("", TAG):
             return Response()
         factory = self._state.filter_factory(wanted.expression_type)
-        factory(wanted.sub_string, frozenset(wanted.code_set))
+        factory(wanted.sub_string, wanted.code_set)
         return Response()
 
 
-def _subscription(body: bodies.SubscriptionData) -> SubscriptionData:
-    return SubscriptionData(
-        topic=body.topic,
-        sub_string=body.sub_string,
-        expression_type=body.expression_type or TAG,
-        tags_set=frozenset(body.tags_set),
-        code_set=frozenset(body.code_set),
-        sub_version=body.sub_version,
-        class_filter_mode=body.class_filter_mode,
-    )
+def _with_type(wanted: SubscriptionData) -> SubscriptionData:
+    return wanted if wanted.expression_type else msgspec.structs.replace(wanted, expression_type=TAG)

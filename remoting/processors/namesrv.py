@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import attrs
+import msgspec
 
 from flintmq.core.broker.data_version import DataVersion
-from flintmq.core.broker.topic_config import TopicConfig
 from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.ports.access import ACCOUNT, ADMIN
 from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Response, handles
@@ -35,6 +35,7 @@ from flintmq.remoting.wire.headers_route import (
     WipeWritePermOfBrokerRequestHeader,
     WipeWritePermOfBrokerResponseHeader,
 )
+from flintmq.remoting.wire.json_body import decode_request_body, dumps
 from flintmq.remoting.wire.register_broker_body import decode_register_broker_body
 from flintmq.remoting.wire.version import V4_9_4
 
@@ -81,8 +82,11 @@ class NamesrvRouteProcessor(DeclaredProcessor):
             broker_address=header.broker_addr,
             ha_server_address=header.ha_server_addr,
             channel=request.channel,
-            data_version=_version(wrapper.data_version),
-            topics=[_topic(name, config) for name, config in wrapper.topic_config_table.items()],
+            data_version=wrapper.data_version,
+            topics=[
+                config if config.topic_name else msgspec.structs.replace(config, topic_name=name)
+                for name, config in wrapper.topic_config_table.items()
+            ],
             filter_servers=body.filter_server_list,
             advertised=_advertised(header.flint_advertised, request),
         )
@@ -114,12 +118,12 @@ class NamesrvRouteProcessor(DeclaredProcessor):
         """Tell whether a registration would change anything; where it would not, count it as a sign of life."""
         header = request.header(QueryDataVersionRequestHeader)
         changed = self._routes.is_data_version_changed(
-            header.broker_addr, _version(bodies.DataVersion.of_request(request.body))
+            header.broker_addr, decode_request_body(request.body, DataVersion)
         )
         if not changed:
             self._routes.touch(header.broker_addr)
         known = self._routes.data_version(header.broker_addr)
-        body = bodies.DataVersion(known.counter, known.timestamp_ms).encode() if known is not None else b""
+        body = dumps(known) if known is not None else b""
         return with_header(QueryDataVersionResponseHeader(changed=changed), body)
 
     @handles(RequestCode.GET_ROUTEINFO_BY_TOPIC, header=GetRouteInfoRequestHeader, needs=ACCOUNT)
@@ -137,9 +141,9 @@ class NamesrvRouteProcessor(DeclaredProcessor):
                 reason="route.missing",
             )
         if self._order_message_enable():
-            route = attrs.evolve(route, order_topic_conf=self._kv.get(ORDER_TOPIC_CONFIG, header.topic))
+            route = msgspec.structs.replace(route, order_topic_conf=self._kv.get(ORDER_TOPIC_CONFIG, header.topic))
         standard = header.accept_standard_json_only or request.version >= V4_9_4
-        return with_json(route.to_wire(), standard=standard)
+        return with_json(route, standard=standard)
 
     def _viewpoint(self, request: Request) -> Viewpoint:
         """Where the client asks: it is told addresses by which it reaches the brokers."""
@@ -226,19 +230,3 @@ def _advertised(text: str | None, request: Request) -> Advertised:
 
 def _topic_list(topics: list[str], broker_address: str | None = None) -> Response:
     return Response(body=bodies.TopicList(broker_address, topics).encode())
-
-
-def _version(body: bodies.DataVersion) -> DataVersion:
-    return DataVersion(body.timestamp_ms, body.counter)
-
-
-def _topic(name: str, config: bodies.TopicConfig) -> TopicConfig:
-    return TopicConfig(
-        topic_name=config.topic_name or name,
-        read_queue_nums=config.read_queue_nums,
-        write_queue_nums=config.write_queue_nums,
-        perm=config.perm,
-        topic_filter_type=config.topic_filter_type,
-        topic_sys_flag=config.topic_sys_flag,
-        order=config.order,
-    )

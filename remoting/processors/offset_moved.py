@@ -9,6 +9,7 @@ from collections import OrderedDict
 from typing import Final
 
 from flintmq.config.rocketmq.system_topics import OFFSET_MOVED_EVENT
+from flintmq.core.broker.message_queue import MessageQueue
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError
@@ -50,7 +51,7 @@ class OffsetMovedEvents:
         )
         event = bodies.OffsetMovedEvent(
             consumer_group=group,
-            message_queue=bodies.MessageQueue(state.config.broker.name, queue_id, topic),
+            message_queue=MessageQueue(state.config.broker.name, queue_id, topic),
             offset_new=corrected,
             offset_request=requested,
         )

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-import msgspec
 from msgspec import field
 
-from flintmq.core.broker.topic_config import TopicFilterType
+from flintmq.core.broker.message_queue import MessageQueue
+from flintmq.core.broker.subscription import SubscriptionData
+from flintmq.core.broker.topic_config import TopicConfigSerializeWrapper
 from flintmq.core.io.typed_json import Int, Long
 from flintmq.remoting.wire.json_body import Body
 
@@ -24,22 +25,6 @@ ConsumeFromWhere = Literal[
 ]
 ConsumeType = Literal["CONSUME_ACTIVELY", "CONSUME_PASSIVELY"]
 MessageModel = Literal["BROADCASTING", "CLUSTERING"]
-
-
-class MessageQueue(msgspec.Struct, frozen=True, order=True, rename="camel"):
-    """One queue of a topic on one broker. May be a key."""
-
-    broker_name: str
-    queue_id: Int
-    topic: str
-
-
-class DataVersion(Body):
-    """A version of a configuration table: two are equal when both numbers are."""
-
-    PLAIN: ClassVar[bool] = True
-    counter: Long = 0
-    timestamp_ms: Long = field(name="timestamp", default=0)
 
 
 class KVTable(Body):
@@ -64,53 +49,7 @@ class ConsumerIdList(Body):
     consumer_id_list: list[str] = field(default_factory=list)
 
 
-# --- routes ---
-
-
-class BrokerData(Body):
-    broker_addrs: dict[Long, str] = field(default_factory=dict)
-    """Address by broker id; 0 is the master."""
-    broker_name: str = ""
-    cluster: str = ""
-
-
-class QueueData(Body):
-    PLAIN: ClassVar[bool] = True
-    broker_name: str = ""
-    perm: Int = 0
-    read_queue_nums: Int = 0
-    topic_sys_flag: Int = 0
-    write_queue_nums: Int = 0
-
-
-class TopicRouteData(Body):
-    """Who holds a topic."""
-
-    broker_datas: list[BrokerData] = field(default_factory=list)
-    filter_server_table: dict[str, list[str]] = field(default_factory=dict)
-    order_topic_conf: str | None = None
-    """``broker-a:4;broker-b:4`` for ordered topics."""
-    queue_datas: list[QueueData] = field(default_factory=list)
-
-
-class ClusterInfo(Body):
-    broker_addr_table: dict[str, BrokerData] = field(default_factory=dict)
-    cluster_addr_table: dict[str, list[str]] = field(default_factory=dict)
-
-
 # --- clients ---
-
-
-class SubscriptionData(Body):
-    PLAIN: ClassVar[bool] = True
-    class_filter_mode: bool = False
-    code_set: list[Int] = field(default_factory=list)
-    expression_type: str = "TAG"
-    sub_string: str = "*"
-    sub_version: Long = 0
-    """When the client subscribed, ms: the newer one of a group wins."""
-    tags_set: list[str] = field(default_factory=list)
-    topic: str = ""
 
 
 class ProducerData(Body):
@@ -119,7 +58,6 @@ class ProducerData(Body):
 
 
 class ConsumerData(Body):
-    PLAIN: ClassVar[bool] = True
     consume_from_where: ConsumeFromWhere = "CONSUME_FROM_LAST_OFFSET"
     consume_type: ConsumeType = "CONSUME_PASSIVELY"
     group_name: str = ""
@@ -129,7 +67,6 @@ class ConsumerData(Body):
 
 
 class HeartbeatData(Body):
-    PLAIN: ClassVar[bool] = True
     client_id: str = field(name="clientID", default="")
     consumer_data_set: list[ConsumerData] = field(default_factory=list)
     producer_data_set: list[ProducerData] = field(default_factory=list)
@@ -151,17 +88,11 @@ class Connection(Body):
 
 
 class ConsumerConnection(Body):
-    PLAIN: ClassVar[bool] = True
     connection_set: list[Connection] = field(default_factory=list)
     consume_from_where: str = "CONSUME_FROM_LAST_OFFSET"
     consume_type: str = "CONSUME_PASSIVELY"
     message_model: str = "CLUSTERING"
     subscription_table: dict[str, SubscriptionData] = field(default_factory=dict)
-
-
-class ProducerConnection(Body):
-    PLAIN: ClassVar[bool] = True
-    connection_set: list[Connection] = field(default_factory=list)
 
 
 class ProducerInfo(Body):
@@ -196,24 +127,7 @@ class LockBatchResponseBody(Body):
     lock_ok_mq_set: list[MessageQueue] = field(name="lockOKMQSet", default_factory=list)
 
 
-# --- topics and groups ---
-
-
-class TopicConfig(Body):
-    PLAIN: ClassVar[bool] = True
-    order: bool = False
-    perm: Int = 6
-    read_queue_nums: Int = 16
-    topic_filter_type: TopicFilterType = "SINGLE_TAG"
-    topic_name: str = ""
-    topic_sys_flag: Int = 0
-    write_queue_nums: Int = 16
-
-
-class TopicConfigSerializeWrapper(Body):
-    PLAIN: ClassVar[bool] = True
-    data_version: DataVersion = field(default_factory=DataVersion)
-    topic_config_table: dict[str, TopicConfig] = field(default_factory=dict)
+# --- registration ---
 
 
 class RegisterBrokerBody(Body):
@@ -222,25 +136,6 @@ class RegisterBrokerBody(Body):
     PLAIN: ClassVar[bool] = True
     filter_server_list: list[str] = field(default_factory=list)
     topic_config_serialize_wrapper: TopicConfigSerializeWrapper = field(default_factory=TopicConfigSerializeWrapper)
-
-
-class SubscriptionGroupConfig(Body):
-    PLAIN: ClassVar[bool] = True
-    broker_id: Long = 0
-    consume_broadcast_enable: bool = True
-    consume_enable: bool = True
-    consume_from_min_enable: bool = True
-    group_name: str = ""
-    notify_consumer_ids_changed_enable: bool = True
-    retry_max_times: Int = 16
-    retry_queue_nums: Int = 1
-    which_broker_when_consume_slowly: Long = 1
-
-
-class SubscriptionGroupWrapper(Body):
-    PLAIN: ClassVar[bool] = True
-    data_version: DataVersion = field(default_factory=DataVersion)
-    subscription_group_table: dict[str, SubscriptionGroupConfig] = field(default_factory=dict)
 
 
 # --- offsets and statistics ---
@@ -301,18 +196,6 @@ class GetConsumerStatusBody(Body):
     message_queue_table: dict[MessageQueue, Long] = field(default_factory=dict)
 
 
-class ConsumerOffsetSerializeWrapper(Body):
-    """The content of consumerOffset.json: ``topic@group`` → queue id → consumer offset."""
-
-    offset_table: dict[str, dict[Int, Long]] = field(default_factory=dict)
-
-
-class DelayOffsetSerializeWrapper(Body):
-    """The content of delayOffset.json: delay level → queue offset."""
-
-    offset_table: dict[Int, Long] = field(default_factory=dict)
-
-
 class CorrectionOffsets(Body):
     correction_offsets: dict[Int, Long] = field(default_factory=dict)
 
@@ -328,11 +211,6 @@ class QueueTimeSpan(Body):
     message_queue: MessageQueue = MessageQueue("", 0, "")
     min_time_stamp_ms: Long = field(name="minTimeStamp", default=0)
     min_time_stamp_text: str = field(name="minTimeStampStr", default="")
-
-
-class QueryConsumeTimeSpanBody(Body):
-    PLAIN: ClassVar[bool] = True
-    consume_time_span_set: list[QueueTimeSpan] = field(default_factory=list)
 
 
 class BrokerStatsItem(Body):

@@ -26,31 +26,6 @@ def json_text(text: str) -> bytes:
     return escape_as_fastjson(msgspec.json.encode(text))
 
 
-def encode_response_json(
-    opaque: int, code: int, ext_fields_json: bytes | None, remark_json: bytes | None, body_length: int
-) -> bytes:
-    """A JSON answer up to its body.
-
-    Args:
-        opaque: of the request.
-        code: the response code.
-        ext_fields_json: the whole extFields object, or None.
-        remark_json: the remark as a JSON literal (see :func:`json_text`), or None.
-        body_length: in bytes.
-    """
-    header = b"".join(
-        (
-            b'{"code":%d,' % code,
-            b'"extFields":%b,' % ext_fields_json if ext_fields_json is not None else b"",
-            _MIDDLE,
-            b"%d" % opaque,
-            b',"remark":%b' % remark_json if remark_json is not None else b"",
-            _END,
-        )
-    )
-    return _pack_prefix(4 + len(header) + body_length, len(header)) + header
-
-
 EncodeSendOk = Callable[[int, int, int, int], bytes]
 EncodeBatchOk = Callable[[int, int, Sequence[int], int], bytes]
 

@@ -7,8 +7,6 @@ wire's names in alphabetical order, which is the order fastjson writes.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from typing import Any, ClassVar, Final, Literal, Self, TypeVar
 
 import msgspec
@@ -39,49 +37,17 @@ _ORDINALS: Final[dict[str, tuple[str, ...]]] = {
 """Enums that C++ clients send as ordinals."""
 
 
-def loads_lenient(data: bytes) -> Any:
-    """One value of fastjson's dialect; see :func:`flintmq.core.io.fastjson.loads`.
-
-    Raises:
-        JsonSyntaxError: not of the dialect, too deep or too long.
-    """
-    return fastjson.loads(data)
-
-
 def dumps(value: Any, style: Style = "fastjson") -> bytes:
-    """Writes structs, mappings, lists and scalars; members that are None are left out.
+    """Return structs, mappings, lists and scalars as a body; members that are None are left out.
 
     Raises:
-        ValueError: a number that is not finite.
-        TypeError: a value that has no place in JSON.
+        TypeError: a value has no place in JSON.
     """
-    plain = _plain(value)
     if style == "standard":
-        text = fastjson.dumps(plain, unquoted_int_keys=False, sort_keys=True, ascii_only=True)
+        text = fastjson.dumps(value, unquoted_int_keys=False, sort_keys=True, ascii_only=True)
     else:
-        text = fastjson.dumps(plain)
+        text = fastjson.dumps(value)
     return text.encode("utf-8", "replace")
-
-
-def _plain(value: Any) -> Any:
-    """Structs become maps in the order of their wire names, also where they are keys."""
-    if isinstance(value, msgspec.Struct):
-        return {
-            name: _plain(getattr(value, attribute))
-            for name, attribute in sorted(zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True))
-        }
-    if isinstance(value, Mapping):
-        return {
-            fastjson.ObjectKey(_plain(key)) if isinstance(key, msgspec.Struct) else key: _plain(member)
-            for key, member in value.items()
-        }
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, (set, frozenset)):
-        return [_plain(item) for item in sorted(value, key=str)]
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"{value} has no place in JSON")
-    return value
 
 
 def check_request_body(data: bytes) -> None:
@@ -107,15 +73,15 @@ def decode_as(data: bytes, model: type[T], *, dialect_max_bytes: int = limits.JS
             return msgspec.json.decode(data, type=model, strict=False)
         except (msgspec.MsgspecError, RecursionError, UnicodeError):
             pass  # the lenient way below says what is wrong
-    return read_as(_tolerate(fastjson.loads(data, dialect_max_chars=dialect_max_bytes)), model)
+    return read_as(_with_names(fastjson.loads(data, dialect_max_chars=dialect_max_bytes)), model)
 
 
-def _tolerate(value: Any) -> Any:
-    """Drops nulls and turns ordinals of known enums into names."""
+def _with_names(value: Any) -> Any:
+    """Return a value in which ordinals of known enums are replaced by names."""
     if isinstance(value, dict):
-        return {key: _tolerate(_named(key, member)) for key, member in value.items() if member is not None}
+        return {key: _with_names(_named(key, member)) for key, member in value.items()}
     if isinstance(value, list):
-        return [_tolerate(item) for item in value]
+        return [_with_names(item) for item in value]
     return value
 
 
@@ -129,29 +95,43 @@ def _named(key: Any, member: Any) -> Any:
     return member
 
 
+def decode_body(data: bytes, model: type[T]) -> T:
+    """Read a body; an empty one is read as an empty object.
+
+    Raises:
+        JsonSyntaxError: it cannot be read.
+    """
+    return decode_as(data or b"{}", model)
+
+
+def decode_request_body(data: bytes, model: type[T]) -> T:
+    """Read the body of a client's request, which may be smaller and have fewer objects than an answer.
+
+    Raises:
+        JsonSyntaxError: it is too large, or cannot be read.
+    """
+    check_request_body(data)
+    return decode_as(data or b"{}", model, dialect_max_bytes=limits.REQUEST_JSON_DIALECT_MAX_BYTES)
+
+
 class Body(msgspec.Struct, rename="camel"):
-    """The base of every body. All fields have defaults: RocketMQ takes whatever is there."""
+    """The base of most bodies. All fields have defaults, because RocketMQ takes whatever is there."""
 
     PLAIN: ClassVar[bool] = False
-    """True for bodies whose two styles differ in nothing a reader could see, and that have no nullable member."""
+    """True for bodies whose two styles are equal to every reader, and that have neither a nullable member nor a set."""
 
     def encode(self, style: Style = "fastjson") -> bytes:
-        """The body as bytes."""
+        """Return the body as bytes."""
         if self.PLAIN and style == "fastjson":
             return msgspec.json.encode(self)
         return dumps(self, style)
 
     @classmethod
     def of_request(cls, data: bytes) -> Self:
-        """Reads the body of a client's request, which is a stranger's: smaller, and with fewer objects than an answer may have.
-
-        Raises:
-            JsonSyntaxError: it is too large, or cannot be read.
-        """
-        check_request_body(data)
-        return decode_as(data or b"{}", cls, dialect_max_bytes=limits.REQUEST_JSON_DIALECT_MAX_BYTES)
+        """Read the body of a client's request; see :func:`decode_request_body`."""
+        return decode_request_body(data, cls)
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Reads a body; nothing at all is read as an empty object. Raises ``JsonSyntaxError``."""
-        return decode_as(data or b"{}", cls)
+        """Read a body; see :func:`decode_body`."""
+        return decode_body(data, cls)

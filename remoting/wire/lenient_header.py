@@ -20,7 +20,7 @@ import msgspec
 
 from flintmq.core import limits
 from flintmq.core.errors import FrameError, HeaderError, JsonSyntaxError, RefusedError
-from flintmq.core.io import fastjson
+from flintmq.core.io.fastjson.reader import Reader
 from flintmq.core.response_code import ResponseCode
 from flintmq.remoting.wire.codes import language_name
 
@@ -105,7 +105,7 @@ _read_plain: Final = json.JSONDecoder(
 ).decode
 
 
-class _HeaderReader(fastjson.Reader):
+class _HeaderReader(Reader):
     """Of the dialect, with numbers as they were written."""
 
     @staticmethod

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from flintmq.remoting.wire.bodies import MessageQueue, OffsetWrapper, TopicOffset
+from flintmq.core.broker.message_queue import MessageQueue
+from flintmq.remoting.wire.bodies import OffsetWrapper, TopicOffset
 
 
 class OffsetTable:

@@ -16,12 +16,14 @@ from typing import Final
 
 import msgspec
 
+from flintmq.core.broker.data_version import DataVersion
+from flintmq.core.broker.topic_config import TopicConfig, TopicConfigSerializeWrapper
 from flintmq.core.errors import JsonSyntaxError, JsonTypeError, RefusedError
 from flintmq.core.io.typed_json import read_as
 from flintmq.core.limits import JSON_BODY_MAX_BYTES, REGISTERED_TOPICS_MAX, REQUEST_JSON_DIALECT_MAX_BYTES
 from flintmq.core.response_code import ResponseCode
-from flintmq.remoting.wire.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper
-from flintmq.remoting.wire.json_body import decode_as
+from flintmq.remoting.wire.bodies import RegisterBrokerBody
+from flintmq.remoting.wire.json_body import decode_as, decode_body, dumps
 from flintmq.remoting.wire.version import V3_0_11
 
 _INT32: Final = struct.Struct(">i")
@@ -38,7 +40,7 @@ def encode_register_broker_body(body: RegisterBrokerBody, *, compressed: bool = 
     if not compressed:
         return body.encode()
     wrapper = body.topic_config_serialize_wrapper
-    parts = [_sized(wrapper.data_version.encode()), _INT32.pack(len(wrapper.topic_config_table))]
+    parts = [_sized(dumps(wrapper.data_version)), _INT32.pack(len(wrapper.topic_config_table))]
     parts += (
         _sized(
             f"{topic.topic_name} {topic.read_queue_nums} {topic.write_queue_nums} {topic.perm} "
@@ -122,7 +124,7 @@ def _decode_parts(plain: bytes) -> RegisterBrokerBody:
         )
     filters, position = _part(plain, position)
     return RegisterBrokerBody(
-        decode_as(filters or b"[]", list[str]), TopicConfigSerializeWrapper(DataVersion.decode(version), table)
+        decode_as(filters or b"[]", list[str]), TopicConfigSerializeWrapper(decode_body(version, DataVersion), table)
     )
 
 

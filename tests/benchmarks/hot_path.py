@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import flintmq
+from flintmq.core.broker.message_queue import MessageQueue
 from flintmq.core.io import lazy_numpy
 from flintmq.core.kernel.ports import DispatchRequest, RecordBatch
 from flintmq.core.kernel.ports.processor import Request
 from flintmq.plugins.bench.frames import PullFrame, SendFrame
 from flintmq.remoting.server.channel import ServerChannel
 from flintmq.remoting.server.request import decode_request
-from flintmq.remoting.wire.bodies import MessageQueue
 from flintmq.remoting.wire.fast_answers import make_send_ok_encoder
 from flintmq.remoting.wire.frame import FrameDecoder
 from flintmq.remoting.wire.headers_message import SendMessageRequestHeaderV2

@@ -134,7 +134,7 @@ def test_a_whole_installation_with_access_control(configure: Callable[..., Any],
         async with flintmq.NameServer(configure(*overrides)) as names:
             where = f"namesrv.addresses={names.address}"
             async with flintmq.Broker(configure(*overrides, where, store="unsigned")) as broker:
-                assert not names.routes.cluster_info()["brokerAddrTable"], (
+                assert not names.routes.cluster_info().broker_addr_table, (
                     "a broker that does not sign is not registered"
                 )
                 assert broker.server.authenticates

@@ -376,7 +376,7 @@ def test_tables_follow_behind_access_control(tmp_path: Path) -> None:
         master.put([flintmq.Message("Orders", b"1")])
 
         async def create() -> None:
-            master.state.topics.put(TopicConfig("Empty", 3, 3))
+            master.state.topics.put(TopicConfig(topic_name="Empty", read_queue_nums=3, write_queue_nums=3))
 
         master.call(create)
         with flintmq.Broker(slave_settings(tmp_path / "s", master, *acl, *signed)) as slave:
@@ -414,5 +414,5 @@ def test_a_slave_knows_a_topic_as_soon_as_it_has_its_messages(tmp_path: Path, co
             caught_up(master, untold)
     with flintmq.Broker(master_settings(tmp_path / "t")) as promoted:
         found = promoted.state.topics.select("Orders")
-        assert found == TopicConfig("Orders", queue_id + 1, queue_id + 1)
+        assert found == TopicConfig(topic_name="Orders", read_queue_nums=queue_id + 1, write_queue_nums=queue_id + 1)
         assert [record.body for record in connect(promoted).pull_all("Orders", queue_id=queue_id)] == [b"untold"]

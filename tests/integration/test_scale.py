@@ -16,11 +16,11 @@ from typing import Any, Self
 import pytest
 
 import flintmq
+from flintmq.core.broker.message_queue import MessageQueue
 from flintmq.core.broker.topic_config import TopicConfig
 from flintmq.core.kernel.ports.processor import Request, Response
 from flintmq.remoting.client import Consumer, ConsumerSettings, Message, MessageExt, Producer
 from flintmq.remoting.server.request import decode_request
-from flintmq.remoting.wire.bodies import MessageQueue
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import encode_command, request
 
@@ -130,7 +130,7 @@ async def _share(configure: Callable[..., Any]) -> None:
         name_server = await stack.enter_async_context(flintmq.NameServer(configure()))
         config = configure(f"namesrv.addresses={name_server.address}", "store.commit_log_file_bytes=64MiB")
         broker = await stack.enter_async_context(flintmq.Broker(config))
-        broker.state.topics.put(TopicConfig("T", QUEUES, QUEUES))
+        broker.state.topics.put(TopicConfig(topic_name="T", read_queue_nums=QUEUES, write_queue_nums=QUEUES))
         await _until(lambda: name_server.routes.pick_up_topic_route_data("T") is not None, "there is no route")
         consumers: list[Consumer] = []
         owners = Owners(consumers)
@@ -216,7 +216,7 @@ def test_a_hundred_thousand_held_pulls(configure: Callable[..., Any], unexpected
 async def _hold(configure: Callable[..., Any]) -> None:
     async with flintmq.Broker(configure("store.commit_log_file_bytes=64MiB")) as broker:
         state = broker.state
-        state.topics.put(TopicConfig("T", HELD_QUEUES, HELD_QUEUES))
+        state.topics.put(TopicConfig(topic_name="T", read_queue_nums=HELD_QUEUES, write_queue_nums=HELD_QUEUES))
         process = broker.server._batch_handlers[RequestCode.PULL_MESSAGE][0]
         clients = [Client() for _ in range(CHANNELS)]
         for group in range(HELD // HELD_QUEUES):

@@ -2,43 +2,41 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
+import msgspec
 import pytest
 
+from flintmq.core.broker.data_version import DataVersion
+from flintmq.core.broker.group_config import SubscriptionGroupConfig, SubscriptionGroupWrapper
+from flintmq.core.broker.topic_config import TopicConfigSerializeWrapper
 from flintmq.core.errors import RefusedError
+from flintmq.core.io.typed_json import Int, Long
+from flintmq.core.route.route_data import ClusterInfo, TopicRouteData
 from flintmq.remoting.wire.bodies import (
-    Body,
     BrokerStatsData,
     CheckClientRequestBody,
-    ClusterInfo,
+    Connection,
     ConsumeMessageDirectlyResult,
     ConsumerConnection,
     ConsumerIdList,
-    ConsumerOffsetSerializeWrapper,
     ConsumerRunningInfo,
     ConsumeStats,
     ConsumeStatsList,
     CorrectionOffsets,
-    DataVersion,
-    DelayOffsetSerializeWrapper,
     GetConsumerStatusBody,
     GroupList,
     HeartbeatData,
     KVTable,
     LockBatchRequestBody,
     LockBatchResponseBody,
-    ProducerConnection,
     ProducerTableInfo,
     QueryConsumeQueueResponseBody,
-    QueryConsumeTimeSpanBody,
+    QueueTimeSpan,
     RegisterBrokerBody,
     ResetOffsetBody,
-    SubscriptionGroupConfig,
-    SubscriptionGroupWrapper,
-    TopicConfigSerializeWrapper,
     TopicList,
-    TopicRouteData,
     TopicStatsTable,
 )
 from flintmq.remoting.wire.codes import RequestCode
@@ -48,12 +46,32 @@ from flintmq.remoting.wire.fast_json import FAST_JSON
 from flintmq.remoting.wire.frame import FrameDecoder
 from flintmq.remoting.wire.header_codec import decode_header, encode_header
 from flintmq.remoting.wire.headers_message import PullMessageResponseHeader, SendMessageResponseHeader
+from flintmq.remoting.wire.json_body import Body, Style, decode_body, dumps
 from flintmq.remoting.wire.register_broker_body import decode_register_broker_body, encode_register_broker_body
 from flintmq.tests.support.request_headers import REQUEST_HEADERS, RESPONSE_HEADERS
 
 Frames = list[dict[str, Any]]
 
-REQUEST_BODIES: dict[int, type[Body]] = {
+
+class ConsumerOffsetSerializeWrapper(Body):
+    """The answer to 43, which the broker writes from its table without a body of its own; and likewise the three below."""
+
+    offset_table: dict[str, dict[Int, Long]] = msgspec.field(default_factory=dict)
+
+
+class DelayOffsetSerializeWrapper(Body):
+    offset_table: dict[Int, Long] = msgspec.field(default_factory=dict)
+
+
+class ProducerConnection(Body):
+    connection_set: list[Connection] = msgspec.field(default_factory=list)
+
+
+class QueryConsumeTimeSpanBody(Body):
+    consume_time_span_set: list[QueueTimeSpan] = msgspec.field(default_factory=list)
+
+
+REQUEST_BODIES: dict[int, type[msgspec.Struct]] = {
     34: HeartbeatData,
     41: LockBatchRequestBody,
     42: LockBatchRequestBody,
@@ -63,7 +81,7 @@ REQUEST_BODIES: dict[int, type[Body]] = {
     220: ResetOffsetBody,
     322: DataVersion,
 }
-RESPONSE_BODIES: dict[int, type[Body]] = {
+RESPONSE_BODIES: dict[int, type[msgspec.Struct]] = {
     21: TopicConfigSerializeWrapper,
     28: KVTable,
     38: ConsumerIdList,
@@ -183,6 +201,15 @@ def test_the_typed_way_agrees_with_the_general_way(golden_frames: Frames) -> Non
     assert {10, 11, 310, 320} <= seen
 
 
+def with_sorted_sets(body: bytes) -> bytes:
+    """Return a body with the members of its sets in order: Java writes them in the order of its hash table."""
+
+    def in_order(found: re.Match[bytes]) -> bytes:
+        return found.group(1) + b",".join(sorted(found.group(2).split(b",")))
+
+    return re.sub(rb'("(?:codeSet|tagsSet)":\[)([^]]*)', in_order, body)
+
+
 def test_bodies_are_read_and_written_the_same(golden_frames: Frames) -> None:
     """Route data is asked for as strict JSON by these clients; all other bodies are fastjson's."""
     seen = set()
@@ -192,8 +219,10 @@ def test_bodies_are_read_and_written_the_same(golden_frames: Frames) -> None:
         compressed = (command.ext_fields or {}).get("compressed") == "true"
         if model is None or not command.body or compressed or (side == "response" and command.code):
             continue
-        body = model.decode(command.body)
-        assert body.encode("standard" if line["code"] == 105 else "fastjson") == command.body
+        body = decode_body(command.body, model)
+        style: Style = "standard" if line["code"] == 105 else "fastjson"
+        written = body.encode(style) if isinstance(body, Body) else dumps(body, style)
+        assert with_sorted_sets(written) == with_sorted_sets(command.body)
         seen.add((line["code"], side))
     assert len(seen) == 40
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import attrs
 
+from flintmq.core.broker.message_queue import MessageQueue
 from flintmq.core.errors import RefusedError
 from flintmq.plugins.bench.frames import OPAQUE_BASE, SendFrame, code_of, field_of, slot_of
 from flintmq.plugins.bench.load import FOUND, LoadConnection, Tally
@@ -21,7 +22,6 @@ from flintmq.plugins.bench.run import BenchSettings, bench_route, connect, own_c
 from flintmq.remoting.client.access import Access
 from flintmq.remoting.client.admin import AdminClient
 from flintmq.remoting.client.instance import ClientInstance
-from flintmq.remoting.wire.bodies import MessageQueue
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import encode_command, request
 from flintmq.remoting.wire.headers_message import PullMessageRequestHeader

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from flintmq.config.errors import ConfigError
+from flintmq.core.broker.message_queue import MessageQueue
 from flintmq.core.errors import FlintError, RefusedError, RemotingError
 from flintmq.core.response_code import ResponseCode
 from flintmq.plugins.spark.errors import OptionError, SparkPluginError
@@ -23,7 +24,7 @@ from flintmq.remoting.client.blocking import LoopThread
 from flintmq.remoting.client.broker_api import BrokerApi
 from flintmq.remoting.client.environment import options_of_environment
 from flintmq.remoting.client.instance import ClientInstance
-from flintmq.remoting.wire.bodies import MessageQueue, TopicOffset
+from flintmq.remoting.wire.bodies import TopicOffset
 
 T = TypeVar("T")
 

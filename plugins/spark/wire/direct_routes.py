@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from flintmq.core.errors import RefusedError
 from flintmq.core.response_code import ResponseCode
+from flintmq.core.route.route_data import BrokerData, QueueData, TopicRouteData
 from flintmq.remoting.client.admin import AdminClient
 from flintmq.remoting.client.instance import ClientInstance
 from flintmq.remoting.client.route import RouteCache
-from flintmq.remoting.wire.bodies import BrokerData, QueueData, TopicRouteData
 
 
 class DirectRoutes(RouteCache):
@@ -32,14 +32,14 @@ class DirectRoutes(RouteCache):
             message = f"no topic {topic} at {self._address}"
             raise RefusedError(ResponseCode.TOPIC_NOT_EXIST, message, reason="topic.unknown")
         return TopicRouteData(
-            broker_datas=[BrokerData({0: self._address}, self._broker_name)],
+            broker_datas=[BrokerData(broker_addrs={0: self._address}, broker_name=self._broker_name)],
             queue_datas=[
                 QueueData(
-                    self._broker_name,
-                    config.perm,
-                    config.read_queue_nums,
-                    config.topic_sys_flag,
-                    config.write_queue_nums,
+                    broker_name=self._broker_name,
+                    perm=config.perm,
+                    read_queue_nums=config.read_queue_nums,
+                    topic_sys_flag=config.topic_sys_flag,
+                    write_queue_nums=config.write_queue_nums,
                 )
             ],
         )

@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import attrs
 
+from flintmq.core.broker.message_queue import MessageQueue
 from flintmq.plugins.spark.errors import CheckpointError
 from flintmq.plugins.spark.ports import Offset
-from flintmq.remoting.wire.bodies import MessageQueue
 
 VERSION: Final = 1
 _INT64_MAX: Final = 2**63 - 1

@@ -17,6 +17,7 @@ from typing import Final
 import attrs
 import numpy as np
 
+from flintmq.core.broker.message_queue import MessageQueue
 from flintmq.core.broker.subscription import SubscriptionData, build_subscription
 from flintmq.core.errors import RefusedError
 from flintmq.plugins.spark.decoder.chain import walk
@@ -25,7 +26,6 @@ from flintmq.plugins.spark.errors import BadRecordError, DataLossError
 from flintmq.plugins.spark.wire.client import WireClient, again
 from flintmq.plugins.spark.wire.ranges import QueueRange
 from flintmq.remoting.client.broker_api import PulledRecords, PullStatus
-from flintmq.remoting.wire.bodies import MessageQueue
 
 log = logging.getLogger("flintmq.spark")
 

@@ -7,9 +7,9 @@ from typing import Final
 
 import attrs
 
+from flintmq.core.broker.message_queue import MessageQueue
 from flintmq.plugins.spark.bounds import Bounds
 from flintmq.plugins.spark.wire.offsets import ordered
-from flintmq.remoting.wire.bodies import MessageQueue
 
 SMALL_BYTES: Final = 8 * 1024 * 1024
 """Less than this is not worth a task of its own (docs/spark.md)."""

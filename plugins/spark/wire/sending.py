@@ -11,6 +11,7 @@ from typing import Final, Self
 
 import attrs
 
+from flintmq.core.broker.message_queue import MessageQueue
 from flintmq.core.errors import RefusedError, RemotingError
 from flintmq.plugins.spark.errors import RowError, SparkPluginError
 from flintmq.plugins.spark.wire.client import WireClient, again
@@ -18,7 +19,6 @@ from flintmq.plugins.spark.wire.row_messages import SPARK_TXN, RowMessage
 from flintmq.plugins.spark.write_options import WriteOptions
 from flintmq.remoting.client.message import Message
 from flintmq.remoting.client.producer import Producer, SendResult, SendStatus
-from flintmq.remoting.wire.bodies import MessageQueue
 
 log = logging.getLogger("flintmq.spark")
 

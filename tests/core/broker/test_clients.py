@@ -14,7 +14,7 @@ from flintmq.core.errors import RefusedError
 from flintmq.core.testing.channel import RecordingChannel
 from flintmq.core.testing.clock import ManualClock
 
-T = SubscriptionData("T", "*", sub_version=1)
+T = SubscriptionData(topic="T", sub_string="*", sub_version=1)
 
 
 def notices(channel: RecordingChannel) -> list[str]:
@@ -68,15 +68,21 @@ def test_a_group_that_wants_no_notice_gets_none() -> None:
 def test_the_newest_version_wins_and_missing_topics_go() -> None:
     consumers = ConsumerTable(ManualClock())
     a, b = RecordingChannel(), RecordingChannel()
-    consumers.register("g", a, "a", [SubscriptionData("T", "new", sub_version=5), SubscriptionData("U")])
+    consumers.register(
+        "g", a, "a", [SubscriptionData(topic="T", sub_string="new", sub_version=5), SubscriptionData(topic="U")]
+    )
     info = consumers.find("g")
     assert info is not None
-    assert consumers.register("g", b, "b", [SubscriptionData("T", "old", sub_version=4), SubscriptionData("U")])
+    assert consumers.register(
+        "g", b, "b", [SubscriptionData(topic="T", sub_string="old", sub_version=4), SubscriptionData(topic="U")]
+    )
     found = info.find_subscription("T")
     assert found is not None
     assert found.sub_string == "new"
     a.sent.clear()
-    assert not consumers.register("g", a, "a", [SubscriptionData("T", "newer", sub_version=6), SubscriptionData("U")])
+    assert not consumers.register(
+        "g", a, "a", [SubscriptionData(topic="T", sub_string="newer", sub_version=6), SubscriptionData(topic="U")]
+    )
     assert notices(a) == [], "another expression is no other topic"
     assert consumers.register("g", a, "a", [T])
     assert notices(a) == ["g"]
@@ -90,16 +96,16 @@ def test_contradictory_subscriptions_are_reported(caplog: pytest.LogCaptureFixtu
     channels = [RecordingChannel() for _ in range(3)]
     for number, channel in enumerate(channels):
         consumers.register("g", channel, f"c{number}", [T])
-    consumers.register("g", channels[2], "c2", [T, SubscriptionData("%RETRY%g")])
+    consumers.register("g", channels[2], "c2", [T, SubscriptionData(topic="%RETRY%g")])
     assert consumers.contradictions() == {}, "a client's own retry topic is not the user's doing"
-    odd = [SubscriptionData("T", "A", sub_version=9)]
+    odd = [SubscriptionData(topic="T", sub_string="A", sub_version=9)]
     consumers.register("g", channels[1], "c1", odd)
     consumers.register("g", channels[1], "c1", odd)
     assert consumers.contradictions() == {"g": ["c1"]}
     assert consumers.contradictions_seen == 1
     assert caplog.text.count("subscribe differently") == 1
     assert "most subscribe to T (*), but c1 to T (A)" in caplog.text
-    consumers.register("g", RecordingChannel(), "c9", [T, SubscriptionData("U")])
+    consumers.register("g", RecordingChannel(), "c9", [T, SubscriptionData(topic="U")])
     assert consumers.contradictions_seen == 2
     assert "c1 to T (A), c9 to T (*) and U (*)" in caplog.text
     assert consumers.runtime_info() == {"contradictorySubscriptions": "g: c1, c9"}
@@ -162,7 +168,7 @@ def test_groups_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         consumers.register("g", RecordingChannel(), "c", [T])
     consumers.register("g", a, "a", [T])
     with pytest.raises(RefusedError):
-        consumers.register("h", a, "a", [T, SubscriptionData("U")])
+        consumers.register("h", a, "a", [T, SubscriptionData(topic="U")])
     consumers.register("h", a, "a", [T])
     with pytest.raises(RefusedError) as refused:
         consumers.register("i", a, "a", [T])

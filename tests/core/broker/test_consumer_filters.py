@@ -59,7 +59,7 @@ def test_what_does_not_parse_is_not_kept() -> None:
     assert len(made) == 0
     made.register("g", [sql("T", "a > 1", 2)])
     made.register("g", [sql("T", "a >", 3)])
-    made.register("g", [SubscriptionData("U", "x", "UNHEARD", sub_version=1)])
+    made.register("g", [SubscriptionData(topic="U", sub_string="x", expression_type="UNHEARD", sub_version=1)])
     assert len(made) == 0
     assert made.of_topic("T") == ()
 

@@ -52,7 +52,7 @@ def an_intake() -> MessageIntake:
         config=config,
         topics=SimpleNamespace(
             forbidden_topics=frozenset(),
-            select=lambda topic: TopicConfig(topic, 4, 4),
+            select=lambda topic: TopicConfig(topic_name=topic, read_queue_nums=4, write_queue_nums=4),
             create_in_send_back=lambda topic, queues: None,
         ),
         store_host=b"\x7f\0\0\x01\0\0\x2a\x9f",

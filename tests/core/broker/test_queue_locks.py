@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from flintmq.core.broker.message_queue import MessageQueue
@@ -9,7 +10,7 @@ from flintmq.core.broker.queue_locks import RebalanceLockManager
 from flintmq.core.errors import RefusedError
 from flintmq.core.testing.clock import ManualClock
 
-Q0, Q1 = MessageQueue("T", "b", 0), MessageQueue("T", "b", 1)
+Q0, Q1 = MessageQueue("b", 0, "T"), MessageQueue("b", 1, "T")
 
 
 def test_locks_renews_and_unlocks_per_group_and_client() -> None:
@@ -43,7 +44,7 @@ def test_locks_expire_after_60_seconds_without_renewal() -> None:
 
 
 def test_queues_read_from_bodies_are_equal() -> None:
-    assert MessageQueue.from_wire(Q0.to_wire()) == Q0
+    assert msgspec.json.decode(msgspec.json.encode(Q0), type=MessageQueue) == Q0
 
 
 def test_locks_are_bounded_and_expired_ones_make_room() -> None:

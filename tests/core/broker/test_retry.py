@@ -15,7 +15,7 @@ from flintmq.core.record import properties as props
 from flintmq.core.record.record import Record
 
 HOST = b"\x7f\x00\x00\x01\x00\x00\x2a\x9f"
-GROUP = SubscriptionGroupConfig("g", retry_queue_nums=4)
+GROUP = SubscriptionGroupConfig(group_name="g", retry_queue_nums=4)
 
 
 def record(reconsume_times: int = 0, topic: str = "T", **properties: str) -> Record:
@@ -65,7 +65,7 @@ def test_too_many_refusals_or_a_negative_level_are_a_dead_letter() -> None:
 
 
 def test_a_group_without_retry_queues_drops_what_it_refuses() -> None:
-    none = SubscriptionGroupConfig("g", retry_queue_nums=0)
+    none = SubscriptionGroupConfig(group_name="g", retry_queue_nums=0)
     assert (
         plan_send_back(
             record(), "ID", none, delay_level=0, requested_max=None, version=407, choose_queue=lambda nums: 0

@@ -44,7 +44,7 @@ def test_a_send_makes_a_topic_of_the_template_once() -> None:
     calls: list[int] = []
     topics.on_change = lambda: calls.append(topics.data_version.counter)
     made = topics.create_in_send("T", "TBW102", "1.2.3.4:5", 4)
-    assert made == TopicConfig("T", 4, 4, 6)
+    assert made == TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=4, perm=6)
     assert topics.create_in_send("T", "TBW102", "1.2.3.4:5", 4) is made
     assert calls == [1]
     big = topics.create_in_send("U", "TBW102", "1.2.3.4:5", 100)
@@ -57,7 +57,7 @@ def test_no_topic_without_a_template() -> None:
     assert topics.create_in_send("T", "NO_SUCH", "x", 4) is None
     assert topics.create_in_send("T", "SELF_TEST_TOPIC", "x", 4) is None
     retry = topics.create_in_send("%RETRY%g", "NO_SUCH", "x", 4)
-    assert retry == TopicConfig("%RETRY%g", 1, 1, 6)
+    assert retry == TopicConfig(topic_name="%RETRY%g", read_queue_nums=1, write_queue_nums=1, perm=6)
 
 
 def test_switching_auto_create_off_counts_although_the_file_still_has_the_template(tmp_path: Path) -> None:
@@ -72,10 +72,12 @@ def test_switching_auto_create_off_counts_although_the_file_still_has_the_templa
 def test_changes_are_on_disk_before_the_call_returns(tmp_path: Path) -> None:
     file = JsonFile(tmp_path / "topics.json")
     topics = manager(file)
-    topics.put(TopicConfig("T", 3, 5, 6, order=True, topic_sys_flag=1))
+    topics.put(TopicConfig(topic_name="T", read_queue_nums=3, write_queue_nums=5, perm=6, order=True, topic_sys_flag=1))
     again = manager(file)
     assert again.load()
-    assert again.select("T") == TopicConfig("T", 3, 5, 6, order=True, topic_sys_flag=1)
+    assert again.select("T") == TopicConfig(
+        topic_name="T", read_queue_nums=3, write_queue_nums=5, perm=6, order=True, topic_sys_flag=1
+    )
     assert again.data_version == topics.data_version
     assert topics.delete("T")
     assert not topics.delete("T")
@@ -169,21 +171,23 @@ def test_the_listener_hears_of_a_change_even_when_the_disk_refuses(tmp_path: Pat
     calls: list[str] = []
     topics.on_change = lambda: calls.append("changed")
     with pytest.raises(StoreError):
-        topics.put(TopicConfig("T"))
+        topics.put(TopicConfig(topic_name="T"))
     assert calls == ["changed"]
 
 
 def test_a_broker_that_may_not_write_registers_its_own_permission() -> None:
     topics = manager()
-    topics.put(TopicConfig("T", 3, 5, 6, order=True))
+    topics.put(TopicConfig(topic_name="T", read_queue_nums=3, write_queue_nums=5, perm=6, order=True))
     assert topics.to_wire()["topicConfigTable"]["T"]["perm"] == 6
-    assert topics.to_wire(perm.READ)["topicConfigTable"]["T"] == TopicConfig("T", 3, 5, perm.READ).to_wire()
+    assert topics.wrapper(perm.READ).topic_config_table["T"] == TopicConfig(
+        topic_name="T", read_queue_nums=3, write_queue_nums=5, perm=perm.READ
+    )
 
 
 def test_order_topics_follow_the_name_server() -> None:
     topics = manager()
-    topics.put(TopicConfig("T"))
-    topics.put(TopicConfig("U", order=True))
+    topics.put(TopicConfig(topic_name="T"))
+    topics.put(TopicConfig(topic_name="U", order=True))
     version = topics.data_version.counter
     topics.update_order_topics({"T", "missing"})
     assert [c.topic_name for c in topics if c.order] == ["T"]
@@ -193,7 +197,7 @@ def test_order_topics_follow_the_name_server() -> None:
 
 def test_a_slave_takes_over_exactly_the_masters_table() -> None:
     topics = manager()
-    topics.put(TopicConfig("gone"))
+    topics.put(TopicConfig(topic_name="gone"))
     topics.replace({"dataVersion": {"counter": 9, "timestamp": 5}, "topicConfigTable": {"T": {"perm": 4}}})
     assert [c.topic_name for c in topics] == ["T"]
     assert topics.data_version.counter == 9
@@ -207,16 +211,16 @@ def test_a_slave_learns_topics_from_their_messages_until_the_masters_table_comes
     assert not topics.learn("T", 1)
     assert topics.learn("T", 4)
     assert topics.learn("Deleted", 1)
-    assert topics.select("T") == TopicConfig("T", 4, 4)
+    assert topics.select("T") == TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=4)
     killed = manager(file)
     killed.load()
-    assert killed.select("T") == TopicConfig("T", 4, 4)
+    assert killed.select("T") == TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=4)
     of_master = {
         "dataVersion": {"counter": 9, "timestamp": 5},
-        "topicConfigTable": {"T": TopicConfig("T", 8, 8).to_wire()},
+        "topicConfigTable": {"T": {"readQueueNums": 8, "writeQueueNums": 8}},
     }
     topics.replace(of_master)
-    assert topics.select("T") == TopicConfig("T", 8, 8)
+    assert topics.select("T") == TopicConfig(topic_name="T", read_queue_nums=8, write_queue_nums=8)
     assert not topics.learned
     assert not topics.learn("T", 9), "the master's word counts"
     assert not topics.learn("Deleted", 1)
@@ -229,9 +233,9 @@ def test_a_slave_learns_topics_from_their_messages_until_the_masters_table_comes
 def test_queue_numbers_are_checked() -> None:
     topics = manager()
     with pytest.raises(RefusedError):
-        topics.put(TopicConfig("T", read_queue_nums=-1))
+        topics.put(TopicConfig(topic_name="T", read_queue_nums=-1))
     with pytest.raises(RefusedError):
-        topics.put(TopicConfig("T", write_queue_nums=1_000_000))
+        topics.put(TopicConfig(topic_name="T", write_queue_nums=1_000_000))
 
 
 @pytest.mark.parametrize("topic", ["", "  ", "bad topic", "a@b", "../x", "ü", "x" * 128, "a\n"])
@@ -259,7 +263,7 @@ def test_system_and_forbidden_topics() -> None:
 
 
 def test_describes_a_topic_as_remarks_show_it() -> None:
-    assert TopicConfig("T", 2, 2, 6).describe() == (
+    assert TopicConfig(topic_name="T", read_queue_nums=2, write_queue_nums=2, perm=6).describe() == (
         "TopicConfig [topicName=T, readQueueNums=2, writeQueueNums=2, perm=RW-, topicFilterType=SINGLE_TAG, "
         "topicSysFlag=0, order=false]"
     )
@@ -273,11 +277,11 @@ def test_there_is_an_end_to_topics_that_anyone_can_make() -> None:
     for make in (
         lambda: topics.create_in_send("U", "TBW102", "somebody", 4),
         lambda: topics.create_in_send_back("%RETRY%g", 1),
-        lambda: topics.put(TopicConfig("U", 1, 1)),
+        lambda: topics.put(TopicConfig(topic_name="U", read_queue_nums=1, write_queue_nums=1)),
     ):
         with pytest.raises(RefusedError) as refused:
             make()
         assert (refused.value.reason, refused.value.key) == ("topics.full", "topics.count_max")
-    topics.put(TopicConfig("T", 8, 8))
+    topics.put(TopicConfig(topic_name="T", read_queue_nums=8, write_queue_nums=8))
     topics.create_in_send_back("RMQ_SYS_TRANS_HALF_TOPIC", 1)
     assert "RMQ_SYS_TRANS_HALF_TOPIC" in topics

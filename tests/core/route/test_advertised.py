@@ -61,8 +61,8 @@ def test_every_answer_with_addresses_is_told_so() -> None:
             broker_address=f"{name}:10911",
             ha_server_address="",
             channel=RecordingChannel(),
-            data_version=DataVersion(1, 1),
-            topics=[TopicConfig("T", 1, 1)],
+            data_version=DataVersion(timestamp_ms=1, counter=1),
+            topics=[TopicConfig(topic_name="T", read_queue_nums=1, write_queue_nums=1)],
             advertised=said,
         )
     outside = Viewpoint("outside", "10.0.0.1")
@@ -70,8 +70,8 @@ def test_every_answer_with_addresses_is_told_so() -> None:
         route = routes.pick_up_topic_route_data("T", viewpoint)
         assert route is not None
         assert [broker.broker_addrs[0] for broker in route.broker_datas] == wanted
-        table = routes.cluster_info(viewpoint)["brokerAddrTable"]
-        assert [table[name]["brokerAddrs"][0] for name in "ab"] == wanted
+        table = routes.cluster_info(viewpoint).broker_addr_table
+        assert [table[name].broker_addrs[0] for name in "ab"] == wanted
         assert routes.system_topics(viewpoint)[1] == wanted[0]
 
 

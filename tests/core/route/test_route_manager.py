@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from flintmq.core.broker.data_version import DataVersion
 from flintmq.core.broker.topic_config import TopicConfig
-from flintmq.core.route.route_data import RegisterResult
+from flintmq.core.route.route_data import ClusterInfo, RegisterResult
 from flintmq.core.route.route_manager import RouteInfoManager
 from flintmq.core.testing.channel import RecordingChannel
 from flintmq.core.testing.clock import ManualClock
@@ -35,7 +37,7 @@ class Names:
             broker_address=address,
             ha_server_address=address + "0",
             channel=channel or RecordingChannel(),
-            data_version=version or DataVersion(1, 1),
+            data_version=version or DataVersion(timestamp_ms=1, counter=1),
             topics=topics,
             filter_servers=filters,
         )
@@ -47,29 +49,32 @@ class Names:
 
 def test_a_broker_appears_and_goes() -> None:
     names = Names()
-    assert names.register("a", 0, "h:1", TopicConfig("T", 2, 3, 6)) == RegisterResult()
+    assert (
+        names.register("a", 0, "h:1", TopicConfig(topic_name="T", read_queue_nums=2, write_queue_nums=3, perm=6))
+        == RegisterResult()
+    )
     route = names.routes.pick_up_topic_route_data("T")
     assert route is not None
-    assert route.to_wire() == {
+    assert msgspec.to_builtins(route) == {
         "brokerDatas": [{"brokerAddrs": {0: "h:1"}, "brokerName": "a", "cluster": "C"}],
         "filterServerTable": {},
         "orderTopicConf": None,
         "queueDatas": [{"brokerName": "a", "perm": 6, "readQueueNums": 2, "topicSysFlag": 0, "writeQueueNums": 3}],
     }
-    assert names.routes.cluster_info() == {
+    assert msgspec.to_builtins(names.routes.cluster_info()) == {
         "brokerAddrTable": {"a": {"brokerAddrs": {0: "h:1"}, "brokerName": "a", "cluster": "C"}},
         "clusterAddrTable": {"C": ["a"]},
     }
     names.routes.unregister(cluster="C", broker_name="a", broker_id=0, broker_address="h:1")
     assert names.routes.pick_up_topic_route_data("T") is None
     assert names.routes.all_topics() == []
-    assert names.routes.cluster_info() == {"brokerAddrTable": {}, "clusterAddrTable": {}}
+    assert names.routes.cluster_info() == ClusterInfo()
 
 
 def test_a_slave_learns_its_master_and_brings_no_topics() -> None:
     names = Names()
-    assert names.register("a", 1, "h:2", TopicConfig("S")) == RegisterResult()
-    names.register("a", 0, "h:1", TopicConfig("T"))
+    assert names.register("a", 1, "h:2", TopicConfig(topic_name="S")) == RegisterResult()
+    names.register("a", 0, "h:1", TopicConfig(topic_name="T"))
     assert names.register("a", 1, "h:2") == RegisterResult("h:10", "h:1")
     assert names.addresses("T") == [{0: "h:1", 1: "h:2"}]
     assert names.routes.pick_up_topic_route_data("S") is None
@@ -79,9 +84,9 @@ def test_a_slave_learns_its_master_and_brings_no_topics() -> None:
 
 def test_a_promoted_slave_is_moved_to_its_new_id() -> None:
     names = Names()
-    names.register("a", 0, "h:1", TopicConfig("T"))
+    names.register("a", 0, "h:1", TopicConfig(topic_name="T"))
     names.register("a", 1, "h:2")
-    names.register("a", 0, "h:2", TopicConfig("U"))
+    names.register("a", 0, "h:2", TopicConfig(topic_name="U"))
     assert names.addresses("T") == [{0: "h:2"}]
     assert names.addresses("U") == [{0: "h:2"}]
     names.clock.advance_ms(60_000)
@@ -93,23 +98,23 @@ def test_a_promoted_slave_is_moved_to_its_new_id() -> None:
 
 def test_topics_count_only_with_a_new_version_and_are_never_removed_by_it() -> None:
     names = Names()
-    names.register("a", 0, "h:1", TopicConfig("T", 4, 4))
-    names.register("a", 0, "h:1", TopicConfig("T", 8, 8))
+    names.register("a", 0, "h:1", TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=4))
+    names.register("a", 0, "h:1", TopicConfig(topic_name="T", read_queue_nums=8, write_queue_nums=8))
     route = names.routes.pick_up_topic_route_data("T")
     assert route is not None
     assert route.queue_datas[0].read_queue_nums == 4
-    assert names.routes.is_data_version_changed("h:1", DataVersion(1, 2))
-    assert not names.routes.is_data_version_changed("h:1", DataVersion(1, 1))
+    assert names.routes.is_data_version_changed("h:1", DataVersion(timestamp_ms=1, counter=2))
+    assert not names.routes.is_data_version_changed("h:1", DataVersion(timestamp_ms=1, counter=1))
     assert names.routes.is_data_version_changed("h:9", DataVersion())
-    names.register("a", 0, "h:1", TopicConfig("U"), version=DataVersion(1, 2))
+    names.register("a", 0, "h:1", TopicConfig(topic_name="U"), version=DataVersion(timestamp_ms=1, counter=2))
     assert names.routes.all_topics() == ["T", "U"]
-    assert names.routes.data_version("h:1") == DataVersion(1, 2)
+    assert names.routes.data_version("h:1") == DataVersion(timestamp_ms=1, counter=2)
 
 
 def test_a_lost_connection_takes_its_broker_along_unless_it_registered_anew() -> None:
     names = Names()
     old, new = RecordingChannel(), RecordingChannel()
-    names.register("a", 0, "h:1", TopicConfig("T"), channel=old)
+    names.register("a", 0, "h:1", TopicConfig(topic_name="T"), channel=old)
     names.register("a", 0, "h:1", channel=new)
     assert names.routes.close_channel(old) == []
     assert names.addresses("T") == [{0: "h:1"}]
@@ -120,8 +125,8 @@ def test_a_lost_connection_takes_its_broker_along_unless_it_registered_anew() ->
 def test_a_silent_broker_is_forgotten_after_120_seconds() -> None:
     names = Names()
     silent, alive = RecordingChannel(), RecordingChannel()
-    names.register("a", 0, "h:1", TopicConfig("T"), channel=silent, filters=["f:1"])
-    names.register("b", 0, "h:2", TopicConfig("T"), channel=alive)
+    names.register("a", 0, "h:1", TopicConfig(topic_name="T"), channel=silent, filters=["f:1"])
+    names.register("b", 0, "h:2", TopicConfig(topic_name="T"), channel=alive)
     names.clock.advance_ms(120_000)
     assert names.routes.remove_expired() == []
     names.routes.touch("h:2")
@@ -133,7 +138,7 @@ def test_a_silent_broker_is_forgotten_after_120_seconds() -> None:
 
 def test_unregistering_under_a_wrong_name_removes_nothing() -> None:
     names = Names()
-    names.register("a", 0, "h:1", TopicConfig("T"))
+    names.register("a", 0, "h:1", TopicConfig(topic_name="T"))
     names.routes.unregister(cluster="C", broker_name="b", broker_id=0, broker_address="h:1")
     names.routes.unregister(cluster="C", broker_name="a", broker_id=0, broker_address="h:2")
     assert names.addresses("T") == [{0: "h:1"}]
@@ -141,11 +146,11 @@ def test_unregistering_under_a_wrong_name_removes_nothing() -> None:
 
 def test_filter_servers_belong_to_an_address() -> None:
     names = Names()
-    names.register("a", 0, "h:1", TopicConfig("T"), filters=["f:1"])
+    names.register("a", 0, "h:1", TopicConfig(topic_name="T"), filters=["f:1"])
     names.register("a", 0, "h:1")
     route = names.routes.pick_up_topic_route_data("T")
     assert route is not None
-    assert route.to_wire()["filterServerTable"] == {"h:1": ["f:1"]}
+    assert route.filter_server_table == {"h:1": ["f:1"]}
     names.register("a", 0, "h:1", filters=[])
     route = names.routes.pick_up_topic_route_data("T")
     assert route is not None
@@ -154,8 +159,10 @@ def test_filter_servers_belong_to_an_address() -> None:
 
 def test_lists_topics_by_cluster_flags_and_system() -> None:
     names = Names()
-    names.register("a", 0, "h:1", TopicConfig("T", topic_sys_flag=1), TopicConfig("U", topic_sys_flag=2))
-    names.register("b", 0, "h:2", TopicConfig("V", topic_sys_flag=3), cluster="D")
+    names.register(
+        "a", 0, "h:1", TopicConfig(topic_name="T", topic_sys_flag=1), TopicConfig(topic_name="U", topic_sys_flag=2)
+    )
+    names.register("b", 0, "h:2", TopicConfig(topic_name="V", topic_sys_flag=3), cluster="D")
     assert names.routes.topics_by_cluster("C") == ["T", "U"]
     assert names.routes.topics_by_cluster("none") == []
     assert names.routes.unit_topics() == ["T", "V"]
@@ -168,13 +175,13 @@ def test_a_broker_that_moves_to_another_cluster_is_in_one_only() -> None:
     names = Names()
     names.register("a", 0, "h:1")
     names.register("a", 0, "h:1", cluster="D")
-    assert names.routes.cluster_info()["clusterAddrTable"] == {"D": ["a"]}
+    assert names.routes.cluster_info().cluster_addr_table == {"D": ["a"]}
 
 
 def test_write_permission_is_wiped_and_given_back() -> None:
     names = Names()
-    names.register("a", 0, "h:1", TopicConfig("T", perm=7), TopicConfig("U"))
-    names.register("b", 0, "h:2", TopicConfig("T"))
+    names.register("a", 0, "h:1", TopicConfig(topic_name="T", perm=7), TopicConfig(topic_name="U"))
+    names.register("b", 0, "h:2", TopicConfig(topic_name="T"))
     assert names.routes.wipe_write_perm("a") == 2
     route = names.routes.pick_up_topic_route_data("T")
     assert route is not None
@@ -188,8 +195,8 @@ def test_write_permission_is_wiped_and_given_back() -> None:
 
 def test_deletes_a_topic_everywhere_or_in_one_cluster() -> None:
     names = Names()
-    names.register("a", 0, "h:1", TopicConfig("T"))
-    names.register("b", 0, "h:2", TopicConfig("T"), cluster="D")
+    names.register("a", 0, "h:1", TopicConfig(topic_name="T"))
+    names.register("b", 0, "h:2", TopicConfig(topic_name="T"), cluster="D")
     names.routes.delete_topic("T", "C")
     assert names.addresses("T") == [{0: "h:2"}]
     names.routes.delete_topic("T")

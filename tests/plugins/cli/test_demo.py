@@ -7,11 +7,11 @@ from pathlib import Path
 import attrs
 import pytest
 
+from flintmq.core.broker.message_queue import MessageQueue
 from flintmq.plugins.cli import demo_run
 from flintmq.plugins.cli.demo_run import _Sent, body_of, key_of, verify
 from flintmq.remoting.client.message import MessageExt
 from flintmq.remoting.client.producer import SendResult, SendStatus
-from flintmq.remoting.wire.bodies import MessageQueue
 
 from .conftest import RunCommand
 

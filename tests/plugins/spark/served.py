@@ -9,13 +9,13 @@ from typing import Any, Self
 
 import flintmq
 from flintmq.config import load_config
+from flintmq.core.broker.message_queue import MessageQueue
 from flintmq.core.errors import RefusedError
 from flintmq.remoting.client.admin import AdminClient
 from flintmq.remoting.client.blocking import LoopThread
 from flintmq.remoting.client.message import Message
 from flintmq.remoting.client.producer import Producer
 from flintmq.remoting.client.pull_consumer import PullConsumer
-from flintmq.remoting.wire.bodies import MessageQueue
 
 SMALL = (
     "listen.port=0",

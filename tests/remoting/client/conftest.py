@@ -7,22 +7,14 @@ from typing import Any
 
 import pytest
 
+from flintmq.core.broker.message_queue import MessageQueue
 from flintmq.core.record.batch import decode_batch
 from flintmq.core.record.host import pack_host
 from flintmq.core.record.message_id import offset_message_id
 from flintmq.core.record.properties import string_to_properties
 from flintmq.core.record.record import MessageExtBrokerInner, encode_record, record_size
-from flintmq.remoting.wire.bodies import (
-    BrokerData,
-    ClusterInfo,
-    ConsumerIdList,
-    HeartbeatData,
-    LockBatchRequestBody,
-    LockBatchResponseBody,
-    MessageQueue,
-    QueueData,
-    TopicRouteData,
-)
+from flintmq.core.route.route_data import BrokerData, ClusterInfo, QueueData, TopicRouteData
+from flintmq.remoting.wire.bodies import ConsumerIdList, HeartbeatData, LockBatchRequestBody, LockBatchResponseBody
 from flintmq.remoting.wire.command import RemotingCommand, response
 from flintmq.remoting.wire.header_codec import decode_header
 from flintmq.remoting.wire.headers_message import (
@@ -32,6 +24,7 @@ from flintmq.remoting.wire.headers_message import (
     SendMessageRequestHeader,
     SendMessageResponseHeader,
 )
+from flintmq.remoting.wire.json_body import dumps
 from flintmq.tests.support.request_headers import REQUEST_HEADERS
 
 STORE_HOST = pack_host("127.0.0.1", 10911)
@@ -84,13 +77,26 @@ class FakeBroker:
     def route(self, asked: RemotingCommand) -> RemotingCommand:
         if self._header(asked).topic not in self.topics:
             return response(asked, 17, "No topic route info")
-        brokers = [BrokerData({0: self.peer.address}, "broker-a", "C")]
-        queues = [QueueData("broker-a", 6, self.queue_nums, 0, self.queue_nums)]
-        return response(asked, 0, body=TopicRouteData(brokers, queue_datas=queues).encode("standard"))
+        brokers = [BrokerData(broker_addrs={0: self.peer.address}, broker_name="broker-a", cluster="C")]
+        queues = [
+            QueueData(
+                broker_name="broker-a",
+                perm=6,
+                read_queue_nums=self.queue_nums,
+                topic_sys_flag=0,
+                write_queue_nums=self.queue_nums,
+            )
+        ]
+        return response(asked, 0, body=dumps(TopicRouteData(broker_datas=brokers, queue_datas=queues), "standard"))
 
     def cluster(self, asked: RemotingCommand) -> RemotingCommand:
-        info = ClusterInfo({"broker-a": BrokerData({0: self.peer.address}, "broker-a", "C")}, {"C": ["broker-a"]})
-        return response(asked, 0, body=info.encode())
+        info = ClusterInfo(
+            broker_addr_table={
+                "broker-a": BrokerData(broker_addrs={0: self.peer.address}, broker_name="broker-a", cluster="C")
+            },
+            cluster_addr_table={"C": ["broker-a"]},
+        )
+        return response(asked, 0, body=dumps(info))
 
     def store(self, header: SendMessageRequestHeader, body: bytes, properties: bytes, flag: int) -> str:
         message = MessageExtBrokerInner(

@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from flintmq.core.broker.group_config import SubscriptionGroupConfig
+from flintmq.core.broker.message_queue import MessageQueue
+from flintmq.core.broker.topic_config import TopicConfigSerializeWrapper
 from flintmq.core.errors import RefusedError
 from flintmq.core.record.sys_flag import COMPRESSED
 from flintmq.remoting.client import compression
@@ -17,17 +20,15 @@ from flintmq.remoting.wire.bodies import (
     ConsumerConnection,
     ConsumeStats,
     KVTable,
-    MessageQueue,
     OffsetWrapper,
     ResetOffsetBody,
-    SubscriptionGroupConfig,
-    TopicConfigSerializeWrapper,
     TopicList,
     TopicOffset,
     TopicStatsTable,
 )
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import response
+from flintmq.remoting.wire.json_body import decode_body, dumps
 
 Q0 = MessageQueue("broker-a", 0, "T")
 
@@ -57,7 +58,7 @@ def test_topics_and_groups_are_created_at_the_masters(fake_peer: Any, fake_broke
             "topicSysFlag": "0",
             "order": "false",
         }
-        assert SubscriptionGroupConfig.decode(broker.peer.of_code(200)[0].body).group_name == "g"
+        assert decode_body(broker.peer.of_code(200)[0].body, SubscriptionGroupConfig).group_name == "g"
         assert broker.peer.of_code(207)[0].ext_fields["removeOffset"] == "true"
         assert [broker.peer.of_code(code)[0].ext_fields["topic"] for code in (215, 216)] == ["new", "new"]
         with pytest.raises(RefusedError, match="no cluster X"):
@@ -78,7 +79,7 @@ def test_what_is_known_is_told(fake_peer: Any, fake_broker: Any) -> None:
             21: TopicConfigSerializeWrapper(),
         }
         for code, body in bodies.items():
-            broker.peer.answers[code] = lambda asked, body=body: response(asked, 0, body=body.encode())
+            broker.peer.answers[code] = lambda asked, body=body: response(asked, 0, body=dumps(body))
         broker.peer.answers[26] = lambda asked: response(asked, 0, body=b"# comment\na=1\nb = x=y\n")
         address = broker.peer.address
         assert await admin.topic_list() == ["T"]

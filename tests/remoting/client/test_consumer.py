@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flintmq.core.broker.message_queue import MessageQueue
 from flintmq.core.errors import JsonSyntaxError, RefusedError
 from flintmq.remoting.client.broker_api import PullStatus
 from flintmq.remoting.client.consumer import BROADCASTING, FROM_FIRST, FROM_TIMESTAMP, Consumer, ConsumerSettings
@@ -25,7 +26,6 @@ from flintmq.remoting.wire.bodies import (
     ConsumerRunningInfo,
     GetConsumerStatusBody,
     HeartbeatData,
-    MessageQueue,
     ResetOffsetBody,
 )
 from flintmq.remoting.wire.command import request, response

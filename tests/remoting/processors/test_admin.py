@@ -39,7 +39,7 @@ def new_topic(topic: str, **more: str) -> dict[str, str]:
 @pytest.fixture
 def with_topic(bench: Any) -> Any:
     """Topic T with two queues, three messages in queue 0, and group g at offset 2 of it."""
-    bench.state.topics.put(TopicConfig("T", 2, 2))
+    bench.state.topics.put(TopicConfig(topic_name="T", read_queue_nums=2, write_queue_nums=2))
     bench.store.queues["T", 0] = [(NOW - 300, 65), (NOW - 200, 66), (NOW - 100, 65)]
     bench.state.offsets.commit("T", "g", 0, 2)
     return bench
@@ -48,7 +48,9 @@ def with_topic(bench: Any) -> Any:
 def test_topics_are_made_changed_and_deleted(bench: Any, ask: Any) -> None:
     handlers = AdminTopicProcessor(bench.state).handlers()
     assert ask(handlers, bench.request(Code.UPDATE_AND_CREATE_TOPIC, new_topic("T", order="true"))).code == 0
-    assert bench.state.topics.select("T") == TopicConfig("T", 3, 5, order=True)
+    assert bench.state.topics.select("T") == TopicConfig(
+        topic_name="T", read_queue_nums=3, write_queue_nums=5, order=True
+    )
     for bad in ("bad topic", "TBW102", "broker-a", ""):
         refused = ask(handlers, bench.request(Code.UPDATE_AND_CREATE_TOPIC, new_topic(bad)))
         assert refused.code == 1

@@ -117,7 +117,7 @@ def test_offsets_are_kept_and_a_young_queue_starts_at_0(bench: Any, ask: Any) ->
     assert ask(handlers, bench.request(Code.QUERY_CONSUMER_OFFSET, queue)).code == 22
     commit = queue | {"commitOffset": "7"}
     assert ask(handlers, bench.request(Code.UPDATE_CONSUMER_OFFSET, commit)).code == 17, "nothing is kept of no topic"
-    bench.state.topics.put(TopicConfig("T", 2, 4))
+    bench.state.topics.put(TopicConfig(topic_name="T", read_queue_nums=2, write_queue_nums=4))
     for unknown in ("-1", "4"):
         assert ask(handlers, bench.request(Code.UPDATE_CONSUMER_OFFSET, commit | {"queueId": unknown})).code == 1
     assert ask(handlers, bench.request(Code.UPDATE_CONSUMER_OFFSET, commit | {"consumerGroup": "a b"})).code == 26

@@ -23,7 +23,6 @@ from flintmq.remoting.wire.command import (
     response,
 )
 from flintmq.remoting.wire.fast_answers import (
-    encode_response_json,
     json_text,
     make_batch_ok_encoder,
     make_send_ok_encoder,
@@ -215,14 +214,6 @@ def test_codes_beyond_16_bits_need_the_json_codec() -> None:
     assert decode_command(encode_command(request(200_050))[4:]).code == 200_050
     with pytest.raises(FrameError, match="200050"):
         encode_command(request(200_050, codec=ROCKETMQ))
-
-
-def test_fast_answers_agree_with_the_general_way() -> None:
-    asked = request(310, opaque=5)
-    general = response(asked, 17, 'no "topic"', {"MSG_REGION": "r", "TRACE_ON": "true"}, b"b")
-    fast = encode_response_json(5, 17, b'{"MSG_REGION":"r","TRACE_ON":"true"}', json_text('no "topic"'), 1)
-    assert fast + b"b" == encode_command(general)
-    assert encode_response_json(5, 0, None, None, 0) == encode_command(response(asked, 0))
 
 
 @pytest.mark.parametrize("region", ["DefaultRegion", '100% "north"\n'])

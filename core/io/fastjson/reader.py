@@ -1,0 +1,211 @@
+"""Reads the dialect leniently, within bounds of size and depth."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import msgspec
+
+from flintmq.core.errors import JsonSyntaxError
+from flintmq.core.io.fastjson.object_key import ObjectKey
+from flintmq.core.io.fastjson.references import References
+from flintmq.core.limits import JSON_BODY_MAX_BYTES, JSON_MAX_DEPTH
+
+_SPACE: Final = re.compile(r"(?:[ \t\r\n\f\b]+|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
+"""What is skipped: blanks and comments."""
+_NUMBER: Final = re.compile(r"[+-]?\d+(\.\d*)?([eE][+-]?\d+)?")
+_NAME: Final = re.compile(r"[A-Za-z_$%][^\s:,{}\[\]\"']*")
+_PLAIN: Final = {'"': re.compile(r'[^"\\]*'), "'": re.compile(r"[^'\\]*")}
+_ESCAPES: Final = {"b": "\b", "f": "\f", "F": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "/": "/"} | {
+    str(number): chr(number) for number in range(8)
+}
+_WORDS: Final = {"null": None, "undefined": None, "true": True, "false": False, "NaN": None}
+_NUMBER_SUFFIXES: Final = "LlSsBbFfDd"
+_MAX_DIGITS: Final = 40
+"""Longer integers are no field of the protocol; converting them costs quadratic time."""
+
+
+def loads(
+    text: str | bytes | bytearray | memoryview,
+    *,
+    max_depth: int = JSON_MAX_DEPTH,
+    dialect_max_chars: int = JSON_BODY_MAX_BYTES,
+) -> Any:
+    """Read one value.
+
+    Args:
+        text: at most ``limits.JSON_BODY_MAX_BYTES`` characters or bytes of UTF-8.
+        max_depth: how deep objects and lists may nest in text that is no plain JSON.
+        dialect_max_chars: how long text may be that is no plain JSON.
+
+    Returns:
+        dicts, lists, strings, numbers, booleans, None. An unquoted numeric key becomes an int, an object key an
+        :class:`ObjectKey`; a quoted numeric key stays a string (readers call ``int`` on both).
+
+    Raises:
+        JsonSyntaxError: not of this dialect, too deep or too long.
+    """
+    if len(text) > JSON_BODY_MAX_BYTES:
+        raise JsonSyntaxError(f"{len(text)} bytes of JSON, at most {JSON_BODY_MAX_BYTES} are read")
+    if not isinstance(text, str):
+        try:
+            text = bytes(text).decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise JsonSyntaxError(f"JSON is not UTF-8: {error.reason} at byte {error.start}") from error
+    try:
+        value = msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        if len(text) > dialect_max_chars:
+            raise JsonSyntaxError(f"{len(text)} characters that are no plain JSON: {error}") from error
+        value = Reader(text, max_depth).document()
+    except RecursionError as error:
+        raise JsonSyntaxError(f"JSON nests deeper than {max_depth}") from error
+    if '"$ref"' in text:
+        value = References(value, text).resolved()
+    return value
+
+
+class Reader:
+    """A recursive-descent reader of one text."""
+
+    def __init__(self, text: str, max_depth: int) -> None:
+        self.text = text
+        self.at = 0
+        self.max_depth = max_depth
+
+    def document(self) -> Any:
+        value = self.value(0)
+        if self.peek():
+            raise self.error("something follows the value")
+        return value
+
+    def error(self, what: str) -> JsonSyntaxError:
+        return JsonSyntaxError(f"{what} at character {self.at} of {len(self.text)}")
+
+    def peek(self) -> str:
+        """The next character that is no blank; empty at the end."""
+        match = _SPACE.match(self.text, self.at)
+        assert match is not None
+        self.at = match.end()
+        return self.text[self.at : self.at + 1]
+
+    def value(self, depth: int) -> Any:
+        if depth > self.max_depth:
+            raise self.error(f"nests deeper than {self.max_depth}")
+        first = self.peek()
+        if first == "{":
+            return self.object(depth)
+        if first == "[":
+            return self.list(depth)
+        if first in ('"', "'") and first:
+            return self.string(first)
+        if first in ("-", "+") or first.isdigit():
+            return self.number()
+        word = self.name()
+        if word in _WORDS:
+            return _WORDS[word]
+        raise self.error(f"unknown word {word[:20]!r}")
+
+    def object(self, depth: int) -> dict[Any, Any]:
+        members: dict[Any, Any] = {}
+        self.at += 1
+        while True:
+            first = self.peek()
+            if first == "}":
+                self.at += 1
+                return members
+            if first == ",":
+                self.at += 1
+                continue
+            key = self.key(first, depth + 1)
+            if self.peek() != ":":
+                raise self.error("a key without a value")
+            self.at += 1
+            members[key] = self.value(depth + 1)
+            if self.peek() not in (",", "}"):
+                raise self.error("neither ',' nor '}' after a member")
+
+    def key(self, first: str, depth: int) -> Any:
+        if first in ('"', "'") and first:
+            return self.string(first)
+        if first == "{":
+            if depth > self.max_depth:
+                raise self.error(f"nests deeper than {self.max_depth}")
+            return ObjectKey(self.object(depth))
+        if first in ("-", "+") or first.isdigit():
+            return self.number()
+        word = self.name()
+        return None if word == "null" else word
+
+    def list(self, depth: int) -> list[Any]:
+        items: list[Any] = []
+        self.at += 1
+        while True:
+            first = self.peek()
+            if first == "]":
+                self.at += 1
+                return items
+            if first == ",":
+                self.at += 1
+                continue
+            items.append(self.value(depth + 1))
+            if self.peek() not in (",", "]"):
+                raise self.error("neither ',' nor ']' after an item")
+
+    def string(self, quote: str) -> str:
+        self.at += 1
+        parts: list[str] = []
+        while True:
+            match = _PLAIN[quote].match(self.text, self.at)
+            assert match is not None
+            parts.append(match.group())
+            self.at = match.end()
+            mark = self.text[self.at : self.at + 2]
+            if not mark:
+                raise self.error("a string without an end")
+            if mark[0] == quote:
+                self.at += 1
+                return _joined("".join(parts))
+            parts.append(self.escape(mark[1:]))
+
+    def escape(self, letter: str) -> str:
+        self.at += 2
+        if letter in ("u", "x"):
+            digits = self.text[self.at : self.at + (4 if letter == "u" else 2)]
+            self.at += len(digits)
+            if not re.fullmatch(r"[0-9a-fA-F]{4}|[0-9a-fA-F]{2}", digits):
+                raise self.error("a broken escape")
+            return chr(int(digits, 16))
+        return _ESCAPES.get(letter, letter)
+
+    def number(self) -> Any:
+        match = _NUMBER.match(self.text, self.at)
+        if match is None or match.end() - self.at > _MAX_DIGITS:
+            raise self.error("a broken number")
+        self.at = match.end()
+        if self.text[self.at : self.at + 1] in tuple(_NUMBER_SUFFIXES):
+            self.at += 1
+        return self.made(match.group(), not (match.group(1) or match.group(2)))
+
+    @staticmethod
+    def made(text: str, is_integer: bool) -> Any:
+        """A number of its text."""
+        return int(text) if is_integer else float(text)
+
+    def name(self) -> str:
+        match = _NAME.match(self.text, self.at)
+        if match is None:
+            raise self.error("neither a value nor a name")
+        self.at = match.end()
+        return match.group()
+
+
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+
+
+def _joined(text: str) -> str:
+    """Surrogate pairs that were escaped one by one become the character they stand for; lone ones become U+FFFD."""
+    if _SURROGATE.search(text) is None:
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
