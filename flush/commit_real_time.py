@@ -13,9 +13,9 @@ from typing import Final, Protocol
 
 from flintmq.core.errors import StoreExhaustedError, StoreFencedError
 from flintmq.core.kernel.ports import FlushContext, FlushStatistics, FlushWaiter
+from flintmq.core.waiters import DONE, FENCED
 from flintmq.flush.flush_real_time import STOP_ROUNDS, Flusher
 from flintmq.flush.service_thread import ServiceThread
-from flintmq.flush.waiter import DONE, FENCED
 
 _LOG = logging.getLogger("flintmq.flush")
 

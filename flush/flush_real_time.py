@@ -14,9 +14,9 @@ from typing import Protocol
 from flintmq.core.errors import StoreExhaustedError, StoreFencedError
 from flintmq.core.io.clock import Clock
 from flintmq.core.kernel.ports import FlushableLog, FlushContext, FlushStatistics, FlushWaiter
+from flintmq.core.waiters import DONE, FENCED
 from flintmq.flush.counters import SyncCounter
 from flintmq.flush.service_thread import ServiceThread
-from flintmq.flush.waiter import DONE, FENCED
 
 _LOG = logging.getLogger("flintmq.flush")
 

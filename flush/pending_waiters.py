@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 
 from flintmq.core.kernel.ports import FlushStatus
-from flintmq.flush.waiter import FENCED, CompletedWaiter, PendingWaiter
+from flintmq.core.waiters import FENCED, CompletedWaiter, PendingWaiter
 
 
 class PendingWaiters:
     """Waiters in the order they were submitted. Thread-safe; callbacks always run outside its lock.
 
     One lock, held for a list operation, is cheaper here than anything cleverer: the common case (one sync covers all)
-    swaps the whole list. Once closed it hands out :data:`~flintmq.flush.waiter.FENCED`, so no waiter can be left behind.
+    swaps the whole list. Once closed it hands out :data:`~flintmq.core.waiters.FENCED`, so no waiter can be left behind.
     """
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,24 +38,11 @@ from flintmq.core.record.properties import AlikeProperties, properties_to_string
 from flintmq.core.record.record import MessageExtBrokerInner
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.clock import ManualClock
+from flintmq.core.waiters import DONE, FENCED, CompletedWaiter
 
 DELAY_LEVEL_MS: Final[Mapping[int, int]] = {level: DelayLevels().delay_ms(level) for level in DelayLevels()}
 """RocketMQ's eighteen levels."""
 _HOST: Final = pack_host("127.0.0.1", 10911)
-
-
-class DoneWaiter:
-    """A :class:`flintmq.core.kernel.ports.FlushWaiter` whose answer is known."""
-
-    def __init__(self, status: FlushStatus) -> None:
-        self._status = status
-
-    @property
-    def status(self) -> FlushStatus:
-        return self._status
-
-    def add_done_callback(self, callback: Callable[[FlushStatus], None]) -> None:
-        callback(self._status)
 
 
 class ImmediateFlush:
@@ -74,14 +61,14 @@ class ImmediateFlush:
         with contextlib.suppress(StoreFencedError):  # the store knows of its fence
             self.sync(self._log.wrote_offset_bytes)
 
-    def submit(self, end_offset_bytes: int) -> DoneWaiter:
+    def submit(self, end_offset_bytes: int) -> CompletedWaiter:
         self._submits += 1
         try:
             self.sync(end_offset_bytes)
         except StoreFencedError:
-            return DoneWaiter(FlushStatus.FENCED)
+            return FENCED
         done = self._log.flushed_offset_bytes >= end_offset_bytes
-        return DoneWaiter(FlushStatus.FLUSHED if done else FlushStatus.TIMEOUT)
+        return DONE if done else CompletedWaiter(FlushStatus.TIMEOUT)
 
     def sync(self, end_offset_bytes: int) -> None:
         """Commits and syncs up to a position, as far as that goes on. Raises StoreFencedError."""
@@ -102,8 +89,8 @@ class ImmediateFlush:
 class FlushByHand(ImmediateFlush):
     """``submit`` does nothing: the test calls ``store.commit_log.commit`` and ``flush``, or stops the store."""
 
-    def submit(self, end_offset_bytes: int) -> DoneWaiter:
-        return DoneWaiter(FlushStatus.FLUSHED)
+    def submit(self, end_offset_bytes: int) -> CompletedWaiter:
+        return DONE
 
 
 IMMEDIATE: Final = FlushStrategy("immediate", ImmediateFlush, synchronous=True)

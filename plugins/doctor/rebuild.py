@@ -20,7 +20,6 @@ from flintmq.core.kernel.ports import (
     CommitLogDispatcher,
     FlushContext,
     FlushStatistics,
-    FlushStatus,
     FlushStrategy,
     FlushWaiter,
     RecordBatch,
@@ -28,6 +27,7 @@ from flintmq.core.kernel.ports import (
 from flintmq.core.log.store_lock import StoreLock
 from flintmq.core.store.consume_queue import UNIT_BYTES
 from flintmq.core.store.message_store import MessageStore
+from flintmq.core.waiters import DONE
 from flintmq.dispatchers.consume_queue import BuildConsumeQueue
 from flintmq.dispatchers.index import BuildIndex
 from flintmq.plugins.doctor.delays import delays_of
@@ -40,13 +40,6 @@ DERIVED = ("consumequeue", "consumequeue_ext", "index")
 """What can be made from the log."""
 
 
-class _Done:
-    status = FlushStatus.FLUSHED
-
-    def add_done_callback(self, callback: Callable[[FlushStatus], None]) -> None:
-        callback(FlushStatus.FLUSHED)
-
-
 class _Idle:
     """A flush service for a store that nobody appends to."""
 
@@ -57,7 +50,7 @@ class _Idle:
         """Nothing to stop."""
 
     def submit(self, end_offset_bytes: int) -> FlushWaiter:
-        return _Done()
+        return DONE
 
     def statistics(self) -> FlushStatistics:
         return FlushStatistics(0, 0, 0, 0, 0.0)

@@ -8,15 +8,18 @@ See docs/internals/algorithms.md, Replication.
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from typing import Final
 
 from flintmq.core.io.clock import Clock
 from flintmq.core.kernel.ports import FlushStatus, FlushWaiter
 from flintmq.core.log.watermarks import Watermarks
-from flintmq.plugins.replication.waiters import HELD, NOT_AVAILABLE, TransferWaiter, both
+from flintmq.core.waiters import DONE, CompletedWaiter, PendingWaiter, both
 
 _TICK_S: Final = 1.0
+_NOT_AVAILABLE: Final = CompletedWaiter(FlushStatus.SLAVE_NOT_AVAILABLE)
+"""No slave is in reach."""
 
 
 class GroupTransferService:
@@ -35,7 +38,8 @@ class GroupTransferService:
         self._timeout_s = timeout_ms / 1000
         self._fallbehind_max_bytes = fallbehind_max_bytes
         self._slaves: dict[object, int] = {}
-        self._waiting: deque[TransferWaiter] = deque()
+        self._waiting: deque[PendingWaiter] = deque()
+        self._lock = threading.Lock()
         self._closed = False
         watermarks.replicated = watermarks.wrote
         self.timeouts = 0
@@ -68,12 +72,12 @@ class GroupTransferService:
         """A promise that a slave will hold the log up to a position. Positions only grow from call to call."""
         replicated = self._watermarks.replicated or 0
         if end_offset_bytes <= replicated:
-            return HELD
+            return DONE
         newest = max(self._slaves.values(), default=None)
         if self._closed or newest is None or end_offset_bytes - newest >= self._fallbehind_max_bytes:
             self.refused += 1
-            return NOT_AVAILABLE
-        waiter = TransferWaiter(end_offset_bytes, self._clock.monotonic_s() + self._timeout_s)
+            return _NOT_AVAILABLE
+        waiter = PendingWaiter(end_offset_bytes, self._clock.monotonic_s() + self._timeout_s, self._lock)
         self._waiting.append(waiter)
         return waiter
 

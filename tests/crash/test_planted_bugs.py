@@ -27,8 +27,8 @@ from flintmq.core.store.index_service import IndexService
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.store.queue_flusher import QueueFlusher
 from flintmq.core.testing.simulated_disk import SimulatedDisk, SimulatedRegion
+from flintmq.core.waiters import DONE
 from flintmq.flush.group_commit import GroupCommit
-from flintmq.flush.waiter import DONE
 from flintmq.tests.support.crash_run import CrashFailure, Kind
 from flintmq.tests.support.crash_suite import explore, explore_errors
 

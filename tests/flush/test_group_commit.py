@@ -10,9 +10,9 @@ from flintmq.config.sections.models import GroupCommitSection
 from flintmq.core.kernel.ports import FlushContext, FlushStatus
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.fake_log import FakeLog
+from flintmq.core.waiters import DONE, FENCED
 from flintmq.flush.group_commit import DeadlineWatcher, GroupCommit
 from flintmq.flush.pending_waiters import PendingWaiters
-from flintmq.flush.waiter import DONE, FENCED
 
 
 @pytest.fixture

@@ -17,11 +17,11 @@ from flintmq.core.testing import flush_kit
 from flintmq.core.testing.failure import KitFailure
 from flintmq.core.testing.flush_kit import check_flush_service
 from flintmq.core.testing.pool_kit import check_transient_store_pool
+from flintmq.core.waiters import DONE, PendingWaiter
 from flintmq.flush.commit_real_time import CommitRealTime
 from flintmq.flush.flush_real_time import FlushRealTime
 from flintmq.flush.group_commit import DeadlineWatcher, GroupCommit
 from flintmq.flush.transient_store_pool import AnonymousBufferPool
-from flintmq.flush.waiter import DONE, PendingWaiter
 
 GROUP = GroupCommitSection(sync_flush_timeout_ms=50, interval_ms=2)
 REAL_TIME = FlushRealTimeSection(interval_ms=2, least_pages=4, thorough_interval_ms=4, timed=False)

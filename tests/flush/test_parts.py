@@ -1,4 +1,4 @@
-"""The parts every strategy stands on: waiters that are called once, threads that stop, buffers that forget."""
+"""The parts every strategy stands on: lists of waiters, threads that stop, buffers that forget."""
 
 from __future__ import annotations
 
@@ -8,41 +8,10 @@ import pytest
 
 from flintmq.core.kernel.ports import FlushStatus
 from flintmq.core.testing.clock import ManualClock
+from flintmq.core.waiters import FENCED
 from flintmq.flush.pending_waiters import PendingWaiters
 from flintmq.flush.service_thread import ServiceThread
 from flintmq.flush.transient_store_pool import AnonymousBufferPool
-from flintmq.flush.waiter import DONE, FENCED, PendingWaiter
-
-
-def test_completed_waiters_call_back_at_once() -> None:
-    calls: list[FlushStatus] = []
-    DONE.add_done_callback(calls.append)
-    FENCED.add_done_callback(calls.append)
-    assert calls == [FlushStatus.FLUSHED, FlushStatus.FENCED]
-    assert (repr(DONE), repr(FENCED)) == ("<CompletedWaiter flushed>", "<CompletedWaiter fenced>")
-
-
-def test_the_first_completion_wins() -> None:
-    """A timeout and a sync may race; the client must get one answer."""
-    waiter = PendingWaiter(100, 5.0, threading.Lock())
-    calls: list[FlushStatus] = []
-    waiter.add_done_callback(calls.append)
-    assert repr(waiter) == "<PendingWaiter to 100 pending>"
-    assert waiter.complete(FlushStatus.TIMEOUT)
-    assert not waiter.complete(FlushStatus.FLUSHED)
-    waiter.add_done_callback(calls.append)
-    assert calls == [FlushStatus.TIMEOUT, FlushStatus.TIMEOUT]
-    assert repr(waiter) == "<PendingWaiter to 100 timeout>"
-
-
-def test_a_callback_that_raises_does_not_rob_the_others(caplog: pytest.LogCaptureFixture) -> None:
-    waiter = PendingWaiter(100, 5.0, threading.Lock())
-    calls: list[FlushStatus] = []
-    waiter.add_done_callback(lambda status: 1 / 0)  # type: ignore[arg-type, return-value]
-    waiter.add_done_callback(calls.append)
-    waiter.complete(FlushStatus.FLUSHED)
-    assert calls == [FlushStatus.FLUSHED]
-    assert "ZeroDivisionError" in caplog.text
 
 
 def test_pending_waiters_are_completed_by_position_not_by_order() -> None:

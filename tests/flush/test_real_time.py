@@ -9,11 +9,11 @@ from flintmq.config.sections.models import CommitRealTimeSection, FlushRealTimeS
 from flintmq.core.kernel.ports import FlushContext
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.fake_log import FakeLog
+from flintmq.core.waiters import DONE, FENCED
 from flintmq.flush.commit_real_time import CommitRealTime
 from flintmq.flush.flush_real_time import FlushRealTime
 from flintmq.flush.service_thread import ServiceThread
 from flintmq.flush.transient_store_pool import AnonymousBufferPool
-from flintmq.flush.waiter import DONE, FENCED
 
 PAGE = 4096
 

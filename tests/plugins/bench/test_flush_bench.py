@@ -15,7 +15,7 @@ from flintmq.config import ConfigError
 from flintmq.core.errors import PluginError
 from flintmq.core.kernel.hookspecs import RegisterFlushStrategy, hookimpl
 from flintmq.core.kernel.ports import FlushContext, FlushStatistics, FlushStrategy, FlushWaiter
-from flintmq.flush.waiter import DONE
+from flintmq.core.waiters import DONE
 from flintmq.plugins.bench import machine
 from flintmq.plugins.bench.flush_bench import FlushReport, bench_flush
 from flintmq.plugins.bench.flush_plan import Contender, FlushPlan, parse_contender

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 
 from flintmq.core.kernel.ports import FlushStatus, FlushWaiter
 from flintmq.core.log.watermarks import Watermarks
 from flintmq.core.testing.clock import ManualClock
 from flintmq.plugins.replication.group_transfer import GroupTransferService
-from flintmq.plugins.replication.waiters import BothWaiter, DoneTransfer, TransferWaiter, both
 
 FLUSHED, TIMEOUT, FENCED = FlushStatus.FLUSHED, FlushStatus.TIMEOUT, FlushStatus.FENCED
 SLAVE_TIMEOUT, NOT_AVAILABLE = FlushStatus.SLAVE_TIMEOUT, FlushStatus.SLAVE_NOT_AVAILABLE
@@ -102,71 +99,3 @@ def test_a_stop_ends_every_wait(gate: GroupTransferService, marks: Watermarks) -
     assert waiting == [SLAVE_TIMEOUT]
     assert marks.readable == 1000
     assert gate.submit(1200).status is NOT_AVAILABLE
-
-
-# disk and slave
-
-
-class ByHand(TransferWaiter):
-    """A promise that the test keeps."""
-
-    def __init__(self) -> None:
-        super().__init__(0, 0.0)
-
-
-@pytest.mark.parametrize(
-    ("flush", "transfer", "expected"),
-    [
-        (FLUSHED, FLUSHED, FLUSHED),
-        (TIMEOUT, FLUSHED, TIMEOUT),
-        (FLUSHED, SLAVE_TIMEOUT, SLAVE_TIMEOUT),
-        (TIMEOUT, SLAVE_TIMEOUT, SLAVE_TIMEOUT),
-        (TIMEOUT, NOT_AVAILABLE, NOT_AVAILABLE),
-        (FENCED, FLUSHED, FENCED),
-        (FENCED, SLAVE_TIMEOUT, FENCED),
-    ],
-)
-@pytest.mark.parametrize("flush_first", [True, False])
-def test_one_promise_of_two(
-    flush: FlushStatus, transfer: FlushStatus, expected: FlushStatus, flush_first: bool
-) -> None:
-    """Only both make an acknowledgement, whichever comes first."""
-    disk, slave = ByHand(), ByHand()
-    waiter = both(disk, slave)
-    found = ends(waiter)
-    order = [(disk, flush), (slave, transfer)]
-    for one, status in order if flush_first else reversed(order):
-        assert waiter.status in (None, FENCED)
-        one.complete(status)
-    assert found == [expected] == ends(waiter)
-    assert waiter.status is expected
-
-
-def test_a_failed_sync_ends_it_at_once() -> None:
-    """No slave can make it an acknowledgement any more."""
-    disk = ByHand()
-    found = ends(both(disk, ByHand()))
-    disk.complete(FENCED)
-    assert found == [FENCED]
-
-
-def test_what_is_kept_already_costs_nothing() -> None:
-    """One of the two is handed on as it is."""
-    pending = ByHand()
-    assert both(DoneTransfer(FLUSHED), pending) is pending
-    assert both(pending, DoneTransfer(FLUSHED)) is pending
-    assert both(DoneTransfer(FLUSHED), DoneTransfer(NOT_AVAILABLE)).status is NOT_AVAILABLE
-
-
-def test_both_threads_end_it_once() -> None:
-    """The disk's promise is kept on another thread than the slave's."""
-    for _ in range(200):
-        disk, slave = ByHand(), ByHand()
-        waiter = BothWaiter(disk, slave)
-        found = ends(waiter)
-        threads = [threading.Thread(target=one.complete, args=(FLUSHED,)) for one in (disk, slave)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert found == [FLUSHED]

@@ -1,19 +1,20 @@
-"""Promises of durability: what ``submit`` returns (see :class:`flintmq.core.kernel.ports.FlushWaiter`)."""
+"""Promises of durability, which flush services and the replication gate return (``FlushWaiter`` of the ports)."""
 
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections.abc import Callable
 from typing import Final
 
-from flintmq.core.kernel.ports import FlushStatus
+from flintmq.core.kernel.ports import FlushStatus, FlushWaiter
 
 _LOG = logging.getLogger("flintmq.flush")
 
 
 class CompletedWaiter:
-    """A waiter that was final from the start. Immutable, so one object serves every caller and thread."""
+    """A waiter whose status is final from the start. Immutable, so one object serves every caller and thread."""
 
     __slots__ = ("_status",)
 
@@ -25,6 +26,7 @@ class CompletedWaiter:
         return self._status
 
     def add_done_callback(self, callback: Callable[[FlushStatus], None]) -> None:
+        """Call back at once."""
         callback(self._status)
 
     def __repr__(self) -> str:
@@ -32,18 +34,18 @@ class CompletedWaiter:
 
 
 DONE: Final = CompletedWaiter(FlushStatus.FLUSHED)
-"""For what is as durable as the strategy promises already: every asynchronous ``submit``, and flushed positions."""
+"""The promise is kept already: every asynchronous ``submit``, and positions that are flushed or replicated."""
 
 FENCED: Final = CompletedWaiter(FlushStatus.FENCED)
-"""For what must never be acknowledged: after a failed sync and after the service stopped."""
+"""The position must never be acknowledged: after a failed sync, and after the service has stopped."""
 
 
 class PendingWaiter:
-    """A waiter that is completed once, by whichever thread comes first. Thread-safe.
+    """A waiter that is completed once, by the first thread that tries. Thread-safe.
 
     Args:
-        end_offset_bytes: physical offset that must be durable.
-        deadline_s: on the clock's monotonic scale, when waiting ends with TIMEOUT.
+        end_offset_bytes: the physical offset that must be durable, or held by a slave.
+        deadline_s: on the clock's monotonic scale, when waiting ends with a timeout.
         lock: guards the change of status; waiters of one service share theirs, because making one costs more than
             taking it. Never held while something is called back.
     """
@@ -62,7 +64,7 @@ class PendingWaiter:
         return self._status
 
     def add_done_callback(self, callback: Callable[[FlushStatus], None]) -> None:
-        """Calls back once: at once on this thread when done, else on the thread that completes the waiter."""
+        """Call back once: at once on this thread when done, else on the thread that completes the waiter."""
         with self._lock:
             status = self._status
             if status is None:
@@ -71,7 +73,7 @@ class PendingWaiter:
         callback(status)
 
     def complete(self, status: FlushStatus) -> bool:
-        """Makes the status final and calls back. Returns False, and does nothing, when it was final already.
+        """Make the status final and call back. Return False, and do nothing, when it was final already.
 
         A callback that raises is logged and does not keep the others from being called: they belong to other requests.
         """
@@ -90,3 +92,28 @@ class PendingWaiter:
     def __repr__(self) -> str:
         state = self._status.value if self._status else "pending"
         return f"<PendingWaiter to {self.end_offset_bytes} {state}>"
+
+
+def both(flush: FlushWaiter, transfer: FlushWaiter) -> FlushWaiter:
+    """Return one promise of two: durable here *and* held by a slave. Where one is kept already, return the other.
+
+    A failed sync ends it at once. Otherwise the status of the slave counts before the status of the disk, as in RocketMQ: a
+    send for which both are late is answered FLUSH_SLAVE_TIMEOUT.
+    """
+    if transfer.status is FlushStatus.FLUSHED:
+        return flush
+    if flush.status is FlushStatus.FLUSHED:
+        return transfer
+    joined = PendingWaiter(0, math.inf, threading.Lock())
+    done: dict[str, FlushStatus] = {}
+
+    def one_done(which: str, status: FlushStatus) -> None:
+        done[which] = status
+        if FlushStatus.FENCED in done.values():
+            joined.complete(FlushStatus.FENCED)
+        elif len(done) == 2:
+            joined.complete(done["transfer" if done["transfer"] is not FlushStatus.FLUSHED else "flush"])
+
+    flush.add_done_callback(lambda status: one_done("flush", status))
+    transfer.add_done_callback(lambda status: one_done("transfer", status))
+    return joined
