@@ -1,0 +1,66 @@
+"""Reads from the configuration how the connections of replication behave: times, sizes, the secret, encryption."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from flintmq.config.errors import ConfigError
+from flintmq.config.sections.replication import SECRET_MIN_LENGTH
+from flintmq.plugins.replication.link import LinkSettings
+
+if TYPE_CHECKING:
+    from flintmq.config import BrokerConfig
+    from flintmq.plugins.replication.agreement import Truncate
+
+
+def link_settings(config: BrokerConfig) -> LinkSettings:
+    """Return the settings of connections. Raises ``ConfigError``, as :func:`load_secret` does."""
+    ha = config.ha
+    return LinkSettings(
+        heartbeat_s=ha.send_heartbeat_interval_ms / 1000,
+        housekeeping_s=ha.housekeeping_interval_ms / 1000,
+        batch_bytes=ha.transfer_batch_bytes,
+        secret=load_secret(config),
+        truncate=cast("Truncate", ha.truncate),
+    )
+
+
+def wants_tls(config: BrokerConfig) -> bool:
+    """Return whether the connections are encrypted."""
+    ha = config.ha
+    if ha.compat == "rocketmq":
+        return False
+    return ha.tls if ha.tls is not None else config.listen.tls.mode_in_force == "required"
+
+
+def load_secret(config: BrokerConfig) -> bytes | None:
+    """Return the secret that both ends know, or None with ``ha.compat: rocketmq``, whose stream has no place for one.
+
+    Raises:
+        ConfigError: there is no secret, it is too short, or other users may read its file.
+    """
+    ha = config.ha
+    if ha.compat == "rocketmq":
+        return None
+    if ha.secret is not None:
+        return ha.secret.reveal().encode("utf-8")
+    if ha.secret_file is None:
+        raise ConfigError(
+            "replication needs a secret that both ends know: ha.secret_file (a file of mode 0600), or ha.secret. A RocketMQ "
+            "broker at the other end knows none: ha.compat: rocketmq, and then everyone who reaches the port reads the whole log",
+            key="ha.secret_file",
+        )
+    path = Path(ha.secret_file)
+    try:
+        mode = path.stat().st_mode
+        secret = path.read_bytes().strip()
+    except OSError as error:
+        raise ConfigError(f"'ha.secret_file' {path}: {error.strerror}", key="ha.secret_file") from error
+    if mode & (stat.S_IRWXG | stat.S_IRWXO) and os.name == "posix":
+        raise ConfigError(f"'ha.secret_file' {path} is open to others than its owner: chmod 600", key="ha.secret_file")
+    if len(secret) < SECRET_MIN_LENGTH:
+        raise ConfigError(f"'ha.secret_file' {path} must hold at least {SECRET_MIN_LENGTH} bytes", key="ha.secret_file")
+    return secret
