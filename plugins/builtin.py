@@ -24,6 +24,8 @@ from flintmq.flush.transient_store_pool import AnonymousBufferPool
 from flintmq.plugins.acl.plugin import AclPlugin
 from flintmq.plugins.filters.plugin import FiltersPlugin
 from flintmq.plugins.name_server.processors import NamesrvProcessorsPlugin
+from flintmq.plugins.registration.plugin import RegistrationPlugin
+from flintmq.plugins.replication.plugin import ReplicationPlugin
 from flintmq.plugins.spark_feed import SparkFeedPlugin
 from flintmq.plugins.timer import TimerPlugin
 
@@ -90,6 +92,8 @@ BUILTIN_PLUGINS: tuple[object, ...] = (
     SparkFeedPlugin(),
     TimerPlugin(),
     AclPlugin(),
+    RegistrationPlugin(),
+    ReplicationPlugin(),
 )
 """The built-in plugins of a broker, for ``Kernel.assemble(builtins=...)``."""
 

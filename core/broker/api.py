@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from flintmq.core.io.clock import Clock
     from flintmq.core.io.json_file import JsonFile
     from flintmq.core.kernel.ports.service import Service
+    from flintmq.core.route.advertised import Advertised
     from flintmq.core.store.message_store import MessageStore
 
 T = TypeVar("T")
@@ -128,6 +129,21 @@ class BrokerApi(Protocol):
         """The broker's address as clients know it, ``host:port``."""
         ...
 
+    @property
+    def advertised(self) -> Advertised:
+        """The addresses that clients on certain networks are told instead."""
+        ...
+
+    @property
+    def port(self) -> int:
+        """The port that the broker listens on."""
+        ...
+
+    @property
+    def ha_port(self) -> int:
+        """The port that slaves replicate from, or would if this broker were a master that has some."""
+        ...
+
     def dispatch(self) -> None:
         """Make what was appended visible as far as it is durable: queues, index, held pulls."""
         ...
@@ -168,5 +184,6 @@ class BrokerHandle(Protocol):
         ...
 
 
-ServiceFactory = Callable[["BrokerApi"], "Service"]
-"""Makes a service. The store is recovered and the tables are loaded; nothing listens, and no other service has started."""
+ServiceFactory = Callable[["BrokerApi"], "Service | None"]
+"""Makes a service, or None where the configuration asks for none. The store is recovered and the tables are loaded; nothing
+listens, and no other service has started."""

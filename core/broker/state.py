@@ -30,6 +30,7 @@ from flintmq.core.errors import RefusedError
 from flintmq.core.io.clock import Clock
 from flintmq.core.io.json_file import JsonFile
 from flintmq.core.kernel.ports import MessageFilterFactory, Service
+from flintmq.core.kernel.ports.replication import SupportsReplication
 from flintmq.core.record.host import pack_host
 from flintmq.core.response_code import ResponseCode
 from flintmq.core.retention.cleaner import CleanCommitLogService
@@ -71,6 +72,8 @@ class BrokerState:
     store_host_hex: str
     advertised_address: str
     """``host:port`` that the broker registers under, and that clients are told as far as :attr:`advertised` says no other."""
+    port: int
+    """The port that the broker listens on."""
     advertised: Advertised
     on_config: Callable[[BrokerConfig], None]
     """Told when settings changed while running."""
@@ -89,8 +92,6 @@ class BrokerState:
         disk."""
         self.runtime_sources: list[Callable[[], Mapping[str, str]]] = []
         """Further figures for request 28."""
-        self.has_master: Callable[[], bool] = lambda: False
-        """Whether this is a slave whose master is in reach."""
         self.answers_as_bytes = True
         """Whether ordinary answers may be written as they are sent: no plugin's hook wants to see them."""
         self._dispatching = False
@@ -117,7 +118,7 @@ class BrokerState:
         self.consumers.notify_ids_changed = config.groups.notify_ids_changed
         self.topics.allow_auto_create(config.topics.auto_create, config.topics.default_queue_nums)
         if config.broker.permission != before.broker.permission:
-            self.topics.on_change()  # name servers are told what clients may do
+            self.topics.changed.publish()  # name servers are told what clients may do
         self.on_config(config)
 
     def filter_factory(self, expression_type: str) -> MessageFilterFactory:
@@ -166,6 +167,16 @@ class BrokerState:
     def services_with(self, protocol: type[T]) -> Iterator[T]:
         """Return the services that support a protocol, in the order of their registration."""
         return (service for service in self.services() if isinstance(service, protocol))
+
+    @property
+    def ha_port(self) -> int:
+        """The port that slaves replicate from, or would if this broker were a master that has some."""
+        found = next(self.services_with(SupportsReplication), None)  # type: ignore[type-abstract]
+        return (found.ha_port if found is not None else 0) or self.config.listen.ha_port or self.port + 1
+
+    def has_master(self) -> bool:
+        """Return whether this is a slave whose master can be reached."""
+        return any(service.is_following for service in self.services_with(SupportsReplication))  # type: ignore[type-abstract]
 
     def dispatch(self) -> None:
         """Makes what is readable visible: queues, index, held pulls. Goes on with the loop's next turn while more is left;

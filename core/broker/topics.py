@@ -5,7 +5,7 @@ See docs/internals/algorithms.md, Topics and groups.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -18,6 +18,7 @@ from flintmq.core.broker.data_version import DataVersion
 from flintmq.core.broker.topic_config import TopicConfig, TopicConfigSerializeWrapper
 from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError, StoreError
+from flintmq.core.event import Event
 from flintmq.core.io.clock import Clock
 from flintmq.core.io.config_journal import ConfigJournal
 from flintmq.core.io.config_manager import ConfigManager
@@ -135,8 +136,8 @@ class TopicConfigManager(ConfigManager[TopicConfig]):
         self._gone: set[str] = set()
         """Topics that the master's table lacks, although there are messages of them."""
         self._taken_over: DataVersion | None = None
-        self.on_change: Callable[[], None] = lambda: None
-        """Called after each change, so that the broker registers again with its name servers."""
+        self.changed: Event[[]] = Event()
+        """The table, or what clients may do with it, has changed: the broker registers again with its name servers."""
 
     def __len__(self) -> int:
         return len(self._table)
@@ -307,7 +308,7 @@ class TopicConfigManager(ConfigManager[TopicConfig]):
         try:
             self.note(self._wire(TopicConfigSerializeWrapper(self.data_version, {config.topic_name: config})))
         finally:
-            self.on_change()
+            self.changed.publish()
 
     def _add(self, config: TopicConfig) -> None:
         for queue_nums in (config.read_queue_nums, config.write_queue_nums):
@@ -355,7 +356,7 @@ class TopicConfigManager(ConfigManager[TopicConfig]):
         try:
             self.persist()
         finally:
-            self.on_change()
+            self.changed.publish()
 
     def to_wire(self) -> dict[str, Any]:
         """Return what GET_ALL_TOPIC_CONFIG (21) answers and the file holds."""

@@ -292,9 +292,10 @@ class FlintSpecs:
         """Services of a broker: ``register(name, factory)``. All that are registered run.
 
         ``factory(api)`` makes a :class:`~flintmq.core.kernel.ports.service.Service`: an object with ``start()`` and ``stop()``,
-        plain or ``async def``, and where it has them ``ready()``, ``persist()``, ``runtime_info()``, ``health()``,
-        ``positions_for_slaves()`` and ``follow(positions)``. ``api`` is a :class:`~flintmq.core.broker.api.BrokerApi`;
-        periodic work is ``api.timers.every(seconds, work, name)`` in ``start``.
+        plain or ``async def``, and where it has them ``ready()``, ``withdraw()``, ``persist()``, ``runtime_info()``,
+        ``health()``, ``positions_for_slaves()`` and ``follow(positions)``; or None, where the configuration asks for none.
+        ``api`` is a :class:`~flintmq.core.broker.api.BrokerApi`; periodic work is ``api.timers.every(seconds, work, name)`` in
+        ``start``.
 
         Services are made after recovery, started in the order of their registration before the broker listens, and stopped
         in the reverse order after it has ended listening. A built-in that raises in ``start`` stops the start of the broker;

@@ -11,11 +11,12 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from typing import Final
 
 from flintmq.core.errors import StoreError, StoreFormatError, StoreFullError
+from flintmq.core.event import Event
 from flintmq.core.io import lazy_numpy
 from flintmq.core.kernel.ports import AppendedBatch, AppendUnit, CommitLogDispatcher, RecordBatch
 from flintmq.core.log.commit_log import CommitLog
@@ -53,10 +54,6 @@ def _fitting(batch: AppendedBatch, readable: int, messages_max: int, keys_length
     return min(messages_max, len(batch))
 
 
-def _nobody(_arrived: RecordBatch) -> None:
-    """The arrival listener nobody has set."""
-
-
 class ReputMessageService:
     """Moves ``dispatched`` up to ``readable``."""
 
@@ -65,8 +62,8 @@ class ReputMessageService:
         self._watermarks = commit_log.watermarks
         self.dispatchers: tuple[CommitLogDispatcher, ...] = ()
         """Who is handed the records, in this order."""
-        self.on_arrival: Callable[[RecordBatch], object] = _nobody
-        """Called with each batch once every dispatcher has it (wakes held pulls)."""
+        self.arrived: Event[[RecordBatch]] = Event()
+        """Every dispatcher has a batch (wakes held pulls)."""
         self._waiting: deque[AppendUnit] = deque()
         self._batches_more = 0
         """How many messages those that are batches have beyond one each."""
@@ -167,7 +164,7 @@ class ReputMessageService:
     def _tell(self, batch: RecordBatch) -> None:
         """Tells who waits; what goes wrong with that leaves them waiting for their deadlines, and dispatch goes on."""
         try:
-            self.on_arrival(batch)
+            self.arrived.publish(batch)
         except Exception as error:
             if not self._has_told:
                 log.error("held pulls are not woken", exc_info=error)

@@ -61,9 +61,9 @@ from flintmq.plugins.broker.loop_watchdog import LoopWatchdog
 from flintmq.plugins.broker.periodic import Timers
 from flintmq.plugins.broker.plugin_figures import plugin_figures
 from flintmq.plugins.broker.plugin_settings import PluginSettings
-from flintmq.plugins.broker.registration import Registration
+from flintmq.plugins.broker.required import check_required
 from flintmq.plugins.broker.schedule_store import ScheduleStoreAdapter
-from flintmq.plugins.broker.secure_links import TLS_RELOAD_S, name_server_client, server_tls
+from flintmq.plugins.broker.secure_links import TLS_RELOAD_S, server_tls
 from flintmq.plugins.broker.server_parts import ServerParts
 from flintmq.plugins.broker.service import Service, tell_ignored
 from flintmq.plugins.broker.services import Services
@@ -77,7 +77,6 @@ if TYPE_CHECKING:
     from flintmq.config.loading.schema import Role
     from flintmq.core.kernel.ports.processor import Request
     from flintmq.plugins.broker.in_process import InProcessPut, PutBatch, Puttable
-    from flintmq.plugins.replication.replication import Replication
     from flintmq.remoting.server.channel import ServerChannel
 
 log = logging.getLogger("flintmq.broker")
@@ -159,9 +158,6 @@ class Broker(Service):
         self._held = contextlib.AsyncExitStack()
         """What the start has taken so far; given back in reverse order, whatever fails on the way."""
         self.state = BrokerState(self.loaded.config, clock)
-        self.replication: Replication | None = None
-        """The part it plays in replication; None where it plays none."""
-        self._ha_port = 0
         self.kernel: Kernel
         self._services: Services
         self._settings: PluginSettings
@@ -190,7 +186,7 @@ class Broker(Service):
     @property
     def ha_port(self) -> int:
         """The port that slaves replicate from, or would."""
-        return self._ha_port or self.config.listen.ha_port or self.port + 1
+        return self.state.ha_port
 
     @property
     def store_path(self) -> Path:
@@ -220,12 +216,6 @@ class Broker(Service):
         )
         tls = server_tls(config)
         host, port = self._bind()
-        if config.replicates:
-            # Sockets, streams and seals that most brokers never need.
-            from flintmq.plugins.replication.replication import Replication
-
-            self.replication = Replication(config, self._clock)
-            self._ha_port = self.replication.bind(port, self._held)
         state = self.state
         state.loop = asyncio.get_running_loop()
         state.on_config = lambda _config: None
@@ -244,9 +234,7 @@ class Broker(Service):
             self.timers.every(TLS_RELOAD_S, tls.reload, "certificate")
         if exposed:
             self.timers.every(REMINDER_S, lambda: remind(config.listen.host), "open door")
-        await self._register(state)
-        if self.replication is not None:
-            await self.replication.start(tls, self.timers, self._held)
+        self._held.push_async_callback(self._services.withdraw)
         await self._services.ready()
         self.kernel.ready(self)
         log.info("broker %s listens on %s, store %s", config.broker.name, self.address, self.store_path)
@@ -283,9 +271,7 @@ class Broker(Service):
         self._connect_store(state, strategy)
         if not (state.store.started_clean or config.broker.is_slave):
             state.offsets.cut(state.store.max_queue_offset)
-        if self.replication is not None:
-            self.replication.attach(state)
-        else:
+        if not config.replicates:
             _begin_epoch_if_replicated(state)
         state.schedule = ScheduleMessageService(
             ScheduleStoreAdapter(state.store, state.stats, state.topics.create_in_send_back),
@@ -340,7 +326,7 @@ class Broker(Service):
     async def _advertise(self, state: BrokerState, host: str, port: int) -> None:
         """Says who the broker is: clients are told a name as it is, records carry the address behind it."""
         listen = state.config.listen
-        self._port = port
+        self._port = state.port = port
         told = listen.advertised_host
         as_client = told == CLIENT and host in EVERY_INTERFACE
         if told is None or told == CLIENT:
@@ -366,6 +352,7 @@ class Broker(Service):
         )
         self._settings = PluginSettings(kernel, self.loaded, self._clock)
         self._settings.check()
+        check_required(config, kernel)
         return kernel
 
     def _bind(self) -> tuple[str, int]:
@@ -514,7 +501,7 @@ class Broker(Service):
 
     def _connect_store(self, state: BrokerState, strategy: Registered[FlushStrategy]) -> None:
         store = state.store
-        store.reput.on_arrival = state.hold.arrived
+        store.reput.arrived.subscribe(state.hold.arrived)
         if strategy.value.synchronous or strategy.value.uses_pool:
             store.progressed.subscribe(state.progressed)
         store.fenced.subscribe(self._fenced)
@@ -591,20 +578,6 @@ class Broker(Service):
         state.hold.close_channel(channel)
         state.consumers.close_channel(channel)
         state.producers.close_channel(channel)
-
-    async def _register(self, state: BrokerState) -> None:
-        addresses = state.config.namesrv.addresses
-        if not addresses:
-            return
-        client = name_server_client(state.config)
-        self._held.push_async_callback(client.close)
-        ha_host = state.config.ha.advertised_host or self.address.rpartition(":")[0]
-        registration = Registration(state, client, addresses, f"{ha_host}:{self.ha_port}")
-        if self.replication is not None:
-            self.replication.registered_with(registration)
-        self._held.push_async_callback(registration.stop)
-        state.topics.on_change = registration.topic_changed
-        await registration.start()
 
     # timers
 

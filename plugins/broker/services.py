@@ -15,6 +15,7 @@ from flintmq.core.kernel.ports import (
     SupportsHealth,
     SupportsPersist,
     SupportsReady,
+    SupportsWithdraw,
 )
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 TROUBLE: Final = "serviceTrouble"
-_MAY_WAIT: Final = ("start", "stop", "ready")
+_MAY_WAIT: Final = ("start", "stop", "ready", "withdraw")
 _MUST_NOT_WAIT: Final = ("persist", "runtime_info", "health", "positions_for_slaves")
 
 
@@ -53,8 +54,9 @@ class Services:
         """
         for entry in self._kernel.services():
             made = self._kernel.guarded(entry, entry.value)(api)
-            _check(entry, made)
-            self._made.append((entry, made))
+            if made is not None:
+                _check(entry, made)
+                self._made.append((entry, made))
 
     def all(self) -> Iterator[Service]:
         """Return the services in the order of their registration."""
@@ -81,6 +83,15 @@ class Services:
             if entry.owner.built_in:
                 raise
             self._kernel.blame(entry, doing, error)
+
+    async def withdraw(self) -> None:
+        """Have the services undo what they did when the broker was ready, the last one first. Never raises."""
+        for entry, service in reversed(self._begun):
+            if isinstance(service, SupportsWithdraw):
+                try:
+                    await _awaited(service.withdraw())
+                except PLUGIN_FAULTS as error:
+                    self._kernel.blame(entry, "withdraw", error)
 
     async def stop(self) -> None:
         """Stop every service that was started, the last one first. Never raises."""

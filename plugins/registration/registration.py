@@ -1,15 +1,14 @@
-"""Tells name servers who the broker is and which topics it has (docs/internals/protocol.md, Registration)."""
+"""Registers a broker and its topics with name servers (docs/internals/protocol.md, Registration)."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from flintmq.core.broker.state import BrokerState
 from flintmq.core.errors import FlintError, RemotingError
-from flintmq.remoting.client.transport import RemotingClient
+from flintmq.plugins.broker.secure_links import name_server_client
 from flintmq.remoting.wire.bodies import KVTable, RegisterBrokerBody
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import RemotingCommand, request
@@ -21,6 +20,9 @@ from flintmq.remoting.wire.headers_route import (
 )
 from flintmq.remoting.wire.register_broker_body import body_crc32, encode_register_broker_body
 
+if TYPE_CHECKING:
+    from flintmq.core.broker.api import BrokerApi
+
 log = logging.getLogger("flintmq.broker")
 
 _REST: Final = 10
@@ -29,14 +31,17 @@ _REST_MAX_S: Final = 2.0
 
 
 class Registration:
-    """Registers at the start, at every interval, and at once when a topic changed. Loop thread."""
+    """Registers at the start, at every interval, and at once when a topic changed. Loop thread.
 
-    def __init__(self, state: BrokerState, client: RemotingClient, addresses: tuple[str, ...], ha_address: str) -> None:
-        self._state = state
-        self._client = client
-        self._addresses = addresses
-        self._ha_address = ha_address
-        self._advertised = state.advertised.to_text() or None
+    Args:
+        api: the broker.
+    """
+
+    def __init__(self, api: BrokerApi) -> None:
+        self._api = api
+        self._client = name_server_client(api.config)
+        self._addresses = api.config.namesrv.addresses
+        self._advertised = api.advertised.to_text() or None
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._body_s = 0.0
@@ -47,8 +52,12 @@ class Registration:
         self.master_ha_address = ""
         """The same for the master's replication port."""
 
-    async def start(self) -> None:
-        """Registers once with every name server, then keeps doing so. A name server that is away is tried again."""
+    def start(self) -> None:
+        """Do nothing: name servers learn of a broker that is ready."""
+
+    async def ready(self) -> None:
+        """Register once with every name server, then keep doing so. A name server that is away is tried again."""
+        self._api.topics.changed.subscribe(self.topic_changed)
         await self.register_all()
         self._task = asyncio.get_running_loop().create_task(self._run())
 
@@ -57,7 +66,7 @@ class Registration:
         self._changed.set()
 
     async def _run(self) -> None:
-        interval_s = self._state.config.namesrv.register_interval_ms / 1000
+        interval_s = self._api.config.namesrv.register_interval_ms / 1000
         while True:
             try:
                 async with asyncio.timeout(interval_s):
@@ -74,16 +83,16 @@ class Registration:
         await asyncio.gather(*(self._register(address) for address in self._addresses))
 
     async def _register(self, address: str) -> None:
-        state = self._state
-        broker = state.config.broker
+        api = self._api
+        broker = api.config.broker
         begin_s = time.perf_counter()
         body = encode_register_broker_body(self._body())
         self._body_s = time.perf_counter() - begin_s
         header = RegisterBrokerRequestHeader(
             broker_name=broker.name,
-            broker_addr=state.advertised_address,
+            broker_addr=api.advertised_address,
             cluster_name=broker.cluster,
-            ha_server_addr=self._ha_address,
+            ha_server_addr=self._ha_address(),
             broker_id=broker.id,
             compressed=False,
             body_crc32=body_crc32(body),
@@ -91,7 +100,7 @@ class Registration:
         )
         command = request(RequestCode.REGISTER_BROKER, header, body, language="JAVA")
         try:
-            answer = await self._client.invoke(address, command, state.config.namesrv.register_timeout_ms)
+            answer = await self._client.invoke(address, command, api.config.namesrv.register_timeout_ms)
         except RemotingError as error:
             if self.registered.get(address, True):
                 log.warning("name server %s: %s; trying again", address, error)
@@ -108,9 +117,15 @@ class Registration:
             try:
                 # The name server's configuration says which topics are ordered:
                 # docs/internals/algorithms.md, Topics and groups.
-                state.topics.update_order_topics(KVTable.decode(answer.body).table.keys())
+                api.topics.update_order_topics(KVTable.decode(answer.body).table.keys())
             except FlintError as error:  # a body that is no table, or a full disk: neither ends the registering
                 log.warning("the order configuration of name server %s: %s", address, error)
+
+    def _ha_address(self) -> str:
+        """Return the address that slaves replicate from, or would if this broker were the master."""
+        api = self._api
+        host = api.config.ha.advertised_host or api.advertised_address.rpartition(":")[0]
+        return f"{host}:{api.ha_port}"
 
     def _learn_master(self, answer: RemotingCommand) -> None:
         """A name server that does not know the master says nothing of it; what is known stays then."""
@@ -119,24 +134,27 @@ class Registration:
         self.master_ha_address = found.ha_server_addr or self.master_ha_address
 
     def _body(self) -> RegisterBrokerBody:
-        return RegisterBrokerBody([], self._state.topics.wrapper(self._state.config.broker.permission))
+        return RegisterBrokerBody([], self._api.topics.wrapper(self._api.config.broker.permission))
 
-    async def stop(self) -> None:
-        """Unregisters everywhere; a name server that does not answer is left to its expiry."""
+    async def withdraw(self) -> None:
+        """Unregister everywhere; a name server that does not answer is left to its expiry."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         await asyncio.gather(*(self._unregister(address) for address in self._addresses))
 
+    async def stop(self) -> None:
+        await self._client.close()
+
     async def _unregister(self, address: str) -> None:
-        state = self._state
+        api = self._api
         if not self.registered.get(address):
             return
         header = UnregisterBrokerRequestHeader(
-            broker_name=state.config.broker.name,
-            broker_addr=state.advertised_address,
-            cluster_name=state.config.broker.cluster,
-            broker_id=state.config.broker.id,
+            broker_name=api.config.broker.name,
+            broker_addr=api.advertised_address,
+            cluster_name=api.config.broker.cluster,
+            broker_id=api.config.broker.id,
         )
         try:
             await self._client.invoke(address, request(RequestCode.UNREGISTER_BROKER, header, language="JAVA"), 1_000)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from flintmq.core.kernel.ports.replication import MasterDirectory
 from flintmq.plugins.broker.secure_links import name_server_client, replication_client_tls
@@ -13,11 +13,11 @@ from flintmq.plugins.replication.slave_synchronize import SlaveSynchronize
 from flintmq.plugins.replication.store_log import SlaveStoreLog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable
 
     from flintmq.core.broker.api import BrokerApi
-    from flintmq.core.kernel.ports import Run
-    from flintmq.core.record.bulk_columns import RecordColumns
+    from flintmq.core.broker.state import BrokerState
+    from flintmq.core.kernel.ports import RecordBatch
 
 
 class SlaveReplication:
@@ -44,10 +44,9 @@ class SlaveReplication:
             make_context=partial(replication_client_tls, config) if wants_tls(config) else None,
         )
         self.synchronize = SlaveSynchronize(
-            api, self._client, self._master_client_address, config.ha.sync_interval_ms / 1000
+            cast("BrokerState", api), self._client, self._master_client_address, config.ha.sync_interval_ms / 1000
         )
-        store.reput.on_arrival = partial(self._arrived, store.reput.on_arrival)
-        store.reput.on_arrival_of_columns = partial(self._arrived_in_bulk, store.reput.on_arrival_of_columns)
+        store.reput.arrived.subscribe(self._arrived)
 
     @property
     def ha_port(self) -> int:
@@ -83,14 +82,8 @@ class SlaveReplication:
         self._api.stats.replicated(messages, size_bytes)
         self._api.dispatch()
 
-    def _arrived(self, before: Callable[[Sequence[Run]], object], runs: Sequence[Run]) -> None:
-        self._learn([(run.topic, run.queue_id) for run in runs])
-        before(runs)
-
-    def _arrived_in_bulk(self, before: Callable[[RecordColumns], object], columns: RecordColumns) -> None:
-        codes, queue_ids = columns.topic_code.tolist(), columns.queue_id.tolist()
-        self._learn((columns.topics[code], queue_id) for code, queue_id in set(zip(codes, queue_ids, strict=True)))
-        before(columns)
+    def _arrived(self, batch: RecordBatch) -> None:
+        self._learn(batch.queues())
 
     def _learn(self, queues: Iterable[tuple[str, int]]) -> None:
         """Note the queues of topics that the master's table has not told of yet."""
@@ -104,7 +97,7 @@ class SlaveReplication:
             self.synchronize.wake()
 
     def _directory(self) -> MasterDirectory | None:
-        return next(self._api.services_with(MasterDirectory), None)
+        return next(self._api.services_with(MasterDirectory), None)  # type: ignore[type-abstract]
 
     def _master_client_address(self) -> str:
         directory = self._directory()

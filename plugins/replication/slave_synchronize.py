@@ -128,7 +128,7 @@ class SlaveSynchronize:
         if topics is not None and (state.topics.learned or _version_of(topics) != state.topics.data_version):
             state.topics.replace(topics)
             state.topics.persist()
-            state.topics.on_change()
+            state.topics.changed.publish()
         if self._held is None:
             offsets = await self._ask(address, RequestCode.GET_ALL_CONSUMER_OFFSET)
             delays = await self._ask(address, RequestCode.GET_ALL_DELAY_OFFSET)

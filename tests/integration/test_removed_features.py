@@ -11,10 +11,16 @@ import flintmq
 from flintmq.config import ConfigError
 from flintmq.core.response_code import ResponseCode
 
-CODES = {"acl": (50, 51, 52, 53, 54)}
-"""The request codes of each feature that answers any."""
+CODES: dict[str, tuple[int, ...]] = {"acl": (50, 51, 52, 53, 54), "filters": (), "registration": (), "replication": ()}
+"""Every feature with the request codes that it answers."""
 
-ASKED_FOR = {"acl.enable": ("acl", "acl.enable=true")}
+_SECRET = "ha.secret=0123456789abcdef"
+ASKED_FOR = {
+    "acl.enable": ("acl", "acl.enable=true"),
+    "broker.role": ("replication", "broker.role=sync_master", _SECRET),
+    "ha.enable": ("replication", "ha.enable=true", _SECRET),
+    "namesrv.addresses": ("registration", "namesrv.addresses=127.0.0.1:1"),
+}
 """Settings that ask for a feature, each with the feature and what is configured."""
 
 

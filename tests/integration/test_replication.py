@@ -31,6 +31,8 @@ from flintmq.core.broker.topic_config import TopicConfig
 from flintmq.core.io import fastjson
 from flintmq.core.testing.clock import ManualClock
 from flintmq.plugins.cli.status import replication_of
+from flintmq.plugins.replication.master import MasterReplication
+from flintmq.plugins.replication.slave import SlaveReplication
 from flintmq.remoting.client.pull_consumer import PullConsumer
 from flintmq.remoting.wire.codes import RequestCode
 
@@ -309,27 +311,23 @@ def test_a_renewed_certificate_counts_for_replication_too(tmp_path: Path, connec
             shutil.copy(f"{new}.key", f"{pem}.key")
 
             async def renew() -> None:
-                master.timers.run_now("certificate")
+                master.timers.run_now("certificate of replication")
 
             master.call(renew)
             with flintmq.Broker(slave_settings(tmp_path / "n", master, *of_new, broker_id=2)) as late:
                 fill_log(connect(master), 3)
                 caught_up(master, late)
                 caught_up(master, slave)
-            follower, service = slave.replication, master.replication
-            assert follower is not None
-            assert follower.slave is not None
-            assert service is not None
-            assert service.master is not None
-            assert follower.slave.connects == 1
-            of_master = service.master
+            follower = slave.state.service(SlaveReplication).slave
+            of_master = master.state.service(MasterReplication).master
+            assert follower.connects == 1
 
             async def cut() -> None:
                 for connection in list(of_master.connections):
                     connection.close("a test")
 
             master.call(cut)
-            eventually(lambda: follower.slave is not None and follower.slave.connects == 2, "it connects again")
+            eventually(lambda: follower.connects == 2, "it connects again")
             fill_log(connect(master), 3)
             caught_up(master, slave)
 
@@ -347,7 +345,8 @@ def test_the_stream_is_encrypted_where_asked_for(tmp_path: Path, connect: Connec
         with flintmq.Broker(slave_settings(tmp_path / "s", master, *tls, "ha.tls=true")) as slave:
             caught_up(master, slave)
         with flintmq.Broker(slave_settings(tmp_path / "c", master)) as clear:
-            eventually(lambda: clear.replication.slave.connects > 1, "it is turned away, and tries again")  # type: ignore[union-attr]
+            refused = clear.state.service(SlaveReplication).slave
+            eventually(lambda: refused.connects > 1, "it is turned away, and tries again")
             assert end_of(clear) == 0
 
 
@@ -395,11 +394,8 @@ def test_a_slave_knows_a_topic_as_soon_as_it_has_its_messages(tmp_path: Path, co
     with flintmq.Broker(master_settings(tmp_path / "m")) as master:
         with flintmq.Broker(slave_settings(tmp_path / "s", master, hourly)) as slave:
             caught_up(master, slave)
-            follower = slave.replication
-            assert follower is not None
-            eventually(
-                lambda: follower.synchronize is not None and follower.synchronize.rounds, "the tables were taken over"
-            )
+            synchronize = slave.state.service(SlaveReplication).synchronize
+            eventually(lambda: synchronize.rounds, "the tables were taken over")
             connect(master).send("Orders", b"1", queue_id=3)
             wanted = master.state.topics.select("Orders")
             eventually(lambda: slave.state.topics.select("Orders") == wanted, "the master's row comes")

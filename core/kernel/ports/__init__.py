@@ -36,6 +36,7 @@ from flintmq.core.kernel.ports.service import (
     SupportsHealth,
     SupportsPersist,
     SupportsReady,
+    SupportsWithdraw,
 )
 from flintmq.core.kernel.ports.system_topic import SystemTopic, TagsCodes, TagsCodesFactory, tags_codes_of
 from flintmq.core.record.dispatch_request import AppendedBatch, AppendUnit, DispatchRequest, count_messages, requests_of
@@ -78,6 +79,7 @@ __all__ = [
     "SupportsPersist",
     "SupportsReady",
     "SupportsTruncate",
+    "SupportsWithdraw",
     "SystemTopic",
     "TagsCodes",
     "TagsCodesFactory",

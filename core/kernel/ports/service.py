@@ -33,6 +33,17 @@ class SupportsReady(Protocol):
 
 
 @runtime_checkable
+class SupportsWithdraw(Protocol):
+    """A service that undoes what it did in ``ready`` while the broker still listens."""
+
+    def withdraw(self) -> Awaitable[None] | None:
+        """Leave name servers, slaves and others that know of the broker. A plain method or ``async def``.
+
+        Called first at the stop of the broker, in the reverse order of registration."""
+        ...
+
+
+@runtime_checkable
 class SupportsPersist(Protocol):
     """A service with positions that stand for copies in the log, such as "delivered up to here"."""
 

@@ -42,7 +42,7 @@ def test_boots_with_the_references_topics() -> None:
 def test_a_send_makes_a_topic_of_the_template_once() -> None:
     topics = manager()
     calls: list[int] = []
-    topics.on_change = lambda: calls.append(topics.data_version.counter)
+    topics.changed.subscribe(lambda: calls.append(topics.data_version.counter))
     made = topics.create_in_send("T", "TBW102", "1.2.3.4:5", 4)
     assert made == TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=4, perm=6)
     assert topics.create_in_send("T", "TBW102", "1.2.3.4:5", 4) is made
@@ -169,7 +169,7 @@ def test_the_listener_hears_of_a_change_even_when_the_disk_refuses(tmp_path: Pat
     (tmp_path / "x").write_text("")
     topics = manager(JsonFile(tmp_path / "x" / "topics.json"))
     calls: list[str] = []
-    topics.on_change = lambda: calls.append("changed")
+    topics.changed.subscribe(lambda: calls.append("changed"))
     with pytest.raises(StoreError):
         topics.put(TopicConfig(topic_name="T"))
     assert calls == ["changed"]

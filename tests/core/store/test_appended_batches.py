@@ -155,7 +155,7 @@ def test_a_batch_may_become_readable_in_parts(
         marks = store.watermarks
         marks.replicated = 0
         arrived: list[DispatchRequest] = []
-        store.reput.on_arrival = lambda batch: arrived.extend(batch.requests())
+        store.reput.arrived.subscribe(lambda batch: arrived.extend(batch.requests()))
         appended: list[DispatchRequest] = []
         for step in steps:
             if isinstance(step, int):

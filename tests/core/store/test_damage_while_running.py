@@ -241,7 +241,7 @@ def test_a_listener_that_raises_stops_nothing(tmp_path: Path, caplog: pytest.Log
     def fails(_runs: object) -> None:
         raise KeyError("nobody")
 
-    store.reput.on_arrival = fails
+    store.reput.arrived.subscribe(fails)
     for number in range(3):
         put(store, [number])
         store.dispatch()

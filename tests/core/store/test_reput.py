@@ -107,7 +107,7 @@ def test_arrival_is_told_after_the_dispatchers(tmp_path: Path) -> None:
             seen.append(store.max_queue_offset("T", 0))
             assert batch[-1].queue_offset == 1
 
-        store.reput.on_arrival = arrived
+        store.reput.arrived.subscribe(arrived)
         store.put([message(), message()])
         assert store.reput.behind_bytes > 0
         store.dispatch()
@@ -121,7 +121,7 @@ def test_messages_with_many_keys_are_dispatched_a_few_at_a_time(tmp_path: Path) 
     with pytest.MonkeyPatch.context() as patch, opened(tmp_path, strategy=BY_HAND) as store:
         patch.setattr(reput_message_service, "_KEYS_LENGTH", 1_000)
         batches: list[int] = []
-        store.reput.on_arrival = lambda batch: batches.append(len(batch))
+        store.reput.arrived.subscribe(lambda batch: batches.append(len(batch)))
         store.put([message(keys=keys) for _ in range(10)])
         while store.dispatch():
             pass
@@ -168,7 +168,7 @@ def test_a_long_way_behind_is_read_back_in_bulk(tmp_path: Path) -> None:
         store.index.flush()
     with opened(tmp_path / "b", strategy=BY_HAND, clock=ManualClock()) as store:
         arrived: list[RecordBatch] = []
-        store.reput.on_arrival = arrived.append
+        store.reput.arrived.subscribe(arrived.append)
         store.put(sent)
         store.reput.forget()
         while store.dispatch():

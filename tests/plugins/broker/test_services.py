@@ -40,6 +40,9 @@ class Noted:
     async def ready(self) -> None:
         self._note("ready")
 
+    async def withdraw(self) -> None:
+        self._note("withdraw")
+
     async def stop(self) -> None:
         self._note("stop")
 
@@ -82,6 +85,7 @@ class Feature:
     @hookimpl
     def flintmq_services(self, register: Any) -> None:
         register("one", lambda api: Noted(api, "one", self.life, self.fails_in))
+        register("none", lambda api: None)
         register("two", lambda api: Noted(api, "two", self.life))
 
     @hookimpl
@@ -112,12 +116,13 @@ def test_services_start_in_order_and_stop_in_reverse(tmp_path: Path) -> None:
             assert broker.state.service(Noted).name == "one"
 
     asyncio.run(live())
+    ended = ["withdraw two", "withdraw one", "stop two", "stop one"]
     lived = [what for what in feature.life if not what.startswith("persist")]
-    assert lived == ["start one", "start two", "ready one", "ready two", "stop two", "stop one"]
+    assert lived == ["start one", "start two", "ready one", "ready two", *ended]
     assert "persist one" in feature.life
 
 
-@pytest.mark.parametrize("fails_in", ["start", "ready", "stop", "persist"])
+@pytest.mark.parametrize("fails_in", ["start", "ready", "withdraw", "stop", "persist"])
 def test_a_third_partys_service_that_raises_is_counted_and_the_others_go_on(tmp_path: Path, fails_in: str) -> None:
     """One feature's defect must not keep a broker from starting or stopping."""
     feature = Feature(fails_in)

@@ -150,7 +150,7 @@ UNWANTED = {
     "flintmq.core.store.feed_file",
     "flintmq.plugins.cli.main",
     "flintmq.plugins.broker.in_process",
-    "flintmq.plugins.replication.replication",
+    "flintmq.plugins.replication.master",
     "flintmq.remoting.client.consumer",
     "flintmq.remoting.server.tls",
 }

@@ -8,7 +8,7 @@ import pytest
 
 import flintmq
 from flintmq.config import ConfigError, load_config
-from flintmq.plugins.replication.replication import load_secret
+from flintmq.plugins.replication.link_settings import load_secret
 
 SECRET = "x" * 32
 

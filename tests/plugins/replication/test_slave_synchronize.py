@@ -134,7 +134,7 @@ def test_a_master_that_does_not_say_where_its_log_ends(state: Any) -> None:
 def test_what_did_not_change_is_left_alone(state: Any) -> None:
     """Each change is written to disk and told to name servers."""
     told: list[int] = []
-    state.topics.on_change = lambda: told.append(1)
+    state.topics.changed.subscribe(lambda: told.append(1))
     slave = synchronized(state, Master())
     for _ in range(3):
         asyncio.run(slave.synchronize("master:1"))

@@ -99,7 +99,7 @@ def test_switches_take_effect_at_once(bench: Any, ask: Any) -> None:
 
 def test_name_servers_hear_of_another_permission(bench: Any, ask: Any) -> None:
     registrations: list[int] = []
-    bench.state.topics.on_change = lambda: registrations.append(1)
+    bench.state.topics.changed.subscribe(lambda: registrations.append(1))
     change(bench, ask, fileReservedTime="71")
     assert registrations == []
     change(bench, ask, brokerPermission="4")
