@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 
 import flintmq
-from flintmq.core.io.disk import OS_DISK
+from flintmq.core.io.os_disk import OS_DISK
 from flintmq.core.kernel.ports import DispatchRequest
 from flintmq.core.log.store_checkpoint import StoreCheckpoint
 from flintmq.core.record import record as rec

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Final
 
 from flintmq.core.errors import StoreError, StoreFormatError
-from flintmq.core.io.disk import OS_DISK, Disk
+from flintmq.core.io.disk import Disk
+from flintmq.core.io.os_disk import OS_DISK
 
 ENTRY: Final = struct.Struct(">qqqi")
 KEY: Final = struct.Struct(">qq")

@@ -11,7 +11,8 @@ from typing import Any
 
 from flintmq.core.errors import JsonSyntaxError, StoreError, StoreFormatError, store_error_kind
 from flintmq.core.io import fastjson
-from flintmq.core.io.disk import OS_DISK, Disk
+from flintmq.core.io.disk import Disk
+from flintmq.core.io.os_disk import OS_DISK
 
 
 class JsonFile:

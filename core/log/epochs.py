@@ -34,7 +34,8 @@ from typing import Any, Final, Self
 import attrs
 
 from flintmq.core.errors import StoreError, StoreFormatError, store_error_kind
-from flintmq.core.io.disk import OS_DISK, Disk
+from flintmq.core.io.disk import Disk
+from flintmq.core.io.os_disk import OS_DISK
 from flintmq.core.limits import HA_EPOCHS_MAX
 
 FORMAT: Final = 1

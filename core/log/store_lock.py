@@ -9,8 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from flintmq.core.errors import StoreError, StoreLockedError
-from flintmq.core.io.disk import OS_DISK, Disk
+from flintmq.core.io.disk import Disk
 from flintmq.core.io.file_lock import is_file_locked
+from flintmq.core.io.os_disk import OS_DISK
 
 
 class StoreLock:

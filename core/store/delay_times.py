@@ -19,8 +19,9 @@ from typing import Any, Final
 import attrs
 
 from flintmq.core.errors import StoreFormatError
-from flintmq.core.io.disk import OS_DISK, Disk
+from flintmq.core.io.disk import Disk
 from flintmq.core.io.json_file import JsonFile
+from flintmq.core.io.os_disk import OS_DISK
 
 Runs = list[tuple[int, int]]
 """(physical offset in bytes from which on, delay in ms), by offset."""

@@ -28,7 +28,8 @@ from flintmq.core.errors import (
 )
 from flintmq.core.event import Event
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
-from flintmq.core.io.disk import OS_DISK, Disk
+from flintmq.core.io.disk import Disk
+from flintmq.core.io.os_disk import OS_DISK
 from flintmq.core.kernel.ports import (
     AppendedBatch,
     AppendUnit,

@@ -8,7 +8,7 @@ Failures are scripted by operation::
     disk.fail(17, errno.EIO)          # the 17th operation fails, once
     disk.fail(17, errno.ENOSPC, for_ever=True)
 
-Thread-safe. What :class:`flintmq.core.io.disk.OsDisk` raises for an errno of the operating system, this one raises too.
+Thread-safe. What :class:`flintmq.core.io.os_disk.OsDisk` raises for an errno of the operating system, this one raises too.
 """
 
 from __future__ import annotations

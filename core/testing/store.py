@@ -21,7 +21,8 @@ from flintmq.config.sections.models import BrokerConfig, IndexSection
 from flintmq.core.broker.delay_levels import DelayLevels
 from flintmq.core.errors import StoreFencedError
 from flintmq.core.io.clock import Clock
-from flintmq.core.io.disk import OS_DISK, Disk
+from flintmq.core.io.disk import Disk
+from flintmq.core.io.os_disk import OS_DISK
 from flintmq.core.kernel.ports import (
     CommitLogDispatcher,
     FlushContext,

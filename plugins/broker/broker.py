@@ -40,8 +40,9 @@ from flintmq.core.filter.bloom import BloomFilter
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
 from flintmq.core.io.config_journal import ConfigJournal
 from flintmq.core.io.config_manager import PERSIST_INTERVAL_S, ConfigManager
-from flintmq.core.io.disk import OS_DISK, Disk
+from flintmq.core.io.disk import Disk
 from flintmq.core.io.json_file import JsonFile
+from flintmq.core.io.os_disk import OS_DISK
 from flintmq.core.kernel.hookspecs import DispatcherContext, DispatcherFactory
 from flintmq.core.kernel.kernel import Kernel
 from flintmq.core.kernel.plugin_shapes import PROCESSOR

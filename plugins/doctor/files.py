@@ -10,7 +10,7 @@ from typing import Any, Final
 import attrs
 
 from flintmq.core.errors import StoreError, StoreFormatError
-from flintmq.core.io.disk import OS_DISK
+from flintmq.core.io.os_disk import OS_DISK
 from flintmq.core.recovery.boot import is_same_boot
 from flintmq.core.store.index_file import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES
 

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from flintmq.core.io.disk import OsDisk
+from flintmq.core.io.os_disk import OsDisk
 
 
 class LookRegion:

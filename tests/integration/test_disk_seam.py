@@ -28,7 +28,7 @@ _EVENTS = (
     "os.truncate",
     "os.link",
 )
-_SEAM = ("core/io/disk.py", "core/io/file_lock.py")
+_SEAM = ("core/io/os_disk.py", "core/io/os_region.py", "core/io/folders.py", "core/io/file_lock.py")
 
 
 class Witness:

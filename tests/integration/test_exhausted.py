@@ -18,7 +18,7 @@ from bare_wire import Wire
 
 import flintmq
 from flintmq.core.errors import StoreExhaustedError
-from flintmq.core.io import disk
+from flintmq.core.io import os_region
 from flintmq.core.response_code import ResponseCode
 
 QUEUES = 4
@@ -48,13 +48,13 @@ class Scarcity:
             (builtins, "open"),
         ):
             patch.setattr(module, name, self._scarce(getattr(module, name), name))
-        real_map = disk.map_shared
+        real_map = os_region.map_shared
 
         def map_shared(fd: int, size_bytes: int) -> Any:
             self._take(errno.ENOMEM, "map")
             return real_map(fd, size_bytes)
 
-        patch.setattr(disk, "map_shared", map_shared)
+        patch.setattr(os_region, "map_shared", map_shared)
 
     def _scarce(self, real: Callable[..., Any], name: str) -> Callable[..., Any]:
         def scarce(path: Any = ".", *arguments: Any, **options: Any) -> Any:

@@ -12,7 +12,7 @@ import pytest
 import flintmq
 from flintmq.config import load_config
 from flintmq.config.errors import ConfigError
-from flintmq.core.io.disk import OS_DISK
+from flintmq.core.io.os_disk import OS_DISK
 from flintmq.core.store.feed_file import FeedMarks, FeedState, feed_path, read_feed
 from flintmq.core.store.feed_publisher import FeedPublisher
 from flintmq.core.store.message_store import MessageStore

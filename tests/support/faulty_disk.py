@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from flintmq.core.errors import StoreFullError
-from flintmq.core.io.disk import OS_DISK, Disk, MappedRegion
+from flintmq.core.io.disk import Disk, MappedRegion
+from flintmq.core.io.os_disk import OS_DISK
 
 if TYPE_CHECKING:
     from flintmq.core.io.disk import Column

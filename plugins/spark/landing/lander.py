@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
-from flintmq.core.io.disk import OS_DISK, Disk
+from flintmq.core.io.disk import Disk
+from flintmq.core.io.os_disk import OS_DISK
 from flintmq.plugins.spark.decoder import Decoder, RowFilter
 from flintmq.plugins.spark.landing.errors import LandingLossError
 from flintmq.plugins.spark.landing.lock import ZoneLock

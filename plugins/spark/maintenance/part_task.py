@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import numpy as np
 
-from flintmq.core.io.disk import sync_folder
+from flintmq.core.io.folders import sync_folder
 from flintmq.core.record import record as rec
 from flintmq.plugins.doctor.files import map_read_only
 from flintmq.plugins.spark.decoder import Decoder, RowFilter

@@ -14,7 +14,8 @@ import pytest
 from flintmq.core.errors import StoreExhaustedError
 from flintmq.core.io import bare_map
 from flintmq.core.io.bare_map import map_shared, sync_map
-from flintmq.core.io.disk import OS_DISK, OsRegion
+from flintmq.core.io.os_disk import OS_DISK
+from flintmq.core.io.os_region import OsRegion
 
 PAGE = mmap.PAGESIZE
 

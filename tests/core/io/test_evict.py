@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from flintmq.core.io.disk import OS_DISK, MappedRegion
+from flintmq.core.io.disk import MappedRegion
+from flintmq.core.io.os_disk import OS_DISK
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel does not tell what is resident")
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from flintmq.core.io import disk
-from flintmq.core.io.disk import OS_DISK
+from flintmq.core.io import os_region
+from flintmq.core.io.os_disk import OS_DISK
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="the kernel does not tell how it maps")
 
@@ -32,7 +32,7 @@ def random_parts(path: Path) -> list[int]:
 @pytest.mark.skipif(sys.platform != "linux", reason="madvise is Linux's")
 def test_only_the_part_that_is_written_is_not_read_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The newest part is spared; what lies before it is read by consumers, from its beginning to its end."""
-    monkeypatch.setattr(disk, "_SINGLE_PAGES_BYTES", PART)
+    monkeypatch.setattr(os_region, "_SINGLE_PAGES_BYTES", PART)
     path = tmp_path / "log"
     region = OS_DISK.map_file(path, 4 * PART, create=True, allocate=PART)
     assert random_parts(path) == [PART // 1024]

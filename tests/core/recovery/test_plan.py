@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flintmq.core.io.disk import OS_DISK
+from flintmq.core.io.os_disk import OS_DISK
 from flintmq.core.recovery.boot import boot_path
 from flintmq.core.recovery.plan import LastStop, RecoveryPlan
 from flintmq.core.testing.clock import ManualClock

@@ -14,7 +14,7 @@ import pytest
 
 from flintmq.core.broker.offsets import ConsumerOffsetManager
 from flintmq.core.errors import RefusedError, StoreError
-from flintmq.core.io.disk import OsDisk
+from flintmq.core.io.os_disk import OsDisk
 from flintmq.core.log.multi_path_queue import MultiPathMappedFileQueue
 from flintmq.core.retention.cleaner import MANUAL_ROUNDS, CleanCommitLogService
 from flintmq.core.store.get_message import GetMessageStatus

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flintmq.core.errors import StoreFormatError, StoreFullError
-from flintmq.core.io.disk import OS_DISK
+from flintmq.core.io.os_disk import OS_DISK
 from flintmq.core.kernel.ports import DispatchRequest, RecordBatch
 from flintmq.core.store.consume_queue import ConsumeQueueTable
 from flintmq.core.testing.store import message, opened, snapshot

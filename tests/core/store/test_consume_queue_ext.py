@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from flintmq.core.errors import StoreFormatError, StoreFullError
-from flintmq.core.io.disk import OS_DISK
+from flintmq.core.io.os_disk import OS_DISK
 from flintmq.core.kernel.ports import DispatchRequest, MessageFilter, RecordBatch
 from flintmq.core.record.java_hash import tags_hash
 from flintmq.core.store.consume_queue_ext import MAX_ADDRESS, ConsumeQueueExt, ExtUnit, is_address

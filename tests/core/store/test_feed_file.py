@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from flintmq.core.errors import StoreFormatError, StoreFullError
-from flintmq.core.io.disk import OS_DISK
+from flintmq.core.io.os_disk import OS_DISK
 from flintmq.core.store.feed_file import (
     FEED_BYTES,
     FeedMarks,
@@ -132,7 +132,7 @@ def test_a_full_disk_is_told_when_the_broker_starts(tmp_path: Path) -> None:
 WRITER_PROGRAM = """
 import sys
 from pathlib import Path
-from flintmq.core.io.disk import OS_DISK
+from flintmq.core.io.os_disk import OS_DISK
 from flintmq.core.store.feed_file import FeedMarks, FeedState, FeedWriter
 
 writer = FeedWriter(OS_DISK, Path(sys.argv[1]))

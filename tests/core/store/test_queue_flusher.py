@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flintmq.core.io.disk import OS_DISK
+from flintmq.core.io.os_disk import OS_DISK
 from flintmq.core.log.store_checkpoint import StoreCheckpoint
 from flintmq.core.store.consume_queue import ConsumeQueueTable
 from flintmq.core.store.queue_flusher import QueueFlusher

@@ -130,8 +130,8 @@ def test_silent_name_server_does_not_keep_ready_from_coming(tmp_path: Path, smal
 
 FAILING_SYNC = """
 import errno, sys
-from flintmq.core.io import disk
-real = disk.OS_DISK.map_file
+from flintmq.core.io.os_disk import OS_DISK, OsDisk
+real = OS_DISK.map_file
 class Region:
     def __init__(self, region): self._region = region
     def __getattr__(self, name): return getattr(self._region, name)
@@ -139,7 +139,7 @@ class Region:
 def failing(path, *arguments, **options):
     region = real(path, *arguments, **options)
     return Region(region) if path.parent.name == "commitlog" else region
-disk.OsDisk.map_file = lambda self, path, *arguments, **options: failing(path, *arguments, **options)
+OsDisk.map_file = lambda self, path, *arguments, **options: failing(path, *arguments, **options)
 from flintmq.plugins.cli.main import main
 main()
 """

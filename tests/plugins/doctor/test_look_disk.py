@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flintmq.core.io.disk import OS_DISK
+from flintmq.core.io.os_disk import OS_DISK
 from flintmq.core.recovery.boot import boot_path
 from flintmq.core.recovery.plan import LastStop, RecoveryPlan
 from flintmq.core.store.message_store import MessageStore

@@ -24,7 +24,7 @@ from flintmq.core.broker.stats import BrokerStats
 from flintmq.core.broker.topics import TopicConfigManager, boot_topics
 from flintmq.core.errors import RefusedError, RemotingError
 from flintmq.core.io import fastjson
-from flintmq.core.io.disk import OS_DISK
+from flintmq.core.io.os_disk import OS_DISK
 from flintmq.core.kernel.ports.processor import Handler, Request, Response
 from flintmq.core.testing.channel import RecordingChannel
 from flintmq.core.testing.clock import ManualClock

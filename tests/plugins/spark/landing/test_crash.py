@@ -113,7 +113,7 @@ def test_an_operation_that_fails_can_be_tried_again(little_log: LittleLog, error
 KILLED_PROGRAM = """
 import os, signal, sys
 from pathlib import Path
-from flintmq.core.io.disk import OsDisk
+from flintmq.core.io.os_disk import OsDisk
 from flintmq.plugins.spark.landing import parquet_zone
 from flintmq.plugins.spark.landing.lander import Lander
 from flintmq.plugins.spark.landing.task import LandingTask
@@ -126,7 +126,6 @@ class Deadly(OsDisk):
         if not Deadly.left:
             os.kill(os.getpid(), signal.SIGKILL)
 
-from flintmq.core.io import disk
 lander = Lander(LandingTask.from_json(sys.argv[1]), 0, Deadly())
 for end in map(int, sys.argv[2].split(",")):
     while lander._at < end:

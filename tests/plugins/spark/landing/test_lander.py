@@ -13,7 +13,7 @@ from landing_log import SOURCE, LittleLog
 from zone_files import offsets, on_disk, visible
 
 from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
-from flintmq.core.io.disk import OS_DISK
+from flintmq.core.io.os_disk import OS_DISK
 from flintmq.plugins.spark.errors import BadRecordError
 from flintmq.plugins.spark.landing.errors import LandingError, LandingLossError, LandingTroubleError
 from flintmq.plugins.spark.landing.lander import Lander

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from reading import batch, places, planned, transport
 
-from flintmq.core.io.disk import OS_DISK
+from flintmq.core.io.os_disk import OS_DISK
 from flintmq.core.log.store_lock import is_locked
 from flintmq.core.record.record import decode_record
 from flintmq.core.store.feed_file import FeedMarks, FeedState, FeedWriter, feed_path

@@ -1,0 +1,184 @@
+"""The file system of the operating system."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import mmap
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from flintmq.core.errors import StoreError, StoreExhaustedError, StoreFullError, store_error_kind
+from flintmq.core.io.file_lock import FileLock
+from flintmq.core.io.folders import named_durably, sync_folder
+from flintmq.core.io.os_region import OsRegion
+
+_STATM: Final = Path("/proc/self/statm")
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+class OsDisk:
+    """The operating system's file system."""
+
+    def map_file(self, path: Path, size: int, *, create: bool, allocate: int, holds: bool = False) -> OsRegion:
+        created = False
+        fd = -1
+        unnamed: list[Path] = []
+        backed = 0
+        try:
+            if create and not path.exists():
+                unnamed = self._missing(path.parent)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                unnamed.append(path.parent)
+                fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+                created = True
+                # The size first: a process that is killed in between leaves a file that is empty or whole.
+                os.ftruncate(fd, size)
+                backed = min(allocate, size)
+                if backed:
+                    os.posix_fallocate(fd, 0, backed)
+            else:
+                # A file that another program made may be sparse, so every part is allocated again (backed stays 0).
+                fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            region = OsRegion(path, fd, size, backed, unnamed, holds=holds)
+            if not holds:
+                os.close(fd)
+            return region
+        except OSError as error:
+            if fd >= 0:
+                os.close(fd)
+            if created:
+                with contextlib.suppress(OSError):
+                    path.unlink()
+            if unnamed:
+                # Its new folders are removed too: a later call would find them, and not make their names durable.
+                self._unmake(path.parent, unnamed[0])
+            kind = StoreExhaustedError if error.errno == errno.ENOMEM else store_error_kind(error)  # no maps left
+            if kind is StoreFullError:
+                raise kind(f"{path}: no room for a file of {size} bytes") from error
+            raise kind(f"{path}: cannot be opened for writing: {error.strerror}") from error
+
+    @staticmethod
+    def _unmake(folder: Path, first: Path) -> None:
+        """Remove empty folders, from one upwards to below another one."""
+        while folder != first:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+            folder = folder.parent
+
+    @staticmethod
+    def _missing(folder: Path) -> list[Path]:
+        """Return the folders that get a new entry when this one is made, outermost first."""
+        missing = [path for path in (folder, *folder.parents) if not path.exists()]
+        return [path.parent for path in reversed(missing)]
+
+    def list_files(self, folder: Path) -> list[Path]:
+        return sorted(path for path in folder.iterdir() if path.is_file()) if folder.is_dir() else []
+
+    def list_folders(self, folder: Path) -> list[Path]:
+        return sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+
+    def make_folder(self, folder: Path) -> None:
+        if folder.is_dir():
+            return
+        parents = self._missing(folder)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for parent in parents:
+                sync_folder(parent)
+        except OSError as error:
+            if parents:
+                self._unmake(folder, parents[0])
+            kind = store_error_kind(error)
+            if kind is StoreFullError:
+                raise kind(f"{folder}: no room for a folder") from error
+            raise kind(f"{folder}: cannot be made: {error.strerror}") from error
+
+    def sync_folder(self, folder: Path) -> None:
+        sync_folder(folder)
+
+    def incarnation(self, path: Path) -> str:
+        try:
+            found = path.stat()
+            boot = _BOOT_ID.read_text("ascii").strip()
+        except OSError:
+            return ""
+        return f"{boot} {found.st_dev} {found.st_ino}"
+
+    def exists(self, path: Path) -> bool:
+        return path.exists()
+
+    def size(self, path: Path) -> int:
+        return path.stat().st_size
+
+    def read(self, path: Path) -> bytes:
+        return path.read_bytes()
+
+    def write_file(self, path: Path, data: bytes) -> None:
+        existed = path.exists()
+        try:
+            with path.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            if not existed:
+                sync_folder(path.parent)
+        except OSError as error:
+            kind = store_error_kind(error)
+            if kind is StoreFullError:
+                raise kind(f"{path}: no room") from error
+            raise kind(f"{path}: cannot be written: {error.strerror}") from error
+
+    def write_at(self, path: Path, position: int, data: bytes) -> None:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            if os.pwrite(fd, data, position) < len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        finally:
+            os.close(fd)
+
+    def discard(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+
+    def lock(self, path: Path) -> Callable[[], object]:
+        return FileLock(path).release
+
+    def replace(self, source: Path, target: Path) -> None:
+        with named_durably(target.parent):
+            source.replace(target)
+
+    def remove(self, path: Path) -> None:
+        try:
+            with named_durably(path.parent):
+                path.unlink()
+        except FileNotFoundError:
+            return
+
+    def remove_folder(self, folder: Path) -> None:
+        with contextlib.suppress(FileNotFoundError, OSError):
+            folder.rmdir()
+
+    def usage(self, path: Path) -> tuple[int, int, int]:
+        try:
+            while not path.exists() and path != path.parent:
+                path = path.parent
+            found = os.statvfs(path)
+        except OSError as error:
+            raise StoreError(f"{path}: the disk's space cannot be told: {error.strerror}") from error
+        block_bytes = found.f_frsize
+        total, used = found.f_blocks, found.f_blocks - found.f_bfree
+        return total * block_bytes, used * block_bytes, found.f_bavail * block_bytes
+
+    def modified_ms(self, path: Path) -> int:
+        return path.stat().st_mtime_ns // 1_000_000
+
+    def resident_bytes(self) -> int:
+        try:
+            return int(_STATM.read_text("ascii").split()[2]) * mmap.PAGESIZE
+        except OSError:  # no Linux
+            return 0
+
+
+OS_DISK: Final = OsDisk()
