@@ -23,7 +23,6 @@ from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.core.errors import RefusedError, StoreError, StoreExhaustedError, StoreFencedError, is_exhausted
 from flintmq.core.io.clock import Clock
 from flintmq.core.kernel.ports import AppendedBatch, DispatchRequest, FileWriter, RecordBatch
-from flintmq.core.limits import PROPERTIES_MAX_BYTES, TOPIC_MAX_BYTES
 from flintmq.core.log.mapped_file_queue import OS_PAGE_BYTES, MappedFile, MappedFileQueue
 from flintmq.core.log.slow import SLOW_S, SlowLog
 from flintmq.core.log.store_checkpoint import StoreCheckpoint
@@ -46,27 +45,15 @@ from flintmq.core.record.record import (
     record_size,
     record_tail,
 )
-from flintmq.core.record.sys_flag import (
-    BORN_HOST_V6,
-    HOSTS_V6,
-    STORE_HOST_V6,
-    TRANSACTION_MASK,
-    TRANSACTION_PREPARED,
-    TRANSACTION_ROLLBACK,
-)
+from flintmq.core.record.sys_flag import HOSTS_V6, TRANSACTION_MASK, is_queued
 from flintmq.core.response_code import ResponseCode
 from flintmq.core.store.delay_times import DelayTimes
 
 log = logging.getLogger("flintmq.store")
 
-_FIXED: Final = struct.Struct(">II4xi4xqqi16xq12xqi")
-"""Size, magic, queueId, queue offset, physical offset, sysFlag, store time, prepared offset, body length (IPv4 hosts)."""
-_FIXED_END: Final = struct.Struct(">qi")
-_SHORT_MAX: Final = 2**15 - 1
 _BATCH: Final = 2_048
 """Records of a batch that are read back one by one."""
 _UNCHECKED_HOST: Final = bytes(1 + V4_BYTES)
-_UNQUEUED: Final = (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
 _UNUSUAL_FLAGS: Final = TRANSACTION_MASK | HOSTS_V6
 
 Appendable = MessageExtBrokerInner | MessageBatch | list[MessageExtBrokerInner]
@@ -361,7 +348,7 @@ class CommitLog:
         tags_code = tags_hash(tags) if tags else 0
         if topic == SCHEDULE_TOPIC:
             tags_code = self._schedule_tags_code(properties, tags_code, now_ms, None)
-        if sys_flag & TRANSACTION_MASK in _UNQUEUED:
+        if not is_queued(sys_flag):
             queue_offset = 0
             pieces = encode_record(message, size_bytes, 0, physical_offset_bytes, now_ms)
         else:
@@ -427,7 +414,7 @@ class CommitLog:
         except (struct.error, ValueError):
             del parts[kept:]
             for request in reversed(requests):
-                if request.sys_flag & TRANSACTION_MASK not in _UNQUEUED:
+                if is_queued(request.sys_flag):
                     self.next_queue_offset[(request.topic, request.queue_id)] = request.queue_offset
             raise
         return requests
@@ -692,40 +679,10 @@ class CommitLog:
     def request_at(self, file: MappedFile, at: int) -> DispatchRequest:
         """The dispatch request of the record at a place in a file. Raises RecordError."""
         view = file.view
-        if file.size - at < rec.RECORD_MIN_BYTES:
-            raise rec.RecordError("too few bytes")
-        size, magic, queue_id, queue_offset, physical, sys_flag, store_timestamp_ms, prepared_offset, body_length = (
-            _FIXED.unpack_from(view, at)
-        )
-        end = at + size
-        if magic not in (rec.MAGIC_V1, rec.MAGIC_V2) or size < rec.RECORD_MIN_BYTES or end > file.size:
-            raise rec.RecordError(f"size {size}, magic 0x{magic:08X}")
-        topic_at = at + _FIXED.size
-        if sys_flag & HOSTS_V6:
-            store_timestamp_ms = rec.store_timestamp_at(view, at)
-            topic_at += (12 if sys_flag & BORN_HOST_V6 else 0) + (12 if sys_flag & STORE_HOST_V6 else 0)
-            if topic_at > end:
-                raise rec.RecordError(f"size {size} has no room for the fixed fields")
-            prepared_offset, body_length = _FIXED_END.unpack_from(view, topic_at - _FIXED_END.size)
-        topic_at += body_length + 1
-        wide = magic == rec.MAGIC_V2
-        if body_length < 0 or topic_at + wide > end:
-            raise rec.RecordError(f"body length {body_length} does not fit size {size}")
-        topic_length = view[topic_at - 1]
-        if wide:
-            topic_length = topic_length << 8 | view[topic_at]
-            topic_at += 1
-        properties_at = topic_at + topic_length + 2
-        if properties_at > end or topic_length > (_SHORT_MAX if wide else TOPIC_MAX_BYTES):
-            raise rec.RecordError(f"topic length {topic_length} does not fit size {size}")
-        try:
-            topic = str(view[topic_at : properties_at - 2], "utf-8")
-        except UnicodeDecodeError as error:
-            raise rec.RecordError("the topic is not UTF-8") from error
-        if view[properties_at - 2] << 8 | view[properties_at - 1] != end - properties_at:
-            raise rec.RecordError("the fields do not add up to the size")
-        if end - properties_at > PROPERTIES_MAX_BYTES:
-            raise rec.RecordError(f"the length of {end - properties_at} bytes of properties is negative")
+        values, _body_at, topic_at, properties_at, end = rec.read_fields(view, at)
+        size, _magic, _crc, queue_id, _flag, queue_offset, physical, sys_flag = values[:8]
+        store_timestamp_ms, prepared_offset = values[10], values[13]
+        topic = rec.read_topic(view, topic_at, properties_at)
         stored = bytes(view[properties_at:end])
         properties = props.stored_properties(stored)
         padded = b"\x02%b\x02" % stored

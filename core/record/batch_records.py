@@ -12,19 +12,28 @@ from typing import Final
 from zlib import crc32
 
 from flintmq.core.record.batch import MessageBatch
+from flintmq.core.record.layout import HEAD_AT, head_format, hosts_flag
 from flintmq.core.record.properties import AlikeProperties, has_nul, nul_error
 from flintmq.core.record.record import MAGIC_V1, RECORD_MIN_BYTES, check_host, check_place, record_tail, topic_field
 from flintmq.core.record.rows import rows_struct
 from flintmq.core.record.sys_flag import BORN_HOST_V6, HOSTS_V6, STORE_HOST_V6
 
-_SHARED: Final = {(born, store): struct.Struct(f">iq{born}sq{store}siq") for born in (8, 20) for store in (8, 20)}
-"""By the lengths of the two hosts: the fields from sysFlag to preparedTransactionOffset."""
-_HEADS: Final = {shared.size: struct.Struct(f">iIIiiqq{shared.size}si") for shared in _SHARED.values()}
+_SHARED: Final = {
+    bits: struct.Struct(">" + head_format(bits, "sys_flag", "prepared_offset"))
+    for bits in (0, BORN_HOST_V6, STORE_HOST_V6, HOSTS_V6)
+}
+"""By the sysFlag's bits of the hosts: the fields that all records of a batch share."""
+_HEADS: Final = {
+    shared.size: struct.Struct(
+        f">{head_format(last='physical_offset')}{shared.size}s{head_format(first='body_length')}"
+    )
+    for shared in _SHARED.values()
+}
 """By the length of those: everything before the body."""
-_CRC_AT: Final = 8
-_QUEUE_ID_AT: Final = 12
-_QUEUE_OFFSET_AT: Final = 20
-_SYS_FLAG_AT: Final = 36
+_CRC_AT: Final = HEAD_AT["body_crc"]
+_QUEUE_ID_AT: Final = HEAD_AT["queue_id"]
+_QUEUE_OFFSET_AT: Final = HEAD_AT["queue_offset"]
+_SYS_FLAG_AT: Final = HEAD_AT["sys_flag"]
 _CRC_MASK: Final = 0x7FFFFFFF
 
 Records = tuple[Sequence[bytes], Sequence[int], Sequence[int]]
@@ -40,8 +49,7 @@ def batch_size(batch: MessageBatch) -> int:
 
 def batch_sys_flag(batch: MessageBatch) -> int:
     """The flag as stored: its IPv6 bits say how long the hosts are (see :func:`.record.encode_record`)."""
-    v6 = (BORN_HOST_V6 if len(batch.born_host) == 20 else 0) | (STORE_HOST_V6 if len(batch.store_host) == 20 else 0)
-    return batch.sys_flag & ~HOSTS_V6 | v6
+    return batch.sys_flag & ~HOSTS_V6 | hosts_flag(batch.born_host, batch.store_host)
 
 
 def batch_records(
@@ -133,8 +141,9 @@ def _head_packer(batch: MessageBatch, store_timestamp_ms: int) -> tuple[Callable
         struct.error: a field that all share has a value that a record cannot hold.
     """
     born_host, store_host = batch.born_host, batch.store_host
-    shared = _SHARED[len(born_host), len(store_host)].pack(
-        batch_sys_flag(batch),
+    sys_flag = batch_sys_flag(batch)
+    shared = _SHARED[sys_flag & HOSTS_V6].pack(
+        sys_flag,
         batch.born_timestamp_ms,
         born_host,
         store_timestamp_ms,

@@ -24,7 +24,7 @@ from flintmq.core.record import bulk_scan
 from flintmq.core.record.bulk_scan import Layout, Topics
 from flintmq.core.record.bulk_texts import Properties
 from flintmq.core.record.java_hash import index_key_hashes
-from flintmq.core.record.sys_flag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from flintmq.core.record.sys_flag import is_indexed, is_queued
 
 if TYPE_CHECKING:
     from flintmq.core.kernel.ports import DispatchRequest
@@ -71,12 +71,12 @@ class RecordColumns:
     @property
     def visible(self) -> Column:
         """Whether each record belongs into a queue: prepared and rolled back ones do not."""
-        return (self.sys_flag & TRANSACTION_PREPARED) == 0  # type: ignore[no-any-return]
+        return is_queued(self.sys_flag)
 
     @property
     def indexed(self) -> Column:
         """Whether each record's keys belong into the index."""
-        return (self.sys_flag & TRANSACTION_MASK) != TRANSACTION_ROLLBACK  # type: ignore[no-any-return]
+        return is_indexed(self.sys_flag)
 
     def queues(self) -> set[tuple[str, int]]:
         """Return the (topic, queue id) of all records."""

@@ -1,12 +1,6 @@
 """The commit log record (docs/internals/store-format.md, Commit log record), the one format everything else is derived from.
 
-::
-
-    size 4 | magic 4 | body crc 4 | queueId 4 | flag 4 | queueOffset 8 | physicalOffset 8 | sysFlag 4 | bornTimestamp 8 |
-    bornHost 8|20 | storeTimestamp 8 | storeHost 8|20 | reconsumeTimes 4 | preparedTransactionOffset 8 |
-    bodyLength 4, body | topicLength 1, topic | propertiesLength 2, properties
-
-Big-endian. Magic V2 differs in one thing: topicLength has two bytes. A file that has no room for the next record ends in a
+Its fields are in :mod:`flintmq.core.record.layout`. A file that has no room for the next record ends in a
 BLANK: ``remaining 4 | blank magic 4``.
 """
 
@@ -17,7 +11,7 @@ import zlib
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -27,27 +21,36 @@ from flintmq.core.limits import PROPERTIES_MAX_BYTES, TOPIC_MAX_BYTES
 from flintmq.core.record import properties as props
 from flintmq.core.record.host import PORT_MAX, V4_BYTES, V6_BYTES
 from flintmq.core.record.java_hash import tags_hash
-from flintmq.core.record.sys_flag import BORN_HOST_V6, HOSTS_V6, STORE_HOST_V6
+from flintmq.core.record.layout import (
+    FIELDS,
+    HEAD_AT,
+    HEAD_V4,
+    V6_MORE_BYTES,
+    head_struct,
+    hosts_flag,
+    picked,
+)
+from flintmq.core.record.sys_flag import BORN_HOST_V6, HOSTS_V6
 
 MAGIC_V1: Final = 0xDAA320A7
 MAGIC_V2: Final = 0xDAA320AB
 MAGIC_BLANK: Final = 0xCBD43194
 BLANK_MIN_BYTES: Final = 8
-RECORD_MIN_BYTES: Final = 91
+RECORD_MIN_BYTES: Final = sum(field.size_bytes for field in FIELDS if field.kind != "bytes")
 """An IPv4 record without body, topic and properties."""
 
-SIZE_AND_MAGIC: Final = struct.Struct(">II")
-_HEAD_V4: Final = struct.Struct(">iIIiiqqiq8sq8siqi")
-_HEAD_START: Final = struct.Struct(">iIIiiqqiq")
-_HEAD_END: Final = struct.Struct(">iqi")
-HEAD_V4_BYTES: Final = _HEAD_V4.size
+SIZE_AND_MAGIC: Final = picked("size", "magic")
+HEAD_V4_BYTES: Final = HEAD_V4.size
 """Everything before the body, of a record between IPv4 hosts."""
-pack_head_v4: Final = _HEAD_V4.pack
+pack_head_v4: Final = HEAD_V4.pack
 """Packs it, from the fields in their order; struct.error where one has a value that the record cannot hold."""
 _INT32: Final = struct.Struct(">i")
 _INT64: Final = struct.Struct(">q")
 _INT16: Final = struct.Struct(">h")
-_INT8: Final = struct.Struct(">b")
+_SYS_FLAG_AT: Final = HEAD_AT["sys_flag"]
+_STORE_TIMESTAMP_AT: Final = HEAD_AT["store_timestamp"]
+_WIDE_TOPIC_MAX: Final = 2**15 - 1
+"""The length of a topic has a sign in Java, under magic V2 too."""
 _ANYWHERE: Final = Path()
 
 
@@ -202,47 +205,28 @@ def encode_record(
     check_place(message.queue_id, queue_offset)
     check_host(born_host)
     check_host(store_host)
-    if len(born_host) == 8 and len(store_host) == 8:
-        head = _HEAD_V4.pack(
-            size_bytes,
-            MAGIC_V1,
-            zlib.crc32(body) & 0x7FFFFFFF,
-            message.queue_id,
-            message.flag,
-            queue_offset,
-            commit_log_offset_bytes,
-            message.sys_flag & ~HOSTS_V6,
-            message.born_timestamp_ms,
-            born_host,
-            store_timestamp_ms,
-            store_host,
-            message.reconsume_times,
-            message.prepared_transaction_offset_bytes,
-            len(body),
-        )
-    else:
-        sys_flag = message.sys_flag & ~HOSTS_V6
-        sys_flag |= BORN_HOST_V6 if len(born_host) == 20 else 0
-        sys_flag |= STORE_HOST_V6 if len(store_host) == 20 else 0
-        head = b"".join(
-            (
-                _HEAD_START.pack(
-                    size_bytes,
-                    MAGIC_V1,
-                    zlib.crc32(body) & 0x7FFFFFFF,
-                    message.queue_id,
-                    message.flag,
-                    queue_offset,
-                    commit_log_offset_bytes,
-                    sys_flag,
-                    message.born_timestamp_ms,
-                ),
-                born_host,
-                _INT64.pack(store_timestamp_ms),
-                store_host,
-                _HEAD_END.pack(message.reconsume_times, message.prepared_transaction_offset_bytes, len(body)),
-            )
-        )
+    sys_flag = message.sys_flag & ~HOSTS_V6
+    pack = pack_head_v4
+    if len(born_host) + len(store_host) > 2 * V4_BYTES:
+        sys_flag |= hosts_flag(born_host, store_host)
+        pack = head_struct(sys_flag).pack
+    head = pack(
+        size_bytes,
+        MAGIC_V1,
+        zlib.crc32(body) & 0x7FFFFFFF,
+        message.queue_id,
+        message.flag,
+        queue_offset,
+        commit_log_offset_bytes,
+        sys_flag,
+        message.born_timestamp_ms,
+        born_host,
+        store_timestamp_ms,
+        store_host,
+        message.reconsume_times,
+        message.prepared_transaction_offset_bytes,
+        len(body),
+    )
     return head, body, tail, stored
 
 
@@ -251,65 +235,114 @@ def encode_blank(remaining_bytes: int) -> bytes:
     return SIZE_AND_MAGIC.pack(remaining_bytes, MAGIC_BLANK)
 
 
-def decode_record(buffer: bytes | memoryview, position: int = 0, *, check_crc: bool = True) -> Record:
-    """Reads the record at a position of a buffer.
+Fields = tuple[tuple[Any, ...], int, int, int, int]
+"""The values of :data:`~flintmq.core.record.layout.HEAD`, and where body, topic and properties begin and the record ends."""
+
+
+def read_fields(view: memoryview, position: int) -> Fields:
+    """Return the fields of the record at a position of a buffer, and where its variable parts lie.
 
     Every length is checked against the record's own size and the buffer's end, so that garbage raises and is never followed.
 
     Raises:
         RecordError: no valid record is there; says which check failed.
     """
-    view = memoryview(buffer)
-    end_of_buffer = len(view)
-    if end_of_buffer - position < RECORD_MIN_BYTES:
-        raise RecordError(f"{end_of_buffer - position} bytes left, a record has at least {RECORD_MIN_BYTES}")
-    size, magic, crc, queue_id, flag, queue_offset, physical, sys_flag, born_timestamp = _HEAD_START.unpack_from(
-        view, position
-    )
-    if magic not in (MAGIC_V1, MAGIC_V2):
+    left = len(view) - position
+    if left < RECORD_MIN_BYTES:
+        raise RecordError(f"{left} bytes left, a record has at least {RECORD_MIN_BYTES}")
+    values = HEAD_V4.unpack_from(view, position)
+    size, magic = values[0], values[1]
+    if magic != MAGIC_V1 and magic != MAGIC_V2:
         raise RecordError(f"magic 0x{magic:08X} is no record's")
-    end = position + size
-    if size < RECORD_MIN_BYTES or end > end_of_buffer:
-        raise RecordError(f"size {size} does not fit the {end_of_buffer - position} bytes there")
-    at = position + _HEAD_START.size
-    born_bytes = 20 if sys_flag & BORN_HOST_V6 else 8
-    store_bytes = 20 if sys_flag & STORE_HOST_V6 else 8
-    if at + born_bytes + 8 + store_bytes + _HEAD_END.size > end:
-        raise RecordError(f"size {size} has no room for the fixed fields")
-    born_host = bytes(view[at : at + born_bytes])
-    at += born_bytes
-    (store_timestamp,) = _INT64.unpack_from(view, at)
-    at += 8
-    store_host = bytes(view[at : at + store_bytes])
-    at += store_bytes
-    reconsume_times, prepared_offset, body_length = _HEAD_END.unpack_from(view, at)
-    at += _HEAD_END.size
-    topic_length_bytes = 1 if magic == MAGIC_V1 else 2
-    if body_length < 0 or at + body_length + topic_length_bytes > end:
-        raise RecordError(f"body length {body_length} does not fit size {size}")
-    body = bytes(view[at : at + body_length])
-    at += body_length
+    if size < RECORD_MIN_BYTES or size > left:
+        raise RecordError(f"size {size} does not fit the {left} bytes there")
+    fields = _measured(view, position, position + size, values)
+    _values, _body_at, topic_at, properties_at, end = fields
+    if end - properties_at > PROPERTIES_MAX_BYTES:
+        raise RecordError(f"properties length {end - properties_at - 2 * (PROPERTIES_MAX_BYTES + 1)} is negative")
+    topic_max = TOPIC_MAX_BYTES if magic == MAGIC_V1 else _WIDE_TOPIC_MAX
+    if properties_at - 2 - topic_at > topic_max:
+        raise RecordError(f"topic length {properties_at - 2 - topic_at - 2 * (topic_max + 1)} is negative")
+    if end != position + size:
+        raise RecordError(f"the fields take {end - position} bytes, the record says {size}")
+    return fields
+
+
+def inner_end(view: memoryview, position: int) -> int | None:
+    """Return where the record at a position ends by its inner lengths alone; None where they lead out of the buffer."""
+    limit = len(view)
+    if limit - position < RECORD_MIN_BYTES:
+        return None
+    try:
+        end = _measured(view, position, limit, HEAD_V4.unpack_from(view, position))[4]
+    except RecordError:
+        return None
+    return end if end <= limit else None
+
+
+def _measured(view: memoryview, position: int, limit: int, values: tuple[Any, ...]) -> Fields:
+    """Return the fields of the record at a position; lengths are taken without a sign, as they lie.
+
+    Args:
+        limit: the position in the buffer beyond which no field before the properties may reach.
+        values: of the head, read as between IPv4 hosts.
+
+    Raises:
+        RecordError: a length leads beyond the limit.
+    """
+    body_at = position + HEAD_V4_BYTES
+    if values[7] & HOSTS_V6:
+        head = head_struct(values[7])
+        body_at = position + head.size
+        if body_at > limit:
+            raise RecordError(f"size {values[0]} has no room for the fixed fields")
+        values = head.unpack_from(view, position)
+    body_length = values[14]
+    topic_at = body_at + body_length + 1
+    is_wide = values[1] == MAGIC_V2
+    if body_length < 0 or topic_at + is_wide > limit:
+        raise RecordError(f"body length {body_length} does not fit size {values[0]}")
+    topic_length = view[topic_at - 1]
+    if is_wide:
+        topic_length = topic_length << 8 | view[topic_at]
+        topic_at += 1
+    properties_at = topic_at + topic_length + 2
+    if properties_at > limit:
+        raise RecordError(f"topic length {topic_length} does not fit size {values[0]}")
+    end = properties_at + (view[properties_at - 2] << 8 | view[properties_at - 1])
+    return values, body_at, topic_at, properties_at, end
+
+
+def decode_record(buffer: bytes | memoryview, position: int = 0, *, check_crc: bool = True) -> Record:
+    """Return the record at a position of a buffer.
+
+    Raises:
+        RecordError: no valid record is there; says which check failed.
+    """
+    view = memoryview(buffer)
+    values, body_at, topic_at, properties_at, end = read_fields(view, position)
+    (
+        size,
+        _magic,
+        crc,
+        queue_id,
+        flag,
+        queue_offset,
+        physical,
+        sys_flag,
+        born_timestamp,
+        born_host,
+        store_timestamp,
+        store_host,
+        reconsume_times,
+        prepared_offset,
+        body_length,
+    ) = values
+    body = bytes(view[body_at : body_at + body_length])
     if check_crc and body_length and zlib.crc32(body) & 0x7FFFFFFF != crc:
         raise RecordError(f"body CRC 0x{zlib.crc32(body) & 0x7FFFFFFF:08X}, the record says 0x{crc:08X}")
-    topic_length = _INT8.unpack_from(view, at)[0] if topic_length_bytes == 1 else _INT16.unpack_from(view, at)[0]
-    at += topic_length_bytes
-    if topic_length < 0:
-        raise RecordError(f"topic length {topic_length} is negative")
-    if at + topic_length + 2 > end:
-        raise RecordError(f"topic length {topic_length} does not fit size {size}")
-    try:
-        topic = str(view[at : at + topic_length], "utf-8")
-    except UnicodeDecodeError as error:
-        raise RecordError(f"the topic is not UTF-8: {error}") from error
-    at += topic_length
-    (properties_length,) = _INT16.unpack_from(view, at)
-    at += 2
-    if properties_length < 0:
-        raise RecordError(f"properties length {properties_length} is negative")
-    if at + properties_length != end:
-        raise RecordError(f"the fields take {at + properties_length - position} bytes, the record says {size}")
     return Record(
-        topic,
+        read_topic(view, topic_at, properties_at),
         queue_id,
         queue_offset,
         physical,
@@ -324,8 +357,16 @@ def decode_record(buffer: bytes | memoryview, position: int = 0, *, check_crc: b
         reconsume_times,
         prepared_offset,
         body,
-        bytes(view[at:end]),
+        bytes(view[properties_at:end]),
     )
+
+
+def read_topic(view: memoryview, topic_at: int, properties_at: int) -> str:
+    """Return the topic of a record whose variable parts begin at two places (see :func:`read_fields`). Raises RecordError."""
+    try:
+        return str(view[topic_at : properties_at - 2], "utf-8")
+    except UnicodeDecodeError as error:
+        raise RecordError(f"the topic is not UTF-8: {error}") from error
 
 
 def decode_records(buffer: bytes | memoryview) -> list[Record]:
@@ -342,11 +383,11 @@ def decode_records(buffer: bytes | memoryview) -> list[Record]:
 
 def sys_flag_at(buffer: bytes | memoryview, position: int) -> int:
     """The flag of a record known to be valid, or of its head."""
-    return int(_INT32.unpack_from(buffer, position + 36)[0])
+    return int(_INT32.unpack_from(buffer, position + _SYS_FLAG_AT)[0])
 
 
 def store_timestamp_at(buffer: memoryview, position: int) -> int:
     """The store timestamp of a record known to be valid, without decoding the rest."""
     v6 = sys_flag_at(buffer, position) & BORN_HOST_V6
-    (timestamp,) = _INT64.unpack_from(buffer, position + (68 if v6 else 56))
+    (timestamp,) = _INT64.unpack_from(buffer, position + _STORE_TIMESTAMP_AT + (V6_MORE_BYTES if v6 else 0))
     return int(timestamp)

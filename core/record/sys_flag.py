@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final, overload
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Flags = NDArray[Any]
+    """sysFlags of many records."""
 
 COMPRESSED: Final = 0x1
 MULTI_TAGS: Final = 0x2
@@ -26,14 +32,22 @@ def without_transaction(sys_flag: int) -> int:
     return sys_flag & ~TRANSACTION_MASK
 
 
-def is_queued(sys_flag: int) -> bool:
+@overload
+def is_queued(sys_flag: int) -> bool: ...
+@overload
+def is_queued(sys_flag: Flags) -> Flags: ...
+def is_queued(sys_flag: int | Flags) -> bool | Flags:
     """Return whether a record has a unit in its consume queue: prepared and rolled back ones stay invisible.
 
     Prepared is 01 and rollback 11 in the two transaction bits, so that the lower bit alone tells them from the others.
     """
-    return not sys_flag & TRANSACTION_PREPARED
+    return (sys_flag & TRANSACTION_PREPARED) == 0
 
 
-def is_indexed(sys_flag: int) -> bool:
+@overload
+def is_indexed(sys_flag: int) -> bool: ...
+@overload
+def is_indexed(sys_flag: Flags) -> Flags: ...
+def is_indexed(sys_flag: int | Flags) -> bool | Flags:
     """Return whether a record's keys have entries in the index: those of a rolled back one have none."""
-    return sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK
+    return (sys_flag & TRANSACTION_MASK) != TRANSACTION_ROLLBACK

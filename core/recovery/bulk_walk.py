@@ -6,15 +6,13 @@ Used where :mod:`.bulk_scan` is.
 from __future__ import annotations
 
 import zlib
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from flintmq.core.errors import StoreFormatError
 from flintmq.core.io.lazy_numpy import numpy
-from flintmq.core.io.paths import topic_folder
 from flintmq.core.record import bulk_scan
 from flintmq.core.record.bulk_scan import Layout, Topics, rows_before_false
-from flintmq.core.record.sys_flag import TRANSACTION_PREPARED
+from flintmq.core.record.check import why_no_topic
+from flintmq.core.record.sys_flag import is_queued
 from flintmq.core.recovery.walk_tally import WalkTally
 
 if TYPE_CHECKING:
@@ -23,7 +21,6 @@ if TYPE_CHECKING:
 _ROWS_FIRST: Final = 256
 """So few at first, and again behind damage: a log full of it must not cost a checksum of thousands of records each time."""
 _CRC_MASK: Final = 0x7FFFFFFF
-_ANYWHERE: Final = Path()
 
 
 class BulkWalk:
@@ -73,21 +70,12 @@ class BulkWalk:
         """Whether topic, queue id and queue offset can be those of a queue, or need not be."""
         codes = self._topics.codes(view, rows)
         for name in self._topics.names[len(self._is_folder) :]:
-            self._is_folder.append(_is_folder(name))
-        is_invisible = (rows.sys_flag & TRANSACTION_PREPARED) != 0
+            self._is_folder.append(not why_no_topic(name))
         can_be = numpy.array(self._is_folder)[codes] & (rows.queue_id >= 0) & (rows.queue_offset >= 0)
-        can_be |= is_invisible
+        can_be |= ~is_queued(rows.sys_flag)
         if self._topics.broken:
             can_be &= ~numpy.isin(codes, self._topics.broken)
         return can_be
-
-
-def _is_folder(topic: str) -> bool:
-    try:
-        topic_folder(_ANYWHERE, topic)
-    except StoreFormatError:
-        return False
-    return True
 
 
 def _has_its_checksum(view: memoryview, rows: Layout) -> Column:

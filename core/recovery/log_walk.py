@@ -9,22 +9,19 @@ See docs/internals/algorithms.md, Clean recovery and Abnormal recovery.
 from __future__ import annotations
 
 import re
-import struct
-import zlib
 from pathlib import Path
 from typing import Final
 
 import attrs
 
-from flintmq.core.errors import StoreFormatError
 from flintmq.core.io import lazy_numpy
-from flintmq.core.io.paths import topic_folder
-from flintmq.core.limits import PROPERTIES_MAX_BYTES
 from flintmq.core.log.commit_log import CommitLog
 from flintmq.core.log.mapped_file_queue import HEAD_BYTES, MappedFile
 from flintmq.core.record import bulk_scan
 from flintmq.core.record import record as rec
-from flintmq.core.record.sys_flag import HOSTS_V6, TRANSACTION_PREPARED
+from flintmq.core.record.check import RecordCheck
+from flintmq.core.record.layout import picked
+from flintmq.core.record.sys_flag import is_queued
 from flintmq.core.recovery.bulk_walk import BulkWalk
 from flintmq.core.recovery.walk_tally import CLOCK_SLACK_MS, MARK_EVERY, NEVER, WalkTally
 
@@ -38,11 +35,7 @@ _APPEND_MOST: Final = 65_536
 _ANY_RECORD: Final = re.compile(
     b"|".join(re.escape(magic.to_bytes(4, "big")) for magic in (rec.MAGIC_V1, rec.MAGIC_V2))
 )
-_WALKED: Final = struct.Struct(">IIIi4xqqi16xq20xi")
-"""Size, magic, crc, queueId, queue offset, physical offset, sysFlag, store time, body length (IPv4 hosts)."""
-_BODY_AT: Final = 88
-_MAGIC_V1: Final = rec.MAGIC_V1.to_bytes(4, "big")
-_ANYWHERE: Final = Path()
+_HEAD: Final = picked("size", "magic", "physical_offset")
 
 
 @attrs.frozen
@@ -123,7 +116,7 @@ class LogWalk:
         self._check_crc = check_crc
         self._skips_damage = skips_damage
         self._tally = WalkTally(NEVER if trusted_ms is None else trusted_ms)
-        self._topics: set[bytes] = set()
+        self._records = RecordCheck(check_crc=check_crc)
         self._saw_older = False
         """Whether the search behind a bad place has passed whole records that are older than the last good one."""
         self._bulk = BulkWalk(check_crc=check_crc) if bulk_scan.AVAILABLE else None
@@ -184,7 +177,7 @@ class LogWalk:
 
     def _walk_file(self, file: MappedFile, at: int) -> tuple[int, str]:
         """Walks to where no record is; returns the place, and why, or nothing for why where the file ends as it should."""
-        view, topics, tally = file.view, self._topics, self._tally
+        view, tally = file.view, self._tally
         singly_until = self._singly_until(file, at)
         while True:
             if at >= singly_until and self._bulk is not None:
@@ -199,9 +192,6 @@ class LogWalk:
                 record = self._check(file, at)
             except rec.RecordError as error:
                 return at, str(error)
-            if view[at + 4 : at + 8] == _MAGIC_V1 and not record.sys_flag & (HOSTS_V6 | TRANSACTION_PREPARED):
-                raw_topic = record.topic.encode("utf-8")
-                topics.add(bytes((len(raw_topic),)) + raw_topic)
             tally.take(record)
             at += record.size_bytes
 
@@ -212,38 +202,24 @@ class LogWalk:
         return at if lazy_numpy.loaded() else at + bulk_scan.BYTES_WORTH_NUMPY
 
     def _walk_known(self, file: MappedFile, at: int, until: int) -> int:
-        """Walks records of topics that were met, between IPv4 hosts, up to a place or the first that is something else.
+        """Walk plain records (see :meth:`.RecordCheck.plain`) up to a place, or to the first that is something else.
 
-        Without numpy a gigabyte is passed here a record at a time: no call and no object that is not needed.
+        Without numpy a gigabyte is passed here a record at a time, so what is counted is kept in local names.
         """
         view, size_bytes, base = file.view, file.size, file.start
-        last_at = min(until, size_bytes - rec.RECORD_MIN_BYTES)
-        unpack, magic_v1, crc32 = _WALKED.unpack_from, rec.MAGIC_V1, zlib.crc32
-        check_crc, topics, tally = self._check_crc, self._topics, self._tally
+        plain, tally = self._records.plain, self._tally
         records, queued, newest_ms, stored_ms = tally.records, tally.queued, tally.newest_ms, tally.last_ms
         whole_ms = tally.trusted_ms
         trusted_ms = whole_ms if tally.newer is None else NEVER
-        while at <= last_at:
-            size, magic, crc, queue_id, queue_offset, physical, sys_flag, stored_now_ms, body_bytes = unpack(view, at)
-            end = at + size
-            topic_at = at + _BODY_AT + body_bytes
-            if not (
-                magic == magic_v1
-                and physical == base + at
-                and not sys_flag & HOSTS_V6
-                and end <= size_bytes
-                and at + _BODY_AT <= topic_at < end - 2
-                and queue_id >= 0
-                and queue_offset >= 0
-                and (length_at := topic_at + 1 + view[topic_at]) + 2 <= end
-                and view[length_at] << 8 | view[length_at + 1] == end - length_at - 2 <= PROPERTIES_MAX_BYTES
-                and view[topic_at:length_at].tobytes() in topics
-                and (not check_crc or not body_bytes or crc32(view[at + _BODY_AT : topic_at]) & 0x7FFFFFFF == crc)
-                and (newest_ms <= stored_now_ms <= whole_ms or view[length_at + 2 : end].tobytes().find(0) < 0)
-            ):
+        while at <= until:
+            found = plain(view, at, size_bytes, base + at)
+            if found is None:
+                break
+            end, sys_flag, stored_now_ms, properties_at = found
+            if not newest_ms <= stored_now_ms <= whole_ms and view[properties_at:end].tobytes().find(0) >= 0:
                 break
             if stored_now_ms > trusted_ms:
-                tally.newer = (physical, queued)
+                tally.newer = (base + at, queued)
                 trusted_ms = NEVER
             if stored_now_ms >= newest_ms:
                 newest_ms = stored_now_ms
@@ -252,27 +228,16 @@ class LogWalk:
             stored_ms = stored_now_ms
             records += 1
             if not records % MARK_EVERY:
-                tally.marks.append((physical, queued))
-            if not sys_flag & TRANSACTION_PREPARED:
+                tally.marks.append((base + at, queued))
+            if is_queued(sys_flag):
                 queued += 1
             at = end
         tally.records, tally.queued, tally.newest_ms, tally.last_ms = records, queued, newest_ms, stored_ms
         return at
 
     def _check(self, file: MappedFile, at: int) -> rec.Record:
-        """The whole record at a place. Raises RecordError."""
-        record = rec.decode_record(file.view, at, check_crc=self._check_crc)
-        if record.commit_log_offset_bytes != file.start + at:
-            raise rec.RecordError(f"the record says it lies at {record.commit_log_offset_bytes}")
-        if not record.sys_flag & TRANSACTION_PREPARED:
-            try:
-                topic_folder(_ANYWHERE, record.topic)
-            except StoreFormatError as error:
-                raise rec.RecordError(str(error)) from error
-            if record.queue_id < 0:
-                raise rec.RecordError(f"queue {record.queue_id} is none")
-            if record.queue_offset < 0:
-                raise rec.RecordError(f"queue offset {record.queue_offset} is none")
+        """Return the whole record at a place. Raises RecordError."""
+        record = self._records.record(file.view, at, file.start + at)
         if not self._tally.vouches_for(record.store_timestamp_ms) and _is_torn(record):
             raise rec.RecordError("the properties are torn")
         return record
@@ -288,7 +253,7 @@ class LogWalk:
         files = self._files
         file = files[index]
         if file.size - at >= rec.RECORD_MIN_BYTES:
-            size, magic, _crc, _queue_id, _queue_offset, physical, *_rest = _WALKED.unpack_from(file.view, at)
+            size, magic, physical = _HEAD.unpack_from(file.view, at)
             end = at + size
             is_head = magic == rec.MAGIC_V1 and physical == file.start + at and size >= rec.RECORD_MIN_BYTES
             if is_head and end < file.size and self._is_younger(file, end):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from flintmq.core.io.lazy_numpy import numpy
 from flintmq.core.record.record import Record
-from flintmq.core.record.sys_flag import TRANSACTION_PREPARED
+from flintmq.core.record.sys_flag import is_queued
 
 if TYPE_CHECKING:
     from flintmq.core.record.bulk_scan import Column, Layout
@@ -75,14 +75,14 @@ class WalkTally:
         self.records += 1
         if not self.records % MARK_EVERY:
             self.marks.append((record.commit_log_offset_bytes, self.queued))
-        self.queued += not record.sys_flag & TRANSACTION_PREPARED
+        self.queued += is_queued(record.sys_flag)
 
     def take_rows(self, rows: Layout) -> None:
         """Counts records that are whole, at least one."""
         stored_ms = rows.store_timestamp_ms
         newest_before = self._newest_before(stored_ms)
-        is_queued = (rows.sys_flag & TRANSACTION_PREPARED) == 0
-        queued_before = self.queued + numpy.cumsum(is_queued) - is_queued
+        is_visible = is_queued(rows.sys_flag)
+        queued_before = self.queued + numpy.cumsum(is_visible) - is_visible
         if self.newer is None and (untrusted := numpy.flatnonzero(stored_ms > self.trusted_ms)).size:
             self.newer = _mark(rows, queued_before, int(untrusted[0]))
         self.clock_went_back = self.clock_went_back or bool((stored_ms < newest_before - CLOCK_SLACK_MS).any())
@@ -92,7 +92,7 @@ class WalkTally:
         self.newest_ms = max(int(newest_before[-1]), int(stored_ms[-1]))
         self.last_ms = int(stored_ms[-1])
         self.records += len(rows)
-        self.queued = int(queued_before[-1]) + bool(is_queued[-1])
+        self.queued = int(queued_before[-1]) + bool(is_visible[-1])
 
     def _newest_before(self, stored_ms: Column) -> Column:
         newest = numpy.empty(len(stored_ms) + 1, numpy.int64)

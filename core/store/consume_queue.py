@@ -24,7 +24,7 @@ from flintmq.core.log.mapped_file_queue import OS_PAGE_BYTES, MappedFile, Mapped
 from flintmq.core.record.bulk_columns import RecordColumns
 from flintmq.core.record.record import RECORD_MIN_BYTES
 from flintmq.core.record.rows import rows_struct
-from flintmq.core.record.sys_flag import TRANSACTION_PREPARED
+from flintmq.core.record.sys_flag import is_queued
 from flintmq.core.store import queue_units
 from flintmq.core.store.consume_queue_ext import ConsumeQueueExt, ExtFiles, is_address
 from flintmq.core.store.queue_units import FILLER_SIZE, OFFSET_MAX
@@ -485,11 +485,11 @@ class ConsumeQueueTable:
         if batch.has_columns and not self._writes_ext:
             self._put_columns(batch.columns())
         elif batch.has_requests or self._writes_ext:
-            requests = [one for one in batch.requests() if not one.sys_flag & TRANSACTION_PREPARED]
+            requests = [one for one in batch.requests() if is_queued(one.sys_flag)]
             if requests:
                 self._put_requests(requests)
         else:
-            units = [unit for unit in batch.units() if not unit.sys_flag & TRANSACTION_PREPARED]
+            units = [unit for unit in batch.units() if is_queued(unit.sys_flag)]
             if units:
                 self._put_units(units)
 

@@ -20,7 +20,7 @@ from flintmq.core.io.disk import Disk
 from flintmq.core.kernel.ports import AppendUnit, DispatchRequest, RecordBatch, count_messages, requests_of
 from flintmq.core.log.store_checkpoint import StoreCheckpoint
 from flintmq.core.record.java_hash import index_key_hash, index_key_hashes
-from flintmq.core.record.sys_flag import TRANSACTION_MASK, TRANSACTION_ROLLBACK, is_indexed
+from flintmq.core.record.sys_flag import is_indexed
 from flintmq.core.store import index_bulk
 from flintmq.core.store.index_file import IndexEntry, IndexFile
 
@@ -86,7 +86,7 @@ class IndexService:
 
     def _gather(self, batch: RecordBatch) -> None:
         units = batch.units()
-        kept = [unit for unit in units if unit.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK]
+        kept = [unit for unit in units if is_indexed(unit.sys_flag)]
         if not kept:
             return
         if self._waiting_columns:

@@ -12,16 +12,11 @@ from flintmq.core.kernel.ports import DispatchRequest
 from flintmq.core.record import properties as props
 from flintmq.core.record.java_hash import index_key_hash, tags_hash
 from flintmq.core.record.record import RECORD_MIN_BYTES, Record
-from flintmq.core.record.sys_flag import (
-    TRANSACTION_MASK,
-    TRANSACTION_PREPARED,
-    TRANSACTION_ROLLBACK,
-)
+from flintmq.core.record.sys_flag import is_indexed, is_queued
 from flintmq.core.recovery.repair import LOST_TOPIC
 from flintmq.core.store.consume_queue import UNIT
 from flintmq.core.store.delay_times import DelayTimes, unknown_due
 
-UNQUEUED: Final = (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
 UNKNOWN: Final = UNIT.pack(-1, -1, -1)
 """Stands for the unit of a message that was lost with a damaged stretch of the log."""
 
@@ -60,11 +55,7 @@ def request_of(record: Record, delays: DelayTimes) -> DispatchRequest:
 
 def is_lost(record: Record) -> bool:
     """Whether a record stands for damage that an earlier start took out of the log."""
-    return (
-        record.topic in (LOST_TOPIC, "")
-        and record.sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK
-        and not any(record.store_host)
-    )
+    return record.topic in (LOST_TOPIC, "") and not is_indexed(record.sys_flag) and not any(record.store_host)
 
 
 @attrs.frozen
@@ -104,10 +95,9 @@ class Expected:
     def add(self, request: DispatchRequest) -> None:
         """Takes the next record of the log."""
         self.newest_timestamp_ms = max(self.newest_timestamp_ms, request.store_timestamp_ms)
-        kind = request.sys_flag & TRANSACTION_MASK
-        if kind not in UNQUEUED:
+        if is_queued(request.sys_flag):
             self._add_unit(request)
-        if kind != TRANSACTION_ROLLBACK:
+        if is_indexed(request.sys_flag):
             topic = request.topic
             if request.uniq_key:
                 self._add_key(index_key_hash(topic, request.uniq_key), request)

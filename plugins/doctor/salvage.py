@@ -20,10 +20,10 @@ from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.core.errors import StoreError, StoreFormatError
 from flintmq.core.io.paths import file_name
 from flintmq.core.record.record import BLANK_MIN_BYTES, Record, check_host, encode_blank
-from flintmq.core.record.sys_flag import TRANSACTION_MASK
+from flintmq.core.record.sys_flag import is_queued
 from flintmq.core.store.delay_times import DelayTimes, save_delay_times
 from flintmq.plugins.doctor.delays import delays_of
-from flintmq.plugins.doctor.expected import UNQUEUED, is_lost
+from flintmq.plugins.doctor.expected import is_lost
 from flintmq.plugins.doctor.files import StoreFiles
 from flintmq.plugins.doctor.renumber import Renumbering, translate_offsets
 from flintmq.plugins.doctor.walk import Kind, walk
@@ -105,7 +105,7 @@ def _salvage(files: StoreFiles, target: Path, progress: Callable[[int], None] | 
             assert file is not None
             raw = bytearray(file.view[piece.start - file.start : piece.end - file.start])
             queue_offset = record.queue_offset
-            if record.sys_flag & TRANSACTION_MASK not in UNQUEUED:
+            if is_queued(record.sys_flag):
                 queue_offset = numbers.take((record.topic, record.queue_id), record.queue_offset)
                 result.moved += queue_offset != record.queue_offset
             place = writer.place_for(len(raw))

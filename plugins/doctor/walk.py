@@ -17,29 +17,22 @@ for the very place they lie at, in a body whose own record is damaged in its len
 from __future__ import annotations
 
 import enum
-import struct
 from collections.abc import Callable, Iterator
-from functools import lru_cache
-from pathlib import Path
 from typing import Any, Final
 
 import attrs
 
-from flintmq.core.errors import StoreFormatError
-from flintmq.core.io.paths import topic_folder
 from flintmq.core.limits import FRAME_MAX_BYTES
 from flintmq.core.record import record as rec
+from flintmq.core.record.check import check_record
+from flintmq.core.record.layout import picked
 from flintmq.core.record.record import Record
-from flintmq.core.record.sys_flag import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_PREPARED
 from flintmq.plugins.doctor.files import FileView, StoreFiles
 
 _V1: Final = rec.MAGIC_V1.to_bytes(4, "big")
 _V2: Final = rec.MAGIC_V2.to_bytes(4, "big")
 _BLANK: Final = rec.MAGIC_BLANK.to_bytes(4, "big")
-_BODY_LENGTH: Final = struct.Struct(">i")
-_PHYSICAL: Final = struct.Struct(">q")
-_PHYSICAL_AT: Final = 28
-_BODY_LENGTH_AT: Final = 84
+_PHYSICAL: Final = picked("physical_offset")
 _SEARCHED_MAX_BYTES: Final = FRAME_MAX_BYTES + 64 * 1024
 """No larger record can have come over the wire: searching does not compute the checksum of what claims to be one."""
 _ZEROS: Final = bytes(1024 * 1024)
@@ -152,7 +145,7 @@ class _Walk:
             return Piece(Kind.BLANK, start, file.start + file.size) if size == left else None
         if size > min(left, limit_bytes) or size < rec.RECORD_MIN_BYTES:
             return None
-        if _PHYSICAL.unpack_from(file.view, at + _PHYSICAL_AT)[0] != start or _fields_end(file, at) != at + size:
+        if _PHYSICAL.unpack_from(file.view, at)[0] != start or rec.inner_end(file.view, at) != at + size:
             return None  # what costs a checksum comes last
         try:
             record = _record(file, at, self._trusted_ms)
@@ -202,7 +195,7 @@ class _Walk:
         by_size: int | None = at + int.from_bytes(file.view[at : at + 4], "big")
         if by_size is not None and not at + rec.RECORD_MIN_BYTES <= by_size <= file.size:
             by_size = None
-        by_fields = _fields_end(file, at)
+        by_fields = rec.inner_end(file.view, at)
         if by_size is not None and by_size == by_fields:
             return by_size, True
         for end in (by_size, by_fields):
@@ -315,16 +308,7 @@ def reason(file: FileView, at: int) -> str:
 
 def _record(file: FileView, at: int, trusted_ms: int) -> Record:
     """The whole record at a place. Raises RecordError."""
-    record = rec.decode_record(file.view, at)
-    if record.commit_log_offset_bytes != file.start + at:
-        raise rec.RecordError(f"the record says it lies at {record.commit_log_offset_bytes}")
-    if not record.sys_flag & TRANSACTION_PREPARED:
-        if not _is_topic(record.topic):
-            raise rec.RecordError(f"topic {record.topic[:140]!r} cannot be one")
-        if record.queue_id < 0:
-            raise rec.RecordError(f"queue {record.queue_id} cannot be one")
-        if record.queue_offset < 0:
-            raise rec.RecordError(f"queue offset {record.queue_offset} cannot be one")
+    record = check_record(file.view, at, file.start + at)
     if record.store_timestamp_ms > trusted_ms and is_torn(record, file.start + at + record.size_bytes):
         raise rec.RecordError("the properties are torn: a part of them is zeros")
     return record
@@ -346,15 +330,6 @@ def is_torn(record: Record, end: int) -> bool:
     return False
 
 
-@lru_cache(maxsize=8_192)
-def _is_topic(topic: str) -> bool:
-    try:
-        topic_folder(Path(), topic)
-    except StoreFormatError:
-        return False
-    return True
-
-
 def _odd_blank(file: FileView, at: int) -> Piece | None:
     """A blank right behind a whole piece whose size is wrong: readers, and a start, go by its magic alone."""
     size, magic = rec.SIZE_AND_MAGIC.unpack_from(file.view, at)
@@ -362,24 +337,3 @@ def _odd_blank(file: FileView, at: int) -> Piece | None:
         return None
     why = f"the blank says {size} bytes are left, there are {file.size - at}"
     return Piece(Kind.BLANK, file.start + at, file.start + file.size, reason=why)
-
-
-def _fields_end(file: FileView, at: int) -> int | None:
-    """Where the record at a place ends by its inner lengths alone; None where they lead out of the file."""
-    view, end = file.view, file.size
-    if end - at < rec.RECORD_MIN_BYTES:
-        return None
-    sys_flag = rec.sys_flag_at(view, at)
-    at_body = at + _BODY_LENGTH_AT + (12 if sys_flag & BORN_HOST_V6 else 0) + (12 if sys_flag & STORE_HOST_V6 else 0)
-    if at_body + 4 > end:
-        return None
-    (body_length,) = _BODY_LENGTH.unpack_from(view, at_body)
-    wide = view[at + 4 : at + 8] == _V2
-    at_topic = at_body + 4 + body_length
-    if body_length < 0 or at_topic + 1 + wide > end:
-        return None
-    at_properties = at_topic + 1 + wide + int.from_bytes(view[at_topic : at_topic + 1 + wide], "big")
-    if at_properties + 2 > end:
-        return None
-    found = at_properties + 2 + int.from_bytes(view[at_properties : at_properties + 2], "big")
-    return found if found <= end else None

@@ -6,24 +6,11 @@ add up, body checksum, its own position, a topic that may become a folder. What 
 
 from __future__ import annotations
 
-import struct
-import zlib
-from pathlib import Path
-from typing import Final
-
-from flintmq.core.errors import ReplicationError, StoreFormatError
-from flintmq.core.io.paths import topic_folder
-from flintmq.core.limits import HA_RECORD_MAX_BYTES, PROPERTIES_MAX_BYTES
+from flintmq.core.errors import ReplicationError
+from flintmq.core.limits import HA_RECORD_MAX_BYTES
 from flintmq.core.log.log_chunk import LogChunk
-from flintmq.core.record import record as rec
-from flintmq.core.record.sys_flag import TRANSACTION_PREPARED
-
-_FIXED: Final = struct.Struct(">IIIi4xqqi16xq20xi")
-"""Size, magic, crc, queueId, queue offset, physical offset, sysFlag, store time, body length (IPv4 hosts)."""
-_BODY_AT: Final = 88
-_HOSTS_V6: Final = 0x30
-_TOPICS_MAX: Final = 65_536
-_ANYWHERE: Final = Path()
+from flintmq.core.record.check import RecordCheck
+from flintmq.core.record.record import BLANK_MIN_BYTES, MAGIC_BLANK, RECORD_MIN_BYTES, SIZE_AND_MAGIC, RecordError
 
 
 class RecordChecker:
@@ -39,7 +26,7 @@ class RecordChecker:
         self._file_bytes = file_bytes
         self._buffer = bytearray()
         self._blank_until = 0
-        self._topics: set[bytes] = set()
+        self._records = RecordCheck()
 
     @property
     def received_offset_bytes(self) -> int:
@@ -88,15 +75,15 @@ class RecordChecker:
             if start + at < self._blank_until:
                 at = len(view)  # the view ends with the file, and so does the blank
                 break
-            if len(view) - at < rec.BLANK_MIN_BYTES:
-                if room - at < rec.BLANK_MIN_BYTES:
+            if len(view) - at < BLANK_MIN_BYTES:
+                if room - at < BLANK_MIN_BYTES:
                     at = len(view)  # nothing fits there: whatever lies there belongs to nobody
                 break
-            size, magic = rec.SIZE_AND_MAGIC.unpack_from(view, at)
-            if magic == rec.MAGIC_BLANK:
+            size, magic = SIZE_AND_MAGIC.unpack_from(view, at)
+            if magic == MAGIC_BLANK:
                 self._blank_until = start + room
                 continue
-            if not rec.RECORD_MIN_BYTES <= size <= min(room - at, HA_RECORD_MAX_BYTES):
+            if not RECORD_MIN_BYTES <= size <= min(room - at, HA_RECORD_MAX_BYTES):
                 raise ReplicationError(
                     f"no record at position {start + at}: size {size}, magic 0x{magic:08X}, and the file ends after "
                     f"{room - at} bytes (is store.commit_log_file_bytes that of the master?)"
@@ -110,45 +97,14 @@ class RecordChecker:
         return at, stored_ms, messages, size_bytes
 
     def _check(self, view: memoryview, at: int, physical_offset_bytes: int) -> int:
-        """Checks the record at a place of a view that holds all of it; returns its store time. Raises ReplicationError."""
-        size, magic, crc, queue_id, queue_offset, physical, sys_flag, stored_ms, body_bytes = _FIXED.unpack_from(
-            view, at
-        )
-        end = at + size
-        topic_at = at + _BODY_AT + body_bytes
-        if (
-            magic == rec.MAGIC_V1
-            and physical == physical_offset_bytes
-            and not sys_flag & _HOSTS_V6
-            and at + _BODY_AT <= topic_at < end - 2
-            and queue_id >= 0
-            and queue_offset >= 0
-            and (length_at := topic_at + 1 + view[topic_at]) + 2 <= end
-            and view[length_at] << 8 | view[length_at + 1] == end - length_at - 2 <= PROPERTIES_MAX_BYTES
-            and view[topic_at:length_at].tobytes() in self._topics
-            and (not body_bytes or zlib.crc32(view[at + _BODY_AT : topic_at]) & 0x7FFFFFFF == crc)
-        ):
-            return int(stored_ms)
-        return self._check_wholly(view[at:end], physical_offset_bytes)
-
-    def _check_wholly(self, view: memoryview, physical_offset_bytes: int) -> int:
-        """Whatever the short way does not know: other hosts, a topic not met before, or no record at all."""
+        """Return the store time of the record at a place of a view that holds all of it. Raises ReplicationError."""
+        plain = self._records.plain(view, at, len(view), physical_offset_bytes)
+        if plain is not None:
+            return plain[2]
         try:
-            record = rec.decode_record(view)
-            if record.commit_log_offset_bytes != physical_offset_bytes:
-                raise rec.RecordError(f"the record says it lies at {record.commit_log_offset_bytes}")
-            if not record.sys_flag & TRANSACTION_PREPARED:
-                topic_folder(_ANYWHERE, record.topic)
-                if record.queue_id < 0:
-                    raise rec.RecordError(f"queue {record.queue_id} is none")
-                if record.queue_offset < 0:
-                    raise rec.RecordError(f"queue offset {record.queue_offset} is none")
-                raw = record.topic.encode("utf-8")
-                if len(raw) < 128 and len(self._topics) < _TOPICS_MAX:
-                    self._topics.add(bytes((len(raw),)) + raw)
-        except (rec.RecordError, StoreFormatError) as error:
+            return self._records.record(view, at, physical_offset_bytes).store_timestamp_ms
+        except RecordError as error:
             raise ReplicationError(
                 f"the master's record at position {physical_offset_bytes} is damaged: {error} "
                 "(with the master stopped, flintmq store repair takes it out)"
             ) from error
-        return record.store_timestamp_ms

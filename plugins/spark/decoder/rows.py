@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from flintmq.config.rocketmq.system_topics import SYSTEM_TOPICS
 from flintmq.core.broker.topic_name import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPIC_PREFIX
-from flintmq.core.record.sys_flag import TRANSACTION_PREPARED
+from flintmq.core.record.sys_flag import is_queued
 from flintmq.plugins.spark.bounds import ANY, Bounds, Range
 from flintmq.plugins.spark.decoder.heads import Bools, Heads
 from flintmq.plugins.spark.decoder.slices import take_slices
@@ -64,9 +64,9 @@ class RowFilter:
     def mask(self, data: npt.NDArray[np.uint8], heads: Heads) -> Bools | None:
         """Which records become rows, as far as their heads and topics tell; None for all. Tags come later."""
         keep: Bools | None = None
-        hidden = heads.sys_flag & TRANSACTION_PREPARED
-        if hidden.any():
-            keep = hidden == 0
+        queued = is_queued(heads.sys_flag)
+        if not queued.all():
+            keep = queued
         for allowed, field in (
             (self.store_timestamp_ms, "store_timestamp"),
             (self.queue_id, "queue_id"),

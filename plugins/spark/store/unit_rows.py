@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from flintmq.core.record.record import RECORD_MIN_BYTES
-from flintmq.core.record.sys_flag import TRANSACTION_PREPARED
+from flintmq.core.record.sys_flag import is_queued
 from flintmq.plugins.spark.bounds import ANY, Range
 from flintmq.plugins.spark.decoder import Decoder, RowFilter
 from flintmq.plugins.spark.decoder.heads import Bools, Ints, read_heads
@@ -155,7 +155,7 @@ class UnitRows:
             and (raw["physical_offset"] == step.position[index]).all()
             and (raw["queue_offset"] == step.queue_offset[index]).all()
             and (raw["queue_id"] == self._ids[queue]).all()
-            and not (heads.sys_flag & TRANSACTION_PREPARED).any()
+            and is_queued(heads.sys_flag).all()
             and topics == [self._raw_topics[one] for one in queue.tolist()]
         )
 

@@ -1,0 +1,108 @@
+"""The layout of a record: the one table of its fields, and what packs and reads them, made from that table.
+
+Integers are big-endian. A host is an IP address and a port of four bytes; the sysFlag says of each host whether its address
+is IPv6, and then everything behind it lies 12 bytes further back. Under magic V2 the topic's length has two bytes.
+
+See docs/internals/store-format.md, Commit log record.
+"""
+
+from __future__ import annotations
+
+import struct
+from itertools import accumulate
+from typing import Final
+
+import attrs
+
+from flintmq.core.record.host import V4_BYTES, V6_BYTES
+from flintmq.core.record.sys_flag import BORN_HOST_V6, HOSTS_V6, STORE_HOST_V6
+
+_LETTERS: Final = {"int8": "b", "int16": "h", "int32": "i", "uint32": "I", "int64": "q"}
+
+
+@attrs.frozen
+class Field:
+    """One field of a record."""
+
+    name: str
+    kind: str
+    """An integer's type, ``host``, or ``bytes`` for what has a length of its own."""
+    length: str = ""
+    """Of ``bytes`` the field that says how many they are."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of an integer, or of a host with an IPv4 address."""
+        return V4_BYTES if self.kind == "host" else struct.calcsize(">" + _LETTERS[self.kind])
+
+
+FIELDS: Final = (
+    Field("size", "int32"),
+    Field("magic", "uint32"),
+    Field("body_crc", "uint32"),
+    Field("queue_id", "int32"),
+    Field("flag", "int32"),
+    Field("queue_offset", "int64"),
+    Field("physical_offset", "int64"),
+    Field("sys_flag", "int32"),
+    Field("born_timestamp", "int64"),
+    Field("born_host", "host"),
+    Field("store_timestamp", "int64"),
+    Field("store_host", "host"),
+    Field("reconsume_times", "int32"),
+    Field("prepared_offset", "int64"),
+    Field("body_length", "int32"),
+    Field("body", "bytes", "body_length"),
+    Field("topic_length", "int8"),
+    Field("topic", "bytes", "topic_length"),
+    Field("properties_length", "int16"),
+    Field("properties", "bytes", "properties_length"),
+)
+"""In the order in which they lie."""
+HEAD: Final = FIELDS[: next(at for at, field in enumerate(FIELDS) if field.kind == "bytes")]
+"""The fields before the body, which lie at fixed places between IPv4 hosts."""
+HEAD_AT: Final = dict(
+    zip([field.name for field in HEAD], accumulate([field.size_bytes for field in HEAD], initial=0), strict=False)
+)
+"""Where each of them begins in a record between IPv4 hosts."""
+V6_MORE_BYTES: Final = V6_BYTES - V4_BYTES
+"""So much further back lies what follows a host with an IPv6 address."""
+
+
+def head_format(sys_flag: int = 0, first: str = "size", last: str = "body_length") -> str:
+    """Return the format, as :mod:`struct` has it, of some fields of :data:`HEAD` that lie one behind the other."""
+    sizes = {
+        "born_host": V6_BYTES if sys_flag & BORN_HOST_V6 else V4_BYTES,
+        "store_host": V6_BYTES if sys_flag & STORE_HOST_V6 else V4_BYTES,
+    }
+    names = [field.name for field in HEAD]
+    fields = HEAD[names.index(first) : names.index(last) + 1]
+    return "".join([f"{sizes[field.name]}s" if field.kind == "host" else _LETTERS[field.kind] for field in fields])
+
+
+HEAD_V4: Final = struct.Struct(">" + head_format())
+"""All of :data:`HEAD`, of a record between IPv4 hosts."""
+_HEADS: Final = {bits: struct.Struct(">" + head_format(bits)) for bits in (0, BORN_HOST_V6, STORE_HOST_V6, HOSTS_V6)}
+
+
+def head_struct(sys_flag: int) -> struct.Struct:
+    """Return what packs and unpacks all of :data:`HEAD` in a record with a sysFlag."""
+    return _HEADS[sys_flag & HOSTS_V6]
+
+
+def picked(*names: str) -> struct.Struct:
+    """Return what unpacks some integers of :data:`HEAD`, in their order, from a record between IPv4 hosts."""
+    parts = [_LETTERS[field.kind] if field.name in names else f"{field.size_bytes}x" for field in HEAD]
+    return struct.Struct(">" + "".join(parts).rstrip("x0123456789"))
+
+
+def hosts_flag(born_host: bytes, store_host: bytes) -> int:
+    """Return the bits of the sysFlag that say how long the hosts are."""
+    born = BORN_HOST_V6 if len(born_host) == V6_BYTES else 0
+    return born | (STORE_HOST_V6 if len(store_host) == V6_BYTES else 0)
+
+
+def head_dtype() -> list[tuple[str, str]]:
+    """Return :data:`HEAD` between IPv4 hosts, as numpy has the fields of a structure."""
+    numbers = {"int32": ">i4", "uint32": ">u4", "int64": ">i8"}
+    return [(field.name, numbers.get(field.kind, f"V{field.size_bytes}")) for field in HEAD]
