@@ -15,6 +15,7 @@ import flintmq
 from flintmq.core.io.os_disk import OS_DISK
 from flintmq.core.kernel.ports import DispatchRequest
 from flintmq.core.log.store_checkpoint import StoreCheckpoint
+from flintmq.core.record import layout
 from flintmq.core.record import record as rec
 from flintmq.core.record.batch import BatchItem, encode_batch
 from flintmq.core.record.sys_flag import BORN_HOST_V6, STORE_HOST_V6
@@ -97,8 +98,8 @@ def read_by_page(layout: str, data: bytes | memoryview, at: int = 0) -> tuple[di
 def test_diagrams_and_tables_say_the_same() -> None:
     """Each layout stands twice on the page, to be seen and to be read."""
     assert len(LAYOUTS) >= 12
-    for layout, (drawn, rows) in LAYOUTS.items():
-        assert drawn == [(name, size) for name, _offset, size, _kind in rows], layout
+    for name_of, (drawn, rows) in LAYOUTS.items():
+        assert drawn == [(name, size) for name, _offset, size, _kind in rows], name_of
 
 
 # --- what the code writes ---
@@ -152,6 +153,23 @@ def test_a_record_lies_as_the_page_says(v6: bool) -> None:
     """Everything else in a store is made from records."""
     data, expected = _record(v6=v6)
     assert read_by_page("Commit log record", data) == (expected, len(data))
+
+
+def test_the_page_s_table_of_a_record_is_the_code_s() -> None:
+    """There is one table in the code; the page says the same fields, places and sizes."""
+    rows = []
+    for field in layout.FIELDS:
+        first, *rest = field.name.split("_")
+        name = first + "".join(word.capitalize() for word in rest)
+        at = layout.HEAD_AT.get(field.name)
+        if field.kind == "bytes":
+            length, *more = field.length.split("_")
+            rows.append((name, "88" if name == "body" else "…", length + "".join(map(str.capitalize, more)), "bytes"))
+        elif field.kind == "host":
+            rows.append((name, str(at), "8/20", "bytes"))
+        else:
+            rows.append((name, "…" if at is None else str(at), str(field.size_bytes), field.kind))
+    assert LAYOUTS["Commit log record"][1] == rows
 
 
 def test_the_numbers_about_records_are_the_code_s() -> None:

@@ -1,0 +1,86 @@
+"""What makes bytes a record of a log: each condition fails with its reason, and the short way never accepts more."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flintmq.core.record.check import RecordCheck, check_record, why_no_topic
+from flintmq.core.record.record import RecordError
+from flintmq.core.record.sys_flag import TRANSACTION_PREPARED
+from flintmq.tests.support.records import HOST_V6, RecordFields
+
+PLACE = 4_096
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        (RecordFields(topic=b"a/b"), "a/b"),
+        (RecordFields(topic=b""), "topic"),
+        (RecordFields(topic=b"\xff"), "not UTF-8"),
+        (RecordFields(queue_id=-1), "queue id -1 is negative"),
+        (RecordFields(queue_offset=-1), "queue offset -1 is negative"),
+        (RecordFields(crc=1), "body CRC"),
+    ],
+)
+def test_each_condition_says_why_it_fails(fields: RecordFields, why: str) -> None:
+    """An operator reads the reason in the log, and a slave's in the error that names its master."""
+    with pytest.raises(RecordError, match=why):
+        check_record(memoryview(fields.encode(PLACE)), 0, PLACE)
+
+
+def test_a_record_lies_where_it_says() -> None:
+    """A body may hold a whole record of another place."""
+    raw = memoryview(RecordFields().encode(PLACE))
+    assert check_record(raw, 0, PLACE).commit_log_offset_bytes == PLACE
+    with pytest.raises(RecordError, match="says it lies at 4096"):
+        check_record(raw, 0, PLACE + 1)
+
+
+def test_what_enters_no_queue_needs_no_place_in_one() -> None:
+    """Fillers have no topic, and half messages no queue offset."""
+    for fields in (RecordFields(topic=b""), RecordFields(queue_id=-1), RecordFields(queue_offset=-1)):
+        raw = memoryview(_prepared(fields).encode(PLACE))
+        check_record(raw, 0, PLACE)
+
+
+def _prepared(fields: RecordFields) -> RecordFields:
+    return RecordFields(
+        topic=fields.topic, queue_id=fields.queue_id, queue_offset=fields.queue_offset, sys_flag=TRANSACTION_PREPARED
+    )
+
+
+def test_a_plain_record_is_one_of_a_topic_that_was_met() -> None:
+    """The first record of each topic is checked wholly."""
+    raw = memoryview(RecordFields(properties=b"TAGS\x01A", store_timestamp_ms=9).encode(PLACE))
+    check = RecordCheck()
+    assert check.plain(raw, 0, len(raw), PLACE) is None
+    check.record(raw, 0, PLACE)
+    assert check.plain(raw, 0, len(raw), PLACE) == (len(raw), 0, 9, len(raw) - 6)
+    assert check.plain(raw, 0, len(raw) - 1, PLACE) is None
+    assert check.plain(raw, 0, len(raw), PLACE + 1) is None
+    v6 = memoryview(RecordFields(born_host=HOST_V6).encode(PLACE))
+    assert check.plain(v6, 0, len(v6), PLACE) is None
+
+
+@given(at=st.integers(0, 10_000), value=st.integers(0, 255))
+def test_the_short_way_accepts_nothing_that_the_whole_way_refuses(at: int, value: int) -> None:
+    """Whatever byte of a record is changed."""
+    check = RecordCheck()
+    raw = bytearray(RecordFields(body=b"body", properties=b"KEYS\x01k\x02TAGS\x01A").encode(PLACE))
+    check.record(memoryview(bytes(raw)), 0, PLACE)
+    raw[at % len(raw)] = value
+    view = memoryview(bytes(raw) + bytes(64))
+    plain = check.plain(view, 0, len(view), PLACE)
+    if plain is not None:
+        record = check_record(view, 0, PLACE)
+        end = record.size_bytes
+        assert plain == (end, record.sys_flag, record.store_timestamp_ms, end - len(record.properties_bytes))
+
+
+def test_why_a_topic_is_none() -> None:
+    """Its queues could have no folder."""
+    assert why_no_topic("Orders") == ""
+    assert why_no_topic("..")
