@@ -1,0 +1,152 @@
+"""Read the package's modules, of the checkout or of a commit, and what other tools ask of their syntax trees."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import io
+import subprocess
+import tarfile
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+FOLDERS: Final = ("config", "core", "dispatchers", "flush", "remoting", "plugins")
+"""The folders whose modules are installed."""
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class Sources:
+    """Text and syntax trees of Python files, by path relative to the repository's root.
+
+    Args:
+        texts: the files' texts by path, those of ``tests/`` among them.
+    """
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self.texts = texts
+        self.modules = sorted(path for path in texts if path.startswith(tuple(f"{name}/" for name in FOLDERS)))
+        """Paths of the modules that are installed."""
+        self.names = {module_name(path): path for path in self.modules}
+        """Their paths by dotted name."""
+        self._trees: dict[str, ast.Module] = {}
+        self._imports: dict[str, set[str]] = {}
+        self._reachable: dict[str, frozenset[str]] = {}
+
+    @classmethod
+    def of_checkout(cls, root: Path = ROOT) -> Sources:
+        """Read the files that lie in a checkout."""
+        paths = [path for folder in (*FOLDERS, "tests") for path in (root / folder).rglob("*.py")]
+        return cls({path.relative_to(root).as_posix(): path.read_text("utf-8") for path in paths})
+
+    @classmethod
+    def of_commit(cls, commit: str, root: Path = ROOT) -> Sources:
+        """Read the files of a commit, with its ARCHITECTURE.md. Raises CalledProcessError where there is none."""
+        command = ["git", "-C", str(root), "archive", commit]
+        packed = subprocess.run(command, check=True, capture_output=True).stdout
+        texts = {}
+        with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+            for member in archive:
+                file = archive.extractfile(member)
+                if file is not None and (member.name.endswith(".py") or member.name == "ARCHITECTURE.md"):
+                    texts[member.name] = file.read().decode("utf-8")
+        return cls(texts)
+
+    def tree(self, path: str) -> ast.Module:
+        """Return a file's syntax tree."""
+        if path not in self._trees:
+            self._trees[path] = ast.parse(self.texts[path])
+        return self._trees[path]
+
+    def lines(self, path: str) -> int:
+        """Return how many lines a file has."""
+        return self.texts[path].count("\n")
+
+    def imports(self, path: str) -> set[str]:
+        """Return the paths of the package's modules that a file imports, in functions too, but not for type checkers only."""
+        if path not in self._imports:
+            self._imports[path] = self._find_imports(path)
+        return self._imports[path]
+
+    def _find_imports(self, path: str) -> set[str]:
+        tree = self.tree(path)
+        typing_only = {
+            id(inner)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+            for part in node.body
+            for inner in ast.walk(part)
+        }
+        found: set[str] = set()
+        for node in ast.walk(tree):
+            if id(node) not in typing_only:
+                found.update(self._imported(node, path))
+        return {self.names[name] for name in found if name in self.names} - {path}
+
+    def _imported(self, node: ast.AST, path: str) -> Iterator[str]:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                above = module_name(path).split(".")
+                above = above[: len(above) - node.level + path.endswith("__init__.py")]
+                base = ".".join([*above, *([base] if base else [])])
+            for alias in node.names:
+                full = f"{base}.{alias.name}"
+                yield full if full in self.names else base
+
+    @functools.cached_property
+    def graph(self) -> dict[str, set[str]]:
+        """Return which modules each module imports."""
+        return {path: self.imports(path) for path in self.modules}
+
+    def cycles(self) -> list[list[str]]:
+        """Return the groups of modules that import one another, each sorted."""
+        groups = {frozenset(self._mutual(path)) for path in self.modules}
+        return sorted(sorted(group) for group in groups if len(group) > 1)
+
+    def _mutual(self, path: str) -> set[str]:
+        return {path} | {other for other in self.reachable([path]) if path in self.reachable([other])}
+
+    def reachable(self, begin: Iterable[str]) -> set[str]:
+        """Return the modules that some modules import, at any remove."""
+        found: set[str] = set()
+        for path in begin:
+            if path not in self._reachable:
+                seen: set[str] = set()
+                left = [path]
+                while left:
+                    new = self.graph[left.pop()] - seen
+                    seen |= new
+                    left += new
+                self._reachable[path] = frozenset(seen)
+            found |= self._reachable[path]
+        return found
+
+
+def module_name(path: str) -> str:
+    """Return the dotted name of a module of the package."""
+    parts = path.removesuffix(".py").split("/")
+    return ".".join(["flintmq", *(parts[:-1] if parts[-1] == "__init__" else parts)])
+
+
+def definitions(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, Function | ast.ClassDef]]:
+    """Return the functions and classes of a module with their qualified names, those inside others too."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, Function | ast.ClassDef):
+            yield prefix + node.name, node
+            yield from definitions(node, f"{prefix}{node.name}.")
+        else:
+            yield from definitions(node, prefix)
+
+
+def length(node: Function | ast.ClassDef) -> int:
+    """Return how many lines a definition takes."""
+    return (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def methods(node: ast.ClassDef) -> int:
+    """Return how many methods a class defines itself."""
+    return sum(isinstance(part, Function) for part in node.body)
