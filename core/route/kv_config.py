@@ -32,20 +32,21 @@ class KVConfigManager(ConfigManager[dict[str, str]]):
         super().__init__(file, {})
 
     def put(self, namespace: str, key: str, value: str) -> None:
-        """Sets a value. Raises StoreError."""
+        """Set a value. Raises StoreError."""
         self._table.setdefault(namespace, {})[key] = value
         self.persist()
 
     def get(self, namespace: str, key: str) -> str | None:
+        """Return a value, or None."""
         return self._table.get(namespace, {}).get(key)
 
     def delete(self, namespace: str, key: str) -> None:
-        """Removes a value; one that is not there is nothing. Raises StoreError."""
+        """Remove a value; a missing one is no error. Raises StoreError."""
         if self._table.get(namespace, {}).pop(key, None) is not None:
             self.persist()
 
     def list_namespace(self, namespace: str) -> dict[str, str] | None:
-        """Everything in a namespace; None when there is no such namespace."""
+        """Return all values of a namespace by key; None when there is no such namespace."""
         values = self._table.get(namespace)
         return dict(values) if values is not None else None
 

@@ -1,24 +1,24 @@
 """The name server's tables (docs/internals/protocol.md, Name server).
 
-Topic to queues by broker name, broker name to addresses, cluster to broker names, and per address who is alive. A broker
+Topic to queues by broker name, broker name to addresses, cluster to broker names, and the live brokers by address. A broker
 is alive while its connection is open and it registers at least every 120 s.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import attrs
 from msgspec.structs import replace
 
-from flintmq.core.broker import perm
 from flintmq.core.broker.data_version import DataVersion
-from flintmq.core.broker.topic_config import UNIT_FLAG, UNIT_SUB_FLAG, TopicConfig
+from flintmq.core.broker.topic_config import TopicConfig
 from flintmq.core.client_log import client_log
 from flintmq.core.io.clock import Clock
 from flintmq.core.kernel.ports.channel import Channel
 from flintmq.core.route.advertised import HERE, Advertised, Viewpoint
-from flintmq.core.route.route_data import MASTER_ID, BrokerData, ClusterInfo, QueueData, RegisterResult, TopicRouteData
+from flintmq.core.route.route_data import MASTER_ID, BrokerData, ClusterInfo, RegisterResult, TopicRouteData
+from flintmq.core.route.topic_queues import TopicQueueTable
 
 _log = client_log(__name__)
 
@@ -40,7 +40,7 @@ class _LiveBroker:
 
 
 class RouteInfoManager:
-    """Who is where. Loop thread.
+    """Which brokers are alive, and which topics and addresses they have (``RouteInfoManager``). Loop thread.
 
     Args:
         clock: its monotonic side decides expiry.
@@ -50,7 +50,7 @@ class RouteInfoManager:
     def __init__(self, clock: Clock, *, expiry_s: float = BROKER_EXPIRY_S) -> None:
         self._clock = clock
         self._expiry_s = expiry_s
-        self._topics: dict[str, dict[str, QueueData]] = {}
+        self.topics = TopicQueueTable()
         self._brokers: dict[str, BrokerData] = {}
         self._clusters: dict[str, dict[str, None]] = {}
         self._live: dict[str, _LiveBroker] = {}
@@ -72,10 +72,10 @@ class RouteInfoManager:
         filter_servers: Sequence[str] | None = None,
         advertised: Advertised = Advertised(),
     ) -> RegisterResult:
-        """Takes over what a broker says of itself.
+        """Enter what a broker registers.
 
-        An address known under another id of the same name is moved: a slave was promoted. Topics count only from the
-        master, and only when their version or the address is new; topics it no longer has are not removed here.
+        An address that is known under another id of the same name is moved: a slave was promoted. Topics count only from the
+        master, and only when their version or the address is new; topics that it no longer has are not removed here.
 
         Args:
             topics: the broker's topics; None when it sent none.
@@ -96,7 +96,7 @@ class RouteInfoManager:
         is_changed = is_new or self.is_data_version_changed(broker_address, data_version)
         if topics is not None and broker_id == MASTER_ID and is_changed:
             for config in topics:
-                self._put_queue_data(broker_name, config)
+                self.topics.put(broker_name, config)
         if broker_address not in self._live:
             _log.info("broker %s (%s, id %d) registered", broker_name, broker_address, broker_id)
         self._live[broker_address] = _LiveBroker(
@@ -110,7 +110,7 @@ class RouteInfoManager:
         return self._result_for(broker_id, addresses)
 
     def _leave_cluster(self, known: BrokerData | None, cluster: str) -> None:
-        """A broker name that moved to another cluster is in one only."""
+        """Remove a broker name that moved to another cluster from the one it was in."""
         if known is not None and known.cluster != cluster:
             self._remove_from_cluster(known)
 
@@ -119,15 +119,6 @@ class RouteInfoManager:
         names.pop(broker.broker_name, None)
         if not names:
             self._clusters.pop(broker.cluster, None)
-
-    def _put_queue_data(self, broker_name: str, config: TopicConfig) -> None:
-        self._topics.setdefault(config.topic_name, {})[broker_name] = QueueData(
-            broker_name=broker_name,
-            read_queue_nums=config.read_queue_nums,
-            write_queue_nums=config.write_queue_nums,
-            perm=config.perm,
-            topic_sys_flag=config.topic_sys_flag,
-        )
 
     def _result_for(self, broker_id: int, addresses: Mapping[int, str]) -> RegisterResult:
         if broker_id == MASTER_ID or MASTER_ID not in addresses:
@@ -139,23 +130,23 @@ class RouteInfoManager:
         return RegisterResult(master.ha_server_address, master_address)
 
     def is_data_version_changed(self, broker_address: str, data_version: DataVersion) -> bool:
-        """True when this is not the version the broker last registered with, or it never did."""
+        """Return whether this is not the version the broker last registered with; true when it never registered."""
         known = self.data_version(broker_address)
         return known is None or known != data_version
 
     def data_version(self, broker_address: str) -> DataVersion | None:
-        """The version a broker last registered with."""
+        """Return the version a broker last registered with."""
         live = self._live.get(broker_address)
         return live.data_version if live is not None else None
 
     def touch(self, broker_address: str) -> None:
-        """Notes that a broker lives (QUERY_DATA_VERSION without a change)."""
+        """Note that a broker is alive (QUERY_DATA_VERSION without a change)."""
         live = self._live.get(broker_address)
         if live is not None:
             live.last_update_s = self._clock.monotonic_s()
 
     def unregister(self, *, cluster: str, broker_name: str, broker_id: int, broker_address: str) -> None:
-        """A broker leaves. What is not registered under exactly these names stays."""
+        """Remove a broker that leaves; entries under other names stay."""
         live = self._live.get(broker_address)
         if live is not None and live.broker_name == broker_name:
             self._forget(broker_address)
@@ -163,14 +154,14 @@ class RouteInfoManager:
             self._remove_address(broker_name, broker_address)
 
     def close_channel(self, channel: Channel) -> list[str]:
-        """Forgets the brokers that registered last over a connection that closed. Returns their addresses."""
+        """Remove the brokers that last registered over a connection that closed. Return their addresses."""
         gone = [address for address, live in self._live.items() if live.channel is channel]
         for address in gone:
             self._forget(address)
         return gone
 
     def remove_expired(self) -> list[Channel]:
-        """Forgets brokers that did not register in time. Returns their connections, which the caller closes."""
+        """Remove the brokers that did not register in time. Return their connections, which the caller closes."""
         oldest_s = self._clock.monotonic_s() - self._expiry_s
         expired = [(address, live) for address, live in self._live.items() if live.last_update_s < oldest_s]
         for address, _ in expired:
@@ -193,22 +184,13 @@ class RouteInfoManager:
             return
         del self._brokers[broker_name]
         self._remove_from_cluster(broker)
-        for topic in [topic for topic, queues in self._topics.items() if broker_name in queues]:
-            self._remove_queue_data(topic, broker_name)
-
-    def _remove_queue_data(self, topic: str, broker_name: str) -> None:
-        queues = self._topics[topic]
-        queues.pop(broker_name, None)
-        if not queues:
-            del self._topics[topic]
+        self.topics.remove_broker(broker_name)
 
     # --- questions ---
 
     def pick_up_topic_route_data(self, topic: str, viewpoint: Viewpoint = HERE) -> TopicRouteData | None:
-        """Where a topic is, for a client who asks from there; None when no broker that lives has it."""
-        queues = self._topics.get(topic)
-        if not queues:
-            return None
+        """Return which brokers hold a topic, with their addresses for a viewpoint; None when no live broker has it."""
+        queues = self.topics.queues(topic)
         brokers = [self._brokers[name] for name in queues if name in self._brokers]
         if not brokers:
             return None
@@ -221,7 +203,7 @@ class RouteInfoManager:
         )
 
     def _seen(self, broker: BrokerData, viewpoint: Viewpoint) -> BrokerData:
-        """The broker with the addresses by which a client reaches it who asks from there."""
+        """Return a broker with the addresses by which clients of a viewpoint reach it."""
         addresses = {number: self._address(address, viewpoint) for number, address in broker.broker_addrs.items()}
         return replace(broker, broker_addrs=addresses) if addresses != broker.broker_addrs else broker
 
@@ -230,71 +212,22 @@ class RouteInfoManager:
         return live.advertised.address(registered, viewpoint) if live is not None else registered
 
     def cluster_info(self, viewpoint: Viewpoint = HERE) -> ClusterInfo:
-        """Return every broker, with the addresses for a client who asks from there, and every cluster."""
+        """Return every broker, with its addresses for a viewpoint, and every cluster."""
         return ClusterInfo(
             broker_addr_table={name: self._seen(broker, viewpoint) for name, broker in self._brokers.items()},
             cluster_addr_table={cluster: list(names) for cluster, names in self._clusters.items()},
         )
 
-    def all_topics(self) -> list[str]:
-        return list(self._topics)
-
     def topics_by_cluster(self, cluster: str) -> list[str]:
-        """Topics that a broker of the cluster has."""
-        names = self._clusters.get(cluster, {}).keys()
-        return [topic for topic, queues in self._topics.items() if names & queues.keys()]
+        """Return the topics that a broker of the cluster has."""
+        return self.topics.topics_at(self._clusters.get(cluster, {}))
 
     def system_topics(self, viewpoint: Viewpoint = HERE) -> tuple[list[str], str | None]:
-        """Names of clusters and brokers, which are topics too, and the address of some broker."""
+        """Return the names of clusters and brokers, which are topics too, and the address of some broker."""
         names = list(dict.fromkeys([*self._clusters, *self._brokers]))
         address = next((a for broker in self._brokers.values() if (a := broker.any_address())), None)
         return names, self._address(address, viewpoint) if address is not None else None
 
-    def unit_topics(self) -> list[str]:
-        """Topics with the unit flag at some broker."""
-        return self._flagged(lambda flag: bool(flag & UNIT_FLAG))
-
-    def unit_sub_topics(self) -> list[str]:
-        """Topics with the unit subscription flag at some broker."""
-        return self._flagged(lambda flag: bool(flag & UNIT_SUB_FLAG))
-
-    def unit_sub_ununit_topics(self) -> list[str]:
-        """Topics with the unit subscription flag and without the unit flag at some broker."""
-        return self._flagged(lambda flag: bool(flag & UNIT_SUB_FLAG) and not flag & UNIT_FLAG)
-
-    def _flagged(self, wanted: Callable[[int], bool]) -> list[str]:
-        return [
-            topic
-            for topic, queues in self._topics.items()
-            if any(wanted(queue.topic_sys_flag) for queue in queues.values())
-        ]
-
-    # --- administration ---
-
-    def wipe_write_perm(self, broker_name: str) -> int:
-        """Takes the write permission from every topic of a broker; returns how many topics it has.
-
-        It lasts until the broker registers a changed table.
-        """
-        return self._set_perm(broker_name, lambda before: before & ~perm.WRITE)
-
-    def add_write_perm(self, broker_name: str) -> int:
-        """Gives every topic of a broker read and write permission and no other; returns how many topics it has."""
-        return self._set_perm(broker_name, lambda before: perm.READ_WRITE)
-
-    def _set_perm(self, broker_name: str, change: Callable[[int], int]) -> int:
-        count = 0
-        for queues in self._topics.values():
-            queue = queues.get(broker_name)
-            if queue is not None:
-                queues[broker_name] = replace(queue, perm=change(queue.perm))
-                count += 1
-        return count
-
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
-        """Forgets a topic, everywhere or at the brokers of one cluster."""
-        if topic in self._topics:
-            names = self._clusters.get(cluster, {}) if cluster else self._topics[topic]
-            for broker_name in list(names):
-                if topic in self._topics:
-                    self._remove_queue_data(topic, broker_name)
+        """Forget a topic, everywhere or at the brokers of one cluster."""
+        self.topics.remove(topic, self._clusters.get(cluster, {}) if cluster else self.topics.queues(topic))

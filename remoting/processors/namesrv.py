@@ -159,7 +159,7 @@ class NamesrvRouteProcessor(DeclaredProcessor):
     @handles(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, needs=ADMIN)
     def all_topics(self, _request: Request) -> Response:
         """List every topic that a broker has registered."""
-        return _topic_list(self._routes.all_topics())
+        return _topic_list(self._routes.topics.topics())
 
     @handles(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS, needs=ACCOUNT)
     def system_topics(self, request: Request) -> Response:
@@ -169,17 +169,17 @@ class NamesrvRouteProcessor(DeclaredProcessor):
     @handles(RequestCode.GET_UNIT_TOPIC_LIST, needs=ADMIN)
     def unit_topics(self, _request: Request) -> Response:
         """List the topics of units."""
-        return _topic_list(self._routes.unit_topics())
+        return _topic_list(self._routes.topics.unit_topics())
 
     @handles(RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST, needs=ADMIN)
     def unit_sub_topics(self, _request: Request) -> Response:
         """List the topics that groups of units subscribe to."""
-        return _topic_list(self._routes.unit_sub_topics())
+        return _topic_list(self._routes.topics.unit_sub_topics())
 
     @handles(RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, needs=ADMIN)
     def unit_sub_ununit_topics(self, _request: Request) -> Response:
         """List the topics that groups of units subscribe to and that are not topics of units."""
-        return _topic_list(self._routes.unit_sub_ununit_topics())
+        return _topic_list(self._routes.topics.unit_sub_ununit_topics())
 
     @handles(
         RequestCode.WIPE_WRITE_PERM_OF_BROKER,
@@ -190,7 +190,7 @@ class NamesrvRouteProcessor(DeclaredProcessor):
     )
     def wipe_write_perm(self, request: Request) -> Response:
         """Take the write permission from all topics of a broker."""
-        count = self._routes.wipe_write_perm(request.header(WipeWritePermOfBrokerRequestHeader).broker_name)
+        count = self._routes.topics.wipe_write_perm(request.header(WipeWritePermOfBrokerRequestHeader).broker_name)
         return with_header(WipeWritePermOfBrokerResponseHeader(wipe_topic_count=count))
 
     @handles(
@@ -202,7 +202,7 @@ class NamesrvRouteProcessor(DeclaredProcessor):
     )
     def add_write_perm(self, request: Request) -> Response:
         """Give the write permission back to all topics of a broker."""
-        count = self._routes.add_write_perm(request.header(AddWritePermOfBrokerRequestHeader).broker_name)
+        count = self._routes.topics.add_write_perm(request.header(AddWritePermOfBrokerRequestHeader).broker_name)
         return with_header(AddWritePermOfBrokerResponseHeader(add_topic_count=count))
 
     @handles(RequestCode.DELETE_TOPIC_IN_NAMESRV, header=DeleteTopicFromNamesrvRequestHeader, needs=ADMIN, audited=True)

@@ -67,7 +67,7 @@ def test_a_broker_appears_and_goes() -> None:
     }
     names.routes.unregister(cluster="C", broker_name="a", broker_id=0, broker_address="h:1")
     assert names.routes.pick_up_topic_route_data("T") is None
-    assert names.routes.all_topics() == []
+    assert names.routes.topics.topics() == []
     assert names.routes.cluster_info() == ClusterInfo()
 
 
@@ -107,7 +107,7 @@ def test_topics_count_only_with_a_new_version_and_are_never_removed_by_it() -> N
     assert not names.routes.is_data_version_changed("h:1", DataVersion(timestamp_ms=1, counter=1))
     assert names.routes.is_data_version_changed("h:9", DataVersion())
     names.register("a", 0, "h:1", TopicConfig(topic_name="U"), version=DataVersion(timestamp_ms=1, counter=2))
-    assert names.routes.all_topics() == ["T", "U"]
+    assert names.routes.topics.topics() == ["T", "U"]
     assert names.routes.data_version("h:1") == DataVersion(timestamp_ms=1, counter=2)
 
 
@@ -165,9 +165,9 @@ def test_lists_topics_by_cluster_flags_and_system() -> None:
     names.register("b", 0, "h:2", TopicConfig(topic_name="V", topic_sys_flag=3), cluster="D")
     assert names.routes.topics_by_cluster("C") == ["T", "U"]
     assert names.routes.topics_by_cluster("none") == []
-    assert names.routes.unit_topics() == ["T", "V"]
-    assert names.routes.unit_sub_topics() == ["U", "V"]
-    assert names.routes.unit_sub_ununit_topics() == ["U"]
+    assert names.routes.topics.unit_topics() == ["T", "V"]
+    assert names.routes.topics.unit_sub_topics() == ["U", "V"]
+    assert names.routes.topics.unit_sub_ununit_topics() == ["U"]
     assert names.routes.system_topics() == (["C", "D", "a", "b"], "h:1")
 
 
@@ -182,15 +182,15 @@ def test_write_permission_is_wiped_and_given_back() -> None:
     names = Names()
     names.register("a", 0, "h:1", TopicConfig(topic_name="T", perm=7), TopicConfig(topic_name="U"))
     names.register("b", 0, "h:2", TopicConfig(topic_name="T"))
-    assert names.routes.wipe_write_perm("a") == 2
+    assert names.routes.topics.wipe_write_perm("a") == 2
     route = names.routes.pick_up_topic_route_data("T")
     assert route is not None
     assert [queue.perm for queue in route.queue_datas] == [5, 6]
-    assert names.routes.add_write_perm("a") == 2
+    assert names.routes.topics.add_write_perm("a") == 2
     route = names.routes.pick_up_topic_route_data("T")
     assert route is not None
     assert [queue.perm for queue in route.queue_datas] == [6, 6]
-    assert names.routes.wipe_write_perm("none") == 0
+    assert names.routes.topics.wipe_write_perm("none") == 0
 
 
 def test_deletes_a_topic_everywhere_or_in_one_cluster() -> None:
@@ -201,4 +201,4 @@ def test_deletes_a_topic_everywhere_or_in_one_cluster() -> None:
     assert names.addresses("T") == [{0: "h:2"}]
     names.routes.delete_topic("T")
     names.routes.delete_topic("T")
-    assert names.routes.all_topics() == []
+    assert names.routes.topics.topics() == []
