@@ -12,10 +12,11 @@ CODE = ("config", "core", "dispatchers", "flush", "plugins", "remoting")
 
 def test_the_default_installation_is_the_one_that_was_measured() -> None:
     """docs/performance.md measures what ``pip install`` leaves: numpy is there, uvloop is not. Nothing imports it at rest
-    (tests/plugins/cli/test_late_imports.py)."""
+    (tests/plugins/cli/test_memory.py)."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert {re.split(r"[<>=]", requirement)[0] for requirement in project["dependencies"]} == {
         "attrs",
+        "click",
         "importlib-metadata",
         "msgspec",
         "numpy",

@@ -27,3 +27,13 @@ def give_back_large_blocks() -> bool:
     if mallopt is None:
         return False
     return bool(mallopt(_M_MMAP_THRESHOLD, _ALONE_BYTES)) and bool(mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES))
+
+
+def give_back_free_memory() -> bool:
+    """Return the heap's free pages to the system, such as those that a start has used; any thread.
+
+    Returns:
+        whether this C library has the call (``malloc_trim(3)``): glibc does.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    return trim is not None and bool(trim(0))

@@ -332,8 +332,10 @@ class FlintSpecs:
 
     @hookspec
     def flintmq_cli_commands(self, register: RegisterCommand) -> None:
-        """Subcommands of ``flintmq``: ``register(name, command, help="")``. One that raises ends with one line and exit
-        code 2."""
+        """Subcommands of ``flintmq``: ``register(name, command, help="")``. The command is a function with annotations, of
+        which typer makes the options; FlintMQ's own commands are click's, and typer is imported only where a plugin brings
+        a command. A command that takes ``namesrv`` also gets the options for access control and TLS. One that raises ends
+        with one line and exit code 2."""
 
     @hookspec
     def flintmq_broker_starting(self, broker: BrokerHandle) -> None:

@@ -1,32 +1,24 @@
-"""``flintmq bench``: how fast a broker is, measured by a client that costs next to nothing."""
+"""``flintmq bench send`` and ``consume``: measure a broker with a client that costs little."""
 
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Annotated
 
-import typer
+import attrs
+import click
 
-from flintmq.plugins.cli import bench_feed, bench_flush, bench_recover, options
+from flintmq.core.errors import RemotingError
+from flintmq.plugins.bench.result import BenchResult, ratios
+from flintmq.plugins.bench.run import BenchSettings, run_bench
+from flintmq.plugins.cli import options
 from flintmq.plugins.cli.bench_target import Target, access_to_measure, broker_to_measure, runner
+from flintmq.plugins.cli.connect import HINT, access, checked_name_servers
 from flintmq.plugins.cli.exits import CommandError, ExitCode
-
-if TYPE_CHECKING:
-    from flintmq.plugins.bench.result import BenchResult
-    from flintmq.plugins.bench.run import BenchSettings
-
-app = typer.Typer(
-    add_completion=False,
-    no_args_is_help=True,
-    help="Measure a broker: one line of JSON per run. Without -n a FlintMQ of its own is started for it.",
-)
-
-app.command("flush")(bench_flush.flush)
-app.command("feed")(bench_feed.feed)
-app.command("recover")(bench_recover.recover)
+from flintmq.plugins.cli.output import print_json
+from flintmq.plugins.cli.parser import Command, ValueOf
 
 PRELOAD_COUNT = 200_000
-"""Messages that are stored before consuming is measured, in a broker of our own."""
+"""Messages that are stored before consuming is measured, in a broker that is started for it."""
 
 
 class Loop(enum.StrEnum):
@@ -37,50 +29,75 @@ class Loop(enum.StrEnum):
     UVLOOP = "uvloop"
 
 
-NameServer = Annotated[
-    str | None,
-    typer.Option("--namesrv", "-n", metavar="HOST:PORT", help="Of the broker to measure; else one of our own."),
-]
-Against = Annotated[
-    str | None, typer.Option("--against", metavar="HOST:PORT", help="Also measure the broker of this name server.")
-]
-Rounds = Annotated[int, typer.Option("--rounds", metavar="N", min=1, help="With --against: runs of each, in turn.")]
-Seconds = Annotated[float, typer.Option("--seconds", metavar="S", min=0.01, help="How long is measured.")]
-Warmup = Annotated[float, typer.Option("--warmup", metavar="S", min=0, help="Load before anything is counted.")]
-Count = Annotated[
-    int | None, typer.Option("--count", metavar="N", min=1, help="Measure so many messages, however long it takes.")
-]
-Connections = Annotated[int, typer.Option("--connections", metavar="C", min=1, max=10_000)]
-InFlight = Annotated[int, typer.Option("--inflight", metavar="K", min=1, max=65_535, help="Requests per connection.")]
-Size = Annotated[int, typer.Option("--size", metavar="BYTES", min=0, max=4 * 1024 * 1024, help="Of a body.")]
-Topic = Annotated[str, typer.Option("--topic", metavar="T", help="Created where it is missing.")]
-Queues = Annotated[int, typer.Option("--queues", metavar="N", min=1, max=1024, help="Of a topic that is created.")]
-Pid = Annotated[int | None, typer.Option("--pid", help="The broker's process: its processor time is measured.")]
-AgainstPid = Annotated[int | None, typer.Option("--against-pid", help="Likewise, of the other broker.")]
-LoopName = Annotated[Loop, typer.Option("--loop", help="The client's event loop.")]
+name_server_option = click.option(
+    "--namesrv", "-n", metavar="HOST:PORT", help="Of the broker to measure; else one that is started."
+)
+against_option = click.option("--against", metavar="HOST:PORT", help="Also measure the broker of this name server.")
+rounds_option = click.option(
+    "--rounds", type=click.IntRange(min=1), default=3, metavar="N", help="With --against: runs of each, in turn."
+)
+seconds_option = click.option(
+    "--seconds", type=click.FloatRange(min=0.01), default=5.0, metavar="S", help="How long is measured."
+)
+warmup_option = click.option(
+    "--warmup", type=click.FloatRange(min=0), default=1.0, metavar="S", help="Load before anything is counted."
+)
+count_option = click.option(
+    "--count", type=click.IntRange(min=1), metavar="N", help="Measure so many messages, however long it takes."
+)
+connections_option = click.option("--connections", type=click.IntRange(min=1, max=10000), default=4, metavar="C")
+in_flight_option = click.option(
+    "--inflight", type=click.IntRange(min=1, max=65535), default=32, metavar="K", help="Requests per connection."
+)
+size_option = click.option(
+    "--size", type=click.IntRange(min=0, max=4 * 1024 * 1024), default=1024, metavar="BYTES", help="Of a body."
+)
+topic_option = click.option("--topic", default="FlintBench", metavar="T", help="Created where it is missing.")
+queues_option = click.option(
+    "--queues", type=click.IntRange(min=1, max=1024), default=8, metavar="N", help="Of a topic that is created."
+)
+pid_option = click.option("--pid", type=int, help="The broker's process: its processor time is measured.")
+against_pid_option = click.option("--against-pid", type=int, help="Likewise, of the other broker.")
+loop_name_option = click.option("--loop", type=ValueOf(Loop), default=Loop.AUTO, help="The client's event loop.")
 
 
-@app.command()
+@click.command(cls=Command)
+@name_server_option
+@options.access
+@seconds_option
+@warmup_option
+@count_option
+@connections_option
+@in_flight_option
+@size_option
+@click.option("--batch", type=click.IntRange(min=1, max=4096), default=1, metavar="N", help="Messages per request.")
+@topic_option
+@queues_option
+@pid_option
+@against_option
+@against_pid_option
+@rounds_option
+@options.settings
+@loop_name_option
 def send(
-    namesrv: NameServer = None,
-    seconds: Seconds = 5.0,
-    warmup: Warmup = 1.0,
-    count: Count = None,
-    connections: Connections = 4,
-    inflight: InFlight = 32,
-    size: Size = 1024,
-    batch: Annotated[int, typer.Option("--batch", metavar="N", min=1, max=4096, help="Messages per request.")] = 1,
-    topic: Topic = "FlintBench",
-    queues: Queues = 8,
-    pid: Pid = None,
-    against: Against = None,
-    against_pid: AgainstPid = None,
-    rounds: Rounds = 3,
-    settings: options.Settings = None,
-    loop: LoopName = Loop.AUTO,
+    namesrv: str | None,
+    seconds: float,
+    warmup: float,
+    count: int | None,
+    connections: int,
+    inflight: int,
+    size: int,
+    batch: int,
+    topic: str,
+    queues: int,
+    pid: int | None,
+    against: str | None,
+    against_pid: int | None,
+    rounds: int,
+    settings: tuple[str, ...],
+    loop: Loop,
 ) -> None:
-    """Measure sending. --set configures the broker of our own."""
-    from flintmq.plugins.bench.run import BenchSettings
+    """Measure sending. --set configures the broker that is started."""
 
     bench = BenchSettings(
         bench="send",
@@ -93,32 +110,47 @@ def send(
         size_bytes=size,
         batch=batch,
         queues=queues,
-        access=access_to_measure(namesrv, settings or ()),
+        access=access_to_measure(namesrv, settings),
     )
-    with broker_to_measure(namesrv, pid, settings or ()) as target:
+    with broker_to_measure(namesrv, pid, settings) as target:
         _run(bench, target, (against, against_pid), rounds, loop)
 
 
-@app.command()
+@click.command(cls=Command)
+@name_server_option
+@options.access
+@seconds_option
+@warmup_option
+@count_option
+@connections_option
+@size_option
+@click.option("--batch", type=click.IntRange(min=1, max=1024), default=32, metavar="N", help="Messages per pull.")
+@topic_option
+@queues_option
+@pid_option
+@against_option
+@against_pid_option
+@rounds_option
+@options.settings
+@loop_name_option
 def consume(
-    namesrv: NameServer = None,
-    seconds: Seconds = 5.0,
-    warmup: Warmup = 1.0,
-    count: Count = None,
-    connections: Connections = 4,
-    size: Size = 1024,
-    batch: Annotated[int, typer.Option("--batch", metavar="N", min=1, max=1024, help="Messages per pull.")] = 32,
-    topic: Topic = "FlintBench",
-    queues: Queues = 8,
-    pid: Pid = None,
-    against: Against = None,
-    against_pid: AgainstPid = None,
-    rounds: Rounds = 3,
-    settings: options.Settings = None,
-    loop: LoopName = Loop.AUTO,
+    namesrv: str | None,
+    seconds: float,
+    warmup: float,
+    count: int | None,
+    connections: int,
+    size: int,
+    batch: int,
+    topic: str,
+    queues: int,
+    pid: int | None,
+    against: str | None,
+    against_pid: int | None,
+    rounds: int,
+    settings: tuple[str, ...],
+    loop: Loop,
 ) -> None:
     """Measure consuming: pulls of what is stored, from the first message again when the last one is reached."""
-    from flintmq.plugins.bench.run import BenchSettings
 
     bench = BenchSettings(
         bench="consume",
@@ -131,16 +163,15 @@ def consume(
         size_bytes=size,
         batch=batch,
         queues=queues,
-        access=access_to_measure(namesrv, settings or ()),
+        access=access_to_measure(namesrv, settings),
     )
-    with broker_to_measure(namesrv, pid, settings or ()) as target:
+    with broker_to_measure(namesrv, pid, settings) as target:
         if namesrv is None:
             _preload(bench, target, loop)
         _run(bench, target, (against, against_pid), rounds, loop)
 
 
 def _preload(bench: BenchSettings, target: Target, loop: Loop) -> None:
-    import attrs
 
     batch = max(1, min(64, 1024 * 1024 // (bench.size_bytes + 128)))
     filling = attrs.evolve(
@@ -150,11 +181,6 @@ def _preload(bench: BenchSettings, target: Target, loop: Loop) -> None:
 
 
 def _run(bench: BenchSettings, target: Target, against: tuple[str | None, int | None], rounds: int, loop: Loop) -> None:
-    import attrs
-
-    from flintmq.plugins.bench.result import ratios
-    from flintmq.plugins.cli.connect import access, checked_name_servers
-    from flintmq.plugins.cli.output import print_json
 
     name_server, other_pid = against
     if name_server is None:
@@ -172,9 +198,6 @@ def _run(bench: BenchSettings, target: Target, against: tuple[str | None, int | 
 
 
 def _once(bench: BenchSettings, target: Target, loop: Loop) -> BenchResult:
-    from flintmq.core.errors import RemotingError
-    from flintmq.plugins.bench.run import run_bench
-    from flintmq.plugins.cli.connect import HINT
 
     try:
         found: BenchResult = runner(loop.value)(run_bench(bench, *target))

@@ -3,71 +3,93 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
+import importlib.util
+import json
+import math
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
-import typer
+import click
 
+from flintmq.plugins.bench.flush_bench import FlushReport, bench_flush
+from flintmq.plugins.bench.flush_plan import FlushPlan, parse_contender
+from flintmq.plugins.bench.flush_summary import FlushSummary
+from flintmq.plugins.bench.interval import Estimate
+from flintmq.plugins.bench.picture import FORMATS, INSTALL, draw_flush
 from flintmq.plugins.cli import options
-from flintmq.plugins.cli.exits import CommandError, ExitCode
-
-if TYPE_CHECKING:
-    from flintmq.plugins.bench.flush_bench import FlushReport
-    from flintmq.plugins.bench.flush_plan import FlushPlan
-    from flintmq.plugins.bench.flush_summary import FlushSummary
-    from flintmq.plugins.bench.interval import Estimate
+from flintmq.plugins.cli.exits import CommandError, ExitCode, warn
+from flintmq.plugins.cli.output import console, print_json, print_table
+from flintmq.plugins.cli.parser import Command
 
 DEFAULT_STRATEGIES = "group_commit,flush_real_time,commit_real_time"
 
 
+@click.command(cls=Command)
+@click.option(
+    "--strategies",
+    "-s",
+    default=DEFAULT_STRATEGIES,
+    metavar="A,B,...",
+    help="Names, each perhaps with settings: group_commit:interval_ms=1",
+)
+@click.option("--threads", type=click.IntRange(min=1, max=10000), default=32, metavar="N", help="Writers that wait.")
+@click.option(
+    "--size", type=click.IntRange(min=0, max=4 * 1024 * 1024), default=1024, metavar="BYTES", help="Of a body."
+)
+@click.option("--batch", type=click.IntRange(min=1, max=4096), default=1, metavar="K", help="Messages in one put.")
+@click.option("--seconds", type=click.FloatRange(min=0.01), default=2.0, metavar="S", help="Measured time of a round.")
+@click.option("--warmup", type=click.FloatRange(min=0), default=0.5, metavar="S", help="Load before it, per round.")
+@click.option("--rounds", type=click.IntRange(min=1), default=5, metavar="R", help="Of every strategy, in turn.")
+@click.option(
+    "--quiet",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    metavar="S",
+    help="Wait so long for a quiet machine, before each turn.",
+)
+@click.option(
+    "--dir", "directory", type=options.PATH, metavar="DIR", help="Make stores here: on the disk to be measured."
+)
+@click.option("--plugin", multiple=True, metavar="MODULE[:OBJECT]", help="A plugin that is not installed.")
+@options.settings
+@click.option(
+    "--power-cut",
+    type=click.FloatRange(min=0),
+    default=1.0,
+    metavar="S",
+    help="Time on a simulated disk before its power is cut.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One line per strategy, then one of the whole.")
+@click.option("--report", type=options.PATH, metavar="FILE", help="Write everything there, as JSON.")
+@click.option("--plot", type=options.PATH, metavar="FILE.svg", help="Draw it: .svg, .png or .pdf.")
+@click.option("--loop", default="auto", metavar="NAME", help="auto, asyncio or uvloop.")
 def flush(
-    strategies: Annotated[
-        str,
-        typer.Option(
-            "--strategies",
-            "-s",
-            metavar="A,B,...",
-            help="Names, each perhaps with settings: group_commit:interval_ms=1",
-        ),
-    ] = DEFAULT_STRATEGIES,
-    threads: Annotated[int, typer.Option("--threads", metavar="N", min=1, max=10_000, help="Writers that wait.")] = 32,
-    size: Annotated[int, typer.Option("--size", metavar="BYTES", min=0, max=4 * 1024 * 1024, help="Of a body.")] = 1024,
-    batch: Annotated[int, typer.Option("--batch", metavar="K", min=1, max=4096, help="Messages in one put.")] = 1,
-    seconds: Annotated[float, typer.Option("--seconds", metavar="S", min=0.01, help="Measured time of a round.")] = 2.0,
-    warmup: Annotated[float, typer.Option("--warmup", metavar="S", min=0, help="Load before it, per round.")] = 0.5,
-    rounds: Annotated[int, typer.Option("--rounds", metavar="R", min=1, help="Of every strategy, in turn.")] = 5,
-    quiet: Annotated[
-        float, typer.Option("--quiet", metavar="S", min=0, help="Wait so long for a quiet machine, before each turn.")
-    ] = 0.0,
-    directory: Annotated[
-        Path | None, typer.Option("--dir", metavar="DIR", help="Make stores here: on the disk to be measured.")
-    ] = None,
-    plugin: Annotated[
-        list[str] | None, typer.Option("--plugin", metavar="MODULE[:OBJECT]", help="A plugin that is not installed.")
-    ] = None,
-    settings: options.Settings = None,
-    power_cut: Annotated[
-        float, typer.Option("--power-cut", metavar="S", min=0, help="Time on a simulated disk before its power is cut.")
-    ] = 1.0,
-    as_json: Annotated[bool, typer.Option("--json", help="One line per strategy, then one of the whole.")] = False,
-    report: Annotated[
-        Path | None, typer.Option("--report", metavar="FILE", help="Write everything there, as JSON.")
-    ] = None,
-    plot: Annotated[
-        Path | None, typer.Option("--plot", metavar="FILE.svg", help="Draw it: .svg, .png or .pdf.")
-    ] = None,
-    loop: Annotated[str, typer.Option("--loop", metavar="NAME", help="auto, asyncio or uvloop.")] = "auto",
+    strategies: str,
+    threads: int,
+    size: int,
+    batch: int,
+    seconds: float,
+    warmup: float,
+    rounds: int,
+    quiet: float,
+    directory: Path | None,
+    plugin: tuple[str, ...],
+    settings: tuple[str, ...],
+    power_cut: float,
+    as_json: bool,
+    report: Path | None,
+    plot: Path | None,
+    loop: str,
 ) -> None:
     """Compare flush strategies: speed, latency, syncs, bytes written, and what a power cut would take."""
-    from flintmq.plugins.bench.flush_bench import bench_flush
-    from flintmq.plugins.bench.flush_plan import FlushPlan
 
     _check_plot(plot)
     if loop not in ("auto", "asyncio", "uvloop"):
         raise CommandError(f"--loop is auto, asyncio or uvloop, not '{loop[:40]}'", ExitCode.USAGE)
-    all_settings = tuple(settings or ())
+    all_settings = tuple(settings)
     if plugin:
         all_settings = (f"plugins={','.join(map(_plugin, plugin))}", *all_settings)
     with _folder(directory) as folder:
@@ -102,7 +124,6 @@ def flush(
 
 def _plugin(target: str) -> str:
     """As the configuration names it, ``package.module:object``; a module alone is an object of its package."""
-    import importlib
 
     if ":" in target or "." not in target:
         return target
@@ -114,7 +135,6 @@ def _plugin(target: str) -> str:
 
 
 def _contenders(text: str) -> Any:
-    from flintmq.plugins.bench.flush_plan import parse_contender
 
     try:
         found = tuple(parse_contender(part.strip()) for part in text.split(",") if part.strip())
@@ -142,7 +162,6 @@ def _folder(directory: Path | None) -> Iterator[Path]:
 @contextlib.contextmanager
 def _progress() -> Iterator[Any]:
     """Tells what happens now on a terminal's last line; nothing where stderr is none."""
-    from flintmq.plugins.cli.output import console
 
     screen = console(stderr=True)
     if not screen.is_terminal:
@@ -156,9 +175,6 @@ def _check_plot(plot: Path | None) -> None:
     """Before minutes are spent on what cannot be drawn."""
     if plot is None:
         return
-    import importlib.util
-
-    from flintmq.plugins.bench.picture import FORMATS, INSTALL
 
     if plot.suffix.lower() not in FORMATS:
         raise CommandError(f"--plot: '{plot.name}' ends with none of {', '.join(FORMATS)}", ExitCode.USAGE)
@@ -168,7 +184,6 @@ def _check_plot(plot: Path | None) -> None:
 
 def write_report(document: dict[str, Any], path: Path) -> None:
     """Writes a report. Raises ``CommandError``."""
-    import json
 
     try:
         path.write_text(json.dumps(document, indent=1) + "\n", "utf-8")
@@ -177,7 +192,6 @@ def write_report(document: dict[str, Any], path: Path) -> None:
 
 
 def _draw(document: dict[str, Any], path: Path) -> None:
-    from flintmq.plugins.bench.picture import draw_flush
 
     try:
         draw_flush(document, path)
@@ -186,7 +200,6 @@ def _draw(document: dict[str, Any], path: Path) -> None:
 
 
 def _print_lines(made: FlushReport, document: dict[str, Any]) -> None:
-    from flintmq.plugins.cli.output import print_json
 
     for one in made.strategies:
         print_json(one.as_json())
@@ -195,8 +208,6 @@ def _print_lines(made: FlushReport, document: dict[str, Any]) -> None:
 
 
 def _print_tables(made: FlushReport) -> None:
-    from flintmq.plugins.cli.exits import warn
-    from flintmq.plugins.cli.output import print_table
 
     print_table(
         (
@@ -287,7 +298,6 @@ def _losses(one: FlushSummary) -> tuple[object, ...]:
 
 def plus_minus(value: Estimate) -> str:
     """A mean and half its interval, with as many digits as mean something."""
-    import math
 
     if not math.isfinite(value.high):
         return _number(value.mean)

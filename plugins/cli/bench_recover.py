@@ -4,29 +4,32 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
 
+from flintmq.config import load_config
+from flintmq.core.broker.delay_levels import DelayLevels
+from flintmq.plugins.bench.recover import bench_recover
 from flintmq.plugins.cli import options
+from flintmq.plugins.cli.output import print_json
+from flintmq.plugins.cli.parser import Command
 
-StoreDir = Annotated[
-    Path, typer.Option("--store", metavar="DIR", help="A store; it is only read, copies are measured.")
-]
-WorkDir = Annotated[
-    Path | None,
-    typer.Option("--work", metavar="DIR", help="Where copies are made; else the folder for temporary files."),
-]
+store_dir_option = click.option(
+    "--store", type=options.PATH, required=True, metavar="DIR", help="A store; it is only read, copies are measured."
+)
+work_dir_option = click.option(
+    "--work", type=options.PATH, metavar="DIR", help="Where copies are made; else the folder for temporary files."
+)
 
 
-def recover(store: StoreDir, work: WorkDir = None, settings: options.Settings = None) -> None:
+@click.command(cls=Command)
+@store_dir_option
+@work_dir_option
+@options.settings
+def recover(store: Path, work: Path | None, settings: tuple[str, ...]) -> None:
     """Measure starts on a store (after a crash, a kill, a stop, without queues and index) and look-ups. One line of JSON."""
-    from flintmq.config import load_config
-    from flintmq.core.broker.delay_levels import DelayLevels
-    from flintmq.plugins.bench.recover import bench_recover
-    from flintmq.plugins.cli.output import print_json
 
-    config = load_config(None, settings or (), {}).config
+    config = load_config(None, settings, {}).config
     levels = DelayLevels(config.delay.levels)
     if work is not None:
         work.mkdir(parents=True, exist_ok=True)

@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TypeVar
 
 import attrs
 
+from flintmq.config import load_config
 from flintmq.core.errors import RefusedError, RemotingError
 from flintmq.plugins.cli.exits import CommandError, ExitCode
-from flintmq.plugins.cli.options import name_servers
-
-if TYPE_CHECKING:
-    from flintmq.remoting.client.access import Access
-    from flintmq.remoting.client.admin import AdminClient
-    from flintmq.remoting.client.instance import ClientInstance
+from flintmq.plugins.cli.options import DEFAULT_NAME_SERVER, given_access
+from flintmq.remoting.client.access import Access
+from flintmq.remoting.client.acl_signer import AclSigner
+from flintmq.remoting.client.admin import AdminClient
+from flintmq.remoting.client.environment import access_of
+from flintmq.remoting.client.instance import ClientInstance
+from flintmq.remoting.server.tls import client_context
+from flintmq.remoting.wire.codes import ResponseCode
 
 T = TypeVar("T")
 
@@ -25,7 +28,7 @@ HINT = "is one running? Start one with 'flintmq run', or name another with -n HO
 
 def checked_name_servers(given: str | None) -> str:
     """The name servers to ask. Raises ``CommandError`` when one is no address."""
-    text = name_servers(given)
+    text = given or DEFAULT_NAME_SERVER
     for address in text.replace(",", ";").split(";"):
         host, _, port = address.strip().rpartition(":")
         if not host or not port.isdecimal() or int(port) > 65535:
@@ -33,23 +36,10 @@ def checked_name_servers(given: str | None) -> str:
     return text
 
 
-_said: Final[dict[str, str]] = {}
-"""What the command line said, by variable. One process runs one command at a time."""
-
-_NO_CLIENTS: Final = frozenset({"broker"})
-"""Commands with ``--namesrv`` whose signing and encrypting is a matter of settings."""
-
-
-def forget_access() -> None:
-    """Before another command line is read."""
-    _said.clear()
-
-
 def access() -> Access:
     """How clients of this command sign and encrypt. Raises ``ConfigError``."""
-    from flintmq.remoting.client.environment import access_of
 
-    return access_of({**os.environ, **_said})
+    return access_of({**os.environ, **given_access})
 
 
 def access_to_own(settings: Sequence[str] = ()) -> Access:
@@ -60,9 +50,6 @@ def access_to_own(settings: Sequence[str] = ()) -> Access:
     Raises:
         ConfigError: a setting is wrong, or see :func:`access`.
     """
-    from flintmq.config import load_config
-    from flintmq.remoting.client.acl_signer import AclSigner
-    from flintmq.remoting.server.tls import client_context
 
     said = access()
     config = load_config(None, settings).config
@@ -78,16 +65,6 @@ def access_to_own(settings: Sequence[str] = ()) -> Access:
     return attrs.evolve(said, signer=signer, ssl_context=context)
 
 
-def add_access_options(command: Any) -> None:
-    """Gives a command that is a client, which is one that takes ``--namesrv``, the options; and those in a group."""
-    from flintmq.plugins.cli.access_options import parameters
-
-    if any(parameter.name == "namesrv" for parameter in command.params) and command.name not in _NO_CLIENTS:
-        command.params += parameters(_said)
-    for inner in getattr(command, "commands", {}).values():
-        add_access_options(inner)
-
-
 def with_client(given: str | None, work: Callable[[ClientInstance], Awaitable[T]]) -> T:
     """Runs work with a client of these name servers and closes it.
 
@@ -100,7 +77,6 @@ def with_client(given: str | None, work: Callable[[ClientInstance], Awaitable[T]
     signing = access()
 
     async def run() -> T:
-        from flintmq.remoting.client.instance import ClientInstance
 
         client = ClientInstance(addresses, **signing.options())
         try:
@@ -118,7 +94,6 @@ def with_admin(given: str | None, work: Callable[[AdminClient], Awaitable[T]]) -
     """As :func:`with_client`, with an administration client."""
 
     async def run(client: ClientInstance) -> T:
-        from flintmq.remoting.client.admin import AdminClient
 
         return await work(AdminClient(client=client))
 
@@ -127,7 +102,6 @@ def with_admin(given: str | None, work: Callable[[AdminClient], Awaitable[T]]) -
 
 def is_missing(error: RefusedError) -> bool:
     """Whether what was asked for does not exist."""
-    from flintmq.remoting.wire.codes import ResponseCode
 
     return error.code in (
         ResponseCode.TOPIC_NOT_EXIST,

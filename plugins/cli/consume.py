@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Annotated
 
-import typer
+import click
 
+from flintmq.core.broker.message_queue import MessageQueue
 from flintmq.plugins.cli import options
+from flintmq.plugins.cli.connect import with_client
 from flintmq.plugins.cli.exits import CommandError
-
-if TYPE_CHECKING:
-    from flintmq.core.broker.message_queue import MessageQueue
-    from flintmq.remoting.client.instance import ClientInstance
-    from flintmq.remoting.client.message import MessageExt
+from flintmq.plugins.cli.output import message_json, message_text, print_json
+from flintmq.plugins.cli.parser import Command
+from flintmq.remoting.client.consumer import (
+    BROADCASTING,
+    CLUSTERING,
+    FROM_FIRST,
+    FROM_LAST,
+    FROM_TIMESTAMP,
+    Consumer,
+    ConsumerSettings,
+)
+from flintmq.remoting.client.instance import ClientInstance
+from flintmq.remoting.client.message import MessageExt
+from flintmq.remoting.client.pull_consumer import PullConsumer
 
 READER_GROUP = "TOOLS_CONSUMER"
 """Named in the requests of a reader: every broker has this group, so none is created."""
@@ -21,38 +31,37 @@ SUSPEND_MS = 1_000
 PULL_SIZE = 32
 
 
+@click.command(cls=Command)
+@click.argument("topic", help="The topic.")
+@options.name_servers
+@click.option("--group", "-g", help="Consume as a member of this group: offsets are kept. Without: just read.")
+@click.option("--tags", default="*", metavar="EXPR", help="Only these: 'A || B'.")
+@click.option(
+    "--from",
+    "begin",
+    default="first",
+    metavar="first|last|TIME",
+    help="Where to begin (a group: where it has no offset yet). TIME: 2026-01-31T12:00 or ms since 1970.",
+)
+@click.option("--count", type=click.IntRange(min=1), metavar="N", help="Stop after so many; fewer is a failure.")
+@click.option("--timeout", default="10s", metavar="10s", help="Stop when nothing came for so long; 0: never.")
+@click.option("--broadcast", is_flag=True, help="With --group: get every message, whatever other members get.")
+@options.as_json
 def consume(
-    topic: Annotated[str, typer.Argument(help="The topic.")],
-    namesrv: options.NameServers = None,
-    group: Annotated[
-        str | None,
-        typer.Option("--group", "-g", help="Consume as a member of this group: offsets are kept. Without: just read."),
-    ] = None,
-    tags: Annotated[str, typer.Option("--tags", metavar="EXPR", help="Only these: 'A || B'.")] = "*",
-    begin: Annotated[
-        str,
-        typer.Option(
-            "--from",
-            metavar="first|last|TIME",
-            help="Where to begin (a group: where it has no offset yet). TIME: 2026-01-31T12:00 or ms since 1970.",
-        ),
-    ] = "first",
-    count: Annotated[
-        int | None, typer.Option("--count", metavar="N", min=1, help="Stop after so many; fewer is a failure.")
-    ] = None,
-    timeout: Annotated[
-        str, typer.Option("--timeout", metavar="10s", help="Stop when nothing came for so long; 0: never.")
-    ] = "10s",
-    broadcast: Annotated[
-        bool, typer.Option("--broadcast", help="With --group: get every message, whatever other members get.")
-    ] = False,
-    as_json: options.AsJson = False,
+    topic: str,
+    namesrv: str | None,
+    group: str | None,
+    tags: str,
+    begin: str,
+    count: int | None,
+    timeout: str,
+    broadcast: bool,
+    as_json: bool,
 ) -> None:
     """Print a topic's messages as they come.
 
     One line each: broker:queue:offset, id, tags, keys, body. With --json a JSON object each.
     """
-    from flintmq.plugins.cli.connect import with_client
 
     timestamp_ms = None if begin in ("first", "last") else options.timestamp_ms(begin, "--from")
     printer = Printer(count, options.timeout_s(timeout, "--timeout"), as_json)
@@ -85,7 +94,6 @@ class Printer:
 
     def take(self, message: MessageExt) -> None:
         """Prints a message."""
-        from flintmq.plugins.cli.output import message_json, message_text, print_json
 
         if self._as_json:
             print_json(message_json(message))
@@ -109,7 +117,6 @@ async def _read(
     client: ClientInstance, topic: str, tags: str, begin: str, timestamp_ms: int | None, printer: Printer
 ) -> None:
     """Pulls every queue side by side; offsets are not stored anywhere."""
-    from flintmq.remoting.client.pull_consumer import PullConsumer
 
     reader = PullConsumer(READER_GROUP, client=client)
 
@@ -154,15 +161,6 @@ async def _join(
     broadcast: bool,
 ) -> None:
     """Consumes as a member; what was not printed is not consumed."""
-    from flintmq.remoting.client.consumer import (
-        BROADCASTING,
-        CLUSTERING,
-        FROM_FIRST,
-        FROM_LAST,
-        FROM_TIMESTAMP,
-        Consumer,
-        ConsumerSettings,
-    )
 
     await client.routes.route(topic)  # a member would wait for the topic; somebody at a terminal wants to know
     settings = ConsumerSettings(

@@ -6,16 +6,18 @@ import asyncio
 import shutil
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
 
 import attrs
-import typer
+import click
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from flintmq.plugins.cli import options
+from flintmq.plugins.cli import demo_run, options
+from flintmq.plugins.cli.child import ServedChild
+from flintmq.plugins.cli.connect import access_to_own
+from flintmq.plugins.cli.demo_run import DemoResult, run_strategy
 from flintmq.plugins.cli.exits import CommandError, ExitCode
-
-if TYPE_CHECKING:
-    from flintmq.plugins.cli.demo_run import DemoResult, Progress
+from flintmq.plugins.cli.output import console, print_json, print_table
+from flintmq.plugins.cli.parser import Command
 
 STRATEGIES = ("group_commit", "flush_real_time", "commit_real_time")
 SETTINGS = (
@@ -36,16 +38,13 @@ What to try next:
   flintmq config show                             every setting, its origin, RocketMQ's name"""
 
 
-def demo(
-    store: Annotated[
-        Path | None, typer.Option("--store", metavar="DIR", help="Keep the stores here; else a folder that is removed.")
-    ] = None,
-    messages: Annotated[int, typer.Option("--messages", metavar="N", min=1, help="Per flush strategy.")] = 20_000,
-    keep: Annotated[bool, typer.Option("--keep", help="Keep the temporary folder.")] = False,
-    as_json: options.AsJson = False,
-) -> None:
+@click.command(cls=Command)
+@click.option("--store", type=options.PATH, metavar="DIR", help="Keep the stores here; else a folder that is removed.")
+@click.option("--messages", type=click.IntRange(min=1), default=20000, metavar="N", help="Per flush strategy.")
+@click.option("--keep", is_flag=True, help="Keep the temporary folder.")
+@options.as_json
+def demo(store: Path | None, messages: int, keep: bool, as_json: bool) -> None:
     """Start FlintMQ with each flush strategy, send messages over the wire, consume them and check every one."""
-    from flintmq.plugins.cli.output import print_json
 
     root = _fresh(store)
     keeps = keep or store is not None
@@ -82,9 +81,6 @@ def _fresh(store: Path | None) -> Path:
 
 
 def _run_all(root: Path, messages: int, keeps: bool, *, quiet: bool) -> list[DemoResult]:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    from flintmq.plugins.cli.output import console
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     results = []
@@ -102,10 +98,7 @@ def _run_all(root: Path, messages: int, keeps: bool, *, quiet: bool) -> list[Dem
     return results
 
 
-def _run_one(strategy: str, store: Path, messages: int, progress: Progress) -> DemoResult:
-    from flintmq.plugins.cli.child import ServedChild
-    from flintmq.plugins.cli.connect import access_to_own
-    from flintmq.plugins.cli.demo_run import run_strategy
+def _run_one(strategy: str, store: Path, messages: int, progress: demo_run.Progress) -> DemoResult:
 
     given = (*SETTINGS, f"flush.strategy={strategy}")
     access = access_to_own(given)
@@ -119,7 +112,6 @@ def _run_one(strategy: str, store: Path, messages: int, progress: Progress) -> D
 
 
 def _show(results: list[DemoResult]) -> None:
-    from flintmq.plugins.cli.output import print_table
 
     print_table(
         ("strategy", "messages#", "sent/s#", "p50 ms#", "p99 ms#", "consumed/s#", "by key#", "by id#", "checked"),

@@ -1,11 +1,11 @@
-"""What the help of each command ends with: examples that work as they stand.
+"""Examples that end the help of each command, and work as they stand.
 
 The folders, files and topics are those of the README; the tests parse every line.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "run": ("flintmq run --store ./store", "flintmq run -c broker.yaml --port 0 --namesrv-port 0"),
@@ -66,18 +66,22 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
         "flintmq store cat ./store --topic Orders --limit 10",
         "flintmq store cat ./store --parquet orders.parquet",
     ),
+    "store rebuild": ("flintmq store rebuild /data/store --engine process",),
+    "store export": ("flintmq store export /data/store /lake/day --from 2026-11-01T00:00 --until 2026-11-02T00:00",),
+    "store compact": ("flintmq store compact /data/store /lake/newest --topic prices",),
+    "store audit": ("flintmq store audit /data/store --engine spark --master 'local[8]' --json",),
     "config show": ("flintmq config show -c broker.yaml --changed",),
     "config check": ("flintmq config check broker.yaml",),
     "config import": ("flintmq config import broker.conf -o broker.yaml",),
     "plugins": ("flintmq plugins -c broker.yaml",),
 }
-"""By the words that name the command. A group that brings an ending of its own keeps it."""
+"""By the words that name the command."""
 
 
-def add_examples(command: Any, words: str) -> None:
-    """Ends the help of a command, and of those in its group, with its examples."""
-    found = EXAMPLES.get(words, ())
-    if found and not command.epilog:
-        command.epilog = "\n\n".join((f"Example{'s' if len(found) > 1 else ''}:", *found))
-    for name, inner in getattr(command, "commands", {}).items():
-        add_examples(inner, f"{words} {name}")
+def epilog(words: str) -> str | None:
+    """Return what ends the help of the command of these words; None for a command without examples."""
+    found = EXAMPLES.get(words)
+    if found is None:
+        return None
+    # click leaves the lines of a paragraph alone that begins with a backspace.
+    return "\n".join(("\b", f"Example{'s' if len(found) > 1 else ''}:", *(f"  {line}" for line in found)))

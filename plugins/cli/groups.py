@@ -2,43 +2,56 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
-import typer
+import click
 
+from flintmq.core.broker.group_config import SubscriptionGroupConfig, SubscriptionGroupWrapper
+from flintmq.core.broker.topic_name import RETRY_PREFIX, SYSTEM_GROUP_PREFIX
+from flintmq.core.errors import RefusedError
 from flintmq.plugins.cli import options
+from flintmq.plugins.cli.commands import COMMANDS
+from flintmq.plugins.cli.connect import is_missing, with_admin
+from flintmq.plugins.cli.exits import CommandError, warn
+from flintmq.plugins.cli.options import timestamp_ms
+from flintmq.plugins.cli.output import print_json, print_table
+from flintmq.plugins.cli.parser import Group
+from flintmq.remoting.client.admin import AdminClient
+from flintmq.remoting.wire.codes import RequestCode
+from flintmq.remoting.wire.command import request
 from flintmq.remoting.wire.json_body import decode_body
 
-if TYPE_CHECKING:
-    from flintmq.remoting.client.admin import AdminClient
-
-app = typer.Typer(add_completion=False, help="List, show, create, reset and delete groups. Without a command: list.")
-
-All = Annotated[bool, typer.Option("--all", help="Also the system's groups.")]
-Group = Annotated[str, typer.Argument(help="The consumer group.")]
+all_option = click.option("--all", "all_", is_flag=True, help="Also the system's groups.")
+group_argument = click.argument("group", help="The consumer group.")
 
 
-@app.callback(invoke_without_command=True)
-def groups(
-    ctx: typer.Context, namesrv: options.NameServers = None, all_: All = False, as_json: options.AsJson = False
-) -> None:
+@click.group(cls=Group, invoke_without_command=True, help=COMMANDS["groups"][1])
+@click.pass_context
+@options.name_servers
+@all_option
+@options.as_json
+def groups(ctx: click.Context, namesrv: str | None, all_: bool, as_json: bool) -> None:
     ctx.obj = namesrv
     if ctx.invoked_subcommand is None:
-        list_(ctx, namesrv, all_, as_json)
+        _list(namesrv, all_, as_json)
 
 
-@app.command("list")
-def list_(
-    ctx: typer.Context, namesrv: options.NameServers = None, all_: All = False, as_json: options.AsJson = False
-) -> None:
+@groups.command("list")
+@click.pass_context
+@options.name_servers
+@all_option
+@options.as_json
+def list_(ctx: click.Context, namesrv: str | None, all_: bool, as_json: bool) -> None:
     """List the groups that brokers know, with their members."""
-    from flintmq.plugins.cli.connect import with_admin
-    from flintmq.plugins.cli.output import print_json, print_table
+    _list(namesrv or ctx.obj, all_, as_json)
+
+
+def _list(namesrv: str | None, all_: bool, as_json: bool) -> None:
 
     async def work(admin: AdminClient) -> list[dict[str, Any]]:
         return await _groups(admin, all_)
 
-    found = with_admin(namesrv or ctx.obj, work)
+    found = with_admin(namesrv, work)
     if as_json:
         print_json(found)
         return
@@ -52,16 +65,12 @@ def list_(
 
 def _warn_of_contradictions(row: dict[str, Any]) -> None:
     """Such a group misses messages: whoever looks at it should hear of it."""
-    from flintmq.plugins.cli.exits import warn
 
     for text in row["contradictions"]:
         warn(f"members of {row['group']} subscribe differently, so it will miss messages: {text}")
 
 
 async def _groups(admin: AdminClient, everything: bool) -> list[dict[str, Any]]:
-    from flintmq.core.broker.group_config import SubscriptionGroupWrapper
-    from flintmq.remoting.wire.codes import RequestCode
-    from flintmq.remoting.wire.command import request
 
     found: dict[str, dict[str, Any]] = {}
     for broker_name, address in (await admin.masters()).items():
@@ -81,7 +90,6 @@ async def _groups(admin: AdminClient, everything: bool) -> list[dict[str, Any]]:
 
 
 def _is_system(group: str) -> bool:
-    from flintmq.core.broker.topic_name import SYSTEM_GROUP_PREFIX
 
     return group.startswith(
         (SYSTEM_GROUP_PREFIX, "SELF_TEST_", "CID_ONS", "CID_ONSAPI", "TOOLS_CONSUMER", "FILTERSRV_")
@@ -90,9 +98,6 @@ def _is_system(group: str) -> bool:
 
 async def _members(admin: AdminClient, group: str, address: str) -> tuple[list[str], list[str], str]:
     """Client ids and subscribed topics of the members that a broker knows, and how they contradict each other."""
-    from flintmq.core.broker.topic_name import RETRY_PREFIX
-    from flintmq.core.errors import RefusedError
-    from flintmq.plugins.cli.connect import is_missing
 
     try:
         connections = await admin.consumer_connections(group, address)
@@ -105,17 +110,14 @@ async def _members(admin: AdminClient, group: str, address: str) -> tuple[list[s
     return [connection.client_id for connection in connections.connection_set], topics, contradictions
 
 
-@app.command()
-def show(
-    ctx: typer.Context,
-    group: Group,
-    topic: Annotated[str | None, typer.Argument(help="Only this topic; else all that members subscribe to.")] = None,
-    namesrv: options.NameServers = None,
-    as_json: options.AsJson = False,
-) -> None:
+@groups.command()
+@click.pass_context
+@group_argument
+@click.argument("topic", required=False, help="Only this topic; else all that members subscribe to.")
+@options.name_servers
+@options.as_json
+def show(ctx: click.Context, group: str, topic: str | None, namesrv: str | None, as_json: bool) -> None:
     """Show how far a group has come in each queue, and how far it lags behind."""
-    from flintmq.plugins.cli.connect import with_admin
-    from flintmq.plugins.cli.output import print_json, print_table
 
     async def work(admin: AdminClient) -> dict[str, Any]:
         row = next((row for row in await _groups(admin, True) if row["group"] == group), None)
@@ -169,20 +171,16 @@ async def lags(admin: AdminClient, group: str, topic: str) -> list[dict[str, Any
     ]
 
 
-@app.command()
-def create(
-    ctx: typer.Context,
-    group: Group,
-    namesrv: options.NameServers = None,
-    retries: Annotated[int, typer.Option("--retries", metavar="N", min=0, help="Before a dead letter.")] = 16,
-    as_json: options.AsJson = False,
-) -> None:
+@groups.command()
+@click.pass_context
+@group_argument
+@options.name_servers
+@click.option("--retries", type=click.IntRange(min=0), default=16, metavar="N", help="Before a dead letter.")
+@options.as_json
+def create(ctx: click.Context, group: str, namesrv: str | None, retries: int, as_json: bool) -> None:
     """Create a group at every broker, or change one."""
-    from flintmq.plugins.cli.connect import with_admin
-    from flintmq.plugins.cli.output import print_json
 
     async def work(admin: AdminClient) -> None:
-        from flintmq.core.broker.group_config import SubscriptionGroupConfig
 
         await admin.create_group(SubscriptionGroupConfig(group_name=group, retry_max_times=retries))
 
@@ -193,19 +191,15 @@ def create(
         print(f"group {group} is there")
 
 
-@app.command()
-def reset(
-    ctx: typer.Context,
-    group: Group,
-    topic: Annotated[str, typer.Argument(help="The topic.")],
-    to: Annotated[str, typer.Option("--to", metavar="first|last|TIME", help="Where the members go on.")],
-    namesrv: options.NameServers = None,
-    as_json: options.AsJson = False,
-) -> None:
+@groups.command()
+@click.pass_context
+@group_argument
+@click.argument("topic", help="The topic.")
+@click.option("--to", required=True, metavar="first|last|TIME", help="Where the members go on.")
+@options.name_servers
+@options.as_json
+def reset(ctx: click.Context, group: str, topic: str, to: str, namesrv: str | None, as_json: bool) -> None:
     """Send a group's online members back or forward in a topic."""
-    from flintmq.plugins.cli.connect import with_admin
-    from flintmq.plugins.cli.options import timestamp_ms
-    from flintmq.plugins.cli.output import print_json, print_table
 
     time_ms = {"first": 0, "last": -1}.get(to)
     if time_ms is None:
@@ -228,18 +222,14 @@ def reset(
     )
 
 
-@app.command()
-def delete(
-    ctx: typer.Context,
-    group: Group,
-    namesrv: options.NameServers = None,
-    offsets: Annotated[bool, typer.Option("--offsets", help="Also forget how far it has come.")] = False,
-    as_json: options.AsJson = False,
-) -> None:
+@groups.command()
+@click.pass_context
+@group_argument
+@options.name_servers
+@click.option("--offsets", is_flag=True, help="Also forget how far it has come.")
+@options.as_json
+def delete(ctx: click.Context, group: str, namesrv: str | None, offsets: bool, as_json: bool) -> None:
     """Delete a group at every broker."""
-    from flintmq.plugins.cli.connect import with_admin
-    from flintmq.plugins.cli.exits import CommandError
-    from flintmq.plugins.cli.output import print_json
 
     async def work(admin: AdminClient) -> None:
         if group not in {row["group"] for row in await _groups(admin, True)}:

@@ -1,127 +1,105 @@
-"""The ``flintmq`` command: finds the command's file, runs it, and turns what it raises into one line and an exit code.
-
-A command's file is imported when the command runs (or when all are listed), and imports what is heavy inside the command.
-"""
+"""The ``flintmq`` command: finds a command, runs it, and turns what it raises into one line and an exit code."""
 
 from __future__ import annotations
 
-import importlib
 import sys
-from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Final
+from collections.abc import Sequence
 
-import typer
-import typer.core
-import typer.main
+import click
 
-from flintmq.plugins.cli import connect, exits, logs, plugin_commands
-from flintmq.plugins.cli.examples import add_examples
-
-COMMANDS: Final = {
-    "run": "serve:run",
-    "namesrv": "serve:namesrv",
-    "broker": "serve:broker",
-    "demo": "demo:demo",
-    "send": "send:send",
-    "consume": "consume:consume",
-    "query": "query:query",
-    "topics": "topics:app",
-    "groups": "groups:app",
-    "status": "status:status",
-    "pipeline": "pipeline:app",
-    "bench": "bench:app",
-    "store": "store:app",
-    "config": "config:app",
-    "plugins": "plugins:plugins",
-}
-"""Name → file and object, in the order in which help lists them."""
+from flintmq.plugins.cli import exits, logs, options
+from flintmq.plugins.cli.commands import COMMANDS
+from flintmq.plugins.cli.parser import LazyGroup, ValueOf
 
 
-def made_command(name: str, target: typer.Typer | Callable[..., Any], help: str | None = None) -> Any:
-    """A command of a name, of a group or of a function with annotations that typer understands."""
-    if not isinstance(target, typer.Typer):
-        single = typer.Typer(add_completion=False)
-        single.command(name, help=help or None)(target)
-        target = single
-    command = typer.main.get_command(target)
-    command.name = name
-    return command
+class _Flintmq(LazyGroup):
+    """FlintMQ's commands, then those of plugins, for which plugins are loaded."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*super().list_commands(ctx), *_plugin_commands()]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return super().get_command(ctx, cmd_name) or _plugin_commands().get(cmd_name)
+
+    def rows(self, ctx: click.Context) -> list[tuple[str, str]]:
+        brought = ((name, command.get_short_help_str(200)) for name, command in _plugin_commands().items())
+        return [*super().rows(ctx), *brought]
 
 
-class LazyGroup(typer.core.TyperGroup):
-    """The commands of this package and those of plugins, imported when they are wanted."""
+def _plugin_commands() -> dict[str, click.Command]:
+    from flintmq.plugins.cli.plugin_commands import commands  # loads plugins, which only few command lines ask for
 
-    def list_commands(self, ctx: Any) -> list[str]:
-        return [*COMMANDS, *(name for name in plugin_commands.commands() if name not in COMMANDS)]
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        place = COMMANDS.get(cmd_name)
-        if place is not None:
-            file, _, attribute = place.partition(":")
-            module = importlib.import_module(f"flintmq.plugins.cli.{file}")
-            command = made_command(cmd_name, getattr(module, attribute))
-            add_examples(command, cmd_name)
-            connect.add_access_options(command)
-            return command
-        spec = plugin_commands.commands().get(cmd_name)
-        if spec is None:
-            return None
-        command = made_command(cmd_name, spec.command, spec.help)
-        connect.add_access_options(command)
-        return command
+    return {name: command for name, command in commands().items() if name not in COMMANDS}
 
 
-app = typer.Typer(
-    cls=LazyGroup,
-    add_completion=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    help="FlintMQ: a RocketMQ 4.9 compatible message broker and name server.",
-    epilog="Start with: flintmq demo. Exit codes: 0 ok, 1 failed, 2 wrong usage or configuration, 3 store, "
-    "4 network, 5 store fenced. Access control and TLS of every client: --access-key, --secret-key-file, --tls-ca and others, "
-    "or FLINT_ACCESS_KEY, FLINT_SECRET_KEY, FLINT_TLS_CA.",
-)
-
-
-def _print_version(wanted: bool) -> None:
+def _print_version(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
     if wanted:
         from flintmq import __version__
         from flintmq.remoting.wire.version import MQ_VERSION, version_name
 
         print(f"flintmq {__version__} (RocketMQ {version_name(MQ_VERSION)})")
-        raise typer.Exit()
+        ctx.exit()
 
 
-@app.callback(invoke_without_command=True)
-def flintmq(
-    ctx: typer.Context,
-    version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
-    log_level: Annotated[
-        logs.LogLevel, typer.Option("--log-level", help="What is logged to stderr; debug adds tracebacks.")
-    ] = logs.LogLevel.WARNING,
-) -> None:
+@click.group(
+    cls=_Flintmq,
+    table=COMMANDS,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "show_default": True, "max_content_width": 120},
+    help="FlintMQ: a RocketMQ 4.9 compatible message broker and name server.",
+    epilog="Start with: flintmq demo. Exit codes: 0 ok, 1 failed, 2 wrong usage or configuration, 3 store, "
+    "4 network, 5 store fenced. Access control and TLS of every client: --access-key, --secret-key-file, --tls-ca and others, "
+    "or FLINT_ACCESS_KEY, FLINT_SECRET_KEY, FLINT_TLS_CA.",
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_print_version,
+    help="Print the version and exit.",
+)
+@click.option(
+    "--log-level",
+    type=ValueOf(logs.LogLevel),
+    default="warning",
+    help="What is logged to stderr; debug adds tracebacks.",
+)
+@click.pass_context
+def app(ctx: click.Context, log_level: logs.LogLevel) -> None:
+    """Configure logging; print help where no command is named."""
     logs.configure(log_level)
     if ctx.invoked_subcommand is None:
         print(ctx.get_help())
 
 
 def run_command_line(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command.
+    """Run one command and return its exit code (see :mod:`flintmq.plugins.cli.exits`).
 
     Args:
         arguments: without the program's name; None for the process's own.
-
-    Returns:
-        The exit code (see :mod:`flintmq.plugins.cli.exits`).
     """
-    connect.forget_access()
-    words = None if arguments is None else list(arguments)
-    return exits.finished(lambda: app(args=words, prog_name="flintmq", standalone_mode=False), _usage)
+    options.given_access.clear()
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    return exits.finished(lambda: _run(words), _usage)
 
 
-def _usage(error: Any) -> int | None:
-    """What typer raises for a wrong command line; a group called without a command shows its help instead."""
+def _run(words: list[str]) -> int:
+    try:
+        with app.make_context("flintmq", words) as context:
+            app.invoke(context)
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    except KeyboardInterrupt:
+        return exits.ExitCode.INTERRUPTED
+    return exits.ExitCode.OK
+
+
+def _usage(error: Exception) -> int | None:
+    """Report a wrong command line; None for any other error. A group called without a command shows its help instead.
+
+    A plugin's command may be parsed by another parser than click, whose errors have the same shape.
+    """
     if not hasattr(error, "format_message"):
         return None
     message = " ".join(str(error.format_message()).split())
@@ -136,5 +114,5 @@ def _usage(error: Any) -> int | None:
 
 
 def main() -> None:
-    """The entry point: exits the process."""
+    """Run the command of this process's command line, and exit the process."""
     sys.exit(run_command_line())

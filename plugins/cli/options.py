@@ -1,51 +1,124 @@
-"""Options that several commands have, each said once."""
+"""Options that several commands have."""
 
 from __future__ import annotations
 
+import enum
+from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Any, Final, TypeVar
 
-import typer
+import click
 
+from flintmq.config.errors import ConfigError
+from flintmq.config.units import parse_duration
 from flintmq.plugins.cli.exits import CommandError, ExitCode
 from flintmq.plugins.cli.logs import LogLevel
+from flintmq.plugins.cli.parser import AccessOption, ValueOf
 
-DEFAULT_NAME_SERVER = "127.0.0.1:9876"
+F = TypeVar("F", bound=Callable[..., Any])
 
-NameServers = Annotated[
-    str | None,
-    typer.Option(
-        "--namesrv",
-        "-n",
-        metavar="HOST:PORT[;HOST:PORT]",
-        envvar="NAMESRV_ADDR",
-        help=f"The name servers; {DEFAULT_NAME_SERVER} by default.",
-    ),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
-ConfigFile = Annotated[
-    Path | None,
-    typer.Option("--config", "-c", metavar="FILE", help="The configuration: YAML, or RocketMQ's broker.conf."),
-]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="A setting, by our name or RocketMQ's. May be repeated."),
-]
-Store = Annotated[str | None, typer.Option("--store", metavar="DIR", help="The store's folder.")]
-Port = Annotated[int | None, typer.Option("--port", metavar="N", min=0, max=65535, help="0 takes a free port.")]
-Host = Annotated[str | None, typer.Option("--host", metavar="HOST", help="The address to listen at.")]
-Level = Annotated[LogLevel, typer.Option("--log-level", help="What is logged to stderr.")]
+DEFAULT_NAME_SERVER: Final = "127.0.0.1:9876"
+PATH: Final = click.Path(path_type=Path)
+
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
+config_file = click.option(
+    "--config",
+    "-c",
+    type=PATH,
+    metavar="FILE",
+    help="The configuration: YAML, or RocketMQ's broker.conf.",
+)
+settings = click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A setting, by our name or RocketMQ's. May be repeated.",
+)
+store = click.option("--store", metavar="DIR", help="The store's folder.")
+port = click.option("--port", type=click.IntRange(min=0, max=65535), metavar="N", help="0 takes a free port.")
+host = click.option("--host", metavar="HOST", help="The address to listen at.")
+level = click.option("--log-level", type=ValueOf(LogLevel), default="info", help="What is logged to stderr.")
 
 
-def name_servers(given: str | None) -> str:
-    """The name servers that were given, or the default."""
-    return given or DEFAULT_NAME_SERVER
+class RoleName(enum.StrEnum):
+    """The server whose meaning an ambiguous RocketMQ name has."""
+
+    BROKER = "broker"
+    NAMESRV = "namesrv"
+
+
+role = click.option("--role", type=ValueOf(RoleName), default="broker", help="Whose listenPort and the like are meant.")
+
+_name_servers = click.option(
+    "--namesrv",
+    "-n",
+    metavar="HOST:PORT[;HOST:PORT]",
+    envvar="NAMESRV_ADDR",
+    show_envvar=True,
+    help=f"The name servers; {DEFAULT_NAME_SERVER} by default.",
+)
+
+
+def name_servers(command: F) -> F:
+    """Give a client's command ``--namesrv``, and the options by which it signs and encrypts."""
+    return _name_servers(access(command))
+
+
+def access(command: F) -> F:
+    """Give a client's command the options by which it signs and encrypts."""
+    for name, (text, metavar) in reversed(ACCESS.items()):
+        command = access_option(name, text, metavar)(command)
+    return command
+
+
+ACCESS: Final = {
+    "access-key": ("The account that requests are signed with.", "KEY"),
+    "secret-key-file": ("Holds its secret key; or FLINT_SECRET_KEY does.", "FILE"),
+    "tls": ("Encrypt, and trust the system's authorities.", None),
+    "tls-ca": ("Encrypt, and trust these authorities or certificates (PEM).", "FILE"),
+    "tls-certificate": ("Our own certificate, where one is asked for (PEM).", "FILE"),
+    "tls-key": ("Its private key; else in the same file.", "FILE"),
+    "tls-insecure": ("Encrypt, and trust whoever answers.", None),
+}
+"""Name → help and metavar; a flag where there is no metavar."""
+
+given_access: Final[dict[str, str]] = {}
+"""What the command line says, by the name of the variable that says the same (:mod:`flintmq.remoting.client.environment`).
+
+One process runs one command at a time; :func:`flintmq.plugins.cli.main.run_command_line` empties it.
+"""
+
+
+def access_option(name: str, text: str, metavar: str | None) -> Callable[[F], F]:
+    """Return the decorator that gives a command one access option."""
+    return click.option(
+        f"--{name}",
+        cls=AccessOption,
+        is_flag=metavar is None,
+        metavar=metavar,
+        envvar=access_variable(name),
+        show_envvar=True,
+        expose_value=False,
+        callback=note_access,
+        help=text,
+    )
+
+
+def access_variable(name: str) -> str:
+    """Return the environment variable that says the same as an access option."""
+    return f"FLINT_{name.upper().replace('-', '_')}"
+
+
+def note_access(ctx: object, parameter: Any, value: Any) -> None:
+    """Note the value of an access option."""
+    if value:
+        given_access[access_variable(str(parameter.name))] = "1" if value is True else str(value)
 
 
 def timestamp_ms(text: str, option: str) -> int:
-    """A time that was given to an option, in milliseconds since 1970. Raises ``CommandError``."""
-    from datetime import datetime
-
+    """Return the time that was given to an option, in milliseconds since 1970. Raises ``CommandError``."""
     if text.isdecimal():
         return int(text)
     try:
@@ -56,9 +129,7 @@ def timestamp_ms(text: str, option: str) -> int:
 
 
 def timeout_s(text: str, option: str) -> float | None:
-    """A duration that was given to an option, in seconds; None for 0. Raises ``CommandError``."""
-    from flintmq.config import ConfigError, parse_duration
-
+    """Return the duration that was given to an option, in seconds; None for 0. Raises ``CommandError``."""
     try:
         return parse_duration(text, "ms", plain="s") / 1000 or None
     except ConfigError as error:

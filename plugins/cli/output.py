@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -98,3 +98,31 @@ def when(timestamp_ms: int) -> str:
     from datetime import datetime
 
     return f"{datetime.fromtimestamp(timestamp_ms / 1000):%Y-%m-%d %H:%M:%S}" if timestamp_ms > 0 else "-"
+
+
+def print_found(found: dict[str, Any], as_json: bool) -> None:
+    """Print a result as JSON or as indented lines."""
+
+    if as_json:
+        print_json(found)
+        return
+    for line in _lines(found):
+        print(line)
+
+
+def _lines(value: Any, indent: str = "") -> Iterator[str]:
+    """Yield a nested result as indented lines."""
+    if isinstance(value, dict):
+        for key, member in value.items():
+            if isinstance(member, dict | list) and member:
+                yield f"{indent}{key}:"
+                yield from _lines(member, indent + "  ")
+            else:
+                yield f"{indent}{key}: {'none' if member in (None, [], {}) else member}"
+    elif isinstance(value, list):
+        for member in value:
+            if isinstance(member, dict | list):
+                yield f"{indent}-"
+                yield from _lines(member, indent + "  ")
+            else:
+                yield f"{indent}- {member}"

@@ -6,50 +6,45 @@ import contextlib
 import json
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
 import attrs
-import typer
+import click
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from flintmq.plugins.cli import options
 from flintmq.plugins.cli.exits import CommandError, ExitCode
+from flintmq.plugins.cli.output import console, print_json, print_table
+from flintmq.plugins.cli.parser import Command
+from flintmq.plugins.cli.pipeline_demo import make_store
+from flintmq.plugins.spark.pipeline.load import load_pipeline
+from flintmq.plugins.spark.pipeline.planning import PlannedPipeline, check_source, plan
+from flintmq.plugins.spark.pipeline.progress import BarProgress
+from flintmq.plugins.spark.pipeline.references import Redactor
+from flintmq.plugins.spark.pipeline.requirements import require
+from flintmq.plugins.spark.pipeline.running import PipelineError, PipelineResult, bound_sinks
+from flintmq.plugins.spark.pipeline.running import run as run_pipeline
+from flintmq.plugins.spark.pipeline.session import pipeline_session
 
-if TYPE_CHECKING:
-    from flintmq.plugins.spark.pipeline.planning import PlannedPipeline
-    from flintmq.plugins.spark.pipeline.running import PipelineResult
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="Run pipelines on Spark.")
-
-
-@app.command()
-def run(
-    file: Annotated[Path, typer.Argument(help="The pipeline, a YAML file (docs/pipelines.md).")],
-    master: Annotated[
-        str | None,
-        typer.Option(
-            "--master", metavar="URL", help="local[*] (the default), spark://…, k8s://…, yarn, sc://… (Connect)."
-        ),
-    ] = None,
-    explain: Annotated[bool, typer.Option("--explain", help="Print Spark's plan of each sink; run nothing.")] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check everything, schemas and SQL included; read and write nothing.")
-    ] = False,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="Laid over the file: source.path=/data/store. May be repeated."
-        ),
-    ] = None,
-    as_json: options.AsJson = False,
-) -> None:
+@click.command(cls=Command)
+@click.argument("file", type=options.PATH, help="The pipeline, a YAML file (docs/pipelines.md).")
+@click.option("--master", metavar="URL", help="local[*] (the default), spark://…, k8s://…, yarn, sc://… (Connect).")
+@click.option("--explain", is_flag=True, help="Print Spark's plan of each sink; run nothing.")
+@click.option("--dry-run", is_flag=True, help="Check everything, schemas and SQL included; read and write nothing.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Laid over the file: source.path=/data/store. May be repeated.",
+)
+@options.as_json
+def run(file: Path, master: str | None, explain: bool, dry_run: bool, settings: tuple[str, ...], as_json: bool) -> None:
     """Run a pipeline: source, decode, SQL steps, sinks; in a batch, or streaming with a checkpoint."""
-    from flintmq.plugins.spark.pipeline.load import load_pipeline
-    from flintmq.plugins.spark.pipeline.planning import check_source, plan
-    from flintmq.plugins.spark.pipeline.references import Redactor
-    from flintmq.plugins.spark.pipeline.running import bound_sinks
-    from flintmq.plugins.spark.pipeline.session import pipeline_session
 
     loaded = load_pipeline(file, settings or ())
     check_source(loaded, Redactor())  # before a session is paid for
@@ -62,23 +57,12 @@ def run(
         _report(_run(planned, as_json=as_json), as_json=as_json)
 
 
-@app.command()
-def demo(
-    folder: Annotated[
-        Path | None,
-        typer.Option("--folder", metavar="DIR", help="Keep everything here; else a folder that is removed."),
-    ] = None,
-    messages: Annotated[int, typer.Option("--messages", metavar="N", min=100, help="Orders in the store.")] = 20_000,
-    as_json: options.AsJson = False,
-) -> None:
+@click.command(cls=Command)
+@click.option("--folder", type=options.PATH, metavar="DIR", help="Keep everything here; else a folder that is removed.")
+@click.option("--messages", type=click.IntRange(min=100), default=20000, metavar="N", help="Orders in the store.")
+@options.as_json
+def demo(folder: Path | None, messages: int, as_json: bool) -> None:
     """Fill a store with orders, run a pipeline over it, and check that every one came out."""
-    import tempfile
-
-    from flintmq.plugins.cli.pipeline_demo import make_store
-    from flintmq.plugins.spark.pipeline.load import load_pipeline
-    from flintmq.plugins.spark.pipeline.planning import plan
-    from flintmq.plugins.spark.pipeline.requirements import require
-    from flintmq.plugins.spark.pipeline.session import pipeline_session
 
     require("spark", "a pipeline")
     if folder is not None and folder.exists():
@@ -104,11 +88,6 @@ def demo(
 
 
 def _run(planned: PlannedPipeline, *, as_json: bool) -> PipelineResult:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    from flintmq.plugins.cli.output import console
-    from flintmq.plugins.spark.pipeline.progress import BarProgress
-    from flintmq.plugins.spark.pipeline.running import PipelineError, run
 
     def show(name: str, table: str) -> None:
         print(f"{name}\n{table}", file=sys.stderr if as_json else sys.stdout, flush=True)
@@ -119,7 +98,7 @@ def _run(planned: PlannedPipeline, *, as_json: bool) -> PipelineResult:
     )
     with _interrupted_by_sigterm(), Progress(*columns, console=console(stderr=True), disable=as_json) as bars:
         try:
-            return run(planned, show=show, progress=BarProgress(bars))
+            return run_pipeline(planned, show=show, progress=BarProgress(bars))
         except PipelineError as error:
             raise CommandError(str(error)) from error
         except KeyboardInterrupt:
@@ -143,7 +122,6 @@ def _interrupted_by_sigterm() -> Iterator[None]:
 
 
 def _describe(planned: PlannedPipeline, *, explain: bool, as_json: bool) -> None:
-    from flintmq.plugins.cli.output import print_json, print_table
 
     pipeline = planned.loaded.pipeline
     views = {name: json.loads(frame.schema.json())["fields"] for name, frame in planned.frames.items()}
@@ -172,7 +150,6 @@ def _type_text(kind: Any) -> str:
 
 
 def _report(result: PipelineResult, *, as_json: bool) -> None:
-    from flintmq.plugins.cli.output import print_json, print_table
 
     if as_json:
         print_json(

@@ -13,6 +13,9 @@ import attrs
 from flintmq.core.errors import RefusedError
 from flintmq.plugins.cli.child import ServedChild
 from flintmq.plugins.cli.exits import CommandError
+from flintmq.remoting.client.admin import AdminClient
+from flintmq.remoting.client.message import Message
+from flintmq.remoting.client.producer import Producer
 
 TOPIC: Final = "Orders"
 QUEUES: Final = 4
@@ -103,9 +106,6 @@ def make_store(folder: Path, count: int) -> DemoStore:
 
 
 async def _send(namesrv: str, bodies: list[bytes]) -> None:
-    from flintmq.remoting.client.admin import AdminClient
-    from flintmq.remoting.client.message import Message
-    from flintmq.remoting.client.producer import Producer
 
     async with AdminClient(namesrv) as admin:
         await admin.create_topic(TOPIC, queues=QUEUES)

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import click
+
+from flintmq.config import LoadedConfig, load_config
+from flintmq.core.kernel.kernel import Kernel
+from flintmq.plugins.broker.processors import ProcessorsPlugin
+from flintmq.plugins.builtin import BUILTIN_PLUGINS
 from flintmq.plugins.cli import options
-
-if TYPE_CHECKING:
-    from flintmq.config import LoadedConfig
-    from flintmq.core.kernel.kernel import Kernel
+from flintmq.plugins.cli.output import print_json, print_table
+from flintmq.plugins.cli.parser import Command
 
 
-def plugins(
-    config: options.ConfigFile = None, settings: options.Settings = None, as_json: options.AsJson = False
-) -> None:
+@click.command(cls=Command)
+@options.config_file
+@options.settings
+@options.as_json
+def plugins(config: Path | None, settings: tuple[str, ...], as_json: bool) -> None:
     """List the plugins a broker of this configuration would load."""
-    from flintmq.config import load_config
-    from flintmq.plugins.cli.output import print_json, print_table
 
     found = assembled(load_config(config, settings or ()), config).describe()
     if as_json:
@@ -51,9 +54,6 @@ def plugins(
 
 def assembled(loaded: LoadedConfig, file: Path | None) -> Kernel:
     """The kernel a broker of this configuration would have. Raises ``PluginError``."""
-    from flintmq.core.kernel.kernel import Kernel
-    from flintmq.plugins.broker.processors import ProcessorsPlugin
-    from flintmq.plugins.builtin import BUILTIN_PLUGINS
 
     return Kernel.assemble(
         loaded.config.plugins,

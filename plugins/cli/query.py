@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+import click
 
 from flintmq.plugins.cli import options
+from flintmq.plugins.cli.connect import with_admin
 from flintmq.plugins.cli.exits import CommandError, ExitCode
+from flintmq.plugins.cli.output import body_fields, message_json, print_json, print_table, when
+from flintmq.plugins.cli.parser import Command
+from flintmq.remoting.client.admin import AdminClient
+from flintmq.remoting.client.message import MessageExt
 
-if TYPE_CHECKING:
-    from flintmq.remoting.client.admin import AdminClient
-    from flintmq.remoting.client.message import MessageExt
 
-
+@click.command(cls=Command)
+@click.argument("topic", required=False, help="The topic; not needed for a broker's id.")
+@options.name_servers
+@click.option("--key", help="One of the message's keys.")
+@click.option("--id", "message_id", help="The sender's id (with TOPIC) or the broker's (offset msg id).")
+@click.option("--max", "max_num", type=click.IntRange(min=1), default=32, metavar="N", help="At most so many.")
+@options.as_json
 def query(
-    topic: Annotated[str | None, typer.Argument(help="The topic; not needed for a broker's id.")] = None,
-    namesrv: options.NameServers = None,
-    key: Annotated[str | None, typer.Option("--key", help="One of the message's keys.")] = None,
-    message_id: Annotated[
-        str | None, typer.Option("--id", help="The sender's id (with TOPIC) or the broker's (offset msg id).")
-    ] = None,
-    max_num: Annotated[int, typer.Option("--max", metavar="N", min=1, help="At most so many.")] = 32,
-    as_json: options.AsJson = False,
+    topic: str | None, namesrv: str | None, key: str | None, message_id: str | None, max_num: int, as_json: bool
 ) -> None:
     """Find messages by key or id. Nothing found is a failure (exit code 1)."""
-    from flintmq.plugins.cli.connect import with_admin
-    from flintmq.plugins.cli.output import message_json, print_json
 
     if (key is None) == (message_id is None):
         raise CommandError("give one of: --key KEY, --id ID", ExitCode.USAGE)
@@ -60,7 +57,6 @@ def query(
 
 
 def _show(message: MessageExt) -> None:
-    from flintmq.plugins.cli.output import body_fields, print_table, when
 
     body = body_fields(message.body)
     print_table(

@@ -2,60 +2,69 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
 
-import typer
+import click
 
+from flintmq.core.broker.message_queue import MessageQueue
 from flintmq.plugins.cli import options
+from flintmq.plugins.cli.connect import with_client
 from flintmq.plugins.cli.exits import CommandError, ExitCode
-
-if TYPE_CHECKING:
-    from flintmq.core.broker.message_queue import MessageQueue
-    from flintmq.remoting.client.instance import ClientInstance
-    from flintmq.remoting.client.message import Message
-    from flintmq.remoting.client.producer import Producer, SendResult
+from flintmq.plugins.cli.output import print_json, print_table
+from flintmq.plugins.cli.parser import Command
+from flintmq.remoting.client.instance import ClientInstance
+from flintmq.remoting.client.message import Message
+from flintmq.remoting.client.producer import Producer, SendResult
 
 IN_FLIGHT = 64
 """Sends of made-up messages that wait for an answer at a time."""
 PATTERN = bytes(range(33, 127))
 
 
+@click.command(cls=Command)
+@click.argument("topic", help="Created by the first message where the broker allows it.")
+@click.argument("bodies", nargs=-1, metavar="[BODY]...", help="One message each.")
+@options.name_servers
+@click.option("--file", "-f", type=options.PATH, metavar="FILE", help="The body is this file's content; - is stdin.")
+@click.option("--lines", is_flag=True, help="With --file: each line is a message.")
+@click.option("--count", type=click.IntRange(min=1), default=1, metavar="N", help="Send so many of each.")
+@click.option("--size", type=click.IntRange(min=0), metavar="BYTES", help="Make up a body of so many bytes.")
+@click.option("--tags", default="", show_default=False, metavar="TAG", help="What subscriptions choose by; one tag.")
+@click.option(
+    "--keys", default="", show_default=False, metavar="KEYS", help="What queries find it by; blanks separate."
+)
+@click.option("--property", "properties", multiple=True, metavar="KEY=VALUE", help="A property. May be repeated.")
+@click.option("--delay-level", type=click.IntRange(min=0), default=0, metavar="1..18", help="Deliver later.")
+@click.option("--queue", metavar="[BROKER:]N", help="Send to this queue; else to each in turn.")
+@click.option("--batch", type=click.IntRange(min=1), default=1, metavar="N", help="Send so many in one request.")
+@click.option("--group", "-g", default="flintmq-cli", help="The producer group.")
+@options.as_json
 def send(
-    topic: Annotated[str, typer.Argument(help="Created by the first message where the broker allows it.")],
-    bodies: Annotated[list[str] | None, typer.Argument(metavar="[BODY]...", help="One message each.")] = None,
-    namesrv: options.NameServers = None,
-    file: Annotated[
-        Path | None, typer.Option("--file", "-f", metavar="FILE", help="The body is this file's content; - is stdin.")
-    ] = None,
-    lines: Annotated[bool, typer.Option("--lines", help="With --file: each line is a message.")] = False,
-    count: Annotated[int, typer.Option("--count", metavar="N", min=1, help="Send so many of each.")] = 1,
-    size: Annotated[
-        int | None, typer.Option("--size", metavar="BYTES", min=0, help="Make up a body of so many bytes.")
-    ] = None,
-    tags: Annotated[str, typer.Option("--tags", metavar="TAG", help="What subscriptions choose by; one tag.")] = "",
-    keys: Annotated[str, typer.Option("--keys", metavar="KEYS", help="What queries find it by; blanks separate.")] = "",
-    properties: Annotated[
-        list[str] | None, typer.Option("--property", metavar="KEY=VALUE", help="A property. May be repeated.")
-    ] = None,
-    delay_level: Annotated[int, typer.Option("--delay-level", metavar="1..18", min=0, help="Deliver later.")] = 0,
-    queue: Annotated[
-        str | None, typer.Option("--queue", metavar="[BROKER:]N", help="Send to this queue; else to each in turn.")
-    ] = None,
-    batch: Annotated[int, typer.Option("--batch", metavar="N", min=1, help="Send so many in one request.")] = 1,
-    group: Annotated[str, typer.Option("--group", "-g", help="The producer group.")] = "flintmq-cli",
-    as_json: options.AsJson = False,
+    topic: str,
+    bodies: tuple[str, ...],
+    namesrv: str | None,
+    file: Path | None,
+    lines: bool,
+    count: int,
+    size: int | None,
+    tags: str,
+    keys: str,
+    properties: tuple[str, ...],
+    delay_level: int,
+    queue: str | None,
+    batch: int,
+    group: str,
+    as_json: bool,
 ) -> None:
     """Send messages.
 
     Prints where each was stored; with --count only how many and how fast.
     """
-    from flintmq.plugins.cli.connect import with_client
-    from flintmq.remoting.client.message import Message
 
     user_properties = _properties(properties or ())
     messages = [
@@ -65,7 +74,6 @@ def send(
     total = len(messages) * count
 
     async def work(client: ClientInstance) -> None:
-        from flintmq.remoting.client.producer import Producer
 
         begin_s = time.perf_counter()
         async with Producer(group, client=client) as producer:
@@ -84,7 +92,6 @@ async def _send_all(
     producer: Producer, messages: Iterator[Message], target: MessageQueue | None, batch: int, in_flight: int
 ) -> list[SendResult]:
     """Sends everything; one after the other when ``in_flight`` is 1. The first failure ends it."""
-    import asyncio
 
     results: list[SendResult] = []
 
@@ -142,7 +149,6 @@ async def _queue(producer: Producer, topic: str, text: str) -> MessageQueue:
 
 
 def _print_each(results: Sequence[SendResult], as_json: bool) -> None:
-    from flintmq.plugins.cli.output import print_json, print_table
 
     if as_json:
         for result in results:
@@ -177,7 +183,6 @@ def _print_each(results: Sequence[SendResult], as_json: bool) -> None:
 def _print_summary(
     topic: str, total: int, body_bytes: int, begin_s: float, results: Sequence[SendResult], as_json: bool
 ) -> None:
-    from flintmq.plugins.cli.output import print_json
 
     seconds = max(time.perf_counter() - begin_s, 1e-6)
     if as_json:

@@ -14,15 +14,18 @@ import contextlib
 import gc
 import os
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
+from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Self, TypeVar
 
+from flintmq.config import LoadedConfig, load_config
+from flintmq.config.loading.schema import Role
 from flintmq.core.errors import StoreFencedError
-from flintmq.core.io.allocator import give_back_large_blocks
+from flintmq.core.io.allocator import give_back_free_memory, give_back_large_blocks
 from flintmq.core.kernel.hookspecs import hookimpl
-from flintmq.plugins.broker.service import run_loop_named
+from flintmq.plugins.broker.service import run_loop_named, tell_ignored
 from flintmq.plugins.cli.exits import CommandError, ExitCode, complain
 from flintmq.remoting.server.descriptors import raise_limit
 
@@ -30,13 +33,13 @@ T = TypeVar("T")
 
 
 class Stopped(Exception):
-    """A signal came while something was starting."""
+    """A signal came during the start."""
 
 
 class StopSignals:
-    """Turns SIGTERM and SIGINT, however many, into one wish to stop. Main thread; a context manager.
+    """Turns any number of SIGTERM and SIGINT into one request to stop. Main thread; a context manager.
 
-    When all went well both are ignored afterwards: a second Ctrl-C, while the interpreter ends, changes nothing.
+    After an orderly stop both signals are ignored: a second Ctrl-C, while the interpreter ends, changes nothing.
     """
 
     def __init__(self) -> None:
@@ -60,26 +63,26 @@ class StopSignals:
         self.stop()
 
     def stop(self) -> None:
-        """Asks for the stop. Loop thread or signal handler."""
+        """Request the stop. Loop thread or signal handler."""
         self.wanted = True
         if self._loop is not None and self._event is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed: everything has stopped
                 self._loop.call_soon_threadsafe(self._event.set)
 
     def attach(self) -> None:
-        """From now on the running loop hears of it."""
+        """Deliver the request to the running loop, also one that came before."""
         self._event = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         if self.wanted:
             self._event.set()
 
     async def wait(self) -> None:
-        """Returns when the stop is wanted."""
+        """Return when the stop has been requested."""
         assert self._event is not None
         await self._event.wait()
 
     async def unless_stopped(self, work: Coroutine[Any, Any, T]) -> T:
-        """The work's result. Raises ``Stopped`` when a signal came first; the work has been cancelled and is over then."""
+        """Return the result of the work. Raises ``Stopped`` when a signal came first; the work has ended by then."""
         task = asyncio.ensure_future(work)
         stopping = asyncio.ensure_future(self.wait())
         await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -94,14 +97,14 @@ class StopSignals:
 
 
 class FenceWatch:
-    """A plugin of the serving process: a fenced store ends it, so that whoever supervises it learns and restarts it."""
+    """A plugin of the serving process that ends it when the store is fenced, so that its supervisor restarts it."""
 
     plugin_name = "fence_watch"
 
     def __init__(self, stop: StopSignals) -> None:
         self._stop = stop
         self.reason: str | None = None
-        """Why the store is fenced; None while all is well."""
+        """Why the store is fenced; None while it is not."""
 
     @hookimpl
     def flintmq_broker_fenced(self, broker: Any, reason: str) -> None:
@@ -110,12 +113,34 @@ class FenceWatch:
         self._stop.stop()
 
 
+def load(
+    config: Path | None, given: Mapping[str, object], settings: Sequence[str], *, role: Role = "broker"
+) -> LoadedConfig:
+    """Return the configuration of a serving process. Raises ``ConfigError``.
+
+    Args:
+        config: the file; None for the defaults.
+        given: key of a setting → what an option of the command line says, None where the option was not given.
+        settings: ``--set`` options, which take precedence over ``given``.
+        role: whose meaning an ambiguous RocketMQ name has.
+    """
+    overrides = [f"{key}={value}" for key, value in given.items() if value is not None]
+    loaded = load_config(config, [*overrides, *settings], role=role)
+    tell_ignored(loaded)
+    return loaded
+
+
+def store_folder(loaded: LoadedConfig) -> Path:
+    """Return the absolute path of the store; symbolic links stay as they were written."""
+    return Path(os.path.abspath(loaded.config.store.path))  # noqa: PTH100
+
+
 Start = Callable[[AsyncExitStack, FenceWatch], Coroutine[Any, Any, str]]
-"""Starts everything on the stack and returns the words behind READY."""
+"""Starts everything on the stack and returns the words that follow READY."""
 
 
 def serve(start: Start, loop_name: str) -> None:
-    """Runs services until a signal comes or the store is fenced.
+    """Run services until a signal comes or the store is fenced.
 
     Args:
         start: starts the services.
@@ -146,7 +171,8 @@ async def _serve(start: Start, stop: StopSignals) -> None:
                 words = await stop.unless_stopped(start(stack, watch))
             except Stopped:
                 return
-            gc.freeze()  # what serves stays: a full collection would look at all of it, and keep the loop for tens of ms
+            give_back_free_memory()
+            gc.freeze()  # a full collection would visit all that stays, and stop the loop for tens of milliseconds
             if not stop.wanted:
                 print(f"READY {words} pid={os.getpid()}", flush=True)
             await stop.wait()

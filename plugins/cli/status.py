@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
-import typer
+import click
 
+from flintmq.core.errors import FlintError
+from flintmq.plugins.broker.plugin_figures import plugins_of
 from flintmq.plugins.cli import options
+from flintmq.plugins.cli.connect import with_admin
+from flintmq.plugins.cli.exits import ExitCode
+from flintmq.plugins.cli.groups import lags
+from flintmq.plugins.cli.output import print_json, print_table
+from flintmq.plugins.cli.parser import Command
+from flintmq.remoting.client.admin import AdminClient
+from flintmq.remoting.wire.bodies import GroupList
+from flintmq.remoting.wire.codes import RequestCode
+from flintmq.remoting.wire.command import request
+from flintmq.remoting.wire.headers_admin import QueryTopicConsumeByWhoRequestHeader
 
-if TYPE_CHECKING:
-    from flintmq.remoting.client.admin import AdminClient
 
-
-def status(
-    namesrv: options.NameServers = None,
-    topic: Annotated[
-        str | None, typer.Option("--topic", "-t", help="Also how far this topic's groups lag behind.")
-    ] = None,
-    as_json: options.AsJson = False,
-) -> None:
+@click.command(cls=Command)
+@options.name_servers
+@click.option("--topic", "-t", help="Also how far this topic's groups lag behind.")
+@options.as_json
+def status(namesrv: str | None, topic: str | None, as_json: bool) -> None:
     """Show clusters, brokers, rates, totals and disks. Ends with 1 when something is wrong with a broker's store."""
-    from flintmq.plugins.cli.connect import with_admin
-    from flintmq.plugins.cli.exits import ExitCode
-    from flintmq.plugins.cli.output import print_json
 
     async def work(admin: AdminClient) -> dict[str, Any]:
         found: dict[str, Any] = {
@@ -41,7 +45,7 @@ def status(
     else:
         _show(found)
     if any("alarm" in row for row in found["brokers"]):
-        raise typer.Exit(int(ExitCode.FAILED))
+        raise click.exceptions.Exit(ExitCode.FAILED)
 
 
 async def _brokers(admin: AdminClient) -> list[dict[str, Any]]:
@@ -57,8 +61,6 @@ async def _brokers(admin: AdminClient) -> list[dict[str, Any]]:
 
 async def _figures(admin: AdminClient, address: str) -> dict[str, Any]:
     """A broker's own account; why there is none when it does not answer: the others' still counts."""
-    from flintmq.core.errors import FlintError
-    from flintmq.plugins.broker.plugin_figures import plugins_of
 
     try:
         info = await admin.runtime_info(address)
@@ -131,11 +133,6 @@ def _first(text: str) -> float:
 
 async def _groups(admin: AdminClient, topic: str) -> list[dict[str, Any]]:
     """Groups that consume a topic, with their lag over all queues."""
-    from flintmq.plugins.cli.groups import lags
-    from flintmq.remoting.wire.bodies import GroupList
-    from flintmq.remoting.wire.codes import RequestCode
-    from flintmq.remoting.wire.command import request
-    from flintmq.remoting.wire.headers_admin import QueryTopicConsumeByWhoRequestHeader
 
     route = await admin.client.routes.route(topic)
     header = QueryTopicConsumeByWhoRequestHeader(topic=topic)
@@ -150,7 +147,6 @@ async def _groups(admin: AdminClient, topic: str) -> list[dict[str, Any]]:
 
 
 def _show(found: dict[str, Any]) -> None:
-    from flintmq.plugins.cli.output import print_table
 
     brokers = found["brokers"]
     print_table(
@@ -193,7 +189,7 @@ def _show(found: dict[str, Any]) -> None:
     )
     for row in brokers:
         if "alarm" in row:
-            typer.echo(f"ALARM {row['broker']}:{row['id']} {row['address']}: {row['alarm']}")
+            print(f"ALARM {row['broker']}:{row['id']} {row['address']}: {row['alarm']}")
     landings = [(row["broker"], row["feed"]["landing"]) for row in brokers if "landing" in row.get("feed", {})]
     if landings:
         print_table(
@@ -224,7 +220,6 @@ def _show(found: dict[str, Any]) -> None:
 
 def _show_plugins(brokers: list[dict[str, Any]]) -> None:
     """Only what wants to be looked after."""
-    from flintmq.plugins.cli.output import print_table
 
     failed = [(row["broker"], plugin) for row in brokers for plugin in row.get("plugins", ())]
     if failed:

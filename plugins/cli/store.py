@@ -8,32 +8,36 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+import attrs
+import click
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-from flintmq.plugins.cli import options, store_scale
+from flintmq.config import LoadedConfig, load_config
+from flintmq.core.broker.delay_levels import DelayLevels
+from flintmq.core.log.store_lock import is_locked
+from flintmq.plugins.cli import options
 from flintmq.plugins.cli.exits import CommandError, ExitCode, warn
+from flintmq.plugins.cli.output import console, print_found, print_json, print_table
+from flintmq.plugins.cli.parser import Command
+from flintmq.plugins.doctor import explain as doctor
+from flintmq.plugins.doctor.compare import compare
+from flintmq.plugins.doctor.explain import record_json
+from flintmq.plugins.doctor.export import Wanted, messages, to_parquet
+from flintmq.plugins.doctor.files import IndexGeometry, StoreFiles
+from flintmq.plugins.doctor.rebuild import fitting, has_damage, rebuild
+from flintmq.plugins.doctor.salvage import salvage as save
+from flintmq.plugins.doctor.verify import verify as check
 
-if TYPE_CHECKING:
-    from flintmq.config import LoadedConfig
-    from flintmq.plugins.doctor.files import StoreFiles
-
-app = typer.Typer(
-    add_completion=False,
-    help="Check, explain, rebuild, save, compare and print stores that no broker runs on.",
-    no_args_is_help=True,
-    epilog="Exit codes: 0 sound, same or done; 1 errors found, or stores differ; 2 usage; 3 the store cannot be opened.",
-)
-
-StoreDir = Annotated[Path, typer.Argument(metavar="STORE", help="The store's folder.")]
+store_dir_argument = click.argument("store", type=options.PATH, metavar="STORE", help="The store's folder.")
 
 
-@app.command()
-def verify(store: StoreDir, settings: options.Settings = None, as_json: options.AsJson = False) -> None:
+@click.command(cls=Command)
+@store_dir_argument
+@options.settings
+@options.as_json
+def verify(store: Path, settings: tuple[str, ...], as_json: bool) -> None:
     """Check every record, queue unit, index slot and configuration file. Changes nothing."""
-    from flintmq.plugins.cli.output import print_json, print_table
-    from flintmq.plugins.doctor.verify import verify as check
 
     files, loaded = _open(store, settings)
     with _progress(f"checking {store}", files.log_bytes) as progress:
@@ -52,24 +56,25 @@ def verify(store: StoreDir, settings: options.Settings = None, as_json: options.
             + (f" ({report.more:,} more findings)" if report.more else "")
         )
     if not report.is_sound:
-        raise typer.Exit(int(ExitCode.FAILED))
+        raise click.exceptions.Exit(ExitCode.FAILED)
 
 
-@app.command()
+@click.command(cls=Command)
+@store_dir_argument
+@click.option("--position", type=int, metavar="N", help="A physical offset.")
+@click.option("--queue", metavar="TOPIC/ID/OFFSET", help="A message of a queue.")
+@click.option("--key", nargs=2, metavar="TOPIC KEY", help="A key or unique id.")
+@options.settings
+@options.as_json
 def explain(
-    store: StoreDir,
-    position: Annotated[int | None, typer.Option("--position", metavar="N", help="A physical offset.")] = None,
-    queue: Annotated[
-        str | None, typer.Option("--queue", metavar="TOPIC/ID/OFFSET", help="A message of a queue.")
-    ] = None,
-    key: Annotated[
-        tuple[str, str] | None, typer.Option("--key", metavar="TOPIC KEY", help="A key or unique id.")
-    ] = None,
-    settings: options.Settings = None,
-    as_json: options.AsJson = False,
+    store: Path,
+    position: int | None,
+    queue: str | None,
+    key: tuple[str, str] | None,
+    settings: tuple[str, ...],
+    as_json: bool,
 ) -> None:
     """Explain a place, a message or a key; without any of them, what a start would decide."""
-    from flintmq.plugins.doctor import explain as doctor
 
     files, loaded = _open(store, settings)
     if position is not None:
@@ -80,13 +85,15 @@ def explain(
         found = doctor.explain_key(files, *key)
     else:
         found = doctor.explain_start(files, loaded.config)
-    show(found, as_json)
+    print_found(found, as_json)
 
 
-@app.command()
-def repair(store: StoreDir, settings: options.Settings = None, as_json: options.AsJson = False) -> None:
-    """Recover the log, then make queues and index anew from it; the old ones are kept in STORE/flint/replaced."""
-    from flintmq.plugins.doctor.rebuild import fitting, has_damage, rebuild
+@click.command(cls=Command)
+@store_dir_argument
+@options.settings
+@options.as_json
+def repair(store: Path, settings: tuple[str, ...], as_json: bool) -> None:
+    """Recover the log, then make queues and index again from it; the old ones are kept in STORE/flint/replaced."""
 
     files, loaded = _open(store, settings)
     config = fitting(loaded.config, files)
@@ -96,22 +103,16 @@ def repair(store: StoreDir, settings: options.Settings = None, as_json: options.
     del files  # its maps must not hold what is about to be replaced
     with _progress(f"rebuilding {store}", total) as progress:
         end, kept = rebuild(store, config, told_delays(loaded), progress, damaged=damaged)
-    show({"log_ends_at": end, "replaced_are_in": str(kept) if kept else None}, as_json)
+    print_found({"log_ends_at": end, "replaced_are_in": str(kept) if kept else None}, as_json)
 
 
-@app.command()
-def salvage(
-    store: StoreDir,
-    target: Annotated[Path, typer.Argument(metavar="TARGET", help="A new folder.")],
-    settings: options.Settings = None,
-    as_json: options.AsJson = False,
-) -> None:
+@click.command(cls=Command)
+@store_dir_argument
+@click.argument("target", type=options.PATH, metavar="TARGET", help="A new folder.")
+@options.settings
+@options.as_json
+def salvage(store: Path, target: Path, settings: tuple[str, ...], as_json: bool) -> None:
     """Copy everything whole, also what lies behind damage, into a new store. The old one is not changed."""
-    import attrs
-
-    from flintmq.plugins.doctor.files import StoreFiles
-    from flintmq.plugins.doctor.rebuild import fitting, rebuild
-    from flintmq.plugins.doctor.salvage import salvage as save
 
     files, loaded = _open(store, settings)
     with _progress(f"saving {store}", files.log_bytes) as progress:
@@ -123,46 +124,47 @@ def salvage(
     )
     with _progress(f"rebuilding {target}", StoreFiles(target).log_bytes) as progress:
         rebuild(target, fitted, told_delays(loaded), progress)
-    show(attrs.asdict(saved), as_json)
+    print_found(attrs.asdict(saved), as_json)
 
 
-@app.command()
-def diff(
-    store: StoreDir,
-    other: Annotated[Path, typer.Argument(metavar="OTHER", help="The store to compare with.")],
-    as_json: options.AsJson = False,
-) -> None:
+@click.command(cls=Command)
+@store_dir_argument
+@click.argument("other", type=options.PATH, metavar="OTHER", help="The store to compare with.")
+@options.as_json
+def diff(store: Path, other: Path, as_json: bool) -> None:
     """Compare two stores: logs record by record, topics, groups and offsets. Differences are exit code 1."""
-    from flintmq.plugins.doctor.compare import compare
 
-    left, _ = _open(store, None)
-    right, _ = _open(other, None)
+    left, _ = _open(store, ())
+    right, _ = _open(other, ())
     with _progress(f"comparing {store} and {other}", left.log_bytes) as progress:
         found = compare(left, right, progress)
-    show(found, as_json)
+    print_found(found, as_json)
     if not found["same"]:
-        raise typer.Exit(int(ExitCode.FAILED))
+        raise click.exceptions.Exit(ExitCode.FAILED)
 
 
-@app.command()
+@click.command(cls=Command)
+@store_dir_argument
+@click.option("--topic", help="Only this topic.")
+@click.option("--queue", "queue_id", type=int, metavar="ID", help="Only this queue.")
+@click.option("--tag", help="Only this tag.")
+@click.option("--from", "since", metavar="TIME", help="Stored at or after.")
+@click.option("--until", metavar="TIME", help="Stored before.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N")
+@click.option("--parquet", type=options.PATH, metavar="FILE", help="Write Parquet (needs pyarrow).")
 def cat(
-    store: StoreDir,
-    topic: Annotated[str | None, typer.Option("--topic", help="Only this topic.")] = None,
-    queue_id: Annotated[int | None, typer.Option("--queue", metavar="ID", help="Only this queue.")] = None,
-    tag: Annotated[str | None, typer.Option("--tag", help="Only this tag.")] = None,
-    since: Annotated[str | None, typer.Option("--from", metavar="TIME", help="Stored at or after.")] = None,
-    until: Annotated[str | None, typer.Option("--until", metavar="TIME", help="Stored before.")] = None,
-    limit: Annotated[int | None, typer.Option("--limit", metavar="N", min=1)] = None,
-    parquet: Annotated[
-        Path | None, typer.Option("--parquet", metavar="FILE", help="Write Parquet (needs pyarrow).")
-    ] = None,
+    store: Path,
+    topic: str | None,
+    queue_id: int | None,
+    tag: str | None,
+    since: str | None,
+    until: str | None,
+    limit: int | None,
+    parquet: Path | None,
 ) -> None:
     """Print messages as JSON lines, in the log's order, or write them as Parquet."""
-    from flintmq.plugins.cli.output import print_json
-    from flintmq.plugins.doctor.explain import record_json
-    from flintmq.plugins.doctor.export import Wanted, messages, to_parquet
 
-    files, _config = _open(store, None)
+    files, _config = _open(store, ())
     wanted = Wanted(
         topic=topic,
         queue_id=queue_id,
@@ -180,18 +182,9 @@ def cat(
         print_json(record_json(record, whole_body=True))
 
 
-store_scale.add_to(app)
+def _open(store: Path, settings: tuple[str, ...]) -> tuple[StoreFiles, LoadedConfig]:
 
-
-# parts
-
-
-def _open(store: Path, settings: list[str] | None) -> tuple[StoreFiles, LoadedConfig]:
-    from flintmq.config import load_config
-    from flintmq.core.log.store_lock import is_locked
-    from flintmq.plugins.doctor.files import IndexGeometry, StoreFiles
-
-    loaded = load_config(None, settings or (), {})
+    loaded = load_config(None, settings, {})
     config = loaded.config
     geometry = None
     if settings and any("slot" in text.lower() or "index" in text.lower() for text in settings):
@@ -205,7 +198,6 @@ def _open(store: Path, settings: list[str] | None) -> tuple[StoreFiles, LoadedCo
 
 def told_delays(loaded: LoadedConfig) -> dict[int, int] | None:
     """Delay level to milliseconds, where the command line says so; None where only a default would."""
-    from flintmq.core.broker.delay_levels import DelayLevels
 
     if loaded.origins["delay.levels"].kind == "default":
         return None
@@ -224,9 +216,6 @@ def _queue_place(text: str) -> tuple[str, int, int]:
 @contextmanager
 def _progress(what: str, total_bytes: int) -> Iterator[Callable[[int], None]]:
     """A progress bar on stderr; none where stderr is no terminal."""
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
-    from flintmq.plugins.cli.output import console
 
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True), TimeRemainingColumn())
     target = console(stderr=True)
@@ -237,32 +226,3 @@ def _progress(what: str, total_bytes: int) -> Iterator[Callable[[int], None]]:
             bar.update(task, completed=done)
 
         yield update
-
-
-def show(found: dict[str, Any], as_json: bool) -> None:
-    """Prints a result as JSON or as indented lines."""
-    from flintmq.plugins.cli.output import print_json
-
-    if as_json:
-        print_json(found)
-        return
-    for line in _lines(found):
-        print(line)
-
-
-def _lines(value: Any, indent: str = "") -> Iterator[str]:
-    """A nested result as indented lines."""
-    if isinstance(value, dict):
-        for key, member in value.items():
-            if isinstance(member, dict | list) and member:
-                yield f"{indent}{key}:"
-                yield from _lines(member, indent + "  ")
-            else:
-                yield f"{indent}{key}: {'none' if member in (None, [], {}) else member}"
-    elif isinstance(value, list):
-        for member in value:
-            if isinstance(member, dict | list):
-                yield f"{indent}-"
-                yield from _lines(member, indent + "  ")
-            else:
-                yield f"{indent}- {member}"

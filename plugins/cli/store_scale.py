@@ -8,84 +8,97 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
 
 import attrs
-import typer
+import click
+from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from flintmq.config import load_config
+from flintmq.core.log.store_lock import is_locked
+from flintmq.core.store.feed_file import feed_path, read_feed
 from flintmq.plugins.cli import options
 from flintmq.plugins.cli.exits import ExitCode, warn
+from flintmq.plugins.cli.output import console, print_found
+from flintmq.plugins.cli.parser import Command
+from flintmq.plugins.cli.store import told_delays
+from flintmq.plugins.doctor.files import StoreFiles
+from flintmq.plugins.spark.maintenance import engines
+from flintmq.plugins.spark.maintenance.engines import Engine
 
-if TYPE_CHECKING:
-    from flintmq.plugins.doctor.files import StoreFiles
-    from flintmq.plugins.spark.maintenance.engines import Engine
-
-StoreDir = Annotated[Path, typer.Argument(metavar="STORE", help="The store's folder.")]
-OutDir = Annotated[Path, typer.Argument(metavar="OUT", help="A new folder for the result.")]
-EngineName = Annotated[
-    str, typer.Option("--engine", metavar="NAME", help="inline, process (processes of this machine) or spark.")
-]
-Workers = Annotated[
-    int | None, typer.Option("--workers", metavar="N", min=1, help="Processes, or cores of a local Spark. [all]")
-]
-Master = Annotated[str, typer.Option("--master", metavar="URL", help="Where Spark runs, for --engine spark.")]
-Topics = Annotated[list[str] | None, typer.Option("--topic", "-t", help="Only this topic; may be repeated.")]
-BrokerName = Annotated[str | None, typer.Option("--broker-name", help="For the column brokerName.")]
-Compression = Annotated[str, typer.Option("--compression", metavar="NAME", help="zstd, snappy or none.")]
-
-
-def add_to(app: typer.Typer) -> None:
-    """Adds the commands to ``flintmq store``."""
-    for command, example in (
-        (rebuild, "flintmq store rebuild /data/store --engine process"),
-        (export, "flintmq store export /data/store /lake/day --from 2026-11-01T00:00 --until 2026-11-02T00:00"),
-        (compact, "flintmq store compact /data/store /lake/newest --topic prices"),
-        (audit, "flintmq store audit /data/store --engine spark --master 'local[8]' --json"),
-    ):
-        app.command(epilog=f"Example: {example}")(command)
+store_dir_argument = click.argument("store", type=options.PATH, metavar="STORE", help="The store's folder.")
+out_dir_argument = click.argument("out", type=options.PATH, metavar="OUT", help="A new folder for the result.")
+engine_name_option = click.option(
+    "--engine", default="process", metavar="NAME", help="inline, process (processes of this machine) or spark."
+)
+workers_option = click.option(
+    "--workers", type=click.IntRange(min=1), metavar="N", help="Processes, or cores of a local Spark. [all]"
+)
+master_option = click.option(
+    "--master", default="local[*]", metavar="URL", help="Where Spark runs, for --engine spark."
+)
+topics_option = click.option("--topic", "-t", multiple=True, help="Only this topic; may be repeated.")
+broker_name_option = click.option("--broker-name", help="For the column brokerName.")
+compression_option = click.option("--compression", default="zstd", metavar="NAME", help="zstd, snappy or none.")
 
 
+@click.command(cls=Command)
+@store_dir_argument
+@engine_name_option
+@workers_option
+@master_option
+@click.option("--out", type=options.PATH, metavar="DIR", help="Leave the result there; the store is not changed.")
+@options.settings
+@options.as_json
 def rebuild(
-    store: StoreDir,
-    engine: EngineName = "process",
-    workers: Workers = None,
-    master: Master = "local[*]",
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Leave the result there; the store is not changed.")
-    ] = None,
-    settings: options.Settings = None,
-    as_json: options.AsJson = False,
+    store: Path,
+    engine: str,
+    workers: int | None,
+    master: str,
+    out: Path | None,
+    settings: tuple[str, ...],
+    as_json: bool,
 ) -> None:
-    """Make queues and index anew from the log of a large, sound store, in parallel; see 'repair' for one that is not."""
-    from flintmq.config import load_config
-
-    loaded = load_config(None, settings or (), {})
+    """Make queues and index again from the log of a large, sound store, in parallel; see 'repair' for one that is not."""
+    loaded = load_config(None, settings, {})
     with _engine(engine, workers, master) as runner, _bars() as report:
-        from flintmq.plugins.cli.store import told_delays
-        from flintmq.plugins.spark.maintenance.rebuild import rebuild as make
+        from flintmq.plugins.spark.maintenance.rebuild import rebuild as make  # _engine has looked for its extra
 
         made = make(store, loaded.config, told_delays(loaded), runner, out=out, report=report)
-    _show(attrs.asdict(made), as_json)
+    print_found(attrs.asdict(made), as_json)
 
 
+@click.command(cls=Command)
+@store_dir_argument
+@out_dir_argument
+@click.option("--from", "since", metavar="TIME", help="Stored at or after.")
+@click.option("--until", metavar="TIME", help="Stored before.")
+@topics_option
+@click.option("--system-topics", is_flag=True, help="The broker's own topics too.")
+@broker_name_option
+@compression_option
+@engine_name_option
+@workers_option
+@master_option
+@options.settings
+@options.as_json
 def export(
-    store: StoreDir,
-    out: OutDir,
-    since: Annotated[str | None, typer.Option("--from", metavar="TIME", help="Stored at or after.")] = None,
-    until: Annotated[str | None, typer.Option("--until", metavar="TIME", help="Stored before.")] = None,
-    topic: Topics = None,
-    system_topics: Annotated[bool, typer.Option("--system-topics", help="The broker's own topics too.")] = False,
-    broker_name: BrokerName = None,
-    compression: Compression = "zstd",
-    engine: EngineName = "process",
-    workers: Workers = None,
-    master: Master = "local[*]",
-    settings: options.Settings = None,
-    as_json: options.AsJson = False,
+    store: Path,
+    out: Path,
+    since: str | None,
+    until: str | None,
+    topic: tuple[str, ...],
+    system_topics: bool,
+    broker_name: str | None,
+    compression: str,
+    engine: str,
+    workers: int | None,
+    master: str,
+    settings: tuple[str, ...],
+    as_json: bool,
 ) -> None:
     """Write the messages of a time range into Parquet files."""
     with _engine(engine, workers, master) as runner, _bars() as report:
-        from flintmq.plugins.spark.maintenance.export import export as write
+        from flintmq.plugins.spark.maintenance.export import export as write  # _engine has looked for its extra
 
         written = write(
             _files(store, settings),
@@ -100,24 +113,35 @@ def export(
             end_offset_bytes=_end(store),
             report=report,
         )
-    _show(attrs.asdict(written), as_json)
+    print_found(attrs.asdict(written), as_json)
 
 
+@click.command(cls=Command)
+@store_dir_argument
+@out_dir_argument
+@topics_option
+@broker_name_option
+@compression_option
+@engine_name_option
+@workers_option
+@master_option
+@options.settings
+@options.as_json
 def compact(
-    store: StoreDir,
-    out: OutDir,
-    topic: Topics = None,
-    broker_name: BrokerName = None,
-    compression: Compression = "zstd",
-    engine: EngineName = "process",
-    workers: Workers = None,
-    master: Master = "local[*]",
-    settings: options.Settings = None,
-    as_json: options.AsJson = False,
+    store: Path,
+    out: Path,
+    topic: tuple[str, ...],
+    broker_name: str | None,
+    compression: str,
+    engine: str,
+    workers: int | None,
+    master: str,
+    settings: tuple[str, ...],
+    as_json: bool,
 ) -> None:
     """Write the newest message of each key (KEYS) of each topic into Parquet files. The store is not changed."""
     with _engine(engine, workers, master) as runner, _bars() as report:
-        from flintmq.plugins.spark.maintenance.compact import compact as write
+        from flintmq.plugins.spark.maintenance.compact import compact as write  # _engine has looked for its extra
 
         written = write(
             _files(store, settings),
@@ -129,25 +153,31 @@ def compact(
             end_offset_bytes=_end(store),
             report=report,
         )
-    _show(attrs.asdict(written), as_json)
+    print_found(attrs.asdict(written), as_json)
 
 
+@click.command(cls=Command)
+@store_dir_argument
+@click.option("--duplicates/--no-duplicates", default=True, help="Look for messages with the same unique key.")
+@click.option("--work", type=options.PATH, metavar="DIR", help="For what workers leave; all must reach it. [temporary]")
+@engine_name_option
+@workers_option
+@master_option
+@options.settings
+@options.as_json
 def audit(
-    store: StoreDir,
-    duplicates: Annotated[bool, typer.Option(help="Look for messages with the same unique key.")] = True,
-    work: Annotated[
-        Path | None,
-        typer.Option("--work", metavar="DIR", help="For what workers leave; all must reach it. [temporary]"),
-    ] = None,
-    engine: EngineName = "process",
-    workers: Workers = None,
-    master: Master = "local[*]",
-    settings: options.Settings = None,
-    as_json: options.AsJson = False,
+    store: Path,
+    duplicates: bool,
+    work: Path | None,
+    engine: str,
+    workers: int | None,
+    master: str,
+    settings: tuple[str, ...],
+    as_json: bool,
 ) -> None:
     """Look for holes in queues, changed bodies and messages that are there twice, and count by topic. Changes nothing."""
     with _engine(engine, workers, master) as runner, _bars() as report:
-        from flintmq.plugins.spark.maintenance.audit import audit as look
+        from flintmq.plugins.spark.maintenance.audit import audit as look  # _engine has looked for its extra
 
         found = look(
             _files(store, settings),
@@ -157,35 +187,27 @@ def audit(
             work=work,
             report=report,
         )
-    _show(found, as_json)
+    print_found(found, as_json)
     if not found["sound"]:
-        raise typer.Exit(int(ExitCode.FAILED))
-
-
-# parts
+        raise click.exceptions.Exit(ExitCode.FAILED)
 
 
 @contextmanager
 def _engine(name: str, workers: int | None, master: str) -> Iterator[Engine]:
-    from flintmq.plugins.spark.maintenance import engines
 
     with closing(engines.engine_of(name, workers=workers, master=master)) as engine:
         yield engine
 
 
-def _files(store: Path, settings: list[str] | None) -> StoreFiles:
-    from flintmq.config import load_config
-    from flintmq.plugins.doctor.files import StoreFiles
+def _files(store: Path, settings: tuple[str, ...]) -> StoreFiles:
 
-    config = load_config(None, settings or (), {}).config
+    config = load_config(None, settings, {}).config
     folders = [Path(path) for path in (*config.store.commit_log_paths, *config.store.read_only_commit_log_paths)]
     return StoreFiles(store, log_folders=folders)
 
 
 def _end(store: Path) -> int | None:
     """Where to stop reading while a broker runs: what its feed says. Without one the log's newest bytes may look torn."""
-    from flintmq.core.log.store_lock import is_locked
-    from flintmq.core.store.feed_file import feed_path, read_feed
 
     if not is_locked(store):
         return None
@@ -202,9 +224,6 @@ def _end(store: Path) -> int | None:
 @contextmanager
 def _bars() -> Iterator[Callable[[str, int, int], None]]:
     """A progress bar on stderr for each step; none where stderr is no terminal."""
-    from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
-
-    from flintmq.plugins.cli.output import console
 
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     target = console(stderr=True)
@@ -217,9 +236,3 @@ def _bars() -> Iterator[Callable[[str, int, int], None]]:
             bar.update(steps[what], completed=done)
 
         yield report
-
-
-def _show(found: dict[str, Any], as_json: bool) -> None:
-    from flintmq.plugins.cli.store import show
-
-    show(found, as_json)

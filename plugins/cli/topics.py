@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
-import typer
+import click
 
+from flintmq.config.rocketmq.system_topics import SYSTEM_TOPICS
+from flintmq.core.broker.topic_name import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPIC_PREFIX, reply_topic
 from flintmq.plugins.cli import options
+from flintmq.plugins.cli.commands import COMMANDS
+from flintmq.plugins.cli.connect import with_admin
+from flintmq.plugins.cli.exits import CommandError
+from flintmq.plugins.cli.output import print_json, print_table, when
+from flintmq.plugins.cli.parser import Group, ValueOf
+from flintmq.remoting.client.admin import AdminClient
+from flintmq.remoting.client.route import MASTER_ID
 
-if TYPE_CHECKING:
-    from flintmq.remoting.client.admin import AdminClient
-
-app = typer.Typer(add_completion=False, help="List, show, create and delete topics. Without a command: list.")
-
-All = Annotated[bool, typer.Option("--all", help="Also the system's and groups' retry topics.")]
-Topic = Annotated[str, typer.Argument(help="The topic.")]
-Cluster = Annotated[str | None, typer.Option("--cluster", help="Only this cluster's brokers; else all.")]
+all_option = click.option("--all", "all_", is_flag=True, help="Also the system's and groups' retry topics.")
+topic_argument = click.argument("topic", help="The topic.")
+cluster_option = click.option("--cluster", help="Only this cluster's brokers; else all.")
 
 
 class Permission(enum.StrEnum):
@@ -32,27 +36,33 @@ class Permission(enum.StrEnum):
         return {"rw": 6, "r": 4, "w": 2}[self.value]
 
 
-@app.callback(invoke_without_command=True)
-def topics(
-    ctx: typer.Context, namesrv: options.NameServers = None, all_: All = False, as_json: options.AsJson = False
-) -> None:
+@click.group(cls=Group, invoke_without_command=True, help=COMMANDS["topics"][1])
+@click.pass_context
+@options.name_servers
+@all_option
+@options.as_json
+def topics(ctx: click.Context, namesrv: str | None, all_: bool, as_json: bool) -> None:
     ctx.obj = namesrv
     if ctx.invoked_subcommand is None:
-        list_(ctx, namesrv, all_, as_json)
+        _list(namesrv, all_, as_json)
 
 
-@app.command("list")
-def list_(
-    ctx: typer.Context, namesrv: options.NameServers = None, all_: All = False, as_json: options.AsJson = False
-) -> None:
+@topics.command("list")
+@click.pass_context
+@options.name_servers
+@all_option
+@options.as_json
+def list_(ctx: click.Context, namesrv: str | None, all_: bool, as_json: bool) -> None:
     """List the topics with their queues."""
-    from flintmq.plugins.cli.connect import with_admin
-    from flintmq.plugins.cli.output import print_json, print_table
+    _list(namesrv or ctx.obj, all_, as_json)
+
+
+def _list(namesrv: str | None, all_: bool, as_json: bool) -> None:
 
     async def work(admin: AdminClient) -> list[dict[str, Any]]:
         return await _topics(admin, all_)
 
-    found = with_admin(namesrv or ctx.obj, work)
+    found = with_admin(namesrv, work)
     if as_json:
         print_json(found)
         return
@@ -66,7 +76,6 @@ def list_(
 
 
 async def _topics(admin: AdminClient, everything: bool) -> list[dict[str, Any]]:
-    from flintmq.remoting.client.route import MASTER_ID
 
     info = await admin.cluster_info()
     found: dict[str, dict[str, Any]] = {}
@@ -99,8 +108,6 @@ async def _topics(admin: AdminClient, everything: bool) -> list[dict[str, Any]]:
 
 
 def _is_system(topic: str) -> bool:
-    from flintmq.config.rocketmq.system_topics import SYSTEM_TOPICS
-    from flintmq.core.broker.topic_name import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPIC_PREFIX, reply_topic
 
     prefixes = (RETRY_PREFIX, DLQ_PREFIX, SYSTEM_TOPIC_PREFIX)
     return topic in SYSTEM_TOPICS or topic.startswith(prefixes) or topic.endswith(reply_topic(""))
@@ -110,13 +117,13 @@ def _permission_text(bits: int) -> str:
     return f"{'r' if bits & 4 else ''}{'w' if bits & 2 else ''}" or "-"
 
 
-@app.command()
-def show(
-    ctx: typer.Context, topic: Topic, namesrv: options.NameServers = None, as_json: options.AsJson = False
-) -> None:
+@topics.command()
+@click.pass_context
+@topic_argument
+@options.name_servers
+@options.as_json
+def show(ctx: click.Context, topic: str, namesrv: str | None, as_json: bool) -> None:
     """Show a topic's queues, and how many messages each holds."""
-    from flintmq.plugins.cli.connect import with_admin
-    from flintmq.plugins.cli.output import print_json, print_table, when
 
     async def work(admin: AdminClient) -> list[dict[str, Any]]:
         stats = await admin.topic_stats(topic)
@@ -153,23 +160,28 @@ def show(
     )
 
 
-@app.command()
+@topics.command()
+@click.pass_context
+@topic_argument
+@options.name_servers
+@click.option("--queues", type=click.IntRange(min=1, max=65535), default=8, metavar="N", help="At each broker.")
+@click.option("--permission", type=ValueOf(Permission), default=Permission.RW, help="What clients may do.")
+@click.option("--order", is_flag=True, help="The topic is an ordered one.")
+@cluster_option
+@click.option("--broker", metavar="NAME", help="Only the broker of this name; else all.")
+@options.as_json
 def create(
-    ctx: typer.Context,
-    topic: Topic,
-    namesrv: options.NameServers = None,
-    queues: Annotated[int, typer.Option("--queues", metavar="N", min=1, max=65535, help="At each broker.")] = 8,
-    permission: Annotated[Permission, typer.Option("--permission", help="What clients may do.")] = Permission.RW,
-    order: Annotated[bool, typer.Option("--order", help="The topic is an ordered one.")] = False,
-    cluster: Cluster = None,
-    broker: Annotated[
-        str | None, typer.Option("--broker", metavar="NAME", help="Only the broker of this name; else all.")
-    ] = None,
-    as_json: options.AsJson = False,
+    ctx: click.Context,
+    topic: str,
+    namesrv: str | None,
+    queues: int,
+    permission: Permission,
+    order: bool,
+    cluster: str | None,
+    broker: str | None,
+    as_json: bool,
 ) -> None:
     """Create a topic, or change one."""
-    from flintmq.plugins.cli.connect import with_admin
-    from flintmq.plugins.cli.output import print_json
 
     async def work(admin: AdminClient) -> None:
         address = await admin.master(broker, cluster) if broker is not None else None
@@ -184,18 +196,14 @@ def create(
         print(f"topic {topic} has {queues} queues at {'each broker' if broker is None else broker}")
 
 
-@app.command()
-def delete(
-    ctx: typer.Context,
-    topic: Topic,
-    namesrv: options.NameServers = None,
-    cluster: Cluster = None,
-    as_json: options.AsJson = False,
-) -> None:
+@topics.command()
+@click.pass_context
+@topic_argument
+@options.name_servers
+@cluster_option
+@options.as_json
+def delete(ctx: click.Context, topic: str, namesrv: str | None, cluster: str | None, as_json: bool) -> None:
     """Delete a topic and its queues."""
-    from flintmq.plugins.cli.connect import with_admin
-    from flintmq.plugins.cli.exits import CommandError
-    from flintmq.plugins.cli.output import print_json
 
     async def work(admin: AdminClient) -> None:
         if topic not in {row["topic"] for row in await _topics(admin, True)}:

@@ -30,7 +30,7 @@ def test_latency(tool: RunTool, name_server: str) -> None:
     for _ in range(2):
         found = json.loads(tool(*common, "--warmup", 0.02, "--pid", os.getpid()).out)
         assert (found["missing"], found["errors"]) == (0, 0)
-        assert found["messages"] == pytest.approx(80, abs=2)
+        assert found["messages"] == pytest.approx(80, abs=10)  # 8 of the warm-up may arrive late
         assert 0 < found["p50_ms"] <= found["p99_ms"] <= found["max_ms"]
         assert found["send_p50_ms"] > 0
 

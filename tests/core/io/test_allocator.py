@@ -47,3 +47,23 @@ def test_large_blocks_are_given_back() -> None:
 
     assert kept_mib("set") < 60
     assert kept_mib("left alone") > 120
+
+
+def test_free_memory_is_given_back() -> None:
+    """What a start has freed below a block that stays would otherwise be held for the life of the process."""
+    if not hasattr(ctypes.CDLL(None), "malloc_trim"):
+        pytest.skip("this C library has no malloc_trim")
+    path = str(Path(str(flintmq.__file__)).parent / "core" / "io" / "allocator.py")
+    program = (
+        PROGRAM.partition("bytes(30 << 20)")[0]
+        + "blocks = [bytes(100_000) for _ in range(1_000)]\n"
+        + "stays = bytes(100_000)\n"
+        + "blocks.clear()\n"
+        + "before = anonymous_mib()\n"
+        + "assert module.give_back_free_memory()\n"
+        + "print(before - anonymous_mib())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, path, "left alone"], capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout) > 50

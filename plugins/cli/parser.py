@@ -1,0 +1,113 @@
+"""The classes that FlintMQ's commands are made of: click's, with lazily imported members and a section for access options.
+
+A group that is a :class:`LazyGroup` names its members in a table: the module of a command is imported when the command is
+called or its help is asked for, so a command imports at its top whatever it needs.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar
+
+import click
+
+from flintmq.plugins.cli.examples import epilog
+
+ACCESS_SECTION: Final = "Access control and TLS"
+E = TypeVar("E", bound=str)
+
+Table = Mapping[str, tuple[str, str]]
+"""Name of a command → its place, ``module:object`` in this package, and the line that help shows for it."""
+
+
+class ValueOf(click.Choice[E]):
+    """A choice among the members of a string enumeration, written as their values."""
+
+    def normalize_choice(self, choice: object, ctx: click.Context | None) -> str:
+        """Return what the command line says for a member."""
+        return str(choice)
+
+
+class AccessOption(click.Option):
+    """An option by which a client signs or encrypts; help lists these in a section of their own."""
+
+
+class Command(click.Command):
+    """A command whose help ends with its examples."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, then the access options, then the commands of a group."""
+        options: list[tuple[str, str]] = []
+        access: list[tuple[str, str]] = []
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None and not isinstance(parameter, click.Argument):
+                (access if isinstance(parameter, AccessOption) else options).append(record)
+        for title, records in (("Options", options), (ACCESS_SECTION, access)):
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+
+class Group(Command, click.Group):
+    """A group of such commands."""
+
+    command_class = Command
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names in the order in which the commands were added."""
+        return list(self.commands)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, then the commands."""
+        super().format_options(ctx, formatter)
+        self.format_commands(ctx, formatter)
+
+
+class LazyGroup(Group):
+    """A group whose commands are imported when they are wanted.
+
+    Args:
+        table: the commands, in the order in which help lists them.
+        words: the words that name the group on the command line, without the program; empty for the program itself.
+    """
+
+    def __init__(self, table: Table, words: str = "", **settings: Any) -> None:
+        super().__init__(**settings)
+        self._table = table
+        self._words = words
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names in the order of the table."""
+        return list(self._table)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command; None where there is none of this name."""
+        if cmd_name not in self._table:
+            return None
+        module, _, name = self._table[cmd_name][0].partition(":")
+        gc.disable()  # nearly all that imports create stays, and collections would visit it again and again
+        try:
+            command: click.Command = getattr(importlib.import_module(f"flintmq.plugins.cli.{module}"), name)
+        finally:
+            gc.enable()
+        add_examples(command, f"{self._words} {cmd_name}".strip())
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the names and lines of the table; nothing is imported for that."""
+        with formatter.section("Commands"):
+            formatter.write_dl(self.rows(ctx))
+
+    def rows(self, ctx: click.Context) -> list[tuple[str, str]]:
+        """Return the names of all commands with the line that says what each does."""
+        return [(name, line) for name, (_place, line) in self._table.items()]
+
+
+def add_examples(command: click.Command, words: str) -> None:
+    """End the help of a command, and of the commands in its group, with their examples."""
+    command.epilog = command.epilog or epilog(words)
+    for name, inner in getattr(command, "commands", {}).items():
+        add_examples(inner, f"{words} {name}")
