@@ -39,10 +39,10 @@ class CalcBitMap:
     """
 
     def __init__(self, filters: ConsumerFilters) -> None:
-        self._filters = filters
+        self.filters = filters
 
     def dispatch(self, batch: RecordBatch) -> None:
-        filters = self._filters
+        filters = self.filters
         make = filters.bloom_filter.bit_map
         topic = ""
         of_topic: Sequence[GroupFilter] = ()

@@ -15,7 +15,6 @@ from flintmq.core.kernel.hookspecs import (
 )
 from flintmq.core.kernel.ports import CommitLogDispatcher, FlushStrategy, IndexBuilder
 from flintmq.dispatchers.consume_queue import BuildConsumeQueue
-from flintmq.dispatchers.filter_bitmap import CalcBitMap
 from flintmq.dispatchers.index import BuildIndex
 from flintmq.flush.commit_real_time import CommitRealTime
 from flintmq.flush.flush_real_time import FlushRealTime
@@ -31,8 +30,6 @@ from flintmq.plugins.timer import TimerPlugin
 
 CONSUME_QUEUE: Final = "consume_queue"
 INDEX: Final = "index"
-FILTER_BITMAP: Final = "filter_bitmap"
-"""The dispatcher that ``pull.calc_filter_bitmap`` puts before all others."""
 
 
 class FlushPlugin:
@@ -52,7 +49,7 @@ class FlushPlugin:
 
 
 class DispatchersPlugin:
-    """Consume queues, the index and the filters' bit maps."""
+    """Consume queues and the index."""
 
     plugin_name = "dispatchers"
 
@@ -60,7 +57,6 @@ class DispatchersPlugin:
     def flintmq_dispatchers(self, register: RegisterDispatcher) -> None:
         register(CONSUME_QUEUE, _consume_queue, essential=True)
         register(INDEX, _index)
-        register(FILTER_BITMAP, _filter_bitmap)
 
     @hookimpl
     def flintmq_index_builders(self, register: RegisterIndexBuilder) -> None:
@@ -73,10 +69,6 @@ def _consume_queue(context: DispatcherContext) -> CommitLogDispatcher:
 
 def _index(context: DispatcherContext) -> CommitLogDispatcher:
     return BuildIndex(context.store)
-
-
-def _filter_bitmap(context: DispatcherContext) -> CommitLogDispatcher:
-    return CalcBitMap(context.consumer_filters)
 
 
 def _index_builder(context: DispatcherContext) -> IndexBuilder:

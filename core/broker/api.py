@@ -7,7 +7,7 @@ features use; each is documented where it is defined. Everything here belongs to
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from flintmq.core.broker.topics import TopicConfigManager
     from flintmq.core.io.clock import Clock
     from flintmq.core.io.json_file import JsonFile
+    from flintmq.core.kernel.ports.filter import MessageFilterFactory
     from flintmq.core.kernel.ports.service import Service
     from flintmq.core.route.advertised import Advertised
     from flintmq.core.store.message_store import MessageStore
@@ -77,6 +78,11 @@ class BrokerApi(Protocol):
     @property
     def topics(self) -> TopicConfigManager:
         """The table of topics."""
+        ...
+
+    @property
+    def filters(self) -> Mapping[str, MessageFilterFactory]:
+        """The factories of message filters, by expression type."""
         ...
 
     @property

@@ -8,7 +8,7 @@ See docs/internals/algorithms.md, Groups and offsets; docs/internals/protocol.md
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from typing import Final
 
 from flintmq.core.broker.client_channel import ClientChannelInfo
@@ -21,6 +21,7 @@ from flintmq.core.broker.producers import EXPIRY_S, check_membership
 from flintmq.core.broker.subscription import SubscriptionData
 from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError
+from flintmq.core.event import Event
 from flintmq.core.io.clock import Clock
 from flintmq.core.kernel.ports.channel import Channel
 from flintmq.core.limits import SUBSCRIPTIONS_PER_HEARTBEAT_MAX
@@ -29,10 +30,6 @@ from flintmq.core.response_code import ResponseCode
 _log = client_log(__name__)
 
 NOTIFY_CONSUMER_IDS_CHANGED: Final = 40
-
-
-def _nobody(*_what: object) -> None:
-    """The listener nobody has set."""
 
 
 class ConsumerTable:
@@ -49,10 +46,10 @@ class ConsumerTable:
         """May change while running."""
         self._groups: dict[str, ConsumerGroupInfo] = {}
         self._groups_of: dict[Channel, set[str]] = {}
-        self.on_register: Callable[[str, Collection[SubscriptionData]], None] = _nobody
-        """Called with what each heartbeat says that a group subscribes to."""
-        self.on_unregister: Callable[[str], None] = _nobody
-        """Called when a group's last member left."""
+        self.registered: Event[[str, Collection[SubscriptionData]]] = Event()
+        """A heartbeat said what a group subscribes to."""
+        self.unregistered: Event[[str]] = Event()
+        """The last member of a group left."""
         self._revisions: dict[str, int] = {}
         """Group → what of it was last looked at for contradictions."""
         self._told: dict[str, tuple[str, ...]] = {}
@@ -115,7 +112,7 @@ class ConsumerTable:
         self._look_for_contradictions(info)
         if (is_new or topics_changed) and notify:
             self._notify(info)
-        self.on_register(group, subscriptions)
+        self.registered.publish(group, subscriptions)
         return is_new or topics_changed
 
     def _check_limits(
@@ -164,7 +161,7 @@ class ConsumerTable:
             del self._groups_of[channel]
         if not info.members:
             del self._groups[group]
-            self.on_unregister(group)
+            self.unregistered.publish(group)
             self._revisions.pop(group, None)
             self._told.pop(group, None)
             return True

@@ -9,7 +9,6 @@ from typing import TypeVar
 
 from flintmq.config.sections.models import BrokerConfig
 from flintmq.core.broker.api import PeriodicTimers
-from flintmq.core.broker.consumer_filters import ConsumerFilterManager
 from flintmq.core.broker.consumers import ConsumerTable
 from flintmq.core.broker.delay_levels import DelayLevels
 from flintmq.core.broker.groups import SubscriptionGroupManager
@@ -65,7 +64,6 @@ class BrokerState:
     stats: BrokerStats
     filters: Mapping[str, MessageFilterFactory]
     """By expression type."""
-    consumer_filters: ConsumerFilterManager
     loop: asyncio.AbstractEventLoop
     store_host: bytes
     """The advertised address, packed; part of every record and message id."""

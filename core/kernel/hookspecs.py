@@ -17,7 +17,7 @@ which is used (``plugin/name``), and without it a third party's replaces the bui
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
@@ -53,8 +53,8 @@ class DispatcherContext:
     settings: Any
     """The plugin's own section of the configuration (see ``flintmq_config_sections``), or None."""
     clock: Clock
-    consumer_filters: Any = None
-    """The :class:`flintmq.core.broker.consumer_filters.ConsumerFilterManager`: who filters which topic by properties."""
+    filters: Mapping[str, MessageFilterFactory] = attrs.field(factory=dict)
+    """The factories of message filters, by expression type."""
 
 
 @attrs.frozen

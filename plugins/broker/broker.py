@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from flintmq.config import BrokerConfig, LoadedConfig, load_config
-from flintmq.core.broker.consumer_filters import PERSIST_INTERVAL_S as FILTERS_PERSIST_INTERVAL_S
-from flintmq.core.broker.consumer_filters import ConsumerFilterManager
 from flintmq.core.broker.consumers import ConsumerTable
 from flintmq.core.broker.delay_levels import DelayLevels
 from flintmq.core.broker.groups import SubscriptionGroupManager
@@ -36,7 +34,6 @@ from flintmq.core.broker.stats import BrokerStats
 from flintmq.core.broker.topics import TopicConfigManager, boot_topics
 from flintmq.core.broker.transactions.service import TransactionalMessageService
 from flintmq.core.errors import RefusedError, StoreError
-from flintmq.core.filter.bloom import BloomFilter
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
 from flintmq.core.io.config_journal import ConfigJournal
 from flintmq.core.io.config_manager import PERSIST_INTERVAL_S, ConfigManager
@@ -69,7 +66,7 @@ from flintmq.plugins.broker.server_parts import ServerParts
 from flintmq.plugins.broker.service import Service, tell_ignored
 from flintmq.plugins.broker.services import Services
 from flintmq.plugins.broker.transaction_store import TransactionStoreAdapter
-from flintmq.plugins.builtin import BUILTIN_PLUGINS, CONSUME_QUEUE, FILTER_BITMAP, INDEX
+from flintmq.plugins.builtin import BUILTIN_PLUGINS, CONSUME_QUEUE, INDEX
 from flintmq.remoting.server.handler_threads import HandlerThreads
 from flintmq.remoting.server.server import Pool, RemotingServer, bind, bind_with_vip
 from flintmq.remoting.wire.codes import RequestCode
@@ -81,6 +78,9 @@ if TYPE_CHECKING:
     from flintmq.remoting.server.channel import ServerChannel
 
 log = logging.getLogger("flintmq.broker")
+
+FILTER_BITMAP: Final = "filter_bitmap"
+"""The dispatcher that ``pull.calc_filter_bitmap`` puts before all others."""
 
 _CLIENT_SCAN_S = 10.0
 _LOCK_SCAN_S = 30.0
@@ -265,7 +265,6 @@ class Broker(Service):
         state.delay_levels = DelayLevels(config.delay.levels)
         strategy = self._open_store(state)
         self._held.push_async_callback(self._close_store)
-        self._held.callback(_persist, "consumer filters", state.consumer_filters.persist)
         self._fill(state)
         self._held.callback(_persist, "consumer offsets", state.offsets.persist)
         state.store.start(self._dispatchers(state), self._index_builder(state))
@@ -402,16 +401,8 @@ class Broker(Service):
         return fed and self.kernel.index_builder(config.index.builder).owner.built_in
 
     def _load_filters(self, state: BrokerState) -> None:
-        pull = state.config.pull
         self.kernel.probe_filters()
         state.filters = {kind: self.kernel.filter_factory(kind) for kind in self.kernel.filter_types()}
-        state.consumer_filters = ConsumerFilterManager(
-            self._clock,
-            state.filters,
-            BloomFilter(pull.max_error_rate, pull.expect_consumer_num),
-            self._file("consumerFilter.json"),
-        )
-        state.consumer_filters.load()
 
     def _fill(self, state: BrokerState) -> None:
         """Tables, from the store's ``config`` folder."""
@@ -458,8 +449,6 @@ class Broker(Service):
             held_per_connection_max=config.pull.held_per_connection_max,
         )
         state.stats = BrokerStats(clock, config.broker.cluster)
-        state.consumers.on_register = state.consumer_filters.register
-        state.consumers.on_unregister = state.consumer_filters.unregister
 
     def _file(self, name: str) -> JsonFile:
         return JsonFile(self.store_path / "config" / name, self._disk)
@@ -469,7 +458,7 @@ class Broker(Service):
             store=state.store,
             settings=self._settings.of(registered),
             clock=self._clock,
-            consumer_filters=state.consumer_filters,
+            filters=state.filters,
         )
 
     def _named_dispatchers(self, config: BrokerConfig) -> tuple[Registered[DispatcherFactory], ...]:
@@ -587,7 +576,6 @@ class Broker(Service):
         timers = self.timers
         timers.pace(config.offsets.flush_interval_ms / 1000, self._persist_offsets, "consumer offsets")
         timers.every(config.delay.flush_interval_ms / 1000, state.schedule.persist, "delay offsets")
-        timers.every(FILTERS_PERSIST_INTERVAL_S, state.consumer_filters.persist, "consumer filters")
         timers.every(PERSIST_INTERVAL_S, self._persist_tables, "topics and groups")
         timers.every(_CLIENT_SCAN_S, self._scan_clients, "client expiry")
         timers.every(_LOCK_SCAN_S, state.locks.remove_expired, "queue locks")

@@ -17,14 +17,16 @@ def check_required(config: BrokerConfig, kernel: Kernel) -> None:
     Raises:
         ConfigError: a setting asks for a service that no plugin has; names the setting and the plugin.
     """
-    role = config.broker.role
-    asked = {
-        "replication": "" if not config.replicates else "ha.enable" if role == "async_master" else "broker.role",
-        "registration": "namesrv.addresses" if config.namesrv.addresses else "",
-    }
+    asked = (
+        ("broker.role", config.broker.role != "async_master", "replication"),
+        ("ha.enable", config.ha.enable, "replication"),
+        ("namesrv.addresses", bool(config.namesrv.addresses), "registration"),
+        ("pull.property_filter", config.pull.property_filter, "filters"),
+        ("pull.calc_filter_bitmap", config.pull.calc_filter_bitmap, "filters"),
+    )
     known = {entry.name for entry in kernel.services()}
-    for service, key in asked.items():
-        if key and service not in known:
+    for key, is_asked, service in asked:
+        if is_asked and service not in known:
             raise ConfigError(
                 f"'{key}' needs the plugin '{service}', which is not loaded: see 'disabled_plugins'", key=key
             )

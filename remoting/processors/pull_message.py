@@ -12,6 +12,7 @@ from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.subscription import TAG, SubscriptionData, build_subscription
 from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.ports import MessageFilter
+from flintmq.core.kernel.ports.filter import SupportsFilterBacking
 from flintmq.core.kernel.ports.processor import Request, Response, handles
 from flintmq.core.response_code import ResponseCode
 from flintmq.core.store.get_message import GetMessageResult, GetMessageStatus
@@ -54,6 +55,7 @@ class PullMessageProcessor:
         self._state = state
         self._server = server
         self._moved = OffsetMovedEvents(state)
+        self._known_backing: SupportsFilterBacking | None = None
         self._filters: dict[tuple[str, str, frozenset[int]], MessageFilter | None] = {}
 
     @handles(
@@ -231,9 +233,15 @@ class PullMessageProcessor:
         made = self._compiled(subscription)
         if subscription.is_tag_type or made is None:
             return made
-        return self._state.consumer_filters.backed(
-            subscription.topic, group, subscription.expression_type, made, subscription.sub_string
-        )
+        backing = self._backing()
+        if backing is None:
+            return made
+        return backing.backed(subscription.topic, group, subscription.expression_type, made, subscription.sub_string)
+
+    def _backing(self) -> SupportsFilterBacking | None:
+        if self._known_backing is None:
+            self._known_backing = next(self._state.services_with(SupportsFilterBacking), None)  # type: ignore[type-abstract]
+        return self._known_backing
 
     def _compiled(self, subscription: SubscriptionData) -> MessageFilter | None:
         """Remembered, because each pull brings the same few."""

@@ -23,6 +23,7 @@ from wireless import Link
 
 import flintmq
 from flintmq.core.errors import StoreError
+from flintmq.plugins.filters.service import FilterService
 from flintmq.remoting.server.server import RemotingServer
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import encode_command, request
@@ -130,7 +131,7 @@ def test_every_place_of_every_body(tmp_path: Path) -> None:
                             await asker.ask(code, fields, data)
                 asked += asker.asked
                 asker.close()
-            broker.state.consumer_filters.persist()
+            broker.state.service(FilterService).table.persist()
             await asyncio.sleep(0)
 
     with watched_log():
@@ -163,7 +164,7 @@ def test_every_field_of_every_header(tmp_path: Path) -> None:
                 asker.close()
             broker.state.offsets.persist()
             broker.state.schedule.persist()
-            broker.state.consumer_filters.persist()
+            broker.state.service(FilterService).table.persist()
 
     with watched_log():
         asyncio.run(run())

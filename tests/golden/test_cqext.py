@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from flintmq.core.broker.consumer_filters import ConsumerFilterManager
 from flintmq.core.filter.bloom import BloomFilter
 from flintmq.core.io.json_file import JsonFile
 from flintmq.core.record.record import decode_record
@@ -16,6 +15,7 @@ from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import IndexDispatcher, QueueDispatcher, make_store, snapshot
 from flintmq.dispatchers.filter_bitmap import CalcBitMap
+from flintmq.plugins.filters.consumer_filters import ConsumerFilterManager
 from flintmq.plugins.filters.sql92 import sql92_filter
 
 FOLDERS = ("consumequeue", "consumequeue_ext")

@@ -19,6 +19,8 @@ ASKED_FOR = {
     "acl.enable": ("acl", "acl.enable=true"),
     "broker.role": ("replication", "broker.role=sync_master", _SECRET),
     "ha.enable": ("replication", "ha.enable=true", _SECRET),
+    "pull.property_filter": ("filters", "pull.property_filter=true"),
+    "pull.calc_filter_bitmap": ("filters", "pull.calc_filter_bitmap=true"),
     "namesrv.addresses": ("registration", "namesrv.addresses=127.0.0.1:1"),
 }
 """Settings that ask for a feature, each with the feature and what is configured."""

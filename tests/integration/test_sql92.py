@@ -16,6 +16,7 @@ from flintmq.config.sections.store import StoreSection
 from flintmq.core.errors import RefusedError
 from flintmq.core.store.consume_queue_ext import is_address
 from flintmq.plugins.broker.broker import Broker
+from flintmq.plugins.filters.service import FilterService
 from flintmq.plugins.name_server.name_server import NameServer
 from flintmq.remoting.client import Consumer, ConsumerSettings, Message, MessageExt, Producer
 
@@ -76,7 +77,7 @@ def test_a_group_that_filters_by_properties(tmp_path: Path) -> None:
             kept = json.loads((tmp_path / "config" / "consumerFilter.json").read_text())
             assert kept["filterDataByTopic"]["T"]["groupFilterData"]["g"]["dead"] is True
             async with Broker(config_of(tmp_path, address)) as broker:
-                assert len(broker.state.consumer_filters.of_topic("T")) == 1
+                assert len(broker.state.service(FilterService).table.of_topic("T")) == 1
                 assert await consumed(address, 6, send) == [8, 10, 12, 14, 16, 18]
 
     asyncio.run(run())

@@ -30,5 +30,24 @@ class BitMapFilter(MessageFilter, Protocol):
         ...
 
 
+@runtime_checkable
+class SupportsFilterBacking(Protocol):
+    """A service that remembers the filters of groups, and what was noted of messages when they were stored. Loop thread."""
+
+    def backed(
+        self, topic: str, group: str, expression_type: str, made: MessageFilter, expression: str
+    ) -> MessageFilter:
+        """Return the filter of a subscription, with the bit maps of its group to look at first where they are of this filter.
+
+        Args:
+            topic: the topic of the subscription.
+            group: the consumer group.
+            expression_type: the type of the expression.
+            made: the filter as its factory made it.
+            expression: the expression.
+        """
+        ...
+
+
 MessageFilterFactory = Callable[[str, frozenset[int]], MessageFilter]
 """Makes a filter of an expression and its set of tag codes; raises ``RefusedError`` when the expression does not parse."""

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from flintmq.core.broker.consumer_filters import ConsumerFilterManager
 from flintmq.core.broker.consumers import ConsumerTable
 from flintmq.core.broker.subscription import SubscriptionData, build_subscription
 from flintmq.core.filter.bloom import BloomFilter
@@ -15,6 +14,7 @@ from flintmq.core.io.json_file import JsonFile
 from flintmq.core.kernel.ports import BitMapFilter
 from flintmq.core.testing.channel import RecordingChannel
 from flintmq.core.testing.clock import ManualClock
+from flintmq.plugins.filters.consumer_filters import ConsumerFilterManager
 from flintmq.plugins.filters.sql92 import sql92_filter
 
 DAY_MS = 24 * 3600 * 1000
@@ -69,7 +69,8 @@ def test_a_filter_dies_with_its_group_and_is_forgotten_a_day_later() -> None:
     clock = ManualClock()
     made = manager(clock)
     table = ConsumerTable(clock)
-    table.on_register, table.on_unregister = made.register, made.unregister
+    table.registered.subscribe(made.register)
+    table.unregistered.subscribe(made.unregister)
     channel = RecordingChannel()
     table.register("g", channel, "c", [sql("T", "a > 1", 1), sql("U", "a > 1", 1)])
     table.register("g", channel, "c", [sql("T", "a > 1", 1)])

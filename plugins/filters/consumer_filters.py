@@ -6,17 +6,20 @@ They outlive their group by a day, so that bit maps go on being computed for a g
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any, Final
 
-from flintmq.core.broker.filter_data import BloomFilterBacked, ConsumerFilterData, StoredFilter
+from flintmq.config.sections.models import BrokerConfig
 from flintmq.core.broker.subscription import SQL92, SubscriptionData
 from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError
 from flintmq.core.filter.bloom import BloomFilter
 from flintmq.core.io.clock import Clock
+from flintmq.core.io.disk import Disk
 from flintmq.core.io.json_file import JsonFile
 from flintmq.core.io.typed_json import read_as
 from flintmq.core.kernel.ports import MessageFilter, MessageFilterFactory
+from flintmq.plugins.filters.filter_data import BloomFilterBacked, ConsumerFilterData, StoredFilter
 
 _log = client_log(__name__)
 
@@ -230,6 +233,21 @@ class ConsumerFilterManager:
             self._put(data)
         self._dirty = alive
         return True
+
+
+def load_filters(
+    config: BrokerConfig, factories: Mapping[str, MessageFilterFactory], clock: Clock, disk: Disk
+) -> ConsumerFilterManager:
+    """Return the table that is in the folder of a store. Raises ``StoreFormatError``."""
+    pull = config.pull
+    table = ConsumerFilterManager(
+        clock,
+        factories,
+        BloomFilter(pull.max_error_rate, pull.expect_consumer_num),
+        JsonFile(Path(config.store.path) / "config" / "consumerFilter.json", disk),
+    )
+    table.load()
+    return table
 
 
 def _entries(value: Any) -> list[ConsumerFilterData]:
