@@ -33,7 +33,7 @@ from flintmq.config.units import format_duration, format_size, parse_duration, p
 
 if TYPE_CHECKING:
     from flintmq.config.loading.show import Row, rows, to_yaml
-    from flintmq.config.rocketmq.properties import ImportResult, import_broker_conf
+    from flintmq.config.rocketmq.importing import ImportResult, import_broker_conf
 
 __all__ = [
     "NAMESRV_RUNTIME_KEYS",
@@ -66,9 +66,9 @@ __all__ = [
 ]
 
 _LATER: Final = {
-    "ImportResult": "flintmq.config.rocketmq.properties",
+    "ImportResult": "flintmq.config.rocketmq.importing",
     "Row": "flintmq.config.loading.show",
-    "import_broker_conf": "flintmq.config.rocketmq.properties",
+    "import_broker_conf": "flintmq.config.rocketmq.importing",
     "rows": "flintmq.config.loading.show",
     "to_yaml": "flintmq.config.loading.show",
 }

@@ -1,24 +1,20 @@
-"""Reads RocketMQ's ``broker.conf`` (or ``namesrv.conf``): as a source of settings, and as YAML for those who want that.
+"""RocketMQ's ``broker.conf`` (or ``namesrv.conf``) as a source of settings.
 
-Of a repeated key the last value counts, as in Java. What has no meaning here is kept with the reason, so that whoever starts
-a broker with the file can be told. A key that is understood and has a value that is not is an error: a broker must not run
-with another flush strategy than its file says. An import lists such a line instead.
+Of a repeated key the last value counts, as in Java. A key that has no meaning here is kept with the reason, for a warning at
+the start. A known key with a value that is not understood is an error: a broker must not run with another flush strategy than
+its file says. An import (:mod:`.importing`) lists such a line instead.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Final
-
-import attrs
 
 from flintmq.config.errors import ConfigError, nearest
 from flintmq.config.loading.binding import bind_field
-from flintmq.config.loading.emit import HIDDEN, SECRET_NAME, yaml_tree, yaml_value
+from flintmq.config.loading.emit import HIDDEN, SECRET_NAME
 from flintmq.config.loading.layer import STRATEGY, Ignored, Layer
-from flintmq.config.loading.load import assemble
-from flintmq.config.loading.raw import DEFAULT, Origin, RawScalar
+from flintmq.config.loading.raw import Origin, RawScalar
 from flintmq.config.loading.schema import COMPOSITES, KEYS, TRANSIENT_POOL, Role, aliases
 from flintmq.config.rocketmq.flush_type import FlushType
 from flintmq.config.rocketmq.java_properties import Property, parse_properties
@@ -26,32 +22,20 @@ from flintmq.config.rocketmq.names import FIXED
 
 POOL_SIZE: Final = "transientStorePoolSize"
 POOL_SIZE_DEFAULT: Final = "5"
-"""RocketMQ's: files that name everything name it, too."""
+"""The default of RocketMQ: a file that lists every key has this value."""
 
 _WRITTEN_WITH_EQUALS = re.compile(r"^[^\s#!:=]+[ \t]*=", re.MULTILINE)
-"""A line that no YAML of ours has in its first column."""
+"""A line that the YAML of a configuration cannot have in its first column."""
 _NESTED = re.compile(r"^[ \t]*(-[ \t]|[\w.-]+:[ \t]*(#.*)?$)", re.MULTILINE)
 """A line under which YAML goes deeper, or an item of a list."""
 
 
-@attrs.frozen
-class ImportResult:
-    """What became of a properties file."""
-
-    yaml: str
-    """The settings that mean the same here, in our names; loads without an error."""
-    kept: Mapping[str, tuple[str, ...]]
-    """RocketMQ's names that were taken over, each with the dotted keys it set."""
-    dropped: tuple[tuple[str, str, str], ...]
-    """(name, value, why) of the rest, in the file's order."""
-
-
 def is_properties(text: str, name: str) -> bool:
-    """Whether a file is RocketMQ's rather than YAML.
+    """Return whether a file is a RocketMQ properties file rather than YAML.
 
     Args:
-        text: its content.
-        name: its name; ``.conf`` and ``.properties`` count where the text could be either (``brokerName: a``).
+        text: the file's content.
+        name: the file's name; ``.conf`` and ``.properties`` count where the text could be either (``brokerName: a``).
     """
     if _WRITTEN_WITH_EQUALS.search(text):
         return True
@@ -59,7 +43,7 @@ def is_properties(text: str, name: str) -> bool:
 
 
 def decode_properties(content: bytes) -> str:
-    """A properties file's text: UTF-8, or else ISO 8859-1 as Java reads it."""
+    """Return the text of a properties file: UTF-8, or else ISO 8859-1 as Java reads it."""
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError:
@@ -67,12 +51,12 @@ def decode_properties(content: bytes) -> str:
 
 
 def properties_layer(text: str, role: Role = "broker", *, file: str = "broker.conf", lenient: bool = False) -> Layer:
-    """A properties file's settings, by RocketMQ's names or dotted ones; what has no meaning here is in ``Layer.ignored``.
+    """Return the settings of a properties file by dotted name; keys without a meaning here are in ``Layer.ignored``.
 
     Args:
         text: the file's content.
         role: ``namesrv`` for a name server's file.
-        file: what errors and origins call it.
+        file: the name in errors and origins.
         lenient: ignores a value that does not fit, with the reason, where it is an error otherwise.
 
     Raises:
@@ -100,37 +84,6 @@ def properties_layer(text: str, role: Role = "broker", *, file: str = "broker.co
     return layer.finish()
 
 
-def import_broker_conf(text: str, *, role: Role = "broker", file: str = "broker.conf") -> ImportResult:
-    """Translates a properties file.
-
-    Args:
-        text: the file's content.
-        role: ``namesrv`` for a name server's file.
-        file: what errors call it.
-
-    Raises:
-        ConfigError: it is not a properties file, or its settings do not fit together.
-    """
-    layer = properties_layer(text, role, file=file, lenient=True)
-    kept: dict[str, tuple[str, ...]] = {}
-    for name, assignment in tuple(layer.assignments.items()):
-        if name in KEYS and KEYS[name].spec.secret:
-            del layer.assignments[name]
-            why = f"a secret: write it to '{name}' yourself"
-            layer.ignored.append(Ignored(assignment.spelling, HIDDEN, why, assignment.node.origin))
-            continue
-        keys = (STRATEGY,) if name in COMPOSITES else (name,)
-        kept[assignment.spelling] = (*kept.get(assignment.spelling, ()), *keys)
-    loaded = assemble((layer,), role)
-    ordered = {
-        name: yaml_value(key.value_of(loaded.config), key.spec)
-        for name, key in KEYS.items()
-        if loaded.origins[name] != DEFAULT
-    }
-    dropped = sorted(layer.ignored, key=lambda ignored: ignored.origin.line or 0)
-    return ImportResult(yaml_tree(ordered), kept, tuple((entry.name, entry.value, entry.why) for entry in dropped))
-
-
 def _check(name: str, node: RawScalar, role: Role) -> None:
     if name in COMPOSITES:
         FlushType().with_composite(name, node, name)
@@ -141,7 +94,7 @@ def _check(name: str, node: RawScalar, role: Role) -> None:
 
 
 def _why(entry: Property, role: Role) -> str:
-    """Why a key changes nothing; empty for one that does."""
+    """Return why a key changes nothing; an empty text for a key that is a setting."""
     names = aliases(role).get(entry.key, (entry.key,))
     if entry.key in COMPOSITES or names[0] in KEYS:
         is_list = names[0] in KEYS and isinstance(KEYS[names[0]].field.default, tuple)
@@ -153,7 +106,7 @@ def _why(entry: Property, role: Role) -> str:
 
 
 def _says_what_is(name: str, value: str) -> bool:
-    """Whether a key that cannot be set has the value that holds here anyway."""
+    """Return whether a key that cannot be set has the value that holds here in any case."""
     fixed = FIXED.get(name)
     return fixed is not None and fixed.value is not None and fixed.value.casefold() == value.casefold()
 
@@ -163,7 +116,7 @@ def _ignored(name: str, node: RawScalar, why: str) -> Ignored:
 
 
 def _note_unused_pool(layer: Layer) -> None:
-    """RocketMQ, too, has no pool when flushes are synchronous: a file may ask for one and get none."""
+    """List a pool that is asked for and not used: RocketMQ has no pool when flushes are synchronous, either."""
     flush_type = FlushType()
     for name in COMPOSITES:
         if (composite := layer.assignments.get(name)) is not None:

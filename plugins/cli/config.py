@@ -9,7 +9,8 @@ import attrs
 import click
 
 from flintmq.config import LoadedConfig, load_config, rows, to_yaml
-from flintmq.config.rocketmq.properties import decode_properties, import_broker_conf
+from flintmq.config.rocketmq.importing import import_broker_conf
+from flintmq.config.rocketmq.properties import decode_properties
 from flintmq.plugins.cli import options
 from flintmq.plugins.cli.exits import CommandError, ExitCode, warn
 from flintmq.plugins.cli.output import print_json, print_table

@@ -16,7 +16,7 @@ import pytest
 
 import flintmq
 from flintmq.config.loading.load import load_text
-from flintmq.config.rocketmq.properties import import_broker_conf
+from flintmq.config.rocketmq.importing import import_broker_conf
 from flintmq.config.sections.models import BrokerConfig
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.clock import ManualClock

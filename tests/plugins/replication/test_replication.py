@@ -85,7 +85,7 @@ def test_settings_that_do_not_fit(settings: list[str], reason: str) -> None:
 
 def test_rocketmqs_names() -> None:
     """A broker.conf is taken over as it is."""
-    from flintmq.config.rocketmq.properties import import_broker_conf
+    from flintmq.config.rocketmq.importing import import_broker_conf
 
     text = (
         "brokerId=1\nbrokerRole=SLAVE\nhaMasterAddress=10.0.0.1:10912\nhaSendHeartbeatInterval=4000\nhaListenPort=0\n"
