@@ -1,0 +1,100 @@
+"""Members of a group that subscribe to different topics lose messages: the group must know what each of them said."""
+
+from __future__ import annotations
+
+from flintmq.core.broker.client_channel import ClientChannelInfo
+from flintmq.core.broker.consumer_group import BROADCASTING, ConsumerGroupInfo
+from flintmq.core.broker.subscription import SubscriptionData
+from flintmq.core.testing.channel import RecordingChannel
+
+
+def subscription(topic: str, text: str = "*", version: int = 1) -> SubscriptionData:
+    return SubscriptionData(topic=topic, sub_string=text, sub_version=version)
+
+
+def joined(group: ConsumerGroupInfo, client_id: str, *topics: SubscriptionData) -> RecordingChannel:
+    """A member over a connection of its own."""
+    channel = RecordingChannel()
+    assert group.add_member(ClientChannelInfo(channel, client_id))
+    group.update_subscriptions(channel, topics)
+    return channel
+
+
+def test_a_member_is_new_once_for_each_connection() -> None:
+    """Each new one starts a rebalance of the whole group; a heartbeat must not."""
+    group = ConsumerGroupInfo("g")
+    channel = joined(group, "one", subscription("T"))
+    assert not group.add_member(ClientChannelInfo(channel, "one", last_update_ms=7, last_update_s=8.0))
+    found = group.find_member("one")
+    assert found is not None
+    assert (found.last_update_ms, found.last_update_s) == (7, 8.0)
+    second = joined(group, "one", subscription("T"))
+    assert group.client_ids == ["one"]
+    assert group.channels == [channel, second]
+    assert group.find_member("other") is None
+    assert group.remove_member(second)
+    assert not group.remove_member(second)
+
+
+def test_the_newest_subscription_of_a_topic_counts() -> None:
+    """RocketMQ's rule: one expression per topic and group, the youngest version's."""
+    group = ConsumerGroupInfo("g")
+    joined(group, "one", subscription("T", "new", 5))
+    joined(group, "two", subscription("T", "old", 4))
+    found = group.find_subscription("T")
+    assert found is not None
+    assert found.sub_string == "new"
+
+
+def test_a_topic_that_a_member_leaves_out_is_gone_for_all() -> None:
+    """That is RocketMQ's, too, and why contradictions are reported."""
+    group = ConsumerGroupInfo("g")
+    one = joined(group, "one", subscription("T"), subscription("U"))
+    assert not group.update_subscriptions(one, [subscription("T"), subscription("U")])
+    assert group.update_subscriptions(one, [subscription("T")])
+    assert group.find_subscription("U") is None
+
+
+def test_contradictions_name_those_who_differ_from_most() -> None:
+    """An operator must find the one client that was not updated."""
+    group = ConsumerGroupInfo("g")
+    for client_id in ("one", "two"):
+        joined(group, client_id, subscription("T"))
+    odd = joined(group, "odd", subscription("T", "red"), subscription("%RETRY%g"))
+    assert group.is_contradictory
+    assert group.contradictions() == ["odd"]
+    assert group.describe_contradictions() == "most subscribe to T (*), but odd to T (red)"
+    assert group.describe_contradictions(0).endswith("but 1 more")
+    group.remove_member(odd)
+    assert not group.is_contradictory
+    assert group.contradictions() == []
+    assert group.describe_contradictions() == ""
+
+
+def test_the_retry_topic_makes_no_contradiction() -> None:
+    """Clients add it by themselves, some of them only after their start."""
+    group = ConsumerGroupInfo("g")
+    joined(group, "one", subscription("T"))
+    joined(group, "two", subscription("T"), subscription("%RETRY%g"))
+    assert not group.is_contradictory
+
+
+def test_the_revision_grows_with_every_change_of_what_members_said() -> None:
+    """What is derived from the subscriptions is made again only then."""
+    group = ConsumerGroupInfo("g")
+    one = joined(group, "one", subscription("T"))
+    before = group.revision
+    group.update_subscriptions(one, [subscription("T")])
+    assert group.revision == before
+    group.update_subscriptions(one, [subscription("U")])
+    assert group.revision == before + 1
+    group.remove_member(one)
+    assert group.revision == before + 2
+
+
+def test_a_broadcasting_group_is_one() -> None:
+    """Its consumers keep their own offsets."""
+    group = ConsumerGroupInfo("g")
+    assert not group.is_broadcasting
+    group.message_model = BROADCASTING
+    assert group.is_broadcasting

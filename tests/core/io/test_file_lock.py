@@ -1,0 +1,79 @@
+"""Two brokers on one store would write over each other: the lock keeps the second one out, a Java broker as well."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from flintmq.core.io.file_lock import FileLock, is_file_locked
+
+HOLDER = """
+import fcntl, os, sys
+fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_second_lock_of_one_process_is_refused(tmp_path: Path) -> None:
+    """A POSIX lock lets its own process in again: an embedded broker started twice must be noticed all the same."""
+    path = tmp_path / "lock"
+    lock = FileLock(path)
+    assert path.read_bytes() == b"lock"
+    with pytest.raises(BlockingIOError):
+        FileLock(path)
+    assert is_file_locked(path), "the attempt has not dropped the lock"
+    lock.release()
+    lock.release()
+    FileLock(path).release()
+
+
+def test_another_name_of_the_file_is_the_same_lock(tmp_path: Path) -> None:
+    """A store that is reached by a link is the same store."""
+    path = tmp_path / "lock"
+    lock = FileLock(path)
+    (tmp_path / "link").symlink_to(path)
+    with pytest.raises(BlockingIOError):
+        FileLock(tmp_path / "link")
+    lock.release()
+
+
+def test_another_process_keeps_this_one_out(tmp_path: Path) -> None:
+    """Java's ``FileChannel.tryLock`` locks the same byte in the same way as the process here."""
+    path = tmp_path / "lock"
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        assert is_file_locked(path)
+        with pytest.raises(BlockingIOError):
+            FileLock(path)
+        holder.communicate("")
+    assert not is_file_locked(path)
+    FileLock(path).release()
+
+
+def test_a_look_takes_no_lock(tmp_path: Path) -> None:
+    """The doctor looks at stores of running brokers, and at folders without a lock file."""
+    path = tmp_path / "lock"
+    assert not is_file_locked(path)
+    assert not path.exists()
+    path.touch()
+    assert not is_file_locked(path)
+    fd = os.open(path, os.O_RDWR)
+    fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+    os.close(fd)
+
+
+def test_a_folder_that_cannot_be_written_is_an_error_and_no_lock(tmp_path: Path) -> None:
+    """What cannot be opened is not called locked: the operator would look for a second broker."""
+    with pytest.raises(OSError, match="No such file") as found:
+        FileLock(tmp_path / "missing" / "lock")
+    assert not isinstance(found.value, BlockingIOError)
