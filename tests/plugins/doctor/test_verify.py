@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import struct
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from flintmq.core.log.store_lock import StoreLock
 from flintmq.core.record import record as rec
-from flintmq.core.store.consume_queue import UNIT
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import message, opened
 from flintmq.plugins.doctor.explain import explain_start
 from flintmq.plugins.doctor.finding import Level
 
 from .conftest import FILE_BYTES, START_MS, Small
-
-QUEUE = "consumequeue/Orders/0/00000000000000000000"
 
 
 def test_a_sound_store_gives_no_finding(small: Small) -> None:
@@ -177,166 +172,6 @@ def test_an_empty_last_file_is_no_damage(small: Small) -> None:
     assert small.verify().is_sound
 
 
-# queues
-
-
-@pytest.mark.parametrize("at", [7, 0, 10, 19])
-def test_a_flipped_bit_of_a_unit_is_found(small: Small, at: int) -> None:
-    """Position, its sign, size, tags code."""
-    small.flip(QUEUE, 3 * 20 + at, 7)
-    assert not small.verify().is_sound
-
-
-def test_extra_units_are_found(small: Small) -> None:
-    """One that points behind the log, one that repeats a message; after a crash the first is only a warning."""
-    path = max((small.root / "consumequeue" / "Orders" / "0").iterdir())
-    used = -(-len(path.read_bytes().rstrip(b"\0")) // 20)
-    end = small.records[-1].end
-    small.edit(str(path.relative_to(small.root)), used * 20, UNIT.pack(end, 100, 0))
-    assert [what for level, what in small.findings if level is Level.ERROR and "behind the log" in what]
-    (small.root / "abort").touch()
-    assert small.verify().is_sound
-    small.edit(str(path.relative_to(small.root)), used * 20, UNIT.pack(0, 100, 0))
-    assert not small.verify().is_sound
-
-
-def test_missing_units_are_found(small: Small) -> None:
-    """A start adds what lies behind the newest message any queue knows; what is missing before it stays missing."""
-    path = max((small.root / "consumequeue" / "Bills" / "0").iterdir())
-    used = -(-len(path.read_bytes().rstrip(b"\0")) // 20)
-    small.edit(str(path.relative_to(small.root)), (used - 1) * 20, bytes(40))
-    found = small.findings
-    assert [level for level, what in found if "the last" in what] == [Level.ERROR]
-    (small.root / "abort").touch()
-    assert small.verify().is_sound
-
-
-def test_a_missing_queue_is_found(small: Small) -> None:
-    """And its committed offsets are named."""
-    for path in (small.root / "consumequeue" / "Orders" / "1").iterdir():
-        path.unlink()
-    (small.root / "consumequeue" / "Orders" / "1").rmdir()
-    found = small.findings
-    assert [level for level, what in found if "Orders/1: 22 messages have no queue" in what] == [Level.ERROR]
-    assert [level for level, what in found if "group billing is at 7 in Orders/1, which has no queue" in what] == [
-        Level.NOTE
-    ]
-
-
-def test_a_hole_between_a_queues_files_is_found(small: Small) -> None:
-    """A start refuses, and units behind the hole are not taken for others."""
-    (small.root / "consumequeue" / "Orders" / "0" / "00000000000000000200").unlink()
-    found = [what for level, what in small.findings if level is Level.ERROR]
-    assert any("the file before it ends at 200" in what or "not in the queue" in what for what in found)
-
-
-# index
-
-
-def test_every_part_of_the_index_is_checked(small: Small, copy_small: Callable[[Path], Small], tmp_path: Path) -> None:
-    """Header counters, positions and times; a slot; hash, position, time and link of an entry."""
-    slots_at, entries_at = 40, 40 + 16 * 4
-    places = {
-        "begin time": (5, 3),
-        "end time": (13, 3),
-        "begin position": (22, 2),
-        "end position": (31, 2),
-        "count": (39, 1),
-        "count, high": (37, 6),
-        "slot": (slots_at + 4 * 5 + 3, 0),
-        "slot, high": (slots_at + 4 * 5 + 1, 2),
-        "hash": (entries_at + 20 * 9 + 2, 1),
-        "hash's sign": (entries_at + 20 * 9, 7),
-        "position": (entries_at + 20 * 9 + 10, 1),
-        "seconds": (entries_at + 20 * 9 + 15, 0),
-        "link": (entries_at + 20 * 9 + 19, 3),
-    }
-    for number, (name, (at, bit)) in enumerate(places.items()):
-        one = copy_small(tmp_path / f"copy{number}")
-        one.flip(one.index_name, at, bit)
-        assert not one.verify().is_sound, name
-    small.flip(small.index_name, 35)
-    report = small.verify()
-    assert report.is_sound, "searching does not use it"
-    assert [found.level for found in report.findings] == [Level.WARNING]
-
-
-def test_an_index_file_of_no_size_is_found(small: Small) -> None:
-    """A start refuses it."""
-    (small.root / "index" / "zzz").write_bytes(b"abc")
-    assert any("zzz" in what and "do not tell how many slots" in what for _level, what in small.findings)
-
-
-def test_a_missing_index_is_no_damage(small: Small) -> None:
-    """It may be off."""
-    for path in (small.root / "index").iterdir():
-        path.unlink()
-    assert small.verify().findings == []
-
-
-def test_keys_that_are_missing_or_twice_are_told(small: Small) -> None:
-    """RocketMQ leaves both when it recovers; queries are poorer, nothing is damaged."""
-    names = sorted(path.name for path in (small.root / "index").iterdir())
-    (small.root / "index" / names[-1]).unlink()
-    report = small.verify()
-    assert report.is_sound
-    assert any("of the newest messages are not indexed" in found.what for found in report.findings)
-
-
-# checkpoint and configuration
-
-
-def test_a_checkpoint_that_cannot_be_right_is_found(small: Small) -> None:
-    """Times behind the last record, before 1970, and a wrong size."""
-    newest = small.records[-1].record
-    assert newest is not None
-    small.edit("checkpoint", 8, struct.pack(">q", newest.store_timestamp_ms + 1))
-    assert [level for level, what in small.findings if "logicsMsgTimestamp" in what] == [Level.WARNING]
-    small.edit("checkpoint", 8, struct.pack(">q", -1))
-    assert [level for level, what in small.findings if "logicsMsgTimestamp" in what] == [Level.ERROR]
-    (small.root / "checkpoint").write_bytes(bytes(100))
-    assert [level for level, what in small.findings if "a checkpoint has 4096" in what] == [Level.ERROR]
-    (small.root / "checkpoint").write_bytes(b"")
-    assert [level for level, what in small.findings if "empty" in what] == [Level.WARNING]
-    (small.root / "checkpoint").unlink()
-    assert [level for level, what in small.findings if "there is none" in what] == [Level.WARNING]
-
-
-@pytest.mark.parametrize(
-    ("text", "part", "level"),
-    [
-        ("{", "consumerOffset.json", Level.ERROR),
-        ("", "it is empty", Level.ERROR),
-        ('{"offsetTable":{"Orders@billing":{0:23}}}', "is at 23 in Orders/0, which ends at 22", Level.WARNING),
-        ('{"offsetTable":{"Orders@billing":{0:-1}}}', "is at -1", Level.WARNING),
-        ('{"offsetTable":{"Gone@billing":{0:3}}}', "which has no queue", Level.NOTE),
-        ('{"offsetTable":{"Orders@billing":{"x":3}}}', "no offset of a queue", Level.ERROR),
-        ('{"offsetTable":{"Orders@billing":7}}', "no offset of a queue", Level.ERROR),
-        ('{"offsetTable":{"Orders@billing":{0:"abc"}}}', "no offset of a queue", Level.ERROR),
-    ],
-)
-def test_offsets_that_cannot_be_right_are_found(small: Small, text: str, part: str, level: Level) -> None:
-    """Whatever stands in the file; nothing of it may end the check."""
-    (small.root / "config" / "consumerOffset.json").write_text(text)
-    found = small.findings
-    assert [one for one, what in found if part in what] == [level], found
-
-
-@pytest.mark.parametrize("text", ["5", "[]", "null", '{"offsetTable":5}', '{"offsetTable":{}}', "{}"])
-def test_an_offsets_file_without_offsets_is_sound(small: Small, text: str) -> None:
-    """Another shape must not raise."""
-    (small.root / "config" / "consumerOffset.json").write_text(text)
-    assert small.verify().is_sound
-
-
-def test_delay_offsets_are_held_against_the_schedule_topic(small: Small) -> None:
-    """A level's offset is one of queue level - 1."""
-    (small.root / "config" / "delayOffset.json").write_text('{"offsetTable":{1:4,"x":2}}')
-    found = [what for _level, what in small.findings]
-    assert any("delay level 1 is at 4 in SCHEDULE_TOPIC_XXXX/0, which has no queue" in what for what in found)
-    assert any("delay level x: no offset" in what for what in found)
-
-
 # other sound stores
 
 
@@ -450,13 +285,3 @@ def test_a_store_in_use_is_not_called_crashed(small: Small) -> None:
     assert found.level is Level.NOTE
     assert "a broker runs on the store and holds its lock" in found.what
     assert found.where.endswith("/lock")
-
-
-@pytest.mark.parametrize("odd", [2**31, 2**70, 1.5, "x", [], True], ids=repr)
-def test_a_number_that_a_table_cannot_hold_is_found(small: Small, odd: object) -> None:
-    """A start ends with it, so a store that has one is not sound; the field and the value are named."""
-    table = {"topicConfigTable": {"Orders": {"topicName": "Orders", "perm": odd}}}
-    (small.root / "config" / "topics.json").write_text(json.dumps(table))
-    report = small.verify()
-    assert not report.is_sound
-    assert any("topicConfigTable.Orders.perm is " in finding.what for finding in report.findings)
