@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from flintmq.core.broker.offsets import ConsumerOffsetManager
     from flintmq.core.broker.producers import ProducerTable
     from flintmq.core.broker.readers import Readers
+    from flintmq.core.broker.sink import MessageSink
     from flintmq.core.broker.stats import BrokerStats
     from flintmq.core.broker.topics import TopicConfigManager
     from flintmq.core.io.clock import Clock
@@ -70,9 +71,13 @@ class BrokerApi(Protocol):
 
     @property
     def store(self) -> MessageStore:
-        """The store: ``put`` appends messages, ``get_message`` and ``message_at`` read them, ``watermarks`` has every position.
+        """The store: ``get_message`` and ``message_at`` read messages, ``watermarks`` has every position. Messages are put
+        through :attr:`sink`."""
+        ...
 
-        Call :meth:`dispatch` after a put, or what was appended is visible only with the next look a second later."""
+    @property
+    def sink(self) -> MessageSink:
+        """The one way to put messages: it appends, asks for durability, counts, and makes visible what was stored."""
         ...
 
     @property

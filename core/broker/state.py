@@ -20,6 +20,7 @@ from flintmq.core.broker.producers import ProducerTable
 from flintmq.core.broker.queue_locks import RebalanceLockManager
 from flintmq.core.broker.readers import Readers
 from flintmq.core.broker.schedule import ScheduleMessageService
+from flintmq.core.broker.sink import MessageSink
 from flintmq.core.broker.stats import BrokerStats
 from flintmq.core.broker.subscription import SQL92
 from flintmq.core.broker.timer_service import TimerMessageService, TimerPositions
@@ -62,6 +63,7 @@ class BrokerState:
     intake: MessageIntake
     timers: PeriodicTimers
     stats: BrokerStats
+    sink: MessageSink
     filters: Mapping[str, MessageFilterFactory]
     """By expression type."""
     loop: asyncio.AbstractEventLoop

@@ -29,6 +29,7 @@ from flintmq.core.broker.producers import ProducerTable
 from flintmq.core.broker.queue_locks import RebalanceLockManager
 from flintmq.core.broker.readers import Readers
 from flintmq.core.broker.schedule import ScheduleMessageService
+from flintmq.core.broker.sink import MessageSink
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.stats import BrokerStats
 from flintmq.core.broker.topics import TopicConfigManager, boot_topics
@@ -449,6 +450,7 @@ class Broker(Service):
             held_per_connection_max=config.pull.held_per_connection_max,
         )
         state.stats = BrokerStats(clock, config.broker.cluster)
+        state.sink = MessageSink(state.store, state.stats, state.dispatch)
 
     def _file(self, name: str) -> JsonFile:
         return JsonFile(self.store_path / "config" / name, self._disk)

@@ -9,13 +9,11 @@ import attrs
 
 from flintmq.config.rocketmq.system_topics import AUTO_CREATE_TOPIC
 from flintmq.core.broker.durability import not_durable, until_flushed
+from flintmq.core.broker.sink import Incoming
 from flintmq.core.broker.state import BrokerState
-from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.ports import DispatchRequest, FlushStatus, FlushWaiter
-from flintmq.core.log.commit_log import Appendable, Appended
 from flintmq.core.record.host import unpack_host
 from flintmq.core.record.properties import REAL_QUEUE_ID
-from flintmq.core.response_code import ResponseCode
 from flintmq.remoting.client.unique_id import UniqueIdMaker
 from flintmq.remoting.wire.headers_message import SendMessageRequestHeader
 from flintmq.remoting.wire.version import MQ_VERSION
@@ -151,7 +149,7 @@ class InProcessPut:
             flag=0,
         )  # one for all: nobody keeps it
         made_with = min(_DEFAULT_QUEUE_NUMS, state.config.topics.default_queue_nums)
-        inner: list[Appendable] = []
+        inner: list[Incoming] = []
         waits = False
         for message, uniq_key in zip(messages, self._ids.make_many(len(messages)), strict=True):
             header.topic = topic = message.topic
@@ -166,15 +164,6 @@ class InProcessPut:
             inner.append(made)
         if not inner:
             return PutBatch([], [], state.store_host_hex, None)
-        put = state.store.put(inner)
-        state.stats.stored(put.records, put.took_s)
-        appended = [_stored(result) for result in put.results]
-        state.dispatch()
-        waiter = put.waiter if waits else None
-        return PutBatch(appended, [message.topic for message in messages], state.store_host_hex, waiter)
-
-
-def _stored(result: Appended) -> DispatchRequest:
-    if type(result) is DispatchRequest:
-        return result
-    raise RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, f"not stored: {result}", reason="store.not_stored")
+        stored = state.sink.put(inner)
+        waiter = stored.waiter if waits else None
+        return PutBatch(stored.requests(), [message.topic for message in messages], state.store_host_hex, waiter)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from flintmq.core.broker.retry import DLQ_QUEUE_NUMS
 from flintmq.core.broker.schedule import PutOutcome
+from flintmq.core.broker.sink import MessageSink
 from flintmq.core.broker.stats import BrokerStats
 from flintmq.core.broker.topic_name import UNDELIVERED_TOPIC
 from flintmq.core.errors import RefusedError
@@ -23,6 +24,7 @@ class ScheduleStoreAdapter:
     ) -> None:
         self._store = store
         self._stats = stats
+        self._sink = MessageSink(store, stats, store.dispatch)
         self._ensure_topic = ensure_topic
         """Makes the topic of dead letters, with so many queues, where it is missing."""
 
@@ -66,12 +68,11 @@ class ScheduleStoreAdapter:
         if self._ensure_topic is not None and messages[0].topic == UNDELIVERED_TOPIC:
             self._ensure_topic(UNDELIVERED_TOPIC, DLQ_QUEUE_NUMS)
         try:
-            put = self._store.put(list(messages))
+            stored = self._sink.append(messages)
         except RefusedError:
             return [PutOutcome.LATER] * len(messages)
-        self._stats.stored(put.records, put.took_s)
-        self._stats.delivered(topic, queue_id, put.records)
-        return [_outcome(result) for result in put.results]
+        self._stats.delivered(topic, queue_id, stored.units)
+        return [_outcome(result) for result in stored.results]
 
 
 def _outcome(result: object) -> PutOutcome:

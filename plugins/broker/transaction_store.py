@@ -8,8 +8,7 @@ from flintmq.config.rocketmq.system_topics import TRANS_HALF_TOPIC, TRANS_OP_HAL
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.transactions.half_message import HALF_QUEUE_ID, TRANSACTION_GROUP
 from flintmq.core.errors import RefusedError
-from flintmq.core.kernel.ports import DispatchRequest, requests_of
-from flintmq.core.log.commit_log import Appendable, Appended
+from flintmq.core.kernel.ports import DispatchRequest
 from flintmq.core.record.record import MessageExtBrokerInner, Record
 from flintmq.core.response_code import ResponseCode
 
@@ -61,18 +60,12 @@ class TransactionStoreAdapter:
 
     def append(self, messages: Sequence[MessageExtBrokerInner]) -> list[DispatchRequest]:
         try:
-            return self._put([list(messages)])
+            return self._state.sink.append_together(messages).requests()
         except RefusedError as error:
             if error.code != ResponseCode.MESSAGE_ILLEGAL or len(messages) == 1:
                 raise
         # Together they do not fit a file: the first alone may, and the others are small.
-        return [request for message in messages for request in self._put([message])]
-
-    def _put(self, appendables: Sequence[Appendable]) -> list[DispatchRequest]:
-        put = self._store.put(appendables)
-        self._state.stats.stored(put.records, put.took_s)
-        _check_stored(put.results)
-        return requests_of(put.records)
+        return [request for message in messages for request in self._state.sink.append([message]).requests()]
 
     def ensure_topic(self, topic: str) -> None:
         self._state.topics.create_in_send_back(topic, 1)
@@ -88,14 +81,3 @@ class TransactionStoreAdapter:
         put = self._state.offsets.put
         put(TRANS_HALF_TOPIC, TRANSACTION_GROUP, HALF_QUEUE_ID, half_queue_offset)
         put(TRANS_OP_HALF_TOPIC, TRANSACTION_GROUP, HALF_QUEUE_ID, op_queue_offset)
-
-
-def _check_stored(results: Sequence[Appended]) -> None:
-    """Raises RefusedError for what was not appended."""
-    for result in results:
-        if isinstance(result, RefusedError):
-            raise result
-        if isinstance(result, Exception):
-            raise RefusedError(
-                ResponseCode.SERVICE_NOT_AVAILABLE, f"not stored: {result}", reason="store.not_stored"
-            ) from result

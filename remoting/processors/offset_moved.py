@@ -56,14 +56,9 @@ class OffsetMovedEvents:
             offset_request=requested,
         )
         try:
-            result = state.store.put([self._message(group, event.encode())]).results[0]
+            state.sink.put([self._message(group, event.encode())]).requests()
         except RefusedError as error:  # the answer to the pull matters more than its trace
             log.warning("no record of it: %s", error.remark)
-            return
-        if isinstance(result, Exception):
-            log.warning("no record of it: %s", result)
-            return
-        state.dispatch()
 
     def _message(self, group: str, body: bytes) -> MessageExtBrokerInner:
         named = {props.KEYS: group, props.TAGS: group, props.DELAY: "0"}

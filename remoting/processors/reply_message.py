@@ -13,8 +13,8 @@ from typing import Final, cast
 from flintmq.core.broker.durability import not_durable, until_flushed
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.errors import RefusedError, RemotingError
-from flintmq.core.kernel.ports import DispatchRequest
 from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Response, handles
+from flintmq.core.record.message_id import offset_message_id
 from flintmq.core.record.properties import (
     PUSH_REPLY_TIME,
     REPLY_TO_CLIENT,
@@ -143,15 +143,13 @@ class ReplyMessageProcessor(DeclaredProcessor):
     async def _store(self, message: MessageExtBrokerInner, answer: SendMessageResponseHeader) -> ResponseCode:
         """Stores the reply and fills in where; returns the code of a send's answer."""
         state = self._state
-        put = state.store.put([message])
-        stored = put.results[0]
-        if not isinstance(stored, DispatchRequest):
-            raise RefusedError(
-                ResponseCode.SYSTEM_ERROR, f"the reply could not be stored: {stored}", reason="store.not_stored"
-            )
-        state.stats.stored(put.records, put.took_s)
-        state.dispatch()
-        answer.msg_id = f"{state.store_host_hex}{stored.commit_log_offset_bytes:016X}"
-        answer.queue_offset = stored.queue_offset
-        refusal = not_durable(await until_flushed(put.waiter))
+        stored = state.sink.put([message])
+        try:
+            (record,) = stored.requests()
+        except RefusedError as error:
+            error.code = ResponseCode.SYSTEM_ERROR
+            raise
+        answer.msg_id = offset_message_id(state.store_host_hex, record.commit_log_offset_bytes)
+        answer.queue_offset = record.queue_offset
+        refusal = not_durable(await until_flushed(stored.waiter))
         return ResponseCode(refusal.code) if refusal is not None else ResponseCode.SUCCESS

@@ -6,13 +6,11 @@ import random
 
 from flintmq.core.broker import perm
 from flintmq.core.broker.deliverable import check_deliverable
-from flintmq.core.broker.durability import acknowledge
 from flintmq.core.broker.retry import plan_send_back
 from flintmq.core.broker.schedule import redirect_to_schedule
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.topic_config import UNIT_SUB_FLAG
 from flintmq.core.errors import RefusedError
-from flintmq.core.kernel.ports import DispatchRequest
 from flintmq.core.kernel.ports.access import Permission
 from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Response, handles
 from flintmq.core.record.message_id import offset_message_id
@@ -89,19 +87,14 @@ class SendBackProcessor(DeclaredProcessor):
                 measured=f"permission {config.perm}",
                 key="the topic's permission (mqadmin updateTopicPerm)",
             )
-        put = state.store.put([message])
-        result = put.results[0]
-        if isinstance(result, RefusedError):
-            result.code = ResponseCode.SYSTEM_ERROR
-            raise result
-        if not isinstance(result, DispatchRequest):
-            raise RefusedError(
-                ResponseCode.SYSTEM_ERROR, f"the message could not be stored: {result}", reason="store.not_stored"
-            )
-        state.stats.stored(put.records, put.took_s)
+        stored = state.sink.put([message])
+        try:
+            stored.requests()
+        except RefusedError as error:
+            error.code = ResponseCode.SYSTEM_ERROR
+            raise
         state.stats.sent_back(plan.properties[RETRY_TOPIC], header.group)
-        state.dispatch()
-        await acknowledge(put.waiter, strict=state.config.store.compat == "strict")
+        await stored.acknowledge(strict=state.config.store.compat == "strict")
         return Response()
 
     def _check(self, message: MessageExtBrokerInner, topic: str) -> None:

@@ -10,6 +10,7 @@ import attrs
 import pytest
 
 from flintmq.core.broker.intake import MessageIntake
+from flintmq.core.broker.sink import MessageSink
 from flintmq.core.errors import RemotingError, RemotingTimeoutError
 from flintmq.core.kernel.ports import DispatchRequest, FlushStatus
 from flintmq.core.record.properties import properties_to_string, string_to_properties
@@ -38,7 +39,9 @@ class PutStore:
     def put(self, messages: list[Any]) -> Any:
         self.put_messages += messages
         kept = [self.outcome] if isinstance(self.outcome, DispatchRequest) else []
-        return SimpleNamespace(results=[self.outcome], records=kept, waiter=Waiter(self.status), took_s=0.0)
+        return SimpleNamespace(
+            results=[self.outcome], records=kept, messages=len(kept), waiter=Waiter(self.status), took_s=0.0
+        )
 
     def dispatch(self) -> bool:
         return False
@@ -49,6 +52,7 @@ def replying(bench: Any, new_channel: Any) -> Any:
     """A bench whose requester is connected and takes replies; ``send`` sends one."""
     state = bench.state
     state.store = PutStore()
+    state.sink = MessageSink(state.store, state.stats, state.dispatch)
     state.advertise("127.0.0.1", 10911)
     state.intake = MessageIntake(state)
     bench.channel.packed_host = state.store_host

@@ -18,6 +18,7 @@ from flintmq.config.sections.models import BrokerConfig
 from flintmq.config.sections.service import TransactionsSection
 from flintmq.core.broker.offsets import ConsumerOffsetManager
 from flintmq.core.broker.producers import ProducerTable
+from flintmq.core.broker.sink import MessageSink
 from flintmq.core.broker.stats import BrokerStats
 from flintmq.core.broker.topics import TopicConfigManager
 from flintmq.core.broker.transactions import half_message as half
@@ -74,6 +75,7 @@ class TakenOver:
             stats=BrokerStats(self.clock),
             store_host=pack_host("127.0.0.1", 10911),
         )
+        state.sink = MessageSink(self.store, state.stats, self.store.dispatch)
         config = BrokerConfig(transactions=TransactionsSection(timeout_ms=1000, check_interval_ms=2000, check_max=3))
         self.service = TransactionalMessageService(
             TransactionStoreAdapter(state), producers, lambda _message: False, lambda: config, self.clock

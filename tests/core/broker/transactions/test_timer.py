@@ -13,6 +13,7 @@ from flintmq.core.broker.delay_levels import DelayLevels
 from flintmq.core.broker.intake import MessageIntake
 from flintmq.core.broker.offsets import ConsumerOffsetManager
 from flintmq.core.broker.producers import ProducerTable
+from flintmq.core.broker.sink import MessageSink
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.stats import BrokerStats
 from flintmq.core.broker.timer_message import TimerRedirect
@@ -52,6 +53,7 @@ class Bench:
         state.offsets = ConsumerOffsetManager(JsonFile(self.folder / "config" / "consumerOffset.json"))
         state.offsets.load()
         self.store = state.store = open_store(self.folder, clock=self.clock)
+        state.sink = MessageSink(self.store, state.stats, self.store.dispatch)
         self.state = state
         self.intake = MessageIntake(state)
         self.intake.timer = TimerRedirect(self.clock, lambda: (72 * HOUR_MS, "the.key"), lambda _due_ms: True)

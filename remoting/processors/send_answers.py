@@ -1,0 +1,118 @@
+"""The answers to sends: where a message was stored, or why it was not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from flintmq.core.broker.durability import not_durable
+from flintmq.core.broker.state import BrokerState
+from flintmq.core.command_flag import ONEWAY_FLAG
+from flintmq.core.errors import RefusedError
+from flintmq.core.kernel.ports import AppendedBatch, AppendUnit, DispatchRequest, FlushStatus
+from flintmq.core.kernel.ports.processor import Request, RequestChannel, Response
+from flintmq.core.record.message_id import batch_message_id, offset_message_id
+from flintmq.remoting.server.server import Pool
+from flintmq.remoting.wire.command import JSON
+from flintmq.remoting.wire.fast_answers import make_batch_ok_encoder, make_send_ok_encoder
+
+Owner = tuple[Request, int]
+"""A send, and the queue id that its answer names."""
+
+
+class SendAnswers:
+    """Answers the sends that a pool has taken. Loop thread.
+
+    Args:
+        state: the broker's.
+        pool: each answer makes room in it.
+    """
+
+    def __init__(self, state: BrokerState, pool: Pool) -> None:
+        self._state = state
+        self._pool = pool
+        self._broker = state.config.broker
+        self._make_encoders()
+
+    def _make_encoders(self) -> None:
+        said = self._broker.region, self._broker.trace_on, self._state.store_host_hex
+        self._encode, self._encode_batch = make_send_ok_encoder(*said), make_batch_ok_encoder(*said)
+
+    def stored(
+        self, owners: Sequence[Owner], results: Sequence[AppendUnit | RefusedError], status: FlushStatus
+    ) -> None:
+        """Answer sends whose append is done and whose promise of durability ended so; the answers leave with :meth:`flush`.
+
+        Successes in JSON are written as bytes, unless a plugin's hook wants to see every answer.
+
+        Args:
+            owners: the sends.
+            results: what became of each.
+            status: FLUSHED where they are as durable as promised, or nothing was promised.
+        """
+        if self._state.config.broker is not self._broker:  # changed while running
+            self._broker = self._state.config.broker
+            self._make_encoders()
+        as_bytes = status is FlushStatus.FLUSHED and self._state.answers_as_bytes
+        encode, encode_batch = self._encode, self._encode_batch
+        answered: dict[RequestChannel, list[bytes | memoryview]] = {}
+        for (request, queue_id), result in zip(owners, results, strict=True):
+            if not as_bytes or request.codec != JSON or request.flag & ONEWAY_FLAG:
+                self._respond(request, queue_id, result, status)
+                continue
+            if type(result) is DispatchRequest:
+                answer = encode(request.opaque, queue_id, result.commit_log_offset_bytes, result.queue_offset)
+            elif type(result) is AppendedBatch:
+                answer = encode_batch(request.opaque, queue_id, result.positions, result.queue_offset)
+            else:
+                self._respond(request, queue_id, result, status)
+                continue
+            channel = request.channel
+            if channel in answered:
+                answered[channel].append(answer)
+            else:
+                answered[channel] = [answer]
+        for channel, answers in answered.items():
+            self._pool.waiting -= len(answers)
+            channel.gave(len(answers))
+            channel.write_all(answers)
+
+    def _respond(self, request: Request, queue_id: int, unit: AppendUnit | RefusedError, status: FlushStatus) -> None:
+        if isinstance(unit, RefusedError):
+            self.refuse(request, unit)
+            return
+        channel = request.channel
+        self._pool.waiting -= 1
+        channel.gave(1)
+        if request.flag & ONEWAY_FLAG:
+            return
+        refusal = not_durable(status)
+        if status is FlushStatus.FENCED and refusal is not None:
+            channel.refuse(request, refusal)
+            return
+        host, broker = self._state.store_host_hex, self._broker
+        if isinstance(unit, DispatchRequest):
+            message_id = offset_message_id(host, unit.commit_log_offset_bytes)
+        else:
+            message_id = batch_message_id(host, unit.positions)
+        fields = {
+            "queueId": str(queue_id),
+            "TRACE_ON": "true" if broker.trace_on else "false",
+            "MSG_REGION": broker.region,
+            "msgId": message_id,
+            "queueOffset": str(unit.queue_offset),
+        }
+        code, remark = (0, None) if refusal is None else (refusal.code, refusal.remark)
+        channel.respond(request, Response(code, remark, fields))
+
+    def refuse(self, request: Request, error: RefusedError) -> None:
+        """Answer a send whose message is not stored."""
+        self._state.stats.put_failed += 1
+        self._pool.waiting -= 1
+        request.channel.gave(1)
+        request.channel.refuse(request, error)
+
+    @staticmethod
+    def flush(requests: Iterable[Request]) -> None:
+        """Hand the answers of these sends to their sockets, one write for each connection."""
+        for channel in {request.channel for request in requests}:
+            channel.flush()

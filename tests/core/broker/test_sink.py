@@ -1,0 +1,91 @@
+"""Whoever puts a message learns the same of it, by the same way in."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from flintmq.core.broker.sink import MessageSink, not_stored
+from flintmq.core.broker.stats import BrokerStats
+from flintmq.core.errors import RefusedError, StoreError, StoreExhaustedError, StoreFullError
+from flintmq.core.kernel.ports import AppendedBatch, FlushStatus
+from flintmq.core.response_code import ResponseCode
+from flintmq.core.store.message_store import MessageStore
+from flintmq.core.testing.clock import ManualClock
+from flintmq.core.testing.store import batch, message, opened
+
+TOO_LARGE = b"x" * 70_000
+
+
+def sink_of(store: MessageStore) -> tuple[MessageSink, BrokerStats]:
+    """A sink into a store, and what counts its messages."""
+    stats = BrokerStats(ManualClock())
+    return MessageSink(store, stats, store.dispatch), stats
+
+
+def test_what_is_put_is_stored_counted_and_visible(tmp_path: Path) -> None:
+    """A caller that forgot one of these would lose a message to consumers, or to the figures."""
+    with opened(tmp_path) as store:
+        sink, stats = sink_of(store)
+        stored = sink.put([message("T", body=b"1"), message("T", body=b"2")])
+        assert [(record.topic, record.queue_offset) for record in stored.requests()] == [("T", 0), ("T", 1)]
+        assert store.max_queue_offset("T", 0) == 2
+        assert (stats.put_messages, stored.messages) == (2, 2)
+        assert stored.waiter.status is FlushStatus.FLUSHED
+        asyncio.run(stored.acknowledge())
+
+
+def test_an_append_is_visible_when_the_caller_dispatches(tmp_path: Path) -> None:
+    """Sends are answered before consumers are woken."""
+    with opened(tmp_path) as store:
+        sink, stats = sink_of(store)
+        sink.append([message("T")])
+        assert stats.put_messages == 1
+        assert store.max_queue_offset("T", 0) == 0
+        store.dispatch()
+        assert store.max_queue_offset("T", 0) == 1
+
+
+def test_each_message_has_its_own_result(tmp_path: Path) -> None:
+    """One that is refused costs the others of its append nothing, and a batch is one unit with several messages."""
+    with opened(tmp_path, commit_log_file_bytes=65_536) as store:
+        sink, stats = sink_of(store)
+        stored = sink.put([message("T"), message("T", body=TOO_LARGE), batch([message("T"), message("T")])])
+        first, refused, members = stored.results
+        assert not isinstance(first, RefusedError)
+        assert isinstance(refused, RefusedError)
+        assert refused.code == ResponseCode.MESSAGE_ILLEGAL
+        assert isinstance(members, AppendedBatch)
+        assert (len(stored.units), stored.messages, stats.put_messages) == (2, 3, 3)
+        with pytest.raises(RefusedError):
+            stored.requests()
+
+
+def test_messages_are_appended_together_or_not_at_all(tmp_path: Path) -> None:
+    """A half message that is committed without its mark would be committed twice."""
+    with opened(tmp_path, commit_log_file_bytes=65_536) as store:
+        sink, stats = sink_of(store)
+        assert [record.queue_offset for record in sink.append_together([message("T"), message("T")]).requests()] == [
+            0,
+            1,
+        ]
+        refused = sink.append_together([message("T"), message("T", body=TOO_LARGE)])
+        assert [type(result) for result in refused.results] == [RefusedError]
+        assert stats.put_messages == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "reason"),
+    [
+        (StoreFullError("full"), ResponseCode.SERVICE_NOT_AVAILABLE, "store.disk_full"),
+        (StoreExhaustedError("none left"), ResponseCode.SERVICE_NOT_AVAILABLE, "store.exhausted"),
+        (StoreError("no file"), ResponseCode.SYSTEM_ERROR, "store.file"),
+        (RefusedError(ResponseCode.MESSAGE_ILLEGAL, "no", reason="message.illegal"), 13, "message.illegal"),
+    ],
+)
+def test_a_store_that_takes_no_message_is_one_answer(error: StoreError | RefusedError, code: int, reason: str) -> None:
+    """Clients retry elsewhere or give up by the code."""
+    refusal = not_stored(error)
+    assert (refusal.code, refusal.reason) == (code, reason)
