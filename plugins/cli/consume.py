@@ -12,13 +12,13 @@ from flintmq.plugins.cli.connect import with_client
 from flintmq.plugins.cli.exits import CommandError
 from flintmq.plugins.cli.output import message_json, message_text, print_json
 from flintmq.plugins.cli.parser import Command
-from flintmq.remoting.client.consumer import (
+from flintmq.remoting.client.consumer import Consumer
+from flintmq.remoting.client.consumer_settings import (
     BROADCASTING,
     CLUSTERING,
     FROM_FIRST,
     FROM_LAST,
     FROM_TIMESTAMP,
-    Consumer,
     ConsumerSettings,
 )
 from flintmq.remoting.client.instance import ClientInstance

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from flintmq.remoting.client.admin import AdminClient
     from flintmq.remoting.client.blocking import BlockingRemotingClient
     from flintmq.remoting.client.broker_api import PullResult, PullStatus
-    from flintmq.remoting.client.consumer import Consumer, ConsumeResult, ConsumerSettings
+    from flintmq.remoting.client.consumer import Consumer
+    from flintmq.remoting.client.consumer_settings import ConsumeResult, ConsumerSettings
     from flintmq.remoting.client.instance import ClientInstance
     from flintmq.remoting.client.message import Message, MessageExt
     from flintmq.remoting.client.producer import Producer, SendResult, SendStatus
@@ -53,9 +54,9 @@ _HOMES = {
     "AdminClient": "flintmq.remoting.client.admin",
     "BlockingRemotingClient": "flintmq.remoting.client.blocking",
     "ClientInstance": "flintmq.remoting.client.instance",
-    "ConsumeResult": "flintmq.remoting.client.consumer",
+    "ConsumeResult": "flintmq.remoting.client.consumer_settings",
     "Consumer": "flintmq.remoting.client.consumer",
-    "ConsumerSettings": "flintmq.remoting.client.consumer",
+    "ConsumerSettings": "flintmq.remoting.client.consumer_settings",
     "Message": "flintmq.remoting.client.message",
     "MessageExt": "flintmq.remoting.client.message",
     "MessageQueue": "flintmq.remoting.wire.bodies",

@@ -1,4 +1,4 @@
-"""What brokers push to a consumer: membership changes, offset resets, questions, and single messages."""
+"""The requests that brokers push to a consumer: membership changes, offset resets, questions, and single messages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ConsumerRequests:
         self._consumer = consumer
 
     def register(self) -> None:
-        """Makes the consumer's client hand them over."""
+        """Register the handlers of these requests with the consumer's client."""
         handlers: dict[int, RequestHandler] = {
             RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._members_changed,
             RequestCode.RESET_CONSUMER_CLIENT_OFFSET: self._reset_offset,
@@ -42,10 +42,10 @@ class ConsumerRequests:
             self._consumer.client.register_group_processor(code, self._consumer.group, handler)
 
     def _members_changed(self, command: RemotingCommand, address: str) -> None:
-        self._consumer.rebalance_soon()
+        self._consumer.rebalancer.soon()
 
     async def _reset_offset(self, command: RemotingCommand, address: str) -> None:
-        await self._consumer.reset_offsets(ResetOffsetBody.decode(command.body).offset_table)
+        await self._consumer.rebalancer.reset_offsets(ResetOffsetBody.decode(command.body).offset_table)
 
     def _status(self, command: RemotingCommand, address: str) -> RemotingCommand:
         header = decode_header(GetConsumerStatusRequestHeader, command.ext_fields)
@@ -76,7 +76,7 @@ class ConsumerRequests:
         return response(command, ResponseCode.SUCCESS, body=info.encode())
 
     def _statistics(self, topic: str) -> ConsumeStatus:
-        counts = self._consumer.counts[topic]
+        counts = self._consumer.member.counts[topic]
         seconds = max((self._consumer.client.clock.now_ms() - self._consumer.started_at_ms) / 1000, 0.001)
         return ConsumeStatus(
             consume_failed_msgs=counts.failed,
@@ -94,8 +94,8 @@ class ConsumerRequests:
         result = ConsumeMessageDirectlyResult(order=consumer.settings.orderly, consume_result="CR_SUCCESS")
         (message,) = decode_messages(command.body, header.broker_name or "")
         try:
-            outcome = await consumer.consume(message)
-        except Exception as failure:  # told to who asked
+            outcome = await consumer.consumption.consume(message)
+        except Exception as failure:  # it is the answer
             result.consume_result = "CR_THROW_EXCEPTION"
             result.remark = f"{type(failure).__name__}: {failure}"
         else:

@@ -1,28 +1,40 @@
-"""Where a consumer group keeps how far it has come: at the brokers, or in a file when every member consumes everything."""
+"""Keeps the offsets of a consumer group: at the brokers, or in a file when every member consumes everything."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
 from flintmq.core.broker.message_queue import MessageQueue
 from flintmq.core.errors import JsonSyntaxError
 from flintmq.remoting.client.broker_api import BrokerApi
+from flintmq.remoting.client.process_queue import ProcessQueue
 from flintmq.remoting.wire.bodies import ResetOffsetBody
 
 
 class OffsetStore(Protocol):
-    """Loop thread only."""
+    """Keeps the offset of the next message to consume, by queue. Loop thread only."""
 
     async def load(self, queue: MessageQueue) -> int | None:
-        """The stored offset of the next message wanted; None when there is none."""
+        """Return the stored consumer offset; None when there is none."""
         ...
 
     async def save(self, offsets: dict[MessageQueue, int]) -> None:
-        """Stores offsets. Raises ``RemotingError`` or ``OSError``."""
+        """Store consumer offsets. Raises ``RemotingError`` or ``OSError``."""
         ...
+
+
+async def commit_offsets(store: OffsetStore, held_queues: Sequence[ProcessQueue]) -> None:
+    """Store how far queues have been consumed, as far as that changed. Raises ``FlintError`` or ``OSError``."""
+    moved = {held.queue: held.commit_offset for held in held_queues if held.commit_offset != held.saved_offset}
+    if not moved:
+        return
+    await store.save(moved)
+    for held in held_queues:
+        held.saved_offset = moved.get(held.queue, held.saved_offset)
 
 
 class BrokerOffsetStore:

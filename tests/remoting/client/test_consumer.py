@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from flintmq.core.broker.message_queue import MessageQueue
 from flintmq.core.errors import JsonSyntaxError, RefusedError
 from flintmq.remoting.client.broker_api import PullStatus
-from flintmq.remoting.client.consumer import BROADCASTING, FROM_FIRST, FROM_TIMESTAMP, Consumer, ConsumerSettings
-from flintmq.remoting.client.consumer import ConsumeResult as Result
+from flintmq.remoting.client.consumer import Consumer
+from flintmq.remoting.client.consumer_settings import BROADCASTING, FROM_FIRST, FROM_TIMESTAMP, ConsumerSettings
+from flintmq.remoting.client.consumer_settings import ConsumeResult as Result
 from flintmq.remoting.client.message import MessageExt
 from flintmq.remoting.client.offset_store import FileOffsetStore
 from flintmq.remoting.client.pull_consumer import PullConsumer
@@ -265,7 +266,7 @@ def test_a_queue_locked_by_another_is_left_alone_until_it_is_free(fake_peer: Any
             broker.locks.clear()
             await listener.until(1)
             broker.locks[Q0] = "another"
-            await consumer.renew_locks()
+            await consumer.rebalancer.renew_locks()
             assert consumer.process_queues == {}
 
     run(fake_peer, fake_broker, test)
