@@ -25,6 +25,7 @@ from flintmq.plugins.filters.plugin import FiltersPlugin
 from flintmq.plugins.name_server.processors import NamesrvProcessorsPlugin
 from flintmq.plugins.registration.plugin import RegistrationPlugin
 from flintmq.plugins.replication.plugin import ReplicationPlugin
+from flintmq.plugins.retention.plugin import RetentionPlugin
 from flintmq.plugins.spark_feed import SparkFeedPlugin
 from flintmq.plugins.timer import TimerPlugin
 
@@ -86,6 +87,7 @@ BUILTIN_PLUGINS: tuple[object, ...] = (
     AclPlugin(),
     RegistrationPlugin(),
     ReplicationPlugin(),
+    RetentionPlugin(),
 )
 """The built-in plugins of a broker, for ``Kernel.assemble(builtins=...)``."""
 

@@ -14,7 +14,7 @@ DELAYED_DELIVERY: Final = "(delayed delivery)"
 
 
 class Readers:
-    """Who has read what, for the cleaner (see :class:`flintmq.core.retention.cleaner.ConsumerOffsets`). Loop thread.
+    """Who has read what, for the cleaner (see :class:`flintmq.plugins.retention.cleaner.ConsumerOffsets`). Loop thread.
 
     Groups that broadcast keep their offsets themselves, and are not seen here.
     """

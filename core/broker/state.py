@@ -33,7 +33,6 @@ from flintmq.core.kernel.ports import MessageFilterFactory, Service
 from flintmq.core.kernel.ports.replication import SupportsReplication
 from flintmq.core.record.host import pack_host
 from flintmq.core.response_code import ResponseCode
-from flintmq.core.retention.cleaner import CleanCommitLogService
 from flintmq.core.route.advertised import Advertised, host_port
 from flintmq.core.store.message_store import MessageStore
 
@@ -47,7 +46,6 @@ class BrokerState:
     config: BrokerConfig
     clock: Clock
     store: MessageStore
-    cleaner: CleanCommitLogService
     readers: Readers
     topics: TopicConfigManager
     groups: SubscriptionGroupManager

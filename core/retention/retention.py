@@ -1,6 +1,6 @@
 """What may be deleted, and when the disk is full: decisions without a disk (docs/internals/algorithms.md, Retention).
 
-Everything here is a function of values. :mod:`flintmq.core.retention.cleaner` measures, asks, and does what it is told.
+Everything here is a function of values. :mod:`flintmq.plugins.retention.cleaner` measures, asks, and does what it is told.
 """
 
 from __future__ import annotations

@@ -49,10 +49,8 @@ from flintmq.core.kernel.registry import ProcessorSpec, Registered
 from flintmq.core.log.epochs import MASTER
 from flintmq.core.record.host import pack_ip
 from flintmq.core.response_code import ResponseCode
-from flintmq.core.retention.cleaner import CleanCommitLogService
 from flintmq.core.route.advertised import CLIENT, Advertised
 from flintmq.core.store.message_store import MessageStore
-from flintmq.core.store.resident_pages import RESIDENT_CHECK_S, ResidentPages
 from flintmq.dispatchers.consume_queue import CheckConsumeQueue
 from flintmq.plugins.broker.authenticators import Authenticators
 from flintmq.plugins.broker.exposure import REMINDER_S, check_exposure, remind
@@ -293,9 +291,6 @@ class Broker(Service):
             state.positions.append(("positions of transactions", state.transactions.save))
         self._held.push_async_callback(self._end_writes)
         state.readers = Readers(state.offsets, state.schedule)
-        state.cleaner = CleanCommitLogService(state.store, state.readers)
-        state.cleaner.check_space()
-        state.cleaner.expire_topics()
         self.timers.on_failed = self.kernel.blame_code
         self._make_features(state)
         state.runtime_sources.append(partial(plugin_figures, self.kernel))
@@ -584,8 +579,6 @@ class Broker(Service):
         timers.every(config.pull.hold_check_interval_ms / 1000, state.hold.check, "held pulls")
         timers.pace(_HOLD_TICK_S, self._expire_held, "held pulls' deadlines")
         timers.every(1.0, state.dispatch, "dispatch")
-        timers.pace(config.store.clean_resource_interval_ms / 1000, state.cleaner.tick, "retention")
-        timers.pace(RESIDENT_CHECK_S, ResidentPages(state.store).tick, "resident pages")
         if config.delay.enable and not config.broker.is_slave:
             timers.pace(1.0, self._deliver_delayed, "delayed messages")
         if config.broker.id == 0:

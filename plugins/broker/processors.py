@@ -33,6 +33,7 @@ _OF_STATE: dict[str, type[DeclaredProcessor]] = {
     "query_message": QueryMessageProcessor,
     "client_manage": ClientManageProcessor,
     "consumer_manage": ConsumerManageProcessor,
+    "admin_topics": AdminTopicProcessor,
     "admin_groups": AdminGroupProcessor,
     "admin_clients": AdminClientProcessor,
 }
@@ -50,7 +51,6 @@ class ProcessorsPlugin:
         register("pull_message", declared_by(PullMessageProcessor), _pull_message)
         for name, made in _OF_STATE.items():
             register(name, declared_by(made), partial(_of_state, made))
-        register("admin_topics", declared_by(AdminTopicProcessor), _admin_topics)
         register("admin_broker", declared_by(AdminBrokerProcessor), _admin_broker)
 
 
@@ -67,10 +67,6 @@ def _pull_message(broker: Broker) -> PullMessageProcessor:
     return PullMessageProcessor(broker.state, broker.server)
 
 
-def _admin_topics(broker: Broker) -> AdminTopicProcessor:
-    return AdminTopicProcessor(broker.state, broker.state.cleaner.clean_expired_queues)
-
-
 def _admin_broker(broker: Broker) -> AdminBrokerProcessor:
     """Make the processor, and sample the figures that it tells from the start on."""
     info = RuntimeInfo(broker.state, broker.pools, broker.kernel.blame_code)
@@ -78,4 +74,4 @@ def _admin_broker(broker: Broker) -> AdminBrokerProcessor:
     broker.timers.every(SAMPLE_INTERVAL_S, info.sample, "runtime figures")
     broker.timers.every(SAMPLE_INTERVAL_S, stats.sample, "statistics")
     broker.timers.every(60.0, stats.roll_put_times, "times of appends")
-    return AdminBrokerProcessor(broker.state, info, stats.table, broker.state.cleaner.delete_manually)
+    return AdminBrokerProcessor(broker.state, info, stats.table)

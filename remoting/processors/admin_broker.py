@@ -47,7 +47,6 @@ class AdminBrokerProcessor(DeclaredProcessor):
         state: the broker's.
         runtime_info: the figures of 28, such as :func:`flintmq.remoting.processors.runtime_info.runtime_info`.
         stats: the counters of 315.
-        delete_expired_files: starts the manual deletion of expired commit log files (329).
     """
 
     def __init__(
@@ -55,12 +54,10 @@ class AdminBrokerProcessor(DeclaredProcessor):
         state: BrokerState,
         runtime_info: Callable[[], Mapping[str, str]],
         stats: StatsView,
-        delete_expired_files: Callable[[], None] = lambda: None,
     ) -> None:
         self._state = state
         self._runtime_info = runtime_info
         self._stats = stats
-        self._delete_expired_files = delete_expired_files
         self._version = DataVersion(timestamp_ms=state.clock.now_ms(), counter=0)
 
     @handles(RequestCode.GET_ALL_DELAY_OFFSET, needs=ADMIN)
@@ -117,9 +114,3 @@ class AdminBrokerProcessor(DeclaredProcessor):
             )
         minute, hour, day = (bodies.BrokerStatsItem(span.avgpt, span.sum, span.tps) for span in found)
         return Response(body=bodies.BrokerStatsData(day, hour, minute).encode())
-
-    @handles(RequestCode.DELETE_EXPIRED_COMMITLOG, needs=ADMIN, audited=True)
-    def delete_expired(self, _request: Request) -> Response:
-        """Start the deletion of expired files of the commit log."""
-        self._delete_expired_files()
-        return Response()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from flintmq.core.broker.message_queue import MessageQueue
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.topic_config import TopicConfig
@@ -43,12 +41,10 @@ class AdminTopicProcessor(DeclaredProcessor):
 
     Args:
         state: the broker's.
-        clean_expired_queues: removes queues whose messages have all expired (306).
     """
 
-    def __init__(self, state: BrokerState, clean_expired_queues: Callable[[], object] = lambda: None) -> None:
+    def __init__(self, state: BrokerState) -> None:
         self._state = state
-        self._clean_expired_queues = clean_expired_queues
 
     @handles(RequestCode.UPDATE_AND_CREATE_TOPIC, header=CreateTopicRequestHeader, needs=ADMIN, audited=True)
     def create_topic(self, request: Request) -> Response:
@@ -205,12 +201,6 @@ class AdminTopicProcessor(DeclaredProcessor):
                 )
             )
         return Response(body=body.encode())
-
-    @handles(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, needs=ADMIN, audited=True)
-    def clean_expired(self, _request: Request) -> Response:
-        """Delete the consume queues whose messages have all expired."""
-        self._clean_expired_queues()
-        return Response()
 
     @handles(RequestCode.CLEAN_UNUSED_TOPIC, needs=ADMIN, audited=True)
     def clean_unused(self, _request: Request) -> Response:

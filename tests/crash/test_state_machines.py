@@ -15,7 +15,6 @@ from flintmq.core.io.json_file import JsonFile
 from flintmq.core.kernel.ports import DispatchRequest, RecordBatch
 from flintmq.core.log.store_checkpoint import StoreCheckpoint
 from flintmq.core.record.java_hash import index_key_hash
-from flintmq.core.retention.cleaner import CleanCommitLogService
 from flintmq.core.store.consume_queue import UNIT_BYTES, ConsumeQueueTable
 from flintmq.core.store.index_service import IndexService
 from flintmq.core.store.queue_units import FILLER_SIZE
@@ -24,6 +23,7 @@ from flintmq.core.testing.crash_states import KINDS, CrashPoint
 from flintmq.core.testing.journaled_files import Image
 from flintmq.core.testing.simulated_disk import SimulatedDisk
 from flintmq.core.testing.store import BY_HAND, DELAY_LEVEL_MS, message
+from flintmq.plugins.retention.cleaner import CleanCommitLogService
 from flintmq.tests.support.crash_run import CONFIG, SteppedStore, start_stepped
 from flintmq.tests.support.effort import examples
 

@@ -13,6 +13,7 @@ import pytest
 
 import flintmq
 from flintmq.core.testing.simulated_disk import SimulatedDisk
+from flintmq.plugins.retention.service import RetentionService
 from flintmq.remoting.client import Consumer, ConsumerSettings, Message, MessageExt, Producer
 
 Configure = Callable[..., Any]
@@ -103,8 +104,8 @@ async def used(configure: Configure, disk: Any) -> None:
                 await broker.put([flintmq.Message("In", b"y" * 3_000) for _ in range(500)])
                 assert len(broker.state.store.query_message(f"T{life}", "k", 9, 0, 2**62)[0]) >= 1
                 broker.state.offsets.persist()
-                broker.state.cleaner.delete_manually()
-                broker.state.cleaner.run()
+                broker.state.service(RetentionService).cleaner.delete_manually()
+                broker.state.service(RetentionService).cleaner.run()
 
 
 def test_nothing_is_done_behind_the_disks_back(configure: Configure, witness: Witness, tmp_path: Path) -> None:

@@ -11,7 +11,13 @@ import flintmq
 from flintmq.config import ConfigError
 from flintmq.core.response_code import ResponseCode
 
-CODES: dict[str, tuple[int, ...]] = {"acl": (50, 51, 52, 53, 54), "filters": (), "registration": (), "replication": ()}
+CODES: dict[str, tuple[int, ...]] = {
+    "acl": (50, 51, 52, 53, 54),
+    "filters": (),
+    "registration": (),
+    "replication": (),
+    "retention": (306, 329),
+}
 """Every feature with the request codes that it answers."""
 
 _SECRET = "ha.secret=0123456789abcdef"

@@ -10,6 +10,7 @@ import flintmq
 from flintmq.config.rocketmq.system_topics import OFFSET_MOVED_EVENT
 from flintmq.core.io.clock import SystemClock
 from flintmq.core.retention.retention import DiskFull
+from flintmq.plugins.retention.service import RetentionService
 from flintmq.remoting.wire.codes import RequestCode
 
 BODY = bytes(60_000)
@@ -35,7 +36,7 @@ def test_tools_start_the_deletion_and_consumers_are_sent_on(
         assert wire.send("Gone", b"x").code == 0
         for _ in range(20):
             assert wire.send("T", BODY).code == 0
-        cleaner, store = broker.state.cleaner, broker.state.store
+        cleaner, store = broker.state.service(RetentionService).cleaner, broker.state.store
 
         async def clean() -> None:
             while store.commit_log.flush(0) < store.watermarks.wrote:

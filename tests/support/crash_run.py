@@ -23,11 +23,11 @@ from flintmq.core.errors import RefusedError, StoreError
 from flintmq.core.kernel.ports import DispatchRequest, FlushStatus, FlushStrategy, TransientStorePool, requests_of
 from flintmq.core.log.commit_log import Appendable
 from flintmq.core.log.store_lock import StoreLock
-from flintmq.core.retention.cleaner import CleanCommitLogService
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.simulated_disk import SimulatedDisk
 from flintmq.core.testing.store import DELAY_LEVEL_MS, IndexDispatcher, QueueDispatcher
+from flintmq.plugins.retention.cleaner import CleanCommitLogService
 from flintmq.tests.support.crash_messages import CrashMessages
 
 ROOT: Final = Path("/store")

@@ -104,8 +104,7 @@ def test_queues_are_measured(with_topic: Any, ask: Any) -> None:
 
 def test_who_consumes_a_topic_and_cleaning_up(with_topic: Any, ask: Any) -> None:
     bench = with_topic
-    cleaned: list[str] = []
-    handlers = AdminTopicProcessor(bench.state, lambda: cleaned.append("queues")).handlers()
+    handlers = AdminTopicProcessor(bench.state).handlers()
     bench.state.consumers.register("online", bench.channel, "c", [build_subscription("T", "A")])
     assert fastjson.loads(ask(handlers, bench.request(Code.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": "T"})).body) == {
         "groupList": ["g", "online"]
@@ -124,8 +123,6 @@ def test_who_consumes_a_topic_and_cleaning_up(with_topic: Any, ask: Any) -> None
     bench.store.queues["SCHEDULE_TOPIC_XXXX", 0] = []
     assert ask(handlers, bench.request(Code.CLEAN_UNUSED_TOPIC)).code == 0
     assert bench.store.topics() == {"T", "SCHEDULE_TOPIC_XXXX"}
-    assert ask(handlers, bench.request(Code.CLEAN_EXPIRED_CONSUMEQUEUE)).code == 0
-    assert cleaned == ["queues"]
 
 
 def test_groups_are_made_changed_and_deleted(with_topic: Any, ask: Any) -> None:
@@ -355,10 +352,7 @@ def test_clients_are_asked_on_behalf_of_tools(bench: Any, ask_later: Any, new_ch
 
 
 def test_settings_are_told_and_changed_by_an_allow_list(bench: Any, ask: Any) -> None:
-    deleted: list[str] = []
-    handlers = AdminBrokerProcessor(
-        bench.state, dict, StatsTable(bench.clock), lambda: deleted.append("files")
-    ).handlers()
+    handlers = AdminBrokerProcessor(bench.state, dict, StatsTable(bench.clock)).handlers()
     before = ask(handlers, bench.request(Code.GET_BROKER_CONFIG))
     assert fastjson.loads(before.ext_fields["version"])["counter"] == 0
     settings = read_properties(before.body)
@@ -380,8 +374,6 @@ def test_settings_are_told_and_changed_by_an_allow_list(bench: Any, ask: Any) ->
     ):
         assert ask(handlers, bench.request(Code.UPDATE_BROKER_CONFIG, None, refused)).code == code
     assert len(bench.configs) == 1
-    assert ask(handlers, bench.request(Code.DELETE_EXPIRED_COMMITLOG)).code == 0
-    assert deleted == ["files"]
     assert fastjson.loads(ask(handlers, bench.request(Code.GET_ALL_DELAY_OFFSET)).body) == {"offsetTable": {}}
 
 

@@ -19,7 +19,6 @@ from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.core.errors import StoreError
 from flintmq.core.log.multi_path_queue import MultiPathMappedFileQueue
 from flintmq.core.record import record as rec
-from flintmq.core.retention.file_bin import FileBin
 from flintmq.core.retention.retention import (
     DELETE_FILES_MAX,
     Deletion,
@@ -36,6 +35,7 @@ from flintmq.core.retention.retention import (
 )
 from flintmq.core.store.consume_queue import ConsumeQueue
 from flintmq.core.store.message_store import MessageStore
+from flintmq.plugins.retention.file_bin import FileBin
 
 log = logging.getLogger("flintmq.store")
 

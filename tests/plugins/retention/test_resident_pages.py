@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from flintmq.core.store import resident_pages
 from flintmq.core.store.message_store import MessageStore
-from flintmq.core.store.resident_pages import RESIDENT_CHECK_S, ResidentPages
 from flintmq.core.testing.store import BY_HAND, message, opened, snapshot
+from flintmq.plugins.retention import resident_pages
+from flintmq.plugins.retention.resident_pages import RESIDENT_CHECK_S, ResidentPages
 from flintmq.tests.support.faulty_disk import FaultyDisk, FaultyRegion
 
 FILE_BYTES = 16 * 1024

@@ -1,0 +1,1 @@
+"""Retention as a plugin: deletes files by the policy of :mod:`flintmq.core.retention`, watches the disks, gives pages back."""
