@@ -680,8 +680,7 @@ class CommitLog:
         """The dispatch request of the record at a place in a file. Raises RecordError."""
         view = file.view
         values, _body_at, topic_at, properties_at, end = rec.read_fields(view, at)
-        size, _magic, _crc, queue_id, _flag, queue_offset, physical, sys_flag = values[:8]
-        store_timestamp_ms, prepared_offset = values[10], values[13]
+        size, _, _, queue_id, _, queue_offset, physical, sys_flag, _, _, stored_ms, _, _, prepared_offset, _ = values
         topic = rec.read_topic(view, topic_at, properties_at)
         stored = bytes(view[properties_at:end])
         properties = props.stored_properties(stored)
@@ -689,14 +688,14 @@ class CommitLog:
         tags = props.stored_value(padded, b"TAGS")
         tags_code = tags_hash(tags) if tags else 0
         if topic == SCHEDULE_TOPIC:
-            tags_code = self._schedule_tags_code(properties, tags_code, store_timestamp_ms, file.start + at)
+            tags_code = self._schedule_tags_code(properties, tags_code, stored_ms, file.start + at)
         return DispatchRequest(
             topic,
             queue_id,
             physical,
             size,
             tags_code,
-            store_timestamp_ms,
+            stored_ms,
             queue_offset,
             props.stored_value(padded, b"KEYS"),
             props.stored_value(padded, b"UNIQ_KEY"),

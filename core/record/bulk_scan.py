@@ -17,8 +17,8 @@ import attrs
 from flintmq.core.io import lazy_numpy
 from flintmq.core.io.lazy_numpy import numpy
 from flintmq.core.record import record as rec
+from flintmq.core.record.heads import read_heads
 from flintmq.core.record.java_hash import topic_head_hash
-from flintmq.core.record.sys_flag import BORN_HOST_V6, STORE_HOST_V6
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -35,20 +35,8 @@ BYTES_MIN: Final = 64 * 1024
 BYTES_WORTH_NUMPY: Final = 8 * 1024 * 1024
 """So much is worth to import numpy for."""
 _ROWS_BYTES: Final = 16 * 1024 * 1024
-_FIXED_BYTES: Final = 88
-"""Everything before the body, between IPv4 hosts."""
 _TOPICS_TRIED: Final = 12
 AVAILABLE: Final = lazy_numpy.AVAILABLE
-_HEAD: Final = [
-    ("size", ">u4"),
-    ("magic", ">u4"),
-    ("crc", ">u4"),
-    ("queue_id", ">i4"),
-    ("flag", ">i4"),
-    ("queue_offset", ">i8"),
-    ("physical", ">i8"),
-    ("sys_flag", ">i4"),
-]
 
 
 def is_worth_it(log_bytes: int) -> bool:
@@ -132,49 +120,27 @@ def layout(view: memoryview, places: list[int]) -> Layout | None:
     base = places[0]
     last_size = rec.SIZE_AND_MAGIC.unpack_from(view, places[-1])[0]
     part = view[base : places[-1] + last_size]
-    begin = numpy.array(places, numpy.int64) - base
-    head = _window(part, _HEAD)[begin]
-    size = head["size"].astype(numpy.int64)
-    sys_flag = head["sys_flag"].astype(numpy.int64)
-    born_v6 = 12 * ((sys_flag & BORN_HOST_V6) != 0)
-    hosts_v6 = born_v6 + 12 * ((sys_flag & STORE_HOST_V6) != 0)
-    rows = rows_before_false(size >= _FIXED_BYTES + hosts_v6)
-    begin, size, head = begin[:rows], size[:rows], head[:rows]
-    end = begin + size
-    body_at = begin + _FIXED_BYTES + hosts_v6[:rows]
-    body_length = _integers(part, ">i4", body_at - 4)
-    wide = (head["magic"] == rec.MAGIC_V2).astype(numpy.int64)
-    topic_at = body_at + body_length + 1 + wide
-    rows = rows_before_false((body_length >= 0) & (topic_at <= end))
-    octets = numpy.frombuffer(part, numpy.uint8)
-    topic_length = octets[topic_at[:rows] - 1].astype(numpy.int8).astype(numpy.int64)
-    if wide.any():
-        is_wide = wide[:rows] != 0
-        topic_length[is_wide] = _integers(part, ">i2", topic_at[:rows][is_wide] - 2)
-    properties_at = topic_at[:rows] + topic_length + 2
-    rows = rows_before_false((topic_length >= 0) & (properties_at <= end[:rows]))
-    properties_at = properties_at[:rows]
-    properties_length = _integers(part, ">i2", properties_at - 2)
-    rows = rows_before_false((properties_length >= 0) & (properties_at + properties_length == end[:rows]))
+    heads = read_heads(numpy.frombuffer(part, numpy.uint8), numpy.array(places, numpy.int64) - base)
+    rows = len(heads) if heads.bad is None else rows_before_false(~heads.bad)
     if not rows:
         return None
-    head = head[:rows]
+    raw, begin, size = heads.raw[:rows], heads.start[:rows], heads.size[:rows]
     return Layout(
-        begin[:rows] + base,
-        size[:rows],
-        head["crc"].astype(numpy.int64),
-        head["queue_id"].astype(numpy.int64),
-        head["queue_offset"].astype(numpy.int64),
-        head["physical"].astype(numpy.int64),
-        sys_flag[:rows],
-        _integers(part, ">i8", begin[:rows] + 56 + born_v6[:rows]),
-        _integers(part, ">i8", body_at[:rows] - 12),
-        body_at[:rows] + base,
-        body_length[:rows],
-        topic_at[:rows] + base,
-        topic_length[:rows],
-        properties_at[:rows] + base,
-        int(end[rows - 1]) + base,
+        begin + base,
+        size,
+        raw["body_crc"].astype(numpy.int64),
+        raw["queue_id"].astype(numpy.int64),
+        raw["queue_offset"].astype(numpy.int64),
+        raw["physical_offset"].astype(numpy.int64),
+        raw["sys_flag"].astype(numpy.int64),
+        raw["store_timestamp"].astype(numpy.int64),
+        raw["prepared_offset"].astype(numpy.int64),
+        heads.body_at[:rows] + base,
+        heads.body_length[:rows],
+        heads.topic_at[:rows] + base,
+        heads.topic_length[:rows],
+        heads.properties_at[:rows] + base,
+        int(begin[-1] + size[-1]) + base,
     )
 
 
@@ -182,10 +148,6 @@ def _window(part: memoryview, kind: Any) -> Any:
     """A view in which item ``n`` is what lies at byte ``n``: one gather of it reads a field of every record."""
     kind = numpy.dtype(kind)
     return numpy.ndarray((max(0, len(part) - kind.itemsize + 1),), kind, part, strides=(1,))
-
-
-def _integers(part: memoryview, kind: str, places: Column) -> Column:
-    return _window(part, kind)[places].astype(numpy.int64)  # type: ignore[no-any-return]
 
 
 def rows_before_false(passes: Column) -> int:

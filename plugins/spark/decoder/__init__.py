@@ -11,8 +11,8 @@ length that a record gives is followed before it was checked against the record'
 
 from __future__ import annotations
 
+from flintmq.core.record.heads import Heads
 from flintmq.plugins.spark.decoder.decoder import Decoder, decode
-from flintmq.plugins.spark.decoder.heads import Heads
 from flintmq.plugins.spark.decoder.rows import RowFilter
 
 __all__ = ["Decoder", "Heads", "RowFilter", "decode"]

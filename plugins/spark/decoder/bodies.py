@@ -10,8 +10,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from flintmq.core.limits import FRAME_MAX_BYTES
+from flintmq.core.record.heads import Heads
 from flintmq.core.record.sys_flag import COMPRESSED
-from flintmq.plugins.spark.decoder.heads import Bools, Heads
+from flintmq.plugins.spark.decoder.heads import Bools
 from flintmq.plugins.spark.decoder.slices import replaced, take_slices
 
 _METHOD_MASK: Final = 0x700
@@ -45,7 +46,7 @@ def body_column(data: npt.NDArray[np.uint8], heads: Heads, *, raw: bool) -> pa.A
 def wrong_crc(data: npt.NDArray[np.uint8], heads: Heads) -> Bools | None:
     """Which bodies do not have the CRC that their record says; None when all have."""
     view = data.data
-    crcs = heads.raw["crc"].astype(np.int32)
+    crcs = heads.raw["body_crc"].astype(np.int32)
     found = np.fromiter(
         (
             length > 0 and zlib.crc32(view[at : at + length]) & 0x7FFFFFFF != crc

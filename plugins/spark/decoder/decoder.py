@@ -12,9 +12,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from flintmq.core.record import properties as props
+from flintmq.core.record.heads import Heads, read_heads
 from flintmq.core.record.record import RECORD_MIN_BYTES, RecordError, decode_record
 from flintmq.plugins.spark.decoder.bodies import body_column, wrong_crc
-from flintmq.plugins.spark.decoder.heads import Bools, Heads, Ints, born_host_at, read_heads, store_host_at
+from flintmq.plugins.spark.decoder.heads import Bools, Ints, born_host_at, store_host_at
 from flintmq.plugins.spark.decoder.hosts import host_column, message_id_column
 from flintmq.plugins.spark.decoder.property_map import PropertyMap
 from flintmq.plugins.spark.decoder.rows import RowFilter, has_tag
@@ -32,12 +33,12 @@ _INT_FIELDS: Final = {
     "flag": "flag",
     "sysFlag": "sys_flag",
     "reconsumeTimes": "reconsume_times",
-    "bodyCrc": "crc",
+    "bodyCrc": "body_crc",
 }
 _LONG_FIELDS: Final = {
     "queueOffset": "queue_offset",
     "physicalOffset": "physical_offset",
-    "preparedTransactionOffset": "prepared_transaction_offset",
+    "preparedTransactionOffset": "prepared_offset",
 }
 _TIME_FIELDS: Final = {"bornTimestamp": "born_timestamp", "storeTimestamp": "store_timestamp"}
 _PROPERTIES: Final = {"uniqKey": props.UNIQ_KEY, "tags": props.TAGS, "keys": props.KEYS}

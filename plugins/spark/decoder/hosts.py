@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from flintmq.core.record.heads import Heads
 from flintmq.core.record.host import V4_BYTES, V6_BYTES, host_text
-from flintmq.plugins.spark.decoder.heads import Bools, Heads, Ints, store_host_at
+from flintmq.plugins.spark.decoder.heads import Bools, Ints, store_host_at
 from flintmq.plugins.spark.decoder.slices import take_slices
 
 _HEX: Final = np.frombuffer("".join(f"{byte:02X}" for byte in range(256)).encode(), np.uint16)

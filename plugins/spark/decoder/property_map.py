@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from flintmq.plugins.spark.decoder.heads import Bools, Heads, Ints
+from flintmq.core.record.heads import Heads
+from flintmq.plugins.spark.decoder.heads import Bools, Ints
 from flintmq.plugins.spark.decoder.slices import as_text, parts, placed, take_slices
 
 _MASK_BITS = 62

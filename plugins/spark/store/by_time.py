@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from flintmq.core.record.heads import read_heads
 from flintmq.plugins.spark.decoder import chain
-from flintmq.plugins.spark.decoder.heads import read_heads
 from flintmq.plugins.spark.store.log_files import LogFile, LogFiles, map_file
 from flintmq.plugins.spark.store.queue_units import QueueUnits
 from flintmq.plugins.spark.store.record_places import store_timestamp_ms

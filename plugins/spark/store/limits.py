@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 import attrs
 import numpy as np
 
+from flintmq.core.record.heads import read_heads
 from flintmq.core.record.record import RECORD_MIN_BYTES
 from flintmq.plugins.spark.decoder import RowFilter, chain
-from flintmq.plugins.spark.decoder.heads import read_heads
 from flintmq.plugins.spark.ports import Limit
 from flintmq.plugins.spark.store.log_files import LogFiles, map_file
 from flintmq.plugins.spark.store.queue_units import QueueUnits, Units
