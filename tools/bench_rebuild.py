@@ -25,6 +25,7 @@ from typing import Any
 import attrs
 
 from flintmq.config.sections.models import BrokerConfig
+from flintmq.core.io import lazy_numpy
 from flintmq.core.record import bulk_scan
 from flintmq.core.store import index_bulk
 from flintmq.core.testing.clock import ManualClock
@@ -103,14 +104,15 @@ def tree_cpu_s(pid: int) -> float:
 
 
 def by_the_broker(root: Path, target: Path, records: int, *, numpy: bool) -> None:
-    bulk, index = bulk_scan.AVAILABLE, index_bulk.AVAILABLE
+    loaded, bulk, index = lazy_numpy.loaded, bulk_scan.BYTES_WORTH_NUMPY, index_bulk.LEAST
     if not numpy:
-        bulk_scan.AVAILABLE = index_bulk.AVAILABLE = False  # type: ignore[misc]
+        lazy_numpy.loaded = lambda: False
+        bulk_scan.BYTES_WORTH_NUMPY = index_bulk.LEAST = 1 << 62  # type: ignore[misc]
     try:
         bare_copy(root, target)
         doctor.rebuild(target, config_of(target, records), DELAY_LEVEL_MS)
     finally:
-        bulk_scan.AVAILABLE, index_bulk.AVAILABLE = bulk, index  # type: ignore[misc]
+        lazy_numpy.loaded, bulk_scan.BYTES_WORTH_NUMPY, index_bulk.LEAST = loaded, bulk, index  # type: ignore[misc]
 
 
 def same(one: Path, other: Path) -> bool:

@@ -1,23 +1,20 @@
-"""numpy, which every installation has, from the first time that it is worth its price.
+"""numpy, imported at its first use: a broker that starts, or has little to do, runs without it.
 
-It takes 13 MiB and a tenth of a second or more: a broker that starts, or has little to do, goes without. Modules write
-``from flintmq.core.io.lazy_numpy import AVAILABLE, numpy`` and use the name as ever; what must not wait asks :func:`ready`.
+Modules write ``from flintmq.core.io.lazy_numpy import numpy`` and use the name as ever; code that must not wait for the import
+asks :func:`ready`.
 """
 
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
-__all__ = ["AVAILABLE", "load", "loaded", "numpy", "ready"]
-
-AVAILABLE: Final = importlib.util.find_spec("numpy") is not None
+__all__ = ["load", "loaded", "numpy", "ready"]
 
 
 class _Numpy:
-    """Stands for the module; remembers what was asked for."""
+    """A stand-in for the module that keeps each attribute after its first use."""
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(importlib.import_module("numpy"), name)
@@ -52,22 +49,18 @@ _loading: Final = _Loading()
 
 
 def ready() -> bool:
-    """Whether numpy can be used at once. When it could be later, its import begins in a thread. One thread asks."""
-    if _loading.done:
-        return True
-    if AVAILABLE:
+    """Return whether numpy is imported; the first call begins the import in a thread. One thread asks."""
+    if not _loading.done:
         _loading.begin()
-    return False
-
-
-def loaded() -> bool:
-    """Whether numpy can be used at once. Nothing is begun."""
     return _loading.done
 
 
-def load() -> bool:
-    """Imports numpy now; False where it is not installed."""
-    if AVAILABLE:
-        importlib.import_module("numpy")
-        _loading.done = True
-    return AVAILABLE
+def loaded() -> bool:
+    """Return whether numpy is imported; no import begins."""
+    return _loading.done
+
+
+def load() -> None:
+    """Import numpy now."""
+    importlib.import_module("numpy")
+    _loading.done = True

@@ -33,17 +33,19 @@ ROWS_MIN: Final = 48
 BYTES_MIN: Final = 64 * 1024
 """Less of a log is read faster record by record."""
 BYTES_WORTH_NUMPY: Final = 8 * 1024 * 1024
-"""So much is worth to import numpy for."""
+"""A log of this size is worth the import of numpy."""
 _ROWS_BYTES: Final = 16 * 1024 * 1024
 _TOPICS_TRIED: Final = 12
-AVAILABLE: Final = lazy_numpy.AVAILABLE
 
 
 def is_worth_it(log_bytes: int) -> bool:
-    """Whether so much of a log shall be read in bulk; then numpy is there when this returns."""
+    """Return whether so much of a log is read faster in bulk; numpy is loaded then."""
     if lazy_numpy.loaded():
-        return AVAILABLE and log_bytes >= BYTES_MIN
-    return AVAILABLE and log_bytes >= BYTES_WORTH_NUMPY and lazy_numpy.load()
+        return log_bytes >= BYTES_MIN
+    if log_bytes < BYTES_WORTH_NUMPY:
+        return False
+    lazy_numpy.load()
+    return True
 
 
 @attrs.frozen(eq=False)

@@ -119,7 +119,7 @@ class LogWalk:
         self._records = RecordCheck(check_crc=check_crc)
         self._saw_older = False
         """Whether the search behind a bad place has passed whole records that are older than the last good one."""
-        self._bulk = BulkWalk(check_crc=check_crc) if bulk_scan.AVAILABLE else None
+        self._bulk = BulkWalk(check_crc=check_crc)
 
     def run(self, first_file: int, counted_file: int | None = None) -> Recovered:
         """Walks to the end. Changes nothing.
@@ -180,7 +180,7 @@ class LogWalk:
         view, tally = file.view, self._tally
         singly_until = self._singly_until(file, at)
         while True:
-            if at >= singly_until and self._bulk is not None:
+            if at >= singly_until:
                 lazy_numpy.load()
                 at = self._bulk.walk(view, file.start, at, tally)
                 singly_until = file.size  # there is little left, or nothing good
@@ -196,9 +196,7 @@ class LogWalk:
             at += record.size_bytes
 
     def _singly_until(self, file: MappedFile, at: int) -> int:
-        """Where records begin to be walked in bulk: a short log is not worth to import numpy for."""
-        if self._bulk is None:
-            return file.size
+        """Return where records begin to be walked in bulk: a short log is not worth the import of numpy."""
         return at if lazy_numpy.loaded() else at + bulk_scan.BYTES_WORTH_NUMPY
 
     def _walk_known(self, file: MappedFile, at: int, until: int) -> int:

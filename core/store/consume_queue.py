@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from flintmq.core.errors import StoreError
-from flintmq.core.io import lazy_numpy
 from flintmq.core.io.disk import Disk
 from flintmq.core.io.paths import queue_folder, topic_folder
 from flintmq.core.kernel.ports import AppendedBatch, AppendUnit, DispatchRequest, RecordBatch, requests_of
@@ -401,7 +400,7 @@ def _valid_units(units: memoryview, known: int) -> tuple[int, int]:
         elif physical or size != FILLER_SIZE:
             known = physical + size
         valid += 1
-        if valid == _FEW_UNITS and lazy_numpy.AVAILABLE:
+        if valid == _FEW_UNITS:
             more, known = queue_units.valid_units(units[valid * UNIT_BYTES :], known)
             return valid + more, known
     return valid, known

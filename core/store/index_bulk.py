@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from flintmq.core.record.bulk_columns import RecordColumns
     from flintmq.core.record.bulk_scan import Column
 
-AVAILABLE: Final = lazy_numpy.AVAILABLE
 LEAST: Final = 64
 """Fewer entries are cheaper in a loop."""
 _PLAIN_MAX: Final = 64
@@ -30,8 +29,8 @@ _PLAIN_MAX: Final = 64
 
 
 def is_worth_it(count: int) -> bool:
-    """Whether so many entries shall be made in bulk: enough of them, and numpy is there. The first time it is sent for."""
-    return count >= LEAST and AVAILABLE and lazy_numpy.ready()
+    """Return whether so many entries are made faster in bulk, and numpy is loaded; the first call begins to load it."""
+    return count >= LEAST and lazy_numpy.ready()
 
 
 @attrs.frozen(eq=False)

@@ -5,12 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import pytest
-
-from flintmq.core.io import lazy_numpy
-
-pytestmark = pytest.mark.skipif(not lazy_numpy.AVAILABLE, reason="numpy is not installed")
-
 
 def said_by(program: str) -> str:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
@@ -38,6 +32,6 @@ print(first, len(loader), lazy_numpy.ready(), lazy_numpy.numpy.int64(3) + 4)
 
 
 def test_who_needs_it_at_once_gets_it() -> None:
-    assert said_by("from flintmq.core.io.lazy_numpy import load, numpy, ready; print(load(), ready(), numpy.pi)") == (
-        "True True 3.141592653589793"
+    assert said_by("from flintmq.core.io.lazy_numpy import load, numpy, ready; load(); print(ready(), numpy.pi)") == (
+        "True 3.141592653589793"
     )

@@ -35,8 +35,6 @@ from flintmq.core.testing.store import BY_HAND, DELAY_LEVEL_MS, make_store
 from flintmq.tests.support.crash_run import SteppedStore, start_stepped
 from flintmq.tests.support.effort import examples
 
-pytestmark = pytest.mark.skipif(not bulk_scan.AVAILABLE, reason="numpy is not installed: there is no bulk way")
-
 FILE_BYTES = 4096
 ROOT = Path("/store")
 FIRST_MS = 1_700_000_000_000
@@ -291,7 +289,8 @@ def test_a_walk_finds_the_same_end(
         patch.setattr("flintmq.core.recovery.log_walk.MARK_EVERY", 4)
         patch.setattr("flintmq.core.recovery.walk_tally.MARK_EVERY", 4)
         in_bulk = walked(image, trusted_ms, check_crc=check_crc, skips_damage=skips_damage)
-        patch.setattr(bulk_scan, "AVAILABLE", False)
+        patch.setattr(lazy_numpy, "loaded", lambda: False)
+        patch.setattr(bulk_scan, "BYTES_WORTH_NUMPY", 1 << 62)
         one_by_one = walked(image, trusted_ms, check_crc=check_crc, skips_damage=skips_damage)
     assert in_bulk == one_by_one
 
@@ -339,7 +338,8 @@ def test_a_start_writes_the_same_bytes(specs: list[Spec], clean: bool, compat: s
     image = image_of(specs, start=start, clean=clean)
     with pytest.MonkeyPatch.context() as patch:
         in_bulk = started(image, compat)
-        patch.setattr(bulk_scan, "AVAILABLE", False)
-        patch.setattr(index_bulk, "AVAILABLE", False)
+        patch.setattr(lazy_numpy, "loaded", lambda: False)
+        patch.setattr(bulk_scan, "BYTES_WORTH_NUMPY", 1 << 62)
+        patch.setattr(index_bulk, "LEAST", 1 << 62)
         one_by_one = started(image, compat)
     assert in_bulk == one_by_one

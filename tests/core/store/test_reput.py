@@ -153,7 +153,6 @@ def test_a_long_way_behind_is_told_in_portions(tmp_path: Path) -> None:
         assert store.max_queue_offset("T", 0) == 10
 
 
-@pytest.mark.skipif(not lazy_numpy.AVAILABLE, reason="numpy is not installed")
 def test_a_long_way_behind_is_read_back_in_bulk(tmp_path: Path) -> None:
     """A slave that catches up has nothing in memory; the bytes are those of a master."""
     lazy_numpy.load()
@@ -183,7 +182,6 @@ def test_a_long_way_behind_is_read_back_in_bulk(tmp_path: Path) -> None:
     assert list(snapshot(tmp_path / "a", "index").values()) == list(snapshot(tmp_path / "b", "index").values())
 
 
-@pytest.mark.skipif(not lazy_numpy.AVAILABLE, reason="numpy is not installed")
 def test_what_is_not_taken_in_bulk_is_tried_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A fault in the bulk way must not keep messages from their queues."""
     lazy_numpy.load()
