@@ -95,8 +95,8 @@ def answered_by() -> tuple[dict[int, str], set[int]]:
 
 def declared_by_server() -> tuple[dict[int, tuple[str, RequestDeclaration]], dict[int, tuple[str, RequestDeclaration]]]:
     """Return the processor's name and the declaration of each code, of the broker and of the name server."""
-    broker = Kernel.assemble((), (*BUILTIN_PLUGINS, ProcessorsPlugin())).processors("broker")
-    name_server = Kernel.assemble((), NAME_SERVER_PLUGINS).processors("nameserver")
+    broker = Kernel.assemble((), (*BUILTIN_PLUGINS, ProcessorsPlugin())).registries.processors_of("broker")
+    name_server = Kernel.assemble((), NAME_SERVER_PLUGINS).registries.processors_of("nameserver")
     found = (
         {one.code: (entry.name, one) for entry in entries for one in entry.value.declarations}
         for entries in (broker, name_server)

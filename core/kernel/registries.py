@@ -29,9 +29,11 @@ from flintmq.core.kernel.registry import (
     THREADS_MAX,
     CommandSpec,
     ProcessorSpec,
+    Registered,
     Registry,
     ServerPart,
     is_name,
+    one_processor_per_code,
 )
 
 if TYPE_CHECKING:
@@ -104,6 +106,45 @@ class Registries:
             self.cli_commands,
         )
         return tuple(f"{registry.kind} {entry.name}" for registry in registries for entry in registry.of(owner))
+
+    def check_dispatchers(self, names: Iterable[str]) -> None:
+        """Refuse a list without the essential dispatchers, which may be replaced but not left out. Raises ``PluginError``."""
+        plain = {name.rpartition("/")[2] for name in names}
+        for essential in self.dispatchers.essential_names():
+            if essential not in plain:
+                raise PluginError(f"'dispatchers' leaves out '{essential}', without which nobody finds what is stored")
+
+    def processors_of(self, server: str) -> tuple[Registered[ProcessorSpec], ...]:
+        """Return the request processors of one of :data:`SERVERS`, with each request code in exactly one of them."""
+        return one_processor_per_code(entry for entry in self.processors.all() if entry.value.is_for(server))
+
+    def default_processor_of(self, server: str) -> Registered[ServerPart] | None:
+        """Return what answers the codes without a processor at one of :data:`SERVERS`. Raises ``PluginError`` for two."""
+        found = [entry for entry in self.default_processors.every() if entry.value.is_for(server)]
+        if len(found) > 1:
+            names = " or ".join(f"'{name}'" for name in dict.fromkeys(entry.owner.name for entry in found))
+            both = " and ".join(f"'{entry.full_name}'" for entry in found)
+            raise PluginError(f"a {server} has one default processor, not {both}: list {names} in 'disabled_plugins'")
+        return found[0] if found else None
+
+    def connection_listeners_of(self, server: str) -> tuple[Registered[ServerPart], ...]:
+        """Return the connection listeners of one of :data:`SERVERS`, in order of registration."""
+        return tuple(entry for entry in self.connection_listeners.every() if entry.value.is_for(server))
+
+    def rpc_hooks_of(self, server: str) -> tuple[Registered[ServerPart], ...]:
+        """Return the RPC hooks of one of :data:`SERVERS`, in order of registration."""
+        return tuple(entry for entry in self.rpc_hooks.every() if entry.value.is_for(server))
+
+    def section_for(self, registered: Registered[Any]) -> str | None:
+        """Return the configuration section of a registration: the owner's section of the same name, else its only one."""
+        names = [entry.name for entry in self.config_sections.of(registered.owner)]
+        if registered.name in names:
+            return registered.name
+        return names[0] if len(names) == 1 else None
+
+    def features_topics(self) -> tuple[SystemTopic, ...]:
+        """Return the system topics of all features."""
+        return tuple(entry.value for entry in self.system_topics.all())
 
     def _dispatcher_registrar(self, owner: PluginOrigin) -> Callable[..., None]:
         def register(name: str, factory: DispatcherFactory, *, essential: bool = False) -> None:

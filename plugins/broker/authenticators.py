@@ -43,7 +43,7 @@ class Authenticators:
         made: list[Authenticator] = []
         for name in names:
             entry = _registered(kernel, name, acl_key)
-            own = config if kernel.section_for(entry) is None else settings.of(entry)
+            own = config if kernel.registries.section_for(entry) is None else settings.of(entry)
             made.append(kernel.guarded(entry, entry.value)(own))
             self._registered[id(made[-1])] = entry
         self.in_force = tuple(made)
@@ -63,7 +63,7 @@ class Authenticators:
 
 def _registered(kernel: Kernel, name: str, acl_key: str) -> Registered[AuthenticatorFactory]:
     try:
-        (entry,) = kernel.authenticators((name,))
+        (entry,) = kernel.registries.authenticators.pick_all((name,))
     except PluginError as error:
         if name != ACL:
             raise

@@ -307,7 +307,7 @@ class Broker(Service):
         self._held.push_async_callback(self._services.stop)
         state.runtime_sources.append(self._services.figures)
         state.intake_steps = IntakeSteps(
-            [self.kernel.guarded(entry, entry.value)(state) for entry in self.kernel.intake_steps()]
+            [self.kernel.guarded(entry, entry.value)(state) for entry in self.kernel.registries.intake_steps.all()]
         )
         state.intake = MessageIntake(state, state.intake_steps)
 
@@ -364,14 +364,14 @@ class Broker(Service):
 
     def _open_store(self, state: BrokerState) -> Registered[FlushStrategy]:
         config = state.config
-        registered = self.kernel.flush_strategy(config.flush.strategy)
+        registered = self.kernel.registries.flush_strategies.pick(config.flush.strategy)
         strategy = registered.value
         strategy = attrs.evolve(strategy, factory=self.kernel.guarded(registered, strategy.factory))
         settings = self._settings.of_strategy(registered)
         pool = None
         if strategy.uses_pool:
             buffers = getattr(settings, "pool_size", config.flush.commit_real_time.pool_size)
-            made_by = self.kernel.pool(config.flush.pool)
+            made_by = self.kernel.registries.pools.pick(config.flush.pool)
             pool = self.kernel.guarded(made_by, made_by.value)(buffers, config.store.commit_log_file_bytes)
         levels = state.delay_levels
         store = MessageStore(
@@ -394,11 +394,11 @@ class Broker(Service):
         """Whether the store's own index is fed: neither switched off nor replaced by a plugin's."""
         dispatchers = self._named_dispatchers(config)
         fed = any(entry.name == INDEX and entry.owner.built_in for entry in dispatchers)
-        return fed and self.kernel.index_builder(config.index.builder).owner.built_in
+        return fed and self.kernel.registries.index_builders.pick(config.index.builder).owner.built_in
 
     def _load_filters(self, state: BrokerState) -> None:
         self.kernel.probe_filters()
-        state.filters = {kind: self.kernel.filter_factory(kind) for kind in self.kernel.filter_types()}
+        state.filters = {kind: self.kernel.filter_factory(kind) for kind in self.kernel.registries.filters.names()}
 
     def _fill(self, state: BrokerState) -> None:
         """Tables, from the store's ``config`` folder."""
@@ -411,7 +411,7 @@ class Broker(Service):
             cluster_topic=config.topics.cluster_topic,
             broker_topic=config.topics.broker_topic,
             trace_topic=config.topics.trace_topic_name if config.topics.trace_topic_enable else None,
-            features=self.kernel.system_topics(),
+            features=self.kernel.registries.features_topics(),
         )
         state.topics = TopicConfigManager(
             self._file("topics.json"),
@@ -420,7 +420,7 @@ class Broker(Service):
             auto_create=config.topics.auto_create,
             count_max=config.topics.count_max,
             journal=ConfigJournal(self.store_path / "flint" / "new-topics", self._disk),
-            features=self.kernel.system_topics(),
+            features=self.kernel.registries.features_topics(),
         )
         state.groups = SubscriptionGroupManager(
             self._file("subscriptionGroup.json"),
@@ -460,7 +460,7 @@ class Broker(Service):
 
     def _named_dispatchers(self, config: BrokerConfig) -> tuple[Registered[DispatcherFactory], ...]:
         """Those of the configuration that are switched on, in its order."""
-        self.kernel.check_dispatchers(config.dispatchers)
+        self.kernel.registries.check_dispatchers(config.dispatchers)
         off = {
             name
             for name, on in ((INDEX, config.index.enable), (FILTER_BITMAP, config.pull.calc_filter_bitmap))
@@ -470,7 +470,7 @@ class Broker(Service):
         names = [full for full, name in zip(config.dispatchers, plain, strict=True) if name not in off]
         if FILTER_BITMAP not in (*off, *plain):
             names.insert(0, FILTER_BITMAP)
-        return self.kernel.dispatchers(names)
+        return self.kernel.registries.dispatchers.pick_all(names)
 
     def _dispatchers(self, state: BrokerState) -> list[CommitLogDispatcher]:
         dispatchers: list[CommitLogDispatcher] = []
@@ -483,7 +483,7 @@ class Broker(Service):
         return dispatchers
 
     def _index_builder(self, state: BrokerState) -> IndexBuilder:
-        registered = self.kernel.index_builder(state.config.index.builder)
+        registered = self.kernel.registries.index_builders.pick(state.config.index.builder)
         return self.kernel.guarded(registered, registered.value)(self._context(state, registered))
 
     def _connect_store(self, state: BrokerState, strategy: Registered[FlushStrategy]) -> None:
@@ -547,7 +547,7 @@ class Broker(Service):
         )
         self.authenticators = authenticators.in_force
         authenticators.start(self.timers)
-        for entry in self.kernel.processors("broker"):
+        for entry in self.kernel.registries.processors_of("broker"):
             made = self.kernel.guarded(entry, entry.value.factory)(self)
             where = PROCESSOR.where(entry.owner, entry.name)
             self.server.add_processor(made, entry.value.declarations, partial(self._pool_of, entry), where)

@@ -28,9 +28,11 @@ class PluginSettings:
         self._kernel = kernel
         self._loaded = loaded
         self._clock = clock
-        self._models: dict[str, type[Any]] = {entry.name: entry.value for entry in kernel.config_sections()}
+        self._models: dict[str, type[Any]] = {
+            entry.name: entry.value for entry in kernel.registries.config_sections.all()
+        }
         self._flushes = flushes
-        self._strategies = kernel.flush_strategies(loaded.config.flush.strategy) if flushes else ()
+        self._strategies = kernel.registries.flush_strategies.all(loaded.config.flush.strategy) if flushes else ()
         self._made: dict[str, Any] = {}
         kernel.context_of = self.context
 
@@ -56,7 +58,7 @@ class PluginSettings:
 
         None for a plugin without a section, or with several of other names. Raises ``ConfigError``.
         """
-        name = self._kernel.section_for(registered)
+        name = self._kernel.registries.section_for(registered)
         if name is None:
             return None
         if name not in self._made:

@@ -24,7 +24,7 @@ def check_required(config: BrokerConfig, kernel: Kernel) -> None:
         ("pull.property_filter", config.pull.property_filter, "filters"),
         ("pull.calc_filter_bitmap", config.pull.calc_filter_bitmap, "filters"),
     )
-    known = {entry.name for entry in kernel.services()}
+    known = {entry.name for entry in kernel.registries.services.all()}
     for key, is_asked, service in asked:
         if is_asked and service not in known:
             raise ConfigError(

@@ -37,15 +37,15 @@ class ServerParts:
 
     def __init__(self, kernel: Kernel, at: str, owner: object) -> None:
         self._kernel = kernel
-        self.default = kernel.default_processor(at)
+        self.default = kernel.registries.default_processor_of(at)
         """Who answers the codes that nobody else does; None for nobody."""
         self._handler: Any = None
         if self.default is not None:
             made = self._made(self.default, owner)
             where = DEFAULT_PROCESSOR.where(self.default.owner, self.default.name)
             self._handler = check_handler(where, made, "handle")
-        listeners = [(entry, self._made(entry, owner)) for entry in kernel.connection_listeners(at)]
-        hooks = [(entry, self._made(entry, owner)) for entry in kernel.rpc_hooks(at)]
+        listeners = [(entry, self._made(entry, owner)) for entry in kernel.registries.connection_listeners_of(at)]
+        hooks = [(entry, self._made(entry, owner)) for entry in kernel.registries.rpc_hooks_of(at)]
         told = {
             event: tuple(self._counted(entry, made, method) for entry, made in listeners if hasattr(made, method))
             for event, method in _EVENTS.items()

@@ -52,7 +52,7 @@ class Services:
         Raises:
             PluginError: a factory raises, or makes something else than a service; names the plugin.
         """
-        for entry in self._kernel.services():
+        for entry in self._kernel.registries.services.all():
             made = self._kernel.guarded(entry, entry.value)(api)
             if made is not None:
                 _check(entry, made)

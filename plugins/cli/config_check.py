@@ -46,11 +46,11 @@ def _check_plugins(loaded: LoadedConfig, file: Path) -> int:
 
     kernel = assembled(loaded, file)
     chosen = loaded.config
-    kernel.check_dispatchers(chosen.dispatchers)
-    kernel.pool(chosen.flush.pool)
-    kernel.index_builder(chosen.index.builder)
+    kernel.registries.check_dispatchers(chosen.dispatchers)
+    kernel.registries.pools.pick(chosen.flush.pool)
+    kernel.registries.index_builders.pick(chosen.index.builder)
     PluginSettings(kernel, loaded).check()
-    for command in kernel.cli_commands():
+    for command in kernel.registries.cli_commands.all():
         made_command(command)
     check_what_is_made(loaded)
     return sum(info.enabled for info in kernel.describe())

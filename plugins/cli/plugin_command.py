@@ -56,19 +56,19 @@ def load_commands(installed: list[str], configured: tuple[PluginRef, ...]) -> di
     All plugins are loaded at once, which settles who wins a name; one by one when that fails, to find the culprit.
     """
     try:
-        return _made(Kernel.assemble(configured).cli_commands())
+        return _made(Kernel.assemble(configured).registries.cli_commands.all())
     except PluginError:
         pass
     found: dict[str, click.Command] = {}
     for name in installed:
         others = [other for other in installed if other != name]
         try:
-            found |= _made(Kernel.assemble(disabled=others).cli_commands())
+            found |= _made(Kernel.assemble(disabled=others).registries.cli_commands.all())
         except PluginError as error:
             warn(str(error))
     for ref in configured:
         try:
-            found |= _made(Kernel.assemble((ref,), use_entry_points=False).cli_commands())
+            found |= _made(Kernel.assemble((ref,), use_entry_points=False).registries.cli_commands.all())
         except PluginError as error:
             warn(str(error))
     return found

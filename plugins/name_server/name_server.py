@@ -160,7 +160,7 @@ class NameServer(Service):
         ServerParts(self._kernel, "nameserver", self)
 
     def _add_processors(self) -> None:
-        for entry in self._kernel.processors("nameserver"):
+        for entry in self._kernel.registries.processors_of("nameserver"):
             made = self._kernel.guarded(entry, entry.value.factory)(self)
             where = PROCESSOR.where(entry.owner, entry.name)
             self.server.add_processor(made, entry.value.declarations, partial(self._pool_of, entry), where)

@@ -74,17 +74,20 @@ def test_all_are_found_by_their_entry_points() -> None:
     assert set(found["audit"].registered) == {"dispatcher audit", "config section audit"}
     assert found["adaptive-flush"].registered == ("flush strategy adaptive_group_commit",)
     assert found["direct-flush"].registered == ("flush strategy direct_flush",)
-    assert [entry.name for entry in kernel.dispatchers(["consume_queue", "audit"])] == ["consume_queue", "audit"]
+    assert [entry.name for entry in kernel.registries.dispatchers.pick_all(["consume_queue", "audit"])] == [
+        "consume_queue",
+        "audit",
+    ]
 
 
 def test_the_audit_dispatcher_works_through_the_kernel(installed: Path) -> None:
     """From its section of the configuration to its lines: nothing of it is known to the broker beforehand."""
     kernel = Kernel.assemble((), BUILTIN_PLUGINS, disabled=["adaptive-flush"])
-    (registered,) = kernel.dispatchers(["audit"])
+    (registered,) = kernel.registries.dispatchers.pick_all(["audit"])
     assert not registered.essential
-    section = kernel.section_for(registered)
+    section = kernel.registries.section_for(registered)
     assert section == "audit"
-    (model,) = [entry.value for entry in kernel.config_sections() if entry.name == section]
+    (model,) = [entry.value for entry in kernel.registries.config_sections.all() if entry.name == section]
     path = installed.parent / "audit.jsonl"
     settings = model(path=str(path), max_bytes=8192)
     dispatcher = registered.value(DispatcherContext(store=None, settings=settings, clock=ManualClock()))
@@ -96,7 +99,7 @@ def test_the_audit_dispatcher_works_through_the_kernel(installed: Path) -> None:
 
 @pytest.mark.usefixtures("installed")
 def test_the_adaptive_strategy_is_chosen_by_name_and_passes_the_kit() -> None:
-    strategy = Kernel.assemble((), BUILTIN_PLUGINS).flush_strategy("adaptive_group_commit").value
+    strategy = Kernel.assemble((), BUILTIN_PLUGINS).registries.flush_strategies.pick("adaptive_group_commit").value
     assert strategy.synchronous
     assert strategy.settings_model is not None
     settings = strategy.settings_model(sync_flush_timeout_ms=100, interval_ms=2)
@@ -135,8 +138,8 @@ def test_a_line_of_yaml_replaces_a_built_in(installed: Path) -> None:
         kernel = Kernel.assemble([PluginRef("house_rules:HouseRules", line=3)], BUILTIN_PLUGINS, config_path="b.yaml")
     finally:
         sys.modules.pop("house_rules", None)
-    assert kernel.flush_strategy("group_commit").owner.place == "b.yaml:3"
-    assert kernel.flush_strategy("flush/group_commit").owner.built_in
+    assert kernel.registries.flush_strategies.pick("group_commit").owner.place == "b.yaml:3"
+    assert kernel.registries.flush_strategies.pick("flush/group_commit").owner.built_in
 
 
 def test_a_plugin_that_is_installed_and_listed_is_loaded_once(installed: Path) -> None:
@@ -156,7 +159,7 @@ def test_a_plugin_that_is_installed_and_listed_is_loaded_once(installed: Path) -
         kernel = Kernel.assemble([PluginRef("twice:Twice", line=1)], BUILTIN_PLUGINS)
     finally:
         sys.modules.pop("twice", None)
-    assert kernel.dispatchers(["twice"])[0].owner.place == "twice 2.0"
+    assert kernel.registries.dispatchers.pick_all(["twice"])[0].owner.place == "twice 2.0"
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -24,8 +24,8 @@ from flintmq.remoting.wire.headers_message import (
 
 def declared() -> dict[int, RequestDeclaration]:
     """Return the declaration of every code that a built-in processor answers, of either server."""
-    broker = Kernel.assemble((), (*BUILTIN_PLUGINS, ProcessorsPlugin())).processors("broker")
-    name_server = Kernel.assemble((), NAME_SERVER_PLUGINS).processors("nameserver")
+    broker = Kernel.assemble((), (*BUILTIN_PLUGINS, ProcessorsPlugin())).registries.processors_of("broker")
+    name_server = Kernel.assemble((), NAME_SERVER_PLUGINS).registries.processors_of("nameserver")
     return {one.code: one for entry in (*broker, *name_server) for one in entry.value.declarations}
 
 

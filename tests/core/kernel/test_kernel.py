@@ -94,21 +94,24 @@ def flintmq_dispatchers(register):
 
 def test_built_ins_are_there_without_configuration() -> None:
     kernel = assemble()
-    assert [entry.name for entry in kernel.dispatchers(["index", "consume_queue"])] == ["index", "consume_queue"]
-    assert kernel.dispatchers(["consume_queue"])[0].essential
-    assert not kernel.dispatchers(["index"])[0].essential
-    kernel.check_dispatchers(["index", "flint/consume_queue"])
+    assert [entry.name for entry in kernel.registries.dispatchers.pick_all(["index", "consume_queue"])] == [
+        "index",
+        "consume_queue",
+    ]
+    assert kernel.registries.dispatchers.pick_all(["consume_queue"])[0].essential
+    assert not kernel.registries.dispatchers.pick_all(["index"])[0].essential
+    kernel.registries.check_dispatchers(["index", "flint/consume_queue"])
     with pytest.raises(PluginError, match="'dispatchers' leaves out 'consume_queue'"):
-        kernel.check_dispatchers(["index"])
-    assert kernel.flush_strategy("group_commit").value.synchronous
-    assert kernel.flush_strategy("commit_real_time").value.uses_pool
-    assert {entry.name for entry in kernel.flush_strategies()} == {
+        kernel.registries.check_dispatchers(["index"])
+    assert kernel.registries.flush_strategies.pick("group_commit").value.synchronous
+    assert kernel.registries.flush_strategies.pick("commit_real_time").value.uses_pool
+    assert {entry.name for entry in kernel.registries.flush_strategies.all()} == {
         "group_commit",
         "flush_real_time",
         "commit_real_time",
     }
-    assert kernel.pool("default").value(1, 4096).available_buffers == 1
-    assert kernel.index_builder("index").owner.built_in
+    assert kernel.registries.pools.pick("default").value(1, 4096).available_buffers == 1
+    assert kernel.registries.index_builders.pick("index").owner.built_in
     assert kernel.filter_factory("TAG")("*", frozenset()).matches_tags_code(7)
 
 
@@ -116,10 +119,10 @@ def test_third_party_replaces_the_built_in_of_the_same_name(make_module: MakeMod
     """One line of YAML replaces a part of the broker: that is what the framework is for."""
     module = make_module(REPLACES_TWO + "\nplugin = __import__('sys').modules[__name__]\n")
     kernel = assemble(f"{module}:plugin", builtins=[BuiltIn()])
-    assert kernel.dispatchers(["two"])[0].value(None) == "third party"  # type: ignore[arg-type, comparison-overlap]
-    assert kernel.dispatchers(["house/two"])[0].owner.built_in
-    assert kernel.dispatchers([f"{module}:plugin/two"])[0].owner.name == f"{module}.plugin"
-    assert [entry.name for entry in kernel.dispatchers(["two", "one"])] == ["two", "one"]
+    assert kernel.registries.dispatchers.pick_all(["two"])[0].value(None) == "third party"  # type: ignore[arg-type, comparison-overlap]
+    assert kernel.registries.dispatchers.pick_all(["house/two"])[0].owner.built_in
+    assert kernel.registries.dispatchers.pick_all([f"{module}:plugin/two"])[0].owner.name == f"{module}.plugin"
+    assert [entry.name for entry in kernel.registries.dispatchers.pick_all(["two", "one"])] == ["two", "one"]
 
 
 def test_what_replaces_an_essential_dispatcher_is_essential(make_module: MakeModule) -> None:
@@ -128,11 +131,11 @@ def test_what_replaces_an_essential_dispatcher_is_essential(make_module: MakeMod
         "class P:\n    @hookimpl\n    def flintmq_dispatchers(self, register): register('one', print)\n"
     )
     kernel = assemble(f"{module}:P", builtins=[BuiltIn()])
-    assert kernel.dispatchers(["one"])[0].essential
-    assert kernel.dispatchers([f"{module}.P/one"])[0].essential
-    assert not kernel.dispatchers(["two"])[0].essential
+    assert kernel.registries.dispatchers.pick_all(["one"])[0].essential
+    assert kernel.registries.dispatchers.pick_all([f"{module}.P/one"])[0].essential
+    assert not kernel.registries.dispatchers.pick_all(["two"])[0].essential
     with pytest.raises(PluginError, match="leaves out 'one'"):
-        kernel.check_dispatchers(["two"])
+        kernel.registries.check_dispatchers(["two"])
 
 
 def test_two_third_parties_of_one_name_need_a_choice(make_module: MakeModule) -> None:
@@ -142,22 +145,22 @@ def test_two_third_parties_of_one_name_need_a_choice(make_module: MakeModule) ->
     first, second = make_module(body), make_module(body)
     kernel = assemble(f"{first}:Plugin", f"{second}:Plugin", builtins=[BuiltIn()])
     with pytest.raises(PluginError, match=rf"'two' is registered by .*{first}.* and .*{second}.*'dispatchers'"):
-        kernel.dispatchers(["two"])
-    assert kernel.dispatchers([f"{second}.Plugin/two"])[0].owner.name == f"{second}.Plugin"
+        kernel.registries.dispatchers.pick_all(["two"])
+    assert kernel.registries.dispatchers.pick_all([f"{second}.Plugin/two"])[0].owner.name == f"{second}.Plugin"
 
 
 def test_unknown_names_are_answered_with_the_nearest() -> None:
     kernel = assemble()
     with pytest.raises(PluginError, match=r"no dispatcher is named 'indx' \(dispatchers\); did you mean 'index'\?"):
-        kernel.dispatchers(["consume_queue", "indx"])
+        kernel.registries.dispatchers.pick_all(["consume_queue", "indx"])
     with pytest.raises(PluginError, match=r"'group_comit' \(flush.strategy\); did you mean 'group_commit'"):
-        kernel.flush_strategy("group_comit")
+        kernel.registries.flush_strategies.pick("group_comit")
     with pytest.raises(PluginError, match=r"'zzz' \(flush.pool\); there are: default"):
-        kernel.pool("zzz")
+        kernel.registries.pools.pick("zzz")
     with pytest.raises(PluginError, match=r"did you mean 'flush/group_commit'"):
-        kernel.flush_strategy("flosh/group_commit")
+        kernel.registries.flush_strategies.pick("flosh/group_commit")
     with pytest.raises(PluginError, match=r"no authenticator is named 'acll' \(authenticators\); did you mean 'acl'\?"):
-        kernel.authenticators(["acll"])
+        kernel.registries.authenticators.pick_all(["acll"])
 
 
 @pytest.mark.parametrize(
@@ -307,11 +310,13 @@ def test_codes_of_processors_go_to_exactly_one(make_module: MakeModule) -> None:
             register("fast_send", (310, 900), lambda broker: "third", pool="send")
     """
     kernel = assemble(f"{make_module(body)}:P", builtins=[BuiltIn()])
-    codes = {entry.name: entry.value.codes for entry in kernel.processors("broker")}
+    codes = {entry.name: entry.value.codes for entry in kernel.registries.processors_of("broker")}
     assert codes == {"send": (10,), "fast_send": (310, 900)}
     other = body.replace("fast_send", "other_send")
     with pytest.raises(PluginError, match=r"request code 310 is claimed by .*fast_send.* and .*other_send"):
-        assemble(f"{make_module(body)}:P", f"{make_module(other)}:P", builtins=[BuiltIn()]).processors("broker")
+        assemble(f"{make_module(body)}:P", f"{make_module(other)}:P", builtins=[BuiltIn()]).registries.processors_of(
+            "broker"
+        )
 
 
 def test_sections_find_their_registrations(make_module: MakeModule) -> None:
@@ -328,10 +333,10 @@ def test_sections_find_their_registrations(make_module: MakeModule) -> None:
     """
     module = make_module(body.replace("{section}", "audit_settings"))
     kernel = assemble(f"{module}:P")
-    (audit,) = kernel.dispatchers(["audit"])
-    assert kernel.section_for(audit) == "audit_settings"
-    assert kernel.section_for(kernel.dispatchers(["index"])[0]) is None
-    assert attrs.has(kernel.config_sections()[0].value)
+    (audit,) = kernel.registries.dispatchers.pick_all(["audit"])
+    assert kernel.registries.section_for(audit) == "audit_settings"
+    assert kernel.registries.section_for(kernel.registries.dispatchers.pick_all(["index"])[0]) is None
+    assert attrs.has(kernel.registries.config_sections.all()[0].value)
 
 
 class Life:
@@ -409,7 +414,7 @@ def test_a_factory_that_raises_is_named_with_its_line(make_module: MakeModule) -
         def flintmq_dispatchers(self, register): register("audit", lambda context: 1 / 0)
     """
     kernel = assemble(f"{make_module(body)}:P")
-    (found,) = kernel.dispatchers(["audit"])
+    (found,) = kernel.registries.dispatchers.pick_all(["audit"])
     with pytest.raises(
         PluginError, match=r"broker.yaml:10: .*flintmq_dispatchers: 'audit' cannot be made: ZeroDivision"
     ):
@@ -483,7 +488,7 @@ def test_every_hook_that_registers_has_a_registrar() -> None:
     """A spec that is documented but never called would be a promise nobody keeps."""
     specs = {name for name in vars(FlintSpecs) if name.startswith("flintmq_")}
     registering = {name for name in specs if not name.startswith("flintmq_broker_")}
-    assert set(Kernel()._registries.registrars()) == registering
+    assert set(Kernel().registries.registrars()) == registering
     source = Path(sys.modules[Kernel.__module__].__file__ or "").read_text(encoding="utf-8")
     assert specs - registering == set(re.findall(r'_tell\("(flintmq_broker_\w+)"', source))
 
@@ -500,6 +505,6 @@ def test_a_strategy_of_a_plugin_carries_its_model(make_module: MakeModule) -> No
         def flintmq_flush_services(self, register):
             register(FlushStrategy("mine", print, Settings, synchronous=True))
     """
-    strategy: FlushStrategy = assemble(f"{make_module(body)}:P").flush_strategy("mine").value
+    strategy: FlushStrategy = assemble(f"{make_module(body)}:P").registries.flush_strategies.pick("mine").value
     assert strategy.settings_model is not None
     assert strategy.settings_model().pause_ms == 3

@@ -1,0 +1,117 @@
+"""From plugin objects to bare functions by hook: what pluggy is used for, and the only place where it is called.
+
+A plugin is checked and taken apart once, while a broker is assembled, because a call through pluggy costs many times what a
+call of a bound function does.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+import attrs
+import pluggy
+
+from flintmq.config.errors import nearest
+from flintmq.core.errors import PluginError
+from flintmq.core.kernel.finder import FoundPlugin, plugin_within
+from flintmq.core.kernel.hookspecs import PROJECT, FlintSpecs
+from flintmq.core.kernel.plugin_info import PluginOrigin
+from flintmq.core.kernel.plugin_shapes import check_hook, drop, shown
+
+HOOK_PREFIX: Final = "flintmq_"
+
+
+@attrs.frozen
+class Hook:
+    """One plugin's implementation of one hook: a bare function, without pluggy."""
+
+    owner: PluginOrigin
+    name: str
+    function: Callable[..., Any]
+    argument_names: tuple[str, ...]
+    rank: int
+    """-1 for tryfirst, 1 for trylast."""
+
+    def __call__(self, **arguments: Any) -> None:
+        """Call the implementation. Raises ``PluginError`` when it returns something, because that would be lost."""
+        returned = self.function(**{name: arguments[name] for name in self.argument_names})
+        if returned is None or not ("register" in arguments or inspect.isawaitable(returned)):
+            return
+        drop(returned)
+        what = (
+            "what is offered is handed to register(…)"
+            if "register" in arguments
+            else "a plain function without a result"
+        )
+        raise PluginError(f"{self.owner}: {self.name}: expected None to be returned: {what}; found {shown(returned)}")
+
+
+def collect_hooks(found: Iterable[FoundPlugin]) -> dict[str, tuple[Hook, ...]]:
+    """Have pluggy check every plugin against the specs, and return the bare functions by hook, in order of registration.
+
+    Raises:
+        PluginError: a plugin has a hook of an unknown name, of a wrong signature, without its mark, or none at all.
+    """
+    manager = pluggy.PluginManager(PROJECT)
+    manager.add_hookspecs(FlintSpecs)
+    known = {
+        name: tuple(inspect.signature(spec).parameters)[1:]
+        for name, spec in vars(FlintSpecs).items()
+        if name.startswith(HOOK_PREFIX)
+    }
+    hooks: dict[str, list[Hook]] = {name: [] for name in known}
+    for item in found:
+        origin, plugin = item.origin, item.plugin
+        _check_hooks(manager, origin, plugin, known)
+        try:
+            manager.register(plugin, name=origin.name)
+        except pluggy.PluginValidationError as error:
+            raise PluginError(f"{origin}: {' '.join(str(error).split())}") from error
+        except ValueError as error:
+            raise PluginError(f"{origin}: a plugin of this name, or the same object, is loaded already") from error
+        callers = manager.get_hookcallers(plugin) or []
+        if not callers:
+            within = plugin_within(plugin, HOOK_PREFIX)
+            hint = f"; did you mean '{within}'?" if within else ""
+            raise PluginError(
+                f"{origin}: implements no hook; its functions need @flintmq.core.kernel.hookspecs.hookimpl{hint}"
+            )
+        for caller in callers:
+            for implementation in caller.get_hookimpls():
+                if implementation.plugin is not plugin:
+                    continue
+                if caller.name not in hooks:
+                    if implementation.optionalhook:
+                        continue
+                    close = nearest(caller.name, known)
+                    hint = f"; did you mean '{close}'?" if close else f"; there are: {', '.join(known)}"
+                    raise PluginError(f"{origin}: there is no hook '{caller.name}'{hint}")
+                if implementation.wrapper or implementation.hookwrapper:
+                    raise PluginError(f"{origin}: '{caller.name}' cannot be wrapped, it is called once per plugin")
+                rank = -1 if implementation.tryfirst else 1 if implementation.trylast else 0
+                arguments = check_hook(origin, caller.name, implementation.function, known[caller.name])
+                hooks[caller.name].append(Hook(origin, caller.name, implementation.function, arguments, rank))
+    return {name: tuple(sorted(items, key=lambda hook: hook.rank)) for name, items in hooks.items()}
+
+
+def _check_hooks(
+    manager: pluggy.PluginManager, origin: PluginOrigin, plugin: object, known: Mapping[str, tuple[str, ...]]
+) -> None:
+    """Raise ``PluginError`` for what pluggy passes over in silence: a hook without its mark, or one that is not a function."""
+    for name in dir(plugin):
+        if not name.startswith(HOOK_PREFIX):
+            continue
+        found = inspect.getattr_static(plugin, name, None)
+        options = manager.parse_hookimpl_opts(plugin, name)
+        marked = options is not None
+        if options is not None and name in known and not (options["wrapper"] or options["hookwrapper"]):
+            check_hook(origin, name, getattr(plugin, name), known[name])
+        if inspect.isroutine(found) and not marked:
+            raise PluginError(f"{origin}: '{name}' is not marked with @flintmq.core.kernel.hookspecs.hookimpl")
+        if name in known and not inspect.isroutine(found) and not marked:
+            raise PluginError(
+                f"{origin}: {name}: expected a function {name}({', '.join(known[name])}), marked with "
+                f"@flintmq.core.kernel.hookspecs.hookimpl; found {shown(found)}"
+            )
