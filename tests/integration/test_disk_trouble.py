@@ -181,7 +181,7 @@ def test_no_room_for_the_log(configure: Any, connect: Any, strategy: str, unexpe
             assert refused.code == UNAVAILABLE
             assert "disk is full" in refused.remark
             assert "store.path" in refused.remark
-            assert wire.pull("T").code == 0
+            assert wire.pull("T", _suspend_ms=10_000).code == 0, "with a pool the first message must be committed first"
             disk.heal()
             answer = wire.send("T", b"room again" * 100)
             assert answer.code == 0
