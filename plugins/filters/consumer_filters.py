@@ -1,4 +1,4 @@
-"""The filters of the groups that do not subscribe by tags: ``consumerFilter.json`` (docs/internals/algorithms.md, Filters).
+"""Keeps filters of groups that do not subscribe by tags, in ``consumerFilter.json`` (docs/internals/algorithms.md, Filters).
 
 They outlive their group by a day, so that bit maps go on being computed for a group that is away for a while.
 """
@@ -30,10 +30,10 @@ _NO_FILTERS: Final[tuple[ConsumerFilterData, ...]] = ()
 
 
 class ConsumerFilterManager:
-    """Filters by topic and group. Loop thread; :meth:`persist` is the caller's timer's job.
+    """The filters by topic and group. Loop thread; the caller calls :meth:`persist` at intervals.
 
     Args:
-        factories: by expression type; what has none is not kept.
+        factories: the factories by expression type; filters of other types are not kept.
         bloom_filter: gives groups their positions.
         file: ``config/consumerFilter.json``, or None to keep the table in memory.
     """
@@ -62,13 +62,13 @@ class ConsumerFilterManager:
         return self._table.get(topic, {}).get(group)
 
     def of_topic(self, topic: str) -> tuple[ConsumerFilterData, ...]:
-        """The topic's filters that bit maps are computed with, dead ones too."""
+        """Return the filters of a topic that bit maps are computed with, dead ones too."""
         return self._of_topic.get(topic, _NO_FILTERS)
 
     def backed(
         self, topic: str, group: str, expression_type: str, made: MessageFilter, expression: str
     ) -> MessageFilter:
-        """The filter of a subscription, with the bit map to look at first where the group's filter is this one.
+        """Return the filter of a subscription, with the bit map to look at first where the group's filter is this one.
 
         A plugin's type is left as it is: it may judge by tags codes as well, of which the bit map says nothing.
         """
@@ -86,7 +86,7 @@ class ConsumerFilterManager:
     # change
 
     def register(self, group: str, subscriptions: Collection[SubscriptionData]) -> None:
-        """What a heartbeat says a group subscribes to. Its filters of topics it no longer names are dead."""
+        """Take what a heartbeat says of a group's subscriptions. Its filters of topics that it no longer names are dead."""
         for wanted in subscriptions:
             if not wanted.is_tag_type and wanted.sub_string:
                 self._register(group, wanted)
@@ -132,7 +132,7 @@ class ConsumerFilterManager:
         )
 
     def _compile(self, expression_type: str, expression: str) -> MessageFilter | None:
-        """None for what does not parse: the client is told when it asks or pulls."""
+        """Return a filter, or None for what does not parse: the client learns that when it asks or pulls."""
         factory = self._factories.get(expression_type)
         if factory is None:
             return None
@@ -143,7 +143,7 @@ class ConsumerFilterManager:
             return None
 
     def unregister(self, group: str) -> None:
-        """The group's last member left: its filters are dead, and cleaned a day later."""
+        """Mark the filters of a group as dead, because its last member left; they are removed a day later."""
         for groups in self._table.values():
             self._die(groups.get(group))
 
@@ -181,7 +181,7 @@ class ConsumerFilterManager:
             self._of_topic.pop(topic, None)
 
     def clean(self) -> None:
-        """Forgets filters that have been dead for a day."""
+        """Remove the filters that have been dead for a day."""
         now_ms = self._clock.now_ms()
         for data in [data for groups in self._table.values() for data in groups.values()]:
             if data.dead_for_ms(now_ms) >= _CLEAN_AFTER_MS:
@@ -190,7 +190,7 @@ class ConsumerFilterManager:
     # file
 
     def to_wire(self) -> dict[str, Any]:
-        """What the file holds."""
+        """Return the content of the file."""
         return {
             "filterDataByTopic": {
                 topic: {
@@ -202,7 +202,7 @@ class ConsumerFilterManager:
         }
 
     def persist(self) -> bool:
-        """Cleans, and writes the file when something changed; says whether it did. Raises StoreError, and stays dirty."""
+        """Clean, and write the file if something changed; return whether it was written. Raises StoreError."""
         self.clean()
         if not self._dirty or self._file is None:
             return False
@@ -211,7 +211,7 @@ class ConsumerFilterManager:
         return True
 
     def load(self) -> bool:
-        """Reads the file; False when there is none, or when its positions are of another bloom filter.
+        """Read the file; return False when there is none, or when its positions are of another bloom filter.
 
         Then bit maps in the store mean something else, so all of it is forgotten, as RocketMQ does. Members are taken
         to have left half a minute ago.
@@ -251,7 +251,7 @@ def load_filters(
 
 
 def _entries(value: Any) -> list[ConsumerFilterData]:
-    """The filters of a file; what is none, or not of RocketMQ's types, is left out: the next heartbeat says it anew."""
+    """Return the filters of a file. Malformed entries are left out, because the next heartbeat repeats them."""
     found: list[ConsumerFilterData] = []
     topics = value.get("filterDataByTopic") if isinstance(value, Mapping) else None
     for of_topic in topics.values() if isinstance(topics, Mapping) else ():

@@ -1,4 +1,4 @@
-"""What is known of one group's filter in one topic.
+"""Defines what is known of one group's filter in one topic.
 
 See docs/internals/algorithms.md, Filters; docs/internals/store-format.md, Configuration files.
 """
@@ -75,11 +75,11 @@ class ConsumerFilterData:
         return self.dead_time_ms >= self.born_time_ms
 
     def dead_for_ms(self, now_ms: int) -> int:
-        """How long it has been dead; -1 while it lives."""
+        """Return for how long it has been dead, in ms; -1 while it lives."""
         return now_ms - self.dead_time_ms if self.is_dead else -1
 
     def to_wire(self) -> dict[str, Any]:
-        """As ``consumerFilter.json`` has it; members without a value are left out there."""
+        """Return the entry of ``consumerFilter.json``; members without a value are left out there."""
         return {
             "bloomFilterData": self.bloom.to_wire() if self.bloom is not None else None,
             "bornTime": self.born_time_ms,
@@ -94,7 +94,7 @@ class ConsumerFilterData:
 
     @classmethod
     def of(cls, stored: StoredFilter) -> ConsumerFilterData:
-        """A filter that was read, not compiled yet. Raises ValueError for what is no filter data."""
+        """Return a filter that was read and is not compiled yet. Raises ValueError for malformed data."""
         bloom = stored.bloom_filter_data
         data = cls(
             stored.topic,
@@ -125,7 +125,7 @@ class BloomFilterBacked:
         self.needs_properties = compiled.needs_properties
 
     def matches_bit_map(self, bit_map: bytes, store_timestamp_ms: int) -> bool:
-        """False only where the bit map was made with this filter and says that the message does not fit."""
+        """Return False only where the bit map was made with this filter and says that the message does not fit."""
         bloom = self._bloom
         if store_timestamp_ms <= self._born_time_ms or len(bit_map) * 8 != bloom.bit_num:
             return True

@@ -46,11 +46,11 @@ class Registration:
         self._task: asyncio.Task[None] | None = None
         self._body_s = 0.0
         self.registered: dict[str, bool] = {}
-        """Per name server whether the last registration got through."""
+        """For each name server whether the last registration succeeded."""
         self.master_address = ""
-        """A slave's: where clients reach its master, as name servers say; empty while none knows."""
+        """On a slave the address at which clients reach its master; empty while no name server knows it."""
         self.master_ha_address = ""
-        """The same for the master's replication port."""
+        """On a slave the address of its master's replication port; empty while no name server knows it."""
 
     def start(self) -> None:
         """Do nothing: name servers learn of a broker that is ready."""
@@ -62,7 +62,7 @@ class Registration:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def topic_changed(self) -> None:
-        """Registers soon; several changes within one turn of the loop make one registration."""
+        """Register soon; several changes within one iteration of the loop make one registration."""
         self._changed.set()
 
     async def _run(self) -> None:
@@ -79,7 +79,7 @@ class Registration:
             await asyncio.sleep(min(self._body_s * _REST, _REST_MAX_S))
 
     async def register_all(self) -> None:
-        """Registers with every name server side by side."""
+        """Register with every name server at the same time."""
         await asyncio.gather(*(self._register(address) for address in self._addresses))
 
     async def _register(self, address: str) -> None:
@@ -128,7 +128,7 @@ class Registration:
         return f"{host}:{api.ha_port}"
 
     def _learn_master(self, answer: RemotingCommand) -> None:
-        """A name server that does not know the master says nothing of it; what is known stays then."""
+        """Take the master's addresses from an answer; a name server that does not know the master leaves them out."""
         found = decode_header(RegisterBrokerResponseHeader, answer.ext_fields)
         self.master_address = found.master_addr or self.master_address
         self.master_ha_address = found.ha_server_addr or self.master_ha_address

@@ -1,14 +1,14 @@
-"""May this slave follow this master, and from where? Decided by both ends alike, from what they know of their logs.
+"""Decides whether a slave may follow a master, and from where. Both ends decide alike, from what they know of their logs.
 
 Two logs of one store id are equal up to the end of the last epoch that both know (:mod:`flintmq.core.log.epochs`), and where
 they end *within* it up to the shorter one's end. So a slave whose log ends there or before may follow. A longer one has a
 *tail* that its master does not have, and there are three ways in which that comes about:
 
 * The master's power failed before it had synced what the slave had received already. Its recovery began an epoch at its new
-  end, and nobody was promised or shown anything behind it: the master had told so with the frames that it sent. The tail is
-  worthless, and that is *proved*: it goes to the quarantine, and the slave follows.
+  end, and the frames that it had sent say that nothing behind it was promised or shown to a client. The tail is *proved* to be
+  worthless: it goes to the quarantine, and the slave follows.
 * The master was restored from an older copy, or its disk lied. The tail is what the world believes to be stored.
-* Both were masters, one after the other or at once. Each has something that the other has not.
+* Both were masters, in turn or at once. Each has something that the other lacks.
 
 In the last two cases a human must choose which log counts; the error says between what, and how to say so.
 """
@@ -30,7 +30,7 @@ _OFFSET_MAX: Final = 2**63 - 1
 
 @attrs.frozen
 class LogState:
-    """What an end says of itself."""
+    """The state of one end's log."""
 
     broker_name: str
     """Masters and slaves of one set share it."""
@@ -48,18 +48,18 @@ class LogState:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was ever stored here."""
+        """Return whether nothing was ever stored here."""
         return self.end_offset_bytes == self.min_offset_bytes == 0
 
     def to_bytes(self) -> bytes:
-        """The body of a STATE frame."""
+        """Return the body of a STATE frame."""
         content = attrs.asdict(self, filter=lambda attribute, _value: attribute.name != "epochs")
         content["epochs"] = self.epochs.to_bytes().decode("ascii")
         return json.dumps(content).encode("ascii")
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> Self:
-        """Reads what :meth:`to_bytes` wrote. Raises ReplicationError for anything else."""
+        """Read what :meth:`to_bytes` wrote. Raises ReplicationError for any other bytes."""
         try:
             if len(raw) > _STATE_MAX_BYTES:
                 raise ValueError(f"{len(raw)} bytes")
@@ -79,16 +79,16 @@ class LogState:
 
 @attrs.frozen
 class Agreement:
-    """The slave may follow."""
+    """The permission of a slave to follow, from a position on."""
 
     from_offset_bytes: int
-    """Where the master begins."""
+    """The physical offset at which the master begins."""
     truncate_to_bytes: int | None = None
-    """What the slave must do first: end its log there."""
+    """The physical offset at which the slave must first end its log; None where it need not."""
 
 
 def agree(master: LogState, slave: LogState, truncate: Truncate = "proven") -> Agreement:
-    """Whether and from where a slave may follow a master.
+    """Return from where a slave may follow a master.
 
     Args:
         master: what the master says of its log.
@@ -96,7 +96,7 @@ def agree(master: LogState, slave: LogState, truncate: Truncate = "proven") -> A
         truncate: what the slave may do with a tail that the master does not have (``ha.truncate``).
 
     Raises:
-        NotFollowedError: it may not. Says why, and what to do.
+        NotFollowedError: the slave may not follow; says why, and what to do.
     """
     if master.broker_name != slave.broker_name:
         raise NotFollowedError(
@@ -139,7 +139,7 @@ def _last_shared(master: LogState, slave: LogState) -> Epoch:
 
 
 def _check_tail(master: LogState, slave: LogState, shared: Epoch, common: int, truncate: Truncate) -> None:
-    """Raises NotFollowedError unless the slave may end its log at ``common``."""
+    """Raise NotFollowedError unless the slave may end its log at ``common``."""
     tail = f"the slave's log has {slave.end_offset_bytes - common} bytes from position {common} on that the master's has not"
     choose = (
         "Decide which log counts. The slave's: start it as the master (broker.id: 0, broker.role), and the other one as its "

@@ -1,7 +1,7 @@
-"""Promises that a slave holds what was appended: the other half of an acknowledgement under ``sync_master``.
+"""Gives promises that a slave holds what was appended: the second half of an acknowledgement under ``sync_master``.
 
-As a flush service gives a promise for the disk, this gives one for the slaves: it is kept when any slave holds the position.
-Without a slave in reach, or when all are too far behind, it says so at once. One promise for each append, whatever it holds.
+A flush service gives a promise for the disk, this service one for the slaves: it is kept when any slave holds the position.
+Without a slave in reach, or when all are too far behind, it ends at once. Each append has one promise, for all its messages.
 
 See docs/internals/algorithms.md, Replication.
 """
@@ -23,7 +23,7 @@ _NOT_AVAILABLE: Final = CompletedWaiter(FlushStatus.SLAVE_NOT_AVAILABLE)
 
 
 class GroupTransferService:
-    """The gate. Loop thread.
+    """Knows how far each slave holds the log, and ends the promises that depend on it. Loop thread.
 
     Args:
         watermarks: the log's; ``replicated`` is moved here, and nothing behind it is read.
@@ -45,19 +45,19 @@ class GroupTransferService:
         self.timeouts = 0
         """Promises that were not kept in time."""
         self.refused = 0
-        """Promises that were not even tried: no slave in reach."""
+        """Promises that were refused at once, because no slave was in reach."""
 
     def joined(self, slave: object, held_offset_bytes: int) -> None:
-        """A slave follows, and holds the log up to a position."""
+        """Take note of a slave that follows and holds the log up to a position."""
         self._slaves[slave] = held_offset_bytes
         self.holds(slave, held_offset_bytes)
 
     def left(self, slave: object) -> None:
-        """It follows no more. What it holds it holds."""
+        """Take note that a slave follows no longer. What it holds still counts."""
         self._slaves.pop(slave, None)
 
     def holds(self, slave: object, held_offset_bytes: int) -> bool:
-        """A slave reports how far it holds the log; returns whether more is held by any than before."""
+        """Take a slave's report of how far it holds the log; return whether any slave holds more than before."""
         self._slaves[slave] = held_offset_bytes
         replicated = self._watermarks.replicated
         if replicated is None or held_offset_bytes <= replicated:
@@ -69,7 +69,7 @@ class GroupTransferService:
         return True
 
     def submit(self, end_offset_bytes: int) -> FlushWaiter:
-        """A promise that a slave will hold the log up to a position. Positions only grow from call to call."""
+        """Return a promise that a slave will hold the log up to a position. Positions only grow from call to call."""
         replicated = self._watermarks.replicated or 0
         if end_offset_bytes <= replicated:
             return DONE
@@ -86,7 +86,7 @@ class GroupTransferService:
         return both(flushed, self.submit(end_offset_bytes))
 
     def expire(self) -> float:
-        """Ends promises whose time is up; returns after how many seconds to call again."""
+        """End the promises whose time is up; return after how many seconds to call again."""
         now_s = self._clock.monotonic_s()
         waiting = self._waiting
         while waiting and waiting[0].deadline_s <= now_s:
@@ -95,7 +95,7 @@ class GroupTransferService:
         return min(_TICK_S, self._timeout_s, waiting[0].deadline_s - now_s if waiting else _TICK_S)
 
     def close(self) -> None:
-        """Ends every promise; from now on no slave counts. What none holds stays out of sight."""
+        """End every promise; from now on no slave counts. Messages that no slave holds stay invisible."""
         self._closed = True
         self._slaves.clear()
         while self._waiting:

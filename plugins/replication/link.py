@@ -1,4 +1,4 @@
-"""What both ends of a replication connection have in common: settings, and the views of a log that the ends work with."""
+"""Defines what both ends of a replication connection share: settings, and the views of a log that the ends work with."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Buffer = bytes | memoryview
 
 @attrs.frozen(kw_only=True)
 class LinkSettings:
-    """How an end behaves."""
+    """The settings of an end."""
 
     heartbeat_s: float
     """Silence after which it says that it lives."""
@@ -29,33 +29,33 @@ class LinkSettings:
 
 
 class MasterLog(Protocol):
-    """A log that slaves follow. Loop thread."""
+    """The log of a master, which slaves follow. Loop thread."""
 
     @property
     def min_offset_bytes(self) -> int: ...
 
     @property
     def end_offset_bytes(self) -> int:
-        """End of what may be sent."""
+        """The end of what may be sent."""
         ...
 
     @property
     def confirmed_offset_bytes(self) -> int:
-        """Up to where the log was promised or shown to anybody."""
+        """The position up to which the log was promised or shown to clients."""
         ...
 
     @property
     def file_bytes(self) -> int: ...
 
     def read(self, offset_bytes: int, max_bytes: int) -> memoryview | None:
-        """Bytes from a position on, within one file and below the end; None when that file is deleted."""
+        """Return bytes from a position on, within one file and below the end; None when that file is deleted."""
         ...
 
     def state(self) -> LogState: ...
 
 
 class SlaveLog(Protocol):
-    """A log that follows. Loop thread."""
+    """The log of a slave. Loop thread."""
 
     @property
     def end_offset_bytes(self) -> int: ...
@@ -66,5 +66,5 @@ class SlaveLog(Protocol):
     def state(self) -> LogState: ...
 
     def follow(self, agreement: Agreement, epochs: Epochs) -> None:
-        """Ends the log where the agreement says, and takes over the master's epochs. Raises StoreError."""
+        """End the log where the agreement says, and take over the master's epochs. Raises StoreError."""
         ...

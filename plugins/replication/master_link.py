@@ -1,4 +1,4 @@
-"""The master's end of one slave's connection: reports in, pieces of the log out.
+"""Implements the master's end of one connection without a socket: reports in, pieces of the log out.
 
 ::
 
@@ -23,7 +23,7 @@ from flintmq.plugins.replication.sealed_stream import FrameType, Keys, Sealer, U
 
 
 class Stage(enum.Enum):
-    """How far a connection has come."""
+    """The stages of a connection."""
 
     GREETING = "greeting"
     PROVING = "proving"
@@ -31,7 +31,7 @@ class Stage(enum.Enum):
 
 
 class MasterLink:
-    """One slave, as its master sees it. Loop thread.
+    """The connection of one slave. Loop thread.
 
     Args:
         log: what is replicated.
@@ -45,11 +45,11 @@ class MasterLink:
         self._began_s = self._read_s = self._wrote_s = now_s
         self.stage = Stage.GREETING
         self.next_offset_bytes = 0
-        """What is sent next, once the slave follows."""
+        """The physical offset that is sent next, once the slave follows."""
         self.held_offset_bytes = 0
-        """How far the slave holds the log, as it says."""
+        """The position up to which the slave holds the log, as it reports."""
         self.slave: LogState | None = None
-        """What the slave says of itself; None of RocketMQ's."""
+        """The state of the slave's log; None for a RocketMQ broker, which does not send it."""
         self._reports = plain_stream.Reports()
         self._greeting = b""
         self._sealer: Sealer | None = None
@@ -57,7 +57,7 @@ class MasterLink:
         self._answers: list[Buffer] = []
 
     def receive(self, data: bytes, now_s: float) -> None:
-        """Takes bytes of the slave.
+        """Take bytes of the slave.
 
         Raises:
             ReplicationError: it breaks the rules, or must not follow. :meth:`farewell` says so to it.
@@ -100,7 +100,7 @@ class MasterLink:
     # FlintMQ's
 
     def _greet(self, data: bytes) -> bytes:
-        """Takes the hello and answers it; returns what follows."""
+        """Take the hello and answer it; return the bytes that follow."""
         secret = self._settings.secret
         assert secret is not None
         hello_bytes = sealed_stream.HELLO.size
@@ -140,7 +140,7 @@ class MasterLink:
     # out
 
     def output(self, budget_bytes: int, now_s: float) -> list[Buffer]:
-        """What is to be written now: answers, pieces of the log of about so many bytes, or a heartbeat.
+        """Return what is to be written now: answers, pieces of the log of about so many bytes, or a heartbeat.
 
         Raises:
             ReplicationError: what the slave needs next is deleted.
@@ -172,19 +172,14 @@ class MasterLink:
         return self._sealer.seal(kind, offset_bytes, self._log.confirmed_offset_bytes, piece)
 
     def farewell(self, reason: str) -> list[Buffer]:
-        """What tells the slave why the connection ends; nothing in RocketMQ's stream, or before the slave is known."""
+        """Return a frame that says why the connection ends; nothing in RocketMQ's stream, or before the slave is known."""
         if self._sealer is None or self.stage is Stage.GREETING:
             return []
         return [*self._answers, *self._sealer.seal(FrameType.GOODBYE, 0, 0, reason.encode("utf-8"))]
 
     def is_dead(self, now_s: float) -> bool:
-        """Whether the other end was silent for too long."""
+        """Return whether the other end was silent for too long."""
         greeted = self.stage is Stage.TRANSFER or self._settings.secret is None  # RocketMQ's asks 5 s after it has come
         if not greeted and now_s - self._began_s >= HA_HANDSHAKE_TIMEOUT_S:
             return True
         return now_s - self._read_s >= self._settings.housekeeping_s
-
-    def next_turn_s(self, now_s: float) -> float:
-        """After how many seconds a heartbeat may be due, or silence too long."""
-        heartbeat_s = self._wrote_s + self._settings.heartbeat_s - now_s
-        return max(0.0, min(heartbeat_s, self._read_s + self._settings.housekeeping_s - now_s))

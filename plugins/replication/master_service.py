@@ -1,4 +1,4 @@
-"""The master's port for slaves: sockets around :class:`flintmq.plugins.replication.master_link.MasterLink`."""
+"""Listens for slaves: sockets around :class:`flintmq.plugins.replication.master_link.MasterLink`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class HaMasterService:
         master_log: what is sent.
         settings: how connections behave.
         clock: time.
-        gate: told how far slaves hold the log; None where nobody waits for them.
+        gate: learns how far slaves hold the log; None where no acknowledgement waits for them.
         max_slaves: further connections are closed.
         on_progress: called when more is held by a slave than before.
     """
@@ -59,7 +59,7 @@ class HaMasterService:
         self._loop: asyncio.AbstractEventLoop
 
     async def start(self, sock: socket.socket, tls: ServerTls | None = None) -> None:
-        """Listens at a bound socket; with ``tls`` to encrypted connections alone."""
+        """Listen at a bound socket; with ``tls`` to encrypted connections alone."""
         self._loop = asyncio.get_running_loop()
         if tls is not None:
             from flintmq.remoting.server.tls_listener import TlsListener
@@ -85,21 +85,21 @@ class HaMasterService:
         self._schedule_tick()
 
     def has_room(self) -> bool:
-        """Whether somebody may connect; whether it may follow is seen when it has proved itself."""
+        """Return whether one more connection is taken. Whether it may follow is decided when it has proved the secret."""
         return len(self.connections) < self._max_slaves + HA_PENDING_MAX
 
     def may_follow(self) -> bool:
-        """Whether one more slave may follow."""
+        """Return whether one more slave may follow."""
         return sum(connection.is_following for connection in self.connections) < self._max_slaves
 
     def wake(self) -> None:
-        """There is more to send; it goes with the loop's next turn, once however often this is called."""
+        """Send what was appended in the loop's next iteration, once however often this is called."""
         if self.connections and not self._pumping:
             self._pumping = True
             self._loop.call_soon(self._pump)
 
     def wake_from_thread(self) -> None:
-        """As :meth:`wake`, from any thread."""
+        """Call :meth:`wake` on the loop's thread. Any thread."""
         self._loop.call_soon_threadsafe(self.wake)
 
     def _pump(self) -> None:
@@ -108,7 +108,7 @@ class HaMasterService:
             connection.pump()
 
     async def stop(self) -> None:
-        """Closes the port and every connection."""
+        """Close the port and every connection."""
         if self._tick is not None:
             self._tick.cancel()
         if self._server is not None:
@@ -119,7 +119,7 @@ class HaMasterService:
             await self._server.wait_closed()
 
     def runtime_info(self) -> dict[str, str]:
-        """Figures for request 28."""
+        """Return figures for request 28."""
         followers = [c.link for c in self.connections if c.link.stage is Stage.TRANSFER]
         held = max((link.held_offset_bytes for link in followers), default=0)
         return {
@@ -130,7 +130,7 @@ class HaMasterService:
 
 
 class SlaveConnection(asyncio.Protocol):
-    """One slave's socket."""
+    """The socket of one slave."""
 
     def __init__(self, service: HaMasterService) -> None:
         self._service = service
@@ -180,7 +180,7 @@ class SlaveConnection(asyncio.Protocol):
             service.on_progress()
 
     def pump(self) -> None:
-        """Writes what there is, as far as the peer reads."""
+        """Write what there is to send, as far as the peer reads."""
         transport = self._transport
         if transport is None or self._is_paused or transport.is_closing():
             return
@@ -196,7 +196,7 @@ class SlaveConnection(asyncio.Protocol):
             self._service.wake()
 
     def close(self, reason: str, *, is_serious: bool = False) -> None:
-        """Ends the connection, says why to the log and, where the stream can, to the slave."""
+        """End the connection; write the reason to the log and, where the stream has a frame for it, to the slave."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return

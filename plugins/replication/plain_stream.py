@@ -1,4 +1,4 @@
-"""RocketMQ's replication stream (docs/internals/store-format.md, Replication stream).
+"""Encodes and decodes RocketMQ's replication stream (docs/internals/store-format.md, Replication stream).
 
 ::
 
@@ -29,19 +29,19 @@ class Frame:
     offset_bytes: int
     """Physical position of its first byte."""
     body: bytes
-    """Empty: a heartbeat."""
+    """The bytes of the log; a heartbeat has none."""
     confirmed_offset_bytes: int | None = None
-    """Up to where the master has promised or shown its log to anybody; None where the stream does not say."""
+    """The position up to which the master has promised or shown its log; None where the stream does not say it."""
 
 
 class Reports:
-    """What a master reads: only the newest whole report counts."""
+    """Decodes the reports of a slave, of which only the newest whole one counts."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def receive(self, data: bytes) -> int | None:
-        """Takes bytes; returns the newest report among them, None without a whole one.
+        """Take bytes; return the newest report among them, or None without a whole one.
 
         Raises:
             ReplicationError: a negative position.
@@ -58,13 +58,13 @@ class Reports:
 
 
 class Frames:
-    """What a slave reads."""
+    """Decodes the frames of a master."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     def receive(self, data: bytes) -> list[Frame]:
-        """Takes bytes; returns the frames that are whole now.
+        """Take bytes; return the frames that are whole now.
 
         Raises:
             ReplicationError: a negative or enormous size, a negative position.
@@ -87,10 +87,10 @@ class Frames:
 
 
 def encode_report(offset_bytes: int) -> bytes:
-    """A slave's request or acknowledgement."""
+    """Return a slave's request or acknowledgement."""
     return REPORT.pack(offset_bytes)
 
 
 def encode_header(offset_bytes: int, size_bytes: int) -> bytes:
-    """What stands before so many bytes of the log."""
+    """Return the header of a frame with so many bytes of the log."""
     return HEADER.pack(offset_bytes, size_bytes)

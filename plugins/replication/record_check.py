@@ -1,4 +1,4 @@
-"""What a slave lets into its log: whole records that are what they say, at the place they say, and the blank ends of files.
+"""Checks what a slave appends to its log: whole records that are valid at their place, and the blank ends of files.
 
 Frames cut records anywhere. Bytes are kept until a record is whole, then it is checked as a recovery would: magic, lengths that
 add up, body checksum, its own position, a topic that may become a folder. What passes is appended byte for byte.
@@ -14,7 +14,7 @@ from flintmq.core.record.record import BLANK_MIN_BYTES, MAGIC_BLANK, RECORD_MIN_
 
 
 class RecordChecker:
-    """Takes the log's bytes in order and gives back what may be appended.
+    """Takes the bytes of a log in order and returns what may be appended.
 
     Args:
         end_offset_bytes: the end of the slave's log.
@@ -34,7 +34,7 @@ class RecordChecker:
         return self._at + len(self._buffer)
 
     def receive(self, offset_bytes: int, data: bytes) -> list[LogChunk]:
-        """Takes the next bytes.
+        """Take the next bytes.
 
         Args:
             offset_bytes: their place, as the master says.
@@ -66,8 +66,11 @@ class RecordChecker:
         return chunks
 
     def _take(self, view: memoryview, start: int) -> tuple[int, int, int, int]:
-        """How many bytes from the front of a view may be appended to the file that holds ``start``, the last store time, and
-        how many records these are, with their bytes."""
+        """Return how much of a view may be appended to the file that holds ``start``.
+
+        Returns:
+            The number of bytes from the front, the last store time, the number of records, and the sum of their sizes.
+        """
         room = self._file_bytes - start % self._file_bytes
         view = view[: min(room, len(view))]
         at = stored_ms = messages = size_bytes = 0

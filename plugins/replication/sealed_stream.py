@@ -1,4 +1,4 @@
-"""The stream between two FlintMQ brokers: both ends prove that they know a secret, and every frame is sealed.
+"""Encodes the stream between two FlintMQ brokers: both ends prove that they know a secret, and every frame is sealed.
 
 ::
 
@@ -48,7 +48,7 @@ _PROOF: Final = b"flintmq replication 1: proof of the master"
 
 
 class FrameType(enum.IntEnum):
-    """What a frame is."""
+    """The types of frames."""
 
     STATE = 1
     DATA = 2
@@ -59,7 +59,7 @@ class FrameType(enum.IntEnum):
 
 @attrs.frozen
 class SealedFrame:
-    """A frame whose seal is right."""
+    """A frame whose seal was verified."""
 
     type: FrameType
     offset_bytes: int
@@ -69,7 +69,7 @@ class SealedFrame:
 
 @attrs.frozen
 class Keys:
-    """The two directions' keys of one connection."""
+    """The keys of one connection, one for each direction."""
 
     master: bytes = attrs.field(repr=False)
     """Seals what the master sends."""
@@ -78,7 +78,7 @@ class Keys:
 
     @classmethod
     def derive(cls, secret: bytes, slave_nonce: bytes, master_nonce: bytes) -> Keys:
-        """From the secret and both nonces."""
+        """Derive the keys from the secret and both nonces."""
         nonces = slave_nonce + master_nonce
         return cls(
             hmac.digest(secret, _MASTER + nonces, "sha256"),
@@ -87,7 +87,7 @@ class Keys:
 
     @property
     def proof(self) -> bytes:
-        """What only a master that knows the secret can send."""
+        """Return the proof that only a master that knows the secret can send."""
         return hmac.digest(self.master, _PROOF, "sha256")
 
 
@@ -101,7 +101,7 @@ class Sealer:
     def seal(
         self, kind: FrameType, offset_bytes: int, second_offset_bytes: int = 0, body: bytes | memoryview = b""
     ) -> list[bytes | memoryview]:
-        """A frame's pieces, to be written one behind the other."""
+        """Return the pieces of a frame, to be written in this order."""
         header = _HEADER.pack(kind, len(body), offset_bytes, second_offset_bytes)
         digest = hashlib.blake2b(_NUMBER.pack(self._number) + header, key=self._key, digest_size=_SEAL_BYTES)
         digest.update(body)
@@ -124,7 +124,7 @@ class Unsealer:
         self._buffer = bytearray()
 
     def receive(self, data: bytes) -> list[SealedFrame]:
-        """Takes bytes; returns the frames that are whole now.
+        """Take bytes; return the frames that are whole now.
 
         Raises:
             ReplicationError: a wrong seal, an unknown type, an enormous size, a negative position.
@@ -160,7 +160,7 @@ class Unsealer:
 
 
 def read_hello(data: bytes) -> bytes:
-    """The slave's nonce.
+    """Return the slave's nonce.
 
     Raises:
         ReplicationError: it speaks something else; says what to look at.
@@ -171,7 +171,7 @@ def read_hello(data: bytes) -> bytes:
 
 
 def read_challenge(data: bytes) -> tuple[bytes, bytes]:
-    """The master's nonce and its proof. Raises ReplicationError as :func:`read_hello` does."""
+    """Return the master's nonce and its proof. Raises ReplicationError as :func:`read_hello` does."""
     magic, version, nonce, proof = CHALLENGE.unpack(data)
     _check_greeting(magic, version)
     return bytes(nonce), bytes(proof)

@@ -1,4 +1,4 @@
-"""The slave's end of the connection to its master: pieces of the log in, reports out.
+"""Implements the slave's end of the connection to its master without a socket: pieces of the log in, reports out.
 
 ::
 
@@ -24,7 +24,7 @@ from flintmq.plugins.replication.sealed_stream import FrameType, Keys, Sealer, U
 
 
 class SlaveStage(enum.Enum):
-    """How far a connection has come."""
+    """The stages of a connection."""
 
     CHALLENGED = "challenged"
     AGREEING = "agreeing"
@@ -70,7 +70,7 @@ class SlaveLink:
         self.report(self._log.end_offset_bytes)
 
     def receive(self, data: bytes, now_s: float) -> list[LogChunk]:
-        """Takes bytes of the master; returns what is to be appended now, in order.
+        """Take bytes of the master; return what is to be appended now, in order.
 
         Raises:
             ReplicationError: it breaks the rules, sends what is no record, or must not be followed. :meth:`farewell` says so.
@@ -91,7 +91,7 @@ class SlaveLink:
         return chunks
 
     def _answer(self, data: bytes) -> bytes:
-        """Takes the challenge and says who this is; returns what follows."""
+        """Take the challenge and answer with this end's state; return the bytes that follow."""
         secret = self._settings.secret
         assert secret is not None
         challenge_bytes = sealed_stream.CHALLENGE.size
@@ -141,7 +141,7 @@ class SlaveLink:
         return checker.receive(offset_bytes, body) if body else []
 
     def report(self, held_offset_bytes: int) -> None:
-        """Says how far the log is held, with the next output."""
+        """Report with the next output how far the log is held."""
         self._held_offset_bytes = held_offset_bytes
         if self._sealer is not None:
             self._out += self._sealer.seal(FrameType.HELD, held_offset_bytes)
@@ -149,7 +149,7 @@ class SlaveLink:
             self._out.append(plain_stream.encode_report(held_offset_bytes))
 
     def output(self, now_s: float) -> list[Buffer]:
-        """What is to be written now: what waits, or a report where none was sent for long."""
+        """Return what is to be written now: what waits, or a report where none was sent for long."""
         if not self._out and self.stage is SlaveStage.FOLLOWING and now_s - self._wrote_s >= self._settings.heartbeat_s:
             self.report(self._held_offset_bytes)
         out, self._out = self._out, []
@@ -158,16 +158,11 @@ class SlaveLink:
         return out
 
     def farewell(self, reason: str) -> list[Buffer]:
-        """What tells the master why the connection ends; nothing in RocketMQ's stream."""
+        """Return a frame that says why the connection ends; nothing in RocketMQ's stream."""
         if self._sealer is None:
             return []
         return [*self._out, *self._sealer.seal(FrameType.GOODBYE, 0, 0, reason.encode("utf-8"))]
 
     def is_dead(self, now_s: float) -> bool:
-        """Whether the master was silent for too long."""
+        """Return whether the master was silent for too long."""
         return now_s - self._read_s >= self._settings.housekeeping_s
-
-    def next_turn_s(self, now_s: float) -> float:
-        """After how many seconds a report may be due, or silence too long."""
-        heartbeat_s = self._wrote_s + self._settings.heartbeat_s - now_s
-        return max(0.0, min(heartbeat_s, self._read_s + self._settings.housekeeping_s - now_s))

@@ -30,13 +30,13 @@ class HaSlaveService:
     """Follows a master. Loop thread.
 
     Args:
-        slave_log: what follows.
+        slave_log: the log that follows.
         settings: how the connection behaves.
         clock: time.
-        find_master: says where the master's replication port is, None while nobody knows.
+        find_master: returns the address of the master's replication port, or None while it is unknown.
         reconnect_s: how long to wait before connecting again.
         on_appended: called when more of the log is here, with the number of records and their bytes.
-        make_context: what encrypts a connection, made anew for each: certificates are renewed; None leaves it plain.
+        make_context: makes what encrypts a connection, for each one because certificates are renewed; None leaves it plain.
     """
 
     def __init__(
@@ -65,22 +65,22 @@ class HaSlaveService:
 
     @property
     def is_following(self) -> bool:
-        """Whether a master is in reach, and is followed."""
+        """Whether a master can be reached, and is followed."""
         connection = self._connection
         return connection is not None and connection.link.stage is SlaveStage.FOLLOWING and connection.is_open
 
     @property
     def master_client_address(self) -> str:
-        """``host:port`` at which clients reach the master, as it says itself; empty when it did not."""
+        """The ``host:port`` at which clients reach the master, as the master says; empty when it does not."""
         link = self._connection.link if self._connection is not None else None
         return link.master.address if link is not None and link.master is not None else ""
 
     def start(self) -> None:
-        """Begins to follow; a master that is away is tried again."""
+        """Begin to follow; a master that cannot be reached is tried again."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
-        """Ends the connection. Idempotent."""
+        """End the connection. Idempotent."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -97,7 +97,7 @@ class HaSlaveService:
             await asyncio.sleep(self._reconnect_s)
 
     def tell(self, reason: str, *, is_serious: bool = False) -> None:
-        """Logs why the master is not followed; the same reason once only."""
+        """Log why the master is not followed; the same reason once only."""
         if reason != self._told:
             self._told = reason
             log.log(logging.ERROR if is_serious else logging.WARNING, "the master is not followed: %s", reason)
@@ -128,12 +128,12 @@ class HaSlaveService:
             connection.abort()
 
     def followed(self, address: str) -> None:
-        """The master at an address is followed now."""
+        """Take note that the master at an address is followed now."""
         self._told = ""
         log.info("following the master at %s from %d on", address, self.log.end_offset_bytes)
 
     def runtime_info(self) -> dict[str, str]:
-        """Figures for request 28."""
+        """Return figures for request 28."""
         return {"haFollows": str(self.is_following).lower(), "haConnects": str(self.connects)}
 
 
@@ -205,7 +205,7 @@ class MasterConnection(asyncio.Protocol):
         )
 
     def _flushed(self, end_offset_bytes: int, status: FlushStatus) -> None:
-        """On the flush service's thread."""
+        """Report a position that is durable now. The flush service's thread."""
         if status is FlushStatus.FLUSHED:
             with contextlib.suppress(RuntimeError):  # the loop has ended: nobody is left to be told
                 self._loop.call_soon_threadsafe(self._report, end_offset_bytes)
@@ -231,7 +231,7 @@ class MasterConnection(asyncio.Protocol):
         transport.close()
 
     def abort(self) -> None:
-        """Ends the connection at once."""
+        """End the connection at once."""
         if self._tick is not None:
             self._tick.cancel()
         if self._transport is not None:

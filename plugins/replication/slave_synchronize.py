@@ -1,4 +1,4 @@
-"""A slave takes over its master's topics, groups and offsets, now and then (RocketMQ: ``SlaveSynchronize``).
+"""Copies a master's topics, groups and offsets to its slave at intervals (RocketMQ: ``SlaveSynchronize``).
 
 Offsets of consumers, delay levels, timers and transactions stand for what is in the master's log. A slave that had them before
 it has that log would lose messages when it becomes the master: it would take messages for delivered whose copies it never got.
@@ -35,7 +35,7 @@ REST_S = 0.1
 
 @attrs.frozen
 class _Offsets:
-    """What a master said of offsets, with the end of its log, in bytes, after it had said it."""
+    """The offsets of a master, with the end of its log in bytes after it had sent them."""
 
     end_offset_bytes: int
     offsets: dict[str, Any] | None
@@ -68,15 +68,15 @@ class SlaveSynchronize:
         """Rounds in which everything was taken over."""
 
     def start(self) -> None:
-        """Begins to ask."""
+        """Begin to ask."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def wake(self) -> None:
-        """There is news: asks soon, whatever the interval."""
+        """Ask soon, whatever the interval, because something has changed."""
         self._wanted.set()
 
     async def stop(self) -> None:
-        """Asks no more. Idempotent."""
+        """Stop asking. Idempotent."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -106,7 +106,7 @@ class SlaveSynchronize:
 
     @contextlib.contextmanager
     def _told_once(self, address: str) -> Iterator[None]:
-        """Logs what goes wrong with a master's tables; the next round is another chance."""
+        """Log what goes wrong with a master's tables; the next round tries again."""
         try:
             yield
         except FlintError as error:
@@ -117,7 +117,7 @@ class SlaveSynchronize:
             log.exception("the tables of the master at %s cannot be taken over: %s", address, error)
 
     async def synchronize(self, address: str) -> None:
-        """Takes everything over, once.
+        """Copy all tables once.
 
         Raises:
             RemotingError: the master does not answer.
@@ -140,13 +140,13 @@ class SlaveSynchronize:
             state.groups.persist()
 
     async def _log_end(self, address: str) -> int:
-        """The end of the master's log, in bytes; 0 where it does not say."""
+        """Return the end of the master's log in bytes; 0 where the master does not say it."""
         answer = await self._ask(address, RequestCode.GET_BROKER_RUNTIME_INFO)
         table = (answer or {}).get("table")
         return int(table.get("commitLogMaxOffset", 0)) if isinstance(table, dict) else 0
 
     def _take_over_reached(self) -> None:
-        """Takes over the offsets that are held back, once this broker's log holds what they stand for."""
+        """Take over the offsets that are held back, once this broker's log holds what they stand for."""
         state, held = self._state, self._held
         if held is None or state.store.watermarks.wrote < held.end_offset_bytes:
             return
@@ -163,7 +163,7 @@ class SlaveSynchronize:
                 state.timer_positions.persist_of_master()
 
     async def _ask(self, address: str, code: RequestCode) -> dict[str, Any] | None:
-        """A table; None where the master has none (code 1), or none that can be read."""
+        """Return a table; None where the master has none (code 1)."""
         answer = await self._client.invoke(address, request(code, language="JAVA"), TIMEOUT_MS)
         if answer.code != 0:
             if answer.code != 1:
@@ -174,7 +174,7 @@ class SlaveSynchronize:
         except JsonSyntaxError as error:
             raise FlintError(f"{code.name}: {error}") from error
         if not isinstance(table, dict):
-            raise FlintError(f"{code.name}: the answer is no table")
+            raise FlintError(f"{code.name}: the answer is not a table")
         return table
 
 

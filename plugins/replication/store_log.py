@@ -1,4 +1,4 @@
-"""A message store as either end of a replication connection sees it. Loop thread."""
+"""Implements the logs of both ends of a replication connection with a message store. Loop thread."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class StoreLog:
     def confirmed_offset_bytes(self) -> int:
         """See :class:`~flintmq.plugins.replication.link.MasterLog`.
 
-        Where an acknowledgement stands for a sync, what is behind the synced position was promised to nobody, and a recovery
-        keeps what is before it. Otherwise everything that is sent may be acknowledged before the next frame can tell.
+        Where an acknowledgement stands for a sync, nothing behind the synced position was promised, and a recovery keeps what
+        is before it. Otherwise everything that is sent may be acknowledged before the next frame can say so.
         """
         marks = self.store.watermarks
         return marks.readable if marks.synchronous else marks.committed
@@ -75,7 +75,7 @@ class SlaveStoreLog(StoreLog):
     def __init__(self, store: MessageStore, broker_name: str, address: str) -> None:
         super().__init__(store, broker_name, address)
         self.master_confirmed_offset_bytes: int | None = None
-        """Up to where masters have promised or shown the log, as far as this process was told; None when it was not."""
+        """The position up to which masters have promised or shown the log; None while this process does not know it."""
 
     @property
     def end_offset_bytes(self) -> int:
