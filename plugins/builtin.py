@@ -21,13 +21,14 @@ from flintmq.flush.flush_real_time import FlushRealTime
 from flintmq.flush.group_commit import GroupCommit
 from flintmq.flush.transient_store_pool import AnonymousBufferPool
 from flintmq.plugins.acl.plugin import AclPlugin
+from flintmq.plugins.delay.plugin import DelayPlugin
 from flintmq.plugins.filters.plugin import FiltersPlugin
 from flintmq.plugins.name_server.processors import NamesrvProcessorsPlugin
 from flintmq.plugins.registration.plugin import RegistrationPlugin
 from flintmq.plugins.replication.plugin import ReplicationPlugin
 from flintmq.plugins.retention.plugin import RetentionPlugin
 from flintmq.plugins.spark_feed import SparkFeedPlugin
-from flintmq.plugins.timer import TimerPlugin
+from flintmq.plugins.timer.plugin import TimerPlugin
 
 CONSUME_QUEUE: Final = "consume_queue"
 INDEX: Final = "index"
@@ -83,6 +84,7 @@ BUILTIN_PLUGINS: tuple[object, ...] = (
     DispatchersPlugin(),
     FiltersPlugin(),
     SparkFeedPlugin(),
+    DelayPlugin(),
     TimerPlugin(),
     AclPlugin(),
     RegistrationPlugin(),

@@ -30,7 +30,12 @@ def _register_checkout() -> None:
 
 _register_checkout()
 
+from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC  # noqa: E402
+from flintmq.core.testing.store import TAGS_CODES  # noqa: E402
+from flintmq.plugins.delay.tags_codes import delay_tags_codes  # noqa: E402
 from flintmq.tests.support.effort import ALL_EXAMPLES, SAMPLE_EXAMPLES  # noqa: E402
+
+TAGS_CODES[SCHEDULE_TOPIC] = delay_tags_codes
 
 # A machine that does other work has no deadlines, and what passed must pass again: chance is for --hypothesis-profile=explore.
 hypothesis.settings.register_profile("sample", deadline=None, derandomize=True, max_examples=SAMPLE_EXAMPLES)

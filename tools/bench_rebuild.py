@@ -29,8 +29,9 @@ from flintmq.core.io import lazy_numpy
 from flintmq.core.record import bulk_scan
 from flintmq.core.store import index_bulk
 from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.store import BY_HAND, DELAY_LEVEL_MS, make_store, message, start_store
+from flintmq.core.testing.store import BY_HAND, make_store, message, start_store
 from flintmq.plugins.bench.result import machine_facts
+from flintmq.plugins.delay.delay_levels import DELAY_LEVEL_MS
 from flintmq.plugins.doctor import rebuild as doctor
 from flintmq.plugins.spark.maintenance.engines import Engine, InlineEngine, ProcessEngine, SparkEngine
 from flintmq.plugins.spark.maintenance.rebuild import rebuild

@@ -49,3 +49,23 @@ def check_deliverable(
             measured=f"{needed_bytes} bytes",
             key="store.commit_log_file_bytes (mappedFileSizeCommitLog)",
         )
+
+
+def illegal_message(reason: str, measured: str, body_max_bytes: int, key: str = "") -> RefusedError:
+    """Return the refusal of a message that breaks a limit or a rule, in the words of RocketMQ.
+
+    Args:
+        reason: the id of the refusal.
+        measured: what was found.
+        body_max_bytes: the longest body that the broker takes.
+        key: the setting that decides; empty for none.
+    """
+    return RefusedError(
+        ResponseCode.MESSAGE_ILLEGAL,
+        "the message is illegal, maybe msg body or properties length not matched. "
+        f"msg body length limit {body_max_bytes}, "
+        f"msg properties length limit {PROPERTIES_MAX_BYTES}",
+        reason=reason,
+        measured=measured,
+        key=key,
+    )

@@ -8,21 +8,18 @@ See docs/internals/protocol.md, Send.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
-from flintmq.core.broker.deliverable import check_deliverable
+from flintmq.core.broker.deliverable import check_deliverable, illegal_message
 from flintmq.core.broker.intake_steps import IntakeSteps
 from flintmq.core.broker.known_tails import KnownTails
-from flintmq.core.broker.retry import DLQ_QUEUE_NUMS, is_dead_on_send, retry_group, without_delay
-from flintmq.core.broker.schedule import redirect_to_schedule, wanted_level
-from flintmq.core.broker.timer_message import MARK as TIMER_MARK
-from flintmq.core.broker.timer_message import TimerRedirect
+from flintmq.core.broker.retry import is_dead_on_send, retry_group, without_delay
 from flintmq.core.broker.topic_config import UNIT_SUB_FLAG, TopicConfig
-from flintmq.core.broker.topic_name import check_topic_name, dlq_topic
+from flintmq.core.broker.topic_name import DLQ_QUEUE_NUMS, check_topic_name, dlq_topic
 from flintmq.core.broker.transactions.half_message import (
     HALF_PROPERTIES_SPARE_BYTES,
     asks_for_transaction,
@@ -35,10 +32,8 @@ from flintmq.core.record import properties as props
 from flintmq.core.record.batch import BatchError, MessageBatch, decode_columns
 from flintmq.core.record.properties import (
     AlikeProperties,
-    may_hold,
     properties_to_string,
     stored_properties,
-    stored_values,
     string_to_properties,
     with_shared,
 )
@@ -49,8 +44,6 @@ from flintmq.core.response_code import ResponseCode
 if TYPE_CHECKING:
     from flintmq.core.broker.state import BrokerState
 
-_TIMER_NAMES: Final = frozenset({props.TIMER_DELIVER_MS, props.TIMER_DELAY_MS, props.TIMER_DELAY_SEC})
-_TIMER_MARK: Final = TIMER_MARK.encode()
 _SHARED_MAX_CHARACTERS: Final = 512
 """Longer ones are not remembered: they would be strangers' memory."""
 _WAIT_TRUE: Final = "WAIT\x01true"
@@ -62,7 +55,6 @@ class _Shared(msgspec.Struct, frozen=True, gc=False):
 
     stored: bytes
     properties: dict[str, str]
-    has_delay: bool
     wait: bool
     """False when the sender does not wait for durability."""
 
@@ -71,9 +63,9 @@ class _Shared(msgspec.Struct, frozen=True, gc=False):
 def _shared(text: str, cluster: str) -> _Shared:
     """Takes them apart; one sender's are the same in each batch."""
     shared = string_to_properties(text)
-    has_delay, wait = props.DELAY in shared, shared.get(props.WAIT) != "false"
+    wait = shared.get(props.WAIT) != "false"
     shared["CLUSTER"] = cluster
-    return _Shared(properties_to_string(shared).encode("utf-8", "surrogatepass"), shared, has_delay, wait)
+    return _Shared(properties_to_string(shared).encode("utf-8", "surrogatepass"), shared, wait)
 
 
 class SendHeader(Protocol):
@@ -134,8 +126,6 @@ class MessageIntake:
         self._concerned = frozenset(prefix[:1] for prefix in ("%", *steps.topic_prefixes))
         """First characters of the topics that a step may be concerned with."""
         self._choose = choose
-        self.timer: TimerRedirect | None = None
-        """Takes messages that name their time of delivery; None lets them pass as any other."""
         cluster = state.config.broker.cluster
         self._cluster = cluster
         self._cluster_entry = f"CLUSTER\x01{cluster}"
@@ -206,25 +196,9 @@ class MessageIntake:
         if "TRAN_MSG" in taken_apart and asks_for_transaction(taken_apart, header.reconsume_times):
             self._begin_transaction(message)
             return message
-        if ("DELAY" in taken_apart or TIMER_MARK in properties_text) and self.delay(message):
-            return message
         if not self._names.isdisjoint(taken_apart) or topic.startswith(self._prefixes):
             self._steps.take(message, Sent(version, header.max_reconsume_times))
         return message
-
-    def delay(self, message: MessageExtBrokerInner) -> bool:
-        """Sends a message that asks to be delivered later to where it waits; says whether it did. A delay level counts
-        before a time.
-
-        Raises:
-            RefusedError: the time that the message names is not acceptable, or too many are due then; or it could never be
-                delivered.
-        """
-        real_topic = message.topic
-        if redirect_to_schedule(message, self._state.delay_levels) or (self.timer is not None and self.timer(message)):
-            check_deliverable(message, real_topic, self._state.config.store.commit_log_file_bytes)
-            return True
-        return False
 
     def batch(self, header: SendHeader, body: bytes, sender: Sender) -> MessageBatch:
         """The members of a batch send, ready to be appended in one piece.
@@ -243,8 +217,6 @@ class MessageIntake:
             raise self._illegal("batch.too_long", f"{len(body)} bytes of batch", _BODY_KEY)
         known = len(properties_text) <= _SHARED_MAX_CHARACTERS
         shared = (_shared if known else _shared.__wrapped__)(properties_text, self._cluster)
-        if shared.has_delay:
-            raise self._illegal("batch.delay", "a batch with a delay level", "")
         if sys_flag & TRANSACTION_MASK:
             raise self._illegal("batch.transaction", f"sysFlag {sys_flag}", "")
         try:
@@ -254,8 +226,6 @@ class MessageIntake:
         if not bodies:
             raise self._illegal("batch.empty", "0 messages", "")
         stored = with_shared(own_properties, shared.stored)
-        if self.timer is not None and may_hold(stored, _TIMER_MARK):
-            self._check_no_timer(stored)
         longest = stored.length if isinstance(stored, AlikeProperties) else max(map(len, stored))
         if longest > PROPERTIES_MAX_BYTES:
             raise self._illegal("message.properties_too_long", f"{longest} bytes of properties", "")
@@ -352,12 +322,6 @@ class MessageIntake:
         kept = without_delay(properties)
         return dead, self._choose(DLQ_QUEUE_NUMS), properties_to_string(kept), kept
 
-    def _check_no_timer(self, stored: Sequence[bytes]) -> None:
-        """A batch is stored in one piece, now; the mark may lie in a value as well."""
-        marked = [one for one in stored if _TIMER_MARK in one]
-        if any(map(any, stored_values(marked, [name.encode() for name in _TIMER_NAMES]))):
-            raise self._illegal("batch.delay", "a batch with a time of delivery", "")
-
     def _begin_transaction(self, message: MessageExtBrokerInner) -> None:
         """A half message waits for its end; a delay counts from there.
 
@@ -370,23 +334,14 @@ class MessageIntake:
                 reason="transaction.rejected",
                 key="transactions.reject (rejectTransactionMessage)",
             )
-        if self.timer is not None and not wanted_level(message.properties, self._state.delay_levels):
-            self.timer.wanted_ms(message.properties)
+        self._steps.check_ahead(message.properties)
         real_topic, file_bytes = message.topic, self._state.config.store.commit_log_file_bytes
         redirect_to_half(message)
         check_deliverable(message, real_topic, file_bytes, spare_bytes=HALF_PROPERTIES_SPARE_BYTES)
         self._state.topics.create_in_send_back(message.topic, 1)
 
     def _illegal(self, reason: str, measured: str, key: str) -> RefusedError:
-        return RefusedError(
-            ResponseCode.MESSAGE_ILLEGAL,
-            "the message is illegal, maybe msg body or properties length not matched. "
-            f"msg body length limit {self._state.config.store.max_message_bytes}, "
-            f"msg properties length limit {PROPERTIES_MAX_BYTES}",
-            reason=reason,
-            measured=measured,
-            key=key,
-        )
+        return illegal_message(reason, measured, self._state.config.store.max_message_bytes, key)
 
 
 def _unknown(_text: str) -> None:

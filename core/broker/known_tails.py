@@ -16,7 +16,6 @@ from typing import Final
 
 import msgspec
 
-from flintmq.core.broker.timer_message import MARK as TIMER_MARK
 from flintmq.core.record import properties as props
 from flintmq.core.record.java_hash import tags_hash
 from flintmq.core.record.properties import string_to_properties
@@ -26,7 +25,7 @@ _KEYS: Final = "KEYS\x01"
 _UNIQ_KEY: Final = "UNIQ_KEY\x01"
 _KEYS_LENGTH: Final = len(_KEYS)
 _UNIQ_KEY_LENGTH: Final = len(_UNIQ_KEY)
-_UNUSUAL: Final = frozenset({props.UNIQ_KEY, props.CLUSTER, props.DELAY, props.TRANSACTION_PREPARED})
+_UNUSUAL: Final = frozenset({props.UNIQ_KEY, props.CLUSTER, props.TRANSACTION_PREPARED})
 """These, in a tail, decide about more than the tail."""
 
 TAILS_MAX: Final = 4_096
@@ -103,7 +102,7 @@ class KnownTails:
         if len(tails) >= TAILS_MAX:
             tails.clear()
         found = string_to_properties(tail_text)
-        if not self._unusual.isdisjoint(found) or TIMER_MARK in tail_text:
+        if not self._unusual.isdisjoint(found):
             tails[tail_text] = None
             return
         head = f"{_UNIQ_KEY}0"

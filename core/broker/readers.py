@@ -1,13 +1,11 @@
-"""Everybody who still wants to read something: the groups, and the broker itself (docs/store.md)."""
+"""What still has to be read, by consumer groups and by features of the broker (docs/store.md)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Final
 
-from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.core.broker.offsets import ConsumerOffsetManager
-from flintmq.core.broker.schedule import ScheduleMessageService
 
 DELAYED_DELIVERY: Final = "(delayed delivery)"
 """Stands for a group: the broker reads topics of its own. No group can be called so."""
@@ -19,12 +17,16 @@ class Readers:
     Groups that broadcast keep their offsets themselves, and are not seen here.
     """
 
-    def __init__(self, offsets: ConsumerOffsetManager, schedule: ScheduleMessageService) -> None:
+    def __init__(self, offsets: ConsumerOffsetManager) -> None:
         self._offsets = offsets
-        self._own: dict[str, Callable[[int], int]] = {SCHEDULE_TOPIC: lambda queue_id: schedule.offset(queue_id + 1)}
+        self._own: dict[str, Callable[[int], int]] = {}
 
     def add(self, topic: str, next_offset: Callable[[int], int]) -> None:
-        """The broker itself reads a topic: ``next_offset(queue_id)`` is what it still wants first."""
+        """Take note that a feature of the broker reads a topic.
+
+        Args:
+            next_offset: returns for a queue id the queue offset of the first message that it still needs.
+        """
         self._own[topic] = next_offset
 
     def which_group_by_topic(self, topic: str) -> set[str]:

@@ -12,7 +12,7 @@ from typing import Final
 import attrs
 
 from flintmq.core.broker.group_config import SubscriptionGroupConfig
-from flintmq.core.broker.topic_name import RETRY_PREFIX, dlq_topic, retry_topic
+from flintmq.core.broker.topic_name import DLQ_QUEUE_NUMS, RETRY_PREFIX, dlq_topic, retry_topic
 from flintmq.core.record import properties as props
 from flintmq.core.record.record import MessageExtBrokerInner, Record
 
@@ -20,8 +20,6 @@ MAX_RECONSUME_TIMES_VERSION: Final = 121
 """Version V3_4_9: from here on the request's ``maxReconsumeTimes`` overrides the group's setting."""
 FIRST_RETRY_LEVEL: Final = 3
 """The delay level of the first retry when the consumer names none: 10 s."""
-DLQ_QUEUE_NUMS: Final = 1
-"""Queues of a dead letter queue's topic."""
 
 
 @attrs.frozen
@@ -42,7 +40,7 @@ class SendBackPlan:
     def message(self, record: Record, store_host: bytes) -> MessageExtBrokerInner:
         """The message to put: the record's body, flags and origin under the plan's topic and properties.
 
-        It still has its delay: :func:`flintmq.core.broker.schedule.redirect_to_schedule` comes next.
+        It still has its delay: :func:`flintmq.plugins.delay.schedule.redirect_to_schedule` comes next.
         """
         return MessageExtBrokerInner(
             topic=self.topic,

@@ -10,7 +10,6 @@ from typing import TypeVar
 from flintmq.config.sections.models import BrokerConfig
 from flintmq.core.broker.api import PeriodicTimers
 from flintmq.core.broker.consumers import ConsumerTable
-from flintmq.core.broker.delay_levels import DelayLevels
 from flintmq.core.broker.groups import SubscriptionGroupManager
 from flintmq.core.broker.hold import PullRequestHoldService
 from flintmq.core.broker.intake import MessageIntake
@@ -19,11 +18,9 @@ from flintmq.core.broker.offsets import ConsumerOffsetManager
 from flintmq.core.broker.producers import ProducerTable
 from flintmq.core.broker.queue_locks import RebalanceLockManager
 from flintmq.core.broker.readers import Readers
-from flintmq.core.broker.schedule import ScheduleMessageService
 from flintmq.core.broker.sink import MessageSink
 from flintmq.core.broker.stats import BrokerStats
 from flintmq.core.broker.subscription import SQL92
-from flintmq.core.broker.timer_service import TimerMessageService, TimerPositions
 from flintmq.core.broker.topics import TopicConfigManager
 from flintmq.core.broker.transactions.service import TransactionalMessageService
 from flintmq.core.errors import RefusedError
@@ -54,8 +51,6 @@ class BrokerState:
     producers: ProducerTable
     locks: RebalanceLockManager
     hold: PullRequestHoldService
-    schedule: ScheduleMessageService
-    delay_levels: DelayLevels
     transactions: TransactionalMessageService
     intake_steps: IntakeSteps
     intake: MessageIntake
@@ -79,10 +74,6 @@ class BrokerState:
     def __init__(self, config: BrokerConfig, clock: Clock) -> None:
         self.config = config
         self.clock = clock
-        self.timer: TimerMessageService | None = None
-        """Delivers messages that name their time; set by the plugin ``timer``."""
-        self.timer_positions: TimerPositions | None = None
-        """Where a slave keeps its master's timer positions; set by the plugin ``timer``."""
         self.services: Callable[[], Iterable[Service]] = tuple
         """The services, in the order of their registration."""
         self.positions: list[tuple[str, Callable[[], object]]] = []

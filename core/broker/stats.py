@@ -7,10 +7,9 @@ somebody looks. Nothing is formatted, and no key is built, per message.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
-from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.core.broker.stats_table import StatsTable
 from flintmq.core.io.clock import Clock
 from flintmq.core.kernel.ports import AppendUnit, DispatchRequest, count_messages
@@ -57,9 +56,13 @@ class BrokerStats:
     Args:
         clock: stamps the start; the table's snapshots.
         cluster: the key of what is counted for the whole broker.
+        counted_topics: topics of which puts are counted for each queue.
     """
 
-    def __init__(self, clock: Clock, cluster: str = "DefaultCluster") -> None:
+    def __init__(
+        self, clock: Clock, cluster: str = "DefaultCluster", counted_topics: Collection[str] = frozenset()
+    ) -> None:
+        self._counted_topics = counted_topics
         self.boot_timestamp_ms = clock.now_ms()
         self.put_messages = 0
         """Messages stored."""
@@ -128,7 +131,7 @@ class BrokerStats:
             entry = self._puts[first] = [0, 0]
         entry[0] += count
         entry[1] += size
-        if first == SCHEDULE_TOPIC:
+        if first in self._counted_topics:
             self._stored_in_queues(records)
 
     def waited(self, took_s: float) -> None:
@@ -152,12 +155,12 @@ class BrokerStats:
                 entry = puts[record.topic] = [0, 0]
             entry[0] += 1 if type(record) is DispatchRequest else count_messages((record,))
             entry[1] += record.message_size_bytes
-        delayed = [record for record in records if record.topic == SCHEDULE_TOPIC]
+        delayed = [record for record in records if record.topic in self._counted_topics]
         if delayed:
             self._stored_in_queues(delayed)
 
     def _stored_in_queues(self, records: Sequence[AppendUnit]) -> None:
-        """RocketMQ counts queues of the schedule topic only: one per delay level."""
+        """Count puts by queue: RocketMQ does so for the queues of its delay levels only."""
         for record in records:
             entry = self._queue_puts.setdefault((record.topic, record.queue_id), [0, 0])
             entry[0] += count_messages((record,))

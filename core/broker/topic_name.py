@@ -19,6 +19,8 @@ SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
 RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
 SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
+DLQ_QUEUE_NUMS: Final = 1
+"""Queues of a dead letter queue's topic."""
 
 
 def retry_topic(group: str) -> str:
@@ -29,10 +31,6 @@ def retry_topic(group: str) -> str:
 def dlq_topic(group: str) -> str:
     """Where a group's messages go that were refused too often."""
     return DLQ_PREFIX + group
-
-
-UNDELIVERED_TOPIC: Final = dlq_topic(f"{SYSTEM_GROUP_PREFIX}DELIVERY")
-"""Where a waiting message goes, as it waited, that turns out to be undeliverable; made with the first."""
 
 
 def reply_topic(cluster: str) -> str:

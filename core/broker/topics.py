@@ -72,7 +72,6 @@ def boot_topics(
             perm=template if broker_topic else perm.INHERIT,
         ),
         TopicConfig(topic_name=reserved.OFFSET_MOVED_EVENT, read_queue_nums=1, write_queue_nums=1),
-        TopicConfig(topic_name=reserved.SCHEDULE_TOPIC, read_queue_nums=18, write_queue_nums=18),
         TopicConfig(topic_name=names.reply_topic(cluster), read_queue_nums=1, write_queue_nums=1),
     ]
     if auto_create:
@@ -128,8 +127,10 @@ class TopicConfigManager(ConfigManager[TopicConfig]):
         closed = {topic.name for topic in features if not topic.clients_may_write}
         self.forbidden_topics: frozenset[str] = reserved.FORBIDDEN_TOPICS | closed
         """Topics that no client may send to."""
-        self.holding_topics = frozenset(topic.name for topic in features if topic.holds_messages)
+        self.holding_topics = reserved.HOLDING_TOPICS | {topic.name for topic in features if topic.holds_messages}
         """Topics where messages of clients wait under their ``REAL_TOPIC`` and ``REAL_QID``."""
+        self.keeping_topics = frozenset(topic.name for topic in features if topic.keeps_queues)
+        """Topics of which a feature remembers queue offsets, so that their queues are kept."""
         self.data_version = DataVersion(timestamp_ms=clock.now_ms(), counter=0)
         self.learned: set[str] = set()
         """A slave's: topics it has only seen messages of."""

@@ -16,13 +16,13 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
+from types import MappingProxyType
 from typing import Final
 from zlib import crc32
 
-from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.core.errors import RefusedError, StoreError, StoreExhaustedError, StoreFencedError, is_exhausted
 from flintmq.core.io.clock import Clock
-from flintmq.core.kernel.ports import AppendedBatch, DispatchRequest, FileWriter, RecordBatch
+from flintmq.core.kernel.ports import AppendedBatch, DispatchRequest, FileWriter, RecordBatch, TagsCodes
 from flintmq.core.log.mapped_file_queue import OS_PAGE_BYTES, MappedFile, MappedFileQueue
 from flintmq.core.log.slow import SLOW_S, SlowLog
 from flintmq.core.log.store_checkpoint import StoreCheckpoint
@@ -47,7 +47,6 @@ from flintmq.core.record.record import (
 )
 from flintmq.core.record.sys_flag import HOSTS_V6, TRANSACTION_MASK, is_queued
 from flintmq.core.response_code import ResponseCode
-from flintmq.core.store.delay_times import DelayTimes
 
 log = logging.getLogger("flintmq.store")
 
@@ -63,7 +62,15 @@ Appended = DispatchRequest | AppendedBatch | list[DispatchRequest] | StoreError 
 
 
 class CommitLog:
-    """The log. ``delay_level_ms`` maps a delay level to its milliseconds (for the schedule topic's tags code)."""
+    """The log.
+
+    Args:
+        queue: its files.
+        watermarks: every position.
+        checkpoint: what is known to be on disk.
+        clock: time.
+        tags_codes: by topic, what computes the tags code of a unit where that is not the hash of the tags.
+    """
 
     def __init__(
         self,
@@ -71,16 +78,13 @@ class CommitLog:
         watermarks: Watermarks,
         checkpoint: StoreCheckpoint,
         clock: Clock,
-        delay_level_ms: Mapping[int, int],
+        tags_codes: Mapping[str, TagsCodes] = MappingProxyType({}),
     ) -> None:
         self.queue = queue
         self.watermarks = watermarks
         self._checkpoint = checkpoint
         self._clock = clock
-        self._delay_level_ms = delay_level_ms
-        self._max_delay_level = max(delay_level_ms, default=0)
-        self.delay_times = DelayTimes()
-        """Of the records in the log, where that is known."""
+        self.tags_codes = tags_codes
         self.next_queue_offset: dict[tuple[str, int], int] = {}
         """Next logical offset of (topic, queueId); absent means 0."""
         self._tail: tuple[int, int] = (0, 0)
@@ -346,8 +350,8 @@ class CommitLog:
         get = properties.get
         tags = get("TAGS")
         tags_code = tags_hash(tags) if tags else 0
-        if topic == SCHEDULE_TOPIC:
-            tags_code = self._schedule_tags_code(properties, tags_code, now_ms, None)
+        if topic in self.tags_codes:
+            tags_code = self.tags_codes[topic].tags_code(properties, tags_code, now_ms, None)
         if not is_queued(sys_flag):
             queue_offset = 0
             pieces = encode_record(message, size_bytes, 0, physical_offset_bytes, now_ms)
@@ -451,27 +455,6 @@ class CommitLog:
             measured=f"{size_bytes} bytes",
             key="store.commit_log_file_bytes (mappedFileSizeCommitLog)",
         )
-
-    def _schedule_tags_code(
-        self, properties: Mapping[str, str], tags_code: int, store_timestamp_ms: int, physical_offset_bytes: int | None
-    ) -> int:
-        """In the schedule topic the tags code is the time of delivery (docs/internals/store-format.md, Special topics).
-
-        ``physical_offset_bytes``: of a record that is in the log already, with the levels of its time; None for a new one.
-        """
-        text = properties.get(props.DELAY)
-        if text is None:
-            return tags_code
-        try:
-            level = int(text)
-        except ValueError:
-            return tags_code
-        if level <= 0:
-            return tags_code
-        delay_ms = None if physical_offset_bytes is None else self.delay_times.delay_ms(level, physical_offset_bytes)
-        if delay_ms is None:
-            delay_ms = self._delay_level_ms.get(min(level, self._max_delay_level))
-        return tags_code if delay_ms is None else store_timestamp_ms + delay_ms
 
     # durability
 
@@ -645,7 +628,7 @@ class CommitLog:
         """
         if not bulk_scan.is_worth_it(to_offset_bytes - from_offset_bytes):
             return
-        reader = ColumnReader()
+        reader = ColumnReader(self.tags_codes)
         physical_offset_bytes = from_offset_bytes
         while physical_offset_bytes < to_offset_bytes:
             file = self.queue.find(physical_offset_bytes)
@@ -687,8 +670,8 @@ class CommitLog:
         padded = b"\x02%b\x02" % stored
         tags = props.stored_value(padded, b"TAGS")
         tags_code = tags_hash(tags) if tags else 0
-        if topic == SCHEDULE_TOPIC:
-            tags_code = self._schedule_tags_code(properties, tags_code, stored_ms, file.start + at)
+        if topic in self.tags_codes:
+            tags_code = self.tags_codes[topic].tags_code(properties, tags_code, stored_ms, file.start + at)
         return DispatchRequest(
             topic,
             queue_id,

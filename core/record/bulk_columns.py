@@ -13,12 +13,11 @@ read it: a broker that starts, a rebuild, another process.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
 from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.core.io.lazy_numpy import numpy
 from flintmq.core.record import bulk_scan
 from flintmq.core.record.bulk_scan import Layout, Topics
@@ -125,10 +124,15 @@ def columns_of(requests: Sequence[DispatchRequest]) -> RecordColumns:
 
 
 class ColumnReader:
-    """Reads files of one log. One thread. What it returns stays valid when the file is closed."""
+    """Reads files of one log. One thread. What it returns stays valid when the file is closed.
 
-    def __init__(self) -> None:
+    Args:
+        asked: topics whose tags codes are no hashes of tags: those of their records are asked for one by one.
+    """
+
+    def __init__(self, asked: Collection[str] = ()) -> None:
         self._topics = Topics()
+        self._asked = asked
 
     def read(
         self, view: memoryview, start_offset_bytes: int, at: int, end_at: int, request_at: RequestAt
@@ -141,7 +145,7 @@ class ColumnReader:
             at: where a record begins.
             end_at: no record beyond this place in the file is read.
             request_at: reads one record of this file alone: what is not read in bulk is asked there, such as the tags codes
-                of the schedule topic, which are times of delivery.
+                that are no hashes of tags.
 
         Returns:
             Columns, some thousands of rows at a time. They end before the first place with a blank, or with anything else
@@ -172,10 +176,11 @@ class ColumnReader:
         topics = self._topics
         properties = Properties(view, rows)
         tags_code = properties.tags().tags_codes(len(rows))
-        delayed = topics.known(SCHEDULE_TOPIC)
-        if delayed is not None:
-            for row in numpy.flatnonzero(topic_codes == delayed).tolist():
-                tags_code[row] = request_at(int(rows.begin[row])).tags_code
+        for asked in self._asked:
+            code = topics.known(asked)
+            if code is not None:
+                for row in numpy.flatnonzero(topic_codes == code).tolist():
+                    tags_code[row] = request_at(int(rows.begin[row])).tags_code
         unique, keys = properties.unique_keys(), properties.keys()
         key_row = numpy.concatenate((unique.row, keys.row))
         key_hash = numpy.concatenate((unique.key_hashes(topics, topic_codes), keys.key_hashes(topics, topic_codes)))

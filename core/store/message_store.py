@@ -15,6 +15,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, TypedDict
 
 from flintmq.config.sections.models import BrokerConfig
@@ -43,6 +44,7 @@ from flintmq.core.kernel.ports import (
     MessageFilter,
     ReplicationGate,
     SupportsClose,
+    TagsCodesFactory,
     TransientStorePool,
     count_messages,
 )
@@ -68,7 +70,6 @@ from flintmq.core.retention.retention import DiskFull
 from flintmq.core.store.consume_queue import UNIT, UNIT_BYTES, ConsumeQueueTable
 from flintmq.core.store.consume_queue_ext import FOLDER as EXT
 from flintmq.core.store.consume_queue_ext import ExtFiles, ResolvingFilter
-from flintmq.core.store.delay_times import DelayTimes, load_delay_times, save_delay_times
 from flintmq.core.store.get_message import GetMessageResult, GetMessageStatus
 from flintmq.core.store.index_service import IndexService, run_steps
 from flintmq.core.store.queue_flusher import QueueFlusher
@@ -122,7 +123,7 @@ class MessageStore:
     Args:
         config: sizes, paths, limits; ``update_config`` changes what may change while running.
         strategy: the flush strategy.
-        delay_level_ms: delay level to milliseconds.
+        tags_codes: by topic, what makes the rule of its tags codes where these are not the hashes of the tags.
         pool: the transient store pool, when the strategy uses one; closed with the store.
         indexes: whether the built-in index is what dispatchers feed; None takes ``index.enable``. Where it is not, a recovery
             makes nothing of it anew.
@@ -132,7 +133,7 @@ class MessageStore:
         self,
         config: BrokerConfig,
         strategy: FlushStrategy,
-        delay_level_ms: Mapping[int, int],
+        tags_codes: Mapping[str, TagsCodesFactory] = MappingProxyType({}),
         *,
         settings: object = None,
         pool: TransientStorePool | None = None,
@@ -146,7 +147,7 @@ class MessageStore:
         self.root = Path(config.store.path)
         self.clock = clock
         self.disk = disk
-        self._delay_level_ms = delay_level_ms
+        self._tags_codes = tags_codes
         self._settings = settings
         self._pool = pool
         self._total_memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -275,8 +276,8 @@ class MessageStore:
         self.consume_queues.load(crashed=crashed)
         self.checkpoint = StoreCheckpoint(self.disk, self.root / "checkpoint")
         self._opened.append(self.checkpoint.close)
-        self.commit_log = CommitLog(queue, self.watermarks, self.checkpoint, self.clock, self._delay_level_ms)
-        self.commit_log.delay_times = self._load_delay_times()
+        tags_codes = {topic: make(self.config, self.disk) for topic, make in self._tags_codes.items()}
+        self.commit_log = CommitLog(queue, self.watermarks, self.checkpoint, self.clock, tags_codes)
         self.commit_log.on_progress = self.progressed.publish
         self.commit_log.on_fenced = self._fenced
         index = self._own_index = IndexService(
@@ -319,22 +320,14 @@ class MessageStore:
             self._mark_abort,
         )
 
-    def _load_delay_times(self) -> DelayTimes:
-        try:
-            return load_delay_times(self.root, self.disk)
-        except StoreFormatError as error:
-            log.warning("delay levels of earlier messages are not known: %s", error)
-            return DelayTimes()
-
-    def keep_delay_levels(self) -> None:
-        """Notes from where on the levels in force hold (:mod:`flintmq.core.store.delay_times`); call it before :meth:`start`.
+    def begin_tags_codes(self) -> None:
+        """Have the rules of tags codes note from where on they hold; call it before :meth:`start`.
 
         Raises:
             StoreError: the disk refused; then the note is missing until the next start.
         """
-        times = self.commit_log.delay_times
-        if times.begin(self.watermarks.wrote, self._delay_level_ms):
-            save_delay_times(self.root, times, self.disk)
+        for rule in self.commit_log.tags_codes.values():
+            rule.begin(self.watermarks.wrote)
 
     @property
     def commit_log_folders(self) -> tuple[Path, ...]:

@@ -11,14 +11,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import attrs
 
 from flintmq.config.sections.models import BrokerConfig, IndexSection
-from flintmq.core.broker.delay_levels import DelayLevels
 from flintmq.core.errors import StoreFencedError
 from flintmq.core.io.clock import Clock
 from flintmq.core.io.disk import Disk
@@ -30,6 +29,7 @@ from flintmq.core.kernel.ports import (
     FlushStatus,
     FlushStrategy,
     RecordBatch,
+    TagsCodesFactory,
     TransientStorePool,
 )
 from flintmq.core.record import properties as props
@@ -41,8 +41,8 @@ from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.waiters import DONE, FENCED, CompletedWaiter
 
-DELAY_LEVEL_MS: Final[Mapping[int, int]] = {level: DelayLevels().delay_ms(level) for level in DelayLevels()}
-"""RocketMQ's eighteen levels."""
+TAGS_CODES: Final[dict[str, TagsCodesFactory]] = {}
+"""What computes the tags codes of features' topics in the stores that are made here; the tests of a product add its own."""
 _HOST: Final = pack_host("127.0.0.1", 10911)
 
 
@@ -152,7 +152,7 @@ def make_store(
     return MessageStore(
         config,
         strategy,
-        DELAY_LEVEL_MS,
+        TAGS_CODES,
         settings=settings,
         pool=pool,
         disk=disk,

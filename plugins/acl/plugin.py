@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
+from flintmq.config.rocketmq.system_topics import HOLDING_TOPICS
 from flintmq.core.io.clock import SYSTEM_CLOCK
 from flintmq.core.kernel.hookspecs import RegisterAuthenticator, RegisterProcessor, hookimpl
 from flintmq.core.kernel.ports import Authenticator
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from flintmq.plugins.broker.broker import Broker
 
 NAME: Final = "acl"
-_WAITING: Final = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC})
-"""Topics where messages of other topics lie until they are due or decided."""
 
 
 class AclPlugin:
@@ -95,4 +93,4 @@ def topic_of_record(store: MessageStore, commit_log_offset_bytes: int) -> str | 
     record = store.message_at(commit_log_offset_bytes)
     if record is None:
         return None
-    return record.properties.get(REAL_TOPIC, record.topic) if record.topic in _WAITING else record.topic
+    return record.properties.get(REAL_TOPIC, record.topic) if record.topic in HOLDING_TOPICS else record.topic

@@ -19,7 +19,6 @@ import attrs
 
 from flintmq.config import BrokerConfig, LoadedConfig, load_config
 from flintmq.core.broker.consumers import ConsumerTable
-from flintmq.core.broker.delay_levels import DelayLevels
 from flintmq.core.broker.groups import SubscriptionGroupManager
 from flintmq.core.broker.hold import PullRequestHoldService
 from flintmq.core.broker.intake import MessageIntake
@@ -28,7 +27,6 @@ from flintmq.core.broker.offsets import ConsumerOffsetManager
 from flintmq.core.broker.producers import ProducerTable
 from flintmq.core.broker.queue_locks import RebalanceLockManager
 from flintmq.core.broker.readers import Readers
-from flintmq.core.broker.schedule import ScheduleMessageService
 from flintmq.core.broker.sink import MessageSink
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.stats import BrokerStats
@@ -44,7 +42,7 @@ from flintmq.core.io.os_disk import OS_DISK
 from flintmq.core.kernel.hookspecs import DispatcherContext, DispatcherFactory
 from flintmq.core.kernel.kernel import Kernel
 from flintmq.core.kernel.plugin_shapes import PROCESSOR
-from flintmq.core.kernel.ports import Authenticator, CommitLogDispatcher, FlushStrategy, IndexBuilder
+from flintmq.core.kernel.ports import Authenticator, CommitLogDispatcher, FlushStrategy, IndexBuilder, tags_codes_of
 from flintmq.core.kernel.registry import ProcessorSpec, Registered
 from flintmq.core.log.epochs import MASTER
 from flintmq.core.record.host import pack_ip
@@ -59,7 +57,6 @@ from flintmq.plugins.broker.periodic import Timers
 from flintmq.plugins.broker.plugin_figures import plugin_figures
 from flintmq.plugins.broker.plugin_settings import PluginSettings
 from flintmq.plugins.broker.required import check_required
-from flintmq.plugins.broker.schedule_store import ScheduleStoreAdapter
 from flintmq.plugins.broker.secure_links import TLS_RELOAD_S, server_tls
 from flintmq.plugins.broker.server_parts import ServerParts
 from flintmq.plugins.broker.service import Service, tell_ignored
@@ -261,7 +258,6 @@ class Broker(Service):
     def _build(self, state: BrokerState) -> None:
         """Store, tables, dispatchers, services and processors; whatever was made is released with :meth:`_release`."""
         config = self.loaded.config
-        state.delay_levels = DelayLevels(config.delay.levels)
         strategy = self._open_store(state)
         self._held.push_async_callback(self._close_store)
         self._fill(state)
@@ -272,27 +268,18 @@ class Broker(Service):
             state.offsets.cut(state.store.max_queue_offset)
         if not config.replicates:
             _begin_epoch_if_replicated(state)
-        state.schedule = ScheduleMessageService(
-            ScheduleStoreAdapter(state.store, state.stats, state.topics.create_in_send_back),
-            state.delay_levels,
-            self._file("delayOffset.json"),
-        )
-        state.schedule.load()
-        state.positions.append(("delay offsets", state.schedule.persist))
+        self._held.push_async_callback(self._end_writes)
+        self._make_features(state)
         state.transactions = TransactionalMessageService(
             TransactionStoreAdapter(state),
             state.producers,
-            lambda held: state.intake.delay(held),
+            state.intake_steps.take,
             lambda: state.config,
             self._clock,
         )
         state.transactions.load()
         if not config.broker.is_slave:
             state.positions.append(("positions of transactions", state.transactions.save))
-        self._held.push_async_callback(self._end_writes)
-        state.readers = Readers(state.offsets, state.schedule)
-        self.timers.on_failed = self.kernel.blame_code
-        self._make_features(state)
         state.runtime_sources.append(partial(plugin_figures, self.kernel))
         self.server = self._make_server()
         self._held.push_async_callback(self.server.close, config.broker.shutdown_timeout_ms / 1000)
@@ -300,8 +287,8 @@ class Broker(Service):
 
     def _make_features(self, state: BrokerState) -> None:
         """Services and intake steps, as plugins registered them."""
+        self.timers.on_failed = self.kernel.blame_code
         state.timers = self.timers
-        self._services = Services(self.kernel, log)
         state.services = self._services.all
         self._services.make(state)
         self._held.push_async_callback(self._services.stop)
@@ -346,6 +333,7 @@ class Broker(Service):
             config_path=config_path(self.loaded),
             clock=self._clock,
         )
+        self._services = Services(kernel, log)
         self._settings = PluginSettings(kernel, self.loaded, self._clock)
         self._settings.check()
         check_required(config, kernel)
@@ -373,11 +361,10 @@ class Broker(Service):
             buffers = getattr(settings, "pool_size", config.flush.commit_real_time.pool_size)
             made_by = self.kernel.registries.pools.pick(config.flush.pool)
             pool = self.kernel.guarded(made_by, made_by.value)(buffers, config.store.commit_log_file_bytes)
-        levels = state.delay_levels
         store = MessageStore(
             config,
             strategy,
-            {level: levels.delay_ms(level) for level in levels},
+            tags_codes_of(self.kernel.system_topics()),
             settings=settings,
             pool=pool,
             disk=self._disk,
@@ -386,7 +373,7 @@ class Broker(Service):
         )
         self._load_filters(state)
         store.open()
-        _persist("notes of delay levels", store.keep_delay_levels)
+        _persist("notes on tags codes", store.begin_tags_codes)
         state.store = store
         return registered
 
@@ -444,7 +431,9 @@ class Broker(Service):
             held_max=config.pull.held_max,
             held_per_connection_max=config.pull.held_per_connection_max,
         )
-        state.stats = BrokerStats(clock, config.broker.cluster)
+        state.readers = Readers(state.offsets)
+        counted = frozenset(topic.name for topic in self.kernel.system_topics() if topic.counts_queues)
+        state.stats = BrokerStats(clock, config.broker.cluster, counted)
         state.sink = MessageSink(state.store, state.stats, state.dispatch)
 
     def _file(self, name: str) -> JsonFile:
@@ -572,15 +561,12 @@ class Broker(Service):
         config = state.config
         timers = self.timers
         timers.pace(config.offsets.flush_interval_ms / 1000, self._persist_offsets, "consumer offsets")
-        timers.every(config.delay.flush_interval_ms / 1000, state.schedule.persist, "delay offsets")
         timers.every(PERSIST_INTERVAL_S, self._persist_tables, "topics and groups")
         timers.every(_CLIENT_SCAN_S, self._scan_clients, "client expiry")
         timers.every(_LOCK_SCAN_S, state.locks.remove_expired, "queue locks")
         timers.every(config.pull.hold_check_interval_ms / 1000, state.hold.check, "held pulls")
         timers.pace(_HOLD_TICK_S, self._expire_held, "held pulls' deadlines")
         timers.every(1.0, state.dispatch, "dispatch")
-        if config.delay.enable and not config.broker.is_slave:
-            timers.pace(1.0, self._deliver_delayed, "delayed messages")
         if config.broker.id == 0:
             timers.pace(0.05, self._check_transactions, "transaction checks")
 
@@ -620,12 +606,6 @@ class Broker(Service):
         wait_s = self.state.transactions.run()
         self.state.dispatch()
         return wait_s
-
-    def _deliver_delayed(self) -> float:
-        now_ms = self._clock.now_ms()
-        next_ms = self.state.schedule.run_due(now_ms)
-        self.state.dispatch()
-        return max(0.0, min(1.0, (next_ms - self._clock.now_ms()) / 1000))
 
     # in-process
 

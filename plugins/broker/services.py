@@ -45,6 +45,7 @@ class Services:
         self._log = log
         self._made: list[tuple[Registered[ServiceFactory], Service]] = []
         self._begun: list[tuple[Registered[ServiceFactory], Service]] = []
+        self._started: list[tuple[Registered[ServiceFactory], Service]] = []
 
     def make(self, api: BrokerApi) -> None:
         """Make every service. What was made before another one cannot be made is stopped with :meth:`stop`, too.
@@ -66,23 +67,27 @@ class Services:
         """Start every service in order. Raises what a built-in raises; others are left out, counted and named."""
         for entry, service in self._made:
             self._begun.append((entry, service))
-            await self._begin(entry, "start", service.start)
+            if await self._begin(entry, "start", service.start):
+                self._started.append((entry, service))
 
     async def ready(self) -> None:
         """Tell those that ask for it that the broker listens. Raises what a built-in raises."""
-        for entry, service in self._begun:
+        for entry, service in self._started:
             if isinstance(service, SupportsReady):
                 await self._begin(entry, "ready", service.ready)
 
     async def _begin(
         self, entry: Registered[ServiceFactory], doing: str, call: Callable[[], Awaitable[None] | None]
-    ) -> None:
+    ) -> bool:
+        """Return whether the call succeeded. Raises what a built-in raises."""
         try:
             await _awaited(call())
         except PLUGIN_FAULTS as error:
             if entry.owner.built_in:
                 raise
             self._kernel.blame(entry, doing, error)
+            return False
+        return True
 
     async def withdraw(self) -> None:
         """Have the services undo what they did when the broker was ready, the last one first. Never raises."""
@@ -103,8 +108,11 @@ class Services:
                 self._kernel.blame(entry, "stop", error)
 
     def persist(self) -> None:
-        """Have the services write the positions that stand for copies in the log, which is on disk. Never raises."""
-        for entry, service in self._made:
+        """Have the services that were started write the positions that stand for copies in the log, which is on disk.
+
+        Never raises.
+        """
+        for entry, service in self._started:
             if isinstance(service, SupportsPersist):
                 try:
                     service.persist()

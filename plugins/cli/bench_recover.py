@@ -8,11 +8,11 @@ from pathlib import Path
 import click
 
 from flintmq.config import load_config
-from flintmq.core.broker.delay_levels import DelayLevels
 from flintmq.plugins.bench.recover import bench_recover
 from flintmq.plugins.cli import options
 from flintmq.plugins.cli.output import print_json
 from flintmq.plugins.cli.parser import Command
+from flintmq.plugins.delay.delay_levels import DelayLevels
 
 store_dir_option = click.option(
     "--store", type=options.PATH, required=True, metavar="DIR", help="A store; it is only read, copies are measured."

@@ -14,12 +14,12 @@ import click
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from flintmq.config import LoadedConfig, load_config
-from flintmq.core.broker.delay_levels import DelayLevels
 from flintmq.core.log.store_lock import is_locked
 from flintmq.plugins.cli import options
 from flintmq.plugins.cli.exits import CommandError, ExitCode, warn
 from flintmq.plugins.cli.output import console, print_found, print_json, print_table
 from flintmq.plugins.cli.parser import Command
+from flintmq.plugins.delay.delay_levels import DelayLevels
 from flintmq.plugins.doctor import explain as doctor
 from flintmq.plugins.doctor.compare import compare
 from flintmq.plugins.doctor.explain import record_json

@@ -15,7 +15,7 @@ from flintmq.core.record.record import RECORD_MIN_BYTES, Record
 from flintmq.core.record.sys_flag import is_indexed, is_queued
 from flintmq.core.recovery.repair import LOST_TOPIC
 from flintmq.core.store.consume_queue import UNIT
-from flintmq.core.store.delay_times import DelayTimes, unknown_due
+from flintmq.plugins.delay.delay_times import DelayTimes, unknown_due
 
 UNKNOWN: Final = UNIT.pack(-1, -1, -1)
 """Stands for the unit of a message that was lost with a damaged stretch of the log."""
@@ -27,7 +27,7 @@ QueueKey = tuple[str, int]
 def request_of(record: Record, delays: DelayTimes) -> DispatchRequest:
     """The dispatch request of a record read whole.
 
-    Where a delayed message's level is not known its tags code is :func:`~flintmq.core.store.delay_times.unknown_due`.
+    Where a delayed message's level is not known its tags code is :func:`~flintmq.plugins.delay.delay_times.unknown_due`.
     """
     properties = record.properties
     tags = properties.get(props.TAGS)

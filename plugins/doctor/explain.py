@@ -23,7 +23,7 @@ from flintmq.core.store.message_store import MessageStore
 from flintmq.core.store.queue_units import FILLER_SIZE
 from flintmq.plugins.doctor.files import StoreFiles, misfits, read_bytes
 from flintmq.plugins.doctor.look_disk import LookDisk
-from flintmq.plugins.doctor.rebuild import IDLE, fitting, usual_delays
+from flintmq.plugins.doctor.rebuild import IDLE, fitting
 from flintmq.plugins.doctor.verify_config import CHECKPOINT, CHECKPOINT_NAMES
 from flintmq.plugins.doctor.verify_index import INDEX_ENTRY, INDEX_HEADER
 from flintmq.plugins.doctor.verify_queues import ext_units
@@ -187,7 +187,7 @@ def explain_start(files: StoreFiles, config: BrokerConfig = BrokerConfig()) -> d
     refuses: list[str] = []
     plan = None
     try:
-        plan = MessageStore(fitting(config, files), IDLE, usual_delays(), disk=LookDisk()).plan()
+        plan = MessageStore(fitting(config, files), IDLE, disk=LookDisk()).plan()
     except StoreError as error:
         refuses = _refusals(files, raw) or [str(error)]
     return {

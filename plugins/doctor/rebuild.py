@@ -6,6 +6,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +15,6 @@ import attrs
 from flintmq.config.errors import ConfigError
 from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.config.sections.models import BrokerConfig
-from flintmq.core.broker.delay_levels import DelayLevels
 from flintmq.core.errors import StoreError, StoreFormatError
 from flintmq.core.kernel.ports import (
     CommitLogDispatcher,
@@ -30,6 +30,8 @@ from flintmq.core.store.message_store import MessageStore
 from flintmq.core.waiters import DONE
 from flintmq.dispatchers.consume_queue import BuildConsumeQueue
 from flintmq.dispatchers.index import BuildIndex
+from flintmq.plugins.delay.delay_levels import DELAY_LEVEL_MS
+from flintmq.plugins.delay.tags_codes import DelayTagsCodes, tags_codes_with
 from flintmq.plugins.doctor.delays import delays_of
 from flintmq.plugins.doctor.files import StoreFiles
 from flintmq.plugins.doctor.walk import Kind, walk
@@ -105,12 +107,6 @@ def fitting(config: BrokerConfig, files: StoreFiles) -> BrokerConfig:
     return attrs.evolve(config, store=store, index=index)
 
 
-def usual_delays() -> dict[int, int]:
-    """The delays, by level, that RocketMQ has by default, in milliseconds."""
-    levels = DelayLevels()
-    return {level: levels.delay_ms(level) for level in levels}
-
-
 def log_folders(config: BrokerConfig) -> list[Path]:
     """Where the commit log lies when it lies in several folders; empty when in one."""
     return [Path(path) for path in (*config.store.commit_log_paths, *config.store.read_only_commit_log_paths)]
@@ -118,7 +114,9 @@ def log_folders(config: BrokerConfig) -> list[Path]:
 
 def warn_of_guessed_delays(store: MessageStore) -> None:
     """Tells of levels with messages of which nothing is known: their delivery times were made with RocketMQ's delays."""
-    times = store.commit_log.delay_times
+    rule = store.commit_log.tags_codes[SCHEDULE_TOPIC]
+    assert isinstance(rule, DelayTagsCodes)
+    times = rule.times
     guessed = sorted(
         queue.queue_id + 1
         for queue in store.consume_queues.queues.values()
@@ -230,4 +228,4 @@ def opened(
 
 
 def _store(config: BrokerConfig, delay_level_ms: Mapping[int, int] | None) -> MessageStore:
-    return MessageStore(config, IDLE, delay_level_ms or usual_delays())
+    return MessageStore(config, IDLE, {SCHEDULE_TOPIC: partial(tags_codes_with, delay_level_ms or DELAY_LEVEL_MS)})

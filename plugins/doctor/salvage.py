@@ -21,7 +21,7 @@ from flintmq.core.errors import StoreError, StoreFormatError
 from flintmq.core.io.paths import file_name
 from flintmq.core.record.record import BLANK_MIN_BYTES, Record, check_host, encode_blank
 from flintmq.core.record.sys_flag import is_queued
-from flintmq.core.store.delay_times import DelayTimes, save_delay_times
+from flintmq.plugins.delay.delay_times import DelayTimes, save_delay_times
 from flintmq.plugins.doctor.delays import delays_of
 from flintmq.plugins.doctor.expected import is_lost
 from flintmq.plugins.doctor.files import StoreFiles

@@ -10,7 +10,7 @@ from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.core.log.store_lock import is_locked
 from flintmq.core.record import properties as props
 from flintmq.core.record.record import BLANK_MIN_BYTES, Record, check_host
-from flintmq.core.store.delay_times import DelayTimes, delay_times_path
+from flintmq.plugins.delay.delay_times import DelayTimes, delay_times_path
 from flintmq.plugins.doctor.delays import Delays, delays_of
 from flintmq.plugins.doctor.expected import Expected, is_lost, request_of
 from flintmq.plugins.doctor.files import StoreFiles, misfits

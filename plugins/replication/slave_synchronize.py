@@ -17,10 +17,11 @@ import attrs
 
 from flintmq.core.broker.data_version import DataVersion
 from flintmq.core.broker.state import BrokerState
-from flintmq.core.broker.timer_service import TIMER_POSITIONS
 from flintmq.core.errors import FlintError, JsonSyntaxError
 from flintmq.core.io import fastjson
 from flintmq.core.io.typed_json import read_as
+from flintmq.core.kernel.ports import SupportsFollowing
+from flintmq.core.response_code import ResponseCode
 from flintmq.remoting.client.transport import RemotingClient
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import request
@@ -155,18 +156,14 @@ class SlaveSynchronize:
             state.offsets.replace(held.offsets)
             state.offsets.persist()
         if held.delays is not None:
-            state.schedule.replace(held.delays)
-            state.schedule.persist()
-            positions = held.delays.get(TIMER_POSITIONS)
-            if state.timer_positions is not None and isinstance(positions, dict):
-                state.timer_positions.of_master = positions
-                state.timer_positions.persist_of_master()
+            for service in state.services_with(SupportsFollowing):  # type: ignore[type-abstract]
+                service.follow(held.delays)
 
     async def _ask(self, address: str, code: RequestCode) -> dict[str, Any] | None:
-        """Return a table; None where the master has none (code 1)."""
+        """Return a table; None where the master has none (code 1), or none of the features that it is of."""
         answer = await self._client.invoke(address, request(code, language="JAVA"), TIMEOUT_MS)
         if answer.code != 0:
-            if answer.code != 1:
+            if answer.code not in (1, ResponseCode.REQUEST_CODE_NOT_SUPPORTED):
                 raise FlintError(f"{code.name} is refused: {answer.remark}")
             return None
         try:

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Final, Protocol, runtime_checkable
 
 import attrs
 
-from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.core.errors import StoreError
 from flintmq.core.log.multi_path_queue import MultiPathMappedFileQueue
 from flintmq.core.record import record as rec
@@ -40,8 +39,6 @@ from flintmq.plugins.retention.file_bin import FileBin
 log = logging.getLogger("flintmq.store")
 
 MANUAL_ROUNDS: Final = 20
-_READ_BY_BROKER: Final = (SCHEDULE_TOPIC, "rmq_sys_wheel_timer")
-"""The broker remembers how far it has read these: their queues keep their offsets though all of it has expired."""
 _SLICE_QUEUES: Final = 128
 _QUEUES_TOLD: Final = 8
 
@@ -81,9 +78,14 @@ class CleanCommitLogService:
     Args:
         store: an open store.
         offsets: the groups' offsets, for the warning before unread messages go; None without groups.
+        kept_topics: topics of which a feature remembers queue offsets, so that their queues stay when all messages have
+            expired.
     """
 
-    def __init__(self, store: MessageStore, offsets: ConsumerOffsets | None = None) -> None:
+    def __init__(
+        self, store: MessageStore, offsets: ConsumerOffsets | None = None, kept_topics: Collection[str] = ()
+    ) -> None:
+        self._kept_topics = kept_topics
         self._store = store
         self._offsets = offsets
         self._clock = store.clock
@@ -303,13 +305,15 @@ class CleanCommitLogService:
             return False
 
     def clean_expired_queues(self) -> int:
-        """Removes queues whose newest message is deleted; returns how many (code 306). The schedule topic's stay."""
+        """Removes queues whose newest message is deleted; returns how many (code 306).
+
+        Those of ``kept_topics`` stay."""
         store = self._store
         min_offset_bytes = store.commit_log.min_offset_bytes
         expired = [
             key
             for key, queue in store.consume_queues.queues.items()
-            if key[0] not in _READ_BY_BROKER and 0 <= queue.max_physical_offset_bytes <= min_offset_bytes
+            if key[0] not in self._kept_topics and 0 <= queue.max_physical_offset_bytes <= min_offset_bytes
         ]
         for topic, queue_id in expired:
             store.delete_queue(topic, queue_id)

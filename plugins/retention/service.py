@@ -20,7 +20,7 @@ class RetentionService:
 
     def __init__(self, api: BrokerApi) -> None:
         self._api = api
-        self.cleaner = CleanCommitLogService(api.store, api.readers)
+        self.cleaner = CleanCommitLogService(api.store, api.readers, api.topics.keeping_topics)
         self._pages = ResidentPages(api.store)
 
     def start(self) -> None:

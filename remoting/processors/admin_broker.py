@@ -15,7 +15,6 @@ from flintmq.config.runtime import RUNTIME_KEYS, as_properties, evolve
 from flintmq.core.broker.data_version import DataVersion
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.stats_table import StatsSpan
-from flintmq.core.broker.timer_service import TIMER_POSITIONS
 from flintmq.core.errors import RefusedError
 from flintmq.core.filter.bloom import BloomFilter
 from flintmq.core.kernel.ports.access import ADMIN
@@ -25,9 +24,7 @@ from flintmq.remoting.processors.answers import (
     check_changeable,
     format_properties,
     read_properties,
-    wants_standard_json,
     with_header,
-    with_json,
 )
 from flintmq.remoting.wire import bodies
 from flintmq.remoting.wire.codes import RequestCode
@@ -59,16 +56,6 @@ class AdminBrokerProcessor(DeclaredProcessor):
         self._runtime_info = runtime_info
         self._stats = stats
         self._version = DataVersion(timestamp_ms=state.clock.now_ms(), counter=0)
-
-    @handles(RequestCode.GET_ALL_DELAY_OFFSET, needs=ADMIN)
-    def get_all_delay_offset(self, request: Request) -> Response:
-        """Return the offsets of the delay levels, and the timers' positions where there are timers."""
-        answer = self._state.schedule.to_wire()
-        timer = self._state.timer
-        positions = timer.positions() if timer is not None else {}
-        if positions.get("readQueueOffset"):
-            answer[TIMER_POSITIONS] = positions
-        return with_json(answer, standard=wants_standard_json(request))
 
     @handles(RequestCode.UPDATE_BROKER_CONFIG, needs=ADMIN, audited=True)
     def update_config(self, request: Request) -> Response:

@@ -94,7 +94,7 @@ class RuntimeInfo:
     def __call__(self) -> dict[str, str]:
         """Every figure as text."""
         info = self._identity() | self._rates() | self._days() | self._queues() | self._store() | self._disk()
-        info |= self._state.schedule.runtime_info() | self._state.consumers.runtime_info()
+        info |= self._state.consumers.runtime_info()
         for source in self._state.runtime_sources:
             try:
                 info |= {str(name): str(value) for name, value in source().items()}

@@ -6,8 +6,7 @@ import random
 
 from flintmq.core.broker import perm
 from flintmq.core.broker.deliverable import check_deliverable
-from flintmq.core.broker.retry import plan_send_back
-from flintmq.core.broker.schedule import redirect_to_schedule
+from flintmq.core.broker.retry import SendBackPlan, plan_send_back
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.topic_config import UNIT_SUB_FLAG
 from flintmq.core.errors import RefusedError
@@ -75,8 +74,7 @@ class SendBackProcessor(DeclaredProcessor):
         if plan is None:
             return Response()
         message = plan.message(record, state.store_host)
-        redirect_to_schedule(message, state.delay_levels)
-        self._check(message, plan.topic)
+        self._place(message, plan)
         flag = UNIT_SUB_FLAG if header.unit_mode else 0
         config = state.topics.create_in_send_back(plan.topic, plan.queue_nums, topic_sys_flag=flag)
         if not perm.is_writeable(config.perm):
@@ -97,10 +95,11 @@ class SendBackProcessor(DeclaredProcessor):
         await stored.acknowledge(strict=state.config.store.compat == "strict")
         return Response()
 
-    def _check(self, message: MessageExtBrokerInner, topic: str) -> None:
-        """Refuses what could not be delivered; whatever is wrong, a consumer is told SYSTEM_ERROR."""
+    def _place(self, message: MessageExtBrokerInner, plan: SendBackPlan) -> None:
+        """Have the message wait for its delay level; refuse it with SYSTEM_ERROR where it could not be delivered."""
         try:
-            check_deliverable(message, topic, self._state.config.store.commit_log_file_bytes)
+            if plan.is_dead_letter or not self._state.intake_steps.take(message):
+                check_deliverable(message, plan.topic, self._state.config.store.commit_log_file_bytes)
         except RefusedError as error:
             error.code = ResponseCode.SYSTEM_ERROR
             raise

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import ClassVar, Final
 
-from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
 from flintmq.core.broker.sink import Incoming, Stored, not_stored
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.errors import RefusedError, StoreError
@@ -41,9 +40,6 @@ _SEND_V2: Final = int(RequestCode.SEND_MESSAGE_V2)
 _MUCH_BYTES: Final = 1024 * 1024
 """Sends with more bytes than this are taken apart, looked into, stored and dispatched in several iterations of the loop."""
 
-_REDIRECTED: Final = frozenset({SCHEDULE_TOPIC, TRANS_HALF_TOPIC, TIMER_TOPIC})
-"""The topics where a message may lie instead of the queue it was sent to, which is the queue that its answer names."""
-
 
 class SendMessageProcessor:
     """Takes sends in batches. Loop thread; only the flush waiter's callback comes from another."""
@@ -53,6 +49,8 @@ class SendMessageProcessor:
     def __init__(self, state: BrokerState, pool: Pool) -> None:
         self._state = state
         self._pool = pool
+        self._holding = state.topics.holding_topics
+        """The topics where a message may lie instead of the queue it was sent to, which is the queue that its answer names."""
         self._queue = SendQueue(self._store_share, lambda: state.loop)
         self._answers = SendAnswers(state, pool)
         self._fast_failure = FastFailure()
@@ -114,7 +112,7 @@ class SendMessageProcessor:
                 self._answers.refuse(request, refusal_of(error))
                 continue
             messages.append(message)
-            queue_id = message.queue_id if message.topic not in _REDIRECTED else self._meant_queue_id(message)
+            queue_id = message.queue_id if message.topic not in self._holding else self._meant_queue_id(message)
             owners.append((request, queue_id))
         if size_bytes > _MUCH_BYTES:
             return self._in_steps(pending, messages, owners)

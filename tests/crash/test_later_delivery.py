@@ -13,20 +13,21 @@ from typing import Final
 import pytest
 
 from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC
-from flintmq.core.broker import schedule, timer_service, timer_wheel
-from flintmq.core.broker.delay_levels import DelayLevels
-from flintmq.core.broker.schedule import ScheduleMessageService, redirect_to_schedule
 from flintmq.core.broker.stats import BrokerStats
-from flintmq.core.broker.timer_message import TimerRedirect
-from flintmq.core.broker.timer_service import TimerMessageService, TimerPositions
-from flintmq.core.broker.timer_wheel import TimerWheel
+from flintmq.core.broker.waiting_store import WaitingStoreAdapter
 from flintmq.core.io.json_file import JsonFile
 from flintmq.core.record.record import MessageExtBrokerInner
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.crash_states import KINDS, CrashPoint
 from flintmq.core.testing.simulated_disk import SimulatedDisk
-from flintmq.core.testing.store import BY_HAND, DELAY_LEVEL_MS, message
-from flintmq.plugins.broker.schedule_store import ScheduleStoreAdapter
+from flintmq.core.testing.store import BY_HAND, TAGS_CODES, message
+from flintmq.plugins.delay import schedule
+from flintmq.plugins.delay.delay_levels import DelayLevels
+from flintmq.plugins.delay.schedule import ScheduleMessageService, redirect_to_schedule
+from flintmq.plugins.timer import timer_service, timer_wheel
+from flintmq.plugins.timer.timer_message import TimerRedirect
+from flintmq.plugins.timer.timer_service import TimerMessageService, TimerPositions
+from flintmq.plugins.timer.timer_wheel import TimerWheel
 from flintmq.tests.support.crash_run import CONFIG, SteppedStore, start_stepped
 
 STEPS: Final = (
@@ -66,8 +67,8 @@ class TimerRun:
         self.look()
 
     def _open(self) -> None:
-        self.store = start_stepped(SteppedStore(CONFIG, BY_HAND, DELAY_LEVEL_MS, disk=self.disk, clock=self.clock))
-        self._begin(ScheduleStoreAdapter(self.store, BrokerStats(self.clock)))
+        self.store = start_stepped(SteppedStore(CONFIG, BY_HAND, TAGS_CODES, disk=self.disk, clock=self.clock))
+        self._begin(WaitingStoreAdapter(self.store, BrokerStats(self.clock)))
 
     # what is delivered later: timers here
 
@@ -75,7 +76,7 @@ class TimerRun:
     stride_ms = 200
     weights: tuple[float, ...] = WEIGHTS
 
-    def _begin(self, adapter: ScheduleStoreAdapter) -> None:
+    def _begin(self, adapter: WaitingStoreAdapter) -> None:
         saved = TimerPositions(adapter, JsonFile(POSITIONS, self.disk))
         self.timers = TimerMessageService(adapter, TimerWheel(self.folder), saved)
         self.timers.load()
@@ -213,7 +214,7 @@ class DelayLevelRun(TimerRun):
     stride_ms = 3_000
     weights = (*WEIGHTS[:-2], 0, 0)
 
-    def _begin(self, adapter: ScheduleStoreAdapter) -> None:
+    def _begin(self, adapter: WaitingStoreAdapter) -> None:
         self.levels = DelayLevels()
         self.schedule = ScheduleMessageService(adapter, self.levels, JsonFile(DELAY_OFFSETS, self.disk))
         self.schedule.load()

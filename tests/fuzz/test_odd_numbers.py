@@ -23,6 +23,7 @@ from wireless import Link
 
 import flintmq
 from flintmq.core.errors import StoreError
+from flintmq.plugins.delay.service import DelayService
 from flintmq.plugins.filters.service import FilterService
 from flintmq.remoting.server.server import RemotingServer
 from flintmq.remoting.wire.codes import RequestCode
@@ -163,7 +164,7 @@ def test_every_field_of_every_header(tmp_path: Path) -> None:
                             await asker.ask(code, fields_of(code) | {name: odd}, BODIES.get(code, b""))
                 asker.close()
             broker.state.offsets.persist()
-            broker.state.schedule.persist()
+            broker.state.service(DelayService).persist()
             broker.state.service(FilterService).table.persist()
 
     with watched_log():

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from flintmq.core.testing.store import DELAY_LEVEL_MS, snapshot
+from flintmq.core.testing.store import snapshot
+from flintmq.plugins.delay.delay_levels import DELAY_LEVEL_MS
 from flintmq.plugins.doctor.files import StoreFiles
 
 from .test_doctor import config_of

@@ -31,8 +31,10 @@ from flintmq.core.broker.topic_config import TopicConfig
 from flintmq.core.io import fastjson
 from flintmq.core.testing.clock import ManualClock
 from flintmq.plugins.cli.status import replication_of
+from flintmq.plugins.delay.service import DelayService
 from flintmq.plugins.replication.master import MasterReplication
 from flintmq.plugins.replication.slave import SlaveReplication
+from flintmq.plugins.timer.service import TimerService
 from flintmq.remoting.client.pull_consumer import PullConsumer
 from flintmq.remoting.wire.codes import RequestCode
 
@@ -184,7 +186,8 @@ def test_tables_follow(tmp_path: Path, connect: Connect) -> None:
             eventually(lambda: state.topics.select("T"), "topics come")
             assert wire.ask(RequestCode.UPDATE_CONSUMER_OFFSET, commit | {"commitOffset": "5"}).code == 0
             eventually(lambda: state.offsets.query("T", "Readers", 0) == 5, "offsets come again")
-            eventually(lambda: state.schedule.offset(1) == master.state.schedule.offset(1) > 0, "delay offsets come")
+            kept, delivered = (broker.state.service(DelayService).schedule for broker in (slave, master))
+            eventually(lambda: kept.offset(1) == delivered.offset(1) > 0, "delay offsets come")
     for name in ("topics.json", "consumerOffset.json", "delayOffset.json", "subscriptionGroup.json"):
         assert (tmp_path / "s" / "config" / name).exists()
 
@@ -248,9 +251,7 @@ def test_a_promoted_slave_goes_on_with_timers(tmp_path: Path, connect: Connect) 
         eventually(lambda: wire.pull("T").max_offset == 20, "half of them are delivered")
         with flintmq.Broker(slave_settings(tmp_path / "s", master)) as slave:
             caught_up(master, slave)
-            timer, kept = master.state.timer, slave.state.timer_positions
-            assert timer is not None
-            assert kept is not None
+            timer, kept = master.state.service(TimerService).timers, slave.state.service(TimerService).positions
             eventually(lambda: kept.of_master == timer.positions(), "the positions come")
     # Its clock is a minute on, and it has no other node to ask.
     clock = ManualClock()

@@ -20,7 +20,7 @@ from flintmq.core.store.queue_units import FILLER_SIZE
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.journaled_files import Image
 from flintmq.core.testing.simulated_disk import SimulatedDisk
-from flintmq.core.testing.store import DELAY_LEVEL_MS, IMMEDIATE, message
+from flintmq.core.testing.store import IMMEDIATE, TAGS_CODES, message
 from flintmq.tests.support.crash_run import ROOT, CrashFailure, CrashRun, SteppedStore, start_stepped
 
 _HEAD: Final = re.compile(rb"\d{20} \d+")
@@ -97,7 +97,7 @@ class Check:
 
     def _open(self, disk: SimulatedDisk) -> SteppedStore:
         clock = ManualClock(self._run.clock.now_ms() + 60_000)
-        store = self._store_class(self._run.config, IMMEDIATE, DELAY_LEVEL_MS, disk=disk, clock=clock)
+        store = self._store_class(self._run.config, IMMEDIATE, TAGS_CODES, disk=disk, clock=clock)
         try:
             return start_stepped(store)
         except (FlintError, OSError) as error:

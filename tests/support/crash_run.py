@@ -26,7 +26,7 @@ from flintmq.core.log.store_lock import StoreLock
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.simulated_disk import SimulatedDisk
-from flintmq.core.testing.store import DELAY_LEVEL_MS, IndexDispatcher, QueueDispatcher
+from flintmq.core.testing.store import TAGS_CODES, IndexDispatcher, QueueDispatcher
 from flintmq.plugins.retention.cleaner import CleanCommitLogService
 from flintmq.tests.support.crash_messages import CrashMessages
 
@@ -175,7 +175,7 @@ class CrashRun:
         return self._store_class(
             self.config,
             self.kind.strategy,
-            DELAY_LEVEL_MS,
+            TAGS_CODES,
             settings=self.kind.settings,
             pool=self.kind.pool() if self.kind.pool is not None else None,
             disk=self.disk,

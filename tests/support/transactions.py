@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import attrs
@@ -11,11 +12,8 @@ import attrs
 from flintmq.config.rocketmq.system_topics import TRANS_HALF_TOPIC
 from flintmq.config.sections.models import BrokerConfig
 from flintmq.config.sections.service import TransactionsSection
-from flintmq.core.broker.delay_levels import DelayLevels
-from flintmq.core.broker.intake import MessageIntake
+from flintmq.core.broker.intake_steps import IntakeSteps
 from flintmq.core.broker.producers import ProducerTable
-from flintmq.core.broker.state import BrokerState
-from flintmq.core.broker.timer_message import TimerRedirect
 from flintmq.core.broker.transactions.half_message import redirect_to_half
 from flintmq.core.broker.transactions.service import EndTransaction, TransactionalMessageService
 from flintmq.core.errors import RefusedError
@@ -25,6 +23,9 @@ from flintmq.core.record.properties import properties_to_string
 from flintmq.core.record.record import MessageExtBrokerInner, Record, decode_record, encode_record, record_size
 from flintmq.core.testing.channel import RecordingChannel
 from flintmq.core.testing.clock import ManualClock
+from flintmq.plugins.delay.intake_step import DelayStep
+from flintmq.plugins.timer.intake_step import TimerStep
+from flintmq.plugins.timer.timer_message import TimerRedirect
 
 HOST = pack_host("127.0.0.1", 10911)
 CLIENT = pack_host("127.0.0.1", 40000)
@@ -138,20 +139,19 @@ class TransactionBench:
         self.channel = RecordingChannel()
         self.producers.register(GROUP, self.channel, "client")
         self.config = BrokerConfig(transactions=TransactionsSection(**settings))
-        state = BrokerState(self.config, self.clock)
-        state.delay_levels = DelayLevels()
-        self.intake = MessageIntake(state)
         self.longest_delay_ms = 3 * 86_400_000
         self.room = True
         """Whether another message may be due at a time."""
-        self.intake.timer = TimerRedirect(
+        redirect = TimerRedirect(
             self.clock, lambda: (self.longest_delay_ms, "delay.timer_max_delay_ms"), lambda _due_ms: self.room
         )
+        api: Any = SimpleNamespace(config=self.config)
+        self.steps = IntakeSteps([DelayStep(api), TimerStep(redirect, lambda: self.config)])
         self.restart()
 
     def restart(self) -> None:
         self.service = TransactionalMessageService(
-            self.store, self.producers, self.intake.delay, lambda: self.config, self.clock
+            self.store, self.producers, self.steps.take, lambda: self.config, self.clock
         )
         self.service.load()
 

@@ -16,7 +16,7 @@ import numpy as np
 from flintmq.core.record import record as rec
 from flintmq.core.record.heads import read_heads
 from flintmq.core.store import queue_units
-from flintmq.core.store.delay_times import DelayTimes
+from flintmq.plugins.delay.delay_times import DelayTimes
 from flintmq.plugins.doctor.files import StoreFiles, map_read_only
 from flintmq.plugins.spark.decoder import Decoder
 from flintmq.plugins.spark.decoder.bodies import wrong_crc

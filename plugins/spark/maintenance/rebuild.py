@@ -36,7 +36,8 @@ from flintmq.core.io.paths import queue_folder
 from flintmq.core.kernel.ports import RecordBatch
 from flintmq.core.log.store_lock import StoreLock
 from flintmq.core.store.consume_queue import UNIT, UNIT_BYTES, ConsumeQueueTable
-from flintmq.core.store.delay_times import DelayTimes
+from flintmq.plugins.delay.delay_levels import DELAY_LEVEL_MS
+from flintmq.plugins.delay.delay_times import DelayTimes
 from flintmq.plugins.doctor.delays import delays_of
 from flintmq.plugins.doctor.files import StoreFiles, map_read_only
 from flintmq.plugins.doctor.rebuild import (
@@ -44,7 +45,6 @@ from flintmq.plugins.doctor.rebuild import (
     log_folders,
     opened,
     set_aside,
-    usual_delays,
     warn_of_guessed_delays,
 )
 from flintmq.plugins.spark.maintenance.engines import Engine
@@ -126,7 +126,7 @@ def rebuild(
             raise MaintenanceError(f"{out} is not empty; name a new folder")
         work.mkdir(parents=True, exist_ok=True)
         delays = delays_of(files, delay_level_ms)
-        times = DelayTimes(delays.times.levels, delay_level_ms or usual_delays())
+        times = DelayTimes(delays.times.levels, delay_level_ms or DELAY_LEVEL_MS)
         job = _Job(files, config, times, engine, work, report or _silent)
         made = job.run()
         kept = None

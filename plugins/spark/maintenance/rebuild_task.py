@@ -11,13 +11,14 @@ from typing import Final
 import attrs
 import numpy as np
 
+from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.core.io.paths import queue_folder
 from flintmq.core.kernel.ports import DispatchRequest
 from flintmq.core.record import record as rec
 from flintmq.core.record.bulk_columns import ColumnReader, RecordColumns
 from flintmq.core.store import queue_units
 from flintmq.core.store.consume_queue import UNIT_BYTES
-from flintmq.core.store.delay_times import DelayTimes
+from flintmq.plugins.delay.delay_times import DelayTimes
 from flintmq.plugins.doctor.expected import request_of
 from flintmq.plugins.doctor.files import map_read_only
 from flintmq.plugins.spark.maintenance.errors import MaintenanceError
@@ -127,7 +128,7 @@ def columns_of(view: memoryview, piece: Piece, delays: DelayTimes) -> Iterator[R
     def request_at(at: int) -> DispatchRequest:
         return request_of(rec.decode_record(view, at, check_crc=False), delays)
 
-    return ColumnReader().read(view, piece.base, piece.at, piece.end_at, request_at)
+    return ColumnReader((SCHEDULE_TOPIC,)).read(view, piece.base, piece.at, piece.end_at, request_at)
 
 
 def check_end(view: memoryview, piece: Piece, at: int) -> tuple[int, bool]:

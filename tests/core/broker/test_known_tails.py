@@ -13,14 +13,15 @@ from hypothesis import strategies as st
 
 from flintmq.config.sections.models import BrokerConfig
 from flintmq.core.broker import known_tails
-from flintmq.core.broker.delay_levels import DelayLevels
 from flintmq.core.broker.intake import MessageIntake
+from flintmq.core.broker.intake_steps import IntakeSteps
 from flintmq.core.broker.known_tails import KnownTails
 from flintmq.core.broker.topic_config import TopicConfig
 from flintmq.core.record.java_hash import tags_hash
 from flintmq.core.record.record import MessageExtBrokerInner
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import open_store, snapshot
+from flintmq.plugins.delay.intake_step import DelayStep
 
 
 @attrs.define
@@ -56,9 +57,8 @@ def an_intake() -> MessageIntake:
             create_in_send_back=lambda topic, queues: None,
         ),
         store_host=b"\x7f\0\0\x01\0\0\x2a\x9f",
-        delay_levels=DelayLevels(config.delay.levels),
     )
-    return MessageIntake(state)
+    return MessageIntake(state, IntakeSteps([DelayStep(state)]))
 
 
 def put(intake: MessageIntake, text: str) -> MessageExtBrokerInner:

@@ -23,7 +23,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def stats(clock: ManualClock) -> BrokerStats:
-    return BrokerStats(clock, "C")
+    return BrokerStats(clock, "C", {"SCHEDULE_TOPIC_XXXX"})
 
 
 def minute(stats: BrokerStats, clock: ManualClock, name: str, key: str) -> tuple[int, float]:

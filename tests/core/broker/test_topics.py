@@ -13,12 +13,19 @@ from flintmq.core.broker.topics import TopicConfigManager, boot_topics
 from flintmq.core.errors import RefusedError, StoreError
 from flintmq.core.io.config_journal import ConfigJournal
 from flintmq.core.io.json_file import JsonFile
+from flintmq.core.kernel.ports import SystemTopic
 from flintmq.core.response_code import ResponseCode
 from flintmq.core.testing.clock import ManualClock
 
 
 def manager(file: JsonFile | None = None, *, auto_create: bool = True) -> TopicConfigManager:
-    boot = boot_topics(cluster="C", broker_name="b-a", auto_create=auto_create, trace_topic="RMQ_SYS_TRACE_TOPIC")
+    boot = boot_topics(
+        cluster="C",
+        broker_name="b-a",
+        auto_create=auto_create,
+        trace_topic="RMQ_SYS_TRACE_TOPIC",
+        features=(SystemTopic("SCHEDULE_TOPIC_XXXX", queue_nums=18),),
+    )
     journal = ConfigJournal(file.path.parent / "flint" / "new-topics") if file is not None else None
     return TopicConfigManager(file, ManualClock(), boot, auto_create=auto_create, journal=journal)
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.core.errors import StoreError
 from flintmq.core.io import lazy_numpy
+from flintmq.core.io.disk import OS_DISK
 from flintmq.core.kernel.ports import DispatchRequest
 from flintmq.core.log.commit_log import CommitLog
 from flintmq.core.log.mapped_file_queue import MappedFileQueue
@@ -31,7 +32,10 @@ from flintmq.core.store import index_bulk
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.journaled_files import Image
 from flintmq.core.testing.simulated_disk import SimulatedDisk
-from flintmq.core.testing.store import BY_HAND, DELAY_LEVEL_MS, make_store
+from flintmq.core.testing.store import BY_HAND, TAGS_CODES, make_store
+from flintmq.plugins.delay.delay_levels import DELAY_LEVEL_MS
+from flintmq.plugins.delay.delay_times import DelayTimes
+from flintmq.plugins.delay.tags_codes import DelayTagsCodes
 from flintmq.tests.support.crash_run import SteppedStore, start_stepped
 from flintmq.tests.support.effort import examples
 
@@ -175,7 +179,8 @@ def log_of(image: Image) -> CommitLog:
     queue = MappedFileQueue(disk, ROOT / "commitlog", FILE_BYTES, step_bytes=FILE_BYTES)
     queue.load()
     checkpoint = StoreCheckpoint(disk, ROOT / "checkpoint")
-    return CommitLog(queue, Watermarks(synchronous=False), checkpoint, ManualClock(), DELAY_LEVEL_MS)
+    rules = {SCHEDULE_TOPIC: DelayTagsCodes(DELAY_LEVEL_MS, DelayTimes(), Path(), OS_DISK)}
+    return CommitLog(queue, Watermarks(synchronous=False), checkpoint, ManualClock(), rules)
 
 
 # columns
@@ -317,7 +322,7 @@ def started(image: Image, compat: str) -> tuple[dict[Path, bytes], type[BaseExce
     """What a start leaves on the disk; index files by number, for their names are times."""
     disk = SimulatedDisk(image, journal=False)
     config = make_store(ROOT, compat=compat, consume_queue_file_bytes=100).config
-    store = SteppedStore(config, BY_HAND, DELAY_LEVEL_MS, disk=disk, clock=ManualClock())
+    store = SteppedStore(config, BY_HAND, TAGS_CODES, disk=disk, clock=ManualClock())
     failure: type[BaseException] | None = None
     try:
         start_stepped(store).close()

@@ -18,7 +18,8 @@ from flintmq.core.record.sys_flag import TRANSACTION_COMMIT, TRANSACTION_PREPARE
 from flintmq.core.response_code import ResponseCode
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.store import DELAY_LEVEL_MS, message, open_store, opened, snapshot
+from flintmq.core.testing.store import message, open_store, opened, snapshot
+from flintmq.plugins.delay.delay_levels import DELAY_LEVEL_MS
 from flintmq.tests.support.effort import examples
 
 FILE_BYTES = 4096

@@ -12,7 +12,8 @@ import pytest
 
 from flintmq.core.record.java_hash import index_key_hash
 from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.store import DELAY_LEVEL_MS, message, opened
+from flintmq.core.testing.store import message, opened
+from flintmq.plugins.delay.delay_levels import DELAY_LEVEL_MS
 from flintmq.plugins.doctor.files import StoreFiles
 from flintmq.plugins.doctor.finding import Level
 from flintmq.plugins.doctor.report import Report

@@ -6,16 +6,19 @@ from __future__ import annotations
 import logging
 import shutil
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.core.store.consume_queue import UNIT, UNIT_BYTES
-from flintmq.core.store.delay_times import delay_times_path
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.store import DELAY_LEVEL_MS, IMMEDIATE, make_store, message, snapshot, start_store
+from flintmq.core.testing.store import IMMEDIATE, make_store, message, snapshot, start_store
+from flintmq.plugins.delay.delay_levels import DELAY_LEVEL_MS
+from flintmq.plugins.delay.delay_times import delay_times_path
+from flintmq.plugins.delay.tags_codes import tags_codes_with
 from flintmq.plugins.doctor.files import StoreFiles
 from flintmq.plugins.doctor.finding import Level
 from flintmq.plugins.doctor.rebuild import fitting, has_damage, rebuild
@@ -30,12 +33,13 @@ QUEUE = f"consumequeue/{SCHEDULE_TOPIC}/0/{0:020d}"
 
 def run(root: Path, levels: Mapping[int, int], clock: ManualClock, *, noted: bool) -> None:
     """One life of a broker with these levels; a RocketMQ notes them nowhere."""
-    store = MessageStore(make_store(root).config, IMMEDIATE, levels, clock=clock)
+    rules = {SCHEDULE_TOPIC: partial(tags_codes_with, levels)}
+    store = MessageStore(make_store(root).config, IMMEDIATE, rules, clock=clock)
     store.open()
     if noted:
-        store.keep_delay_levels()
+        store.begin_tags_codes()
     store.close()
-    store = start_store(MessageStore(make_store(root).config, IMMEDIATE, levels, clock=clock))
+    store = start_store(MessageStore(make_store(root).config, IMMEDIATE, rules, clock=clock))
     try:
         for number in range(12):
             level = 1 + number % len(levels)

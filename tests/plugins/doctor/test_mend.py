@@ -11,7 +11,8 @@ from flintmq.config.sections.models import BrokerConfig
 from flintmq.core.errors import StoreError, StoreFormatError, StoreLockedError
 from flintmq.core.io import fastjson
 from flintmq.core.store.consume_queue import UNIT_BYTES
-from flintmq.core.testing.store import DELAY_LEVEL_MS, make_store, open_store, snapshot
+from flintmq.core.testing.store import make_store, open_store, snapshot
+from flintmq.plugins.delay.delay_levels import DELAY_LEVEL_MS
 from flintmq.plugins.doctor.files import StoreFiles
 from flintmq.plugins.doctor.rebuild import fitting, has_damage, rebuild
 from flintmq.plugins.doctor.renumber import Renumbering

@@ -12,7 +12,8 @@ import pytest
 
 from flintmq.core.errors import StoreError
 from flintmq.core.record import record as rec
-from flintmq.core.testing.store import DELAY_LEVEL_MS, make_store, message
+from flintmq.core.testing.store import make_store, message
+from flintmq.plugins.delay.delay_levels import DELAY_LEVEL_MS
 from flintmq.plugins.doctor.files import StoreFiles
 from flintmq.plugins.doctor.rebuild import fitting, rebuild
 from flintmq.plugins.doctor.salvage import salvage

@@ -10,7 +10,6 @@ import pytest
 
 from flintmq.core.broker.groups import SubscriptionGroupManager
 from flintmq.core.broker.offsets import ConsumerOffsetManager
-from flintmq.core.broker.timer_service import TimerPositions
 from flintmq.core.broker.topics import TopicConfigManager, boot_topics
 from flintmq.core.errors import FlintError, RemotingConnectError
 from flintmq.core.io import fastjson
@@ -54,30 +53,31 @@ class Master:
         return RemotingCommand(code=0, flag=1, body=body)
 
 
-class Schedule:
-    """The part of delayed delivery that a slave's tables go to."""
+class Follower:
+    """A service whose positions a slave takes over."""
 
     def __init__(self) -> None:
         self.table: Any = None
 
-    def replace(self, value: Any) -> None:
-        self.table = value
+    def positions_for_slaves(self) -> dict[str, object]:
+        return {}
 
-    def persist(self) -> bool:
-        return True
+    def follow(self, positions: Any) -> None:
+        self.table = positions
 
 
 @pytest.fixture
 def state() -> Any:
     clock = ManualClock()
     boot = boot_topics(cluster="C", broker_name="b")
+    follower = Follower()
     return SimpleNamespace(
         topics=TopicConfigManager(None, clock, boot),
         groups=SubscriptionGroupManager(None, clock),
         offsets=ConsumerOffsetManager(),
-        schedule=Schedule(),
+        follower=follower,
+        services_with=lambda _protocol: iter((follower,)),
         store=SimpleNamespace(watermarks=SimpleNamespace(wrote=100)),
-        timer_positions=TimerPositions(SimpleNamespace(wrote_offset_bytes=100, flushed_offset_bytes=100), None),
     )
 
 
@@ -92,7 +92,7 @@ def test_everything_is_taken_over(state: Any) -> None:
     assert [config.topic_name for config in state.topics] == ["T"]
     assert state.topics.data_version.counter == 9
     assert state.offsets.query_all("T", "G") == {0: 4, 1: 7}
-    assert state.schedule.table == {"offsetTable": {3: 12}}
+    assert state.follower.table == {"offsetTable": {3: 12}}
     assert state.groups.find("G").retry_max_times == 3
 
 
@@ -106,20 +106,20 @@ def test_offsets_wait_for_the_log_they_stand_for(state: Any) -> None:
 
     async def until_reached() -> None:
         await slave.synchronize("master:1")
-        assert (len(state.offsets), state.schedule.table, state.timer_positions.of_master) == (0, None, None)
+        assert (len(state.offsets), state.follower.table) == (0, None)
         assert state.groups.find("G") is not None, "groups stand for nothing in the log"
         master.tables[RequestCode.GET_ALL_DELAY_OFFSET] = {"offsetTable": {3: 13}}
         await slave.synchronize("master:1")
         state.store.watermarks.wrote = 100
         slave.start()
-        while state.schedule.table is None:  # noqa: ASYNC110 - a log that grows has no event
+        while state.follower.table is None:  # noqa: ASYNC110 - a log that grows has no event
             await asyncio.sleep(0.001)
         await slave.stop()
 
     asyncio.run(asyncio.wait_for(until_reached(), 30))
     assert state.offsets.query_all("T", "G") == {0: 4, 1: 7}
-    assert state.schedule.table["offsetTable"] == {3: 12}, "later ones would stand for more"
-    assert state.timer_positions.of_master == positions
+    assert state.follower.table["offsetTable"] == {3: 12}, "later ones would stand for more"
+    assert state.follower.table["timerPositions"] == positions
 
 
 def test_a_master_that_does_not_say_where_its_log_ends(state: Any) -> None:
@@ -148,7 +148,7 @@ def test_a_master_without_offsets(state: Any) -> None:
     master.tables[RequestCode.GET_ALL_DELAY_OFFSET] = 1
     asyncio.run(synchronized(state, master).synchronize("master:1"))
     assert state.groups.find("G") is not None
-    assert state.schedule.table is None
+    assert state.follower.table is None
 
 
 @pytest.mark.parametrize("body", [b"{", b"[]", b"\xff", 16, {"topicConfigTable": {"T": 5}}, {"topicConfigTable": 5}])

@@ -77,7 +77,7 @@ class Bench:
 
     def open(self) -> None:
         self.store = open_store(self.path, clock=self.clock, disk=self.disk, **self.options)
-        self.cleaner = CleanCommitLogService(self.store, self.offsets)
+        self.cleaner = CleanCommitLogService(self.store, self.offsets, {"SCHEDULE_TOPIC_XXXX"})
 
     @property
     def hour(self) -> int:

@@ -13,12 +13,10 @@ import pytest
 
 from flintmq.config.sections.models import BrokerConfig
 from flintmq.core.broker.consumers import ConsumerTable
-from flintmq.core.broker.delay_levels import DelayLevels
 from flintmq.core.broker.groups import SubscriptionGroupManager
 from flintmq.core.broker.offsets import ConsumerOffsetManager
 from flintmq.core.broker.producers import ProducerTable
 from flintmq.core.broker.queue_locks import RebalanceLockManager
-from flintmq.core.broker.schedule import ScheduleMessageService
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.stats import BrokerStats
 from flintmq.core.broker.topics import TopicConfigManager, boot_topics
@@ -134,7 +132,6 @@ class Bench:
         state.consumers = ConsumerTable(self.clock)
         state.producers = ProducerTable(self.clock)
         state.locks = RebalanceLockManager(self.clock)
-        state.schedule = ScheduleMessageService(state.store, DelayLevels())
         state.stats = BrokerStats(self.clock)
         state.filters = {}
         state.on_config = self.configs.append

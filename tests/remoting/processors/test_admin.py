@@ -227,13 +227,10 @@ def test_who_reads_standard_json_only_gets_it(with_topic: Any, ask: Any) -> None
     bench = with_topic
     bench.state.offsets.commit("T", "g", 0, 5)
     groups = AdminGroupProcessor(bench.state).handlers()
-    broker = AdminBrokerProcessor(bench.state, dict, StatsTable(bench.clock)).handlers()
-    bench.state.schedule.replace({"offsetTable": {3: 7}})
     fields = {"topic": "T", "compareGroup": "g"}
     for handlers, code, wanted in (
         (groups, Code.GET_ALL_CONSUMER_OFFSET, {"offsetTable": {"T@g": {"0": 5}}}),
         (groups, Code.QUERY_CORRECTION_OFFSET, {"correctionOffsets": {"0": 5}}),
-        (broker, Code.GET_ALL_DELAY_OFFSET, {"offsetTable": {"3": 7}}),
     ):
         standard = ask(handlers, bench.request(code, fields | {"acceptStandardJsonOnly": "true"})).body
         assert json.loads(standard) == wanted
@@ -374,7 +371,6 @@ def test_settings_are_told_and_changed_by_an_allow_list(bench: Any, ask: Any) ->
     ):
         assert ask(handlers, bench.request(Code.UPDATE_BROKER_CONFIG, None, refused)).code == code
     assert len(bench.configs) == 1
-    assert fastjson.loads(ask(handlers, bench.request(Code.GET_ALL_DELAY_OFFSET)).body) == {"offsetTable": {}}
 
 
 def test_properties_text_survives_java() -> None:

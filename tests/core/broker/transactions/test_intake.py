@@ -9,26 +9,30 @@ import pytest
 
 from flintmq.config.sections.models import BrokerConfig
 from flintmq.config.sections.service import TransactionsSection
-from flintmq.core.broker.delay_levels import DelayLevels
 from flintmq.core.broker.intake import MessageIntake
+from flintmq.core.broker.intake_steps import IntakeSteps
 from flintmq.core.broker.state import BrokerState
-from flintmq.core.broker.timer_message import TimerRedirect
 from flintmq.core.broker.topics import TopicConfigManager, boot_topics
 from flintmq.core.errors import RefusedError
 from flintmq.core.record.host import pack_host
 from flintmq.core.record.properties import properties_to_string, string_to_properties
 from flintmq.core.testing.clock import ManualClock
+from flintmq.plugins.delay.intake_step import DelayStep
+from flintmq.plugins.timer.intake_step import TimerStep
+from flintmq.plugins.timer.timer_message import TimerRedirect
 
 HOST = pack_host("127.0.0.1", 10911)
 
 
-def make_intake(**settings: Any) -> MessageIntake:
+def make_intake(redirect: TimerRedirect | None = None, **settings: Any) -> MessageIntake:
     clock = ManualClock()
     state: Any = BrokerState(BrokerConfig(transactions=TransactionsSection(**settings)), clock)
     state.advertise("127.0.0.1", 10911)
-    state.delay_levels = DelayLevels()
     state.topics = TopicConfigManager(None, clock, boot_topics(cluster="DefaultCluster", broker_name="broker-a"))
-    return MessageIntake(state)
+    steps: list[Any] = [DelayStep(state)]
+    if redirect is not None:
+        steps.append(TimerStep(redirect, lambda: state.config))
+    return MessageIntake(state, IntakeSteps(steps))
 
 
 def send(intake: MessageIntake, properties: dict[str, str], **changes: Any) -> Any:
@@ -81,8 +85,7 @@ def test_transactions_can_be_switched_off() -> None:
 )
 def test_a_time_that_can_never_be_kept_is_refused_at_the_send(named: dict[str, str], reason: str) -> None:
     """Its producer does not wait for the answer to the commit: there nobody would hear of it."""
-    intake = make_intake()
-    intake.timer = TimerRedirect(ManualClock(), lambda: (60_000, "the.key"), lambda _due_ms: False)
+    intake = make_intake(TimerRedirect(ManualClock(), lambda: (60_000, "the.key"), lambda _due_ms: False))
     with pytest.raises(RefusedError) as refused:
         send(intake, SENT | named)
     assert (refused.value.code, refused.value.reason) == (13, reason)

@@ -9,25 +9,27 @@ from typing import Any
 import pytest
 
 from flintmq.config.sections.models import BrokerConfig
-from flintmq.core.broker.delay_levels import DelayLevels
 from flintmq.core.broker.intake import MessageIntake
+from flintmq.core.broker.intake_steps import IntakeSteps
 from flintmq.core.broker.offsets import ConsumerOffsetManager
 from flintmq.core.broker.producers import ProducerTable
 from flintmq.core.broker.sink import MessageSink
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.stats import BrokerStats
-from flintmq.core.broker.timer_message import TimerRedirect
-from flintmq.core.broker.timer_service import TimerMessageService, TimerPositions
-from flintmq.core.broker.timer_wheel import TimerWheel
 from flintmq.core.broker.topics import TopicConfigManager, boot_topics
 from flintmq.core.broker.transactions.service import EndTransaction, TransactionalMessageService
+from flintmq.core.broker.waiting_store import WaitingStoreAdapter
 from flintmq.core.io.json_file import JsonFile
 from flintmq.core.kernel.ports import DispatchRequest
 from flintmq.core.record.properties import properties_to_string
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import open_store
-from flintmq.plugins.broker.schedule_store import ScheduleStoreAdapter
 from flintmq.plugins.broker.transaction_store import TransactionStoreAdapter
+from flintmq.plugins.delay.intake_step import DelayStep
+from flintmq.plugins.timer.intake_step import TimerStep
+from flintmq.plugins.timer.timer_message import TimerRedirect
+from flintmq.plugins.timer.timer_service import TimerMessageService, TimerPositions
+from flintmq.plugins.timer.timer_wheel import TimerWheel
 
 HOUR_MS = 3_600_000
 SENDER = SimpleNamespace(packed_host=b"\x7f\0\0\1\0\0\x9c\x40", remote_address="127.0.0.1:40000")
@@ -45,7 +47,6 @@ class Bench:
         config = BrokerConfig()
         state: Any = BrokerState(config, self.clock)
         state.advertise("127.0.0.1", 10911)
-        state.delay_levels = DelayLevels()
         state.stats = BrokerStats(self.clock)
         state.topics = TopicConfigManager(
             None, self.clock, boot_topics(cluster="DefaultCluster", broker_name="broker-a")
@@ -55,14 +56,15 @@ class Bench:
         self.store = state.store = open_store(self.folder, clock=self.clock)
         state.sink = MessageSink(self.store, state.stats, self.store.dispatch)
         self.state = state
-        self.intake = MessageIntake(state)
-        self.intake.timer = TimerRedirect(self.clock, lambda: (72 * HOUR_MS, "the.key"), lambda _due_ms: True)
+        redirect = TimerRedirect(self.clock, lambda: (72 * HOUR_MS, "the.key"), lambda _due_ms: True)
+        steps = IntakeSteps([DelayStep(state), TimerStep(redirect, lambda: config)])
+        self.intake = MessageIntake(state, steps)
         self.transactions = TransactionalMessageService(
-            TransactionStoreAdapter(state), ProducerTable(self.clock), self.intake.delay, lambda: config, self.clock
+            TransactionStoreAdapter(state), ProducerTable(self.clock), steps.take, lambda: config, self.clock
         )
         self.transactions.load()
         timer = self.folder / "flint" / "timer"
-        adapter = ScheduleStoreAdapter(self.store, state.stats)
+        adapter = WaitingStoreAdapter(self.store, state.stats)
         saved = TimerPositions(adapter, JsonFile(timer / "position.json"))
         self.timer = TimerMessageService(adapter, TimerWheel(timer), saved)
         self.timer.load()

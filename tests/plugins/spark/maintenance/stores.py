@@ -11,7 +11,8 @@ import attrs
 from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.config.sections.models import BrokerConfig, IndexSection
 from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.store import DELAY_LEVEL_MS, make_store, message, snapshot, start_store
+from flintmq.core.testing.store import make_store, message, snapshot, start_store
+from flintmq.plugins.delay.delay_levels import DELAY_LEVEL_MS
 from flintmq.plugins.doctor import rebuild as doctor
 
 FILE_BYTES = 16 * 1024

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+from functools import partial
 from pathlib import Path
 
 import attrs
@@ -11,11 +12,14 @@ import numpy as np
 import pytest
 from stores import FILE_BYTES, config_of, fill, index_of, loop_rebuilt, queues_of
 
+from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.core.errors import StoreError, StoreLockedError
 from flintmq.core.log.store_lock import StoreLock
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.store import DELAY_LEVEL_MS, IMMEDIATE, make_store, message, start_store
+from flintmq.core.testing.store import IMMEDIATE, make_store, message, start_store
+from flintmq.plugins.delay.delay_levels import DELAY_LEVEL_MS
+from flintmq.plugins.delay.tags_codes import tags_codes_with
 from flintmq.plugins.doctor.files import StoreFiles
 from flintmq.plugins.doctor.verify import verify
 from flintmq.plugins.spark.maintenance import pieces
@@ -305,7 +309,8 @@ def test_delivery_times_are_kept_where_nobody_tells_the_levels(tmp_path: Path) -
     """A store of a RocketMQ with its own levels: its queues tell them, and are not made anew with others."""
     root = tmp_path / "own"
     levels = {level: delay_ms + 2_000 for level, delay_ms in DELAY_LEVEL_MS.items()}
-    opened = start_store(MessageStore(config_of(root), IMMEDIATE, levels, clock=ManualClock(1_700_000_000_000)))
+    rules = {SCHEDULE_TOPIC: partial(tags_codes_with, levels)}
+    opened = start_store(MessageStore(config_of(root), IMMEDIATE, rules, clock=ManualClock(1_700_000_000_000)))
     try:
         for level in (1, 3, 3, 18):
             opened.put([message("SCHEDULE_TOPIC_XXXX", level - 1, b"later", DELAY=str(level))])

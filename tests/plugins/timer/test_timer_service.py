@@ -6,33 +6,31 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import attrs
 import pytest
 
 from flintmq.config.rocketmq.system_topics import TIMER_TOPIC
-from flintmq.core.broker import timer_service
-from flintmq.core.broker.schedule import PutOutcome
 from flintmq.core.broker.stats import BrokerStats
-from flintmq.core.broker.timer_message import TimerRedirect, due_ms
-from flintmq.core.broker.timer_service import TimerMessageService, TimerPositions
-from flintmq.core.broker.timer_wheel import TimerWheel
-from flintmq.core.broker.topic_name import UNDELIVERED_TOPIC
+from flintmq.core.broker.waiting import UNDELIVERED_TOPIC, PutOutcome
+from flintmq.core.broker.waiting_store import WaitingStoreAdapter
 from flintmq.core.errors import RefusedError, StoreError
 from flintmq.core.io.json_file import JsonFile
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import BY_HAND, message, open_store
-from flintmq.plugins.broker.schedule_store import ScheduleStoreAdapter
-from flintmq.plugins.timer import longest_delay
+from flintmq.plugins.timer import timer_service
+from flintmq.plugins.timer.intake_step import longest_delay
+from flintmq.plugins.timer.timer_message import TimerRedirect, due_ms
+from flintmq.plugins.timer.timer_service import TimerMessageService, TimerPositions
+from flintmq.plugins.timer.timer_wheel import TimerWheel
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 
 
-class FailingStore(ScheduleStoreAdapter):
+class FailingStore(WaitingStoreAdapter):
     """Refuses deliveries on demand."""
 
     outcomes: list[PutOutcome]
@@ -402,10 +400,9 @@ def test_no_longer_than_the_log_is_kept() -> None:
     from flintmq.config.sections.models import BrokerConfig
 
     config = BrokerConfig()
-    state: Any = SimpleNamespace(config=config)
-    assert longest_delay(state)[0] == 3 * DAY_MS
-    state.config = attrs.evolve(config, store=attrs.evolve(config.store, file_reserved_hours=2))
-    assert longest_delay(state) == (2 * HOUR_MS, "store.file_reserved_hours (fileReservedTime)")
+    assert longest_delay(config)[0] == 3 * DAY_MS
+    config = attrs.evolve(config, store=attrs.evolve(config.store, file_reserved_hours=2))
+    assert longest_delay(config) == (2 * HOUR_MS, "store.file_reserved_hours (fileReservedTime)")
 
 
 def test_records_that_are_gone_are_told_and_passed_over(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:

@@ -28,12 +28,12 @@ from typing import Any, Final
 
 from flintmq.config.rocketmq.system_topics import TIMER_TOPIC
 from flintmq.core.broker.durable_positions import DurablePositions, LogEnds
-from flintmq.core.broker.schedule import PutOutcome, ScheduleStore, delivery_of, give_up
-from flintmq.core.broker.timer_wheel import ENTRY, KEY, TimerWheel
+from flintmq.core.broker.waiting import PutOutcome, WaitingStore, delivery_of, give_up
 from flintmq.core.errors import StoreFormatError
 from flintmq.core.io.json_file import JsonFile
 from flintmq.core.record import properties as props
 from flintmq.core.record.record import MessageExtBrokerInner, Record
+from flintmq.plugins.timer.timer_wheel import ENTRY, KEY, TimerWheel
 
 _log = logging.getLogger(__name__)
 
@@ -99,12 +99,12 @@ class TimerMessageService:
     """The broker's timers. Loop thread; the caller's timer calls :meth:`run` and :meth:`persist`.
 
     Args:
-        store: see :class:`flintmq.core.broker.schedule.ScheduleStore`.
+        store: see :class:`flintmq.core.broker.waiting.WaitingStore`.
         wheel: empty.
         saved: keeps the positions.
     """
 
-    def __init__(self, store: ScheduleStore, wheel: TimerWheel, saved: TimerPositions) -> None:
+    def __init__(self, store: WaitingStore, wheel: TimerWheel, saved: TimerPositions) -> None:
         self._store = store
         self.wheel = wheel
         self._saved = saved
@@ -123,7 +123,7 @@ class TimerMessageService:
         self.delivered = 0
         """Messages delivered since the start."""
         self.discarded = 0
-        """Messages given up, see :func:`flintmq.core.broker.schedule.give_up`."""
+        """Messages given up, see :func:`flintmq.core.broker.waiting.give_up`."""
 
     def load(self) -> None:
         """Reads the positions; call it after the store has recovered.

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from flintmq.core.broker.timer_wheel import ENTRY, LOAD_BELOW, SLOT_MS, TimerWheel
 from flintmq.core.errors import StoreError, StoreFormatError
+from flintmq.plugins.timer.timer_wheel import ENTRY, LOAD_BELOW, SLOT_MS, TimerWheel
 
 NOW = 1_700_000_000_000 // SLOT_MS * SLOT_MS
 

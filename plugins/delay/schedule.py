@@ -10,22 +10,18 @@ what came after. A position on disk before its copies would lose them in a power
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Mapping
+from typing import Any, Final
 
 import msgspec
 
-from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
-from flintmq.core.broker.delay_levels import DelayLevels
-from flintmq.core.broker.durable_positions import DurablePositions, LogEnds
-from flintmq.core.broker.topic_name import UNDELIVERED_TOPIC
+from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
+from flintmq.core.broker.durable_positions import DurablePositions
+from flintmq.core.broker.waiting import PutOutcome, WaitingStore, delivery_of, give_up
 from flintmq.core.client_log import client_log
 from flintmq.core.io.json_file import JsonFile
 from flintmq.core.io.typed_json import Int, Long, of_file, read_as
-from flintmq.core.record import properties as props
-from flintmq.core.record.record import MessageExtBrokerInner, Record
-from flintmq.core.record.sys_flag import TRANSACTION_COMMIT, TRANSACTION_NOT, transaction_type, without_transaction
+from flintmq.plugins.delay.delay_levels import DelayLevels
 
 _log = client_log(__name__)
 
@@ -44,172 +40,16 @@ UNITS_PER_PASS: Final = 512
 """Deliveries of one level in one pass; then others get their turn."""
 
 
-class PutOutcome(enum.Enum):
-    """What became of a message handed to the store."""
-
-    STORED = "stored"
-    LATER = "later"
-    """Not now: it is put again after :data:`RETRY_INTERVAL_MS`."""
-    ILLEGAL = "illegal"
-    """Never: it is given up."""
-
-
-class ScheduleStore(LogEnds, Protocol):
-    """The store, as far as delivery needs it. Loop thread."""
-
-    def min_queue_offset(self, topic: str, queue_id: int) -> int: ...
-
-    def max_queue_offset(self, topic: str, queue_id: int) -> int: ...
-
-    def queue_units(
-        self, topic: str, queue_id: int, queue_offset: int, max_units: int
-    ) -> Iterable[tuple[int, int, int]]:
-        """Entries from an offset on: (commit log offset in bytes, size in bytes, tags code)."""
-        ...
-
-    def look_message(self, commit_log_offset_bytes: int, size_bytes: int) -> Record | None:
-        """The record at a place of the log; None when there is none any more."""
-        ...
-
-    def put_messages(
-        self, messages: Sequence[MessageExtBrokerInner], topic: str, queue_id: int
-    ) -> Sequence[PutOutcome]:
-        """Appends messages in order, one outcome for each; after a LATER nothing is appended. Does not wait for durability.
-
-        Args:
-            topic: where they waited, with ``queue_id``; for the statistics.
-        """
-        ...
-
-
-def wanted_level(properties: Mapping[str, str], levels: DelayLevels) -> int:
-    """The delay level that a message asks for, at most the highest; 0 for none."""
-    wanted = properties.get(props.DELAY, "")
-    return levels.clamp(int(wanted)) if wanted.isascii() and wanted.isdigit() and len(wanted) < 10 else 0
-
-
-def redirect_to_schedule(message: MessageExtBrokerInner, levels: DelayLevels) -> bool:
-    """Sends a message that asks for a delay to the schedule topic instead; says whether it did.
-
-    Its properties gain REAL_TOPIC and REAL_QID, DELAY is cut to the highest level. Messages of a transaction that is not
-    committed are left alone.
-    """
-    if transaction_type(message.sys_flag) not in (TRANSACTION_NOT, TRANSACTION_COMMIT):
-        return False
-    level = wanted_level(message.properties, levels)
-    if not level:
-        return False
-    message.properties = {
-        **message.properties,
-        props.DELAY: str(level),
-        props.REAL_TOPIC: message.topic,
-        props.REAL_QUEUE_ID: str(message.queue_id),
-    }
-    message.properties_bytes = props.properties_to_string(message.properties).encode("utf-8", "replace")
-    message.topic = SCHEDULE_TOPIC
-    message.queue_id = level - 1
-    return True
-
-
-def delivery_of(record: Record) -> MessageExtBrokerInner | None:
-    """The message that a waiting record becomes when it is due.
-
-    None for one that must never be delivered: without a real topic, or whose real topic is the half topic.
-    """
-    properties = record.properties
-    topic = properties.get(props.REAL_TOPIC)
-    queue_id = properties.get(props.REAL_QUEUE_ID, "")
-    if not topic or topic == TRANS_HALF_TOPIC or not (queue_id.isascii() and queue_id.isdigit()):
-        return None
-    properties.pop(props.DELAY, None)
-    return MessageExtBrokerInner(
-        topic=topic,
-        queue_id=int(queue_id),
-        body=record.body,
-        properties=properties,
-        properties_bytes=record.properties_bytes,
-        born_timestamp_ms=record.born_timestamp_ms,
-        born_host=record.born_host,
-        store_host=record.store_host,
-        flag=record.flag,
-        sys_flag=record.sys_flag,
-        reconsume_times=record.reconsume_times,
-        wait=False,
-    )
-
-
-def give_up(store: ScheduleStore, record: Record | None, commit_log_offset_bytes: int, why: str) -> bool:
-    """Makes a dead letter of a waiting message that can never be delivered, and logs one line.
-
-    What is acknowledged is checked before (:mod:`flintmq.core.broker.deliverable`). What waits all the same was taken by
-    another broker or an earlier FlintMQ, or its record was lost. The line ends in an id that stays the same:
-
-    * ``[delivery.dead_letter]``: it lies in ``%DLQ%CID_RMQ_SYS_DELIVERY`` as it waited; REAL_TOPIC says where it was to go;
-    * ``[delivery.kept]``: no dead letter can be made of it; its record stays in the log until that expires;
-    * ``[delivery.gone]``: there is no record any more, or none that can be read.
-
-    Args:
-        store: takes the dead letter.
-        record: the message as it waited; None where it is no longer there.
-        commit_log_offset_bytes: its place in the log.
-        why: it cannot be delivered.
-
-    Returns:
-        False when the store takes nothing now: then nothing was logged, and the message is to be given up again later.
-    """
-    if record is None:
-        _log.error("the message that waited at position %d is lost: %s [delivery.gone]", commit_log_offset_bytes, why)
-        return True
-    outcome = store.put_messages([_dead_letter_of(record)], record.topic, record.queue_id)[0]
-    if outcome is PutOutcome.LATER:
-        return False
-    properties = record.properties
-    named = properties.get(props.UNIQ_KEY) or f"at position {commit_log_offset_bytes}"
-    meant_for = properties.get(props.REAL_TOPIC, "")
-    if outcome is PutOutcome.STORED:
-        where = UNDELIVERED_TOPIC
-        _log.error("message %s for %s is a dead letter in %s: %s [delivery.dead_letter]", named, meant_for, where, why)
-    else:
-        _log.error(
-            "message %s for %s is not delivered: %s; it stays in the log at position %d until that expires [delivery.kept]",
-            named,
-            meant_for,
-            why,
-            commit_log_offset_bytes,
-        )
-    return True
-
-
-def _dead_letter_of(record: Record) -> MessageExtBrokerInner:
-    properties = record.properties
-    properties.pop(props.DELAY, None)
-    return MessageExtBrokerInner(
-        UNDELIVERED_TOPIC,
-        0,
-        record.body,
-        properties,
-        record.properties_bytes,
-        record.born_timestamp_ms,
-        record.born_host,
-        record.store_host,
-        record.flag,
-        without_transaction(record.sys_flag),
-        record.reconsume_times,
-        0,
-        False,
-    )
-
-
 class ScheduleMessageService:
     """Delivers what is due. Loop thread; the caller's timer calls :meth:`run_due` and :meth:`persist`.
 
     Args:
-        store: see :class:`ScheduleStore`.
+        store: see :class:`WaitingStore`.
         levels: the delays.
         file: ``config/delayOffset.json``, or None to keep the offsets in memory.
     """
 
-    def __init__(self, store: ScheduleStore, levels: DelayLevels, file: JsonFile | None = None) -> None:
+    def __init__(self, store: WaitingStore, levels: DelayLevels, file: JsonFile | None = None) -> None:
         self._store = store
         self.levels = levels
         self._file = file

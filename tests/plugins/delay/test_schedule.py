@@ -8,19 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from flintmq.core.broker import schedule as schedule_module
-from flintmq.core.broker.delay_levels import DelayLevels
-from flintmq.core.broker.schedule import (
-    PutOutcome,
-    ScheduleMessageService,
-    delivery_of,
-    redirect_to_schedule,
-)
-from flintmq.core.broker.topic_name import UNDELIVERED_TOPIC
+from flintmq.core.broker.waiting import UNDELIVERED_TOPIC, PutOutcome, delivery_of
 from flintmq.core.errors import FlintError
 from flintmq.core.io.json_file import JsonFile
 from flintmq.core.record import properties as props
 from flintmq.core.record.record import MessageExtBrokerInner, Record
+from flintmq.plugins.delay import schedule as schedule_module
+from flintmq.plugins.delay.delay_levels import DelayLevels
+from flintmq.plugins.delay.intake_step import redirect_to_schedule
+from flintmq.plugins.delay.schedule import ScheduleMessageService
 
 HOST = b"\x7f\x00\x00\x01\x00\x00\x2a\x9f"
 NOW = 1_700_000_000_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,10 @@ from hypothesis import strategies as st
 
 from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.core.errors import StoreFormatError
-from flintmq.core.store.delay_times import (
+from flintmq.core.store.message_store import MessageStore
+from flintmq.core.testing.clock import ManualClock
+from flintmq.core.testing.store import IMMEDIATE, make_store, message, snapshot, start_store
+from flintmq.plugins.delay.delay_times import (
     DelayTimes,
     delay_times_path,
     is_unknown_due,
@@ -21,9 +25,7 @@ from flintmq.core.store.delay_times import (
     save_delay_times,
     unknown_due,
 )
-from flintmq.core.store.message_store import MessageStore
-from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.store import IMMEDIATE, make_store, message, snapshot, start_store
+from flintmq.plugins.delay.tags_codes import tags_codes_with
 
 LEVELS = {1: 3_000, 2: 60_000}
 OTHERS = {1: 7_000, 2: 60_000, 3: 1_000}
@@ -31,11 +33,12 @@ OTHERS = {1: 7_000, 2: 60_000, 3: 1_000}
 
 def started(root: Path, levels: Mapping[int, int], clock: ManualClock) -> MessageStore:
     """A store as a broker with these levels starts it."""
-    made = MessageStore(make_store(root).config, IMMEDIATE, levels, clock=clock)
+    rules = {SCHEDULE_TOPIC: partial(tags_codes_with, levels)}
+    made = MessageStore(make_store(root).config, IMMEDIATE, rules, clock=clock)
     made.open()
-    made.keep_delay_levels()
+    made.begin_tags_codes()
     made.close()
-    return start_store(MessageStore(make_store(root).config, IMMEDIATE, levels, clock=clock))
+    return start_store(MessageStore(make_store(root).config, IMMEDIATE, rules, clock=clock))
 
 
 def put(store: MessageStore, count: int, level: int = 1) -> None:

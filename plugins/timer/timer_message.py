@@ -2,7 +2,7 @@
 TIMER_DELAY_SEC).
 
 Such a message waits in the topic ``rmq_sys_wheel_timer``, queue 0, under its real topic's name as a property, with
-TIMER_OUT_MS for when it is due. :class:`flintmq.core.broker.timer_service.TimerMessageService` delivers it.
+TIMER_OUT_MS for when it is due. :class:`flintmq.plugins.timer.timer_service.TimerMessageService` delivers it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,12 @@ from flintmq.core.record.record import MessageExtBrokerInner
 from flintmq.core.record.sys_flag import TRANSACTION_COMMIT, TRANSACTION_NOT, transaction_type
 from flintmq.core.response_code import ResponseCode
 
-MARK: Final = "TIMER_D"
-"""In the text of the properties of every message that may ask for a time; what lacks it needs no look at them."""
 _LARGEST: Final = 2**62
 _WHOLE: Final = (TRANSACTION_NOT, TRANSACTION_COMMIT)
 
 
 def due_ms(properties: Mapping[str, str], now_ms: int) -> int | None:
-    """When a message wants to be delivered, in ms since 1970; None when it names no time.
+    """Return when a message wants to be delivered, in ms since 1970; None when it names no time.
 
     As in 5.x: the delay in seconds counts before that in ms, and that before the time.
 
@@ -62,7 +60,7 @@ class TimerRedirect:
         self._has_room = has_room
 
     def wanted_ms(self, properties: Mapping[str, str]) -> int | None:
-        """When a message is due, in ms since 1970; None when it names no time, or one that has come.
+        """Return when a message is due, in ms since 1970; None when it names no time, or one that has come.
 
         Raises:
             RefusedError: MESSAGE_ILLEGAL for a time that cannot be read or lies too far ahead.
@@ -86,8 +84,10 @@ class TimerRedirect:
         return wanted_ms
 
     def __call__(self, message: MessageExtBrokerInner) -> bool:
-        """Redirects a message; says whether it did. Not one whose time has come, nor one that waits for something else
-        already: its transaction's end, or a delay level, which counts before a time.
+        """Redirect a message; return whether it did.
+
+        It leaves alone one whose time has come, and one that waits for something else already: the end of its transaction,
+        or a delay level, which counts before a time.
 
         Raises:
             RefusedError: MESSAGE_ILLEGAL as for :meth:`wanted_ms`, SYSTEM_BUSY when too many messages are due then already.

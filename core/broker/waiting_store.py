@@ -1,14 +1,13 @@
-"""The store as delayed delivery sees it: the adapter between ScheduleMessageService and MessageStore."""
+"""The store as the delivery of waiting messages sees it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from flintmq.core.broker.retry import DLQ_QUEUE_NUMS
-from flintmq.core.broker.schedule import PutOutcome
 from flintmq.core.broker.sink import MessageSink
 from flintmq.core.broker.stats import BrokerStats
-from flintmq.core.broker.topic_name import UNDELIVERED_TOPIC
+from flintmq.core.broker.topic_name import DLQ_QUEUE_NUMS
+from flintmq.core.broker.waiting import UNDELIVERED_TOPIC, PutOutcome
 from flintmq.core.errors import RefusedError
 from flintmq.core.record.record import MessageExtBrokerInner, Record
 from flintmq.core.response_code import ResponseCode
@@ -16,8 +15,8 @@ from flintmq.core.store.consume_queue_ext import is_address
 from flintmq.core.store.message_store import MessageStore
 
 
-class ScheduleStoreAdapter:
-    """Implements :class:`flintmq.core.broker.schedule.ScheduleStore`. Loop thread."""
+class WaitingStoreAdapter:
+    """Implements :class:`flintmq.core.broker.waiting.WaitingStore` with a message store. Loop thread."""
 
     def __init__(
         self, store: MessageStore, stats: BrokerStats, ensure_topic: Callable[[str, int], object] | None = None
@@ -52,7 +51,7 @@ class ScheduleStoreAdapter:
         return units if queue.ext is None else self._with_times(units)
 
     def _with_times(self, units: Iterator[tuple[int, int, int]]) -> Iterator[tuple[int, int, int]]:
-        """Where the delivery time was in an ext file that is lost, it is computed anew from the record."""
+        """Where the delivery time was in an ext file that is lost, it is computed again from the record."""
         for physical, size, due_ms in units:
             if is_address(due_ms):
                 for request in self._store.commit_log.requests(physical, physical + size):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from flintmq.core.errors import FlintError
@@ -48,3 +48,7 @@ class DelayLevels:
     def delay_ms(self, level: int) -> int:
         """The delay of a level; 1 s for a level there is not, as RocketMQ has it."""
         return self._delays_ms[level - 1] if 1 <= level <= self.max_level else 1_000
+
+
+DELAY_LEVEL_MS: Final[Mapping[int, int]] = {level: DelayLevels().delay_ms(level) for level in DelayLevels()}
+"""The delay of each of RocketMQ's eighteen levels, in ms."""

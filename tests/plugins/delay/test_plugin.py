@@ -1,0 +1,70 @@
+"""Delay levels are one folder: a broker has them by its plugin, and runs without it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import flintmq
+from flintmq.config import BrokerConfig
+from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
+from flintmq.config.sections.models import ListenSection, StoreSection
+from flintmq.core.response_code import ResponseCode
+from flintmq.plugins.delay.service import DelayService
+from flintmq.remoting.client.transport import RemotingClient
+from flintmq.remoting.wire.codes import RequestCode
+from flintmq.remoting.wire.command import request
+
+
+def config(root: Path, *disabled: str) -> BrokerConfig:
+    listen = ListenSection(host="127.0.0.1", port=0)
+    return BrokerConfig(listen=listen, store=StoreSection(path=str(root)), disabled_plugins=disabled)
+
+
+async def ask(broker: flintmq.Broker, code: RequestCode) -> Any:
+    client = RemotingClient()
+    try:
+        fields = {"acceptStandardJsonOnly": "true"}
+        return await client.invoke(broker.address, request(code, fields), 5_000)
+    finally:
+        await client.close()
+
+
+def test_a_delayed_message_waits_and_its_position_is_told(tmp_path: Path) -> None:
+    """A slave reads the positions of its master by request 45."""
+
+    async def live() -> None:
+        async with flintmq.Broker(config(tmp_path)) as broker:
+            (put,) = await broker.put([flintmq.Message("T", b"later", delay_level=3)])
+            store = broker.state.store
+            record = store.message_at(put.commit_log_offset_bytes)
+            assert record is not None
+            assert (record.topic, record.queue_id) == (SCHEDULE_TOPIC, 2)
+            broker.state.service(DelayService).schedule.replace({"offsetTable": {3: 7}})
+            answer = await ask(broker, RequestCode.GET_ALL_DELAY_OFFSET)
+            assert json.loads(answer.body) == {"offsetTable": {"3": 7}}
+
+    asyncio.run(live())
+
+
+def test_a_broker_without_it_delivers_at_once_and_answers_its_code_as_unsupported(tmp_path: Path) -> None:
+    """What it takes no part in is as if it had never been there."""
+
+    async def live() -> None:
+        async with flintmq.Broker(config(tmp_path, "delay")) as broker:
+            plain, delayed = await broker.put(
+                [flintmq.Message("T", b"now"), flintmq.Message("T", b"later", delay_level=3)]
+            )
+            store = broker.state.store
+            for put in (plain, delayed):
+                record = store.message_at(put.commit_log_offset_bytes)
+                assert record is not None
+                assert record.topic == "T"
+            assert SCHEDULE_TOPIC not in broker.state.topics
+            assert SCHEDULE_TOPIC in broker.state.topics.forbidden_topics
+            answer = await ask(broker, RequestCode.GET_ALL_DELAY_OFFSET)
+            assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+
+    asyncio.run(live())
