@@ -364,7 +364,7 @@ class Broker(Service):
         store = MessageStore(
             config,
             strategy,
-            tags_codes_of(self.kernel.system_topics()),
+            tags_codes_of(self.kernel.registries.features_topics()),
             settings=settings,
             pool=pool,
             disk=self._disk,
@@ -432,7 +432,7 @@ class Broker(Service):
             held_per_connection_max=config.pull.held_per_connection_max,
         )
         state.readers = Readers(state.offsets)
-        counted = frozenset(topic.name for topic in self.kernel.system_topics() if topic.counts_queues)
+        counted = frozenset(topic.name for topic in self.kernel.registries.features_topics() if topic.counts_queues)
         state.stats = BrokerStats(clock, config.broker.cluster, counted)
         state.sink = MessageSink(state.store, state.stats, state.dispatch)
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.core.errors import StoreError
 from flintmq.core.io import lazy_numpy
-from flintmq.core.io.disk import OS_DISK
+from flintmq.core.io.os_disk import OS_DISK
 from flintmq.core.kernel.ports import DispatchRequest
 from flintmq.core.log.commit_log import CommitLog
 from flintmq.core.log.mapped_file_queue import MappedFileQueue
