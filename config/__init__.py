@@ -72,7 +72,7 @@ _LATER: Final = {
     "rows": "flintmq.config.loading.show",
     "to_yaml": "flintmq.config.loading.show",
 }
-"""Nothing that a server needs: imported when somebody wants it."""
+"""Names that a server does not need, imported at their first use."""
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""The one error of this package. It always says where the offending text is and, where one is close, what was meant."""
+"""The error of this package: it names the place of the offending text and the nearest known name."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ConfigError(ValueError):
 
 
 def nearest(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:
-    """The name in ``known`` closest to ``word``, ignoring case; None when none is close."""
+    """Return the name in ``known`` closest to ``word``, ignoring case; None when none is close."""
     by_folded = {name.casefold(): name for name in known}
     found = difflib.get_close_matches(word[:200].casefold(), by_folded, n=1, cutoff=cutoff)
     return by_folded[found[0]] if found else None

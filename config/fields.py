@@ -1,4 +1,4 @@
-"""How a setting is declared: ``timeout_ms: int = option(5000, rocketmq="syncFlushTimeout", unit="ms", minimum=1)``.
+"""Declaration of a setting: ``timeout_ms: int = option(5000, rocketmq="syncFlushTimeout", unit="ms", minimum=1)``.
 
 Everything the loader, ``config show``, the properties import and the runtime allow-list need to know about a key stands
 at the field itself, in its :class:`FieldSpec`. Plugin authors may use :func:`option` in the models of their own sections;
@@ -52,7 +52,7 @@ class FieldSpec:
     """Never shown."""
 
     def problem(self, value: Any) -> str | None:
-        """Why ``value`` (typed, in ``unit``) is not allowed; None when it is."""
+        """Return why ``value`` (typed, in ``unit``) is not allowed; None when it is."""
         if value is None:
             return None
         if isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -72,7 +72,7 @@ class FieldSpec:
 
     @property
     def range_text(self) -> str:
-        """The range in words: ``0 to 100``, ``at least 1``; empty without."""
+        """Return the range in words: ``0 to 100``, ``at least 1``; empty without."""
         if self.minimum is not None and self.maximum is not None:
             return f"{self.minimum} to {self.maximum}"
         if self.minimum is not None:
@@ -85,7 +85,7 @@ NO_SPEC = FieldSpec()
 
 
 def spec_of(field: attrs.Attribute[Any]) -> FieldSpec:
-    """The field's spec. A plain attrs field has one all the same: its name tells its unit (``_ms``, ``_bytes``, …)."""
+    """Return the field's spec. A plain attrs field has one all the same: its name tells its unit (``_ms``, ``_bytes``, …)."""
     spec = field.metadata.get(SPEC)
     if isinstance(spec, FieldSpec):
         return spec
@@ -110,7 +110,7 @@ def option(
     secret: bool = False,
     converter: Callable[[Any], T] | None = None,
 ) -> T:
-    """Declares a setting: an attrs field that carries a :class:`FieldSpec` and is checked by it on construction.
+    """Declare a setting: an attrs field that carries a :class:`FieldSpec` and is checked by it on construction.
 
     The parameters are :class:`FieldSpec`'s; ``converter`` is attrs' own and runs before the check.
 

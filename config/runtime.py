@@ -1,4 +1,4 @@
-"""What may be changed while a broker runs, and what is told about the configuration over the wire.
+"""Settings that may be changed while a broker runs, and the configuration as it is reported over the wire.
 
 Changing is by an allow-list, written out: a key gets here by decision. Keys that name paths, classes, addresses or plugins
 never do; letting them be changed remotely is what made RocketMQ's CVE-2023-33246 an execution of foreign code.
@@ -80,7 +80,7 @@ NAMESRV_RUNTIME_KEYS: Final = _allow(
 
 
 def evolve(config: BrokerConfig, changes: Mapping[str, str]) -> BrokerConfig:
-    """The configuration with keys of :data:`RUNTIME_KEYS` changed. All of the changes are made or none.
+    """Return the configuration with keys of :data:`RUNTIME_KEYS` changed. All of the changes are made or none.
 
     Args:
         config: the configuration in force; it stays as it is.
@@ -93,7 +93,7 @@ def evolve(config: BrokerConfig, changes: Mapping[str, str]) -> BrokerConfig:
 
 
 def evolve_namesrv(config: NamesrvConfig, changes: Mapping[str, str]) -> NamesrvConfig:
-    """The name server's configuration with keys of :data:`NAMESRV_RUNTIME_KEYS` changed; otherwise as :func:`evolve`.
+    """Return the name server's configuration with keys of :data:`NAMESRV_RUNTIME_KEYS` changed; see :func:`evolve`.
 
     Raises:
         ConfigError: a key may not be changed or is given twice, or a value does not fit.
@@ -102,11 +102,11 @@ def evolve_namesrv(config: NamesrvConfig, changes: Mapping[str, str]) -> Namesrv
 
 
 def as_properties(config: BrokerConfig) -> dict[str, str]:
-    """The broker's configuration under RocketMQ's names, as request 26 (GET_BROKER_CONFIG) tells it; no secrets.
+    """Return the broker's configuration under RocketMQ's names, as request 26 (GET_BROKER_CONFIG) tells it; no secrets.
 
     What is unset is told as what it amounts to: ``brokerIP1``, ``haListenPort``, ``storePathCommitLog``, ``useTLS``. Keys that
-    nobody can set are told with what holds here (:data:`flintmq.config.rocketmq.names.FIXED`): whoever asks for a broker's
-    configuration finds every name that RocketMQ 4.9 tells.
+    cannot be set are reported with what holds here (:data:`flintmq.config.rocketmq.names.FIXED`): a tool that asks for a
+    broker's configuration finds every name that RocketMQ 4.9 reports.
     """
     from flintmq.config.rocketmq.names import FIXED  # a broker at rest does without
 
@@ -128,7 +128,7 @@ def as_properties(config: BrokerConfig) -> dict[str, str]:
 
 
 def namesrv_as_properties(config: NamesrvConfig) -> dict[str, str]:
-    """The name server's configuration under RocketMQ's names, as request 319 (GET_NAMESRV_CONFIG) tells it."""
+    """Return the name server's configuration under RocketMQ's names, as request 319 (GET_NAMESRV_CONFIG) tells it."""
     found: dict[str, str] = {}
     for alias, names in aliases_in(NAMESERVER, "namesrv").items():
         _tell(found, alias, names[0], BrokerConfig(nameserver=config))

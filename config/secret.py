@@ -1,4 +1,4 @@
-"""A value that goes in and is never shown: keys and passwords of the configuration."""
+"""Keys and passwords of the configuration, which are never shown."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Secret:
         self._text = text
 
     def reveal(self) -> str:
-        """The text. Whoever calls this must not let it go anywhere."""
+        """Return the text; the caller must not log, print or pass it on."""
         return self._text
 
     def __len__(self) -> int:

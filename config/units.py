@@ -31,7 +31,7 @@ _TEXT_MAX = 40
 
 
 def parse_integer(text: str) -> int:
-    """Reads ``42``, ``-1`` or ``6_000_000``.
+    """Read ``42``, ``-1`` or ``6_000_000``.
 
     Raises:
         ConfigError: it is something else.
@@ -43,7 +43,7 @@ def parse_integer(text: str) -> int:
 
 
 def parse_size(text: str) -> int:
-    """Reads a size in bytes: ``4096``, ``64KiB`` (1024), ``10MB`` (1000). Case does not count.
+    """Read a size in bytes: ``4096``, ``64KiB`` (1024), ``10MB`` (1000). Case does not count.
 
     Raises:
         ConfigError: it is something else.
@@ -56,7 +56,7 @@ def parse_size(text: str) -> int:
 
 
 def parse_duration(text: str, unit: Unit = "ms", *, plain: Unit | None = None) -> int:
-    """Reads a duration: ``500ms``, ``5s``, ``10m``, ``1h``, ``2d``, or a plain integer.
+    """Read a duration: ``500ms``, ``5s``, ``10m``, ``1h``, ``2d``, or a plain integer.
 
     Args:
         text: as written.
@@ -77,7 +77,7 @@ def parse_duration(text: str, unit: Unit = "ms", *, plain: Unit | None = None) -
 
 
 def parse_quantity(text: str, unit: Unit | None, *, plain: Unit | None = None) -> int:
-    """Reads an integer of the given unit: a size, a duration, or a bare number when ``unit`` is None.
+    """Read an integer of the given unit: a size, a duration, or a bare number when ``unit`` is None.
 
     Raises:
         ConfigError: it is something else.
@@ -88,7 +88,7 @@ def parse_quantity(text: str, unit: Unit | None, *, plain: Unit | None = None) -
 
 
 def format_size(value_bytes: int) -> str:
-    """The shortest exact form: ``64MiB``, ``6000000``."""
+    """Return the shortest exact form: ``64MiB``, ``6000000``."""
     for name in ("TiB", "GiB", "MiB", "KiB"):
         factor = SIZE_UNITS[name.lower()]
         if value_bytes and value_bytes % factor == 0:
@@ -97,7 +97,7 @@ def format_size(value_bytes: int) -> str:
 
 
 def format_duration(value: int, unit: Unit = "ms") -> str:
-    """The shortest exact form of a duration given in ``unit``: ``5s``, ``1500ms``, ``3d``."""
+    """Return the shortest exact form of a duration given in ``unit``: ``5s``, ``1500ms``, ``3d``."""
     value_ms = value * _FIELD_UNITS_MS[unit]
     for name in ("d", "h", "m", "s"):
         factor = DURATION_UNITS_MS[name]
@@ -107,7 +107,7 @@ def format_duration(value: int, unit: Unit = "ms") -> str:
 
 
 def format_quantity(value: int, unit: Unit | None) -> str:
-    """The inverse of :func:`parse_quantity`."""
+    """Return the inverse of :func:`parse_quantity`."""
     if unit is None:
         return str(value)
     return format_size(value) if unit == "bytes" else format_duration(value, unit)

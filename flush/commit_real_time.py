@@ -23,7 +23,7 @@ _PAGE_BYTES: Final = 4096
 
 
 class CommitRealTimeSettings(Protocol):
-    """What is read of ``flush.commit_real_time``."""
+    """The part of ``flush.commit_real_time``."""
 
     @property
     def interval_ms(self) -> int: ...
@@ -73,7 +73,7 @@ class CommitRealTime(ServiceThread):
 
     @property
     def failure(self) -> Exception | None:
-        """Why the service fenced itself, None while all is well. Any thread."""
+        """Return why the service fenced itself, None while it has not. Any thread."""
         return self._failure or self.flusher.failure
 
     def start(self) -> None:
@@ -81,12 +81,12 @@ class CommitRealTime(ServiceThread):
         super().start()
 
     def stop(self) -> None:
-        """Commits what is left in at most ten rounds, then syncs it, then ends both threads. Idempotent."""
+        """Commit the rest in at most ten rounds, sync it, and end both threads. Idempotent."""
         self.end()
         self.flusher.end()
 
     def submit(self, end_offset_bytes: int) -> FlushWaiter:
-        """Done at once; FENCED after a failure and after ``stop``. Loop thread.
+        """Return a waiter that is done at once, with FENCED after a failure and after ``stop``. Loop thread.
 
         Wakes the commit thread only when a round would commit anyway, so that small appends do not pay for a wake-up.
         """
@@ -117,7 +117,7 @@ class CommitRealTime(ServiceThread):
             self._commit(0)
 
     def _commit(self, least_pages: int) -> None:
-        """Commits file after file up to what was written when the round began, then wakes the flusher."""
+        """Commit file after file up to what was written when the round began, then wake the flusher."""
         if self.failure is not None:
             return
         target_bytes = self._log.wrote_offset_bytes

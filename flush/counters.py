@@ -1,4 +1,4 @@
-"""What a flush service counts while it syncs."""
+"""Counters of a flush service."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class SyncCounter:
         """How long the newest sync that moved the position took."""
 
     def flush(self, least_pages: int) -> int:
-        """``log.flush``, measured. Returns the flushed position; raises what it raises."""
+        """Call ``log.flush``, measure it, and return the flushed position."""
         before_bytes = self._log.flushed_offset_bytes
         began_s = self._clock.monotonic_s()
         flushed_bytes = self._log.flush(least_pages)
@@ -31,7 +31,7 @@ class SyncCounter:
         return flushed_bytes
 
     def flush_to(self, target_bytes: int, least_pages: int = 0) -> int:
-        """Flushes until the target is reached or a call makes no progress: a call handles one file.
+        """Flush until the target is reached or a call makes no progress: a call handles one file.
 
         The target is fixed beforehand: chasing the written position would never end under load.
         """

@@ -25,7 +25,7 @@ STOP_ROUNDS = 10
 
 
 class FlushRealTimeSettings(Protocol):
-    """What is read of ``flush.flush_real_time``."""
+    """The part of ``flush.flush_real_time``."""
 
     @property
     def interval_ms(self) -> int: ...
@@ -62,7 +62,7 @@ class Flusher(ServiceThread):
         self._last_thorough_s: float | None = None
         self.counter = SyncCounter(log, clock)
         self.failure: Exception | None = None
-        """Why it works no more, None while all is well."""
+        """Return why it has stopped working, None while it works."""
 
     def run_once(self, now_s: float) -> None:
         if self.failure is not None:
@@ -117,18 +117,18 @@ class FlushRealTime:
 
     @property
     def failure(self) -> Exception | None:
-        """Why the service fenced itself, None while all is well. Any thread."""
+        """Return why the service fenced itself, None while it has not. Any thread."""
         return self.flusher.failure
 
     def start(self) -> None:
         self.flusher.start()
 
     def stop(self) -> None:
-        """Syncs what is left in at most ten rounds, then ends the thread. Idempotent."""
+        """Sync the rest in at most ten rounds, then end the thread. Idempotent."""
         self.flusher.end()
 
     def submit(self, end_offset_bytes: int) -> FlushWaiter:
-        """Done at once; FENCED after a failed sync and after ``stop``. Loop thread."""
+        """Return a waiter that is done at once, with FENCED after a failed sync and after ``stop``. Loop thread."""
         self._submits += 1
         if self.flusher.failure is not None or self.flusher.stopping:
             return FENCED

@@ -1,4 +1,4 @@
-"""Group commit: an acknowledgement means synced, and one sync serves everyone who waits.
+"""Group commit: an acknowledgement means that the message is synced, and one sync serves all waiters.
 
 ::
 
@@ -37,7 +37,7 @@ IDLE_FACTOR: Final = 10
 
 
 class GroupCommitSettings(Protocol):
-    """What is read of ``flush.group_commit``."""
+    """The part of ``flush.group_commit``."""
 
     @property
     def sync_flush_timeout_ms(self) -> int: ...
@@ -72,21 +72,21 @@ class GroupCommit(ServiceThread):
 
     @property
     def failure(self) -> Exception | None:
-        """Why the service fenced itself, None while all is well. Any thread."""
+        """Return why the service fenced itself, None while it has not. Any thread."""
         return self._failure
 
     @property
     def waiting(self) -> int:
-        """How many wait at this moment. Any thread."""
+        """Return how many wait at this moment. Any thread."""
         return len(self._waiters)
 
     @property
     def last_sync_s(self) -> float:
-        """How long the newest sync took, 0 before the first. Any thread."""
+        """Return how long the newest sync took, 0 before the first. Any thread."""
         return self._syncs.last_sync_s
 
     def submit(self, end_offset_bytes: int) -> FlushWaiter:
-        """A waiter for a position, and a wake-up of the flush thread. Loop thread; does not block."""
+        """Return a waiter for a position, and wake the flush thread. Loop thread; does not block."""
         waiters = self._waiters
         if waiters.closed:
             waiters.count_completed()
@@ -107,9 +107,9 @@ class GroupCommit(ServiceThread):
         self._watcher.start()
 
     def stop(self) -> None:
-        """Syncs what is left, completes every waiter, ends the threads. Idempotent.
+        """Sync the rest, complete every waiter and end the threads. Idempotent.
 
-        A sync that hangs is waited for no longer than a waiter would (``sync_flush_timeout_ms``); whoever is still
+        A sync that hangs is waited for no longer than a waiter would (``sync_flush_timeout_ms``); a waiter that is still
         pending then is FENCED, and the thread is left to the operating system.
         """
         if not self.end(self._timeout_s):
@@ -118,10 +118,10 @@ class GroupCommit(ServiceThread):
         self._watcher.end()
 
     def gather(self) -> None:
-        """Called on the flush thread before a sync somebody waits for; here: sync at once."""
+        """Return at once; a subclass may wait here, on the flush thread, before a sync that a waiter needs."""
 
     def run_once(self, now_s: float) -> None:
-        """One sync for everyone who waits at this moment, or for what is dirty though nobody waits for it."""
+        """Sync once for all waiters of this moment, or for dirty bytes that nobody waits for."""
         if self._failure is not None:
             return
         if self._waiters.newest_end_bytes:
@@ -134,7 +134,7 @@ class GroupCommit(ServiceThread):
         self._sync_to(target_bytes)
 
     def wait_s(self, now_s: float) -> float | None:
-        """The interval, longer after a time without work; once fenced there is nothing left to do but to be stopped."""
+        """Return the interval, which is longer after a time without work; None once fenced."""
         if self._failure is not None:
             return None
         return self._interval_s * (IDLE_FACTOR if self._idle_rounds >= IDLE_ROUNDS else 1)
@@ -166,7 +166,7 @@ class GroupCommit(ServiceThread):
 
 
 class DeadlineWatcher(ServiceThread):
-    """Ends waits that take too long, on a thread of its own because the flush thread may hang in the sync.
+    """Ends overdue waits on a thread of its own, because the flush thread may hang in a sync.
 
     It sleeps until the oldest deadline: under load it looks every few seconds, and idle it does not wake at all.
     """
@@ -178,7 +178,7 @@ class DeadlineWatcher(ServiceThread):
         self._next_deadline_s: float | None = None
 
     def arm(self) -> None:
-        """Called after a waiter was added. Loop thread; wakes the watcher only when it watches nothing."""
+        """Wake the watcher if it watches nothing; called on the loop thread after a waiter was added."""
         if not self._armed:
             self._armed = True
             self.wakeup()

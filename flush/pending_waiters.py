@@ -1,4 +1,4 @@
-"""Everyone who waits for one sync: the list between ``submit``, the flush thread and the deadline watcher."""
+"""The pending waiters of one sync, between ``submit``, the flush thread and the deadline watcher."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class PendingWaiters:
 
     @property
     def newest_end_bytes(self) -> int:
-        """The furthest position anyone waits for; 0 when nobody waits."""
+        """Return the furthest position anyone waits for; 0 when nobody waits."""
         return self._newest_end_bytes
 
     @property
@@ -35,19 +35,19 @@ class PendingWaiters:
 
     @property
     def completed(self) -> int:
-        """Waiters completed so far, whatever their status."""
+        """Return how many waiters have been completed, with any status."""
         return self._completed
 
     @property
     def timeouts(self) -> int:
-        """Waiters that ended with TIMEOUT."""
+        """Return how many waiters ended with TIMEOUT."""
         return self._timeouts
 
     def __len__(self) -> int:
         return len(self._pending)
 
     def add(self, end_offset_bytes: int, deadline_s: float) -> PendingWaiter | CompletedWaiter:
-        """A new pending waiter; FENCED once closed."""
+        """Return a new pending waiter; FENCED once closed."""
         waiter = PendingWaiter(end_offset_bytes, deadline_s, self._waiter_lock)
         with self._lock:
             if self._closed:
@@ -59,12 +59,12 @@ class PendingWaiters:
         return waiter
 
     def count_completed(self) -> None:
-        """Counts a waiter that never had to wait."""
+        """Count a waiter that was complete when it was made."""
         with self._lock:
             self._completed += 1
 
     def complete_flushed(self, flushed_offset_bytes: int) -> int:
-        """Completes with FLUSHED whoever waits for no more than this. Returns how many."""
+        """Complete the waiters up to this position with FLUSHED. Return how many."""
         with self._lock:
             if self._newest_end_bytes <= flushed_offset_bytes:
                 done, self._pending = self._pending, []
@@ -79,7 +79,7 @@ class PendingWaiters:
         return len(done)
 
     def complete_expired(self, now_s: float) -> float | None:
-        """Completes with TIMEOUT whoever has waited too long. Returns the next deadline, None when nobody waits."""
+        """Complete the waiters whose deadline has passed with TIMEOUT. Return the next deadline, None when nobody waits."""
         with self._lock:
             expired = [w for w in self._pending if w.deadline_s <= now_s]
             if expired:
@@ -92,7 +92,7 @@ class PendingWaiters:
         return next_deadline_s
 
     def close(self) -> int:
-        """Completes everyone who is left with FENCED, and everyone who comes later. Returns how many were left."""
+        """Complete all pending waiters with FENCED, and every later one. Return how many were pending."""
         with self._lock:
             self._closed = True
             left, self._pending = self._pending, []

@@ -18,7 +18,7 @@ _LOG = logging.getLogger("flintmq.flush")
 class ServiceThread:
     """Calls ``run_once`` whenever it is woken, and when :meth:`wait_s` seconds are over.
 
-    The wake-up is a bare lock used as a binary semaphore: half the price of ``threading.Event`` on both sides, and the
+    The wake-up is a bare lock used as a binary semaphore: cheaper than ``threading.Event`` on both sides, and the
     loop thread pays it once per append. Any number of wake-ups during one round lead to one more round.
     """
 
@@ -34,39 +34,39 @@ class ServiceThread:
         self._thread: threading.Thread | None = None
 
     def run_once(self, now_s: float) -> None:
-        """One round of work at the given monotonic time. May block in a sync; handles its own errors."""
+        """Do one round of work at the given monotonic time. May block in a sync; handles its own errors."""
         raise NotImplementedError
 
     def wait_s(self, now_s: float) -> float | None:
-        """Seconds until the next round if nobody wakes the thread; None waits for a wake-up alone."""
+        """Return the seconds until the next round if nobody wakes the thread; None waits for a wake-up alone."""
         raise NotImplementedError
 
     def put_off(self, error: StoreExhaustedError | None) -> None:
-        """Notes that a round could do nothing for want of descriptors, or with None that one could: logged when it changes.
+        """Note that a round could do nothing for want of descriptors, or with None that one could: logged when it changes.
 
-        Nothing has failed then: the next round does the work, and whoever waits goes on waiting.
+        Nothing has failed then: the next round does the work, and the waiters go on waiting.
         """
         if error is not None and not self._is_exhausted:
             _LOG.error("%s waits for a descriptor and tries again: %s", self._name, error)
         self._is_exhausted = error is not None
 
     def finish(self) -> None:
-        """The last work before the thread ends (here: nothing). Runs exactly once, also when it was never started."""
+        """Do the last work before the thread ends; runs exactly once, also when the thread was never started."""
 
     @property
     def stopping(self) -> bool:
-        """True once :meth:`end` was called. Any thread."""
+        """Return true once :meth:`end` was called. Any thread."""
         return self._stop_requested.is_set()
 
     def start(self) -> None:
-        """Starts the thread; a second call, or one after ``end``, does nothing."""
+        """Start the thread; a second call, or one after ``end``, does nothing."""
         if self._thread is None and not self.stopping:
             # A daemon, so that a sync that hangs for ever cannot keep the interpreter from exiting.
             self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             self._thread.start()
 
     def wakeup(self) -> None:
-        """Asks for a round soon. Any thread; never blocks."""
+        """Ask for a round soon. Any thread; never blocks."""
         if self._signal.locked():
             try:
                 self._signal.release()
@@ -75,11 +75,11 @@ class ServiceThread:
                 return
 
     def pause(self, seconds: float) -> None:
-        """Lets time pass inside a round; returns early when the thread is asked to stop."""
+        """Sleep inside a round; return early when the thread is asked to stop."""
         self._stop_requested.wait(seconds)
 
     def end(self, timeout_s: float | None = None) -> bool:
-        """Ends the thread after its current round and :meth:`finish`. Idempotent; any thread but its own.
+        """End the thread after its current round and :meth:`finish`. Idempotent; any thread but its own.
 
         Args:
             timeout_s: how long to wait for it; None waits as long as it takes.

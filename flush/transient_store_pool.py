@@ -25,7 +25,7 @@ class AnonymousBufferPool:
 
     def __init__(self, buffers: int, bytes_each: int) -> None:
         if buffers < 1 or bytes_each < 1:
-            raise ValueError(f"a pool of {buffers} buffers of {bytes_each} bytes is no pool")
+            raise ValueError(f"a pool needs buffers and bytes_each of at least 1, got {buffers} and {bytes_each}")
         self._bytes_each = bytes_each
         self._lock = threading.Lock()
         self._free: list[tuple[memoryview, mmap.mmap]] = []
@@ -40,7 +40,7 @@ class AnonymousBufferPool:
         return len(self._free)
 
     def borrow(self) -> memoryview | None:
-        """A buffer of zeros, or None when all are taken or the pool is closed."""
+        """Return a buffer of zeros, or None when all are taken or the pool is closed."""
         with self._lock:
             if not self._free:
                 return None
@@ -49,7 +49,7 @@ class AnonymousBufferPool:
             return entry[0]
 
     def give_back(self, buffer: memoryview) -> None:
-        """Takes a buffer back, the very object that was borrowed.
+        """Take a buffer back, the very object that was borrowed.
 
         Raises:
             ValueError: it is none of this pool's, or was given back already.
@@ -72,7 +72,7 @@ class AnonymousBufferPool:
             _release(entry)
 
     def close(self) -> None:
-        """Frees the memory; a buffer that is still borrowed is freed when it is given back. Idempotent."""
+        """Free the memory; a buffer that is still borrowed is freed when it is given back. Idempotent."""
         with self._lock:
             self._closed = True
             free, self._free = self._free, []

@@ -1,4 +1,4 @@
-"""Gives raw nodes the types of an attrs model: units, ranges, choices, nearest names for mistakes, lines for everything.
+"""Conversion of raw nodes to the types of an attrs model, with units, ranges, choices and errors that name the line.
 
 Works for the built-in models and for any attrs class a plugin hands over. Understood types: ``bool``, ``int``, ``float``,
 ``str``, ``Path``, enums, ``Literal``, ``X | None`` and other unions, ``tuple``/``list``/``set``/``frozenset``/``Sequence`` of
@@ -42,7 +42,7 @@ _MAPPINGS = (dict, collections.abc.Mapping)
 
 
 def bind_model(mapping: RawMapping, model: type[M], prefix: str) -> M:
-    """Makes a model of a mapping.
+    """Make a model of a mapping.
 
     Args:
         mapping: the values as written.
@@ -51,7 +51,7 @@ def bind_model(mapping: RawMapping, model: type[M], prefix: str) -> M:
 
     Raises:
         ConfigError: a key is unknown or missing, or a value does not fit.
-        TypeError: ``model`` is no attrs class, or has a field of a type that is not understood.
+        TypeError: ``model`` is not an attrs class, or has a field of a type that is not understood.
     """
     if not attrs.has(model):
         raise TypeError(f"the model of section '{prefix}' must be an attrs class, not {model!r}")
@@ -76,7 +76,7 @@ def bind_model(mapping: RawMapping, model: type[M], prefix: str) -> M:
 
 
 def bind_field(node: RawNode, hint: Any, field: attrs.Attribute[Any], key: str, *, plain: Unit | None = None) -> Any:
-    """Gives one node the type of a field, converted and checked.
+    """Return one node as the type of a field, converted and checked.
 
     Args:
         node: the value as written.
@@ -100,7 +100,7 @@ def bind_field(node: RawNode, hint: Any, field: attrs.Attribute[Any], key: str, 
 
 
 def bind_value(node: RawNode, hint: Any, spec: FieldSpec, key: str, *, plain: Unit | None = None) -> Any:
-    """Gives one node a type. See :func:`bind_field`; the range is not checked here."""
+    """Return one node as a type (see :func:`bind_field`); the range is not checked here."""
     if hint is Any or hint is object:
         return unbound(node)
     origin = typing.get_origin(hint)
@@ -214,7 +214,7 @@ def _bind_mapping(node: RawNode, hint: Any, key: str) -> dict[str, Any]:
 
 
 def unbound(node: RawNode) -> Any:
-    """The node as plain text, lists and dicts; null is None."""
+    """Return the node as plain text, lists and dicts; null is None."""
     if isinstance(node, RawMapping):
         return {name: unbound(child) for name, child in node.entries.items()}
     if isinstance(node, RawList):
@@ -223,7 +223,7 @@ def unbound(node: RawNode) -> Any:
 
 
 def _located(error: ValueError | TypeError, mapping: RawMapping, prefix: str) -> ConfigError:
-    """An error a model's own validators raised, with the place of the field it speaks of."""
+    """Return an error a model's own validators raised, with the place of the field it speaks of."""
     if isinstance(error, ConfigError) and error.file is not None:
         return error
     message = error.message if isinstance(error, ConfigError) else str(error.args[0] if error.args else error)

@@ -1,4 +1,4 @@
-"""Writes values as text: as YAML in our own names and units, and as RocketMQ's properties."""
+"""Text of values: YAML with FlintMQ's names and units, and RocketMQ's properties."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"}
 _UNIT_MS: Mapping[str, int] = {"ms": 1, "s": DURATION_UNITS_MS["s"], "hours": DURATION_UNITS_MS["h"]}
 
 HIDDEN = "******"
-"""Shown in place of a secret."""
+"""What is shown in place of a secret."""
 
 SECRET_NAME = re.compile(r"secret|passw|token|credential|private|access_?key|api_?key", re.IGNORECASE)
-"""Names of settings nobody described whose values are not shown."""
+"""Names of undeclared settings whose values are hidden."""
 
 
 def display(value: Any, spec: FieldSpec) -> str:
-    """A value for people, with its unit: ``64MiB``, ``5s``, ``true``, ``a, b``; ``null`` for None."""
+    """Return a value for people, with its unit: ``64MiB``, ``5s``, ``true``, ``a, b``; ``null`` for None."""
     if spec.secret and value not in (None, ()):
         return HIDDEN
     if value is None:
@@ -40,7 +40,7 @@ def display(value: Any, spec: FieldSpec) -> str:
 
 
 def yaml_value(value: Any, spec: FieldSpec) -> str:
-    """A value as one line of YAML that loads as the same value."""
+    """Return a value as one line of YAML that loads as the same value."""
     if isinstance(value, (tuple, list)):
         return f"[{', '.join(yaml_value(item, spec) for item in value)}]"
     if isinstance(value, PluginRef):
@@ -51,7 +51,7 @@ def yaml_value(value: Any, spec: FieldSpec) -> str:
 
 
 def yaml_tree(values: Mapping[str, str]) -> str:
-    """Nested YAML of dotted keys whose values are YAML already, in the order given; keys of a section must be together."""
+    """Return nested YAML of dotted keys whose values are YAML, in the order given; keys of a section must be adjacent."""
     lines: list[str] = []
     above: tuple[str, ...] = ()
     for name, text in values.items():
@@ -66,7 +66,7 @@ def yaml_tree(values: Mapping[str, str]) -> str:
 
 
 def property_value(value: Any, spec: FieldSpec) -> str:
-    """A value as RocketMQ writes it: plain numbers in RocketMQ's unit, lists joined by ``;``."""
+    """Return a value as RocketMQ writes it: plain numbers in RocketMQ's unit, lists joined by ``;``."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):
@@ -77,7 +77,7 @@ def property_value(value: Any, spec: FieldSpec) -> str:
 
 
 def in_unit(value: int, unit: Unit | None, wanted: Unit | None) -> int:
-    """A quantity in another unit of time, rounded up: a limit of 1,500 ms is not 1 s."""
+    """Return a quantity in another unit of time, rounded up: a limit of 1,500 ms is not 1 s."""
     if wanted is None or unit is None or wanted == unit:
         return value
     return -(-value * _UNIT_MS[unit] // _UNIT_MS[wanted])

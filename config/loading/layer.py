@@ -1,4 +1,4 @@
-"""One source of settings, sorted: which known key each entry sets, and which sections may belong to a plugin.
+"""One source of settings: the known key that each entry sets, and the sections that may belong to a plugin.
 
 The rules are the same for a file, the environment and the command line: a dotted name and nested sections mean the same,
 RocketMQ's names are accepted at the top level and inside the section they belong to, and one key is set once per source.
@@ -70,7 +70,7 @@ class Layer:
     """What was read and changes nothing; only RocketMQ's files may have such entries."""
 
     def add(self, name: str, node: RawNode) -> None:
-        """Takes one top-level entry; ``name`` may be dotted.
+        """Take one top-level entry; ``name`` may be dotted.
 
         Raises:
             ConfigError: the name is unknown, or its key is already set.
@@ -82,7 +82,7 @@ class Layer:
         self._place("", tuple(name.split(".")), node)
 
     def finish(self) -> Layer:
-        """Checks what needs the whole source.
+        """Check what needs the whole source.
 
         Raises:
             ConfigError: ``flush.strategy`` is set in two ways.
@@ -120,7 +120,7 @@ class Layer:
             raise node.origin.error(f"'{section}' is a section: it takes 'name: value' lines", key=section)
 
     def _targets(self, section: str, name: str) -> list[Assignment]:
-        """The keys a RocketMQ name sets here; node and spelling are filled in by the caller."""
+        """Return the keys a RocketMQ name sets here; node and spelling are filled in by the caller."""
         blank = RawScalar("")
         table = aliases_in(section, self.role)
         known = {n.casefold(): n for n in (*table, *COMPOSITES)} if self.fold_case else {}
@@ -188,7 +188,7 @@ def _conflict(key: str, old: Assignment, new: Assignment) -> ConfigError:
 
 
 def mapping_layer(mapping: RawMapping, role: Role = "broker") -> Layer:
-    """A file's settings.
+    """Return a file's settings.
 
     Raises:
         ConfigError: an unknown key, or one set twice.
@@ -200,7 +200,7 @@ def mapping_layer(mapping: RawMapping, role: Role = "broker") -> Layer:
 
 
 def environment_layer(environ: Mapping[str, str], role: Role = "broker") -> Layer:
-    """The settings among environment variables: ``FLINTMQ_FLUSH__STRATEGY``, ``FLINTMQ_brokerName`` (case does not count).
+    """Return the settings among environment variables: ``FLINTMQ_FLUSH__STRATEGY``, ``FLINTMQ_brokerName`` (in any case).
 
     A variable with ``__`` is always meant for this. One without is taken when it names a top-level key or a RocketMQ name,
     is an error when it nearly does, and is otherwise none of our business: container platforms define ``FLINTMQ_PORT`` and
@@ -226,7 +226,7 @@ def environment_layer(environ: Mapping[str, str], role: Role = "broker") -> Laye
 
 
 def override_layer(overrides: Iterable[str], role: Role = "broker") -> Layer:
-    """The command line's ``key=value`` settings, in order; a repeated one counts last.
+    """Return the command line's ``key=value`` settings, in order; a repeated one counts last.
 
     Raises:
         ConfigError: no ``=``, an unknown key, or one set twice in different spellings.
@@ -242,7 +242,7 @@ def override_layer(overrides: Iterable[str], role: Role = "broker") -> Layer:
 
 
 def merged_sections(layers: Sequence[Layer]) -> dict[str, RawMapping]:
-    """The sections of all layers, later ones laid over earlier ones."""
+    """Return the sections of all layers, later ones laid over earlier ones."""
     found: dict[str, RawMapping] = {}
     for layer in layers:
         for name, mapping in layer.sections.items():

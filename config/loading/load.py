@@ -1,4 +1,4 @@
-"""Loads the configuration: defaults, then a file, then the environment, then the command line; later ones win."""
+"""Loading of the configuration: defaults, then a file, the environment and the command line; later ones win."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ class LoadedConfig:
 
     @property
     def ignored(self) -> tuple[Ignored, ...]:
-        """What RocketMQ's file says and nothing here can be told; whoever starts something with it should be."""
+        """Return the lines of RocketMQ files that change nothing here, for a warning at the start."""
         return tuple(entry for layer in self.layers for entry in layer.ignored)
 
     def section(self, name: str, model: type[M]) -> M:
-        """A plugin's section as an instance of the plugin's own attrs class; its defaults where nothing is written.
+        """Return a plugin's section as an instance of the plugin's own attrs class; its defaults where nothing is written.
 
         Args:
             name: ``my_plugin``, or ``flush.my_strategy`` for a flush strategy's settings.
@@ -63,7 +63,7 @@ class LoadedConfig:
         return bind_model(found.values if found else RawMapping(), model, name)
 
     def check_claimed(self, names: Iterable[str], switched_off: Sequence[str] = ()) -> None:
-        """Refuses sections that nobody knows.
+        """Raise for a section that no plugin has claimed.
 
         Args:
             names: the sections that plugins claimed, dotted as in :attr:`sections`.
@@ -83,7 +83,7 @@ class LoadedConfig:
                 raise found.origin.error(message, key=name, suggestion=near)
 
     def with_overrides(self, overrides: Sequence[str]) -> LoadedConfig:
-        """This configuration with further ``key=value`` settings on top.
+        """Return this configuration with further ``key=value`` settings on top.
 
         Raises:
             ConfigError: as :func:`load_config`.
@@ -99,7 +99,7 @@ def load_config(
     plugin_sections: Iterable[str] | None = None,
     role: Role = "broker",
 ) -> LoadedConfig:
-    """Loads the configuration.
+    """Load the configuration.
 
     Args:
         file: YAML, or RocketMQ's properties (``broker.conf``), told apart by what is in it; None for none.
@@ -124,7 +124,7 @@ def load_config(
 
 
 def load_text(text: str, *, name: str = "configuration", role: Role = "broker") -> LoadedConfig:
-    """Loads YAML text alone, without the environment; ``name`` is what errors call it.
+    """Load YAML text alone, without the environment; ``name`` is what errors call it.
 
     Raises:
         ConfigError: as :func:`load_config`.
@@ -148,7 +148,7 @@ def _yaml_layer(content: str | bytes, name: str, role: Role) -> Layer:
 
 
 def assemble(layers: tuple[Layer, ...], role: Role = "broker") -> LoadedConfig:
-    """Lays layers over the defaults, the first one lowest.
+    """Lay layers over the defaults, the first one lowest.
 
     Raises:
         ConfigError: a value does not fit.
@@ -176,7 +176,7 @@ def assemble(layers: tuple[Layer, ...], role: Role = "broker") -> LoadedConfig:
 
 
 def build_config(values: Mapping[str, Any], origins: Mapping[str, Origin] = MappingProxyType({})) -> BrokerConfig:
-    """A configuration of typed values by dotted key; defaults for the rest.
+    """Return a configuration of typed values by dotted key; defaults for the rest.
 
     Raises:
         ConfigError: values that are fine alone do not fit together.
@@ -202,7 +202,7 @@ def _build(model: type[Any], prefix: str, values: Mapping[str, Any]) -> Any:
 
 
 def _guilty(key: str, origins: Mapping[str, Origin]) -> Origin:
-    """Where to look for the mistake: the key itself, or what else was written in its section."""
+    """Return where to look for the mistake: the key itself, or what else was written in its section."""
     section = key.rpartition(".")[0]
     near = [key, *(name for name in origins if section and name.startswith(f"{section}."))]
     return next((origins[name] for name in near if origins.get(name, DEFAULT) != DEFAULT), DEFAULT)

@@ -31,7 +31,7 @@ class Origin:
 
     @property
     def place(self) -> str | None:
-        """What an error names before the line; None for a default."""
+        """Return what an error names before the line; None for a default."""
         if self.kind == "file":
             return self.file
         if self.kind == "environment":
@@ -43,12 +43,12 @@ class Origin:
         return f"{place}:{self.line}" if self.line is not None else place
 
     def error(self, message: str, *, key: str | None = None, suggestion: str | None = None) -> ConfigError:
-        """A :class:`ConfigError` that names this place."""
+        """Return a :class:`ConfigError` that names this place."""
         return ConfigError(message, key=key, file=self.place, line=self.line, suggestion=suggestion)
 
 
 DEFAULT = Origin("default")
-"""The origin of what nobody wrote."""
+"""The origin of a default."""
 
 
 @attrs.frozen
@@ -64,7 +64,7 @@ class RawScalar:
 
     @property
     def is_null(self) -> bool:
-        """True for nothing at all, ``~`` and ``null``."""
+        """Return true for an empty text, ``~`` and ``null``."""
         return not self.quoted and self.text in ("", "~", "null", "Null", "NULL")
 
 
@@ -88,7 +88,7 @@ class RawMapping:
     """Where it starts."""
 
     def merged(self, other: RawMapping) -> RawMapping:
-        """This mapping with ``other`` laid over it: mappings are merged, everything else is replaced."""
+        """Return this mapping with ``other`` laid over it: mappings are merged, everything else is replaced."""
         entries = dict(self.entries)
         for name, node in other.entries.items():
             mine = entries.get(name)
@@ -111,11 +111,11 @@ class RawSection:
 
     @property
     def origin(self) -> Origin:
-        """Where it was first written."""
+        """Return the origin of its first value."""
         return self.values.origin
 
     def leaves(self) -> Iterator[tuple[str, RawNode]]:
-        """Every value that is no mapping, with its dotted name."""
+        """Yield every scalar and list with its dotted name."""
         pending: list[tuple[str, RawNode]] = [(self.name, self.values)]
         while pending:
             name, node = pending.pop()
@@ -126,7 +126,7 @@ class RawSection:
 
 
 def nest(path: tuple[str, ...], node: RawNode) -> RawMapping:
-    """``node`` under nested mappings: ``("a", "b")`` gives ``{a: {b: node}}``."""
+    """Return ``node`` under nested mappings: ``("a", "b")`` gives ``{a: {b: node}}``."""
     for name in reversed(path):
         node = RawMapping({name: node}, node.origin)
     assert isinstance(node, RawMapping)

@@ -1,4 +1,4 @@
-"""Every key there is, by its dotted name, and RocketMQ's names for them. Derived from the models; never written by hand."""
+"""Every key by its dotted name, and RocketMQ's names for it, derived from the models."""
 
 from __future__ import annotations
 
@@ -43,21 +43,21 @@ class Key:
 
     @property
     def spec(self) -> FieldSpec:
-        """Its unit, range and other names."""
+        """Return its unit, range and other names."""
         return spec_of(self.field)
 
     @property
     def path(self) -> tuple[str, ...]:
-        """The name's parts: attribute names from the root."""
+        """Return the name's parts: attribute names from the root."""
         return tuple(self.name.split("."))
 
     @property
     def doc(self) -> str:
-        """The docstring under the field; empty where the source is not at hand."""
+        """Return the docstring under the field; empty where the source is not at hand."""
         return field_docs(self.model).get(self.field.name, "")
 
     def value_of(self, config: BrokerConfig) -> Any:
-        """The key's value."""
+        """Return the key's value."""
         return functools.reduce(getattr, self.path, config)
 
 
@@ -100,12 +100,12 @@ _BY_ROLE: Final[Mapping[Role, Mapping[str, tuple[str, ...]]]] = {
 
 
 def aliases(role: Role = "broker") -> Mapping[str, tuple[str, ...]]:
-    """RocketMQ's names, each with the dotted keys it sets, as they count for a role outside any section."""
+    """Return RocketMQ's names, each with the dotted keys it sets, as they count for a role outside any section."""
     return _BY_ROLE[role]
 
 
 def aliases_in(section: str, role: Role = "broker") -> Mapping[str, tuple[str, ...]]:
-    """RocketMQ's names that count inside a section (dotted; empty for the top level)."""
+    """Return RocketMQ's names that count inside a section (dotted; empty for the top level)."""
     if not section:
         return _BY_ROLE[role]
     table = _NAMESRV_ALIASES if section == NAMESERVER else _BROKER_ALIASES
@@ -117,7 +117,7 @@ _DOCS: dict[Any, Mapping[str, str]] = {}
 
 
 def field_docs(model: type[Any]) -> Mapping[str, str]:
-    """The docstrings under the fields of a class, each as one line. Read from the source once, when first asked for."""
+    """Return the docstrings under the fields of a class, each as one line. Read from the source once, when first asked for."""
     if model not in _DOCS:
         _DOCS[model] = MappingProxyType(_read_docs(model))
     return _DOCS[model]

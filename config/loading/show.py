@@ -28,7 +28,7 @@ class Row:
 
 
 def rows(loaded: LoadedConfig) -> tuple[Row, ...]:
-    """Every key in the models' order, then what plugins' sections hold."""
+    """Return every key in the models' order, then what plugins' sections hold."""
     found = []
     for name, key in KEYS.items():
         names = COMPOSITES if name == "flush.strategy" else key.spec.rocketmq
@@ -42,7 +42,7 @@ def rows(loaded: LoadedConfig) -> tuple[Row, ...]:
 
 
 def to_yaml(config: BrokerConfig, *, only_changed: bool = False) -> str:
-    """YAML that loads as the same configuration, but for secrets, which are left out.
+    """Return YAML that loads as the same configuration, without secrets.
 
     Args:
         config: what to write.

@@ -1,4 +1,4 @@
-"""Reads YAML into raw nodes that know their lines, and refuses what a configuration has no use for.
+"""YAML as raw nodes that know their lines; constructs that a configuration does not need are refused.
 
 Tags, anchors and aliases, duplicate keys, deep nesting, huge files and non-text keys are errors: each of them is either a
 mistake or an attack. Nothing is ever constructed from YAML but text, lists and mappings.
@@ -14,7 +14,7 @@ from flintmq.config.errors import ConfigError
 from flintmq.config.loading.raw import Origin, RawList, RawMapping, RawNode, RawScalar
 
 YAML_MAX_BYTES: Final = 1024 * 1024
-"""No configuration comes near it; parsing takes seconds per MiB."""
+"""A bound far above any configuration; parsing takes seconds per MiB."""
 
 YAML_MAX_DEPTH: Final = 10
 """The deepest built-in key is at 3; the composer recurses."""
@@ -54,7 +54,7 @@ def _rejected(problem: str, event: Any) -> yaml.MarkedYAMLError:
 
 
 def parse_yaml(content: str | bytes, file: str) -> RawMapping:
-    """Reads one YAML document whose top level is a mapping. An empty document is an empty mapping.
+    """Read one YAML document whose top level is a mapping. An empty document is an empty mapping.
 
     Args:
         content: the document; bytes are UTF-8.

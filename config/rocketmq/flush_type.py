@@ -34,18 +34,18 @@ class FlushType:
 
     @classmethod
     def of_strategy(cls, strategy: str) -> FlushType:
-        """The pair a strategy stands for. A plugin's strategy counts as asynchronous: RocketMQ has no word for it."""
+        """Return the pair a strategy stands for. A plugin's strategy counts as asynchronous: RocketMQ has no word for it."""
         return cls(sync=strategy == "group_commit", pool=strategy == "commit_real_time")
 
     @property
     def strategy(self) -> str:
-        """The strategy the pair stands for."""
+        """Return the strategy the pair stands for."""
         if self.sync:
             return "group_commit"
         return "commit_real_time" if self.pool else "flush_real_time"
 
     def with_composite(self, name: str, node: RawNode, spelling: str) -> FlushType:
-        """The pair with one of its settings replaced.
+        """Return the pair with one of its settings replaced.
 
         Raises:
             ConfigError: the value is not one of RocketMQ's.
@@ -62,5 +62,5 @@ class FlushType:
         return attrs.evolve(self, sync=text == SYNC)
 
     def as_properties(self) -> dict[str, str]:
-        """Both settings as RocketMQ writes them."""
+        """Return both settings as RocketMQ writes them."""
         return {FLUSH_DISK_TYPE: SYNC if self.sync else ASYNC, TRANSIENT_POOL: "true" if self.pool else "false"}

@@ -1,4 +1,4 @@
-"""Reads Java's properties format: what RocketMQ's ``broker.conf`` is written in.
+"""Java's properties format, in which RocketMQ's ``broker.conf`` is written.
 
 Comments start with ``#`` or ``!``; a key ends at ``=``, ``:`` or a blank; a backslash at the end joins the next line, and
 elsewhere escapes the character after it (``\\t``, ``\\n``, ``\\r``, ``\\f``, ``\\uXXXX``, or the character itself).
@@ -15,7 +15,7 @@ import attrs
 from flintmq.config.errors import ConfigError
 
 PROPERTIES_MAX_CHARS: Final = 1024 * 1024
-"""No configuration comes near it."""
+"""A bound far above any configuration."""
 
 _KEY = re.compile(r"(?:\\.|[^\\=: \t\f])*", re.DOTALL)
 _SEPARATOR = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
@@ -37,7 +37,7 @@ class Property:
 
 
 def parse_properties(text: str, *, file: str | None = None) -> list[Property]:
-    """The entries in order, repeated keys included.
+    """Return the entries in order, repeated keys included.
 
     Args:
         text: the file's content.

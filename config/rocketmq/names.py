@@ -1,4 +1,4 @@
-"""RocketMQ 4.9's broker keys that nobody can set here: what each amounts to, and why there is nothing to set.
+"""Keys of RocketMQ 4.9's broker that cannot be set here: the value of each, and the reason.
 
 A tool that asks for a broker's configuration (request 26) finds them there, with the value that describes what FlintMQ does;
 a ``broker.conf`` that has them is told why they change nothing. Keys that can be set are in the models, each with RocketMQ's
@@ -16,12 +16,12 @@ import attrs
 
 @attrs.frozen
 class FixedKey:
-    """A key of RocketMQ's that has one value here."""
+    """A key of RocketMQ that has one fixed value here."""
 
     value: str | None
-    """What is told; None for what RocketMQ does not tell either, and for what follows from other settings."""
+    """The value that is reported; None for a key that RocketMQ does not report either, or that follows from other settings."""
     why: str
-    """Why it cannot be another."""
+    """Why it cannot have another value."""
 
 
 def _fixed(why: str, **values: str | None) -> dict[str, FixedKey]:

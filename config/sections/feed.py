@@ -29,8 +29,8 @@ class LandingSection:
     roll_interval_ms: int = option(10_000, unit="ms", minimum=10, maximum=DAY_MS)
     """Files are published so long after the first message in them, however few there are."""
     queue_bytes: int = option(256 * MIB, unit="bytes", minimum=64 * 1024, maximum=1024 * GIB)
-    """Bytes of the log that may wait for the landing zone; with more it is no longer told of new messages and catches up
-    from the log."""
+    """Bytes of the log that may wait for the landing zone; with more it reads from the log
+    until it has caught up."""
     compression: str = option("zstd", choices=("zstd", "snappy", "none"))
     """The Parquet files' compression."""
     fail_on_data_loss: bool = option(True)

@@ -130,22 +130,22 @@ class BrokerConfig:
 
     @property
     def replicates(self) -> bool:
-        """Whether it is a slave, or lets slaves follow it."""
+        """Return whether it is a slave, or lets slaves follow it."""
         return self.ha.enable or self.broker.role != "async_master"
 
     @property
     def account_file(self) -> Path:
-        """The file that accounts are written to: ``acl.file``, or one in the folder of the store."""
+        """Return the file that accounts are written to: ``acl.file``, or one in the folder of the store."""
         return Path(self.acl.file) if self.acl.file else Path(self.store.path) / "flint" / "acl" / "plain_acl.yml"
 
     @property
     def authenticators_in_force(self) -> tuple[str, ...]:
-        """``authenticators``, and ``acl`` where ``acl.enable`` says so."""
+        """Return ``authenticators``, and ``acl`` where ``acl.enable`` says so."""
         return _with_acl(self.authenticators, self.acl.enable)
 
     @property
     def namesrv_authenticators_in_force(self) -> tuple[str, ...]:
-        """The same for the name server: ``nameserver.authenticators``, and ``acl`` where ``nameserver.acl_enable`` says so."""
+        """Return ``nameserver.authenticators``, and ``acl`` where ``nameserver.acl_enable`` says so."""
         return _with_acl(self.nameserver.authenticators, self.nameserver.acl_enable)
 
 

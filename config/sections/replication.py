@@ -25,8 +25,8 @@ class HaSection:
     """Lets slaves follow an ``async_master``; a ``sync_master`` and a ``slave`` replicate anyway."""
     compat: str = option("flintmq", choices=("flintmq", "rocketmq"))
     """Who is at the other end. ``flintmq``: both ends prove that they know ``ha.secret``, every frame is checked, and a
-    master that is another one than before is not followed. ``rocketmq``: RocketMQ's stream, which has none of that: whoever
-    reaches the port reads the whole log."""
+    master that is another one than before is not followed. ``rocketmq``: RocketMQ's stream, which has none of that: any
+    program that reaches the port reads the whole log."""
     secret: Secret | None = option(None, secret=True)  # noqa: RUF009
     """What both ends must know, 16 characters or more; in the environment: ``FLINTMQ_HA__SECRET``."""
     secret_file: str | None = option(None)

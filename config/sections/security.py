@@ -116,7 +116,7 @@ class TlsSection:
 
     @property
     def mode_in_force(self) -> str:
-        """The mode, with ``auto`` decided."""
+        """Return the mode, with ``auto`` decided."""
         if self.mode == "auto":
             return "disabled" if self.certificate is None else "required"
         return self.mode

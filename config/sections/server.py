@@ -48,7 +48,7 @@ class BrokerSection:
 
     @property
     def is_slave(self) -> bool:
-        """Whether it copies a master."""
+        """Return whether it copies a master."""
         return self.role == "slave"
 
 

@@ -32,8 +32,8 @@ class TopicsSection:
     )
     """The topic that message traces go to."""
     count_max: int = option(100_000, minimum=100, maximum=QUEUE_MAX)
-    """Topics there may be, each group's retry and dead letter topic among them (about 1 KB each, and a line of the file that
-    every new topic writes anew). No more are made, whoever asks."""
+    """The most topics a broker has, each group's retry and dead letter topic among them (about 1 KB each, and a line of the
+    file that is written again with every new topic)."""
     store_reply: bool = option(True, rocketmq="storeReplyMessageEnable")
     """Stores replies to requests besides passing them on."""
 
@@ -45,7 +45,7 @@ class GroupsSection:
     auto_create: bool = option(True, rocketmq="autoCreateSubscriptionGroup")
     """Creates a consumer group when it is first used."""
     count_max: int = option(50_000, minimum=100, maximum=QUEUE_MAX)
-    """Consumer groups there may be. No more are made, whoever asks."""
+    """The most consumer groups a broker has."""
     notify_ids_changed: bool = option(True, rocketmq="notifyConsumerIdsChangedEnable")
     """Tells a group's members at once when one joins or leaves."""
 
@@ -138,7 +138,7 @@ class AdmissionSection:
     fast_failure: bool = option(False, rocketmq="brokerFastFailureEnable")
     """Answers SYSTEM_BUSY to a send that waited longer than ``send_wait_ms``, or for an append that took longer than
     ``page_cache_busy_ms``, and says where the time went. Off here and on in RocketMQ: a broker inside a
-    program shares its process, and a pause of 200 ms there is no overload."""
+    program shares its process, and a pause of 200 ms there does not mean overload."""
     send_wait_ms: int = option(200, rocketmq="waitTimeMillsInSendQueue", unit="ms", minimum=1, maximum=DAY_MS)
     """How long a send may wait between its read and its append, with ``fast_failure``."""
     page_cache_busy_ms: int = option(

@@ -19,28 +19,28 @@ _RETENTION = "topic_retention"
 
 
 def _whole_units(value: int) -> int:
-    """Rounds up to whole consume queue units, as RocketMQ does."""
+    """Round up to whole consume queue units, as RocketMQ does."""
     return -(-value // CONSUME_QUEUE_UNIT_BYTES) * CONSUME_QUEUE_UNIT_BYTES
 
 
 def _two_digits(value: str) -> str:
-    """``4`` and ``4;16`` as RocketMQ writes them: ``04``, ``04;16``."""
+    """Return ``4`` and ``4;16`` as RocketMQ writes them: ``04``, ``04;16``."""
     return ";".join(part.strip().zfill(2) for part in str(value).split(";") if part.strip())
 
 
 def _distinct(paths: Iterable[str]) -> tuple[str, ...]:
-    """Without the blank and the repeated: one folder listed twice would be loaded twice."""
+    """Return the folders without blank and repeated ones: a folder listed twice would be loaded twice."""
     stripped = (path.strip().rstrip("/") or path.strip() for path in paths)
     return tuple(dict.fromkeys(path for path in stripped if path))
 
 
 def _within_10_and_95(value: int) -> int:
-    """RocketMQ takes a ratio out of range as the nearest one within."""
+    """Return a ratio out of range as the nearest one within, as RocketMQ does."""
     return max(10, min(95, value)) if isinstance(value, int) and 0 <= value <= 100 else value
 
 
 def _topic_retention(entries: Iterable[str]) -> tuple[str, ...]:
-    """Refuses topics of the broker itself, whose messages are its memory, and a topic given twice."""
+    """Refuse topics of the broker itself, whose messages are its memory, and a topic given twice."""
     found = tuple(entry.strip() for entry in entries)
     topics = [entry.partition("=")[0] for entry in found]
     for topic in topics:
@@ -183,7 +183,7 @@ class StoreSection:
 
     @property
     def topic_retention_ms(self) -> dict[str, int]:
-        """``topic_retention`` by topic."""
+        """Return ``topic_retention`` by topic."""
         return {
             topic: parse_duration(text) for topic, _, text in (entry.partition("=") for entry in self.topic_retention)
         }

@@ -1,6 +1,6 @@
 """What the dispatcher ``spark_feed`` costs: brokers without it, with the feed, and with a landing zone, in turn.
 
-Brokers of our own, alike but for that, run side by side; each round loads one after the other over the network, so that the
+Brokers that differ only in that run side by side; each round loads one after the other over the network, so that the
 machine's other work weighs on all alike. Told are the broker's processor time per message and the acknowledgements' latency,
 each as a ratio to the broker without it, round by round. The landing zone's own process is told apart: it is not the broker's
 side.
@@ -37,7 +37,7 @@ class Contender:
 
 
 def overrides(label: str, folder: Path) -> list[str]:
-    """The settings in which the brokers differ."""
+    """Return the settings in which the brokers differ."""
     if label == WITHOUT:
         return ["dispatchers=consume_queue,index"]
     landing = [f"spark_feed.landing.path={folder / 'zone'}", "spark_feed.landing.roll_interval_ms=1s"]
@@ -47,7 +47,7 @@ def overrides(label: str, folder: Path) -> list[str]:
 def measure(
     contenders: Sequence[Contender], bench: BenchSettings, rounds: int, run: Run, tell: Callable[[dict[str, Any]], None]
 ) -> dict[str, Any]:
-    """Loads the brokers in turn.
+    """Load the brokers in turn.
 
     Args:
         contenders: the first one is what the others are compared with.
@@ -69,7 +69,7 @@ def measure(
 
 
 def summary(found: Mapping[str, Sequence[BenchResult]], base: str) -> dict[str, Any]:
-    """Medians and ratios."""
+    """Return medians and ratios."""
     result: dict[str, Any] = {}
     before = found[base]
     for label, runs in found.items():

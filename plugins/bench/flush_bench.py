@@ -38,7 +38,7 @@ class FlushReport:
     """How long all of it took."""
 
     def as_json(self) -> dict[str, Any]:
-        """The document that ``--report`` writes and ``flintmq bench report`` compares."""
+        """Return the document that ``--report`` writes and ``tools/bench_report.py`` compares."""
         return {
             "report": KIND,
             "format": FORMAT,
@@ -60,7 +60,7 @@ def bench_flush(
     loop: str = "auto",
     progress: Callable[[str], None] = lambda _text: None,
 ) -> FlushReport:
-    """Runs everything. Takes strategies x rounds x (seconds + warm-up), and a little.
+    """Run every strategy; takes a little more than strategies x rounds x (seconds + warm-up).
 
     Args:
         plan: what.
@@ -100,5 +100,5 @@ def bench_flush(
 
 
 def _changed(overrides: Sequence[str]) -> dict[str, str]:
-    """Settings that are not defaults, as ``flintmq config show`` prints them."""
+    """Return the settings that are not defaults, as ``flintmq config show`` prints them."""
     return {row.key: row.value for row in rows(load_config(None, overrides, {})) if row.origin != "default"}

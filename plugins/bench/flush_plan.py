@@ -48,17 +48,17 @@ class FlushPlan:
         return plain | {"settings": list(self.settings), "strategies": [c.label for c in self.contenders]}
 
     def order(self, round_number: int) -> tuple[Contender, ...]:
-        """Who runs when in a round: everybody is first once in so many rounds, so that none gains by its place."""
+        """Return the order of a round, which rotates so that no contender gains by its place."""
         at = round_number % len(self.contenders)
         return self.contenders[at:] + self.contenders[:at]
 
     def overrides(self, contender: Contender) -> list[str]:
-        """Settings of the broker or the store that a contender gets, the caller's last."""
+        """Return the settings of a contender's broker or store, the caller's last."""
         return [f"flush.strategy={contender.strategy}", *self.settings, *contender.settings]
 
 
 def parse_contender(text: str) -> Contender:
-    """``group_commit``, ``plugin/name``, or with settings of its section: ``group_commit:interval_ms=1:...``.
+    """Return a contender of a text: ``group_commit``, ``plugin/name``, or with settings, ``group_commit:interval_ms=1:...``.
 
     Raises:
         ValueError: there is no name, or a setting is not ``key=value``.

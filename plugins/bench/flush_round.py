@@ -90,7 +90,7 @@ class Writers:
         self.uncommitted_bytes = 0
 
     async def run(self, seconds: float) -> float:
-        """Makes load; returns how long. What it counts begins anew."""
+        """Make load with counters that begin at zero; return how long it took."""
         self.latencies_s = array("d")
         self.errors = self.unsynced_bytes = self.uncommitted_bytes = 0
         begin_s = time.perf_counter()
@@ -127,14 +127,14 @@ class Writers:
             if self._on_acknowledged is not None and not self._on_acknowledged(end):
                 return
             if at_once:
-                await asyncio.sleep(0)  # whoever never waits must let others write too
+                await asyncio.sleep(0)  # a writer that never waits must let the others write
             now_s = clock()
 
 
 async def run_round(
     plan: FlushPlan, contender: Contender, number: int, place: int, plugins: Sequence[object]
 ) -> FlushRound:
-    """Runs one strategy once. The store is made below the plan's folder and removed.
+    """Run one strategy once. The store is made below the plan's folder and removed.
 
     Raises:
         ConfigError, PluginError: no such strategy, or a setting is wrong.

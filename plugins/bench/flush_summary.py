@@ -30,7 +30,7 @@ WORST: Final = ("unsynced_messages", "unsynced_ms", "uncommitted_messages")
 """The largest of all rounds."""
 RATIOS: Final = ("rate", "p50_ms", "p99_ms", "cpu_us", "written_bytes_per_message")
 NOISE_SHARE: Final = 0.2
-"""More of the machine's processors used by others than this, and a round is no measurement."""
+"""A round during which others used a larger share of the machine's processors is in doubt."""
 CDF_POINTS: Final = 400
 
 
@@ -49,7 +49,7 @@ class FlushSummary:
     power_cut: PowerCut | None
 
     def as_json(self) -> dict[str, Any]:
-        """One line of JSON."""
+        """Return one line of JSON."""
         return {
             "bench": "flush",
             "strategy": self.contender.label,
@@ -62,7 +62,7 @@ class FlushSummary:
 
 
 def summarize(plan: FlushPlan, rounds: Sequence[FlushRound], cuts: Mapping[str, PowerCut]) -> tuple[FlushSummary, ...]:
-    """In the order in which the strategies were named."""
+    """Return the summaries in the order in which the strategies were named."""
     of = {c.label: [one for one in rounds if one.label == c.label] for c in plan.contenders}
     first = of[plan.contenders[0].label]
     found = []
@@ -90,7 +90,7 @@ def summarize(plan: FlushPlan, rounds: Sequence[FlushRound], cuts: Mapping[str, 
 
 
 def _cdf(parts: Sequence[array[float]]) -> list[tuple[float, float]]:
-    """Points of the distribution, denser towards its end: half of them lie in the last tenth."""
+    """Return points of the distribution, half of them in its last tenth."""
     together = sorted(latency for part in parts for latency in part)
     if not together:
         return []
@@ -101,7 +101,7 @@ def _cdf(parts: Sequence[array[float]]) -> list[tuple[float, float]]:
 
 
 def doubts(plan: FlushPlan, rounds: Sequence[FlushRound], environment: Mapping[str, Any]) -> list[str]:
-    """Why these figures may not be what they seem, for people."""
+    """Return why these figures may not be what they seem, for people."""
     found = []
     disk, cores = environment["disk"], environment["cores"] or 1
     if disk["filesystem"] in MEMORY_FILE_SYSTEMS:

@@ -39,7 +39,7 @@ class SendFrame:
         queue: where to.
         body: of each message.
         batch: messages in the request.
-        access: where it signs, each frame is encoded anew, because the signature is over what changes.
+        access: where it signs, each frame is encoded again, because the signature covers what changes.
     """
 
     __slots__ = ("_access", "_batch", "_body", "_born_at", "_counters_at", "_frame", "_head", "_queue", "_slot")
@@ -55,7 +55,7 @@ class SendFrame:
         self._counters_at = [_only(frame, key.encode()) + len(head) for key in keys]
 
     def next(self, born_ms: bytes, counter: int) -> bytearray:
-        """The frame for the next send; to be copied before the one after it is asked for.
+        """Return the frame for the next send; the caller copies it before it asks for another one.
 
         Args:
             born_ms: the time in ms, 13 digits.
@@ -72,7 +72,7 @@ class SendFrame:
         return frame
 
     def signed(self, born_ms: bytes, counter: int, body: bytes, opaque: int | None = None) -> bytearray:
-        """The same with this body, encoded and signed anew; with an opaque of its own where one is given."""
+        """Return the frame with another body, encoded and signed again, and with an opaque of its own where one is given."""
         keys = [f"{self._head}{(counter + n) & 0xFFFFFFFF:08X}" for n in range(self._batch)]
         command = _send_command(self._slot, self._queue, body, keys, int(born_ms))
         if opaque is not None:
@@ -136,7 +136,7 @@ class PullFrame:
         self._before, self._after = frame[8:at], frame[at + len(mark) :]
 
     def next(self, queue_offset: int) -> bytes:
-        """The frame that pulls from this offset."""
+        """Return the frame that pulls from this offset."""
         if self._access.signer is not None:
             command = request(
                 RequestCode.PULL_MESSAGE, msgspec.structs.replace(self._header, queue_offset=queue_offset)
@@ -151,7 +151,7 @@ class PullFrame:
 
 
 def _only(frame: bytes, mark: bytes) -> int:
-    """Where the mark is; it must be there once."""
+    """Return where the mark is; it must be there once."""
     if frame.count(mark) != 1:
         raise ValueError(f"{mark!r} is {frame.count(mark)} times in a frame of {len(frame)} bytes")
     return frame.index(mark)
@@ -161,7 +161,7 @@ _OPAQUE: Final = b'"opaque":'
 
 
 def slot_of(frame: bytes) -> int:
-    """The slot an answer belongs to (its header is JSON, as the request's was)."""
+    """Return the slot an answer belongs to (its header is JSON, as the request's was)."""
     at = frame.index(_OPAQUE) + len(_OPAQUE)
     return int(frame[at : at + OPAQUE_DIGITS]) - OPAQUE_BASE
 
@@ -170,7 +170,7 @@ _CODE: Final = b'"code":'
 
 
 def code_of(frame: bytes) -> int:
-    """An answer's response code."""
+    """Return an answer's response code."""
     at = frame.index(_CODE) + len(_CODE)
     end = at
     while frame[end : end + 1] not in (b",", b"}"):
@@ -179,7 +179,7 @@ def code_of(frame: bytes) -> int:
 
 
 def field_of(frame: bytes, name: bytes) -> int:
-    """A number among an answer's extFields."""
+    """Return a number among an answer's extFields."""
     mark = b'"%b":"' % name
     at = frame.index(mark) + len(mark)
     return int(frame[at : frame.index(b'"', at)])

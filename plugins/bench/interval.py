@@ -27,7 +27,7 @@ class Estimate:
 
     @property
     def half_width(self) -> float:
-        """What stands behind a ±; of an interval that is not symmetric the wider side."""
+        """Return the half width for a ±; of an asymmetric interval the wider side."""
         return max(self.high - self.mean, self.mean - self.low)
 
     def as_json(self) -> dict[str, float]:
@@ -35,7 +35,7 @@ class Estimate:
 
 
 def estimate(values: Sequence[float]) -> Estimate:
-    """The mean of some rounds; with one round only, the interval is everything that is not negative."""
+    """Return the mean of some rounds; with one round only, the interval is everything that is not negative."""
     mean = statistics.fmean(values)
     if len(values) < 2:
         return Estimate(mean, 0.0, math.inf)
@@ -46,7 +46,7 @@ def estimate(values: Sequence[float]) -> Estimate:
 
 
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Estimate | None:
-    """Ours over theirs, round by round: the geometric mean, its interval from the logarithms.
+    """Return the geometric mean of our figures over theirs, round by round, and its interval from the logarithms.
 
     Rounds are pairs, because the machine's other load is much the same within one. None when a value is not positive.
     """
@@ -64,5 +64,5 @@ def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Estimate | None:
 
 
 def _short(value: float) -> float:
-    """Five digits that mean something; infinity as -1, for JSON has no word for it."""
+    """Return five significant digits; infinity as -1, because JSON cannot express it."""
     return float(f"{value:.5g}") if math.isfinite(value) else -1.0

@@ -32,7 +32,7 @@ class Tally:
         self.failure: BaseException | None = None
 
     def add(self, messages: int, latency_s: float) -> None:
-        """Counts one request that was answered well."""
+        """Count one request that was answered well."""
         if self.counting:
             self.messages += messages
             self.requests += 1
@@ -41,14 +41,14 @@ class Tally:
                 self.ended.set()
 
     def error(self, code: int) -> None:
-        """Counts one that was not."""
+        """Count one request that was refused."""
         if self.counting:
             self.errors[code] += 1
             if self.limit is not None and self.messages + self.errors.total() >= self.limit:
                 self.ended.set()
 
     def fail(self, error: BaseException) -> None:
-        """Ends the run: a connection is gone, or nothing can be sent."""
+        """End the run: a connection is gone, or nothing can be sent."""
         self.failure = self.failure or error
         self.ended.set()
 
@@ -74,7 +74,7 @@ class LoadConnection(asyncio.Protocol):
             self.tally.fail(RemotingError(f"the connection was lost: {exc or 'closed by the broker'}"))
 
     def write(self, frames: list[bytes | bytearray]) -> None:
-        """Writes frames in one go."""
+        """Write frames in one go."""
         if self._transport is not None and frames:
             self._transport.write(b"".join(frames))
 
@@ -86,15 +86,15 @@ class LoadConnection(asyncio.Protocol):
             self.stop()
 
     def begin(self) -> None:
-        """Fills the window."""
+        """Fill the window."""
         raise NotImplementedError
 
     def answers(self, frames: list[bytes]) -> None:
-        """Takes answers and sends the requests that follow them."""
+        """Take answers and sends the requests that follow them."""
         raise NotImplementedError
 
     def stop(self) -> None:
-        """Sends nothing more, not even what is buffered, and closes."""
+        """Close the connection; what is buffered is not sent."""
         self.stopped = True
         if self._transport is not None:
             self._transport.abort()
@@ -144,7 +144,7 @@ class SendConnection(LoadConnection):
 
 
 class PullConnection(LoadConnection):
-    """Pulls several queues, one pull per queue in flight; a queue that is at its end begins anew.
+    """Pulls several queues, one pull per queue in flight; a queue that is at its end begins again.
 
     Args:
         frames: one per queue.

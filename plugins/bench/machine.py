@@ -18,7 +18,7 @@ _TICK: Final = os.sysconf("SC_CLK_TCK")
 
 
 def disk_facts(folder: Path) -> dict[str, Any]:
-    """The file system a folder lies on and, where it can be told, the device below it."""
+    """Return the file system a folder lies on and, where it can be told, the device below it."""
     found: dict[str, Any] = {"folder": str(folder), "filesystem": "unknown", "device": "unknown", "options": ""}
     best = ""
     real = str(folder.resolve())
@@ -35,7 +35,7 @@ def disk_facts(folder: Path) -> dict[str, Any]:
 
 
 def _block_facts(numbers: str) -> dict[str, Any]:
-    """Of a block device, by its major and minor number; a partition's disk is the folder above."""
+    """Return a block device by its major and minor number; the disk of a partition is the folder above."""
     base = Path("/sys/dev/block") / numbers
     if not base.exists():
         return {"rotational": None, "write_cache": "", "scheduler": ""}
@@ -48,7 +48,7 @@ def _block_facts(numbers: str) -> dict[str, Any]:
 
 
 def environment(folder: Path) -> dict[str, Any]:
-    """Everything a report keeps about where it was made."""
+    """Return what a report says about the machine on which it was made."""
     memory = {line.partition(":")[0]: line.split()[1] for line in _text("/proc/meminfo").splitlines() if ":" in line}
     return {
         **machine_facts(),
@@ -75,7 +75,7 @@ def _text(path: Path | str) -> str:
 
 
 def written_bytes() -> int:
-    """What this process has caused to be written to disks so far, as the kernel counts it; 0 where it does not tell.
+    """Return what this process has caused to be written to disks so far, as the kernel counts it; 0 where it does not tell.
 
     Mapped pages count when they become dirty, so a page that is written back twice and dirtied in between counts twice.
     """
@@ -86,7 +86,7 @@ def written_bytes() -> int:
 
 
 def wait_until_quiet(timeout_s: float, share: float) -> bool:
-    """Waits until others use less than a share of the machine's processors; False when they never did.
+    """Wait until others use less than a share of the machine's processors; return false when they never did.
 
     Args:
         timeout_s: how long at most; 0 does not look.
@@ -102,7 +102,7 @@ def wait_until_quiet(timeout_s: float, share: float) -> bool:
 
 
 def machine_busy_s() -> float:
-    """Processor time that the whole machine has used so far; 0 where it cannot be told."""
+    """Return the processor time that the whole machine has used so far; 0 where it is unknown."""
     fields = _text("/proc/stat").partition("\n")[0].split()[1:9]
     if len(fields) < 8:
         return 0.0

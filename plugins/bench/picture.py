@@ -11,7 +11,7 @@ _SHARES: Final = (0.5, 0.9, 0.99, 0.999, 0.9999)
 
 
 def draw_flush(report: dict[str, Any], path: Path) -> None:
-    """Draws the report of ``flintmq bench flush``.
+    """Draw the report of ``flintmq bench flush``.
 
     Args:
         report: the document that ``--report`` writes.

@@ -72,7 +72,7 @@ class _Acknowledgement:
 
 
 async def power_cut(plan: FlushPlan, contender: Contender, plugins: Sequence[object]) -> PowerCut:
-    """Runs a strategy on a simulated disk and cuts the power.
+    """Run a strategy on a simulated disk and cut the power.
 
     Raises:
         ConfigError, PluginError: as for a round.
@@ -112,7 +112,7 @@ async def power_cut(plan: FlushPlan, contender: Contender, plugins: Sequence[obj
 def _cut(
     disk: SimulatedDisk, acknowledged: list[_Acknowledgement], root: Path, config: BrokerConfig
 ) -> tuple[int, int, int]:
-    """Number of the acknowledgement whose power cut cost most, puts that it cost, and how many cuts were tried."""
+    """Return the acknowledgement whose power cut lost most, the puts lost, and how many cuts were tried."""
     rng = random.Random(len(acknowledged))
     worst = max(range(len(acknowledged)), key=lambda at: acknowledged[at].unsynced_bytes)
     chosen = sorted({worst, len(acknowledged) - 1, *(rng.randrange(len(acknowledged)) for _ in range(RANDOM_CUTS))})
@@ -135,7 +135,7 @@ def _cut(
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Recovery after a power cut warns of it, rightly; here nobody needs to hear."""
+    """Silence the warnings of a recovery after a power cut, which are expected here."""
     logger = logging.getLogger("flintmq")
     level = logger.level
     logger.setLevel(logging.CRITICAL + 1)

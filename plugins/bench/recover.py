@@ -53,7 +53,7 @@ class RecoverResult:
     after_kill_s: float
     after_stop_s: float
     rebuild_s: float
-    """Without queues and index: all of both is made anew."""
+    """Without queues and index, which are made again."""
     rebuild_records_per_s: float
     """Of what the start takes longer than one after a stop."""
     index_lookup_us: float
@@ -62,12 +62,12 @@ class RecoverResult:
     """Median of one search in a queue."""
 
     def as_json(self) -> dict[str, Any]:
-        """For one line of JSON."""
+        """Return the values for one line of JSON."""
         return {"bench": "recover", **attrs.asdict(self), "machine": machine_facts()}
 
 
 def bench_recover(store: Path, work: Path, config: BrokerConfig, delay_level_ms: dict[int, int]) -> RecoverResult:
-    """Measures on copies of a store.
+    """Measure on copies of a store.
 
     Args:
         store: it is only read; no broker may run on it.
@@ -114,7 +114,7 @@ def bench_recover(store: Path, work: Path, config: BrokerConfig, delay_level_ms:
 
 
 def _ready_s(store: Path, config: BrokerConfig, *, kill: bool = False) -> float:
-    """Starts a broker on a store; it is stopped in order, or killed."""
+    """Start a broker on a store; it is stopped in order, or killed."""
     sizes = {
         "store.commit_log_file_bytes": config.store.commit_log_file_bytes,
         "store.consume_queue_file_bytes": config.store.consume_queue_file_bytes,
@@ -134,7 +134,7 @@ def _ready_s(store: Path, config: BrokerConfig, *, kill: bool = False) -> float:
 
 
 def _sample(store: Path) -> list[tuple[str, int, str, int]]:
-    """(topic, queue id, key or unique id, store time) of some messages, evenly spread over the first ones."""
+    """Return (topic, queue id, key or unique id, store time) of some messages, evenly spread over the first ones."""
     found = []
     for record in messages(StoreFiles(store), Wanted(limit=_SAMPLE)):
         properties = record.properties
@@ -149,7 +149,9 @@ def _lookup_us(store: MessageStore, sample: Sequence[tuple[str, int, str, int]])
     keyed = [(topic, key) for topic, _queue_id, key, _stored_ms in sample if key]
     for topic, key in keyed:
         if not store.query_message(topic, key, 32, 0, _ALL_TIME_MS)[0]:
-            raise StoreFormatError(f"{store.root}: the index that was made anew does not know the key {key} of {topic}")
+            raise StoreFormatError(
+                f"{store.root}: the index that was made again does not know the key {key} of {topic}"
+            )
     return _median_us([partial(store.query_message, topic, key, 32, 0, _ALL_TIME_MS) for topic, key in keyed])
 
 
@@ -168,7 +170,7 @@ def _median_us(calls: Sequence[Callable[[], object]]) -> float:
 
 
 def copy_sparse(source: Path, target: Path) -> None:
-    """Copies a folder; stretches of zeros become holes."""
+    """Copy a folder; stretches of zeros become holes."""
     target.mkdir(parents=True)
     for path in sorted(source.iterdir()):
         if path.is_dir():

@@ -46,25 +46,25 @@ class BenchResult:
     batch: int
 
     def as_json(self) -> dict[str, Any]:
-        """For one line of JSON."""
+        """Return the values for one line of JSON."""
         return attrs.asdict(self) | {"machine": machine_facts()}
 
 
 def percentile_ms(sorted_latencies_s: Sequence[float] | array[float], share: float) -> float:
-    """The latency that this share of requests does not exceed; 0 without requests."""
+    """Return the latency that this share of requests does not exceed; 0 without requests."""
     if not sorted_latencies_s:
         return 0.0
     return round(sorted_latencies_s[min(len(sorted_latencies_s) - 1, int(len(sorted_latencies_s) * share))] * 1000, 4)
 
 
 def process_cpu_s(pid: int) -> float:
-    """Processor time of a process so far, its threads included. Raises ``OSError`` when it is not there."""
+    """Return the processor time of a process and its threads so far. Raises ``OSError`` when it does not exist."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def machine_facts() -> dict[str, Any]:
-    """Processor, cores, system, Python."""
+    """Return processor, cores, system and Python version."""
     model = platform.machine()
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
@@ -92,7 +92,7 @@ class Measured(Protocol):
 
 
 def ratios(ours: Sequence[Measured], theirs: Sequence[Measured]) -> dict[str, Any]:
-    """Our medians over theirs: a rate above 1 and a latency below 1 are better."""
+    """Return our medians over theirs: a rate above 1 and a latency below 1 are better."""
     found: dict[str, Any] = {"bench": f"{ours[0].bench} ratio", "target": ours[0].target, "against": theirs[0].target}
     for name in ("rate", "p50_ms", "p99_ms", "p999_ms", "client_cpu_us", "broker_cpu_us"):
         mine = [value for result in ours if (value := getattr(result, name)) is not None]

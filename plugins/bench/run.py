@@ -56,7 +56,7 @@ class BenchSettings:
 
 
 async def run_bench(settings: BenchSettings, name_server: str, pid: int | None) -> BenchResult:
-    """Measures one broker.
+    """Measure one broker.
 
     Args:
         settings: how.
@@ -91,7 +91,7 @@ async def run_bench(settings: BenchSettings, name_server: str, pid: int | None) 
 
 
 async def bench_route(admin: AdminClient, settings: BenchSettings) -> TopicRoute:
-    """The topic's route; the topic is created where it is missing."""
+    """Return the topic's route; the topic is created where it is missing."""
     for attempt in range(ROUTE_TRIES):
         try:
             return await admin.client.routes.route(settings.topic, max_age_s=0)
@@ -138,14 +138,14 @@ async def _puller(settings: BenchSettings, admin: AdminClient, route: TopicRoute
 
 
 def _of_one_broker(queues: Sequence[MessageQueue]) -> list[MessageQueue]:
-    """A run measures one broker: the first."""
+    """Return the queues of the first broker: a run measures one."""
     if not queues:
         raise RefusedError(16, "the topic has no queue for this", reason="route.no-queue")
     return [queue for queue in queues if queue.broker_name == queues[0].broker_name]
 
 
 async def connect(connection: LoadConnection, route: TopicRoute, access: Access = ANYONE) -> LoadConnection:
-    """Connects to the broker of a route's first queue. Raises RemotingConnectError."""
+    """Connect to the broker of a route's first queue. Raises RemotingConnectError."""
     queues = route.write_queues or route.read_queues
     address = route.address(queues[0].broker_name)
     host, port = parse_address(address)
@@ -198,7 +198,7 @@ async def _measure(
 
 
 async def _until(tally: Tally, seconds: float | None) -> None:
-    """Waits so long, or until the run has ended. Raises why it failed."""
+    """Wait for a time, or until the run has ended. Raises what made it fail."""
     try:
         async with asyncio.timeout(seconds):
             await tally.ended.wait()
@@ -216,6 +216,6 @@ def _cpu_s(pid: int | None) -> float | None:
 
 
 def own_cpu_s() -> float:
-    """Processor time of this process so far."""
+    """Return the processor time of this process so far."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime

@@ -123,7 +123,7 @@ def flush(
 
 
 def _plugin(target: str) -> str:
-    """As the configuration names it, ``package.module:object``; a module alone is an object of its package."""
+    """Return a plugin as the configuration names it, ``package.module:object``; a module alone is an object of its package."""
 
     if ":" in target or "." not in target:
         return target
@@ -149,7 +149,7 @@ def _contenders(text: str) -> Any:
 
 @contextlib.contextmanager
 def _folder(directory: Path | None) -> Iterator[Path]:
-    """Where stores are made: what was named, else a folder of our own among the temporary ones."""
+    """Yield the folder for stores: the one that was named, else a temporary one."""
     if directory is not None:
         if not directory.is_dir():
             raise CommandError(f"--dir: there is no folder {directory}", ExitCode.USAGE)
@@ -161,7 +161,7 @@ def _folder(directory: Path | None) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _progress() -> Iterator[Any]:
-    """Tells what happens now on a terminal's last line; nothing where stderr is none."""
+    """Show what happens now on the last line of a terminal; nothing where stderr is not a terminal."""
 
     screen = console(stderr=True)
     if not screen.is_terminal:
@@ -172,7 +172,7 @@ def _progress() -> Iterator[Any]:
 
 
 def _check_plot(plot: Path | None) -> None:
-    """Before minutes are spent on what cannot be drawn."""
+    """Raise for a picture that cannot be drawn, before anything is measured."""
     if plot is None:
         return
 
@@ -183,7 +183,7 @@ def _check_plot(plot: Path | None) -> None:
 
 
 def write_report(document: dict[str, Any], path: Path) -> None:
-    """Writes a report. Raises ``CommandError``."""
+    """Write a report. Raises ``CommandError``."""
 
     try:
         path.write_text(json.dumps(document, indent=1) + "\n", "utf-8")
@@ -297,7 +297,7 @@ def _losses(one: FlushSummary) -> tuple[object, ...]:
 
 
 def plus_minus(value: Estimate) -> str:
-    """A mean and half its interval, with as many digits as mean something."""
+    """Return a mean and half its interval, with as many digits as mean something."""
 
     if not math.isfinite(value.high):
         return _number(value.mean)

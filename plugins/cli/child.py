@@ -64,7 +64,7 @@ class ServedChild:
 
     @property
     def errors(self) -> str:
-        """What it wrote to stderr so far."""
+        """Return what it wrote to stderr so far."""
         if self._errors is not None:
             self._errors.seek(0)
             return self._errors.read().decode("utf-8", "replace").strip()

@@ -27,23 +27,23 @@ HINT = "is one running? Start one with 'flintmq run', or name another with -n HO
 
 
 def checked_name_servers(given: str | None) -> str:
-    """The name servers to ask. Raises ``CommandError`` when one is no address."""
+    """Return the name servers to ask. Raises ``CommandError`` for text that does not name an address."""
     text = given or DEFAULT_NAME_SERVER
     for address in text.replace(",", ";").split(";"):
         host, _, port = address.strip().rpartition(":")
         if not host or not port.isdecimal() or int(port) > 65535:
-            raise CommandError(f"-n: '{address[:80]}' is no HOST:PORT", ExitCode.USAGE)
+            raise CommandError(f"-n: '{address[:80]}' is not HOST:PORT", ExitCode.USAGE)
     return text
 
 
 def access() -> Access:
-    """How clients of this command sign and encrypt. Raises ``ConfigError``."""
+    """Return how clients of this command sign and encrypt. Raises ``ConfigError``."""
 
     return access_of({**os.environ, **given_access})
 
 
 def access_to_own(settings: Sequence[str] = ()) -> Access:
-    """How a client speaks with a FlintMQ that was started for it, with these settings and those of the environment.
+    """Return how a client signs and encrypts towards a FlintMQ that was started with these settings.
 
     It encrypts when that one does, and trusts its certificate; it signs as was said, else as that one's broker does.
 
@@ -66,7 +66,7 @@ def access_to_own(settings: Sequence[str] = ()) -> Access:
 
 
 def with_client(given: str | None, work: Callable[[ClientInstance], Awaitable[T]]) -> T:
-    """Runs work with a client of these name servers and closes it.
+    """Run work with a client of these name servers and close the client.
 
     Raises:
         CommandError: nobody answers; says what to do about it.
@@ -91,7 +91,7 @@ def with_client(given: str | None, work: Callable[[ClientInstance], Awaitable[T]
 
 
 def with_admin(given: str | None, work: Callable[[AdminClient], Awaitable[T]]) -> T:
-    """As :func:`with_client`, with an administration client."""
+    """Run work with an administration client; see :func:`with_client`."""
 
     async def run(client: ClientInstance) -> T:
 
@@ -101,7 +101,7 @@ def with_admin(given: str | None, work: Callable[[AdminClient], Awaitable[T]]) -
 
 
 def is_missing(error: RefusedError) -> bool:
-    """Whether what was asked for does not exist."""
+    """Return whether what was asked for does not exist."""
 
     return error.code in (
         ResponseCode.TOPIC_NOT_EXIST,

@@ -89,11 +89,11 @@ class Printer:
 
     @property
     def is_full(self) -> bool:
-        """Whether as many were printed as were asked for."""
+        """Return whether as many were printed as were asked for."""
         return self._count is not None and self.printed >= self._count
 
     def take(self, message: MessageExt) -> None:
-        """Prints a message."""
+        """Print a message."""
 
         if self._as_json:
             print_json(message_json(message))
@@ -103,7 +103,7 @@ class Printer:
         self._came.set()
 
     async def wait(self) -> None:
-        """Returns when it is full, or nothing has come for the timeout."""
+        """Wait until it is full, or nothing has come for the timeout."""
         while not self.is_full:
             self._came.clear()
             try:
@@ -116,7 +116,7 @@ class Printer:
 async def _read(
     client: ClientInstance, topic: str, tags: str, begin: str, timestamp_ms: int | None, printer: Printer
 ) -> None:
-    """Pulls every queue side by side; offsets are not stored anywhere."""
+    """Pull every queue side by side; offsets are not stored anywhere."""
 
     reader = PullConsumer(READER_GROUP, client=client)
 
@@ -160,7 +160,7 @@ async def _join(
     group: str,
     broadcast: bool,
 ) -> None:
-    """Consumes as a member; what was not printed is not consumed."""
+    """Consume as a member; what was not printed is not consumed."""
 
     await client.routes.route(topic)  # a member would wait for the topic; somebody at a terminal wants to know
     settings = ConsumerSettings(

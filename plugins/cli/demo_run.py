@@ -58,21 +58,21 @@ class _Sent:
 
 
 def body_of(strategy: str, number: int) -> bytes:
-    """The body of the n-th message: some 130 bytes that no other message has."""
+    """Return the body of the n-th message: some 130 bytes that no other message has."""
     return f'{{"order": {number}, "strategy": "{strategy}", "check": {number * 2654435761 % 2**32:#010x}}}'.ljust(
         128
     ).encode()
 
 
 def key_of(number: int) -> str:
-    """The key of the n-th message."""
+    """Return the key of the n-th message."""
     return f"order-{number}"
 
 
 async def run_strategy(
     strategy: str, name_server: str, messages: int, progress: Progress, access: Access = ANYONE
 ) -> DemoResult:
-    """Sends, consumes, looks up and verifies; what goes wrong stands in the result's problems."""
+    """Send, consume, look up and verify; what goes wrong is in the result's problems."""
     result = DemoResult(strategy, messages)
     client = ClientInstance(name_server, **access.options())
     try:
@@ -120,7 +120,7 @@ async def _send(
 
 
 async def _queues(producer: Producer) -> tuple[MessageQueue, ...]:
-    """The topic's queues; a name server hears of a new topic a moment after its broker."""
+    """Return the topic's queues; a name server hears of a new topic a moment after its broker."""
     for _ in range(50):
         queues = await producer.queues(TOPIC)
         if len(queues) >= QUEUES:
@@ -164,7 +164,7 @@ async def _consume(client: ClientInstance, messages: int, result: DemoResult, pr
 
 
 def verify(strategy: str, sent: list[_Sent], came: list[MessageExt], problems: list[str]) -> None:
-    """Nothing lost, nothing twice, every body, key and place as acknowledged, and each lane's order kept."""
+    """Check that no message is lost or doubled, every body, key and place is as acknowledged, and each lane is in order."""
     places = {(s.result.queue.queue_id, s.result.queue_offset): s for s in sent}
     if len(places) != len(sent):
         problems.append(f"{len(sent)} messages were acknowledged at {len(places)} places")
@@ -193,7 +193,7 @@ def verify(strategy: str, sent: list[_Sent], came: list[MessageExt], problems: l
 
 
 async def _look_up(admin: AdminClient, strategy: str, sent: list[_Sent], result: DemoResult) -> None:
-    """Some messages by key and by id."""
+    """Look up some messages by key and by id."""
     for chosen in random.sample(sent, min(LOOK_UPS, len(sent))):
         body = body_of(strategy, chosen.number)
         by_key = await admin.query_by_key(TOPIC, key_of(chosen.number))

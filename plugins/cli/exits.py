@@ -1,4 +1,4 @@
-"""How ``flintmq`` ends: exit codes, and one clear line on stderr for what went wrong.
+"""Exit codes of ``flintmq``, and the one line on stderr that says what went wrong.
 
 ====  ==========================================================================
 code  meaning
@@ -27,7 +27,7 @@ from flintmq.core.errors import FlintError, PluginError, RemotingError, StoreErr
 
 
 class ExitCode(enum.IntEnum):
-    """What the process tells whoever started it."""
+    """The exit codes of the process."""
 
     OK = 0
     FAILED = 1
@@ -47,7 +47,7 @@ class CommandError(Exception):
 
 
 def exit_code_of(error: BaseException) -> ExitCode:
-    """The exit code for an error."""
+    """Return the exit code for an error."""
     from flintmq.config.errors import ConfigError
 
     if isinstance(error, CommandError):
@@ -66,7 +66,7 @@ def exit_code_of(error: BaseException) -> ExitCode:
 
 
 def report(error: BaseException) -> ExitCode:
-    """Writes one line about an error to stderr, with ``--log-level debug`` its traceback before, and returns its exit code."""
+    """Write one line about an error to stderr, with ``--log-level debug`` its traceback before, and return its exit code."""
     from flintmq.config.errors import ConfigError
 
     if logging.getLogger("flintmq").isEnabledFor(logging.DEBUG):
@@ -79,7 +79,7 @@ def report(error: BaseException) -> ExitCode:
 
 
 def finished(work: Callable[[], object], usage: Callable[[Exception], int | None] | None = None) -> int:
-    """Does the work of a command and returns its exit code; what it raises is reported.
+    """Do the work of a command and return its exit code; what it raises is reported.
 
     ``usage`` may give another code for an exception, and then has told what is wrong; None leaves it to be reported.
     """
@@ -97,10 +97,10 @@ def finished(work: Callable[[], object], usage: Callable[[Exception], int | None
 
 
 def complain(text: str) -> None:
-    """One line on stderr, marked as an error."""
+    """Write one line to stderr, marked as an error."""
     print(f"flintmq: error: {text}", file=sys.stderr, flush=True)
 
 
 def warn(text: str) -> None:
-    """One line on stderr, marked as a warning."""
+    """Write one line to stderr, marked as a warning."""
     print(f"flintmq: warning: {text}", file=sys.stderr, flush=True)

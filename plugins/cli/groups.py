@@ -64,7 +64,7 @@ def _list(namesrv: str | None, all_: bool, as_json: bool) -> None:
 
 
 def _warn_of_contradictions(row: dict[str, Any]) -> None:
-    """Such a group misses messages: whoever looks at it should hear of it."""
+    """Warn of members that subscribe differently: such a group misses messages."""
 
     for text in row["contradictions"]:
         warn(f"members of {row['group']} subscribe differently, so it will miss messages: {text}")
@@ -97,7 +97,7 @@ def _is_system(group: str) -> bool:
 
 
 async def _members(admin: AdminClient, group: str, address: str) -> tuple[list[str], list[str], str]:
-    """Client ids and subscribed topics of the members that a broker knows, and how they contradict each other."""
+    """Return client ids and subscribed topics of the members that a broker knows, and how they contradict each other."""
 
     try:
         connections = await admin.consumer_connections(group, address)
@@ -156,7 +156,7 @@ def show(ctx: click.Context, group: str, topic: str | None, namesrv: str | None,
 
 
 async def lags(admin: AdminClient, group: str, topic: str) -> list[dict[str, Any]]:
-    """How far a group has come in a topic's queues."""
+    """Return how far a group has come in a topic's queues."""
     stats = await admin.consume_stats(group, topic)
     return [
         {

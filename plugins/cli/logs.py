@@ -20,7 +20,7 @@ class LogLevel(enum.StrEnum):
 
 
 def configure(level: LogLevel) -> None:
-    """From now on FlintMQ's and asyncio's loggers write to stderr; the last call's level counts."""
+    """Have FlintMQ's and asyncio's loggers write to stderr; the level of the last call counts."""
     flintmq = logging.getLogger("flintmq")
     flintmq.setLevel(level.upper())
     for logger in (flintmq, logging.getLogger("asyncio")):

@@ -80,9 +80,9 @@ ACCESS: Final = {
     "tls-ca": ("Encrypt, and trust these authorities or certificates (PEM).", "FILE"),
     "tls-certificate": ("Our own certificate, where one is asked for (PEM).", "FILE"),
     "tls-key": ("Its private key; else in the same file.", "FILE"),
-    "tls-insecure": ("Encrypt, and trust whoever answers.", None),
+    "tls-insecure": ("Encrypt, and accept any certificate.", None),
 }
-"""Name → help and metavar; a flag where there is no metavar."""
+"""Name → help and metavar; an option without a metavar is a flag."""
 
 given_access: Final[dict[str, str]] = {}
 """What the command line says, by the name of the variable that says the same (:mod:`flintmq.remoting.client.environment`).

@@ -16,12 +16,12 @@ WIDTH_WITHOUT_TERMINAL = 160
 
 
 def print_json(value: object) -> None:
-    """One JSON document on one line, at once."""
+    """Print one JSON document on one line, and flush it."""
     print(json.dumps(value, ensure_ascii=False), flush=True)
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Where tables go. Without a terminal lines are wide, and no text is taken for markup."""
+    """Return where tables go. Without a terminal lines are wide, and no text is taken for markup."""
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
@@ -30,7 +30,7 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str = "") -> None:
-    """A table; columns whose name ends with ``#`` hold numbers. What looks like markup is text."""
+    """Print a table; columns whose name ends with ``#`` hold numbers. What looks like markup is text."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -51,7 +51,7 @@ def _cell(value: object) -> str:
 
 
 def body_fields(body: bytes) -> dict[str, str]:
-    """A body as JSON can hold it: ``body`` where it is UTF-8, else ``body_base64``."""
+    """Return a body as JSON can hold it: ``body`` where it is UTF-8, else ``body_base64``."""
     try:
         return {"body": body.decode("utf-8")}
     except UnicodeDecodeError:
@@ -61,7 +61,7 @@ def body_fields(body: bytes) -> dict[str, str]:
 
 
 def message_json(message: MessageExt) -> dict[str, Any]:
-    """A message as ``--json`` prints it. Times are milliseconds since 1970."""
+    """Return a message as ``--json`` prints it. Times are milliseconds since 1970."""
     return {
         "topic": message.topic,
         "broker": message.broker_name,
@@ -83,7 +83,7 @@ def message_json(message: MessageExt) -> dict[str, Any]:
 
 
 def message_text(message: MessageExt) -> str:
-    """A message on one line, for people."""
+    """Return a message on one line, for people."""
     body = body_fields(message.body)
     text = body.get("body") or (f"base64:{body['body_base64']}" if "body_base64" in body else "")
     labels = [f"tags={message.tags}"] if message.tags else []
@@ -94,7 +94,7 @@ def message_text(message: MessageExt) -> str:
 
 
 def when(timestamp_ms: int) -> str:
-    """A time for people, local; ``-`` for none."""
+    """Return a time for people, local; ``-`` for none."""
     from datetime import datetime
 
     return f"{datetime.fromtimestamp(timestamp_ms / 1000):%Y-%m-%d %H:%M:%S}" if timestamp_ms > 0 else "-"

@@ -109,7 +109,7 @@ def _run(planned: PlannedPipeline, *, as_json: bool) -> PipelineResult:
 
 @contextlib.contextmanager
 def _interrupted_by_sigterm() -> Iterator[None]:
-    """A service manager ends a stream as Ctrl-C does: queries stopped, session closed."""
+    """Raise KeyboardInterrupt for SIGTERM, so that a stream ends in order: queries stopped, session closed."""
 
     def interrupt(_number: int, _frame: object) -> None:
         raise KeyboardInterrupt

@@ -21,7 +21,7 @@ TOPIC: Final = "Orders"
 QUEUES: Final = 4
 CITIES: Final = ("Aachen", "Bergen", "Cádiz", "Dublin", "Évora")
 BROKEN_EVERY: Final = 100
-"""Each hundredth body is no JSON: what a pipeline does with those belongs to the tour."""
+"""Each hundredth body is not JSON, so that the demonstration shows what a pipeline does with those."""
 BATCH: Final = 500
 
 PIPELINE: Final = """\
@@ -79,7 +79,7 @@ class DemoStore:
 
 
 def orders(count: int) -> Iterator[bytes]:
-    """Bodies, some of them broken."""
+    """Yield bodies, some of them broken."""
     for number in range(count):
         if number % BROKEN_EVERY == BROKEN_EVERY - 1:
             yield b'{"id": '
@@ -89,7 +89,7 @@ def orders(count: int) -> Iterator[bytes]:
 
 
 def make_store(folder: Path, count: int) -> DemoStore:
-    """A broker of its own stores the orders, over the wire, and stops.
+    """Start a broker, send the orders to it over the wire, and stop it.
 
     Raises:
         CommandError: the broker does not start, or does not stop well.

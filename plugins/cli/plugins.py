@@ -53,7 +53,7 @@ def plugins(config: Path | None, settings: tuple[str, ...], as_json: bool) -> No
 
 
 def assembled(loaded: LoadedConfig, file: Path | None) -> Kernel:
-    """The kernel a broker of this configuration would have. Raises ``PluginError``."""
+    """Return the kernel a broker of this configuration would have. Raises ``PluginError``."""
 
     return Kernel.assemble(
         loaded.config.plugins,

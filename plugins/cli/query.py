@@ -43,7 +43,7 @@ def query(
             return [await admin.view_message(message_id)]
         except ValueError as error:
             hint = "" if topic is not None else "; a sender's id needs the topic too"
-            raise CommandError(f"'{message_id[:80]}' is no broker's message id{hint}", ExitCode.USAGE) from error
+            raise CommandError(f"'{message_id[:80]}' is not a broker's message id{hint}", ExitCode.USAGE) from error
 
     found = with_admin(namesrv, work)
     if as_json:

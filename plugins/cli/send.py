@@ -91,7 +91,7 @@ def send(
 async def _send_all(
     producer: Producer, messages: Iterator[Message], target: MessageQueue | None, batch: int, in_flight: int
 ) -> list[SendResult]:
-    """Sends everything; one after the other when ``in_flight`` is 1. The first failure ends it."""
+    """Send all messages, one at a time when ``in_flight`` is 1. The first failure ends it."""
 
     results: list[SendResult] = []
 

@@ -60,7 +60,7 @@ async def _brokers(admin: AdminClient) -> list[dict[str, Any]]:
 
 
 async def _figures(admin: AdminClient, address: str) -> dict[str, Any]:
-    """A broker's own account; why there is none when it does not answer: the others' still counts."""
+    """Return a broker's figures; the error where it does not answer, so that the others are shown all the same."""
 
     try:
         info = await admin.runtime_info(address)
@@ -85,7 +85,7 @@ async def _figures(admin: AdminClient, address: str) -> dict[str, Any]:
 
 
 def replication_of(info: dict[str, str]) -> dict[str, Any]:
-    """A broker's part in replication, from its runtime figures; nothing where it plays none."""
+    """Return a broker's part in replication, from its runtime figures; an empty dict without replication."""
     if "haSlaves" in info:
         behind = _number(info, "haBehindBytes")
         master = {"slaves": _number(info, "haSlaves"), "held_offset": _number(info, "haHeldOffset")}
@@ -96,7 +96,7 @@ def replication_of(info: dict[str, str]) -> dict[str, Any]:
 
 
 def _feed(info: dict[str, str]) -> dict[str, Any]:
-    """What the dispatcher spark_feed says of itself; nothing where it is not in force."""
+    """Return what the dispatcher spark_feed says of itself; nothing where it is not in force."""
     if "sparkFeedEndOffset" not in info:
         return {}
     feed: dict[str, Any] = {
@@ -124,7 +124,7 @@ def _number(info: dict[str, str], name: str) -> int:
 
 
 def _first(text: str) -> float:
-    """The first of several numbers: the rate over the shortest time."""
+    """Return the first of several numbers, which is the rate over the shortest time."""
     try:
         return round(float(text.split()[0]), 2)
     except (IndexError, ValueError):
@@ -132,7 +132,7 @@ def _first(text: str) -> float:
 
 
 async def _groups(admin: AdminClient, topic: str) -> list[dict[str, Any]]:
-    """Groups that consume a topic, with their lag over all queues."""
+    """Return the groups that consume a topic, with their lag over all queues."""
 
     route = await admin.client.routes.route(topic)
     header = QueryTopicConsumeByWhoRequestHeader(topic=topic)
@@ -219,7 +219,7 @@ def _show(found: dict[str, Any]) -> None:
 
 
 def _show_plugins(brokers: list[dict[str, Any]]) -> None:
-    """Only what wants to be looked after."""
+    """Print the plugins that failed and the blocked times of the event loop, where there are any."""
 
     failed = [(row["broker"], plugin) for row in brokers for plugin in row.get("plugins", ())]
     if failed:

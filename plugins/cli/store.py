@@ -197,7 +197,7 @@ def _open(store: Path, settings: tuple[str, ...]) -> tuple[StoreFiles, LoadedCon
 
 
 def told_delays(loaded: LoadedConfig) -> dict[int, int] | None:
-    """Delay level to milliseconds, where the command line says so; None where only a default would."""
+    """Return delay level to milliseconds where the command line sets it; None where it would be the default."""
 
     if loaded.origins["delay.levels"].kind == "default":
         return None
@@ -215,7 +215,7 @@ def _queue_place(text: str) -> tuple[str, int, int]:
 
 @contextmanager
 def _progress(what: str, total_bytes: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar on stderr; none where stderr is no terminal."""
+    """Show a progress bar on stderr, if stderr is a terminal."""
 
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True), TimeRemainingColumn())
     target = console(stderr=True)

@@ -207,7 +207,10 @@ def _files(store: Path, settings: tuple[str, ...]) -> StoreFiles:
 
 
 def _end(store: Path) -> int | None:
-    """Where to stop reading while a broker runs: what its feed says. Without one the log's newest bytes may look torn."""
+    """Return where to stop reading while a broker runs: the end that its feed publishes.
+
+    Without a feed the log's newest bytes may look torn.
+    """
 
     if not is_locked(store):
         return None
@@ -223,7 +226,7 @@ def _end(store: Path) -> int | None:
 
 @contextmanager
 def _bars() -> Iterator[Callable[[str, int, int], None]]:
-    """A progress bar on stderr for each step; none where stderr is no terminal."""
+    """Show a progress bar for each step on stderr, if stderr is a terminal."""
 
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     target = console(stderr=True)

@@ -32,7 +32,7 @@ class Permission(enum.StrEnum):
 
     @property
     def bits(self) -> int:
-        """As the protocol has it."""
+        """Return the permission bits of the protocol."""
         return {"rw": 6, "r": 4, "w": 2}[self.value]
 
 
