@@ -8,6 +8,6 @@ strategy                  what an acknowledgement means                         
 ``commit_real_time``      in the transient store pool; committed, then synced, later   commit_real_time
 ========================  ===========================================================  =============
 
-All of them are built of :mod:`.service_thread` (a stoppable thread whose work is a plain method), :mod:`.waiter`
+All of them are built of :mod:`.service_thread` (a stoppable thread whose work is a plain method), :mod:`flintmq.core.waiters`
 (promises of durability) and :mod:`.counters`.
 """

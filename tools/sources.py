@@ -37,7 +37,10 @@ class Sources:
     @classmethod
     def of_checkout(cls, root: Path = ROOT) -> Sources:
         """Read the files that lie in a checkout."""
-        paths = [path for folder in (*FOLDERS, "tests") for path in (root / folder).rglob("*.py")]
+        paths = [
+            root / "__init__.py",
+            *(path for folder in (*FOLDERS, "tests") for path in (root / folder).rglob("*.py")),
+        ]
         return cls({path.relative_to(root).as_posix(): path.read_text("utf-8") for path in paths})
 
     @classmethod

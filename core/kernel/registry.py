@@ -204,7 +204,7 @@ class ServerPart:
     """Something that was registered for a server as a whole: a default processor, a connection listener, an RPC hook."""
 
     factory: Any
-    """Makes it, of the :class:`Broker` or :class:`NameServer` that it is for."""
+    """Makes it, of the broker or the name server that it is for."""
     at: str
     """``broker``, ``nameserver``, or ``both``."""
     pool: str = "admin"

@@ -1,4 +1,4 @@
-"""What dispatchers want to know of stored records, as numpy columns: the form of :class:`.RecordBatch` for many records.
+"""What dispatchers want to know of stored records, as numpy columns: the form of :class:`.record_batch.RecordBatch` for many.
 
 ::
 

@@ -245,7 +245,10 @@ class IndexFile:
         self.dirty = False
 
     def evict_entries(self) -> None:
-        """Takes the entries out of the process's memory, see :meth:`.MappedRegion.evict`; slots are wanted all the time."""
+        """Take the entries out of the process's memory (:meth:`flintmq.core.io.disk.MappedRegion.evict`).
+
+        Slots stay: they are wanted all the time.
+        """
         self._region.evict(self._entries_at, self._entries_at + self.index_count * ENTRY_BYTES)
 
     def close(self) -> None:

@@ -22,7 +22,7 @@ _DEFAULT_QUEUE_NUMS: Final = 4
 
 
 class Puttable(Protocol):
-    """A message, as far as putting it goes; :class:`flintmq.Message` is one."""
+    """A message, as far as putting it goes; :class:`flintmq.remoting.client.message.Message` is one."""
 
     @property
     def topic(self) -> str: ...

@@ -42,7 +42,7 @@ class AdminBrokerProcessor(DeclaredProcessor):
 
     Args:
         state: the broker's.
-        runtime_info: the figures of 28, such as :func:`flintmq.remoting.processors.runtime_info.runtime_info`.
+        runtime_info: the figures of 28, such as those of :class:`flintmq.remoting.processors.runtime_info.RuntimeInfo`.
         stats: the counters of 315.
     """
 

@@ -5,7 +5,8 @@ States and rules::
     FRESH ──first frame──► OPEN ──close()/peer/idle/bad frame──► CLOSED
 
 * What one read brings is cut into frames, decoded, and handed to the server as one batch.
-* Answers gather in the channel and leave in one write: at the end of the read that caused them, or with :meth:`flush`.
+* Answers gather in the channel and leave in one write: at the end of the read that caused them, or with
+  :meth:`ServerChannel.flush`.
 * A header that cannot be read is answered with what is wrong with it, and the connection stays.
 * Bytes that are no frame close the connection, after an answer where they say who waits for one; frames before them in the same
   read are lost with it.

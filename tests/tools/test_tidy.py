@@ -1,0 +1,99 @@
+"""A rule that finds nothing may be one that looks at nothing: each is shown a source that breaks it, and one that does not."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def tidy() -> ModuleType:
+    """Return the tool, imported as it is run."""
+    sys.path.insert(0, str(ROOT / "tools"))
+    try:
+        import tidy
+    finally:
+        sys.path.remove(str(ROOT / "tools"))
+    return tidy
+
+
+MISSING = "/".join(["docs", "nowhere.md"])
+"""A page that does not exist, in two words, because tests/test_internals.py looks for pages here too."""
+BROKEN = "\n".join(
+    [
+        f'"""As the other one, which is no help; see {MISSING} and :class:`Missing`."""',
+        "from flintmq.core import b",
+        "def long():",
+        *["    x = 1"] * 400,
+        "class Large:",
+        *(f"    def m{number}(self): ..." for number in range(26)),
+    ]
+)
+SOUND = '''"""Return nothing; see docs/store.md, :class:`Kind`, :meth:`Kind.take`, :attr:`Kind.at`, :mod:`.a`, :mod:`json`."""
+from typing import TYPE_CHECKING
+if TYPE_CHECKING:
+    from flintmq.core.a import Large
+class Base:
+    def take(self):
+        self.at = 1
+class Kind(Base):
+    """Hold what :class:`Large` does not; see :func:`flintmq.core.a.long`."""
+'''
+
+
+@pytest.mark.parametrize(
+    ("rule", "found"),
+    [
+        ("long_files", {"core/a.py"}),
+        ("long_functions", {"core/a.py:long"}),
+        ("large_classes", {"core/a.py:Large"}),
+        ("banned_phrases", {"core/a.py"}),
+        ("leaning_docstrings", {"core/a.py"}),
+        ("dangling_references", {"core/a.py:Missing"}),
+        ("missing_pages", {f"core/a.py:{MISSING}"}),
+        ("import_cycles", set()),
+        ("untested_modules", {"core/a.py"}),
+    ],
+)
+def test_a_rule_finds_what_breaks_it(tidy: ModuleType, rule: str, found: set[str]) -> None:
+    """And nothing else: imports for type checkers make no circle, inherited names are found."""
+    texts = {
+        "core/a.py": BROKEN,
+        "core/b.py": SOUND,
+        "tests/core/test_b.py": "from flintmq.core import b\n",
+    }
+    assert tidy.RULES[rule](tidy.Sources(texts)) == found
+
+
+def test_a_circle_through_a_function_is_one(tidy: ModuleType) -> None:
+    """An import in a function hides a circle from Python, not from a reader."""
+    circle = {
+        "core/a.py": "from flintmq.core import b\n",
+        "core/b.py": "def f():\n    from . import c\n",
+        "core/c.py": "import flintmq.core.a\n",
+    }
+    assert tidy.import_cycles(tidy.Sources(circle | {"core/d.py": "from flintmq.core import a\n"})) == set(circle)
+
+
+def test_a_module_is_tested_by_what_reaches_it(tidy: ModuleType) -> None:
+    """Through other modules, through the folder's fixtures, or by its name where it is a command."""
+    texts = {
+        "core/a.py": "from flintmq.core import b\n",
+        "core/b.py": "",
+        "core/c.py": "",
+        "core/d.py": "",
+        "core/e.py": "",
+        "tests/core/conftest.py": "from flintmq.core.c import x\n",
+        "tests/core/test_all.py": "from flintmq.core import a\nrun('d')\n",
+    }
+    sources = tidy.Sources(texts)
+    reached = {path for path in sources.modules if tidy.tested_by.is_tested(sources, path, "tests/core/test_all.py")}
+    assert reached == {"core/a.py", "core/b.py", "core/c.py", "core/d.py"}
+    assert not tidy.tested_by.is_tested(sources, "core/b.py", "tests/core/test_gone.py")
+    assert tidy.tested_by.find_test(sources, "core/b.py") == "tests/core/test_all.py"
+    assert tidy.tested_by.find_test(sources, "core/e.py") is None

@@ -1,0 +1,120 @@
+"""Say which test holds each module: the one at the mirrored path, or the one that ``tests/tested_by.toml`` names."""
+
+from __future__ import annotations
+
+import functools
+import re
+import tomllib
+from collections import defaultdict
+from pathlib import PurePosixPath
+from typing import Final
+
+from sources import ROOT, Sources
+
+TABLE: Final = ROOT / "tests" / "tested_by.toml"
+_DOTTED: Final = re.compile(r"flintmq(?:\.\w+)+")
+
+
+def untested_modules(sources: Sources) -> set[str]:
+    """Return modules without a mirrored test for which the table names no test that reaches them."""
+    table = read_table()
+    return {path for path in without_mirror(sources) if not is_tested(sources, path, table.get(path))}
+
+
+def read_table() -> dict[str, str]:
+    """Return the test of each module that has none at the mirrored path."""
+    found = tomllib.loads(TABLE.read_text("utf-8"))
+    return {f"{folder}/{name}.py": test for folder, names in found.items() for name, test in names.items()}
+
+
+def write_table(sources: Sources) -> None:
+    """Bring the table up to date: entries that are true stay, others are replaced by the nearest test."""
+    table = read_table()
+    folders: dict[str, dict[str, str]] = defaultdict(dict)
+    for path in without_mirror(sources):
+        kept = table.get(path)
+        test = kept if is_tested(sources, path, kept) else find_test(sources, path)
+        if test is not None:
+            folders[str(PurePosixPath(path).parent)][PurePosixPath(path).stem] = test
+    lines = ["# The test of each module that has none at the mirrored path. Updated by tools/tidy.py --shrink."]
+    for folder, names in sorted(folders.items()):
+        lines += ["", f'["{folder}"]', *(f'{name} = "{test}"' for name, test in sorted(names.items()))]
+    TABLE.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def mirror(path: str) -> str:
+    """Return where the test of a module lies."""
+    return f"tests/{PurePosixPath(path).parent}/test_{PurePosixPath(path).stem}.py"
+
+
+def without_mirror(sources: Sources) -> list[str]:
+    """Return the modules that have no test at the mirrored path; packages' own modules are left out."""
+    return [path for path in sources.modules if not path.endswith("__init__.py") and mirror(path) not in sources.texts]
+
+
+def is_tested(sources: Sources, path: str, test: str | None) -> bool:
+    """Return whether a test reaches a module, or lies in the mirrored folder and names it, as tests of commands do."""
+    if test is None or test not in sources.texts:
+        return False
+    beside = PurePosixPath(test).parent == PurePosixPath(mirror(path)).parent
+    return path in _reached(sources, test) or (beside and _names(sources, test, path))
+
+
+def _names(sources: Sources, test: str, path: str) -> bool:
+    return re.search(rf"\b{PurePosixPath(path).stem}\b", sources.texts[test]) is not None
+
+
+@functools.cache
+def _used(sources: Sources, test: str) -> frozenset[str]:
+    """Return the modules that a test and the ``conftest.py`` of its folders import, and what ``flintmq`` itself gives out."""
+    found = set(sources.imports(test))
+    for folder in PurePosixPath(test).parents:
+        if f"{folder}/conftest.py" in sources.texts:
+            found |= sources.imports(f"{folder}/conftest.py")
+    if re.search(r"^import flintmq$", sources.texts[test], re.MULTILINE):
+        found |= _named(sources, "__init__.py")
+    return frozenset(found)
+
+
+@functools.cache
+def _reached(sources: Sources, test: str) -> frozenset[str]:
+    """Return the modules that a test uses, at any remove; a module that is named in a string is imported when it is needed."""
+    found = set(_used(sources, test))
+    left = list(found)
+    while left:
+        path = left.pop()
+        new = (sources.graph[path] | _named(sources, path)) - found
+        found |= new
+        left += new
+    return frozenset(found)
+
+
+@functools.cache
+def _named(sources: Sources, path: str) -> frozenset[str]:
+    """Return the modules whose dotted names stand in a file."""
+    return frozenset(sources.names[name] for name in _DOTTED.findall(sources.texts[path]) if name in sources.names)
+
+
+def find_test(sources: Sources, path: str) -> str | None:
+    """Return the test that is nearest to a module by its folder, then by what it imports, then by its name."""
+    importers = {other for other in sources.modules if path in sources.graph[other]}
+    words = set(PurePosixPath(path).stem.split("_"))
+
+    def rank(test: str) -> tuple[int, int, int, str]:
+        used = _used(sources, test)
+        steps = 0 if path in sources.imports(test) else 1 if path in used else 2 if importers & used else 3
+        return _distance(test, path), steps, -len(words & set(PurePosixPath(test).stem.split("_"))), test
+
+    tests = [
+        name for name in sources.texts if name.startswith("tests/") and PurePosixPath(name).name.startswith("test_")
+    ]
+    return min((test for test in tests if is_tested(sources, path, test)), key=rank, default=None)
+
+
+def _distance(test: str, path: str) -> int:
+    """Return how many folders lie between a test and the mirrored path."""
+    folders, own = test.split("/")[1:-1], path.split("/")[:-1]
+    common = 0
+    while common < min(len(folders), len(own)) and folders[common] == own[common]:
+        common += 1
+    return len(folders) + len(own) - 2 * common
