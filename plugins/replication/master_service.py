@@ -56,11 +56,10 @@ class HaMasterService:
         self._server: asyncio.Server | TlsListener | None = None
         self._tick: asyncio.TimerHandle | None = None
         self._pumping = False
-        self._loop: asyncio.AbstractEventLoop
+        self._loop = asyncio.get_running_loop()
 
     async def start(self, sock: socket.socket, tls: ServerTls | None = None) -> None:
         """Listen at a bound socket; with ``tls`` to encrypted connections alone."""
-        self._loop = asyncio.get_running_loop()
         if tls is not None:
             from flintmq.remoting.server.tls_listener import TlsListener
 

@@ -35,7 +35,6 @@ class Pair:
         self.now_s = 100.0
         self.master_log = StoreLog(master, "broker-a", "127.0.0.1:10911")
         self.slave_log = SlaveStoreLog(slave, "broker-a", "127.0.0.1:20911")
-        slave.is_slave = True
         self.connect()
 
     def connect(self) -> None:

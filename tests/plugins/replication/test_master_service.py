@@ -38,7 +38,7 @@ async def master_of(store: MessageStore, **changes: float) -> AsyncIterator[tupl
     service = HaMasterService(log, settings, SYSTEM_CLOCK, gate=None, max_slaves=most, on_progress=lambda: None)
     sock = socket.create_server(("127.0.0.1", 0))
     await service.start(sock)
-    store.on_appended = service.wake
+    store.appended.subscribe(service.wake)
     try:
         yield service, sock.getsockname()[1]
     finally:
@@ -48,7 +48,6 @@ async def master_of(store: MessageStore, **changes: float) -> AsyncIterator[tupl
 @asynccontextmanager
 async def slave_of(store: MessageStore, port: int) -> AsyncIterator[HaSlaveService]:
     """A slave over a store."""
-    store.is_slave = True
 
     async def find() -> str:
         return f"127.0.0.1:{port}"
@@ -146,7 +145,6 @@ def test_a_slave_that_nobody_tells_where_to_go(tmp_path: Path, caplog: pytest.Lo
 
     async def run(master: MessageStore, slave: MessageStore) -> None:
         async with master_of(master) as (_service, port):
-            slave.is_slave = True
 
             async def find() -> str | None:
                 return next(answers, f"127.0.0.1:{port}")
