@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from flintmq.core.broker.topics import TopicConfigManager
     from flintmq.core.io.clock import Clock
     from flintmq.core.io.json_file import JsonFile
+    from flintmq.core.kernel.ports.auth import Authenticator
     from flintmq.core.kernel.ports.filter import MessageFilterFactory
     from flintmq.core.kernel.ports.service import Service
     from flintmq.core.route.advertised import Advertised
@@ -182,6 +183,11 @@ class BrokerHandle(Protocol):
     @property
     def state(self) -> BrokerApi:
         """What a plugin may touch."""
+        ...
+
+    @property
+    def authenticators(self) -> tuple[Authenticator, ...]:
+        """The authenticators in force, in the order in which they are asked."""
         ...
 
     @property

@@ -6,9 +6,9 @@ A server with access control switched off imports nothing of it but this module 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from flintmq.config.rocketmq.system_topics import HOLDING_TOPICS
 from flintmq.core.io.clock import SYSTEM_CLOCK
 from flintmq.core.kernel.hookspecs import RegisterAuthenticator, RegisterProcessor, hookimpl
 from flintmq.core.kernel.ports import Authenticator
@@ -19,9 +19,8 @@ from flintmq.plugins.acl.processor import AclProcessor
 
 if TYPE_CHECKING:
     from flintmq.config import BrokerConfig
-    from flintmq.core.store.message_store import MessageStore
+    from flintmq.core.broker.api import BrokerApi, BrokerHandle
     from flintmq.plugins.acl.authenticator import AclAuthenticator
-    from flintmq.plugins.broker.broker import Broker
 
 NAME: Final = "acl"
 
@@ -40,11 +39,10 @@ class AclPlugin:
         register(NAME, declared_by(AclProcessor), _make_processor)
 
     @hookimpl
-    def flintmq_broker_starting(self, broker: Broker) -> None:
+    def flintmq_broker_starting(self, broker: BrokerHandle) -> None:
         found = _acl_among(broker.authenticators)
         if found is not None:
-            store = broker.state.store
-            found.topic_at = lambda commit_log_offset_bytes: topic_of_record(store, commit_log_offset_bytes)
+            found.topic_at = partial(topic_of_record, broker.state)
 
 
 def make_authenticator(config: BrokerConfig) -> AclAuthenticator:
@@ -69,12 +67,12 @@ def make_authenticator(config: BrokerConfig) -> AclAuthenticator:
 
 
 def _extra_rules(entries: Iterable[str]) -> dict[int, AccessRule]:
-    """The rules of ``acl.extra_codes``, whose entries are ``CODE=public|client|admin``."""
+    """Return the rules of ``acl.extra_codes``, whose entries are ``CODE=public|client|admin``."""
     pairs = (entry.partition("=") for entry in entries)
     return {int(code): AccessRule(Access(word)) for code, _, word in pairs}
 
 
-def _make_processor(broker: Broker) -> AclProcessor:
+def _make_processor(broker: BrokerHandle) -> AclProcessor:
     found = _acl_among(broker.authenticators)
     return AclProcessor(broker.state, found.store if found is not None else None)
 
@@ -88,9 +86,11 @@ def _acl_among(authenticators: Iterable[Authenticator]) -> AclAuthenticator | No
     return next((found for found in several if isinstance(found, AclAuthenticator)), None)
 
 
-def topic_of_record(store: MessageStore, commit_log_offset_bytes: int) -> str | None:
+def topic_of_record(api: BrokerApi, commit_log_offset_bytes: int) -> str | None:
     """Return the topic that clients know a record by: for a record that waits, the topic it will be delivered to."""
-    record = store.message_at(commit_log_offset_bytes)
+    record = api.store.message_at(commit_log_offset_bytes)
     if record is None:
         return None
-    return record.properties.get(REAL_TOPIC, record.topic) if record.topic in HOLDING_TOPICS else record.topic
+    return (
+        record.properties.get(REAL_TOPIC, record.topic) if record.topic in api.topics.holding_topics else record.topic
+    )

@@ -13,7 +13,6 @@ import attrs
 from flintmq.config.errors import ConfigError
 from flintmq.config.secret import Secret
 from flintmq.config.sections.models import AclAccount
-from flintmq.core.broker.state import BrokerState
 from flintmq.core.errors import RefusedError, StoreError
 from flintmq.core.io import fastjson
 from flintmq.core.kernel.ports.access import ADMIN
@@ -30,6 +29,7 @@ from flintmq.remoting.wire.headers_admin import (
 from flintmq.remoting.wire.refusal import unsupported
 
 if TYPE_CHECKING:
+    from flintmq.core.broker.api import BrokerApi
     from flintmq.plugins.acl.account_store import AccountStore
 
 
@@ -37,12 +37,12 @@ class AclProcessor(DeclaredProcessor):
     """Answers requests about accounts. Loop thread.
 
     Args:
-        state: the broker's.
+        api: the broker.
         store: the accounts; None while access control is off.
     """
 
-    def __init__(self, state: BrokerState, store: AccountStore | None) -> None:
-        self._state = state
+    def __init__(self, api: BrokerApi, store: AccountStore | None) -> None:
+        self._api = api
         self._store = store
 
     @handles(
@@ -83,21 +83,21 @@ class AclProcessor(DeclaredProcessor):
     @handles(RequestCode.GET_BROKER_CLUSTER_ACL_INFO, answer=GetBrokerAclConfigResponseHeader, needs=ADMIN)
     def info(self, _request: Request) -> Response:
         """The versions of the account files."""
-        state = self._state
+        api = self._api
         versions = {path: version.to_wire() for path, version in self._enabled(1).versions().items()}
         answer = GetBrokerAclConfigResponseHeader(
             version=fastjson.dumps(next(iter(versions.values()))),
             all_acl_file_version=fastjson.dumps(versions),
-            broker_name=state.config.broker.name,
-            broker_addr=state.advertised_address,
-            cluster_name=state.config.broker.cluster,
+            broker_name=api.config.broker.name,
+            broker_addr=api.advertised_address,
+            cluster_name=api.config.broker.cluster,
         )
         return with_header(answer)
 
     @handles(RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG, needs=ADMIN)
     def list_accounts(self, request: Request) -> Response:
         """List the accounts without their secret keys, where ``acl.list_accounts`` allows it; RocketMQ removed this code."""
-        if self._store is None or not self._state.config.acl.list_accounts:
+        if self._store is None or not self._api.config.acl.list_accounts:
             raise unsupported(request.code)
         table = self._store.table
         return with_json(

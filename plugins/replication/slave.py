@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from flintmq.core.kernel.ports.replication import MasterDirectory
 from flintmq.plugins.broker.secure_links import name_server_client, replication_client_tls
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from flintmq.core.broker.api import BrokerApi
-    from flintmq.core.broker.state import BrokerState
     from flintmq.core.kernel.ports import RecordBatch
 
 
@@ -44,7 +43,7 @@ class SlaveReplication:
             make_context=partial(replication_client_tls, config) if wants_tls(config) else None,
         )
         self.synchronize = SlaveSynchronize(
-            cast("BrokerState", api), self._client, self._master_client_address, config.ha.sync_interval_ms / 1000
+            api, self._client, self._master_client_address, config.ha.sync_interval_ms / 1000
         )
         store.reput.arrived.subscribe(self._arrived)
 

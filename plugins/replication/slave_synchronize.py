@@ -15,8 +15,8 @@ from typing import Any
 
 import attrs
 
+from flintmq.core.broker.api import BrokerApi
 from flintmq.core.broker.data_version import DataVersion
-from flintmq.core.broker.state import BrokerState
 from flintmq.core.errors import FlintError, JsonSyntaxError
 from flintmq.core.io import fastjson
 from flintmq.core.io.typed_json import read_as
@@ -47,16 +47,16 @@ class SlaveSynchronize:
     """Asks the master at every interval. Loop thread.
 
     Args:
-        state: the slave's.
+        api: the slave's broker.
         client: speaks to the master.
         master_address: where clients reach the master; empty while nobody knows.
         interval_s: how often.
     """
 
     def __init__(
-        self, state: BrokerState, client: RemotingClient, master_address: Callable[[], str], interval_s: float
+        self, api: BrokerApi, client: RemotingClient, master_address: Callable[[], str], interval_s: float
     ) -> None:
-        self._state = state
+        self._api = api
         self._client = client
         self._master_address = master_address
         self._interval_s = interval_s
@@ -124,21 +124,21 @@ class SlaveSynchronize:
             RemotingError: the master does not answer.
             StoreError: the disk refused a table.
         """
-        state = self._state
+        api = self._api
         topics = await self._ask(address, RequestCode.GET_ALL_TOPIC_CONFIG)
-        if topics is not None and (state.topics.learned or _version_of(topics) != state.topics.data_version):
-            state.topics.replace(topics)
-            state.topics.persist()
-            state.topics.changed.publish()
+        if topics is not None and (api.topics.learned or _version_of(topics) != api.topics.data_version):
+            api.topics.replace(topics)
+            api.topics.persist()
+            api.topics.changed.publish()
         if self._held is None:
             offsets = await self._ask(address, RequestCode.GET_ALL_CONSUMER_OFFSET)
             delays = await self._ask(address, RequestCode.GET_ALL_DELAY_OFFSET)
             self._held = _Offsets(await self._log_end(address), offsets, delays)
         self._take_over_reached()
         groups = await self._ask(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
-        if groups is not None and _version_of(groups) != state.groups.data_version:
-            state.groups.replace(groups)
-            state.groups.persist()
+        if groups is not None and _version_of(groups) != api.groups.data_version:
+            api.groups.replace(groups)
+            api.groups.persist()
 
     async def _log_end(self, address: str) -> int:
         """Return the end of the master's log in bytes; 0 where the master does not say it."""
@@ -148,15 +148,15 @@ class SlaveSynchronize:
 
     def _take_over_reached(self) -> None:
         """Take over the offsets that are held back, once this broker's log holds what they stand for."""
-        state, held = self._state, self._held
-        if held is None or state.store.watermarks.wrote < held.end_offset_bytes:
+        api, held = self._api, self._held
+        if held is None or api.store.watermarks.wrote < held.end_offset_bytes:
             return
         self._held = None
         if held.offsets is not None:
-            state.offsets.replace(held.offsets)
-            state.offsets.persist()
+            api.offsets.replace(held.offsets)
+            api.offsets.persist()
         if held.delays is not None:
-            for service in state.services_with(SupportsFollowing):  # type: ignore[type-abstract]
+            for service in api.services_with(SupportsFollowing):  # type: ignore[type-abstract]
                 service.follow(held.delays)
 
     async def _ask(self, address: str, code: RequestCode) -> dict[str, Any] | None:
