@@ -12,8 +12,8 @@ import attrs
 import pytest
 
 from flintmq.core.errors import StoreError
-from flintmq.core.retention.file_bin import FileBin
 from flintmq.core.testing.simulated_disk import SimulatedDisk
+from flintmq.plugins.retention.file_bin import FileBin
 
 FILES = [Path("/log") / f"{number:020d}" for number in (0, 4096, 8192)]
 
