@@ -27,8 +27,10 @@ from flintmq.plugins.name_server.processors import NamesrvProcessorsPlugin
 from flintmq.plugins.registration.plugin import RegistrationPlugin
 from flintmq.plugins.replication.plugin import ReplicationPlugin
 from flintmq.plugins.retention.plugin import RetentionPlugin
+from flintmq.plugins.retry.plugin import RetryPlugin
 from flintmq.plugins.spark_feed import SparkFeedPlugin
 from flintmq.plugins.timer.plugin import TimerPlugin
+from flintmq.plugins.transactions.plugin import TransactionsPlugin
 
 CONSUME_QUEUE: Final = "consume_queue"
 INDEX: Final = "index"
@@ -84,6 +86,8 @@ BUILTIN_PLUGINS: tuple[object, ...] = (
     DispatchersPlugin(),
     FiltersPlugin(),
     SparkFeedPlugin(),
+    RetryPlugin(),
+    TransactionsPlugin(),
     DelayPlugin(),
     TimerPlugin(),
     AclPlugin(),

@@ -14,17 +14,11 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
-from flintmq.core.broker.deliverable import check_deliverable, illegal_message
+from flintmq.core.broker.deliverable import illegal_message
 from flintmq.core.broker.intake_steps import IntakeSteps
 from flintmq.core.broker.known_tails import KnownTails
-from flintmq.core.broker.retry import is_dead_on_send, retry_group, without_delay
 from flintmq.core.broker.topic_config import UNIT_SUB_FLAG, TopicConfig
-from flintmq.core.broker.topic_name import DLQ_QUEUE_NUMS, check_topic_name, dlq_topic
-from flintmq.core.broker.transactions.half_message import (
-    HALF_PROPERTIES_SPARE_BYTES,
-    asks_for_transaction,
-    redirect_to_half,
-)
+from flintmq.core.broker.topic_name import check_topic_name
 from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.ports import Sent
 from flintmq.core.limits import PROPERTIES_MAX_BYTES, TOPIC_MAX_BYTES
@@ -45,7 +39,7 @@ if TYPE_CHECKING:
     from flintmq.core.broker.state import BrokerState
 
 _SHARED_MAX_CHARACTERS: Final = 512
-"""Longer ones are not remembered: they would be strangers' memory."""
+"""Longer ones are not remembered: clients decide about their length."""
 _WAIT_TRUE: Final = "WAIT\x01true"
 _BODY_KEY: Final = "store.max_message_bytes (maxMessageSize)"
 
@@ -61,7 +55,7 @@ class _Shared(msgspec.Struct, frozen=True, gc=False):
 
 @lru_cache(maxsize=1_024)
 def _shared(text: str, cluster: str) -> _Shared:
-    """Takes them apart; one sender's are the same in each batch."""
+    """Return the parts of the properties that a batch's messages share; those of one sender are the same in each batch."""
     shared = string_to_properties(text)
     wait = shared.get(props.WAIT) != "false"
     shared["CLUSTER"] = cluster
@@ -121,9 +115,11 @@ class MessageIntake:
     ) -> None:
         self._state = state
         self._steps = steps
+        self._refuses_half = props.TRANSACTION_PREPARED not in steps.property_names
+        """Whether there is no feature that takes messages that begin a transaction."""
         self._names = steps.property_names
         self._prefixes = steps.topic_prefixes
-        self._concerned = frozenset(prefix[:1] for prefix in ("%", *steps.topic_prefixes))
+        self._concerned = frozenset(prefix[:1] for prefix in steps.topic_prefixes)
         """First characters of the topics that a step may be concerned with."""
         self._choose = choose
         cluster = state.config.broker.cluster
@@ -140,7 +136,7 @@ class MessageIntake:
         sender: Sender,
         version: int,
     ) -> MessageExtBrokerInner:
-        """One message, ready to be appended. A queue id below 0 means any.
+        """Return one message, ready to be appended. A queue id below 0 means any.
 
         Args:
             version: the sender's ordinal.
@@ -164,17 +160,22 @@ class MessageIntake:
             taken_apart: dict[str, str] = {}
         else:
             taken_apart = string_to_properties(properties_text)
-            if topic[0] == "%" and topic.startswith("%RETRY%"):
-                topic, queue_id, properties_text, taken_apart = self._dead_letter(
-                    topic, queue_id, properties_text, taken_apart, header, version
-                )
             stored = self._stored(properties_text, taken_apart).encode("utf-8", "surrogatepass")
             taken_apart["CLUSTER"] = self._cluster
             about, wait, properties = None, taken_apart.get("WAIT") != "false", taken_apart
         if len(body) > state.config.store.max_message_bytes:
-            raise self._illegal("message.body_too_long", f"{len(body)} bytes of body", _BODY_KEY)
+            raise illegal_message(
+                "message.body_too_long",
+                f"{len(body)} bytes of body",
+                self._state.config.store.max_message_bytes,
+                _BODY_KEY,
+            )
         if len(stored) > PROPERTIES_MAX_BYTES:
-            raise self._illegal("message.properties_too_long", f"{len(stored)} bytes of properties", "")
+            raise illegal_message(
+                "message.properties_too_long",
+                f"{len(stored)} bytes of properties",
+                self._state.config.store.max_message_bytes,
+            )
         message = MessageExtBrokerInner(
             topic,
             queue_id,
@@ -193,15 +194,14 @@ class MessageIntake:
         )
         if about is not None:
             return message  # it asks for nothing but to be stored
-        if "TRAN_MSG" in taken_apart and asks_for_transaction(taken_apart, header.reconsume_times):
-            self._begin_transaction(message)
-            return message
+        if self._refuses_half and props.TRANSACTION_PREPARED in taken_apart:
+            self._check_no_transaction(message)
         if not self._names.isdisjoint(taken_apart) or topic.startswith(self._prefixes):
             self._steps.take(message, Sent(version, header.max_reconsume_times))
         return message
 
     def batch(self, header: SendHeader, body: bytes, sender: Sender) -> MessageBatch:
-        """The members of a batch send, ready to be appended in one piece.
+        """Return the members of a batch send, ready to be appended in one piece.
 
         Raises:
             RefusedError: as for :meth:`single`; MESSAGE_ILLEGAL for a body that cannot be taken apart, a delay, a transaction.
@@ -214,21 +214,29 @@ class MessageIntake:
             config = self._new_topic(header, sender)
         queue_id = self._queue_id(config, queue_id, sender)
         if len(body) > self._state.config.store.max_message_bytes:
-            raise self._illegal("batch.too_long", f"{len(body)} bytes of batch", _BODY_KEY)
+            raise illegal_message(
+                "batch.too_long", f"{len(body)} bytes of batch", self._state.config.store.max_message_bytes, _BODY_KEY
+            )
         known = len(properties_text) <= _SHARED_MAX_CHARACTERS
         shared = (_shared if known else _shared.__wrapped__)(properties_text, self._cluster)
         if sys_flag & TRANSACTION_MASK:
-            raise self._illegal("batch.transaction", f"sysFlag {sys_flag}", "")
+            raise illegal_message(
+                "batch.transaction", f"sysFlag {sys_flag}", self._state.config.store.max_message_bytes
+            )
         try:
             flags, bodies, own_properties = decode_columns(body)
         except BatchError as error:
-            raise self._illegal("batch.malformed", str(error), "") from error
+            raise illegal_message("batch.malformed", str(error), self._state.config.store.max_message_bytes) from error
         if not bodies:
-            raise self._illegal("batch.empty", "0 messages", "")
+            raise illegal_message("batch.empty", "0 messages", self._state.config.store.max_message_bytes)
         stored = with_shared(own_properties, shared.stored)
         longest = stored.length if isinstance(stored, AlikeProperties) else max(map(len, stored))
         if longest > PROPERTIES_MAX_BYTES:
-            raise self._illegal("message.properties_too_long", f"{longest} bytes of properties", "")
+            raise illegal_message(
+                "message.properties_too_long",
+                f"{longest} bytes of properties",
+                self._state.config.store.max_message_bytes,
+            )
         batch = MessageBatch(
             topic,
             queue_id,
@@ -293,55 +301,15 @@ class MessageIntake:
             return self._cluster_entry
         return text + (self._cluster_entry if text[-1] == "\x02" else self._after_entry)
 
-    def _dead_letter(
-        self,
-        topic: str,
-        queue_id: int,
-        text: str,
-        properties: dict[str, str],
-        header: SendHeader,
-        version: int,
-    ) -> tuple[str, int, str, dict[str, str]]:
-        """A client that sends to its retry topic itself is held to the same maximum.
-
-        See docs/internals/algorithms.md, Retry and dead letters.
-        """
-        name = retry_group(topic) or ""
-        group = self._state.groups.select(name)
-        if group is None:
-            raise RefusedError(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"subscription group not exist, {name}",
-                reason="group.missing",
-                key="groups.auto_create (autoCreateSubscriptionGroup)",
-            )
-        if not is_dead_on_send(group, header.reconsume_times, header.max_reconsume_times, version):
-            return topic, queue_id, text, properties
-        dead = dlq_topic(name)
-        self._state.topics.create_in_send_back(dead, DLQ_QUEUE_NUMS)
-        kept = without_delay(properties)
-        return dead, self._choose(DLQ_QUEUE_NUMS), properties_to_string(kept), kept
-
-    def _begin_transaction(self, message: MessageExtBrokerInner) -> None:
-        """A half message waits for its end; a delay counts from there.
-
-        A time that can never be kept is refused now: the producer that ends the transaction waits for no answer.
-        """
-        if self._state.config.transactions.reject:
+    def _check_no_transaction(self, message: MessageExtBrokerInner) -> None:
+        """Refuse a message that begins a transaction: nothing here would ever deliver it, or drop it."""
+        if message.properties[props.TRANSACTION_PREPARED].lower() == "true" and message.reconsume_times <= 0:
             raise RefusedError(
                 ResponseCode.NO_PERMISSION,
-                f"the broker[{self._state.advertised_address}] sending transaction message is forbidden",
-                reason="transaction.rejected",
-                key="transactions.reject (rejectTransactionMessage)",
+                f"the broker[{self._state.advertised_address}] does not support transactions",
+                reason="transaction.unsupported",
+                key="disabled_plugins",
             )
-        self._steps.check_ahead(message.properties)
-        real_topic, file_bytes = message.topic, self._state.config.store.commit_log_file_bytes
-        redirect_to_half(message)
-        check_deliverable(message, real_topic, file_bytes, spare_bytes=HALF_PROPERTIES_SPARE_BYTES)
-        self._state.topics.create_in_send_back(message.topic, 1)
-
-    def _illegal(self, reason: str, measured: str, key: str) -> RefusedError:
-        return illegal_message(reason, measured, self._state.config.store.max_message_bytes, key)
 
 
 def _unknown(_text: str) -> None:

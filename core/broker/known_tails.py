@@ -30,7 +30,7 @@ _UNUSUAL: Final = frozenset({props.UNIQ_KEY, props.CLUSTER, props.TRANSACTION_PR
 
 TAILS_MAX: Final = 4_096
 TAIL_MAX_CHARACTERS: Final = 512
-"""Both bound what strangers can make the broker remember."""
+"""Both bound what clients can make the broker remember."""
 _LEARN_AT_ONCE: Final = 64
 _LEARN_EACH: Final = 8
 """Senders whose tails all differ shall not pay for each of them."""

@@ -22,7 +22,6 @@ from flintmq.core.broker.sink import MessageSink
 from flintmq.core.broker.stats import BrokerStats
 from flintmq.core.broker.subscription import SQL92
 from flintmq.core.broker.topics import TopicConfigManager
-from flintmq.core.broker.transactions.service import TransactionalMessageService
 from flintmq.core.errors import RefusedError
 from flintmq.core.io.clock import Clock
 from flintmq.core.io.json_file import JsonFile
@@ -51,7 +50,6 @@ class BrokerState:
     producers: ProducerTable
     locks: RebalanceLockManager
     hold: PullRequestHoldService
-    transactions: TransactionalMessageService
     intake_steps: IntakeSteps
     intake: MessageIntake
     timers: PeriodicTimers
@@ -76,9 +74,6 @@ class BrokerState:
         self.clock = clock
         self.services: Callable[[], Iterable[Service]] = tuple
         """The services, in the order of their registration."""
-        self.positions: list[tuple[str, Callable[[], object]]] = []
-        """Writes positions that stand for copies in the log, each with what it writes: called at the stop, once the log is on
-        disk."""
         self.runtime_sources: list[Callable[[], Mapping[str, str]]] = []
         """Further figures for request 28."""
         self.answers_as_bytes = True

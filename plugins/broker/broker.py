@@ -31,7 +31,6 @@ from flintmq.core.broker.sink import MessageSink
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.stats import BrokerStats
 from flintmq.core.broker.topics import TopicConfigManager, boot_topics
-from flintmq.core.broker.transactions.service import TransactionalMessageService
 from flintmq.core.errors import RefusedError, StoreError
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
 from flintmq.core.io.config_journal import ConfigJournal
@@ -61,7 +60,6 @@ from flintmq.plugins.broker.secure_links import TLS_RELOAD_S, server_tls
 from flintmq.plugins.broker.server_parts import ServerParts
 from flintmq.plugins.broker.service import Service, tell_ignored
 from flintmq.plugins.broker.services import Services
-from flintmq.plugins.broker.transaction_store import TransactionStoreAdapter
 from flintmq.plugins.builtin import BUILTIN_PLUGINS, CONSUME_QUEUE, INDEX
 from flintmq.remoting.server.handler_threads import HandlerThreads
 from flintmq.remoting.server.server import Pool, RemotingServer, bind, bind_with_vip
@@ -270,16 +268,6 @@ class Broker(Service):
             _begin_epoch_if_replicated(state)
         self._held.push_async_callback(self._end_writes)
         self._make_features(state)
-        state.transactions = TransactionalMessageService(
-            TransactionStoreAdapter(state),
-            state.producers,
-            state.intake_steps.take,
-            lambda: state.config,
-            self._clock,
-        )
-        state.transactions.load()
-        if not config.broker.is_slave:
-            state.positions.append(("positions of transactions", state.transactions.save))
         state.runtime_sources.append(partial(plugin_figures, self.kernel))
         self.server = self._make_server()
         self._held.push_async_callback(self.server.close, config.broker.shutdown_timeout_ms / 1000)
@@ -567,8 +555,6 @@ class Broker(Service):
         timers.every(config.pull.hold_check_interval_ms / 1000, state.hold.check, "held pulls")
         timers.pace(_HOLD_TICK_S, self._expire_held, "held pulls' deadlines")
         timers.every(1.0, state.dispatch, "dispatch")
-        if config.broker.id == 0:
-            timers.pace(0.05, self._check_transactions, "transaction checks")
 
     def _scan_clients(self) -> None:
         for channel in (*self.state.consumers.remove_expired(), *self.state.producers.remove_expired()):
@@ -601,11 +587,6 @@ class Broker(Service):
     def _expire_held(self) -> float:
         self.state.hold.expire()
         return _HOLD_TICK_S
-
-    def _check_transactions(self) -> float:
-        wait_s = self.state.transactions.run()
-        self.state.dispatch()
-        return wait_s
 
     # in-process
 
@@ -675,8 +656,6 @@ class Broker(Service):
             await asyncio.to_thread(self.state.store.end_writes)
         except StoreError as error:  # positions that stand for more than is on disk are not written then
             log.error("the log could not be made durable: %s", error)
-        for what, persist in self.state.positions:
-            _persist(what, persist)
         self._services.persist()
 
     async def _close_store(self) -> None:

@@ -14,22 +14,17 @@ from flintmq.remoting.processors.admin_groups import AdminGroupProcessor
 from flintmq.remoting.processors.admin_topics import AdminTopicProcessor
 from flintmq.remoting.processors.client_manage import ClientManageProcessor
 from flintmq.remoting.processors.consumer_manage import ConsumerManageProcessor
-from flintmq.remoting.processors.end_transaction import EndTransactionProcessor, ResumeCheckProcessor
 from flintmq.remoting.processors.pull_message import PullMessageProcessor
 from flintmq.remoting.processors.query_message import QueryMessageProcessor
 from flintmq.remoting.processors.reply_message import ReplyMessageProcessor
 from flintmq.remoting.processors.runtime_info import RuntimeInfo
-from flintmq.remoting.processors.send_back import SendBackProcessor
 from flintmq.remoting.processors.send_message import SendMessageProcessor
 
 if TYPE_CHECKING:
     from flintmq.plugins.broker.broker import Broker
 
 _OF_STATE: dict[str, type[DeclaredProcessor]] = {
-    "send_back": SendBackProcessor,
     "reply_message": ReplyMessageProcessor,
-    "end_transaction": EndTransactionProcessor,
-    "resume_check": ResumeCheckProcessor,
     "query_message": QueryMessageProcessor,
     "client_manage": ClientManageProcessor,
     "consumer_manage": ConsumerManageProcessor,

@@ -14,8 +14,6 @@ from flintmq.config.sections.models import BrokerConfig
 from flintmq.config.sections.service import TransactionsSection
 from flintmq.core.broker.intake_steps import IntakeSteps
 from flintmq.core.broker.producers import ProducerTable
-from flintmq.core.broker.transactions.half_message import redirect_to_half
-from flintmq.core.broker.transactions.service import EndTransaction, TransactionalMessageService
 from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.ports import DispatchRequest
 from flintmq.core.record.host import pack_host
@@ -26,6 +24,8 @@ from flintmq.core.testing.clock import ManualClock
 from flintmq.plugins.delay.intake_step import DelayStep
 from flintmq.plugins.timer.intake_step import TimerStep
 from flintmq.plugins.timer.timer_message import TimerRedirect
+from flintmq.plugins.transactions.half_message import redirect_to_half
+from flintmq.plugins.transactions.transactional_messages import EndTransaction, TransactionalMessageService
 
 HOST = pack_host("127.0.0.1", 10911)
 CLIENT = pack_host("127.0.0.1", 40000)

@@ -15,6 +15,7 @@ from flintmq.config.sections.store import StoreSection
 from flintmq.core.errors import RefusedError
 from flintmq.plugins.broker.broker import Broker
 from flintmq.plugins.name_server.name_server import NameServer
+from flintmq.plugins.transactions.service import TransactionsService
 from flintmq.remoting.client import (
     AdminClient,
     Message,
@@ -26,6 +27,12 @@ from flintmq.remoting.client import (
 
 COMMIT, ROLLBACK, UNKNOWN = TransactionState.COMMIT, TransactionState.ROLLBACK, TransactionState.UNKNOWN
 Body = Callable[[str, Broker], Awaitable[None]]
+
+
+def ended(broker: Broker) -> int:
+    """How many transactions the broker has ended."""
+    transactions = broker.state.service(TransactionsService).transactions
+    return transactions.committed + transactions.rolled_back
 
 
 def serve(path: Path, body: Body, **transactions: object) -> None:
@@ -82,7 +89,7 @@ def test_commit_rollback_and_a_local_part_that_raises(tmp_path: Path) -> None:
                 await producer.send_in_transaction(Message("T", b"open"), fail)
             with pytest.raises(ValueError, match="delayed"):
                 await producer.send_in_transaction(Message("T", b"x", delay_level=1), commit)
-            await until(lambda: broker.state.transactions.committed + broker.state.transactions.rolled_back == 2)
+            await until(lambda: ended(broker) == 2)
         assert await delivered(name_server) == [b"yes"]
 
     serve(tmp_path, body)
@@ -100,7 +107,7 @@ def test_the_broker_asks_about_what_is_open(tmp_path: Path) -> None:
 
         async with TransactionProducer("p", name_server, check=check) as producer:
             await producer.send_in_transaction(Message("T", b"late"), lambda *_: UNKNOWN)
-            await until(lambda: broker.state.transactions.committed == 1)
+            await until(lambda: broker.state.service(TransactionsService).transactions.committed == 1)
         assert asked == [(b"late", "1"), (b"late", "2"), (b"late", "3")]
         assert await delivered(name_server) == [b"late"]
 
@@ -113,7 +120,7 @@ def test_the_first_message_of_a_new_topic_can_be_asked_about(tmp_path: Path) -> 
     async def body(name_server: str, broker: Broker) -> None:
         async with TransactionProducer("p", name_server, check=lambda _message: COMMIT) as producer:
             await producer.send_in_transaction(Message("NotThereYet", b"first"), lambda *_: UNKNOWN)
-            await until(lambda: broker.state.transactions.committed == 1)
+            await until(lambda: broker.state.service(TransactionsService).transactions.committed == 1)
 
     serve(tmp_path, body, timeout_ms=10, check_interval_ms=50)
 

@@ -20,6 +20,7 @@ from flintmq.core.testing.clock import ManualClock
 from flintmq.plugins.delay.intake_step import DelayStep
 from flintmq.plugins.timer.intake_step import TimerStep
 from flintmq.plugins.timer.timer_message import TimerRedirect
+from flintmq.plugins.transactions.intake_step import TransactionStep
 
 HOST = pack_host("127.0.0.1", 10911)
 
@@ -29,10 +30,11 @@ def make_intake(redirect: TimerRedirect | None = None, **settings: Any) -> Messa
     state: Any = BrokerState(BrokerConfig(transactions=TransactionsSection(**settings)), clock)
     state.advertise("127.0.0.1", 10911)
     state.topics = TopicConfigManager(None, clock, boot_topics(cluster="DefaultCluster", broker_name="broker-a"))
-    steps: list[Any] = [DelayStep(state)]
+    steps: list[Any] = [TransactionStep(state), DelayStep(state)]
     if redirect is not None:
         steps.append(TimerStep(redirect, lambda: state.config))
-    return MessageIntake(state, IntakeSteps(steps))
+    state.intake_steps = IntakeSteps(steps)
+    return MessageIntake(state, state.intake_steps)
 
 
 def send(intake: MessageIntake, properties: dict[str, str], **changes: Any) -> Any:

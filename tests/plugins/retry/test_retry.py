@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from flintmq.core.broker.group_config import SubscriptionGroupConfig
-from flintmq.core.broker.retry import (
+from flintmq.core.record import properties as props
+from flintmq.core.record.record import Record
+from flintmq.plugins.retry.retry import (
     SendBackPlan,
     is_dead_on_send,
     max_reconsume_times,
@@ -11,8 +13,6 @@ from flintmq.core.broker.retry import (
     retry_group,
     without_delay,
 )
-from flintmq.core.record import properties as props
-from flintmq.core.record.record import Record
 
 HOST = b"\x7f\x00\x00\x01\x00\x00\x2a\x9f"
 GROUP = SubscriptionGroupConfig(group_name="g", retry_queue_nums=4)

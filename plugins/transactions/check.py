@@ -24,10 +24,6 @@ from flintmq.config.rocketmq.system_topics import TRANS_CHECK_MAX_TIME_TOPIC, TR
 from flintmq.config.sections.models import BrokerConfig
 from flintmq.config.sections.service import TransactionsSection
 from flintmq.core.broker.producers import ProducerTable
-from flintmq.core.broker.transactions import half_message as half
-from flintmq.core.broker.transactions.half_message import Identity
-from flintmq.core.broker.transactions.ports import TransactionStore
-from flintmq.core.broker.transactions.table import TransactionTable
 from flintmq.core.client_log import client_log
 from flintmq.core.errors import FlintError, RefusedError
 from flintmq.core.io.clock import Clock
@@ -35,6 +31,10 @@ from flintmq.core.kernel.ports import DispatchRequest
 from flintmq.core.record import properties as props
 from flintmq.core.record.record import MessageExtBrokerInner, Record
 from flintmq.core.response_code import ResponseCode
+from flintmq.plugins.transactions import half_message as half
+from flintmq.plugins.transactions.half_message import Identity
+from flintmq.plugins.transactions.ports import TransactionStore
+from flintmq.plugins.transactions.table import TransactionTable
 
 _log = client_log(__name__)
 

@@ -17,19 +17,20 @@ from flintmq.core.broker.sink import MessageSink
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.stats import BrokerStats
 from flintmq.core.broker.topics import TopicConfigManager, boot_topics
-from flintmq.core.broker.transactions.service import EndTransaction, TransactionalMessageService
 from flintmq.core.broker.waiting_store import WaitingStoreAdapter
 from flintmq.core.io.json_file import JsonFile
 from flintmq.core.kernel.ports import DispatchRequest
 from flintmq.core.record.properties import properties_to_string
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import open_store
-from flintmq.plugins.broker.transaction_store import TransactionStoreAdapter
 from flintmq.plugins.delay.intake_step import DelayStep
 from flintmq.plugins.timer.intake_step import TimerStep
 from flintmq.plugins.timer.timer_message import TimerRedirect
 from flintmq.plugins.timer.timer_service import TimerMessageService, TimerPositions
 from flintmq.plugins.timer.timer_wheel import TimerWheel
+from flintmq.plugins.transactions.intake_step import TransactionStep
+from flintmq.plugins.transactions.store import TransactionStoreAdapter
+from flintmq.plugins.transactions.transactional_messages import EndTransaction, TransactionalMessageService
 
 HOUR_MS = 3_600_000
 SENDER = SimpleNamespace(packed_host=b"\x7f\0\0\1\0\0\x9c\x40", remote_address="127.0.0.1:40000")
@@ -57,7 +58,8 @@ class Bench:
         state.sink = MessageSink(self.store, state.stats, self.store.dispatch)
         self.state = state
         redirect = TimerRedirect(self.clock, lambda: (72 * HOUR_MS, "the.key"), lambda _due_ms: True)
-        steps = IntakeSteps([DelayStep(state), TimerStep(redirect, lambda: config)])
+        steps = IntakeSteps([TransactionStep(state), DelayStep(state), TimerStep(redirect, lambda: config)])
+        state.intake_steps = steps
         self.intake = MessageIntake(state, steps)
         self.transactions = TransactionalMessageService(
             TransactionStoreAdapter(state), ProducerTable(self.clock), steps.take, lambda: config, self.clock

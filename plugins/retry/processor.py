@@ -5,9 +5,8 @@ from __future__ import annotations
 import random
 
 from flintmq.core.broker import perm
+from flintmq.core.broker.api import BrokerApi
 from flintmq.core.broker.deliverable import check_deliverable
-from flintmq.core.broker.retry import SendBackPlan, plan_send_back
-from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.topic_config import UNIT_SUB_FLAG
 from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.ports.access import Permission
@@ -16,6 +15,7 @@ from flintmq.core.record.message_id import offset_message_id
 from flintmq.core.record.properties import RETRY_TOPIC
 from flintmq.core.record.record import MessageExtBrokerInner
 from flintmq.core.response_code import ResponseCode
+from flintmq.plugins.retry.retry import SendBackPlan, plan_send_back
 from flintmq.remoting.processors import needs
 from flintmq.remoting.processors.answers import group_missing
 from flintmq.remoting.processors.needs import group_need
@@ -26,8 +26,8 @@ from flintmq.remoting.wire.headers_message import ConsumerSendMsgBackRequestHead
 class SendBackProcessor(DeclaredProcessor):
     """Puts a refused message into its group's retry topic, or among the dead. Loop thread."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
+    def __init__(self, api: BrokerApi) -> None:
+        self._api = api
 
     @handles(
         RequestCode.CONSUMER_SEND_MSG_BACK,
@@ -39,23 +39,23 @@ class SendBackProcessor(DeclaredProcessor):
     )
     async def send_back(self, request: Request) -> Response:
         """Put a message that a consumer refused into its group's retry topic or its dead letters."""
-        state = self._state
-        if state.config.broker.is_slave:
-            state.store.check_writeable()
+        api = self._api
+        if api.config.broker.is_slave:
+            api.store.check_writeable()
         header = request.header(ConsumerSendMsgBackRequestHeader)
-        group = state.groups.select(header.group)
+        group = api.groups.select(header.group)
         if group is None:
             raise group_missing(header.group)
-        if not perm.is_writeable(state.config.broker.permission):
+        if not perm.is_writeable(api.config.broker.permission):
             raise RefusedError(
                 ResponseCode.NO_PERMISSION,
-                f"the broker[{state.config.broker.name}] sending message is forbidden",
+                f"the broker[{api.config.broker.name}] sending message is forbidden",
                 reason="broker.not_writeable",
                 key="broker.permission (brokerPermission)",
             )
         if group.retry_queue_nums <= 0:
             return Response()
-        record = state.store.message_at(header.commit_log_offset_bytes)
+        record = api.store.message_at(header.commit_log_offset_bytes)
         if record is None:
             raise RefusedError(
                 ResponseCode.SYSTEM_ERROR,
@@ -73,10 +73,10 @@ class SendBackProcessor(DeclaredProcessor):
         )
         if plan is None:
             return Response()
-        message = plan.message(record, state.store_host)
+        message = plan.message(record, api.store_host)
         self._place(message, plan)
         flag = UNIT_SUB_FLAG if header.unit_mode else 0
-        config = state.topics.create_in_send_back(plan.topic, plan.queue_nums, topic_sys_flag=flag)
+        config = api.topics.create_in_send_back(plan.topic, plan.queue_nums, topic_sys_flag=flag)
         if not perm.is_writeable(config.perm):
             raise RefusedError(
                 ResponseCode.NO_PERMISSION,
@@ -85,21 +85,21 @@ class SendBackProcessor(DeclaredProcessor):
                 measured=f"permission {config.perm}",
                 key="the topic's permission (mqadmin updateTopicPerm)",
             )
-        stored = state.sink.put([message])
+        stored = api.sink.put([message])
         try:
             stored.requests()
         except RefusedError as error:
             error.code = ResponseCode.SYSTEM_ERROR
             raise
-        state.stats.sent_back(plan.properties[RETRY_TOPIC], header.group)
-        await stored.acknowledge(strict=state.config.store.compat == "strict")
+        api.stats.sent_back(plan.properties[RETRY_TOPIC], header.group)
+        await stored.acknowledge(strict=api.config.store.compat == "strict")
         return Response()
 
     def _place(self, message: MessageExtBrokerInner, plan: SendBackPlan) -> None:
         """Have the message wait for its delay level; refuse it with SYSTEM_ERROR where it could not be delivered."""
         try:
-            if plan.is_dead_letter or not self._state.intake_steps.take(message):
-                check_deliverable(message, plan.topic, self._state.config.store.commit_log_file_bytes)
+            if plan.is_dead_letter or not self._api.intake_steps.take(message):
+                check_deliverable(message, plan.topic, self._api.config.store.commit_log_file_bytes)
         except RefusedError as error:
             error.code = ResponseCode.SYSTEM_ERROR
             raise

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from flintmq.core.broker.api import BrokerApi
 from flintmq.core.broker.durability import acknowledge
-from flintmq.core.broker.state import BrokerState
-from flintmq.core.broker.transactions.service import EndTransaction
 from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.ports.access import ADMIN, Permission
 from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Response, handles
 from flintmq.core.record.message_id import decode_message_id
 from flintmq.core.response_code import ResponseCode
+from flintmq.plugins.transactions.transactional_messages import EndTransaction, TransactionalMessageService
 from flintmq.remoting.processors import needs
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.headers_admin import ResumeCheckHalfMessageRequestHeader
@@ -22,8 +22,9 @@ log = client_log("flintmq.broker")
 class EndTransactionProcessor(DeclaredProcessor):
     """Ends transactions. Loop thread. The request is one-way: a refusal is logged, and answered only to who waits for it."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
+    def __init__(self, api: BrokerApi, transactions: TransactionalMessageService) -> None:
+        self._api = api
+        self._transactions = transactions
 
     @handles(
         RequestCode.END_TRANSACTION,
@@ -34,7 +35,7 @@ class EndTransactionProcessor(DeclaredProcessor):
     async def end(self, request: Request) -> Response:
         """Commit or roll back a transaction; answer when that is as durable as a send."""
         header = request.header(EndTransactionRequestHeader)
-        if self._state.config.broker.id != 0 or self._state.config.broker.is_slave:
+        if self._api.config.broker.id != 0 or self._api.config.broker.is_slave:
             raise RefusedError(
                 ResponseCode.SLAVE_NOT_AVAILABLE,
                 "Transaction message is not supported by slave, please commit at master",
@@ -51,19 +52,20 @@ class EndTransactionProcessor(DeclaredProcessor):
             from_check=header.from_transaction_check,
         )
         try:
-            self._state.transactions.end(decided)
+            self._transactions.end(decided)
         except RefusedError as error:
             log.warning("a transaction of %s is not ended: %s", request.channel.remote_address, error.remark)
             raise
-        await _acknowledge(self._state)
+        await _acknowledge(self._api)
         return Response()
 
 
 class ResumeCheckProcessor(DeclaredProcessor):
     """Lets administrators have a half message checked from the start again. Loop thread."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
+    def __init__(self, api: BrokerApi, transactions: TransactionalMessageService) -> None:
+        self._api = api
+        self._transactions = transactions
 
     @handles(
         RequestCode.RESUME_CHECK_HALF_MESSAGE, header=ResumeCheckHalfMessageRequestHeader, needs=ADMIN, audited=True
@@ -75,12 +77,12 @@ class ResumeCheckProcessor(DeclaredProcessor):
             place = decode_message_id(message_id)
         except ValueError as error:
             raise RefusedError(ResponseCode.SYSTEM_ERROR, str(error), reason="message_id.malformed") from error
-        self._state.transactions.resume(place.commit_log_offset_bytes)
-        await _acknowledge(self._state)
+        self._transactions.resume(place.commit_log_offset_bytes)
+        await _acknowledge(self._api)
         return Response()
 
 
-async def _acknowledge(state: BrokerState) -> None:
-    waiter = state.store.promise()
-    state.dispatch()
-    await acknowledge(waiter, strict=state.config.store.compat == "strict")
+async def _acknowledge(api: BrokerApi) -> None:
+    waiter = api.store.promise()
+    api.dispatch()
+    await acknowledge(waiter, strict=api.config.store.compat == "strict")

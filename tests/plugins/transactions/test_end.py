@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_OP_HALF_TOPIC
-from flintmq.core.broker.transactions import half_message as half
-from flintmq.core.broker.transactions.table import TransactionTable
 from flintmq.core.errors import RefusedError
 from flintmq.core.response_code import ResponseCode
+from flintmq.plugins.transactions import half_message as half
+from flintmq.plugins.transactions.table import TransactionTable
 
 COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
 
@@ -232,7 +232,7 @@ def test_who_retries_a_committed_message_begins_no_transaction() -> None:
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flintmq.core.broker.transactions.table.REMEMBERED_MAX", 3)
+    monkeypatch.setattr("flintmq.plugins.transactions.table.REMEMBERED_MAX", 3)
     table = TransactionTable()
     for offset in range(10):
         table.ended((str(offset), 0, b""), offset)

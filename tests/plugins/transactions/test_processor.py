@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +13,9 @@ from flintmq.config.sections.models import BrokerConfig
 from flintmq.config.sections.server import BrokerSection
 from flintmq.config.sections.store import StoreSection
 from flintmq.core.kernel.ports import FlushStatus
-from flintmq.remoting.processors.end_transaction import EndTransactionProcessor, ResumeCheckProcessor
+from flintmq.plugins.transactions.processor import EndTransactionProcessor, ResumeCheckProcessor
 from flintmq.remoting.wire.codes import RequestCode as Code
+from flintmq.tests.remoting.processors.conftest import Bench, ask, ask_later
 from flintmq.tests.support.transactions import TransactionBench
 
 
@@ -37,6 +39,21 @@ KEPT = Promise()
 KEPT.end(FlushStatus.FLUSHED)
 
 
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+@pytest.fixture(name="ask")
+def ask_fixture() -> Any:
+    return ask
+
+
+@pytest.fixture(name="ask_later")
+def ask_later_fixture() -> Any:
+    return ask_later
+
+
 def fields(place: int, offset: int, decision: int = 8, group: str = "pg") -> dict[str, str]:
     return {
         "producerGroup": group,
@@ -50,10 +67,12 @@ def fields(place: int, offset: int, decision: int = 8, group: str = "pg") -> dic
 
 def test_ends_and_resumes(bench: Any, ask: Any) -> None:
     transactions = TransactionBench()
-    bench.state.transactions = transactions.service
     bench.state.dispatch = lambda: None
     bench.state.store.promise = lambda: KEPT
-    end, resume = EndTransactionProcessor(bench.state).handlers(), ResumeCheckProcessor(bench.state).handlers()
+    end, resume = (
+        EndTransactionProcessor(bench.state, transactions.service).handlers(),
+        ResumeCheckProcessor(bench.state, transactions.service).handlers(),
+    )
     made = transactions.send("A")
     refused = ask(end, bench.request(Code.END_TRANSACTION, fields(0, 0, group="other")))
     assert refused.code == 1
@@ -87,13 +106,12 @@ def test_an_end_is_acknowledged_as_a_send_is(
 ) -> None:
     """Not before it is on disk, and where there is to be one, at a slave: a power cut must not undo what was answered."""
     transactions = TransactionBench()
-    bench.state.transactions = transactions.service
     bench.state.dispatch = lambda: None
     bench.state.config = BrokerConfig(store=StoreSection(compat=compat))
     promise = Promise()
     bench.state.store.promise = lambda: promise
     made = transactions.send("A")
-    end = EndTransactionProcessor(bench.state).handlers()
+    end = EndTransactionProcessor(bench.state, transactions.service).handlers()
 
     async def ended() -> Any:
         asked = bench.request(Code.END_TRANSACTION, fields(made.commit_log_offset_bytes, 0))
@@ -112,6 +130,9 @@ def test_an_end_is_acknowledged_as_a_send_is(
 def test_a_slave_ends_nothing(bench: Any, ask: Any) -> None:
     bench.state.config = BrokerConfig(broker=BrokerSection(id=1))
     assert (
-        ask(EndTransactionProcessor(bench.state).handlers(), bench.request(Code.END_TRANSACTION, fields(0, 0))).code
+        ask(
+            EndTransactionProcessor(bench.state, TransactionBench().service).handlers(),
+            bench.request(Code.END_TRANSACTION, fields(0, 0)),
+        ).code
         == 11
     )

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from flintmq.core.broker.transactions.half_message import Identity
+from flintmq.plugins.transactions.half_message import Identity
 
 REMEMBERED_MAX: Final = 10_000
 """Ended transactions, and those given up, that are remembered beyond what the queues tell."""

@@ -16,11 +16,6 @@ from flintmq.config.rocketmq.system_topics import TRANS_CHECK_MAX_TIME_TOPIC, TR
 from flintmq.config.sections.models import BrokerConfig
 from flintmq.core.broker.durable_positions import DurablePositions
 from flintmq.core.broker.producers import ProducerTable
-from flintmq.core.broker.transactions import half_message as half
-from flintmq.core.broker.transactions.check import IDLE_S, TransactionalMessageCheckService
-from flintmq.core.broker.transactions.ports import TransactionStore
-from flintmq.core.broker.transactions.rebuild import rebuild
-from flintmq.core.broker.transactions.table import TransactionTable
 from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError
 from flintmq.core.io.clock import Clock
@@ -29,6 +24,11 @@ from flintmq.core.record.message_id import offset_message_id
 from flintmq.core.record.record import MessageExtBrokerInner, Record
 from flintmq.core.record.sys_flag import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from flintmq.core.response_code import ResponseCode
+from flintmq.plugins.transactions import half_message as half
+from flintmq.plugins.transactions.check import IDLE_S, TransactionalMessageCheckService
+from flintmq.plugins.transactions.ports import TransactionStore
+from flintmq.plugins.transactions.rebuild import rebuild
+from flintmq.plugins.transactions.table import TransactionTable
 
 _log = client_log(__name__)
 

@@ -21,8 +21,6 @@ from flintmq.core.broker.producers import ProducerTable
 from flintmq.core.broker.sink import MessageSink
 from flintmq.core.broker.stats import BrokerStats
 from flintmq.core.broker.topics import TopicConfigManager
-from flintmq.core.broker.transactions import half_message as half
-from flintmq.core.broker.transactions.service import EndTransaction, TransactionalMessageService
 from flintmq.core.errors import RefusedError
 from flintmq.core.io.json_file import JsonFile
 from flintmq.core.kernel.ports import DispatchRequest
@@ -32,7 +30,9 @@ from flintmq.core.record.record import Record, decode_record
 from flintmq.core.testing.channel import RecordingChannel
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import open_store
-from flintmq.plugins.broker.transaction_store import TransactionStoreAdapter
+from flintmq.plugins.transactions import half_message as half
+from flintmq.plugins.transactions.store import TransactionStoreAdapter
+from flintmq.plugins.transactions.transactional_messages import EndTransaction, TransactionalMessageService
 
 SHARED = Path(os.environ.get("FLINTMQ_SHARED") or Path(str(flintmq.__file__)).resolve().parent.parent / "shared")
 SET = SHARED / "golden" / "store-delay-tran"

@@ -1,28 +1,28 @@
-"""The store as transactions see it: the adapter between the transaction service and MessageStore."""
+"""The store as transactions see it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from flintmq.config.rocketmq.system_topics import TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
-from flintmq.core.broker.state import BrokerState
-from flintmq.core.broker.transactions.half_message import HALF_QUEUE_ID, TRANSACTION_GROUP
+from flintmq.core.broker.api import BrokerApi
 from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.ports import DispatchRequest
 from flintmq.core.record.record import MessageExtBrokerInner, Record
 from flintmq.core.response_code import ResponseCode
+from flintmq.plugins.transactions.half_message import HALF_QUEUE_ID, TRANSACTION_GROUP
 
 
 class TransactionStoreAdapter:
-    """Implements :class:`flintmq.core.broker.transactions.ports.TransactionStore`. Loop thread.
+    """Implements :class:`flintmq.plugins.transactions.ports.TransactionStore` with the store of a broker. Loop thread.
 
     The positions are the consumer offsets of ``CID_RMQ_SYS_TRANS``, so that a Java broker goes on from them.
     """
 
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
-        self._store = state.store
-        self.store_host = state.store_host
+    def __init__(self, api: BrokerApi) -> None:
+        self._api = api
+        self._store = api.store
+        self.store_host = api.store_host
 
     @property
     def wrote_offset_bytes(self) -> int:
@@ -60,24 +60,24 @@ class TransactionStoreAdapter:
 
     def append(self, messages: Sequence[MessageExtBrokerInner]) -> list[DispatchRequest]:
         try:
-            return self._state.sink.append_together(messages).requests()
+            return self._api.sink.append_together(messages).requests()
         except RefusedError as error:
             if error.code != ResponseCode.MESSAGE_ILLEGAL or len(messages) == 1:
                 raise
         # Together they do not fit a file: the first alone may, and the others are small.
-        return [request for message in messages for request in self._state.sink.append([message]).requests()]
+        return [request for message in messages for request in self._api.sink.append([message]).requests()]
 
     def ensure_topic(self, topic: str) -> None:
-        self._state.topics.create_in_send_back(topic, 1)
+        self._api.topics.create_in_send_back(topic, 1)
 
     def load_positions(self) -> tuple[int, int]:
-        query = self._state.offsets.query
+        query = self._api.offsets.query
         return (
             query(TRANS_HALF_TOPIC, TRANSACTION_GROUP, HALF_QUEUE_ID),
             query(TRANS_OP_HALF_TOPIC, TRANSACTION_GROUP, HALF_QUEUE_ID),
         )
 
     def save_positions(self, half_queue_offset: int, op_queue_offset: int) -> None:
-        put = self._state.offsets.put
+        put = self._api.offsets.put
         put(TRANS_HALF_TOPIC, TRANSACTION_GROUP, HALF_QUEUE_ID, half_queue_offset)
         put(TRANS_OP_HALF_TOPIC, TRANSACTION_GROUP, HALF_QUEUE_ID, op_queue_offset)

@@ -9,17 +9,17 @@ from __future__ import annotations
 from typing import Final
 
 from flintmq.config.rocketmq.system_topics import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
-from flintmq.core.broker.transactions.half_message import (
+from flintmq.core.record.properties import TRANSACTION_PREPARED_QUEUE_OFFSET
+from flintmq.core.record.record import Record
+from flintmq.core.record.sys_flag import TRANSACTION_COMMIT, transaction_type
+from flintmq.plugins.transactions.half_message import (
     Identity,
     identity_of,
     is_copy,
     offsets_of_op,
 )
-from flintmq.core.broker.transactions.ports import TransactionStore
-from flintmq.core.broker.transactions.table import REMEMBERED_MAX, TransactionTable
-from flintmq.core.record.properties import TRANSACTION_PREPARED_QUEUE_OFFSET
-from flintmq.core.record.record import Record
-from flintmq.core.record.sys_flag import TRANSACTION_COMMIT, transaction_type
+from flintmq.plugins.transactions.ports import TransactionStore
+from flintmq.plugins.transactions.table import REMEMBERED_MAX, TransactionTable
 
 _OPS_LOOKED_AT: Final = 10 * REMEMBERED_MAX
 

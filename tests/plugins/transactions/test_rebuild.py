@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from flintmq.config.rocketmq.system_topics import TRANS_OP_HALF_TOPIC
-from flintmq.core.broker.transactions import half_message as half
 from flintmq.core.errors import RefusedError
+from flintmq.plugins.transactions import half_message as half
 
 COMMIT, ROLLBACK = 8, 12
 
