@@ -79,7 +79,8 @@ class RecordBatch:
 
     def __len__(self) -> int:
         if self._length < 0:
-            self._length = count_messages(self._units or ())
+            requests = self._requests
+            self._length = len(requests) if requests is not None else count_messages(self._units or ())
         return self._length
 
     @property

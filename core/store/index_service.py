@@ -75,7 +75,9 @@ class IndexService:
             self._gather_columns(batch)
         else:
             self._gather(batch)
-        if self._waiting_messages >= _GATHER or sum(map(len, self._waiting_columns)) >= _GATHER_COLUMNS:
+        if self._waiting_messages >= _GATHER or (
+            self._waiting_columns and sum(map(len, self._waiting_columns)) >= _GATHER_COLUMNS
+        ):
             self.build()
 
     def _gather_columns(self, batch: RecordBatch) -> None:
