@@ -14,8 +14,8 @@ from flintmq.core.kernel.hookspecs import (
     hookimpl,
 )
 from flintmq.core.kernel.ports import CommitLogDispatcher, FlushStrategy, IndexBuilder
-from flintmq.dispatchers.consume_queue import BuildConsumeQueue
-from flintmq.dispatchers.index import BuildIndex
+from flintmq.dispatchers.consume_queue.consume_queue_table import make_consume_queues
+from flintmq.dispatchers.index.index_service import make_index
 from flintmq.flush.commit_real_time import CommitRealTime
 from flintmq.flush.flush_real_time import FlushRealTime
 from flintmq.flush.group_commit import GroupCommit
@@ -68,17 +68,16 @@ class DispatchersPlugin:
 
 
 def _consume_queue(context: DispatcherContext) -> CommitLogDispatcher:
-    return BuildConsumeQueue(context.store.consume_queues)
+    return make_consume_queues(context.folder)
 
 
 def _index(context: DispatcherContext) -> CommitLogDispatcher:
-    return BuildIndex(context.store)
+    """The index builder of the configuration: the store has opened it, because recovery needs it."""
+    return context.store.index
 
 
 def _index_builder(context: DispatcherContext) -> IndexBuilder:
-    """The store has opened its own index already: recovery needs it before any plugin is asked."""
-    index: IndexBuilder = context.store.index
-    return index
+    return make_index(context.folder)
 
 
 BUILTIN_PLUGINS: tuple[object, ...] = (

@@ -18,11 +18,12 @@ from flintmq.core.log.store_checkpoint import StoreCheckpoint
 from flintmq.core.record import layout
 from flintmq.core.record import record as rec
 from flintmq.core.record.batch import BatchItem, encode_batch
+from flintmq.core.record.queue_unit import FILLER_SIZE, UNIT, UNIT_BYTES
 from flintmq.core.record.sys_flag import BORN_HOST_V6, STORE_HOST_V6
-from flintmq.core.store import consume_queue, feed_file
-from flintmq.core.store.consume_queue import ConsumeQueue
-from flintmq.core.store.consume_queue_ext import ConsumeQueueExt
-from flintmq.core.store.index_file import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES, IndexFile
+from flintmq.core.store import feed_file
+from flintmq.dispatchers.consume_queue.consume_queue import ConsumeQueue
+from flintmq.dispatchers.consume_queue.consume_queue_ext import ConsumeQueueExt
+from flintmq.dispatchers.index.index_file import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES, IndexFile
 from flintmq.plugins.replication import plain_stream
 
 ROOT: Final = Path(str(flintmq.__file__)).resolve().parent
@@ -178,7 +179,7 @@ def test_the_numbers_about_records_are_the_code_s() -> None:
     for magic in (rec.MAGIC_V1, rec.MAGIC_V2, rec.MAGIC_BLANK):
         assert f"0x{magic:08X}" in text
     assert f"has {rec.RECORD_MIN_BYTES} bytes" in text
-    assert f"`(0, {consume_queue.FILLER_SIZE}, 0)`" in text
+    assert f"`(0, {FILLER_SIZE}, 0)`" in text
 
 
 def test_a_blank_and_a_batch_item_lie_as_the_page_says() -> None:
@@ -202,10 +203,10 @@ def test_a_blank_and_a_batch_item_lie_as_the_page_says() -> None:
 def test_a_queue_unit_lies_as_the_page_says(tmp_path: Path) -> None:
     """Twenty bytes a message, and twenty only."""
     queue = ConsumeQueue(OS_DISK, tmp_path, "Orders", 3, 6_000)
-    queue.put([consume_queue.UNIT.pack(8_192, 120, -65)], 0, 8_312)
+    queue.put([UNIT.pack(8_192, 120, -65)], 0, 8_312)
     data = next((tmp_path / "Orders" / "3").iterdir()).read_bytes()
     expected = {"physicalOffset": 8_192, "size": 120, "tagsCode": -65}
-    assert read_by_page("Consume queue", data) == (expected, consume_queue.UNIT_BYTES)
+    assert read_by_page("Consume queue", data) == (expected, UNIT_BYTES)
 
 
 def test_an_extension_s_unit_lies_as_the_page_says(tmp_path: Path) -> None:

@@ -27,9 +27,9 @@ import attrs
 from flintmq.config.sections.models import BrokerConfig
 from flintmq.core.io import lazy_numpy
 from flintmq.core.record import bulk_scan
-from flintmq.core.store import index_bulk
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import BY_HAND, make_store, message, start_store
+from flintmq.dispatchers.index import index_bulk
 from flintmq.plugins.bench.result import machine_facts
 from flintmq.plugins.delay.delay_levels import DELAY_LEVEL_MS
 from flintmq.plugins.doctor import rebuild as doctor

@@ -9,9 +9,9 @@ from flintmq.core.broker.stats import BrokerStats
 from flintmq.core.broker.topic_name import DLQ_QUEUE_NUMS
 from flintmq.core.broker.waiting import UNDELIVERED_TOPIC, PutOutcome
 from flintmq.core.errors import RefusedError
+from flintmq.core.record.queue_unit import is_address
 from flintmq.core.record.record import MessageExtBrokerInner, Record
 from flintmq.core.response_code import ResponseCode
-from flintmq.core.store.consume_queue_ext import is_address
 from flintmq.core.store.message_store import MessageStore
 
 
@@ -47,8 +47,7 @@ class WaitingStoreAdapter:
         queue = self._store.consume_queues.find(topic, queue_id)
         if queue is None:
             return ()
-        units = queue.units(queue_offset, max_units)
-        return units if queue.ext is None else self._with_times(units)
+        return self._with_times(queue.units(queue_offset, max_units))
 
     def _with_times(self, units: Iterator[tuple[int, int, int]]) -> Iterator[tuple[int, int, int]]:
         """Where the delivery time was in an ext file that is lost, it is computed again from the record."""

@@ -31,6 +31,7 @@ from flintmq.core.kernel.ports import (
     IndexBuilder,
     IntakeStep,
     MessageFilterFactory,
+    StoreFolder,
     SystemTopic,
     TransientStorePool,
 )
@@ -38,6 +39,7 @@ from flintmq.core.kernel.ports.processor import ProcessorFactory, RequestDeclara
 
 if TYPE_CHECKING:
     from flintmq.core.broker.api import BrokerApi, BrokerHandle, ServiceFactory
+    from flintmq.core.store.message_store import MessageStore
 
 PROJECT = "flintmq"
 hookspec = pluggy.HookspecMarker(PROJECT)
@@ -48,8 +50,10 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 class DispatcherContext:
     """What a dispatcher's factory is given."""
 
-    store: Any
-    """The :class:`flintmq.core.store.message_store.MessageStore` it will be fed from."""
+    store: MessageStore
+    """The store it will be fed from. While ``consume_queue`` and index builders are made it is not open yet."""
+    folder: StoreFolder
+    """The same store as a start finds it: for dispatchers that keep files in it, such as consume queues and an index."""
     settings: Any
     """The plugin's own section of the configuration (see ``flintmq_config_sections``), or None."""
     clock: Clock
@@ -185,8 +189,9 @@ class FlintSpecs:
 
         An optional dispatcher that raises loses the batch it raised on, and is off until the broker is restarted after five
         failures within a minute; an essential one stops acknowledgements. One that
-        is durable later than the store says what it has with ``committed()``, and is handed the rest at a start. One that
-        replaces ``consume_queue`` fills ``context.store.consume_queues``, or nothing more is acknowledged."""
+        is durable later than the store says what it has with ``committed()``, and is handed the rest at a start. What
+        replaces ``consume_queue`` is a :class:`flintmq.core.kernel.ports.ConsumeQueues`: consumers, retention and the next
+        start read its units."""
 
     @hookspec
     def flintmq_flush_services(self, register: RegisterFlushStrategy) -> None:
@@ -202,8 +207,8 @@ class FlintSpecs:
     def flintmq_index_builders(self, register: RegisterIndexBuilder) -> None:
         """Index builders: ``register(name, factory)``. ``index.builder`` picks one.
 
-        The dispatcher ``index`` feeds it, also with what a recovery dispatches once more. One that is durable later than
-        ``put`` returns says what it has with ``committed()``, and one that ignores records by their position is told with
+        It is fed as the dispatcher ``index``, also with what a recovery dispatches once more. One that is durable later than
+        ``dispatch`` returns says what it has with ``committed()``, and one that ignores records by their position is told with
         ``truncate(end_offset_bytes)`` what the log has lost."""
 
     @hookspec

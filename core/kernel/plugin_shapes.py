@@ -242,6 +242,22 @@ DISPATCHER: Final = Shape(
         "close": (),
     },
 )
+CONSUME_QUEUES: Final = Shape(
+    "dispatcher",
+    "flintmq_dispatchers",
+    _CONTEXT,
+    {
+        "dispatch": ("batch",),
+        "find": ("topic", "queue_id"),
+        "truncate": ("end_offset_bytes",),
+        "correct_min_offsets": ("min_physical_offset_bytes",),
+        "delete_queue": ("topic", "queue_id"),
+        "flush": ("least_pages",),
+        "close": (),
+    },
+    values=("queues", "root", "last_store_timestamp_ms"),
+)
+"""What the dispatcher ``consume_queue`` must be able to do."""
 FLUSH_STRATEGY: Final = Shape(
     "flush strategy",
     "flintmq_flush_services",
@@ -268,8 +284,12 @@ INDEX_BUILDER: Final = Shape(
         "flush": (),
         "close": (),
     },
-    {"committed": (), "truncate": ("end_offset_bytes",)},
-    results={"query": _wrong_found, "committed": wrong_offset},
+    {
+        "committed": (),
+        "committed_below": ("end_offset_bytes",),
+        "truncate": ("end_offset_bytes",),
+    },
+    results={"query": _wrong_found, "committed": wrong_offset, "committed_below": wrong_offset},
 )
 PROCESSOR: Final = Shape("request processor", "flintmq_request_processors", ("broker",), offers_context=True)
 """What it makes is looked at by :mod:`flintmq.remoting.server.processor_shape`: it knows handlers."""

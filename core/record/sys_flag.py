@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, overload
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, overload
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Flags = NDArray[Any]
     """sysFlags of many records."""
+
+
+class Flagged(Protocol):
+    """A record, or several that were appended together."""
+
+    @property
+    def sys_flag(self) -> int: ...
+
+
+R = TypeVar("R", bound=Flagged)
 
 COMPRESSED: Final = 0x1
 MULTI_TAGS: Final = 0x2
@@ -51,3 +62,13 @@ def is_indexed(sys_flag: Flags) -> Flags: ...
 def is_indexed(sys_flag: int | Flags) -> bool | Flags:
     """Return whether a record's keys have entries in the index: those of a rolled back one have none."""
     return (sys_flag & TRANSACTION_MASK) != TRANSACTION_ROLLBACK
+
+
+def queued(records: Iterable[R]) -> list[R]:
+    """Return those of some records that have units in their queues, see :func:`is_queued`; without a call for each."""
+    return [record for record in records if not record.sys_flag & TRANSACTION_PREPARED]
+
+
+def indexed(records: Iterable[R]) -> list[R]:
+    """Return those of some records whose keys have entries in the index, see :func:`is_indexed`; without a call for each."""
+    return [record for record in records if record.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK]

@@ -14,15 +14,22 @@ from typing import Final
 
 import attrs
 
+from flintmq.core.kernel.ports import (
+    ConsumeQueues,
+    IndexBuilder,
+    QueueReader,
+    SupportsCommitted,
+    SupportsCommittedBelow,
+)
 from flintmq.core.log.commit_log import CommitLog
 from flintmq.core.log.mapped_file_queue import MappedFile
 from flintmq.core.record import record as rec
+from flintmq.core.record.queue_unit import is_filler
 from flintmq.core.recovery.log_walk import Hole, LogWalk, Recovered
 from flintmq.core.recovery.repair import data_behind
-from flintmq.core.store.consume_queue import ConsumeQueue, ConsumeQueueTable
-from flintmq.core.store.queue_units import FILLER_SIZE
 
 _RECOVER_FILES: Final = 3
+_ANY_END: Final = 2**63 - 1
 
 
 class LastStop(enum.Enum):
@@ -43,12 +50,10 @@ class FoundStore:
     last_stop: LastStop
     commit_log: CommitLog
     """With its files mapped."""
-    queues: ConsumeQueueTable
+    queues: ConsumeQueues
     """Loaded, each one ended where its valid units end."""
-    index_ends: tuple[int, ...]
-    """Of each index file that can be trusted, oldest first: the physical offset of its last entry's record."""
-    indexes: bool
-    """Whether the built-in index is in use."""
+    index: IndexBuilder | None
+    """Loaded, with what can be trusted; None where none is fed."""
     trusted_ms: int
     """The store time up to which the checkpoint vouches for log and queues."""
     epoch_start_offset_bytes: int
@@ -76,8 +81,6 @@ class RecoveryPlan:
     """Whether an epoch begins at the log's end, because something that may have been read is missing there."""
     rewritten_from_offset_bytes: int | None
     """From where on the log is written to disk once more, because a sync of it may have failed; None for nothing."""
-    drops_index_behind_end: bool
-    """Whether index files that refer to records at or behind the log's end are deleted."""
     rewinds_checkpoint_to_ms: int | None
     """The store time to which the checkpoint goes back before queue units are cut; None where it stays."""
     dispatched_from_offset_bytes: int
@@ -102,7 +105,6 @@ def plan_start(found: FoundStore) -> RecoveryPlan:
             described_to_offset_bytes=-1,
             begins_epoch=found.epoch_start_offset_bytes > 0,
             rewritten_from_offset_bytes=None,
-            drops_index_behind_end=True,
             rewinds_checkpoint_to_ms=None,
             dispatched_from_offset_bytes=0,
             indexed_from_offset_bytes=None,
@@ -134,12 +136,11 @@ class _Planner:
             self._files[first].start,
             because,
             walked,
-            found.queues.max_physical_offset_bytes,
+            _described_end(found.queues),
             begins_epoch=found.last_stop is LastStop.CRASHED
             or end < found.epoch_start_offset_bytes
             or walked.cut is not None,
             rewritten_from_offset_bytes=_not_vouched_from(walked) if found.last_stop is LastStop.CRASHED else None,
-            drops_index_behind_end=not self._clean or walked.cut is not None,
             rewinds_checkpoint_to_ms=rewinds_to_ms,
             dispatched_from_offset_bytes=start,
             indexed_from_offset_bytes=self._indexed_from(walked, start),
@@ -156,12 +157,11 @@ class _Planner:
         found, queue = self._found, self._log.queue
         first, because = self._first_file()
         counted = None if self._clean else first
+        needed_from, what = self._files[first].start, "index is"
         if self._clean:
-            needed_from, what = found.queues.max_physical_offset_bytes, "queues are"
-        else:
-            needed_from, what = self._files[first].start, "index is"
-            if found.indexes:
-                needed_from = _last(found.index_ends)
+            needed_from, what = _described_end(found.queues), "queues are"
+        elif (lacks_from := _indexed_below(found.index, _ANY_END)) is not None:
+            needed_from = lacks_from
         while True:
             needed = max(0, (needed_from - queue.min_offset_bytes) // queue.file_bytes)
             if needed < first:
@@ -176,11 +176,10 @@ class _Planner:
                 trusted_ms=None if self._clean else found.trusted_ms,
             )
             walked = walk.run(first, counted)
-            if not found.indexes:
+            lacks_from = _indexed_below(found.index, walked.end_offset_bytes)
+            if lacks_from is None or lacks_from >= self._files[first].start or not first:
                 return first, because, walked
-            needed_from, what = _last(_below(found.index_ends, walked.end_offset_bytes)), "index is"
-            if needed_from >= self._files[first].start or not first:
-                return first, because, walked
+            needed_from, what = lacks_from, "index is"
 
     def _first_file(self) -> tuple[int, str]:
         """Return the index of the file with which the walk begins, and why.
@@ -206,7 +205,7 @@ class _Planner:
         """Return the position from which queues are written again after a clean stop: where they end, or the first hole."""
         if walked.holes:
             return walked.holes[0].start_offset_bytes
-        return self._found.queues.described_below(walked.end_offset_bytes)
+        return _described_below(self._found.queues, walked.end_offset_bytes)
 
     def _crashed_dispatch_start(self, walked: Recovered) -> int:
         """Return the position from which queues are written again after a crash; what they hold of records before it is right.
@@ -222,10 +221,10 @@ class _Planner:
         if not walked.clock_went_back:
             candidates.append(walked.vouched)
         if self._found.last_stop is LastStop.KILLED:
-            described = queues.max_physical_offset_bytes
+            described = _described_end(queues)
             candidates += [mark for mark in walked.marks if mark[0] < described][-2:-1]
         for position, queued in sorted(candidates, reverse=True):
-            if queues.count_between(start, position) == queued and is_whole(self._log, queues, position):
+            if count_between(queues, start, position) == queued and is_whole(self._log, queues, position):
                 return position
         return start
 
@@ -236,14 +235,15 @@ class _Planner:
         return None
 
     def _indexed_from(self, walked: Recovered, start: int) -> int | None:
-        kept = _below(self._found.index_ends, walked.end_offset_bytes)
-        if self._clean and (walked.cut is None or len(kept) == len(self._found.index_ends)):
+        """Return the position from which records that are not dispatched are handed to the index again; None for none."""
+        lacks_from = _indexed_below(self._found.index, walked.end_offset_bytes)
+        if lacks_from is None:
             return None
-        indexed_from = max(_last(kept), self._log.min_offset_bytes)
-        return indexed_from if indexed_from < start else None
+        lacks_from = max(lacks_from, self._log.min_offset_bytes)
+        return lacks_from if lacks_from < start else None
 
 
-def is_whole(commit_log: CommitLog, queues: ConsumeQueueTable, position: int) -> bool:
+def is_whole(commit_log: CommitLog, queues: ConsumeQueues, position: int) -> bool:
     """Return whether each queue's last unit before a position of the log refers to a message of that queue."""
     for queue in queues.queues.values():
         last = queue.first_from(lambda physical: physical < position) - 1
@@ -252,13 +252,13 @@ def is_whole(commit_log: CommitLog, queues: ConsumeQueueTable, position: int) ->
     return True
 
 
-def is_described(commit_log: CommitLog, queue: ConsumeQueue, queue_offset: int) -> bool:
+def is_described(commit_log: CommitLog, queue: QueueReader, queue_offset: int) -> bool:
     """Return whether the message to which a unit refers is there; true as well where it is deleted, or the unit a filler."""
     unit = queue.unit(queue_offset)
     if unit is None:
         return True
     physical, size, _tags = unit
-    if physical < commit_log.min_offset_bytes or (not physical and size == FILLER_SIZE):
+    if physical < commit_log.min_offset_bytes or is_filler(unit):
         return True
     file = commit_log.queue.find(physical)
     if file is None:
@@ -270,16 +270,45 @@ def is_described(commit_log: CommitLog, queue: ConsumeQueue, queue_offset: int) 
     return (request.topic, request.queue_id, request.message_size_bytes) == (queue.topic, queue.queue_id, size)
 
 
-def _below(index_ends: tuple[int, ...], end_offset_bytes: int) -> tuple[int, ...]:
-    """Return the ends of the index files that are left when those that reach a position of the log are deleted."""
-    count = len(index_ends)
-    while count and index_ends[count - 1] >= end_offset_bytes:
-        count -= 1
-    return index_ends[:count]
+def count_between(queues: ConsumeQueues, begin_offset_bytes: int, end_offset_bytes: int) -> int:
+    """Return how many units refer to messages between two positions of the log, fillers among them counted too."""
+    return sum(
+        queue.first_from(lambda physical: physical < end_offset_bytes)
+        - queue.first_from(lambda physical: physical < begin_offset_bytes)
+        for queue in queues.queues.values()
+    )
 
 
-def _last(index_ends: tuple[int, ...]) -> int:
-    return index_ends[-1] if index_ends else 0
+def _described_end(queues: ConsumeQueues) -> int:
+    """Return the physical end of the newest message that any queue describes; -1 without any."""
+    return max((queue.max_physical_offset_bytes for queue in queues.queues.values()), default=-1)
+
+
+def _described_below(queues: ConsumeQueues, end_offset_bytes: int) -> int:
+    """Return the largest physical end at or below a position that any queue describes; -1 without any."""
+    return max((_last_end_below(queue, end_offset_bytes) for queue in queues.queues.values()), default=-1)
+
+
+def _last_end_below(queue: QueueReader, end_offset_bytes: int) -> int:
+    """Return where the newest message ends that a queue describes and that ends at or below a position; -1 without any."""
+    if queue.max_physical_offset_bytes <= end_offset_bytes:
+        return queue.max_physical_offset_bytes
+    queue_offset = queue.max_queue_offset - 1
+    while (unit := queue.unit(queue_offset)) is not None:
+        if not is_filler(unit) and unit[0] + unit[1] <= end_offset_bytes:
+            return unit[0] + unit[1]
+        queue_offset -= 1
+    return -1
+
+
+def _indexed_below(index: object, end_offset_bytes: int) -> int | None:
+    """Return the position from which an index lacks entries once the log ends at another; None where it lacks none."""
+    committed: int | None = None
+    if isinstance(index, SupportsCommittedBelow):
+        committed = index.committed_below(end_offset_bytes)
+    elif isinstance(index, SupportsCommitted):
+        committed = index.committed()
+    return None if committed is None else min(committed, end_offset_bytes)
 
 
 def _not_vouched_from(walked: Recovered) -> int:

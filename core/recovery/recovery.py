@@ -9,14 +9,13 @@ from pathlib import Path
 import attrs
 
 from flintmq.core.io.disk import Disk
+from flintmq.core.kernel.ports import ConsumeQueues, IndexBuilder, SupportsTruncate
 from flintmq.core.log.commit_log import CommitLog
 from flintmq.core.log.epochs import RECOVERED, EpochFile
 from flintmq.core.log.store_checkpoint import StoreCheckpoint
 from flintmq.core.recovery.log_walk import Cut, Recovered
 from flintmq.core.recovery.plan import LastStop, RecoveryPlan, is_described, trusted_before
 from flintmq.core.recovery.repair import data_behind, repair
-from flintmq.core.store.consume_queue import ConsumeQueueTable
-from flintmq.core.store.index_service import IndexService
 
 log = logging.getLogger("flintmq.store")
 
@@ -29,8 +28,8 @@ class Recovery:
     quarantine: Path
     """The folder that keeps what is taken out of the log."""
     commit_log: CommitLog
-    queues: ConsumeQueueTable
-    index: IndexService
+    queues: ConsumeQueues
+    index: IndexBuilder
     checkpoint: StoreCheckpoint
     epochs: EpochFile
     mark_in_use: Callable[[], None]
@@ -67,12 +66,10 @@ class Recovery:
                 if file.start >= plan.walked_from_offset_bytes:
                     file.region.sync()
         # Pass 3: cut queues and index back to what is right; the checkpoint stops vouching for it first.
-        if plan.drops_index_behind_end:
-            self.index.drop_beyond(end)
+        self._truncate_index(end)
         if plan.rewinds_checkpoint_to_ms is not None:
             self.checkpoint.rewind(plan.rewinds_checkpoint_to_ms)
         self._end_queues(plan)
-        self.index.lacks_from = plan.indexed_from_offset_bytes
         if plan.last_stop is not LastStop.CLEAN:
             log.warning(
                 "recovered after %s: %d records walked, dispatch goes on from position %d, log ends at %d",
@@ -101,19 +98,21 @@ class Recovery:
         found = repair(self.disk, self.quarantine, commit_log, walked)
         self._end_log(found)
         self.checkpoint.rewind(trusted_ms)
-        self.queues.truncate_physical(end_offset_bytes)
-        count = len(self.index.files)
-        self.index.drop_beyond(end_offset_bytes)
-        if len(self.index.files) < count:
-            self.index.lacks_from = max((*self.index.ends, commit_log.min_offset_bytes))
+        self.queues.truncate(end_offset_bytes)
+        self._truncate_index(end_offset_bytes)
         return found.cut.quarantine if found.cut is not None else None
 
     def _forget_log(self, plan: RecoveryPlan) -> None:
         """Delete what refers to a log that was taken away."""
         if plan.begins_epoch:
             self.epochs.begin(0, RECOVERED)
-        self.queues.delete_all()
-        self.index.drop_beyond(0)
+        for topic, queue_id in list(self.queues.queues):
+            self.queues.delete_queue(topic, queue_id)
+        self._truncate_index(0)
+
+    def _truncate_index(self, end_offset_bytes: int) -> None:
+        if isinstance(self.index, SupportsTruncate):
+            self.index.truncate(end_offset_bytes)
 
     def _end_log(self, found: Recovered) -> None:
         end = found.end_offset_bytes
@@ -123,13 +122,13 @@ class Recovery:
 
     def _end_queues(self, plan: RecoveryPlan) -> None:
         queues = self.queues
-        queues.truncate_physical(plan.dispatched_from_offset_bytes)
+        queues.truncate(plan.dispatched_from_offset_bytes)
         if plan.last_stop is not LastStop.CLEAN:
             drop_torn_units(self.commit_log, queues)
         queues.correct_min_offsets(self.commit_log.min_offset_bytes)
 
 
-def drop_torn_units(commit_log: CommitLog, queues: ConsumeQueueTable) -> None:
+def drop_torn_units(commit_log: CommitLog, queues: ConsumeQueues) -> None:
     """Cut units at the queues' ends that refer to no message of theirs: a crash came while they were written or cut."""
     for queue in queues.queues.values():
         end = queue.max_queue_offset

@@ -35,15 +35,20 @@ from flintmq.core.kernel.ports import (
     AppendedBatch,
     AppendUnit,
     CommitLogDispatcher,
+    ConsumeQueues,
     DispatchRequest,
     FlushCommitLogService,
     FlushContext,
     FlushStrategy,
     FlushWaiter,
     IndexBuilder,
+    MakeConsumeQueues,
+    MakeIndexBuilder,
     MessageFilter,
     ReplicationGate,
+    StoreFolder,
     SupportsClose,
+    SupportsQuerySteps,
     TagsCodesFactory,
     TransientStorePool,
     count_messages,
@@ -60,6 +65,7 @@ from flintmq.core.log.store_lock import StoreLock
 from flintmq.core.log.watermarks import Watermarks
 from flintmq.core.record import record as rec
 from flintmq.core.record.properties import KEYS, UNIQ_KEY
+from flintmq.core.record.queue_unit import FILLER_SIZE, UNIT, UNIT_BYTES
 from flintmq.core.recovery.boot import boot_path, is_same_boot
 from flintmq.core.recovery.log_walk import Recovered
 from flintmq.core.recovery.plan import FoundStore, LastStop, RecoveryPlan, plan_start
@@ -67,13 +73,9 @@ from flintmq.core.recovery.recovery import Recovery
 from flintmq.core.recovery.replay import replay, truncate
 from flintmq.core.response_code import ResponseCode
 from flintmq.core.retention.retention import DiskFull
-from flintmq.core.store.consume_queue import UNIT, UNIT_BYTES, ConsumeQueueTable
-from flintmq.core.store.consume_queue_ext import FOLDER as EXT
-from flintmq.core.store.consume_queue_ext import ExtFiles, ResolvingFilter
+from flintmq.core.steps import run_steps
 from flintmq.core.store.get_message import GetMessageResult, GetMessageStatus
-from flintmq.core.store.index_service import IndexService, run_steps
 from flintmq.core.store.queue_flusher import QueueFlusher
-from flintmq.core.store.queue_units import FILLER_SIZE
 from flintmq.core.store.reput_message_service import ReputMessageService
 
 log = logging.getLogger("flintmq.store")
@@ -125,8 +127,10 @@ class MessageStore:
         strategy: the flush strategy.
         tags_codes: by topic, what makes the rule of its tags codes where these are not the hashes of the tags.
         pool: the transient store pool, when the strategy uses one; closed with the store.
-        indexes: whether the built-in index is what dispatchers feed; None takes ``index.enable``. Where it is not, a recovery
-            makes nothing of it anew.
+        make_queues: makes the consume queues when the store is opened.
+        make_index: makes the index builder then.
+        indexes: whether a dispatcher feeds the index builder; None takes ``index.enable``. Where none does, no record is
+            handed to it again.
     """
 
     def __init__(
@@ -135,6 +139,8 @@ class MessageStore:
         strategy: FlushStrategy,
         tags_codes: Mapping[str, TagsCodesFactory] = MappingProxyType({}),
         *,
+        make_queues: MakeConsumeQueues,
+        make_index: MakeIndexBuilder,
         settings: object = None,
         pool: TransientStorePool | None = None,
         disk: Disk = OS_DISK,
@@ -142,6 +148,8 @@ class MessageStore:
         indexes: bool | None = None,
     ) -> None:
         self.config = config
+        self._make_queues = make_queues
+        self._make_index = make_index
         self._indexes = config.index.enable if indexes is None else indexes
         self.strategy = strategy
         self.root = Path(config.store.path)
@@ -168,12 +176,12 @@ class MessageStore:
         self._slow_appends = SlowLog(clock)
         self.disk_full: DiskFull | None = None
         """Why writes are refused for want of space; set and taken back by the cleaner."""
+        self.folder: StoreFolder
         self.commit_log: CommitLog
-        self.consume_queues: ConsumeQueueTable
+        self.consume_queues: ConsumeQueues
         self.checkpoint: StoreCheckpoint
         self.epochs: EpochFile
         self.index: IndexBuilder
-        self._own_index: IndexService
         self.reput: ReputMessageService
         self.flush_service: FlushCommitLogService
         self._flusher: QueueFlusher
@@ -265,43 +273,34 @@ class MessageStore:
         queue = self._log_files()
         self._opened.append(queue.close)
         queue.load(crashed=crashed)
-        self.consume_queues = ConsumeQueueTable(
-            self.disk,
-            self.root / "consumequeue",
-            settings.consume_queue_file_bytes,
-            ExtFiles(self.root / EXT, settings.consume_queue_ext_file_bytes, settings.consume_queue_ext_enable),
-            fills_gaps=settings.compat == "safe",
-        )
-        self._opened.append(self.consume_queues.close)
-        self.consume_queues.load(crashed=crashed)
         self.checkpoint = StoreCheckpoint(self.disk, self.root / "checkpoint")
         self._opened.append(self.checkpoint.close)
         tags_codes = {topic: make(self.config, self.disk) for topic, make in self._tags_codes.items()}
         self.commit_log = CommitLog(queue, self.watermarks, self.checkpoint, self.clock, tags_codes)
         self.commit_log.on_progress = self.progressed.publish
         self.commit_log.on_fenced = self._fenced
-        index = self._own_index = IndexService(
-            self.disk,
-            self.root / "index",
-            self.config.index.max_hash_slot_num,
-            self.config.index.max_index_num,
-            self.checkpoint,
-            self.clock,
-        )
-        self.index = index
-        index.on_failed = self._forget_boot
-        self._opened.append(index.close)
         self.epochs = EpochFile(self.disk, epochs_path(self.root), queue.min_offset_bytes, self._make_id)
-        index.load(clean=self.started_clean, same_boot=same_boot)
-        self.consume_queues.recover()
-        self.consume_queues.gone_below_bytes = self.commit_log.min_offset_bytes
+        self.folder = StoreFolder(
+            self.root,
+            self.config,
+            self.disk,
+            self.clock,
+            self.checkpoint,
+            self.started_clean,
+            same_boot,
+            queue.min_offset_bytes,
+            self._forget_boot,
+        )
+        self.consume_queues = self._make_queues(self.folder)
+        self._opened.append(self.consume_queues.close)
+        self.index = self._make_index(self.folder)
+        self._opened.append(self.index.close)
         last_stop = LastStop.CLEAN if self.started_clean else LastStop.KILLED if same_boot else LastStop.CRASHED
         return FoundStore(
             last_stop,
             self.commit_log,
             self.consume_queues,
-            index.ends,
-            self._indexes,
+            self.index if self._indexes else None,
             self.checkpoint.min_timestamp_ms,
             self.epochs.epochs.current.start_offset_bytes,
             check_crc=settings.check_crc_on_recover,
@@ -314,7 +313,7 @@ class MessageStore:
             self.root / "flint" / "quarantine",
             self.commit_log,
             self.consume_queues,
-            self._own_index,
+            self.index,
             self.checkpoint,
             self.epochs,
             self._mark_abort,
@@ -360,26 +359,21 @@ class MessageStore:
             return MappedFileQueue(self.disk, folders[0], settings.commit_log_file_bytes, **options)
         return MultiPathMappedFileQueue(self.disk, folders, read_only, settings.commit_log_file_bytes, **options)
 
-    def _index_anew(self, index: IndexService, begin_offset_bytes: int, end_offset_bytes: int) -> None:
-        """Makes the index entries that are missing between two positions."""
-        for batch in self.commit_log.batches(begin_offset_bytes, end_offset_bytes):
-            index.dispatch(batch)
-        index.lacks_from = None
-
     def _mark_abort(self) -> None:
         """A crash from here on must be noticed, also where the store had been stopped."""
         if self.started_clean:
             self.disk.write_file(self.abort_file, b"")
 
-    def start(self, dispatchers: Sequence[CommitLogDispatcher], index: IndexBuilder | None = None) -> None:
-        """Lets the dispatchers catch up, then starts the flush services and marks the store as in use.
+    def start(self, dispatchers: Sequence[CommitLogDispatcher]) -> None:
+        """Let the dispatchers catch up, then start the flush services and mark the store as in use.
+
+        Args:
+            dispatchers: who is handed records, in this order: among them :attr:`consume_queues`, and :attr:`index` where it is
+                fed, or what wraps them. The store closes them, last one first.
 
         Raises:
             StoreError: a record cannot be read, an essential dispatcher gave up, or the disk is full.
         """
-        if index is not None and index is not self.index:
-            self.index = index
-            self._opened.append(index.close)
         self.reput.dispatchers = tuple(dispatchers)
         with self._disk_errors():
             try:
@@ -388,7 +382,7 @@ class MessageStore:
                 if isinstance(error, OSError):
                     self._forget_boot()  # it may have been a sync
                 raise
-            self.commit_log.next_queue_offset = self.consume_queues.next_offsets()
+            self.commit_log.next_queue_offset = self._next_queue_offsets()
             self._make_services()
             self._mark_boot()
             self.disk.write_file(self.abort_file, b"")
@@ -408,11 +402,11 @@ class MessageStore:
 
     def _replay(self) -> None:
         """Has dispatchers forget what the log has lost, and hands them what they lack of what is dispatched."""
-        dispatchers, dispatched, own = self.reput.dispatchers, self.watermarks.dispatched, self._own_index
-        truncate(dispatchers, self.watermarks.wrote)
-        if self._indexes and own.lacks_from is not None:
-            self._index_anew(own, own.lacks_from, dispatched)
-        replay(dispatchers, self.commit_log, dispatched)
+        truncate(self.reput.dispatchers, self.watermarks.wrote)
+        replay(self.reput.dispatchers, self.commit_log, self.watermarks.dispatched)
+
+    def _next_queue_offsets(self) -> dict[tuple[str, int], int]:
+        return {key: queue.max_queue_offset for key, queue in self.consume_queues.queues.items()}
 
     def _make_services(self) -> None:
         settings = self.config.store
@@ -494,7 +488,8 @@ class MessageStore:
         """Whatever they still do with the store's files comes before those are closed."""
         dispatchers = self.reput.dispatchers if hasattr(self, "reput") else ()
         for dispatcher in reversed(dispatchers):
-            if isinstance(dispatcher, SupportsClose):
+            inner = getattr(dispatcher, "inner", dispatcher)
+            if inner not in (self.consume_queues, self.index) and isinstance(dispatcher, SupportsClose):
                 dispatcher.close()
 
     def _close_files(self) -> None:
@@ -682,7 +677,7 @@ class MessageStore:
         kept = self._recovery().cut_back(end_offset_bytes)
         self.watermarks.dispatched = min(self.watermarks.dispatched, end_offset_bytes)
         self.reput.forget()
-        self.commit_log.next_queue_offset = self.consume_queues.next_offsets()
+        self.commit_log.next_queue_offset = self._next_queue_offsets()
         self._replay()
         return kept
 
@@ -761,8 +756,8 @@ class MessageStore:
             next_file = queue.next_file_queue_offset(queue_offset)
             return GetMessageResult(GetMessageStatus.OFFSET_FOUND_NULL, next_file, low, high, [])
         result = GetMessageResult(GetMessageStatus.NO_MATCHED_MESSAGE, queue_offset, low, high, [])
-        if queue.ext is not None and message_filter is not None:
-            message_filter = ResolvingFilter(message_filter, queue.ext)
+        if message_filter is not None:
+            message_filter = queue.resolving(message_filter)
         if message_filter is not None or not self._collect_all(units, max_num, result):
             self._collect(units, max_num, message_filter, result)
         return result
@@ -892,7 +887,7 @@ class MessageStore:
     ) -> Generator[None, None, tuple[list[memoryview], int, int]]:
         """The same; yields after some milliseconds of work, so that a server can do other things in between."""
         args = (topic, key, max_num, begin_timestamp_ms, end_timestamp_ms)
-        if isinstance(self.index, IndexService):
+        if isinstance(self.index, SupportsQuerySteps):
             found_at, index_time_ms, index_offset = yield from self.index.query_steps(*args)
         else:
             found_at, index_time_ms, index_offset = self.index.query(*args)
@@ -915,7 +910,8 @@ class MessageStore:
     def delete_topic(self, topic: str) -> None:
         """Deletes a topic's queues, files and all; its records stay in the log until they expire."""
         self._dispatch_all()  # what is under way must not make the queue anew
-        self.consume_queues.delete_topic(topic)
+        for key in [key for key in self.consume_queues.queues if key[0] == topic]:
+            self.consume_queues.delete_queue(*key)
         next_offsets = self.commit_log.next_queue_offset
         for key in [key for key in next_offsets if key[0] == topic]:
             del next_offsets[key]

@@ -14,8 +14,8 @@ from collections.abc import Callable
 
 from flintmq.core.errors import is_exhausted
 from flintmq.core.io.clock import Clock
+from flintmq.core.kernel.ports import ConsumeQueues
 from flintmq.core.log.store_checkpoint import StoreCheckpoint
-from flintmq.core.store.consume_queue import ConsumeQueueTable
 
 log = logging.getLogger("flintmq.store")
 
@@ -25,7 +25,7 @@ class QueueFlusher:
 
     def __init__(
         self,
-        queues: ConsumeQueueTable,
+        queues: ConsumeQueues,
         checkpoint: StoreCheckpoint,
         clock: Clock,
         *,

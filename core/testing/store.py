@@ -28,7 +28,6 @@ from flintmq.core.kernel.ports import (
     FlushStatistics,
     FlushStatus,
     FlushStrategy,
-    RecordBatch,
     TagsCodesFactory,
     TransientStorePool,
 )
@@ -40,6 +39,8 @@ from flintmq.core.record.record import MessageExtBrokerInner
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.waiters import DONE, FENCED, CompletedWaiter
+from flintmq.dispatchers.consume_queue.consume_queue_table import make_consume_queues
+from flintmq.dispatchers.index.index_service import make_index
 
 TAGS_CODES: Final[dict[str, TagsCodesFactory]] = {}
 """What computes the tags codes of features' topics in the stores that are made here; the tests of a product add its own."""
@@ -102,26 +103,6 @@ BY_HAND_SYNCHRONOUS: Final = FlushStrategy("by_hand_synchronous", FlushByHand, s
 """Readable and durable when the test flushes."""
 
 
-class QueueDispatcher:
-    """What the built-in consume queue dispatcher does, without its plugin."""
-
-    def __init__(self, store: MessageStore) -> None:
-        self._store = store
-
-    def dispatch(self, batch: RecordBatch) -> None:
-        self._store.consume_queues.put(batch)
-
-
-class IndexDispatcher:
-    """What the built-in index dispatcher does, without its plugin."""
-
-    def __init__(self, store: MessageStore) -> None:
-        self._store = store
-
-    def dispatch(self, batch: RecordBatch) -> None:
-        self._store.index.dispatch(batch)
-
-
 def make_store(
     path: Path,
     *,
@@ -153,6 +134,8 @@ def make_store(
         config,
         strategy,
         TAGS_CODES,
+        make_queues=make_consume_queues,
+        make_index=make_index,
         settings=settings,
         pool=pool,
         disk=disk,
@@ -164,7 +147,7 @@ def start_store(store: MessageStore, *more: CommitLogDispatcher) -> MessageStore
     """Opens and starts a store with queues, index and whatever else."""
     store.open()
     try:
-        store.start([QueueDispatcher(store), IndexDispatcher(store), *more])
+        store.start([store.consume_queues, store.index, *more])
     except BaseException:
         store.close()
         raise

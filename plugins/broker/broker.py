@@ -13,7 +13,7 @@ import socket
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import attrs
 
@@ -40,15 +40,22 @@ from flintmq.core.io.json_file import JsonFile
 from flintmq.core.io.os_disk import OS_DISK
 from flintmq.core.kernel.hookspecs import DispatcherContext, DispatcherFactory
 from flintmq.core.kernel.kernel import Kernel
-from flintmq.core.kernel.plugin_shapes import PROCESSOR
-from flintmq.core.kernel.ports import Authenticator, CommitLogDispatcher, FlushStrategy, IndexBuilder, tags_codes_of
+from flintmq.core.kernel.plugin_shapes import CONSUME_QUEUES, PROCESSOR
+from flintmq.core.kernel.ports import (
+    Authenticator,
+    CommitLogDispatcher,
+    ConsumeQueues,
+    FlushStrategy,
+    IndexBuilder,
+    StoreFolder,
+    tags_codes_of,
+)
 from flintmq.core.kernel.registry import ProcessorSpec, Registered
 from flintmq.core.log.epochs import MASTER
 from flintmq.core.record.host import pack_ip
 from flintmq.core.response_code import ResponseCode
 from flintmq.core.route.advertised import CLIENT, Advertised
 from flintmq.core.store.message_store import MessageStore
-from flintmq.dispatchers.consume_queue import CheckConsumeQueue
 from flintmq.plugins.broker.authenticators import Authenticators
 from flintmq.plugins.broker.exposure import REMINDER_S, check_exposure, remind
 from flintmq.plugins.broker.loop_watchdog import LoopWatchdog
@@ -260,7 +267,7 @@ class Broker(Service):
         self._held.push_async_callback(self._close_store)
         self._fill(state)
         self._held.callback(_persist, "consumer offsets", state.offsets.persist)
-        state.store.start(self._dispatchers(state), self._index_builder(state))
+        state.store.start(self._dispatchers(state))
         self._connect_store(state, strategy)
         if not (state.store.started_clean or config.broker.is_slave):
             state.offsets.cut(state.store.max_queue_offset)
@@ -357,19 +364,26 @@ class Broker(Service):
             pool=pool,
             disk=self._disk,
             clock=self._clock,
-            indexes=self._uses_own_index(config),
+            make_queues=partial(self._make_queues, state),
+            make_index=partial(self._make_index, state),
+            indexes=any(entry.name == INDEX and entry.owner.built_in for entry in self._named_dispatchers(config)),
         )
         self._load_filters(state)
+        state.store = store
         store.open()
         _persist("notes on tags codes", store.begin_tags_codes)
-        state.store = store
         return registered
 
-    def _uses_own_index(self, config: BrokerConfig) -> bool:
-        """Whether the store's own index is fed: neither switched off nor replaced by a plugin's."""
-        dispatchers = self._named_dispatchers(config)
-        fed = any(entry.name == INDEX and entry.owner.built_in for entry in dispatchers)
-        return fed and self.kernel.registries.index_builders.pick(config.index.builder).owner.built_in
+    def _make_queues(self, state: BrokerState, _folder: StoreFolder) -> ConsumeQueues:
+        """The dispatcher ``consume_queue`` of the configuration."""
+        (entry,) = [entry for entry in self._named_dispatchers(state.config) if entry.name == CONSUME_QUEUE]
+        made = self.kernel.guarded(entry, entry.value)(self._context(state, entry))
+        CONSUME_QUEUES.check_made(entry.owner, entry.name, made)
+        return cast("ConsumeQueues", made)
+
+    def _make_index(self, state: BrokerState, _folder: StoreFolder) -> IndexBuilder:
+        registered = self.kernel.registries.index_builders.pick(state.config.index.builder)
+        return self.kernel.guarded(registered, registered.value)(self._context(state, registered))
 
     def _load_filters(self, state: BrokerState) -> None:
         self.kernel.probe_filters()
@@ -430,6 +444,7 @@ class Broker(Service):
     def _context(self, state: BrokerState, registered: Registered[Any]) -> DispatcherContext:
         return DispatcherContext(
             store=state.store,
+            folder=state.store.folder,
             settings=self._settings.of(registered),
             clock=self._clock,
             filters=state.filters,
@@ -452,16 +467,12 @@ class Broker(Service):
     def _dispatchers(self, state: BrokerState) -> list[CommitLogDispatcher]:
         dispatchers: list[CommitLogDispatcher] = []
         for entry in self._named_dispatchers(state.config):
-            made = self.kernel.guarded(entry, entry.value)(self._context(state, entry))
-            dispatchers.append(self.kernel.isolate(made, entry.owner, entry.essential, entry.name))
-            if entry.name == CONSUME_QUEUE and not entry.owner.built_in:
-                check = CheckConsumeQueue(state.store.consume_queues, entry.owner)
-                dispatchers.append(self.kernel.isolate(check, entry.owner, True, entry.name))
+            made: CommitLogDispatcher = state.store.consume_queues
+            if entry.name != CONSUME_QUEUE:
+                made = self.kernel.guarded(entry, entry.value)(self._context(state, entry))
+            essential = entry.essential or entry.name == CONSUME_QUEUE
+            dispatchers.append(self.kernel.isolate(made, entry.owner, essential, entry.name))
         return dispatchers
-
-    def _index_builder(self, state: BrokerState) -> IndexBuilder:
-        registered = self.kernel.registries.index_builders.pick(state.config.index.builder)
-        return self.kernel.guarded(registered, registered.value)(self._context(state, registered))
 
     def _connect_store(self, state: BrokerState, strategy: Registered[FlushStrategy]) -> None:
         store = state.store

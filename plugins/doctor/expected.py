@@ -11,10 +11,10 @@ from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.core.kernel.ports import DispatchRequest
 from flintmq.core.record import properties as props
 from flintmq.core.record.java_hash import index_key_hash, tags_hash
+from flintmq.core.record.queue_unit import UNIT
 from flintmq.core.record.record import RECORD_MIN_BYTES, Record
 from flintmq.core.record.sys_flag import is_indexed, is_queued
 from flintmq.core.recovery.repair import LOST_TOPIC
-from flintmq.core.store.consume_queue import UNIT
 from flintmq.plugins.delay.delay_times import DelayTimes, unknown_due
 
 UNKNOWN: Final = UNIT.pack(-1, -1, -1)

@@ -13,17 +13,14 @@ from flintmq.core.log.store_lock import is_locked
 from flintmq.core.record import record as rec
 from flintmq.core.record.host import host_text
 from flintmq.core.record.java_hash import index_key_hash
+from flintmq.core.record.queue_unit import FILLER_SIZE, UNIT, UNIT_BYTES, is_address
 from flintmq.core.record.record import Record
 from flintmq.core.recovery.log_walk import Cut
 from flintmq.core.recovery.plan import RecoveryPlan
-from flintmq.core.store.consume_queue import UNIT, UNIT_BYTES
-from flintmq.core.store.consume_queue_ext import is_address
-from flintmq.core.store.index_file import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES
-from flintmq.core.store.message_store import MessageStore
-from flintmq.core.store.queue_units import FILLER_SIZE
+from flintmq.dispatchers.index.index_file import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES
 from flintmq.plugins.doctor.files import StoreFiles, misfits, read_bytes
 from flintmq.plugins.doctor.look_disk import LookDisk
-from flintmq.plugins.doctor.rebuild import IDLE, fitting
+from flintmq.plugins.doctor.rebuild import fitting, store_of
 from flintmq.plugins.doctor.verify_config import CHECKPOINT, CHECKPOINT_NAMES
 from flintmq.plugins.doctor.verify_index import INDEX_ENTRY, INDEX_HEADER
 from flintmq.plugins.doctor.verify_queues import ext_units
@@ -187,7 +184,7 @@ def explain_start(files: StoreFiles, config: BrokerConfig = BrokerConfig()) -> d
     refuses: list[str] = []
     plan = None
     try:
-        plan = MessageStore(fitting(config, files), IDLE, disk=LookDisk()).plan()
+        plan = store_of(fitting(config, files), disk=LookDisk()).plan()
     except StoreError as error:
         refuses = _refusals(files, raw) or [str(error)]
     return {

@@ -12,7 +12,7 @@ import attrs
 from flintmq.core.errors import StoreError, StoreFormatError
 from flintmq.core.io.os_disk import OS_DISK
 from flintmq.core.recovery.boot import is_same_boot
-from flintmq.core.store.index_file import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES
+from flintmq.dispatchers.index.index_file import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES
 
 _ENTRIES_PER_SLOT: Final = 4
 """maxIndexNum / maxHashSlotNum as RocketMQ ships them."""

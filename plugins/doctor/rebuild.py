@@ -16,6 +16,8 @@ from flintmq.config.errors import ConfigError
 from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.config.sections.models import BrokerConfig
 from flintmq.core.errors import StoreError, StoreFormatError
+from flintmq.core.io.disk import Disk
+from flintmq.core.io.os_disk import OS_DISK
 from flintmq.core.kernel.ports import (
     CommitLogDispatcher,
     FlushContext,
@@ -25,11 +27,11 @@ from flintmq.core.kernel.ports import (
     RecordBatch,
 )
 from flintmq.core.log.store_lock import StoreLock
-from flintmq.core.store.consume_queue import UNIT_BYTES
+from flintmq.core.record.queue_unit import UNIT_BYTES
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.waiters import DONE
-from flintmq.dispatchers.consume_queue import BuildConsumeQueue
-from flintmq.dispatchers.index import BuildIndex
+from flintmq.dispatchers.consume_queue.consume_queue_table import make_consume_queues
+from flintmq.dispatchers.index.index_service import make_index
 from flintmq.plugins.delay.delay_levels import DELAY_LEVEL_MS
 from flintmq.plugins.delay.tags_codes import DelayTagsCodes, tags_codes_with
 from flintmq.plugins.doctor.delays import delays_of
@@ -213,12 +215,12 @@ def opened(
     Raises:
         StoreError: it cannot be opened, or its log not be read.
     """
-    store = _store(config, delay_level_ms)
+    store = store_of(config, delay_level_ms)
     store.open()
     try:
-        dispatchers: list[CommitLogDispatcher] = [BuildConsumeQueue(store.consume_queues)]
+        dispatchers: list[CommitLogDispatcher] = [store.consume_queues]
         if config.index.enable:
-            dispatchers.append(BuildIndex(store))
+            dispatchers.append(store.index)
         if progress is not None:
             dispatchers.append(_Progress(store, progress))
         store.start(dispatchers)
@@ -227,5 +229,15 @@ def opened(
         store.close()
 
 
-def _store(config: BrokerConfig, delay_level_ms: Mapping[int, int] | None) -> MessageStore:
-    return MessageStore(config, IDLE, {SCHEDULE_TOPIC: partial(tags_codes_with, delay_level_ms or DELAY_LEVEL_MS)})
+def store_of(
+    config: BrokerConfig, delay_level_ms: Mapping[int, int] | None = None, disk: Disk = OS_DISK
+) -> MessageStore:
+    """Return a store with the built-in queues and index, not open yet, that nobody appends to."""
+    return MessageStore(
+        config,
+        IDLE,
+        {SCHEDULE_TOPIC: partial(tags_codes_with, delay_level_ms or DELAY_LEVEL_MS)},
+        make_queues=make_consume_queues,
+        make_index=make_index,
+        disk=disk,
+    )

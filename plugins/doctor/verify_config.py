@@ -13,7 +13,7 @@ from flintmq.core.errors import JsonSyntaxError, JsonTypeError
 from flintmq.core.io import fastjson
 from flintmq.core.io.typed_json import read_as
 from flintmq.core.log.store_checkpoint import CHECKPOINT_BYTES
-from flintmq.core.store.consume_queue import UNIT_BYTES
+from flintmq.core.record.queue_unit import UNIT_BYTES
 from flintmq.plugins.doctor.expected import Expected, QueueKey
 from flintmq.plugins.doctor.files import StoreFiles, listed, read_bytes
 from flintmq.plugins.doctor.finding import Level

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from flintmq.core.errors import StoreFormatError
-from flintmq.core.store.index_file import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES
+from flintmq.dispatchers.index.index_file import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES
 from flintmq.plugins.doctor.expected import Expected
 from flintmq.plugins.doctor.files import FileView, IndexGeometry, StoreFiles
 from flintmq.plugins.doctor.finding import Level

@@ -9,9 +9,7 @@ from typing import Final
 
 from flintmq.core.errors import JsonSyntaxError
 from flintmq.core.io import fastjson
-from flintmq.core.store.consume_queue import UNIT, UNIT_BYTES
-from flintmq.core.store.consume_queue_ext import is_address
-from flintmq.core.store.queue_units import FILLER_SIZE
+from flintmq.core.record.queue_unit import FILLER_SIZE, UNIT, UNIT_BYTES, is_address
 from flintmq.plugins.delay.delay_times import is_unknown_due, may_be_due
 from flintmq.plugins.doctor.expected import UNKNOWN, Expected, QueueKey
 from flintmq.plugins.doctor.files import FileView, StoreFiles, ext_at, misfits, read_bytes

@@ -16,6 +16,7 @@ from typing import Final, Protocol, runtime_checkable
 import attrs
 
 from flintmq.core.errors import StoreError
+from flintmq.core.kernel.ports import QueueReader
 from flintmq.core.log.multi_path_queue import MultiPathMappedFileQueue
 from flintmq.core.record import record as rec
 from flintmq.core.retention.retention import (
@@ -32,7 +33,6 @@ from flintmq.core.retention.retention import (
     judge_space,
     plan_deletions,
 )
-from flintmq.core.store.consume_queue import ConsumeQueue
 from flintmq.core.store.message_store import MessageStore
 from flintmq.plugins.retention.file_bin import FileBin
 
@@ -297,7 +297,7 @@ class CleanCommitLogService:
         if complete:
             self._cleaned_to_bytes = min_offset_bytes
 
-    def _expire(self, queue: ConsumeQueue, is_gone: Callable[[int], bool]) -> bool:
+    def _expire(self, queue: QueueReader, is_gone: Callable[[int], bool]) -> bool:
         try:
             return queue.expire(is_gone)
         except OSError as error:

@@ -12,8 +12,8 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from flintmq.core.io.disk import MappedRegion
-from flintmq.core.store.index_service import IndexService
+from flintmq.core.io.evict import evict_slices
+from flintmq.core.kernel.ports import SupportsEvict
 
 if TYPE_CHECKING:
     from flintmq.core.store.message_store import MessageStore
@@ -24,7 +24,6 @@ RESIDENT_MAX_BYTES: Final = 128 * 1024 * 1024
 """Below this nothing is given back: the log's newest part, an index file's slots (20 MiB) and libraries fit in."""
 NEWEST_BYTES: Final = 64 * 1024 * 1024
 """The part of the log that stays: consumers that keep up, and slaves, read it soon after it was written."""
-_SLICE_BYTES: Final = 4 * 1024 * 1024
 _SLICE_S: Final = 0.001
 """How long the loop's thread is kept at once, or for one slice of bytes where that takes longer."""
 
@@ -65,14 +64,7 @@ class ResidentPages:
         marks = store.watermarks
         behind = min(marks.flushed, marks.dispatched) - self._newest_bytes
         for file in list(store.commit_log.queue.files):
-            yield from _evict(file.region, min(file.size, behind - file.start))
-        for file in store.consume_queues.files():
-            yield from _evict(file.region, file.flushed)
-        if isinstance(store.index, IndexService):
-            yield from store.index.evict_entries()
-
-
-def _evict(region: MappedRegion, end: int) -> Iterator[None]:
-    for start in range(0, end, _SLICE_BYTES):
-        region.evict(start, min(end, start + _SLICE_BYTES))
-        yield
+            yield from evict_slices(file.region, min(file.size, behind - file.start))
+        for part in (store.consume_queues, store.index):
+            if isinstance(part, SupportsEvict):
+                yield from part.evict()

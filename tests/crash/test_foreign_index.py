@@ -11,10 +11,9 @@ from typing import Any, Final
 import attrs
 import pytest
 
-from flintmq.core.kernel.ports import CommitLogDispatcher, DispatchRequest, IndexBuilder, RecordBatch
+from flintmq.core.kernel.ports import DispatchRequest, IndexBuilder, RecordBatch, StoreFolder
 from flintmq.core.record.sys_flag import is_indexed
 from flintmq.core.testing.crash_states import states
-from flintmq.dispatchers.index import BuildIndex
 from flintmq.tests.support.crash_check import Check, UndetectableError
 from flintmq.tests.support.crash_run import ROOT, CrashFailure, CrashRun, Kind, SteppedStore
 from flintmq.tests.support.crash_suite import SCRIPTS
@@ -83,11 +82,11 @@ def store_over(database: Database) -> type[SteppedStore]:
 
     class Store(SteppedStore):
         def __init__(self, *arguments: Any, **named: Any) -> None:
-            super().__init__(*arguments, **named, indexes=False)
+            super().__init__(*arguments, **named, make_index=self._foreign_index)
 
-        def start(self, dispatchers: Sequence[CommitLogDispatcher], index: IndexBuilder | None = None) -> None:
-            journal: Sequence[object] = getattr(self.disk, "journal", ())
-            super().start([dispatchers[0], BuildIndex(self)], ForeignIndex(database, lambda: len(journal)))
+        def _foreign_index(self, folder: StoreFolder) -> IndexBuilder:
+            journal: Sequence[object] = getattr(folder.disk, "journal", ())
+            return ForeignIndex(database, lambda: len(journal))
 
     return Store
 

@@ -16,18 +16,20 @@ from flintmq.core.log.commit_log import CommitLog
 from flintmq.core.log.mapped_file_queue import MappedFile, MappedFileQueue
 from flintmq.core.log.store_checkpoint import StoreCheckpoint
 from flintmq.core.log.watermarks import Watermarks
+from flintmq.core.record.queue_unit import UNIT_BYTES
 from flintmq.core.recovery import log_walk, plan, recovery, repair
 from flintmq.core.recovery.log_walk import LogWalk, Recovered
 from flintmq.core.recovery.plan import RecoveryPlan
 from flintmq.core.recovery.recovery import Recovery
 from flintmq.core.store import message_store
-from flintmq.core.store.consume_queue import UNIT_BYTES, ConsumeQueue, ConsumeQueueTable
-from flintmq.core.store.index_file import IndexFile
-from flintmq.core.store.index_service import IndexService
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.store.queue_flusher import QueueFlusher
 from flintmq.core.testing.simulated_disk import SimulatedDisk, SimulatedRegion
 from flintmq.core.waiters import DONE
+from flintmq.dispatchers.consume_queue.consume_queue import ConsumeQueue
+from flintmq.dispatchers.consume_queue.consume_queue_table import ConsumeQueueTable
+from flintmq.dispatchers.index.index_file import IndexFile
+from flintmq.dispatchers.index.index_service import IndexService
 from flintmq.flush.group_commit import GroupCommit
 from flintmq.tests.support.crash_run import CrashFailure, Kind
 from flintmq.tests.support.crash_suite import explore, explore_errors
@@ -118,14 +120,14 @@ def describe_a_message_twice(patch: Patch) -> None:
 
 
 def reuse_a_queue_offset(patch: Patch) -> None:
-    def next_offsets(self: ConsumeQueueTable) -> dict[tuple[str, int], int]:
-        return {key: max(0, queue.max_queue_offset - 1) for key, queue in self.queues.items()}
+    def next_offsets(self: MessageStore) -> dict[tuple[str, int], int]:
+        return {key: max(0, queue.max_queue_offset - 1) for key, queue in self.consume_queues.queues.items()}
 
-    patch.setattr(ConsumeQueueTable, "next_offsets", next_offsets)
+    patch.setattr(MessageStore, "_next_queue_offsets", next_offsets)
 
 
 def begin_offsets_anew(patch: Patch) -> None:
-    patch.setattr(ConsumeQueueTable, "next_offsets", lambda _self: {})
+    patch.setattr(MessageStore, "_next_queue_offsets", lambda _self: {})
 
 
 def let_the_checkpoint_run_ahead(patch: Patch) -> None:
@@ -154,7 +156,7 @@ def trust_every_unit(patch: Patch) -> None:
 
 def trust_torn_units(patch: Patch) -> None:
     patch.setattr(recovery, "drop_torn_units", lambda *_all: None)
-    patch.setattr(ConsumeQueueTable, "count_between", lambda *_all: -1)
+    patch.setattr(plan, "count_between", lambda *_all: -1)
     patch.setattr(ConsumeQueue, "truncate_physical", lambda _self, _end: None)
 
 
@@ -187,11 +189,11 @@ def index_a_record_twice(patch: Patch) -> None:
 
 
 def keep_an_index_that_is_ahead_of_the_log(patch: Patch) -> None:
-    patch.setattr(IndexService, "drop_beyond", lambda _self, _end: None)
+    patch.setattr(IndexService, "truncate", lambda _self, _end: None)
 
 
 def forget_what_the_index_lacks(patch: Patch) -> None:
-    patch.setattr(plan._Planner, "_indexed_from", lambda *_all: None)
+    patch.setattr(IndexService, "committed", lambda _self: None)
 
 
 def check_no_crc(patch: Patch) -> None:

@@ -15,14 +15,14 @@ from flintmq.core.io.json_file import JsonFile
 from flintmq.core.kernel.ports import DispatchRequest, RecordBatch
 from flintmq.core.log.store_checkpoint import StoreCheckpoint
 from flintmq.core.record.java_hash import index_key_hash
-from flintmq.core.store.consume_queue import UNIT_BYTES, ConsumeQueueTable
-from flintmq.core.store.index_service import IndexService
-from flintmq.core.store.queue_units import FILLER_SIZE
+from flintmq.core.record.queue_unit import FILLER_SIZE, UNIT_BYTES
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.crash_states import KINDS, CrashPoint
 from flintmq.core.testing.journaled_files import Image
 from flintmq.core.testing.simulated_disk import SimulatedDisk
 from flintmq.core.testing.store import BY_HAND, TAGS_CODES, message
+from flintmq.dispatchers.consume_queue.consume_queue_table import ConsumeQueueTable
+from flintmq.dispatchers.index.index_service import IndexService
 from flintmq.plugins.retention.cleaner import CleanCommitLogService
 from flintmq.tests.support.crash_run import CONFIG, SteppedStore, start_stepped
 from flintmq.tests.support.effort import examples
@@ -150,7 +150,7 @@ class ConsumeQueueMachine(RuleBasedStateMachine):
             new.append(self._request())
             self.units.append((new[-1].commit_log_offset_bytes, 100, new[-1].tags_code))
         self.requests += new
-        self.table.put(RecordBatch.of_requests(self.requests[-count - again :]))
+        self.table.dispatch(RecordBatch.of_requests(self.requests[-count - again :]))
 
     @precondition(lambda self: self.units)
     @rule(count=st.integers(1, 15))
@@ -164,7 +164,7 @@ class ConsumeQueueMachine(RuleBasedStateMachine):
     @rule(share=st.floats(0, 1))
     def cut(self, share: float) -> None:
         end = int(self.log_end * share)
-        self.table.truncate_physical(end)
+        self.table.truncate(end)
         before = len(self.units)
         while self.units and (self.units[-1][0] + 100 > end or self.units[-1][1] == FILLER_SIZE):
             if self.units[-1][1] == FILLER_SIZE and len(self.units) == before:
@@ -263,7 +263,7 @@ class IndexMachine(RuleBasedStateMachine):
         self.index.build()
         self.records = self.records[: int(len(self.records) * keep)]
         count = len(self.index.files)
-        self.index.drop_beyond(len(self.records) * 100)
+        self.index.truncate(len(self.records) * 100)
         if len(self.index.files) < count:
             self._put_from(self.index)
 

@@ -8,32 +8,28 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from flintmq.core.errors import PluginError
 from flintmq.core.filter.bloom import BloomFilter, BloomFilterData
 from flintmq.core.kernel.kernel import Kernel
-from flintmq.core.kernel.ports import CommitLogDispatcher, DispatchRequest, IndexBuilder, MessageFilter, RecordBatch
+from flintmq.core.kernel.ports import CommitLogDispatcher, DispatchRequest, MessageFilter, RecordBatch
 from flintmq.core.log.store_checkpoint import StoreCheckpoint
 from flintmq.core.record.bulk_columns import columns_of
-from flintmq.core.store.consume_queue import ConsumeQueueTable
-from flintmq.core.store.index_service import IndexService
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.dispatcher_kit import check_dispatcher, sample_batch, sample_requests
 from flintmq.core.testing.failure import KitFailure
 from flintmq.core.testing.simulated_disk import SimulatedDisk
-from flintmq.dispatchers.consume_queue import BuildConsumeQueue, CheckConsumeQueue
+from flintmq.dispatchers.consume_queue.consume_queue_table import ConsumeQueueTable
 from flintmq.dispatchers.filter_bitmap import CalcBitMap
-from flintmq.dispatchers.index import BuildIndex
+from flintmq.dispatchers.index.index_service import IndexService
 from flintmq.dispatchers.spark_feed import SparkFeed
 from flintmq.plugins.builtin import BUILTIN_PLUGINS
 from flintmq.plugins.filters.sql92 import sql92_filter
 
 
-class ObservedQueues(BuildConsumeQueue):
-    """Fills queues on a disk in memory."""
+class ObservedQueues(ConsumeQueueTable):
+    """Queues on a disk in memory."""
 
     def __init__(self) -> None:
-        self.table = ConsumeQueueTable(SimulatedDisk(), Path("/store/consumequeue"), 400)
-        super().__init__(self.table)
+        super().__init__(SimulatedDisk(), Path("/store/consumequeue"), 400)
 
     def dispatch(self, batch: RecordBatch) -> None:
         """Takes the samples under topics that can be names of folders."""
@@ -45,26 +41,25 @@ class ObservedQueues(BuildConsumeQueue):
         """The units of each queue."""
         return {
             key: [unit for at in range(queue.max_queue_offset) if (unit := queue.unit(at)) is not None]
-            for key, queue in self.table.queues.items()
+            for key, queue in self.queues.items()
         }
 
     def offsets(self) -> set[int]:
         return {unit[0] for units in self.made().values() for unit in units}
 
 
-class ObservedIndex(BuildIndex):
-    """Fills an index on a disk in memory."""
+class ObservedIndex(IndexService):
+    """An index on a disk in memory."""
 
     def __init__(self) -> None:
         disk = SimulatedDisk()
         checkpoint = StoreCheckpoint(disk, Path("/store/checkpoint"))
-        self.index: IndexBuilder = IndexService(disk, Path("/store/index"), 16, 64, checkpoint, ManualClock())
-        super().__init__(self)
+        super().__init__(disk, Path("/store/index"), 16, 64, checkpoint, ManualClock())
 
     def made(self) -> dict[tuple[str, str], list[int]]:
         """The records of each key of the samples."""
         keys = {(r.topic, key) for r in sample_requests() for key in (r.uniq_key, *r.keys.split(" ")) if key}
-        found = {key: self.index.query(*key, 99, 0, 2**62)[0] for key in keys}
+        found = {key: self.query(*key, 99, 0, 2**62)[0] for key in keys}
         return {key: offsets for key, offsets in found.items() if offsets}
 
     def offsets(self) -> set[int]:
@@ -158,30 +153,6 @@ def test_a_feed_takes_what_follows_a_cut() -> None:
     assert made.messages == 50
 
 
-class Queues:
-    """Has some messages of one queue."""
-
-    def __init__(self, max_queue_offset: int) -> None:
-        self.max_queue_offset = max_queue_offset
-
-    def find(self, topic: str, queue_id: int) -> Queues | None:
-        return self if (topic, queue_id) == ("Orders", 1) else None
-
-
-def test_a_queue_that_a_plugin_did_not_fill_is_noticed() -> None:
-    """By the message that is missing, alone or at the end of a batch; what stays invisible has no place."""
-    requests = [r for r in sample_requests() if (r.topic, r.queue_id) == ("Orders", 1)]
-    visible = [r for r in requests if not r.sys_flag & 0x4]
-    check = CheckConsumeQueue(Queues(len(visible)), "plugin 'x'")
-    check.dispatch(RecordBatch.of_requests(requests))
-    short = CheckConsumeQueue(Queues(len(visible) - 1), "plugin 'x'")
-    short.dispatch(RecordBatch.of_requests(visible[:-1]))
-    with pytest.raises(PluginError, match=rf"plugin 'x'.*message {len(visible) - 1} of queue Orders/1"):
-        short.dispatch(RecordBatch.of_requests(visible))
-    with pytest.raises(PluginError, match="no place"):
-        check.dispatch(RecordBatch.of_requests([r for r in sample_requests() if r.queue_id == 0]))
-
-
 @pytest.mark.parametrize(("dispatcher", "types"), [(ObservedQueues, {0x0, 0x8}), (ObservedIndex, {0x0, 0x4, 0x8})])
 @pytest.mark.parametrize("form", FORMS)
 def test_transaction_types_that_pass(
@@ -208,14 +179,6 @@ def test_a_batch_of_nothing_visible_makes_nothing(
     made = dispatcher()
     made.dispatch(form([one for one in sample_requests() if one.sys_flag & 0xC == 0xC]))
     assert not made.made()
-
-
-def test_the_index_dispatcher_follows_the_store_to_another_builder() -> None:
-    """A plugin's index builder may take the built-in's place after the dispatchers are made."""
-    first, second = ObservedIndex(), ObservedIndex()
-    first.index = second.index
-    first.dispatch(sample_batch(3))
-    assert second.offsets()
 
 
 class Rows:

@@ -23,9 +23,9 @@ from flintmq.core.record.record import (
     encode_record,
     record_size,
 )
-from flintmq.core.store.index_service import IndexService
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.store import snapshot
+from flintmq.dispatchers.index.index_service import IndexService
 
 FOREVER_MS = 2**63 - 1
 

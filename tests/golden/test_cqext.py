@@ -13,7 +13,7 @@ from flintmq.core.io.json_file import JsonFile
 from flintmq.core.record.record import decode_record
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.store import IndexDispatcher, QueueDispatcher, make_store, snapshot
+from flintmq.core.testing.store import make_store, snapshot
 from flintmq.dispatchers.filter_bitmap import CalcBitMap
 from flintmq.plugins.filters.consumer_filters import ConsumerFilterManager
 from flintmq.plugins.filters.sql92 import sql92_filter
@@ -48,7 +48,7 @@ def open_with_filters(golden: Any, root: Path, filters: ConsumerFilterManager) -
         consume_queue_ext_file_bytes=int(given["mappedFileSizeConsumeQueueExt"]),
     )
     store.open()
-    store.start([CalcBitMap(filters), QueueDispatcher(store), IndexDispatcher(store)])
+    store.start([CalcBitMap(filters), store.consume_queues, store.index])
     return store
 
 

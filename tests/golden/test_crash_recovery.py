@@ -11,9 +11,9 @@ import pytest
 from flintmq.core.kernel.ports import DispatchRequest
 from flintmq.core.record.record import decode_records
 from flintmq.core.recovery.repair import LOST_TOPIC
-from flintmq.core.store.index_service import IndexService
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.store import snapshot
+from flintmq.dispatchers.index.index_service import IndexService
 
 VARIANTS = [
     "kill9",

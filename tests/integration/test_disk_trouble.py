@@ -19,9 +19,11 @@ from broker_process import Promises
 
 import flintmq
 from flintmq.core.errors import RefusedError, StoreError, StoreLockedError
-from flintmq.core.kernel.ports import FlushStatus
+from flintmq.core.kernel.hookspecs import DispatcherContext
+from flintmq.core.kernel.ports import FlushStatus, RecordBatch
 from flintmq.core.log.store_lock import StoreLock
 from flintmq.core.response_code import ResponseCode
+from flintmq.dispatchers.consume_queue.consume_queue_table import ConsumeQueueTable, make_consume_queues
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.tests.support.faulty_disk import FaultyDisk
 
@@ -226,17 +228,21 @@ class Failing:
 
     @flintmq.hookimpl
     def flintmq_dispatchers(self, register: Any) -> None:
-        from flintmq.dispatchers.consume_queue import BuildConsumeQueue
-
         plugin = self
 
-        class Dispatcher(BuildConsumeQueue):
-            def dispatch(self, batch: Any) -> None:
+        def make(context: DispatcherContext) -> ConsumeQueueTable:
+            queues = make_consume_queues(context.folder)
+            dispatch = queues.dispatch
+
+            def dispatch_or_raise(batch: RecordBatch) -> None:
                 if plugin.broken:
                     raise RuntimeError("out of order")
-                super().dispatch(batch)
+                dispatch(batch)
 
-        register("consume_queue", lambda context: Dispatcher(context.store.consume_queues), essential=True)
+            queues.dispatch = dispatch_or_raise  # type: ignore[method-assign]
+            return queues
+
+        register("consume_queue", make, essential=True)
 
 
 def test_an_essential_dispatcher_that_raises_stops_the_acknowledgements(configure: Any, connect: Any) -> None:

@@ -17,7 +17,8 @@ import flintmq
 from flintmq.config import BrokerConfig
 from flintmq.core import limits
 from flintmq.core.record.batch import BatchItem, encode_batch
-from flintmq.core.store import index_file, message_store
+from flintmq.core.store import message_store
+from flintmq.dispatchers.index import index_file
 from flintmq.remoting.wire.bodies import RegisterBrokerBody
 from flintmq.remoting.wire.codes import RequestCode as Code
 from flintmq.remoting.wire.command import encode_command, request

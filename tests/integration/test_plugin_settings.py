@@ -248,9 +248,10 @@ TWINS = {
     ),
     "flintmq_index_builders": (
         """
+        from flintmq.dispatchers.index.index_service import make_index
         def make(context):
             used.append(1)
-            return context.store.index
+            return make_index(context.folder)
         @hookimpl
         def flintmq_index_builders(register): register("twin", make)
         """,

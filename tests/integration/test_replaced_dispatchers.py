@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 import flintmq
-from flintmq.core.errors import RefusedError, StoreError
+from flintmq.core.errors import PluginError
 from flintmq.core.kernel.hookspecs import DispatcherContext, RegisterDispatcher, RegisterIndexBuilder, hookimpl
 from flintmq.core.kernel.ports import CommitLogDispatcher, IndexBuilder, RecordBatch
-from flintmq.dispatchers.consume_queue import BuildConsumeQueue
+from flintmq.dispatchers.consume_queue.consume_queue_table import ConsumeQueueTable, make_consume_queues
 
 Configure = Callable[..., Any]
 
@@ -60,14 +60,9 @@ class SqliteIndexPlugin:
         register("sqlite", make)
 
 
-class Queues:
-    """Passes on what it is given."""
-
-    def __init__(self, context: DispatcherContext) -> None:
-        self._built_in = BuildConsumeQueue(context.store.consume_queues)
-
-    def dispatch(self, batch: RecordBatch) -> None:
-        self._built_in.dispatch(batch)
+def elsewhere(context: DispatcherContext) -> ConsumeQueueTable:
+    """Queues like the built-in ones, in another folder."""
+    return make_consume_queues(attrs.evolve(context.folder, root=context.folder.root / "mine"))
 
 
 class NoQueues:
@@ -97,10 +92,10 @@ def put(broker: flintmq.Broker, *numbers: int) -> None:
     broker.put([flintmq.Message("T", b"x" * 100, keys=f"k{number}") for number in numbers])
 
 
-def kill(root: Path, copy: Path) -> None:
+def kill(root: Path, copy: Path, queues: str = "consumequeue") -> None:
     """What a killed broker leaves: its files as they are, and queues that had not been told of the last messages."""
     shutil.copytree(root, copy)
-    for path in sorted((copy / "consumequeue" / "T").rglob("*")):
+    for path in sorted((copy / queues / "T").rglob("*")):
         if path.is_file():
             path.write_bytes(bytes(path.stat().st_size))
     assert (copy / "abort").exists()
@@ -129,30 +124,25 @@ def test_a_foreign_index_builder_gets_what_a_recovery_dispatches(
 
 def test_a_replaced_consume_queue_gets_what_a_recovery_dispatches(configure: Configure, tmp_path: Path) -> None:
     """Queue offsets go on behind what was recovered through the plugin, and nothing is missing."""
-    plugins = (QueuePlugin(Queues),)
+    plugins = (QueuePlugin(elsewhere),)
     with flintmq.Broker(configure("topics.default_queue_nums=1"), plugins=plugins) as broker:
         put(broker, *range(8))
-        kill(tmp_path / "store", tmp_path / "killed")
+        kill(tmp_path / "store", tmp_path / "killed", "mine/consumequeue")
     with flintmq.Broker(configure("topics.default_queue_nums=1", store="killed"), plugins=plugins) as broker:
         ends = [broker.state.store.max_queue_offset("T", queue_id) for queue_id in range(4)]
         put(broker, *range(8, 12))
         after = [broker.state.store.max_queue_offset("T", queue_id) for queue_id in range(4)]
     assert sum(ends) == 8
     assert sum(after) == 12
+    assert not any((tmp_path / "killed" / "consumequeue").glob("*"))
 
 
-def test_a_consume_queue_that_fills_no_queues_is_refused_and_costs_nothing(
-    configure: Configure, tmp_path: Path
-) -> None:
-    """Its messages could not be consumed, and the next start would number from zero: no more is taken, nor started."""
-    plugins = (QueuePlugin(NoQueues),)
-    with flintmq.Broker(configure(), plugins=plugins) as broker:
+def test_a_consume_queue_that_cannot_be_read_is_refused_and_costs_nothing(configure: Configure, tmp_path: Path) -> None:
+    """Its messages could not be consumed, and the next start would number from zero: a broker does not start with it."""
+    with flintmq.Broker(configure()) as broker:
         put(broker, 0)
-        with pytest.raises(RefusedError, match="dispatch stands still") as caught:
-            put(broker, 1)
-        assert re.search(r"my_queues.*consume_queue.*call put there", str(caught.value.measured))
-    with pytest.raises(StoreError, match=r"my_queues.*consume_queue.*disabled_plugins"):
-        flintmq.Broker(configure(), plugins=plugins).__enter__()
+    with pytest.raises(PluginError, match=r"my_queues.*consume_queue.*find\(topic, queue_id\)"):
+        flintmq.Broker(configure(), plugins=(QueuePlugin(NoQueues),)).__enter__()
     with flintmq.Broker(configure()) as broker:
         assert sum(broker.state.store.max_queue_offset("T", queue_id) for queue_id in range(4)) == 1
         put(broker, 2)

@@ -14,7 +14,7 @@ from flintmq.config.sections.server import ListenSection, NamesrvConfig, Namesrv
 from flintmq.config.sections.service import PullSection
 from flintmq.config.sections.store import StoreSection
 from flintmq.core.errors import RefusedError
-from flintmq.core.store.consume_queue_ext import is_address
+from flintmq.core.record.queue_unit import is_address
 from flintmq.plugins.broker.broker import Broker
 from flintmq.plugins.filters.service import FilterService
 from flintmq.plugins.name_server.name_server import NameServer

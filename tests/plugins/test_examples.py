@@ -23,6 +23,7 @@ from flintmq.core.kernel.plugin_info import PluginSource
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.dispatcher_kit import sample_batch
 from flintmq.core.testing.flush_kit import check_flush_service
+from flintmq.core.testing.store import opened
 from flintmq.plugins.builtin import BUILTIN_PLUGINS
 
 ROOT = Path(str(flintmq.__file__)).resolve().parent
@@ -90,10 +91,11 @@ def test_the_audit_dispatcher_works_through_the_kernel(installed: Path) -> None:
     (model,) = [entry.value for entry in kernel.registries.config_sections.all() if entry.name == section]
     path = installed.parent / "audit.jsonl"
     settings = model(path=str(path), max_bytes=8192)
-    dispatcher = registered.value(DispatcherContext(store=None, settings=settings, clock=ManualClock()))
-    isolated = kernel.isolate(dispatcher, registered.owner, registered.essential)
-    isolated.dispatch(sample_batch(20))
-    isolated.close()
+    with opened(installed.parent / "store") as store:
+        context = DispatcherContext(store=store, folder=store.folder, settings=settings, clock=ManualClock())
+        isolated = kernel.isolate(registered.value(context), registered.owner, registered.essential)
+        isolated.dispatch(sample_batch(20))
+        isolated.close()
     assert sum(json.loads(line)["messages"] for line in path.read_text("utf-8").splitlines()) == 20
 
 

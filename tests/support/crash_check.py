@@ -10,17 +10,17 @@ from flintmq.core.errors import FlintError
 from flintmq.core.kernel.ports import DispatchRequest, FlushStatus
 from flintmq.core.log.epochs import epochs_path
 from flintmq.core.record.java_hash import index_key_hash
+from flintmq.core.record.queue_unit import FILLER_SIZE, UNIT, UNIT_BYTES
 from flintmq.core.record.record import HEAD_V4_BYTES, MAGIC_BLANK, decode_records
 from flintmq.core.record.sys_flag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from flintmq.core.recovery.repair import LOST_TOPIC
-from flintmq.core.store.consume_queue import UNIT, UNIT_BYTES
-from flintmq.core.store.index_file import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES
-from flintmq.core.store.index_service import IndexService
-from flintmq.core.store.queue_units import FILLER_SIZE
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.journaled_files import Image
 from flintmq.core.testing.simulated_disk import SimulatedDisk
 from flintmq.core.testing.store import IMMEDIATE, TAGS_CODES, message
+from flintmq.dispatchers.consume_queue.consume_queue import ConsumeQueue
+from flintmq.dispatchers.index.index_file import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES
+from flintmq.dispatchers.index.index_service import IndexService
 from flintmq.tests.support.crash_run import ROOT, CrashFailure, CrashRun, SteppedStore, start_stepped
 
 _HEAD: Final = re.compile(rb"\d{20} \d+")
@@ -156,6 +156,7 @@ class Check:
                 )
         minimum = store.commit_log.min_offset_bytes
         for key, queue in store.consume_queues.queues.items():
+            assert isinstance(queue, ConsumeQueue)
             files = queue.files.files
             raw = b"".join(bytes(file.view) for file in files)
             first, units = model.pop(key, (queue.max_queue_offset, []))

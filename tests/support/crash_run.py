@@ -20,13 +20,23 @@ import attrs
 
 from flintmq.config.sections.models import BrokerConfig, IndexSection, StoreSection
 from flintmq.core.errors import RefusedError, StoreError
-from flintmq.core.kernel.ports import DispatchRequest, FlushStatus, FlushStrategy, TransientStorePool, requests_of
+from flintmq.core.kernel.ports import (
+    DispatchRequest,
+    FlushStatus,
+    FlushStrategy,
+    MakeConsumeQueues,
+    MakeIndexBuilder,
+    TransientStorePool,
+    requests_of,
+)
 from flintmq.core.log.commit_log import Appendable
 from flintmq.core.log.store_lock import StoreLock
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.simulated_disk import SimulatedDisk
-from flintmq.core.testing.store import TAGS_CODES, IndexDispatcher, QueueDispatcher
+from flintmq.core.testing.store import TAGS_CODES
+from flintmq.dispatchers.consume_queue.consume_queue_table import make_consume_queues
+from flintmq.dispatchers.index.index_service import make_index
 from flintmq.plugins.retention.cleaner import CleanCommitLogService
 from flintmq.tests.support.crash_messages import CrashMessages
 
@@ -63,7 +73,16 @@ class Steps(Protocol):
 
 
 class SteppedStore(MessageStore):
-    """A store without threads: its maker calls the rounds of its services."""
+    """A store without threads: its maker calls the rounds of its services. Queues and index are the built-in ones."""
+
+    def __init__(
+        self,
+        *arguments: Any,
+        make_queues: MakeConsumeQueues = make_consume_queues,
+        make_index: MakeIndexBuilder = make_index,
+        **named: Any,
+    ) -> None:
+        super().__init__(*arguments, make_queues=make_queues, make_index=make_index, **named)
 
     def _take_lock(self) -> StoreLock:
         return NoLock()
@@ -96,7 +115,7 @@ def start_stepped(store: SteppedStore) -> SteppedStore:
     """Open and start a store with queues and index."""
     store.open()
     try:
-        store.start([QueueDispatcher(store), IndexDispatcher(store)])
+        store.start([store.consume_queues, store.index])
     except BaseException:
         store.close()
         raise

@@ -27,8 +27,16 @@ from flintmq.core.kernel.ports.flush import (
     ReplicationGate,
     TransientStorePool,
 )
-from flintmq.core.kernel.ports.index import IndexBuilder
+from flintmq.core.kernel.ports.index import IndexBuilder, SupportsCommittedBelow, SupportsQuerySteps
 from flintmq.core.kernel.ports.intake import ChecksAhead, ChecksBatches, IntakeStep, Sent
+from flintmq.core.kernel.ports.queues import (
+    ConsumeQueues,
+    MakeConsumeQueues,
+    MakeIndexBuilder,
+    QueueReader,
+    StoreFolder,
+    SupportsEvict,
+)
 from flintmq.core.kernel.ports.service import (
     Service,
     SupportsFigures,
@@ -51,6 +59,7 @@ __all__ = [
     "ChecksAhead",
     "ChecksBatches",
     "CommitLogDispatcher",
+    "ConsumeQueues",
     "DispatchRequest",
     "FileWriter",
     "FlushCommitLogService",
@@ -63,20 +72,27 @@ __all__ = [
     "FlushableLog",
     "IndexBuilder",
     "IntakeStep",
+    "MakeConsumeQueues",
+    "MakeIndexBuilder",
     "MessageFilter",
     "MessageFilterFactory",
+    "QueueReader",
     "RecordBatch",
     "ReloadingAuthenticator",
     "ReplicationGate",
     "Sent",
     "Service",
+    "StoreFolder",
     "SupportsCatchUp",
     "SupportsClose",
     "SupportsCommitted",
+    "SupportsCommittedBelow",
+    "SupportsEvict",
     "SupportsFigures",
     "SupportsFollowing",
     "SupportsHealth",
     "SupportsPersist",
+    "SupportsQuerySteps",
     "SupportsReady",
     "SupportsTruncate",
     "SupportsWithdraw",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Generator
+from typing import Protocol, runtime_checkable
 
 from flintmq.core.kernel.ports.dispatch import CommitLogDispatcher
 
@@ -34,4 +35,24 @@ class IndexBuilder(CommitLogDispatcher, Protocol):
 
     def close(self) -> None:
         """Release what is open."""
+        ...
+
+
+@runtime_checkable
+class SupportsCommittedBelow(Protocol):
+    """An index builder that loses more than what lies behind the log's end when the log is cut: whole files, for example."""
+
+    def committed_below(self, end_offset_bytes: int) -> int | None:
+        """Return what ``committed`` will say once the log ends at a physical offset. Changes nothing."""
+        ...
+
+
+@runtime_checkable
+class SupportsQuerySteps(Protocol):
+    """An index builder whose queries may take long, and are made in steps."""
+
+    def query_steps(
+        self, topic: str, key: str, max_num: int, begin_timestamp_ms: int, end_timestamp_ms: int
+    ) -> Generator[None, None, tuple[list[int], int, int]]:
+        """Find records as ``query`` does; yield now and then, so that other work can be done in between."""
         ...

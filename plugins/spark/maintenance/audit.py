@@ -15,7 +15,7 @@ import numpy as np
 
 from flintmq.core.record import record as rec
 from flintmq.core.record.heads import read_heads
-from flintmq.core.store import queue_units
+from flintmq.dispatchers.consume_queue import queue_units
 from flintmq.plugins.delay.delay_times import DelayTimes
 from flintmq.plugins.doctor.files import StoreFiles, map_read_only
 from flintmq.plugins.spark.decoder import Decoder

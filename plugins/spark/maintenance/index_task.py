@@ -9,8 +9,8 @@ from typing import Final
 import attrs
 import numpy as np
 
-from flintmq.core.store import index_bulk
-from flintmq.core.store.index_file import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES, IndexFile
+from flintmq.dispatchers.index import index_bulk
+from flintmq.dispatchers.index.index_file import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES, IndexFile
 from flintmq.plugins.spark.maintenance.rebuild_task import KEY
 
 _HEADER: Final = struct.Struct(">qqqqii")

@@ -35,7 +35,8 @@ from flintmq.core.io.os_disk import OS_DISK
 from flintmq.core.io.paths import queue_folder
 from flintmq.core.kernel.ports import RecordBatch
 from flintmq.core.log.store_lock import StoreLock
-from flintmq.core.store.consume_queue import UNIT, UNIT_BYTES, ConsumeQueueTable
+from flintmq.core.record.queue_unit import UNIT, UNIT_BYTES
+from flintmq.dispatchers.consume_queue.consume_queue_table import ConsumeQueueTable
 from flintmq.plugins.delay.delay_levels import DELAY_LEVEL_MS
 from flintmq.plugins.delay.delay_times import DelayTimes
 from flintmq.plugins.doctor.delays import delays_of
@@ -259,7 +260,7 @@ class _Job:
                     rows = np.flatnonzero(columns.visible & names[columns.topic_code])
                     batch = [r for r in columns.requests(rows) if (r.topic, r.queue_id) in irregular]
                     if batch:
-                        table.put(RecordBatch.of_requests(batch))
+                        table.dispatch(RecordBatch.of_requests(batch))
                 done += piece.size_bytes
                 self._report("queues in order", done, total)
         finally:

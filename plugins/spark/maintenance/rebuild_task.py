@@ -16,8 +16,8 @@ from flintmq.core.io.paths import queue_folder
 from flintmq.core.kernel.ports import DispatchRequest
 from flintmq.core.record import record as rec
 from flintmq.core.record.bulk_columns import ColumnReader, RecordColumns
-from flintmq.core.store import queue_units
-from flintmq.core.store.consume_queue import UNIT_BYTES
+from flintmq.core.record.queue_unit import UNIT_BYTES
+from flintmq.dispatchers.consume_queue import queue_units
 from flintmq.plugins.delay.delay_times import DelayTimes
 from flintmq.plugins.doctor.expected import request_of
 from flintmq.plugins.doctor.files import map_read_only

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.core.record.java_hash import tags_hash
-from flintmq.core.store.consume_queue_ext import MAX_ADDRESS
+from flintmq.core.record.queue_unit import MAX_ADDRESS
 from flintmq.plugins.spark.decoder import Decoder, chain
 from flintmq.plugins.spark.decoder.heads import Ints
 from flintmq.plugins.spark.errors import BadRecordError, DataLossError

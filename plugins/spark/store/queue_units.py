@@ -16,8 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flintmq.core.errors import StoreError
-from flintmq.core.store.consume_queue import UNIT, UNIT_BYTES
-from flintmq.core.store.queue_units import FILLER_SIZE
+from flintmq.core.record.queue_unit import FILLER_SIZE, UNIT, UNIT_BYTES
 from flintmq.plugins.spark.store.log_files import Bytes, LogFile, list_files, map_file
 
 Ints = npt.NDArray[np.int64]

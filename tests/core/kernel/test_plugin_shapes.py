@@ -53,7 +53,11 @@ def methods_of(*protocols: type) -> dict[str, tuple[str, ...]]:
         ),
         (FLUSH_STRATEGY, ports.FlushCommitLogService, ()),
         (POOL, ports.TransientStorePool, ()),
-        (INDEX_BUILDER, ports.IndexBuilder, (ports.SupportsCommitted, ports.SupportsTruncate)),
+        (
+            INDEX_BUILDER,
+            ports.IndexBuilder,
+            (ports.SupportsCommitted, ports.SupportsCommittedBelow, ports.SupportsTruncate),
+        ),
         (FILTER, ports.MessageFilter, (ports.BitMapFilter,)),
         (AUTHENTICATOR, ports.Authenticator, (ports.SupportsClose,)),
     ],

@@ -28,11 +28,11 @@ from flintmq.core.record.java_hash import index_key_hash
 from flintmq.core.record.sys_flag import BORN_HOST_V6, STORE_HOST_V6
 from flintmq.core.recovery import bulk_walk
 from flintmq.core.recovery.log_walk import LogWalk, Recovered
-from flintmq.core.store import index_bulk
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.journaled_files import Image
 from flintmq.core.testing.simulated_disk import SimulatedDisk
 from flintmq.core.testing.store import BY_HAND, TAGS_CODES, make_store
+from flintmq.dispatchers.index import index_bulk
 from flintmq.plugins.delay.delay_levels import DELAY_LEVEL_MS
 from flintmq.plugins.delay.delay_times import DelayTimes
 from flintmq.plugins.delay.tags_codes import DelayTagsCodes

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from flintmq.core.io.os_disk import OS_DISK
+from flintmq.core.record import record as rec
 from flintmq.core.recovery.boot import boot_path
 from flintmq.core.recovery.plan import LastStop, RecoveryPlan
 from flintmq.core.testing.clock import ManualClock
@@ -20,7 +21,12 @@ COUNT = 100
 @pytest.fixture
 def crashed(tmp_path: Path) -> Path:
     """A copy of a store in use: several log files, dispatched, with the checkpoint not yet written."""
-    store = open_store(tmp_path / "live", clock=(clock := ManualClock(1_000_000)), commit_log_file_bytes=FILE_BYTES)
+    store = open_store(
+        tmp_path / "live",
+        clock=(clock := ManualClock(1_000_000)),
+        commit_log_file_bytes=FILE_BYTES,
+        max_index_num=1_000,
+    )
     try:
         for number in range(COUNT):
             store.put([message("T", number % 2, b"body" * 20, keys=f"k{number}")])
@@ -34,7 +40,7 @@ def crashed(tmp_path: Path) -> Path:
 
 
 def plan_of(root: Path) -> RecoveryPlan:
-    return make_store(root, commit_log_file_bytes=FILE_BYTES).plan()
+    return make_store(root, commit_log_file_bytes=FILE_BYTES, max_index_num=1_000).plan()
 
 
 def log_end(root: Path) -> int:
@@ -81,7 +87,6 @@ def test_after_a_clean_stop_nothing_is_to_be_done(crashed: Path) -> None:
     assert plan.dispatched_from_offset_bytes == plan.walked.end_offset_bytes == plan.described_to_offset_bytes
     assert not plan.begins_epoch
     assert not plan.changes_log
-    assert not plan.drops_index_behind_end
     assert plan.rewritten_from_offset_bytes is None
     assert plan.rewinds_checkpoint_to_ms is None
     assert plan.indexed_from_offset_bytes is None
@@ -126,15 +131,33 @@ def test_dispatch_begins_at_the_first_hole(crashed: Path) -> None:
     assert plan.rewinds_checkpoint_to_ms is not None
 
 
+def last_record(root: Path) -> int:
+    """Where the log's last record begins."""
+    end = log_end(root)
+    raw = memoryview((root / "commitlog" / f"{end - end % FILE_BYTES:020d}").read_bytes())
+    at, size = 0, 0
+    while at + size < end % FILE_BYTES:
+        at += size
+        size = rec.decode_record(raw[at:]).size_bytes
+    return end - size
+
+
 def test_the_index_is_made_again_from_where_its_files_end(crashed: Path) -> None:
-    """Index files that are gone are made again from records that need no dispatch, so the walk begins before those."""
-    boot_path(crashed).write_text(OS_DISK.incarnation(crashed))
-    shutil.rmtree(crashed / "consumequeue" / "T" / "1")  # else dispatch begins at the log's end
+    """Index files that refer to a record that is cut go, and the walk begins before the other records they referred to."""
+    (crashed / "abort").unlink()
+    before = plan_of(crashed)
+    assert before.indexed_from_offset_bytes is None
+    edit_log(crashed, last_record(crashed), b"torn")
     plan = plan_of(crashed)
-    assert plan.indexed_from_offset_bytes is None
+    assert plan.indexed_from_offset_bytes == 0, "its only file is gone"
+    assert before.walked_from_offset_bytes > plan.walked_from_offset_bytes == 0
+    assert plan.because == "the index is made anew from position 0, and that part is walked too"
+
+
+def test_a_clean_stop_leaves_an_index_that_lacks_nothing(crashed: Path) -> None:
+    """Records without keys leave its last file far behind the log's end: that is no reason to walk the log from there."""
     (crashed / "abort").unlink()
     shutil.rmtree(crashed / "index")
-    edit_log(crashed, log_end(crashed), b"torn")
     plan = plan_of(crashed)
-    assert plan.walked_from_offset_bytes == 0
-    assert plan.because == "the index is made anew from position 0, and that part is walked too"
+    assert plan.because == "after a clean stop the last three files are walked"
+    assert plan.indexed_from_offset_bytes is None

@@ -14,14 +14,12 @@ from flintmq.core.io import lazy_numpy
 from flintmq.core.kernel.ports import AppendedBatch, DispatchRequest, RecordBatch, requests_of
 from flintmq.core.record.host import pack_host
 from flintmq.core.record.record import MessageExtBrokerInner
-from flintmq.core.store import index_bulk, reput_message_service
+from flintmq.core.store import reput_message_service
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import (
     BY_HAND,
     BY_HAND_SYNCHRONOUS,
-    IndexDispatcher,
-    QueueDispatcher,
     batch,
     make_store,
     message,
@@ -29,6 +27,7 @@ from flintmq.core.testing.store import (
     snapshot,
     start_store,
 )
+from flintmq.dispatchers.index import index_bulk
 from flintmq.tests.support.effort import examples
 
 V6 = pack_host("fd00::1", 1)
@@ -206,7 +205,7 @@ def test_a_dispatcher_that_fails_within_batches_is_asked_again(
     store = make_store(tmp_path / "a", clock=ManualClock(), commit_log_file_bytes=16_384)
     failing = kind(store, error)
     store.open()
-    store.start([QueueDispatcher(store), failing, IndexDispatcher(store)])
+    store.start([store.consume_queues, failing, store.index])
     appended: list[DispatchRequest] = []
     appended += requests_of(store.put([whole(one) for one in puts[0]]).records)  # type: ignore[misc]
     for _ in range(3):

@@ -222,7 +222,7 @@ def test_a_queue_that_cannot_be_put_stops_promises(tmp_path: Path, monkeypatch: 
         raise ValueError("no such queue")
 
     with monkeypatch.context() as patch:
-        patch.setattr(store.consume_queues, "put", fails)
+        patch.setattr(store.consume_queues, "dispatch", fails)
         put(store, [1])
         store.dispatch()
         assert store.trouble is not None

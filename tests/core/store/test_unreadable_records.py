@@ -12,11 +12,12 @@ import pytest
 from flintmq.core.errors import ReplicationError
 from flintmq.core.io import lazy_numpy
 from flintmq.core.record import bulk_scan
+from flintmq.core.record.queue_unit import UNIT
 from flintmq.core.record.record import encode_blank
-from flintmq.core.store.consume_queue import UNIT
 from flintmq.core.store.get_message import GetMessageStatus
 from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.store import DELAY_LEVEL_MS, make_store, message, open_store
+from flintmq.core.testing.store import make_store, message, open_store
+from flintmq.plugins.delay.delay_levels import DELAY_LEVEL_MS
 from flintmq.plugins.doctor.explain import explain_position, explain_start
 from flintmq.plugins.doctor.files import StoreFiles
 from flintmq.plugins.doctor.finding import Level

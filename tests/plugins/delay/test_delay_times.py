@@ -16,6 +16,8 @@ from flintmq.core.errors import StoreFormatError
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import IMMEDIATE, make_store, message, snapshot, start_store
+from flintmq.dispatchers.consume_queue.consume_queue_table import make_consume_queues
+from flintmq.dispatchers.index.index_service import make_index
 from flintmq.plugins.delay.delay_times import (
     DelayTimes,
     delay_times_path,
@@ -34,11 +36,22 @@ OTHERS = {1: 7_000, 2: 60_000, 3: 1_000}
 def started(root: Path, levels: Mapping[int, int], clock: ManualClock) -> MessageStore:
     """A store as a broker with these levels starts it."""
     rules = {SCHEDULE_TOPIC: partial(tags_codes_with, levels)}
-    made = MessageStore(make_store(root).config, IMMEDIATE, rules, clock=clock)
+    made = MessageStore(
+        make_store(root).config, IMMEDIATE, rules, make_queues=make_consume_queues, make_index=make_index, clock=clock
+    )
     made.open()
     made.begin_tags_codes()
     made.close()
-    return start_store(MessageStore(make_store(root).config, IMMEDIATE, rules, clock=clock))
+    return start_store(
+        MessageStore(
+            make_store(root).config,
+            IMMEDIATE,
+            rules,
+            make_queues=make_consume_queues,
+            make_index=make_index,
+            clock=clock,
+        )
+    )
 
 
 def put(store: MessageStore, count: int, level: int = 1) -> None:

@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 
 from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
-from flintmq.core.store.consume_queue import UNIT, UNIT_BYTES
+from flintmq.core.record.queue_unit import UNIT, UNIT_BYTES
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import IMMEDIATE, make_store, message, snapshot, start_store
+from flintmq.dispatchers.consume_queue.consume_queue_table import make_consume_queues
+from flintmq.dispatchers.index.index_service import make_index
 from flintmq.plugins.delay.delay_levels import DELAY_LEVEL_MS
 from flintmq.plugins.delay.delay_times import delay_times_path
 from flintmq.plugins.delay.tags_codes import tags_codes_with
@@ -34,12 +36,23 @@ QUEUE = f"consumequeue/{SCHEDULE_TOPIC}/0/{0:020d}"
 def run(root: Path, levels: Mapping[int, int], clock: ManualClock, *, noted: bool) -> None:
     """One life of a broker with these levels; a RocketMQ notes them nowhere."""
     rules = {SCHEDULE_TOPIC: partial(tags_codes_with, levels)}
-    store = MessageStore(make_store(root).config, IMMEDIATE, rules, clock=clock)
+    store = MessageStore(
+        make_store(root).config, IMMEDIATE, rules, make_queues=make_consume_queues, make_index=make_index, clock=clock
+    )
     store.open()
     if noted:
         store.begin_tags_codes()
     store.close()
-    store = start_store(MessageStore(make_store(root).config, IMMEDIATE, rules, clock=clock))
+    store = start_store(
+        MessageStore(
+            make_store(root).config,
+            IMMEDIATE,
+            rules,
+            make_queues=make_consume_queues,
+            make_index=make_index,
+            clock=clock,
+        )
+    )
     try:
         for number in range(12):
             level = 1 + number % len(levels)

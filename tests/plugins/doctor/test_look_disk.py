@@ -16,6 +16,7 @@ from flintmq.core.recovery.boot import boot_path
 from flintmq.core.recovery.plan import LastStop, RecoveryPlan
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.store import make_store, snapshot
+from flintmq.dispatchers.index.index_service import IndexService
 from flintmq.plugins.doctor.explain import explain_start
 from flintmq.plugins.doctor.files import StoreFiles
 from flintmq.plugins.doctor.look_disk import LookDisk
@@ -53,6 +54,16 @@ def damage(root: Path, chance: random.Random) -> None:
         path.write_bytes(raw)
 
 
+def indexed_from(store: MessageStore) -> int | None:
+    """From where on records that are not dispatched are handed to the index again; None for none."""
+    assert isinstance(store.index, IndexService)
+    committed = store.index.committed()
+    if committed is None:
+        return None
+    committed = max(committed, store.commit_log.min_offset_bytes)
+    return committed if committed < store.watermarks.dispatched else None
+
+
 def done(store: MessageStore) -> tuple[object, ...]:
     """What a start that has opened a store did, in the words of its plan."""
     found = store.recovered
@@ -61,7 +72,7 @@ def done(store: MessageStore) -> tuple[object, ...]:
         () if found is None else [(hole.start_offset_bytes, hole.end_offset_bytes) for hole in found.holes],
         None if found is None or found.cut is None else (found.cut.offset_bytes, found.cut.reason),
         store.watermarks.dispatched,
-        store.index.lacks_from,  # type: ignore[attr-defined]
+        indexed_from(store),
         store.epochs.epochs.current.start_offset_bytes,
     )
 

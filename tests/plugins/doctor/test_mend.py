@@ -10,7 +10,7 @@ import pytest
 from flintmq.config.sections.models import BrokerConfig
 from flintmq.core.errors import StoreError, StoreFormatError, StoreLockedError
 from flintmq.core.io import fastjson
-from flintmq.core.store.consume_queue import UNIT_BYTES
+from flintmq.core.record.queue_unit import UNIT_BYTES
 from flintmq.core.testing.store import make_store, open_store, snapshot
 from flintmq.plugins.delay.delay_levels import DELAY_LEVEL_MS
 from flintmq.plugins.doctor.files import StoreFiles

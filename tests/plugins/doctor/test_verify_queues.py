@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flintmq.core.store.consume_queue import UNIT
+from flintmq.core.record.queue_unit import UNIT
 from flintmq.plugins.doctor.finding import Level
 
 from .conftest import Small

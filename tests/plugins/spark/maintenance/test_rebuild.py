@@ -18,6 +18,8 @@ from flintmq.core.log.store_lock import StoreLock
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import IMMEDIATE, make_store, message, start_store
+from flintmq.dispatchers.consume_queue.consume_queue_table import make_consume_queues
+from flintmq.dispatchers.index.index_service import make_index
 from flintmq.plugins.delay.delay_levels import DELAY_LEVEL_MS
 from flintmq.plugins.delay.tags_codes import tags_codes_with
 from flintmq.plugins.doctor.files import StoreFiles
@@ -310,7 +312,16 @@ def test_delivery_times_are_kept_where_nobody_tells_the_levels(tmp_path: Path) -
     root = tmp_path / "own"
     levels = {level: delay_ms + 2_000 for level, delay_ms in DELAY_LEVEL_MS.items()}
     rules = {SCHEDULE_TOPIC: partial(tags_codes_with, levels)}
-    opened = start_store(MessageStore(config_of(root), IMMEDIATE, rules, clock=ManualClock(1_700_000_000_000)))
+    opened = start_store(
+        MessageStore(
+            config_of(root),
+            IMMEDIATE,
+            rules,
+            make_queues=make_consume_queues,
+            make_index=make_index,
+            clock=ManualClock(1_700_000_000_000),
+        )
+    )
     try:
         for level in (1, 3, 3, 18):
             opened.put([message("SCHEDULE_TOPIC_XXXX", level - 1, b"later", DELAY=str(level))])

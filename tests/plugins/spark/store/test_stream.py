@@ -10,7 +10,7 @@ import pytest
 from reading import Row, batch, places, read_parts, stream, transport
 
 from flintmq.core.log.epochs import RECOVERED, Epochs, epochs_path
-from flintmq.core.store.consume_queue import UNIT
+from flintmq.core.record.queue_unit import UNIT
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.store import message, open_store
 from flintmq.plugins.spark.errors import CheckpointError, DataLossError

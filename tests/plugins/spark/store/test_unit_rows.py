@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import pytest
 from reading import Row, batch, planned, read_parts, transport
 
-from flintmq.core.store.consume_queue import UNIT, UNIT_BYTES
+from flintmq.core.record.queue_unit import UNIT, UNIT_BYTES
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import message, open_store
 from flintmq.plugins.spark.bounds import Bounds, Range

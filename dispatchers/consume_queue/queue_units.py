@@ -9,14 +9,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from flintmq.core.io.lazy_numpy import numpy
+from flintmq.core.record.queue_unit import FILLER_SIZE
 
 if TYPE_CHECKING:
     from flintmq.core.record.bulk_columns import RecordColumns
     from flintmq.core.record.bulk_scan import Column
 
 _UNIT: Final = [("physical", ">i8"), ("size", ">i4"), ("tags_code", ">i8")]
-FILLER_SIZE: Final = 0x7FFFFFFF
-"""The size in a unit without a message: before a queue's first one, and in the place of a lost one. Its position is 0."""
 OFFSET_MAX: Final = 2**62
 """No log is as long: a unit that says otherwise is none."""
 _SMALL: Final = 1 << 16
@@ -69,7 +68,7 @@ def units(columns: RecordColumns, rows: Column) -> bytes:
 def valid_units(units: memoryview, known: int) -> tuple[int, int]:
     """How many units are valid before the first that is not, and where the newest message that they speak of ends.
 
-    See :meth:`flintmq.core.store.consume_queue.ConsumeQueue.recover`; a queue's unused end is not looked at.
+    See :meth:`flintmq.dispatchers.consume_queue.consume_queue.ConsumeQueue.recover`; a queue's unused end is not looked at.
     """
     table = numpy.frombuffer(units, _UNIT)
     for begin in range(0, len(table), _TURN):

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from flintmq.core.errors import StoreFormatError, StoreFullError
 from flintmq.core.io.os_disk import OS_DISK
 from flintmq.core.kernel.ports import DispatchRequest, RecordBatch
-from flintmq.core.store.consume_queue import ConsumeQueueTable
 from flintmq.core.testing.store import message, opened, snapshot
+from flintmq.dispatchers.consume_queue.consume_queue_table import ConsumeQueueTable
 from flintmq.tests.support.effort import examples
 from flintmq.tests.support.faulty_disk import FaultyDisk
 
@@ -44,7 +44,7 @@ def test_a_queue_may_begin_at_any_offset(tmp_path: Path, first: int) -> None:
     See docs/internals/store-format.md, Consume queue.
     """
     queues = table(tmp_path)
-    queues.put(RecordBatch.of_requests([request(first + n) for n in range(12)]))
+    queues.dispatch(RecordBatch.of_requests([request(first + n) for n in range(12)]))
     for made in (queues, table(tmp_path)):
         made.correct_min_offsets(0)
         queue = made.find("T", 0)
@@ -68,7 +68,7 @@ def test_what_was_taken_is_ignored(
     done = 0
     for size in sizes:
         start = data.draw(st.integers(0, done))
-        queues.put(RecordBatch.of_requests([request(n) for n in range(start, done + size)]))
+        queues.dispatch(RecordBatch.of_requests([request(n) for n in range(start, done + size)]))
         done += size
     queue = queues.find("T", 0)
     if queue is not None:
@@ -82,8 +82,8 @@ def test_what_was_taken_is_ignored(
 def test_cut_units_are_gone_for_good(tmp_path: Path, cut: int) -> None:
     """Cut anywhere, also at a file's edge: what remains is what a queue of so many messages is, byte for byte."""
     queues = table(tmp_path / "a")
-    queues.put(RecordBatch.of_requests([request(n) for n in range(25)]))
-    queues.truncate_physical(cut * 100 + 50)
+    queues.dispatch(RecordBatch.of_requests([request(n) for n in range(25)]))
+    queues.truncate(cut * 100 + 50)
     kept = min(cut, 25)
     queue = queues.find("T", 0)
     assert queue is not None
@@ -94,10 +94,10 @@ def test_cut_units_are_gone_for_good(tmp_path: Path, cut: int) -> None:
     found = again.find("T", 0)
     assert found is not None
     assert found.max_queue_offset == kept
-    again.put(RecordBatch.of_requests([request(n) for n in range(kept, 30)]))
+    again.dispatch(RecordBatch.of_requests([request(n) for n in range(kept, 30)]))
     again.close()
     whole = table(tmp_path / "b")
-    whole.put(RecordBatch.of_requests([request(n) for n in range(30)]))
+    whole.dispatch(RecordBatch.of_requests([request(n) for n in range(30)]))
     whole.close()
     assert snapshot(tmp_path / "a") == snapshot(tmp_path / "b")
 
@@ -111,9 +111,9 @@ def test_a_full_disk_in_the_middle_of_a_batch_repeats_nothing(tmp_path: Path, fi
     batch = [request(first + n) for n in range(35)]
     disk.fail("map_file", after=after)
     with pytest.raises(StoreFullError):
-        queues.put(RecordBatch.of_requests(batch))
+        queues.dispatch(RecordBatch.of_requests(batch))
     disk.heal()
-    queues.put(RecordBatch.of_requests(batch))
+    queues.dispatch(RecordBatch.of_requests(batch))
     queue = queues.find("T", 0)
     assert queue is not None
     assert queue.max_queue_offset == first + 35
@@ -128,10 +128,10 @@ def test_a_first_file_without_room_for_its_filling_is_not_left_behind(tmp_path: 
     disk.fail("allocate")
     batch = [request(9_000 + n) for n in range(3)]
     with pytest.raises(StoreFullError):
-        queues.put(RecordBatch.of_requests(batch))
+        queues.dispatch(RecordBatch.of_requests(batch))
     assert snapshot(tmp_path) == {}
     disk.heal()
-    queues.put(RecordBatch.of_requests(batch))
+    queues.dispatch(RecordBatch.of_requests(batch))
     queue = queues.find("T", 0)
     assert queue is not None
     assert queue.unit(9_001) == unit(9_001)
@@ -141,18 +141,18 @@ def test_a_first_file_without_room_for_its_filling_is_not_left_behind(tmp_path: 
 def test_a_write_stays_below_what_was_allocated(tmp_path: Path) -> None:
     """A queue file found on disk may be sparse: it is backed before it is written on, or a full disk ends the process."""
     queues = table(tmp_path, FaultyDisk())
-    queues.put(RecordBatch.of_requests([request(n) for n in range(5)]))
+    queues.dispatch(RecordBatch.of_requests([request(n) for n in range(5)]))
     queues.close()
     again = table(tmp_path, FaultyDisk())
-    again.put(RecordBatch.of_requests([request(n) for n in range(5, 8)]))
-    again.truncate_physical(600)
+    again.dispatch(RecordBatch.of_requests([request(n) for n in range(5, 8)]))
+    again.truncate(600)
     again.close()
 
 
 def test_the_minimum_follows_the_log(tmp_path: Path) -> None:
     """The first unit whose message still exists; past the end when none does."""
     queues = table(tmp_path)
-    queues.put(RecordBatch.of_requests([request(n) for n in range(25)]))
+    queues.dispatch(RecordBatch.of_requests([request(n) for n in range(25)]))
     queue = queues.find("T", 0)
     assert queue is not None
     for physical, minimum in ((0, 0), (1, 1), (100, 1), (1_850, 19), (2_400, 24), (2_401, 25), (99_999, 25)):
@@ -184,5 +184,5 @@ def test_a_topic_cannot_lead_out_of_the_store(tmp_path: Path, topic: str) -> Non
     """Names come from clients and from records; checked a second time where they become folders."""
     queues = table(tmp_path)
     with pytest.raises(StoreFormatError):
-        queues.put(RecordBatch.of_requests([request(0, topic=topic)]))
+        queues.dispatch(RecordBatch.of_requests([request(0, topic=topic)]))
     assert snapshot(tmp_path) == {}

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from flintmq.core.io.disk import Disk
-from flintmq.core.store import index_bulk
+from flintmq.dispatchers.index import index_bulk
 
 HEADER_BYTES: Final = 40
 SLOT_BYTES: Final = 4

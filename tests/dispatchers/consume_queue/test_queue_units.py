@@ -6,9 +6,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from flintmq.core.store import consume_queue, queue_units
-from flintmq.core.store.consume_queue import UNIT, UNIT_BYTES
-from flintmq.core.store.queue_units import FILLER_SIZE, OFFSET_MAX
+from flintmq.core.record.queue_unit import FILLER_SIZE, UNIT, UNIT_BYTES
+from flintmq.dispatchers.consume_queue import consume_queue, queue_units
+from flintmq.dispatchers.consume_queue.queue_units import OFFSET_MAX
 
 SIZES = st.sampled_from([100, 100, 100, 100, 1, 0, -1, FILLER_SIZE])
 STEPS = st.sampled_from([100, 100, 100, 100, 500, 0, 99, -100])

@@ -12,21 +12,21 @@ import logging
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
-from typing import Final, TypeVar, cast
+from typing import Final, cast
 
 from flintmq.core.errors import StoreError, StoreExhaustedError, StoreFormatError, is_exhausted
 from flintmq.core.io.clock import Clock
 from flintmq.core.io.disk import Disk
-from flintmq.core.kernel.ports import AppendUnit, DispatchRequest, RecordBatch, count_messages, requests_of
-from flintmq.core.log.store_checkpoint import StoreCheckpoint
+from flintmq.core.kernel.ports import AppendUnit, DispatchRequest, RecordBatch, StoreFolder, count_messages, requests_of
+from flintmq.core.kernel.ports.queues import IndexCheckpoint
 from flintmq.core.record.java_hash import index_key_hash, index_key_hashes
-from flintmq.core.record.sys_flag import is_indexed
-from flintmq.core.store import index_bulk
-from flintmq.core.store.index_file import IndexEntry, IndexFile
+from flintmq.core.record.sys_flag import indexed, is_indexed
+from flintmq.core.steps import run_steps
+from flintmq.dispatchers.index import index_bulk
+from flintmq.dispatchers.index.index_file import IndexEntry, IndexFile
 
 log = logging.getLogger("flintmq.store")
 
-T = TypeVar("T")
 _GATHER: Final = 1_024
 _GATHER_ENTRIES: Final = 2_048
 """Of those gathered, some 4 ms of work: one message may have as many keys as a thousand others."""
@@ -34,11 +34,42 @@ _GATHER_COLUMNS: Final = 262_144
 """So many entries share the pages of the slots that they change."""
 
 
+def make_index(folder: StoreFolder) -> IndexService:
+    """Return the index of a store, with the files that can be trusted.
+
+    Raises:
+        StoreFormatError: index files of another size.
+    """
+    settings = folder.config.index
+    index = IndexService(
+        folder.disk,
+        folder.root / "index",
+        settings.max_hash_slot_num,
+        settings.max_index_num,
+        folder.checkpoint,
+        folder.clock,
+        folder.sync_failed,
+    )
+    try:
+        index.load(clean=folder.was_stopped, same_boot=folder.same_boot)
+    except BaseException:
+        index.close()
+        raise
+    return index
+
+
 class IndexService:
-    """The built-in index builder. Loop thread."""
+    """The built-in index builder: what the dispatcher ``index`` is unless a plugin's takes its place. Loop thread."""
 
     def __init__(
-        self, disk: Disk, folder: Path, slots: int, entries: int, checkpoint: StoreCheckpoint, clock: Clock
+        self,
+        disk: Disk,
+        folder: Path,
+        slots: int,
+        entries: int,
+        checkpoint: IndexCheckpoint,
+        clock: Clock,
+        sync_failed: Callable[[], None] = lambda: None,
     ) -> None:
         self._disk = disk
         self.folder = folder
@@ -58,10 +89,9 @@ class IndexService:
         """Physical offset behind the last record that was gathered or written since the log was cut; 0 before the first."""
         self._spoiled = ""
         """Which sync failed; empty while none did."""
-        self.lacks_from: int | None = None
-        """The physical offset from which a recovery found entries to be missing, until they are there again."""
-        self.on_failed: Callable[[], None] = _nothing
-        """Called when a sync has failed."""
+        self._is_complete = True
+        """Whether the files have the entries of all records that were dispatched, as after a clean stop."""
+        self._sync_failed = sync_failed
 
     # write
 
@@ -88,7 +118,7 @@ class IndexService:
 
     def _gather(self, batch: RecordBatch) -> None:
         units = batch.units()
-        kept = [unit for unit in units if is_indexed(unit.sys_flag)]
+        kept = indexed(units)
         if not kept:
             return
         if self._waiting_columns:
@@ -213,7 +243,7 @@ class IndexService:
             self._spoiled = f"{file.path}: cannot be synced: {error.strerror}"
             known_ms = self._checkpoint.index_msg_timestamp_ms
             self._checkpoint.index_msg_timestamp_ms = min(known_ms, file.end_timestamp_ms - 1)
-            self.on_failed()
+            self._sync_failed()
             raise StoreError(self._spoiled) from error
 
     def _new_path(self) -> Path:
@@ -269,6 +299,7 @@ class IndexService:
 
         See docs/internals/algorithms.md, Abnormal recovery.
         """
+        self._is_complete = clean
         expected = IndexFile.size_bytes(self._slots, self._entries)
         paths = self._disk.list_files(self.folder)
         if not clean and paths:
@@ -303,17 +334,25 @@ class IndexService:
         """Of each file, oldest first: the physical offset of the record of its last entry."""
         return tuple(file.end_physical_offset_bytes for file in self.files)
 
-    def drop_beyond(self, end_offset_bytes: int) -> None:
-        """Delete the files that refer to records at or behind a position: the log was cut there."""
+    def truncate(self, end_offset_bytes: int) -> None:
+        """Delete the files that refer to records at or behind a physical offset: the log was cut there."""
         self._gathered_until_bytes = 0
         while self.files and self.files[-1].end_physical_offset_bytes >= end_offset_bytes:
             file = self.files.pop()
             file.close()
             self._disk.remove(file.path)
+            self._is_complete = False
+
+    def committed_below(self, end_offset_bytes: int) -> int | None:
+        """Return what :meth:`committed` will say once the log ends at a physical offset."""
+        kept = [end for end in self.ends if end < end_offset_bytes]
+        if self._is_complete and len(kept) == len(self.files):
+            return None
+        return kept[-1] if kept else 0
 
     def committed(self) -> int | None:
-        """See :class:`~flintmq.core.kernel.ports.SupportsCommitted`: a store that feeds the index has made up for it before."""
-        return self.lacks_from
+        """Return the physical offset of the last record with an entry in the files; None when they lack no entry."""
+        return None if self._is_complete else self._end()
 
     def _end(self) -> int:
         return self.files[-1].end_physical_offset_bytes if self.files else 0
@@ -345,26 +384,14 @@ class IndexService:
             count += 1
         return count
 
-    def evict_entries(self) -> Iterator[None]:
+    def evict(self) -> Iterator[None]:
         """Takes the files' entries out of the process's memory, one file at a time."""
         for file in self.files[:]:
             file.evict_entries()
             yield
 
     def close(self) -> None:
+        """Release the files. A second call does nothing."""
         for file in self.files:
             file.close()
-
-
-def run_steps(steps: Generator[None, None, T]) -> T:
-    """Runs work that is made in steps to its end."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            value: T = end.value
-            return value
-
-
-def _nothing() -> None:
-    """The listener nobody has set."""
+        self.files = []

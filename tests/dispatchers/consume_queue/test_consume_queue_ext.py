@@ -14,9 +14,10 @@ from flintmq.core.errors import StoreFormatError, StoreFullError
 from flintmq.core.io.os_disk import OS_DISK
 from flintmq.core.kernel.ports import DispatchRequest, MessageFilter, RecordBatch
 from flintmq.core.record.java_hash import tags_hash
-from flintmq.core.store.consume_queue_ext import MAX_ADDRESS, ConsumeQueueExt, ExtUnit, is_address
+from flintmq.core.record.queue_unit import MAX_ADDRESS, is_address
 from flintmq.core.store.message_store import MessageStore
-from flintmq.core.testing.store import IndexDispatcher, QueueDispatcher, make_store, message, opened, snapshot
+from flintmq.core.testing.store import make_store, message, opened, snapshot
+from flintmq.dispatchers.consume_queue.consume_queue_ext import ConsumeQueueExt, ExtUnit
 from flintmq.plugins.filters.tags import TagFilter
 from flintmq.tests.support.faulty_disk import FaultyDisk
 
@@ -68,7 +69,7 @@ class WantsEven:
 def opened_with_bit_maps(root: Path, **options: Any) -> MessageStore:
     store = make_store(root, **options)
     store.open()
-    store.start([BitMaps(), QueueDispatcher(store), IndexDispatcher(store)])
+    store.start([BitMaps(), store.consume_queues, store.index])
     return store
 
 

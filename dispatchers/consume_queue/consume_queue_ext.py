@@ -25,12 +25,11 @@ from flintmq.core.io.disk import Disk
 from flintmq.core.io.paths import queue_folder, topic_folder
 from flintmq.core.kernel.ports import BitMapFilter, DispatchRequest, MessageFilter
 from flintmq.core.log.mapped_file_queue import MappedFile, MappedFileQueue
+from flintmq.core.record.queue_unit import MAX_ADDRESS, is_address
 
 _HEAD: Final = struct.Struct(">hqqh")
 _SIZE: Final = struct.Struct(">h")
 _LEAST_LONG: Final = -(2**63)
-MAX_ADDRESS: Final = -(2**31) - 1
-"""The greatest address; a tags code is greater."""
 _MAX_OFFSET_BYTES: Final = MAX_ADDRESS - _LEAST_LONG
 _MAX_UNIT_BYTES: Final = 32_767
 _END_BYTES: Final = 4
@@ -47,11 +46,6 @@ class ExtUnit(msgspec.Struct, frozen=True, gc=False):
     store_timestamp_ms: int
     bit_map: bytes | None
     """Which groups' filters the message fits; None when that was not computed."""
-
-
-def is_address(tags_code: int) -> bool:
-    """Whether what stands in the place of the tags code is the address of a unit."""
-    return tags_code <= MAX_ADDRESS
 
 
 @attrs.frozen

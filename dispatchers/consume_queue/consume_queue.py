@@ -1,0 +1,321 @@
+"""One consume queue: where the messages of one queue of one topic lie in the commit log.
+
+The message of logical offset n is described at byte ``n * 20``, see :mod:`flintmq.core.record.queue_unit`. Queue files are
+mapped sparse and backed by disk in steps as they grow. Loop thread.
+
+See docs/internals/store-format.md, Consume queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from flintmq.core.io.disk import Disk
+from flintmq.core.io.paths import queue_folder
+from flintmq.core.kernel.ports import MessageFilter
+from flintmq.core.log.mapped_file_queue import MappedFile, MappedFileQueue
+from flintmq.core.record.queue_unit import FILLER_SIZE, UNIT, UNIT_BYTES, Unit, is_address, is_filler
+from flintmq.dispatchers.consume_queue import queue_units
+from flintmq.dispatchers.consume_queue.consume_queue_ext import ConsumeQueueExt, ResolvingFilter
+from flintmq.dispatchers.consume_queue.queue_search import nearest_in_time
+from flintmq.dispatchers.consume_queue.queue_units import OFFSET_MAX
+
+_STEP_BYTES: Final = 64 * 1024
+_RECOVER_FILES: Final = 3
+_FEW_UNITS: Final = 8_192
+"""So many are looked at one by one before numpy is asked for the rest: most queues have no more."""
+_CHUNK_BYTES: Final = 64 * 1024
+FILLER: Final = UNIT.pack(0, FILLER_SIZE, 0)
+
+
+class ConsumeQueue:
+    """One queue of one topic."""
+
+    __slots__ = ("ext", "files", "max_physical_offset_bytes", "min_logic_offset_bytes", "queue_id", "topic")
+
+    def __init__(self, disk: Disk, root: Path, topic: str, queue_id: int, file_bytes: int) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.files = MappedFileQueue(disk, queue_folder(root, topic, queue_id), file_bytes, step_bytes=_STEP_BYTES)
+        self.max_physical_offset_bytes = -1
+        """End of the newest message described here; -1 without any."""
+        self.min_logic_offset_bytes = 0
+        """Byte position of the oldest unit whose message still exists."""
+        self.ext: ConsumeQueueExt | None = None
+        """What addresses in the place of tags codes lead to; None where there are none."""
+
+    @property
+    def min_queue_offset(self) -> int:
+        return self.min_logic_offset_bytes // UNIT_BYTES
+
+    @property
+    def max_queue_offset(self) -> int:
+        """The next message's logical offset."""
+        return self.files.wrote_offset_bytes // UNIT_BYTES
+
+    # write
+
+    def put(self, units: Sequence[bytes], first_queue_offset: int, end_physical_offset_bytes: int) -> None:
+        """Appends units; the caller has dropped those already taken.
+
+        Raises:
+            StoreFullError: no room; the units that fit are there, and a second call with the same ones goes on.
+        """
+        last = self.files.last()
+        if last is None:
+            last = self._first_file(first_queue_offset)
+        data = b"".join(units)
+        while len(data) > (room := last.size - last.wrote):
+            if room:
+                last.grow(last.size)
+                last.append(data[:room])
+                physical, size, _tags = UNIT.unpack_from(data, room - UNIT_BYTES)
+                if physical or size != FILLER_SIZE:
+                    self.max_physical_offset_bytes = physical + size
+                data = data[room:]
+            last = self.files.roll(last.start + last.size)
+        last.grow(last.wrote + len(data))
+        last.append(data)
+        self.max_physical_offset_bytes = end_physical_offset_bytes
+
+    def _first_file(self, first_queue_offset: int) -> MappedFile:
+        """The first file of a queue that starts at a logical offset above 0 is filled up to it.
+
+        See docs/internals/store-format.md, Consume queue.
+        """
+        position = first_queue_offset * UNIT_BYTES
+        fill = position % self.files.file_bytes
+        file = self.files.roll(position - fill, fill)
+        if position:
+            file.append(FILLER * (fill // UNIT_BYTES))
+            self.min_logic_offset_bytes = position
+        return file
+
+    # read
+
+    def units(self, queue_offset: int, max_units: int) -> Iterator[Unit]:
+        """(physical offset, size, tags code) from a logical offset on, at most so many, within one file.
+
+        Never nothing when the offset lies between min and max. An address in the place of a tags code is followed; it stays
+        one only where nothing can be read there.
+        """
+        units = UNIT.iter_unpack(self.unit_bytes(queue_offset, max_units))
+        return units if self.ext is None else _followed(units, self.ext)
+
+    def unit_bytes(self, queue_offset: int, max_units: int) -> memoryview:
+        """The units as they lie in the file; empty when the offset is not there."""
+        position = queue_offset * UNIT_BYTES
+        file = self.files.find(position)
+        if file is None:
+            return memoryview(b"")
+        at = position - file.start
+        return file.view[at : max(at, min(file.wrote, at + max_units * UNIT_BYTES))]
+
+    def resolving(self, message_filter: MessageFilter) -> MessageFilter:
+        """Return a filter that follows addresses in the place of tags codes."""
+        return message_filter if self.ext is None else ResolvingFilter(message_filter, self.ext)
+
+    def unit(self, queue_offset: int) -> Unit | None:
+        """One unit as it lies in the file, or None."""
+        return next(UNIT.iter_unpack(self.unit_bytes(queue_offset, 1)), None)
+
+    def next_file_queue_offset(self, queue_offset: int) -> int:
+        """The logical offset with which the next file begins."""
+        per_file = self.files.file_bytes // UNIT_BYTES
+        return queue_offset - queue_offset % per_file + per_file
+
+    def queue_offset_by_time(
+        self, timestamp_ms: int, min_physical_offset_bytes: int, store_time: Callable[[int], int]
+    ) -> int:
+        """Return the nearest message in time; see :func:`.queue_search.nearest_in_time`."""
+        return nearest_in_time(self, timestamp_ms, min_physical_offset_bytes, store_time)
+
+    def destroy(self) -> None:
+        """Deletes every file."""
+        self.files.destroy()
+        if self.ext is not None:
+            self.ext.destroy()
+
+    def close(self) -> None:
+        self.files.close()
+        if self.ext is not None:
+            self.ext.close()
+
+    # recovery
+
+    def load(self, *, crashed: bool = False) -> None:
+        self.files.load(crashed=crashed)
+
+    def recover(self) -> None:
+        """Finds the end: the first unit, from the third-last file on, that is not valid.
+
+        Nor is one whose message does not lie behind those before it: a crash may leave half a unit.
+
+        See docs/internals/algorithms.md, Clean recovery.
+        """
+        files = self.files.files
+        if not files:
+            return
+        first = max(0, len(files) - _RECOVER_FILES)
+        end = files[first].start
+        known = -1
+        for file in files[first:]:
+            valid, known = _valid_units(file.view[: file.size - file.size % UNIT_BYTES], known)
+            end = file.start + valid * UNIT_BYTES
+            if valid * UNIT_BYTES < file.size:
+                break
+        self.max_physical_offset_bytes = known
+        self._zero_behind(end)
+        self.files.truncate(end)
+
+    def truncate_physical(self, end_offset_bytes: int) -> None:
+        """Cuts every unit whose message does not lie wholly below a position of the log.
+
+        Units that are cut become zeros: left in the file, a later start would take them for units of other messages.
+        Fillers before them go too, but those that a queue begins with.
+
+        See docs/internals/algorithms.md, Clean recovery.
+        """
+        self.max_physical_offset_bytes = -1
+        files = self.files.files
+        end = self.files.wrote_offset_bytes
+        fillers = 0
+        for file in reversed(files):
+            for at in range(file.wrote - UNIT_BYTES, -1, -UNIT_BYTES):
+                physical, size, _tags = UNIT.unpack_from(file.view, at)
+                if size == FILLER_SIZE and not physical:
+                    fillers += UNIT_BYTES
+                elif physical + size > end_offset_bytes:
+                    end, fillers = file.start + at, 0
+                else:
+                    if end < self.files.wrote_offset_bytes:
+                        end -= fillers
+                    self.max_physical_offset_bytes = physical + size
+                    self._cut(end)
+                    return
+        self._cut(end)
+
+    def cut(self, queue_offset: int) -> None:
+        """Cuts every unit from a logical offset on."""
+        if queue_offset >= self.max_queue_offset:
+            return
+        self._cut(queue_offset * UNIT_BYTES)
+        while queue_offset and (unit := self.unit(queue_offset - 1)) is not None and is_filler(unit):
+            queue_offset -= 1
+        unit = self.unit(queue_offset - 1) if queue_offset else None
+        self.max_physical_offset_bytes = unit[0] + unit[1] if unit is not None else -1
+
+    def _cut(self, end: int) -> None:
+        if end < self.files.wrote_offset_bytes:
+            self._zero_behind(end)
+            self.files.truncate(end)
+
+    def _zero_behind(self, end: int) -> None:
+        """Zeros what lies behind a position of the file that will be the last one."""
+        files = self.files.files
+        file = self.files.find(end) or files[-1]
+        if end == file.start and file is not files[0]:
+            return  # it goes altogether
+        begin = used = at = min(end - file.start, file.size)
+        while (at := file.region.next_data(at)) < file.size:
+            chunk = bytes(file.view[at : at + _CHUNK_BYTES]).rstrip(b"\0")
+            used = at + len(chunk) if chunk else used
+            at += _CHUNK_BYTES
+        if used > begin:
+            file.grow(used)
+            file.region.write(begin, bytes(used - begin))
+            file.unsynced = True
+
+    def correct_min_offset(self, min_physical_offset_bytes: int) -> None:
+        """Moves the minimum to the first unit whose message exists."""
+        for file in self.files.files:
+            for index, (physical, _size, _tags) in enumerate(UNIT.iter_unpack(file.view[: file.wrote])):
+                unit_is_filler = _size == FILLER_SIZE and not physical
+                if physical >= min_physical_offset_bytes and not unit_is_filler:
+                    self.min_logic_offset_bytes = file.start + index * UNIT_BYTES
+                    return
+        self.min_logic_offset_bytes = self.files.wrote_offset_bytes
+
+    def end_ext(self) -> None:
+        """Ends the ext files where this queue's last address says; for after recovery, a cut, or a put that failed."""
+        if self.ext is not None:
+            self.ext.end_after(self._last_address())
+
+    def _last_address(self) -> int | None:
+        for file in reversed(self.files.files):
+            for at in range(file.wrote - UNIT_BYTES, -1, -UNIT_BYTES):
+                tags_code = UNIT.unpack_from(file.view, at)[2]
+                if is_address(tags_code):
+                    return int(tags_code)
+        return None
+
+    # retention
+
+    def first_from(self, is_gone: Callable[[int], bool]) -> int:
+        """The logical offset of the oldest message that is not gone; max when all are. Binary search from the minimum on.
+
+        ``is_gone`` tells it of a physical offset, and never says yes behind a no.
+        """
+        low, high = self.min_queue_offset, self.max_queue_offset
+        while low < high:
+            middle = (low + high) // 2
+            at = self.behind_fillers(middle, high)
+            unit = self.unit(at) if at < high else None
+            if at == high and at > middle:
+                high = middle  # nothing but fillers: they go with what lies before them
+            elif unit is None or is_gone(unit[0]):
+                low = at + 1
+            else:
+                high = middle
+        return self.behind_fillers(low, self.max_queue_offset)
+
+    def behind_fillers(self, queue_offset: int, limit: int) -> int:
+        """The first logical offset from one on that is no filler's; the limit when all are."""
+        while queue_offset < limit and (unit := self.unit(queue_offset)) is not None and is_filler(unit):
+            queue_offset += 1
+        return queue_offset
+
+    def expire(self, is_gone: Callable[[int], bool]) -> bool:
+        """Moves the minimum forward past what is gone, and deletes files before it.
+
+        Returns whether every such file could be deleted: one that waits for its sync goes next time. Raises OSError.
+        """
+        self.min_logic_offset_bytes = max(self.min_logic_offset_bytes, self.first_from(is_gone) * UNIT_BYTES)
+        self.files.delete_before(self.min_logic_offset_bytes)
+        if self.ext is not None:
+            unit = self.unit(self.min_queue_offset)
+            if unit is not None and is_address(unit[2]):
+                self.ext.delete_before(unit[2])
+        files = self.files.files
+        return len(files) < 2 or files[1].start > self.min_logic_offset_bytes
+
+
+def _followed(units: Iterator[Unit], ext: ConsumeQueueExt) -> Iterator[Unit]:
+    for physical, size, tags_code in units:
+        found = ext.get(tags_code) if is_address(tags_code) else None
+        yield physical, size, tags_code if found is None else found.tags_code
+
+
+def _valid_units(units: memoryview, known: int) -> tuple[int, int]:
+    """How many units are valid before the first that is not, and where the newest message that they speak of ends.
+
+    Args:
+        units: as they lie in a file.
+        known: where the newest message before them ends.
+    """
+    valid = 0
+    for physical, size, _tags in UNIT.iter_unpack(units):
+        if physical < known:
+            if physical or size != FILLER_SIZE:
+                return valid, known
+        elif size <= 0 or not 0 <= physical <= OFFSET_MAX:
+            return valid, known
+        elif physical or size != FILLER_SIZE:
+            known = physical + size
+        valid += 1
+        if valid == _FEW_UNITS:
+            more, known = queue_units.valid_units(units[valid * UNIT_BYTES :], known)
+            return valid + more, known
+    return valid, known

@@ -1,0 +1,340 @@
+"""The dispatcher ``consume_queue``: all consume queues of a store. See docs/internals/store-format.md, Consume queue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
+from pathlib import Path
+from typing import Final, TypeVar
+
+from flintmq.core.errors import StoreError
+from flintmq.core.io.disk import Disk
+from flintmq.core.io.evict import evict_slices
+from flintmq.core.io.paths import queue_folder, topic_folder
+from flintmq.core.kernel.ports import AppendedBatch, AppendUnit, DispatchRequest, RecordBatch, StoreFolder, requests_of
+from flintmq.core.log.mapped_file_queue import OS_PAGE_BYTES, MappedFile
+from flintmq.core.record.bulk_columns import RecordColumns
+from flintmq.core.record.queue_unit import UNIT, UNIT_BYTES
+from flintmq.core.record.record import RECORD_MIN_BYTES
+from flintmq.core.record.rows import rows_struct
+from flintmq.core.record.sys_flag import queued
+from flintmq.dispatchers.consume_queue import queue_units
+from flintmq.dispatchers.consume_queue.consume_queue import FILLER, ConsumeQueue
+from flintmq.dispatchers.consume_queue.consume_queue_ext import FOLDER as EXT
+from flintmq.dispatchers.consume_queue.consume_queue_ext import ConsumeQueueExt, ExtFiles
+
+_QUEUE_OFFSET: Final = attrgetter("queue_offset")
+
+AnyUnit = TypeVar("AnyUnit", DispatchRequest, AppendUnit)
+
+
+def make_consume_queues(folder: StoreFolder) -> ConsumeQueueTable:
+    """Return the queues of a store, each one ended where its valid units end.
+
+    Raises:
+        StoreFormatError: queue files of another size or name.
+    """
+    settings = folder.config.store
+    table = ConsumeQueueTable(
+        folder.disk,
+        folder.root / "consumequeue",
+        settings.consume_queue_file_bytes,
+        ExtFiles(folder.root / EXT, settings.consume_queue_ext_file_bytes, settings.consume_queue_ext_enable),
+        fills_gaps=settings.compat == "safe",
+        gone_below_bytes=folder.min_offset_bytes,
+    )
+    try:
+        table.load(crashed=not folder.was_stopped)
+        table.recover()
+    except BaseException:
+        table.close()
+        raise
+    return table
+
+
+class ConsumeQueueTable:
+    """The essential dispatcher ``consume_queue``: all queues, and what puts units into them. Loop thread; :meth:`flush` on any.
+
+    Records of transaction type none or commit get a unit; prepared and rolled back ones stay invisible. See
+    :class:`flintmq.core.kernel.ports.ConsumeQueues`.
+
+    Args:
+        disk, root: where the queues' files lie.
+        file_bytes: size of a queue file.
+        ext: whether and where tags codes and bit maps have files of their own; None reads and writes none.
+        fills_gaps: whether messages that a damaged log lost leave fillers in their queues, so that those behind them keep
+            their offsets. RocketMQ puts them at the end as it is.
+        gone_below_bytes: physical offset with which the log began when the store was opened.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        root: Path,
+        file_bytes: int,
+        ext: ExtFiles | None = None,
+        *,
+        fills_gaps: bool = True,
+        gone_below_bytes: int = 0,
+    ) -> None:
+        self._disk = disk
+        self.root = root
+        self._fills_gaps = fills_gaps
+        self._file_bytes = -(-file_bytes // UNIT_BYTES) * UNIT_BYTES
+        self._ext = ext
+        self._writes_ext = ext is not None and ext.writes
+        self.queues: dict[tuple[str, int], ConsumeQueue] = {}
+        self._gone_below_bytes = gone_below_bytes
+        self.last_store_timestamp_ms = 0
+        """Store time of the newest unit put."""
+
+    def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """An existing queue, or None: asking never makes one."""
+        return self.queues.get((topic, queue_id))
+
+    def dispatch(self, batch: RecordBatch) -> None:
+        """Describe visible records in their queues; what a queue already has is ignored. One write per queue touched.
+
+        Each form of a batch gives the same bytes. Columns and units are taken for the plain case only, units that go on where
+        a queue ends; the rest is put as requests, and so is everything where ext files are written.
+
+        Raises:
+            StoreFullError: no room for the next queue file.
+        """
+        if batch.has_columns and not self._writes_ext:
+            self._put_columns(batch.columns())
+        elif batch.has_requests or self._writes_ext:
+            requests = queued(batch.requests())
+            if requests:
+                self._put_requests(requests)
+        else:
+            units = queued(batch.units())
+            if units:
+                self._put_units(units)
+
+    def _put_requests(self, requests: Sequence[DispatchRequest]) -> None:
+        queues = self.queues
+        for key, group in _by_queue(requests).items():
+            queue = queues.get(key)
+            if queue is None:
+                queue = queues[key] = self._new_queue(*key)
+            seen = queue.max_physical_offset_bytes
+            if group[0].commit_log_offset_bytes + group[0].message_size_bytes <= seen:
+                group = [r for r in group if r.commit_log_offset_bytes + r.message_size_bytes > seen]
+                if not group:
+                    continue
+            next_offset = queue.max_queue_offset
+            if self._fills_gaps and [*map(_QUEUE_OFFSET, group)] != [*range(next_offset, next_offset + len(group))]:
+                self._put_with_gaps(queue, group)
+            else:
+                self._put_plain(queue, group)
+        self.last_store_timestamp_ms = requests[-1].store_timestamp_ms
+
+    def _put_units(self, units: Sequence[AppendUnit]) -> None:
+        for key, group in _by_queue(units).items():
+            queue = self.queues.get(key)
+            if queue is not None and _goes_on(queue, group):
+                last = group[-1]
+                end = last.commit_log_offset_bytes + last.message_size_bytes
+                queue.put([*map(_units_of, group)], group[0].queue_offset, end)
+            else:
+                self._put_requests(requests_of(group))
+        self.last_store_timestamp_ms = units[-1].store_timestamp_ms
+
+    def _put_columns(self, columns: RecordColumns) -> None:
+        rows = queue_units.visible_rows(columns)
+        if not len(rows):
+            return
+        for (topic, queue_id), group in queue_units.by_queue(columns, rows):
+            queue = self.queues.get((topic, queue_id))
+            if queue is not None:
+                new = queue_units.behind(columns, group, queue.max_physical_offset_bytes)
+                if not len(new):
+                    continue
+                first = queue_units.first_of_run(columns, new)
+                if first == queue.max_queue_offset or not self._fills_gaps:
+                    last_end = int(columns.physical[new[-1]] + columns.size[new[-1]])
+                    queue.put([queue_units.units(columns, new)], int(columns.queue_offset[new[0]]), last_end)
+                    continue
+            self._put_requests(columns.requests(group))
+        self.last_store_timestamp_ms = int(columns.store_timestamp_ms[rows[-1]])
+
+    def _put_with_gaps(self, queue: ConsumeQueue, group: Sequence[DispatchRequest]) -> None:
+        """Fills a gap before a unit where as many records may have lain in the log between it and the one before it."""
+        begin = 0
+        known = queue.max_physical_offset_bytes
+        if group[0].queue_offset < queue.max_queue_offset:
+            unit = queue.unit(group[0].queue_offset)
+            if known < 0:
+                queue.files.destroy()  # its first files were lost, and with them its beginning
+            elif known <= self._gone_below_bytes and unit is not None and unit[0] < self._gone_below_bytes:
+                queue.cut(group[0].queue_offset)  # half a unit, that seemed to speak of a message that is deleted
+                known = queue.max_physical_offset_bytes
+        expected = queue.max_queue_offset if queue.files.files else group[0].queue_offset
+        for at, request in enumerate(group):
+            gap = request.queue_offset - expected
+            if 0 < gap <= (request.commit_log_offset_bytes - max(known, 0)) // RECORD_MIN_BYTES:
+                self._put_plain(queue, group[begin:at])
+                queue.put([FILLER] * gap, expected, queue.max_physical_offset_bytes)
+                begin = at
+                expected += gap
+            expected += 1
+            known = request.commit_log_offset_bytes + request.message_size_bytes
+        self._put_plain(queue, group[begin:])
+
+    def _put_plain(self, queue: ConsumeQueue, group: Sequence[DispatchRequest]) -> None:
+        if not group:
+            return
+        if self._writes_ext:
+            self._put_with_ext(queue, group)
+            return
+        pack = UNIT.pack
+        last = group[-1]
+        queue.put(
+            [pack(r.commit_log_offset_bytes, r.message_size_bytes, r.tags_code) for r in group],
+            group[0].queue_offset,
+            last.commit_log_offset_bytes + last.message_size_bytes,
+        )
+
+    def _new_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+        queue = ConsumeQueue(self._disk, self.root, topic, queue_id, self._file_bytes)
+        if self._writes_ext:
+            self._load_ext(queue)
+            queue.end_ext()  # whatever is found there belongs to a queue that is gone
+        return queue
+
+    def _load_ext(self, queue: ConsumeQueue, *, crashed: bool = False) -> None:
+        """Ext files are read wherever there are any, and made only where units are written."""
+        files = self._ext
+        if files is None or not (
+            files.writes or self._disk.exists(queue_folder(files.root, queue.topic, queue.queue_id))
+        ):
+            return
+        queue.ext = ConsumeQueueExt(self._disk, files.root, queue.topic, queue.queue_id, files.file_bytes)
+        queue.ext.load(crashed=crashed)
+
+    @staticmethod
+    def _put_with_ext(queue: ConsumeQueue, group: Sequence[DispatchRequest]) -> None:
+        """Units of both kinds, or of neither: what failed here comes again, and must find the same place."""
+        last = group[-1]
+        assert queue.ext is not None
+        try:
+            queue.put(
+                [
+                    UNIT.pack(request.commit_log_offset_bytes, request.message_size_bytes, code)
+                    for request, code in zip(group, queue.ext.put(group), strict=True)
+                ],
+                group[0].queue_offset,
+                last.commit_log_offset_bytes + last.message_size_bytes,
+            )
+        except StoreError:
+            queue.end_ext()
+            raise
+
+    def load(self, *, crashed: bool = False) -> None:
+        """Maps the queues found on disk, also those of topics that no configuration names.
+
+        ``crashed``: names that a crash may have left in memory only are forced to the disk first.
+        """
+        topic_paths = self._disk.list_folders(self.root)
+        for folder in (self.root, *topic_paths) if crashed and topic_paths else ():
+            self._disk.sync_folder(folder)
+        for topic_path in topic_paths:
+            for queue_path in self._disk.list_folders(topic_path):
+                if queue_path.name.isdigit():
+                    queue = ConsumeQueue(self._disk, self.root, topic_path.name, int(queue_path.name), self._file_bytes)
+                    queue.load(crashed=crashed)
+                    self._load_ext(queue, crashed=crashed)
+                    self.queues[(topic_path.name, int(queue_path.name))] = queue
+
+    def recover(self) -> None:
+        """End every queue where its valid units end."""
+        for queue in self.queues.values():
+            queue.recover()
+            queue.end_ext()
+
+    def truncate(self, end_offset_bytes: int) -> None:
+        """Forget every unit whose message does not lie wholly below a physical offset; cut units become zeros."""
+        for queue in self.queues.values():
+            if queue.max_physical_offset_bytes > end_offset_bytes:
+                queue.truncate_physical(end_offset_bytes)
+                queue.end_ext()
+
+    def correct_min_offsets(self, min_physical_offset_bytes: int) -> None:
+        for queue in self.queues.values():
+            queue.correct_min_offset(min_physical_offset_bytes)
+
+    def flush(self, least_pages: int) -> None:
+        """Syncs queue files with at least so many dirty pages (0: any). Raises OSError; positions of failed files stay."""
+        for queue in list(self.queues.values()):
+            for file in self._files(queue):
+                dirty = file.wrote // OS_PAGE_BYTES - file.flushed // OS_PAGE_BYTES
+                if least_pages == 0:
+                    due = file.flushed < file.wrote or file.unsynced
+                else:
+                    due = file.flushed < file.wrote and (dirty >= least_pages or file.wrote == file.size)
+                if due:
+                    file.flush()
+
+    def evict(self) -> Iterator[None]:
+        """Take queue files out of the process's memory as far as they are synced; queues may come and go meanwhile."""
+        for queue in list(self.queues.values()):
+            for file in self._files(queue):
+                yield from evict_slices(file.region, file.flushed)
+
+    @staticmethod
+    def _files(queue: ConsumeQueue) -> list[MappedFile]:
+        """Ext files first: an address is worth nothing without what it leads to."""
+        return [*(queue.ext.files.files if queue.ext is not None else ()), *queue.files.files]
+
+    def delete_topic(self, topic: str) -> None:
+        """Deletes a topic's queues, files and all."""
+        for key in [key for key in self.queues if key[0] == topic]:
+            self.queues.pop(key).destroy()
+        self._disk.remove_folder(topic_folder(self.root, topic))
+
+    def delete_queue(self, topic: str, queue_id: int) -> None:
+        """Deletes one queue, files and all."""
+        queue = self.queues.pop((topic, queue_id), None)
+        if queue is not None:
+            queue.destroy()
+            self._disk.remove_folder(topic_folder(self.root, topic))
+
+    def close(self) -> None:
+        """Release the files. A second call does nothing."""
+        for queue in self.queues.values():
+            queue.close()
+        self.queues.clear()
+
+
+def _goes_on(queue: ConsumeQueue, group: Sequence[AppendUnit]) -> bool:
+    """Whether all of a group are new to a queue, and follow its end without a gap."""
+    if group[0].commit_log_offset_bytes < queue.max_physical_offset_bytes:
+        return False
+    expected = queue.max_queue_offset
+    for unit in group:
+        if unit.queue_offset != expected:
+            return False
+        expected += len(unit) if isinstance(unit, AppendedBatch) else 1
+    return True
+
+
+def _by_queue(units: Sequence[AnyUnit]) -> dict[tuple[str, int], list[AnyUnit]]:
+    """Each queue's, in order; neighbours are mostly of one."""
+    grouped: dict[tuple[str, int], list[AnyUnit]] = {}
+    topic, queue_id = "", -1
+    group: list[AnyUnit] = []
+    for unit in units:
+        if unit.queue_id != queue_id or unit.topic != topic:
+            topic, queue_id = unit.topic, unit.queue_id
+            group = grouped.setdefault((topic, queue_id), [])
+        group.append(unit)
+    return grouped
+
+
+def _units_of(appended: AppendUnit) -> bytes:
+    if not isinstance(appended, AppendedBatch):
+        return UNIT.pack(appended.commit_log_offset_bytes, appended.message_size_bytes, appended.tags_code)
+    fields = [0, 0, 0] * len(appended)
+    fields[0::3], fields[1::3], fields[2::3] = appended.positions, appended.sizes, appended.tags_codes
+    return rows_struct("qiq", len(appended)).pack(*fields)
