@@ -110,10 +110,6 @@ def _with_access(command: Callable[..., object]) -> Callable[..., object]:
     if "namesrv" not in signature.parameters:
         return command
 
-    @functools.wraps(command)
-    def run(*arguments: object, **named: object) -> object:
-        return command(*arguments, **named)
-
     added = [
         inspect.Parameter(
             name.replace("-", "_"),
@@ -122,7 +118,14 @@ def _with_access(command: Callable[..., object]) -> Callable[..., object]:
             annotation=Annotated[bool if metavar is None else str | None, _access_option(name, text, metavar)],
         )
         for name, (text, metavar) in options.ACCESS.items()
+        if name.replace("-", "_") not in signature.parameters
     ]
+    names = {parameter.name for parameter in added}
+
+    @functools.wraps(command)
+    def run(**named: object) -> object:
+        return command(**{name: value for name, value in named.items() if name not in names})
+
     run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *added])  # type: ignore[attr-defined]
     return run
 
