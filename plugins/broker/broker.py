@@ -68,8 +68,10 @@ from flintmq.plugins.broker.server_parts import ServerParts
 from flintmq.plugins.broker.service import Service, tell_ignored
 from flintmq.plugins.broker.services import Services
 from flintmq.plugins.builtin import BUILTIN_PLUGINS, CONSUME_QUEUE, INDEX
+from flintmq.remoting.server.bind import bind, bind_with_vip
 from flintmq.remoting.server.handler_threads import HandlerThreads
-from flintmq.remoting.server.server import Pool, RemotingServer, bind, bind_with_vip
+from flintmq.remoting.server.pool import Pool
+from flintmq.remoting.server.server import RemotingServer
 from flintmq.remoting.wire.codes import RequestCode
 
 if TYPE_CHECKING:
@@ -230,7 +232,7 @@ class Broker(Service):
             await self.server.listen(sock, tls)
         if len(self._sockets) > 1:
             vip_port = self._sockets[1].getsockname()[1]
-            self.server.exclude(vip_port, frozenset({int(RequestCode.PULL_MESSAGE)}))
+            self.server.table.exclude(vip_port, frozenset({int(RequestCode.PULL_MESSAGE)}))
         self._start_timers(state)
         if tls is not None:
             self.timers.every(TLS_RELOAD_S, tls.reload, "certificate")
@@ -520,6 +522,11 @@ class Broker(Service):
 
     def _make_server(self) -> RemotingServer:
         config = self.loaded.config
+        authenticators = Authenticators(
+            self.kernel, self._settings, config, config.authenticators_in_force, acl_key="acl.enable"
+        )
+        self.authenticators = authenticators.in_force
+        authenticators.start(self.timers)
         self.server = RemotingServer(
             self._clock,
             max_frame_bytes=config.listen.max_frame_bytes,
@@ -528,24 +535,19 @@ class Broker(Service):
             max_buffered_bytes=config.listen.max_buffered_bytes,
             idle_timeout_ms=config.listen.idle_timeout_ms,
             backlog=config.listen.backlog,
+            authenticators=self.authenticators,
             on_closed=self._channel_closed,
+            on_failed=self._request_failed,
+            on_authenticator_failed=authenticators.failed,
         )
-        authenticators = Authenticators(
-            self.kernel, self._settings, config, config.authenticators_in_force, acl_key="acl.enable"
-        )
-        self.authenticators = authenticators.in_force
-        authenticators.start(self.timers)
         for entry in self.kernel.registries.processors_of("broker"):
             made = self.kernel.guarded(entry, entry.value.factory)(self)
             where = PROCESSOR.where(entry.owner, entry.name)
-            self.server.add_processor(made, entry.value.declarations, partial(self._pool_of, entry), where)
+            self.server.table.add_processor(made, entry.value.declarations, partial(self._pool_of, entry), where)
             self._handled_by.update(dict.fromkeys(entry.value.codes, entry))
         self._parts = ServerParts(self.kernel, "broker", self)
         self._parts.attach(self.server, self.pool)
         self.state.answers_as_bytes = not self._parts.hooks.after
-        self.server.on_failed = self._request_failed
-        self.server.on_authenticator_failed = authenticators.failed
-        self.server.authenticate_with(self.authenticators)
         return self.server
 
     def _channel_closed(self, channel: ServerChannel) -> None:

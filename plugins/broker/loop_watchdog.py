@@ -48,14 +48,15 @@ def _always(hook: str) -> Callable[[Mapping[str, Any]], str]:
 
 
 _SERVER: Final = "flintmq.remoting.server.server"
+_GATE: Final = "flintmq.remoting.server.request_gate"
 _PARTS: Final = "flintmq.plugins.broker.server_parts"
 _ISOLATION: Final = "flintmq.core.kernel.isolation"
 CALLERS: Final[Mapping[tuple[str, str], Callable[[Mapping[str, Any]], str]]] = {
-    (_SERVER, "RemotingServer._handle"): _always(PROCESSOR.hook),
+    (_SERVER, "RemotingServer._process_one"): _always(PROCESSOR.hook),
     (_SERVER, "RemotingServer._finish"): _always(PROCESSOR.hook),
-    (_SERVER, "RemotingServer.dispatch"): _always(PROCESSOR.hook),
-    (_SERVER, "RemotingServer._lets_pass"): _always(AUTHENTICATOR.hook),
-    (_SERVER, "RemotingServer._hooks_let_pass"): _always(RPC_HOOK.hook),
+    (_SERVER, "RemotingServer._process_batch"): _always(PROCESSOR.hook),
+    (_GATE, "RequestGate._lets_pass"): _always(AUTHENTICATOR.hook),
+    (_GATE, "RequestGate._hooks_let_pass"): _always(RPC_HOOK.hook),
     (_PARTS, "ServerParts._after.<locals>.told"): _always(RPC_HOOK.hook),
     (_PARTS, "ServerParts._counted.<locals>.told"): _always(CONNECTION_LISTENER.hook),
     (_ISOLATION, "IsolatedDispatcher.dispatch"): _always(DISPATCHER.hook),

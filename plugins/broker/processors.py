@@ -55,7 +55,7 @@ def _of_state(made: type, broker: Broker) -> DeclaredProcessor:
 
 
 def _send_message(broker: Broker) -> SendMessageProcessor:
-    return SendMessageProcessor(broker.state, broker.pool("send"))
+    return SendMessageProcessor(broker.state, broker.server, broker.pool("send"))
 
 
 def _pull_message(broker: Broker) -> PullMessageProcessor:

@@ -11,8 +11,9 @@ from flintmq.core.kernel.kernel import Kernel
 from flintmq.core.kernel.plugin_shapes import DEFAULT_PROCESSOR, drop, shown
 from flintmq.core.kernel.ports.processor import Request, Response
 from flintmq.core.kernel.registry import Registered, ServerPart
+from flintmq.remoting.server.pool import Pool
 from flintmq.remoting.server.processor_shape import check_handler, wrong_response
-from flintmq.remoting.server.server import Pool, RemotingServer
+from flintmq.remoting.server.server import RemotingServer
 from flintmq.remoting.server.server_hooks import AfterHook, BeforeHook, ServerHooks
 
 _EVENTS = {
@@ -65,10 +66,9 @@ class ServerParts:
         Args:
             pool: the bounded queue of a name and a number of threads.
         """
-        server.hook(self.hooks)
-        server.on_hook_failed = self._hook_failed
+        server.hook(self.hooks, self._hook_failed)
         if self.default is not None:
-            server.register_default(self._handler, pool(self.default.value.pool, self.default.value.threads))
+            server.table.register_default(self._handler, pool(self.default.value.pool, self.default.value.threads))
 
     def _made(self, entry: Registered[ServerPart], owner: object) -> Any:
         return self._kernel.guarded(entry, entry.value.factory)(owner)

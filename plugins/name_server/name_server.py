@@ -31,9 +31,11 @@ from flintmq.plugins.broker.server_parts import ServerParts
 from flintmq.plugins.broker.service import Service
 from flintmq.plugins.builtin import NAME_SERVER_PLUGINS
 from flintmq.remoting.processors.namesrv_config import NamesrvSettings
+from flintmq.remoting.server.bind import bind
 from flintmq.remoting.server.channel import ServerChannel
 from flintmq.remoting.server.handler_threads import HandlerThreads
-from flintmq.remoting.server.server import Pool, RemotingServer, bind
+from flintmq.remoting.server.pool import Pool
+from flintmq.remoting.server.server import RemotingServer
 
 log = logging.getLogger("flintmq.namesrv")
 
@@ -129,15 +131,15 @@ class NameServer(Service):
                 max_buffered_bytes=listen.max_buffered_bytes,
                 idle_timeout_ms=config.idle_timeout_ms,
                 backlog=listen.backlog,
+                authenticators=self.authenticators,
                 on_closed=self._channel_closed,
+                on_failed=self._request_failed,
+                on_authenticator_failed=authenticators.failed,
             )
             self.settings = NamesrvSettings(attrs.evolve(config, port=self.port), self._changed)
             self._add_processors()
-            self.server.authenticate_with(self.authenticators)
-            self.server.on_authenticator_failed = authenticators.failed
             self._parts = ServerParts(self._kernel, "nameserver", self)
             self._parts.attach(self.server, self._pool)
-            self.server.on_failed = self._request_failed
             for sock in self._sockets:
                 await self.server.listen(sock, tls)
         except BaseException:
@@ -163,7 +165,7 @@ class NameServer(Service):
         for entry in self._kernel.registries.processors_of("nameserver"):
             made = self._kernel.guarded(entry, entry.value.factory)(self)
             where = PROCESSOR.where(entry.owner, entry.name)
-            self.server.add_processor(made, entry.value.declarations, partial(self._pool_of, entry), where)
+            self.server.table.add_processor(made, entry.value.declarations, partial(self._pool_of, entry), where)
             self._handled_by.update(dict.fromkeys(entry.value.codes, entry))
 
     def _assemble(self) -> Kernel:
@@ -221,7 +223,7 @@ class NameServer(Service):
     def _changed(self, config: NamesrvConfig) -> None:
         """Settings were changed over the wire."""
         self.config = config
-        self.server.idle_timeout_ms = config.idle_timeout_ms
+        self.server.connections.idle_timeout_ms = config.idle_timeout_ms
 
     def _channel_closed(self, channel: ServerChannel) -> None:
         self.routes.close_channel(channel)

@@ -12,7 +12,7 @@ from flintmq.plugins.replication.group_transfer import GroupTransferService
 from flintmq.plugins.replication.link_settings import link_settings, wants_tls
 from flintmq.plugins.replication.master_service import HaMasterService
 from flintmq.plugins.replication.store_log import StoreLog
-from flintmq.remoting.server.server import bind
+from flintmq.remoting.server.bind import bind
 
 if TYPE_CHECKING:
     from flintmq.core.broker.api import BrokerApi

@@ -20,7 +20,7 @@ from flintmq.remoting.processors.answers import (
     with_json,
 )
 from flintmq.remoting.processors.needs import group_need, topic_need
-from flintmq.remoting.processors.turns import Turns
+from flintmq.remoting.processors.time_slice import TimeSlice
 from flintmq.remoting.wire import bodies
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.headers_admin import (
@@ -108,12 +108,12 @@ class AdminGroupProcessor(DeclaredProcessor):
         header = request.header(GetConsumeStatsRequestHeader)
         group = header.consumer_group
         topics = [header.topic] if header.topic else sorted(self._state.offsets.which_topic_by_consumer(group))
-        table, turns, tps = OffsetTable(), Turns(), 0.0
+        table, time_slice, tps = OffsetTable(), TimeSlice(), 0.0
         for topic in topics:
-            tps += (await self._add_stats(table, group, topic, turns))[0]
+            tps += (await self._add_stats(table, group, topic, time_slice))[0]
         return Response(body=consume_stats(tps, table))
 
-    async def _add_stats(self, table: OffsetTable, group: str, topic: str, turns: Turns) -> tuple[float, int]:
+    async def _add_stats(self, table: OffsetTable, group: str, topic: str, time_slice: TimeSlice) -> tuple[float, int]:
         """Adds a topic's queues; returns how fast the group consumes it, and how many messages it is behind."""
         config = self._state.topics.select(topic)
         if config is None or self._has_left(group, topic):
@@ -128,8 +128,8 @@ class AdminGroupProcessor(DeclaredProcessor):
                 MessageQueue(self._state.config.broker.name, queue_id, topic),
                 bodies.OffsetWrapper(end, consumer_offset, max(0, last_ms)),
             )
-            if turns.is_due:
-                await turns.give()
+            if time_slice.is_over:
+                await time_slice.renew()
         return self._state.stats.consume_tps(group, topic), behind
 
     def _has_left(self, group: str, topic: str) -> bool:
@@ -142,7 +142,7 @@ class AdminGroupProcessor(DeclaredProcessor):
         """Return how far every group of the broker is behind."""
         header = request.header(GetBrokerConsumeStatsRequestHeader)
         found: list[tuple[str, list[bytes]]] = []
-        turns, total_diff = Turns(), 0
+        time_slice, total_diff = TimeSlice(), 0
         for config in self._state.groups:
             group = config.group_name
             of_group: list[bytes] = []
@@ -151,7 +151,7 @@ class AdminGroupProcessor(DeclaredProcessor):
                 if topic_config is None or (header.is_order and not topic_config.order):
                     continue
                 table = OffsetTable()
-                tps, behind = await self._add_stats(table, group, topic, turns)
+                tps, behind = await self._add_stats(table, group, topic, time_slice)
                 if len(table):
                     of_group.append(consume_stats(tps, table))
                     total_diff += behind
@@ -176,11 +176,11 @@ class AdminGroupProcessor(DeclaredProcessor):
         if config is None:
             raise topic_missing(header.topic)
         spans: list[bytes] = []
-        turns = Turns()
+        time_slice = TimeSlice()
         for queue_id in range(config.write_queue_nums):
             spans.append(self._span(header.topic, header.group, queue_id).encode())
-            if turns.is_due:
-                await turns.give()
+            if time_slice.is_over:
+                await time_slice.renew()
         return Response(body=b'{"consumeTimeSpanSet":[%b]}' % b",".join(spans))
 
     def _span(self, topic: str, group: str, queue_id: int) -> bodies.QueueTimeSpan:

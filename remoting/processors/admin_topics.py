@@ -12,7 +12,7 @@ from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Resp
 from flintmq.core.response_code import ResponseCode
 from flintmq.remoting.processors import needs
 from flintmq.remoting.processors.answers import check_not_slave, topic_missing, with_json
-from flintmq.remoting.processors.turns import Turns
+from flintmq.remoting.processors.time_slice import TimeSlice
 from flintmq.remoting.wire import bodies
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.headers_admin import (
@@ -97,7 +97,7 @@ class AdminTopicProcessor(DeclaredProcessor):
         if config is None:
             raise topic_missing(topic)
         store = self._state.store
-        table, turns = OffsetTable(), Turns()
+        table, time_slice = OffsetTable(), TimeSlice()
         for queue_id in range(config.write_queue_nums):
             end = max(0, store.max_queue_offset(topic, queue_id))
             last_ms = max(0, store.message_store_time(topic, queue_id, end - 1)) if end else 0
@@ -105,8 +105,8 @@ class AdminTopicProcessor(DeclaredProcessor):
                 MessageQueue(self._state.config.broker.name, queue_id, topic),
                 bodies.TopicOffset(last_ms, end, max(0, store.min_queue_offset(topic, queue_id))),
             )
-            if turns.is_due:
-                await turns.give()
+            if time_slice.is_over:
+                await time_slice.renew()
         return Response(body=topic_stats(table))
 
     @handles(

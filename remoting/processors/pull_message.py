@@ -49,7 +49,7 @@ class PullMessageProcessor:
     """Answers pulls; those that find nothing may be held. Loop thread."""
 
     may_wait: ClassVar = True
-    """A peer that asks for much at once is answered in turns."""
+    """A peer that asks for much at once is answered in several iterations of the loop."""
 
     def __init__(self, state: BrokerState, server: RemotingServer) -> None:
         self._state = state

@@ -8,7 +8,7 @@ from flintmq.core.kernel.ports.access import Permission
 from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Response, handles
 from flintmq.core.response_code import ResponseCode
 from flintmq.remoting.processors import needs
-from flintmq.remoting.processors.turns import in_turns
+from flintmq.remoting.processors.time_slice import in_slices
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.headers_message import (
     QueryMessageRequestHeader,
@@ -48,7 +48,7 @@ class QueryMessageProcessor(DeclaredProcessor):
             header.begin_timestamp_ms,
             header.end_timestamp_ms,
         )
-        found, index_time_ms, index_offset_bytes = await in_turns(steps)
+        found, index_time_ms, index_offset_bytes = await in_slices(steps)
         fields = {
             "indexLastUpdatePhyoffset": str(index_offset_bytes),
             "indexLastUpdateTimestamp": str(index_time_ms),

@@ -11,7 +11,7 @@ from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.ports import AppendedBatch, AppendUnit, DispatchRequest, FlushStatus
 from flintmq.core.kernel.ports.processor import Request, RequestChannel, Response
 from flintmq.core.record.message_id import batch_message_id, offset_message_id
-from flintmq.remoting.server.server import Pool
+from flintmq.remoting.server.pool import Pool
 from flintmq.remoting.wire.command import JSON
 from flintmq.remoting.wire.fast_answers import make_batch_ok_encoder, make_send_ok_encoder
 

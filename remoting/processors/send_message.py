@@ -25,7 +25,8 @@ from flintmq.remoting.processors import needs
 from flintmq.remoting.processors.fast_failure import FastFailure
 from flintmq.remoting.processors.send_answers import Owner, SendAnswers
 from flintmq.remoting.processors.send_queue import SendQueue
-from flintmq.remoting.server.server import Pool
+from flintmq.remoting.server.pool import Pool
+from flintmq.remoting.server.server import RemotingServer
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.headers_message import (
     SendMessageRequestHeader,
@@ -46,12 +47,12 @@ class SendMessageProcessor:
 
     may_wait: ClassVar = False
 
-    def __init__(self, state: BrokerState, pool: Pool) -> None:
+    def __init__(self, state: BrokerState, server: RemotingServer, pool: Pool) -> None:
         self._state = state
         self._pool = pool
         self._holding = state.topics.holding_topics
         """The topics where a message may lie instead of the queue it was sent to, which is the queue that its answer names."""
-        self._queue = SendQueue(self._store_share, lambda: state.loop)
+        self._queue = SendQueue(self._store_share, lambda: state.loop, server.at_turn_end)
         self._answers = SendAnswers(state, pool)
         self._fast_failure = FastFailure()
         self._slow_puts = SlowLog(state.clock)

@@ -22,10 +22,17 @@ class SendQueue:
     Args:
         store: stores one share. What it raises costs the sends of that share their answers, and no others.
         loop: the broker's.
+        at_turn_end: calls back at the end of an iteration of the loop, when every socket that was ready has been read.
     """
 
-    def __init__(self, store: StoreShare, loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    def __init__(
+        self,
+        store: StoreShare,
+        loop: Callable[[], asyncio.AbstractEventLoop],
+        at_turn_end: Callable[[Callable[[], None]], None],
+    ) -> None:
         self._store = store
+        self._at_turn_end = at_turn_end
         self._loop = loop
         self._pending: list[Request] = []
         self._is_draining = False
@@ -39,7 +46,7 @@ class SendQueue:
         """Keep the sends of one read until every socket that is ready in this iteration has been read."""
         if not self._is_draining:
             self._is_draining = True
-            batch[0].channel.at_turn_end(self._drain)
+            self._at_turn_end(self._drain)
         self._pending += batch
 
     def _drain(self) -> None:

@@ -17,16 +17,18 @@ States and rules::
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from flintmq.core.client_log import client_log
 from flintmq.core.command_flag import ONEWAY_FLAG, RESPONSE_FLAG
-from flintmq.core.errors import FrameError, HeaderError, RefusedError, RemotingError, RemotingTimeoutError
+from flintmq.core.errors import FrameError, HeaderError, RefusedError, RemotingError
 from flintmq.core.kernel.ports.processor import Request, Response
 from flintmq.core.limits import ENDING_S, IN_FLIGHT_PER_CONNECTION, SEND_BUFFER_MAX_BYTES
 from flintmq.core.record.host import pack_host
+from flintmq.remoting.server.last_words import LastWords
 from flintmq.remoting.server.processor_shape import wrong_response
+from flintmq.remoting.server.questions import Questions
 from flintmq.remoting.server.request import decode_request
 from flintmq.remoting.wire.command import (
     JSON,
@@ -37,7 +39,6 @@ from flintmq.remoting.wire.command import (
 )
 from flintmq.remoting.wire.frame import FrameDecoder
 from flintmq.remoting.wire.lenient_header import (
-    LOOKED_AT_BYTES,
     Known,
     begins_no_object,
     may_begin_a_header,
@@ -61,15 +62,16 @@ class ServerChannel(asyncio.Protocol):
         self._server = server
         self._decoder = FrameDecoder(server.max_frame_bytes)
         self._out: list[bytes | memoryview] = []
-        self._waiting: dict[int, asyncio.Future[RemotingCommand]] = {}
+        self._questions = Questions()
         self._transport: asyncio.Transport | None = None
         self._paused = 0
-        self._unanswered = 0
+        self.unanswered = 0
+        """Requests whose answers are due later."""
         self._full = False
-        self._deaf = False
-        self._noted = False
-        self._ending: FrameError | None = None
-        """Why the connection is closed soon, and no frames are read any more."""
+        self._reading_stopped = False
+        self._buffer_reported = False
+        self._ending: LastWords | None = None
+        """Looks for the sender of the bytes that end the connection; no frames are read any more."""
         self.is_stalled = False
         """Whether so much waits for the peer to read that it is answered no more until it does."""
         self.remote_address = "?"
@@ -98,13 +100,13 @@ class ServerChannel(asyncio.Protocol):
             self.packed_host = pack_host(peer[0], peer[1])
         if local:
             self.local_host, self.local_port = local[0], local[1]
-        too_many = self._server.opened(self)
+        too_many = self._server.connections.opened(self)
         if too_many:
             self.close(too_many)
 
     def data_received(self, data: bytes) -> None:
         if self._ending is not None:
-            self._hear_out(self._ending, data)
+            self._ending.add(data)
             return
         server = self._server
         self.active_s = server.now_s()
@@ -120,8 +122,8 @@ class ServerChannel(asyncio.Protocol):
             else:
                 self.take(frames)
         pending_bytes = self._decoder.pending_bytes
-        if pending_bytes > _MUCH_BYTES or self._noted:
-            self._note_held(pending_bytes)
+        if pending_bytes > _MUCH_BYTES or self._buffer_reported:
+            self._report_buffered(pending_bytes)
         if not pending_bytes:
             self.partial_since_s = None
         elif frames or self.partial_since_s is None:
@@ -140,7 +142,7 @@ class ServerChannel(asyncio.Protocol):
             except HeaderError as error:
                 known = what_is_known(frame)
                 if known is None and begins_no_object(frame):
-                    server.failed(self, error)
+                    server.connections.failed(self, error)
                     self.close(str(error))  # as RocketMQ does: nobody waits for an answer
                     return
                 self._refuse_frame(error, known or Known(0, 0, JSON))
@@ -152,63 +154,47 @@ class ServerChannel(asyncio.Protocol):
                 if type(decoded) is Request:
                     requests.append(decoded)
                 else:
-                    self._answered(cast("RemotingCommand", decoded))
+                    self._questions.answered(cast("RemotingCommand", decoded), self.remote_address)
         if requests:
-            server.dispatch(requests)
+            server.process(requests)
 
     def _refuse_frame(self, error: FrameError, asked: Known) -> None:
         """Tells the sender of a frame that cannot be read what is wrong with it, unless it is an answer or wants none."""
         log.info("%s sent a frame that cannot be read: %s", self.remote_address, error)
         if error.refusal is not None and not asked.flag & (RESPONSE_FLAG | ONEWAY_FLAG):
             self.write(encode_command(response(asked, error.refusal.code, error.refusal.remark)))
+            self.flush()
 
     def _end_after(self, error: FrameError) -> None:
         """Closes the connection of a peer whose bytes are no frames, after an answer where they say who waits for one. What it
         goes on to send is dropped for a while, because the answer would be lost if the connection were reset at once."""
-        self._server.failed(self, error)
+        self._server.connections.failed(self, error)
         if not may_begin_a_header(error.rest):
             self.close(str(error))
             return
-        self._ending = error
+        self._ending = LastWords(error, self._refuse_frame)
         asyncio.get_running_loop().call_later(ENDING_S, self.close)
-        self._hear_out(error, b"")
-
-    def _hear_out(self, error: FrameError, data: bytes) -> None:
-        """Looks in what is left of the connection for who sent the frame that ended it."""
-        if error.refusal is None:
-            return
-        error.rest += data[: max(0, LOOKED_AT_BYTES - len(error.rest))]
-        known = what_is_known(error.rest)
-        if known is not None:
-            self._refuse_frame(error, known)
-            error.refusal = None
-            self.flush()
-
-    def eof_received(self) -> bool:
-        return False
+        self._ending.add(b"")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._out.clear()
-        self._fail_waiting(f"{self.remote_address} closed the connection")
-        self._server.closed(self, exc)
+        self._questions.fail(f"{self.remote_address} closed the connection")
+        self._server.postponed.forget(self)
+        self._server.connections.closed(self, exc)
 
     def pause_writing(self) -> None:
         self.is_stalled = True
-        self._pause_reading()
+        self.hold_reading()
 
     def resume_writing(self) -> None:
-        if self._noted:
-            self._note_held(self._decoder.pending_bytes)
+        if self._buffer_reported:
+            self._report_buffered(self._decoder.pending_bytes)
         self.is_stalled = False
-        self._resume_reading()
+        self.release_reading()
         self._server.postponed.resumed(self)
 
     # state
-
-    def at_turn_end(self, callback: Callable[[], None]) -> None:
-        """Calls back when all that has arrived, here and on other connections, is read."""
-        self._server.at_turn_end(callback)
 
     @property
     def is_open(self) -> bool:
@@ -232,49 +218,38 @@ class ServerChannel(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    @property
-    def unanswered(self) -> int:
-        """Requests whose answer waits for the disk."""
-        return self._unanswered
-
     def stop_reading(self) -> None:
         """Takes no more requests, and no more answers to what was asked; what is due to the peer still leaves."""
-        if not self._deaf:
-            self._deaf = True
-            self._pause_reading()
-            self._fail_waiting("the server stops")
+        if not self._reading_stopped:
+            self._reading_stopped = True
+            self.hold_reading()
+            self._questions.fail("the server stops")
 
-    def _pause_reading(self) -> None:
+    def hold_reading(self) -> None:
+        """Read nothing more until :meth:`release_reading` was called as often."""
         self._paused += 1
         if self._paused == 1 and self.is_open and self._transport is not None:
             self._transport.pause_reading()
 
-    def _resume_reading(self) -> None:
+    def release_reading(self) -> None:
+        """Take back one :meth:`hold_reading`."""
         self._paused -= 1
         if self._paused == 0 and self.is_open and self._transport is not None:
             self._transport.resume_reading()
 
-    def hold_reading(self) -> None:
-        """Reads nothing more until :meth:`release_reading` was called as often."""
-        self._pause_reading()
-
-    def release_reading(self) -> None:
-        """What was read is taken."""
-        self._resume_reading()
-
     def took(self, count: int) -> None:
-        """Counts requests whose answer waits for the disk; too many stop the reading."""
-        self._unanswered += count
-        if self._unanswered > IN_FLIGHT_PER_CONNECTION and not self._full:
+        """Count requests whose answers are due later; too many stop the reading."""
+        self.unanswered += count
+        if self.unanswered > IN_FLIGHT_PER_CONNECTION and not self._full:
             self._full = True
-            self._pause_reading()
+            self.hold_reading()
 
     def gave(self, count: int) -> None:
-        """Counts answers to those requests; reading goes on when half of what stopped it is answered."""
-        self._unanswered -= count
-        if self._full and self._unanswered <= IN_FLIGHT_PER_CONNECTION // 2:
+        """Count answers to those requests; reading goes on when half of what stopped it is answered."""
+        self.unanswered -= count
+        if self._full and self.unanswered <= IN_FLIGHT_PER_CONNECTION // 2:
             self._full = False
-            self._resume_reading()
+            self.release_reading()
 
     # answers
 
@@ -302,15 +277,15 @@ class ServerChannel(asyncio.Protocol):
         waiting_bytes = transport.get_write_buffer_size()
         if waiting_bytes > SEND_BUFFER_MAX_BYTES:
             self.close(f"{waiting_bytes} bytes wait for a peer that does not read")
-        elif waiting_bytes > _MUCH_BYTES or self._noted:
-            self._note_held(self._decoder.pending_bytes)
+        elif waiting_bytes > _MUCH_BYTES or self._buffer_reported:
+            self._report_buffered(self._decoder.pending_bytes)
 
-    def _note_held(self, pending_bytes: int) -> None:
-        """Tells the server what is held for this peer, where that is much, and when it no longer is."""
+    def _report_buffered(self, pending_bytes: int) -> None:
+        """Report to the server what is buffered for this peer, where that is much, and when it no longer is."""
         transport = self._transport
         held_bytes = pending_bytes + (transport.get_write_buffer_size() if transport is not None else 0)
-        self._noted = held_bytes > _MUCH_BYTES
-        self._server.holds(self, held_bytes if self._noted else 0)
+        self._buffer_reported = held_bytes > _MUCH_BYTES
+        self._server.connections.holds(self, held_bytes if self._buffer_reported else 0)
 
     def respond(self, to: Request, answer: Response) -> None:
         """Answers a request, unless it is one-way.
@@ -348,33 +323,16 @@ class ServerChannel(asyncio.Protocol):
             RemotingTimeoutError: none came in time.
             RemotingError: the connection is closed.
         """
-        if not self.is_open or self._deaf:
+        if not self.is_open or self._reading_stopped:
             raise RemotingError(f"{self.remote_address} is not connected")
-        command = request(code, header, body, language="JAVA")
-        future: asyncio.Future[RemotingCommand] = asyncio.get_running_loop().create_future()
-        self._waiting[command.opaque] = future
-        self.write(encode_command(command))
-        self.flush()
-        try:
-            async with asyncio.timeout(timeout_s):
-                return await future
-        except TimeoutError as error:
-            raise RemotingTimeoutError(f"{self.remote_address} did not answer {code} within {timeout_s} s") from error
-        finally:
-            self._waiting.pop(command.opaque, None)
 
-    def _fail_waiting(self, reason: str) -> None:
-        for future in self._waiting.values():
-            if not future.done():
-                future.set_exception(RemotingError(reason))
-        self._waiting.clear()
+        def send(data: bytes) -> None:
+            self.write(data)
+            self.flush()
 
-    def _answered(self, command: RemotingCommand) -> None:
-        future = self._waiting.pop(command.opaque, None)
-        if future is not None and not future.done():
-            future.set_result(command)
-        else:
-            log.debug("%s answered %d, which nobody asked", self.remote_address, command.opaque)
+        return await self._questions.ask(
+            code, header, body, send=send, address=self.remote_address, timeout_s=timeout_s
+        )
 
 
 def _address(host: str, port: int) -> str:

@@ -39,6 +39,11 @@ class ServerHooks:
     after: tuple[AfterHook, ...] = ()
     """Called with each answer before it is sent, refusals included; may change it, but leaves one that can be sent."""
 
+    @property
+    def are_of_connections(self) -> bool:
+        """Return whether any of them is called with connections."""
+        return bool(self.connected or self.closed or self.failed or self.idle)
+
 
 class HookedChannel(ServerChannel):
     """A connection whose answers are shown to :attr:`ServerHooks.after`. Only servers that have some make these."""

@@ -138,8 +138,8 @@ async def servers(folder: Path, *, closed: bool) -> AsyncIterator[list[RemotingS
     async with flintmq.NameServer(config) as names, flintmq.Broker(config) as broker:
         yield [broker.server, names.server]
         await asyncio.sleep(0)
-        assert not broker.server.channels
-        assert not names.server.channels
+        assert not broker.server.connections.channels
+        assert not names.server.connections.channels
         state = broker.state
         assert not len(state.consumers), "connections that are gone leave members behind"
         assert not len(state.producers)
@@ -205,7 +205,7 @@ def test_the_seeds_are_what_servers_answer(tmp_path: Path) -> None:
                         feed(link, seed)
                         await until_served(server)
                         accepted[-1] |= {code for answer in link.written() if answer.is_response and answer.code == 0}
-                assert server.codes <= sent
+                assert server.table.codes <= sent
                 link.close()
                 await asyncio.sleep(0)
 

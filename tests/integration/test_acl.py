@@ -137,7 +137,7 @@ def test_a_whole_installation_with_access_control(configure: Callable[..., Any],
                 assert not names.routes.cluster_info().broker_addr_table, (
                     "a broker that does not sign is not registered"
                 )
-                assert broker.server.authenticates
+                assert broker.server.keeps_ext_fields
             async with flintmq.Broker(configure(*overrides, where, *own)):
                 async with AdminClient(names.address, hooks=[AclSigner(ADMIN, SECRET)]) as admin:
                     await admin.create_topic("T", queues=1)

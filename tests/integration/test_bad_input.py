@@ -361,7 +361,7 @@ def test_silence_half_frames_and_slow_loris(configure: Any, connect: Any, unexpe
     with flintmq.Broker(configure("listen.idle_timeout_ms=120000"), clock=clock) as broker:
 
         async def sweep() -> None:
-            broker.server.sweep()
+            broker.server.connections.sweep(clock.monotonic_s())
 
         def pass_time(seconds: float) -> None:
             clock.advance_ms(int(seconds * 1000))
@@ -392,7 +392,7 @@ def test_silence_half_frames_and_slow_loris(configure: Any, connect: Any, unexpe
 def is_open(broker: flintmq.Broker, wire: Wire) -> bool:
     """Whether the server still holds a connection."""
     port = wire.socket.getsockname()[1]
-    return any(channel.remote_port == port and channel.is_open for channel in list(broker.server.channels))
+    return any(channel.remote_port == port and channel.is_open for channel in list(broker.server.connections.channels))
 
 
 def test_a_busy_connection_is_never_stuck_in_half_a_frame(configure: Any, connect: Any) -> None:
@@ -401,7 +401,7 @@ def test_a_busy_connection_is_never_stuck_in_half_a_frame(configure: Any, connec
     with flintmq.Broker(configure(), clock=clock) as broker:
 
         async def sweep() -> None:
-            broker.server.sweep()
+            broker.server.connections.sweep(clock.monotonic_s())
 
         wire = connect(broker)
         whole = encode_command(request(RequestCode.GET_MAX_OFFSET, {"topic": "T", "queueId": "0"}, opaque=1))
@@ -458,7 +458,7 @@ def test_a_peer_that_never_reads_its_acknowledgements(broker: flintmq.Broker, co
     assert healthy.is_served()
 
     async def buffered() -> int:
-        return max(channel._transport.get_write_buffer_size() for channel in broker.server.channels)
+        return max(channel._transport.get_write_buffer_size() for channel in broker.server.connections.channels)
 
     assert broker.call(buffered) < limits.SEND_BUFFER_MAX_BYTES
     greedy.close()
@@ -489,7 +489,7 @@ def test_thousands_of_idle_connections(broker: flintmq.Broker, connect: Any) -> 
         started_s = time.monotonic()
         assert connect(broker).is_served()
         assert time.monotonic() - started_s < 10
-        assert len(broker.server.channels) >= MANY
+        assert len(broker.server.connections.channels) >= MANY
     finally:
         for one in idle:
             one.close()
@@ -504,6 +504,6 @@ def test_too_many_connections(configure: Any, connect: Any) -> None:
         assert all(wire.is_served() for wire in first)
         first[0].close()
         deadline_s = time.monotonic() + 5
-        while len(broker.server.channels) > 2 and time.monotonic() < deadline_s:
+        while len(broker.server.connections.channels) > 2 and time.monotonic() < deadline_s:
             first[1].is_served()
         assert connect(broker).is_served()

@@ -82,7 +82,7 @@ def test_connections_of_one_address(broker: flintmq.Broker, connect: Any) -> Non
     """Its further ones are closed, another address comes in, and places that became free are given again."""
     made = [socket.create_connection(("127.0.0.1", broker.port)) for _ in range(40)]
     try:
-        assert until(lambda: len(broker.server.channels) >= 40)
+        assert until(lambda: len(broker.server.connections.channels) >= 40)
         assert connect(broker).is_closed_by_peer()
         other = socket.create_connection(("127.0.0.1", broker.port), source_address=("127.0.0.2", 0), timeout=5)
         made.append(other)
@@ -91,8 +91,8 @@ def test_connections_of_one_address(broker: flintmq.Broker, connect: Any) -> Non
     finally:
         for one in made:
             one.close()
-    assert until(lambda: not broker.server.channels)
-    assert not broker.server._connections_of
+    assert until(lambda: not broker.server.connections.channels)
+    assert not broker.server.connections.of_address
     assert connect(broker).is_served()
 
 
@@ -104,17 +104,17 @@ def test_what_is_held_for_all_connections(configure: Any, connect: Any) -> None:
             one = socket.create_connection(("127.0.0.1", broker.port), timeout=20)
             halves.append(one)
             one.sendall(struct.pack(">i", limits.FRAME_MAX_BYTES) + bytes(size_mib * 1024 * 1024))
-        assert until(lambda: broker.server.buffered_bytes > 51 * 1024 * 1024)
-        assert len(broker.server.channels) == 4
+        assert until(lambda: broker.server.connections.buffered_bytes > 51 * 1024 * 1024)
+        assert len(broker.server.connections.channels) == 4
         more = socket.create_connection(("127.0.0.1", broker.port), timeout=20)
         halves.append(more)
         more.sendall(struct.pack(">i", limits.FRAME_MAX_BYTES) + bytes(14 * 1024 * 1024))
-        assert until(lambda: len(broker.server.channels) == 4)
+        assert until(lambda: len(broker.server.connections.channels) == 4)
         assert is_cut(halves[1])
         assert connect(broker).is_served()
         for one in halves:
             one.close()
-        assert until(lambda: broker.server.buffered_bytes == 0)
+        assert until(lambda: broker.server.connections.buffered_bytes == 0)
 
 
 @pytest.mark.parametrize(

@@ -217,7 +217,7 @@ async def _hold(configure: Callable[..., Any]) -> None:
     async with flintmq.Broker(configure("store.commit_log_file_bytes=64MiB")) as broker:
         state = broker.state
         state.topics.put(TopicConfig(topic_name="T", read_queue_nums=HELD_QUEUES, write_queue_nums=HELD_QUEUES))
-        process = broker.server._batch_handlers[RequestCode.PULL_MESSAGE][0]
+        process = broker.server.table.batch_handlers[RequestCode.PULL_MESSAGE][0]
         clients = [Client() for _ in range(CHANNELS)]
         for group in range(HELD // HELD_QUEUES):
             assert state.groups.select(f"group-{group}") is not None

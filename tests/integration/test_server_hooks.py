@@ -201,8 +201,7 @@ def test_listeners_are_told_of_connections(configure: Configure, at: str) -> Non
             asked_s = time.monotonic()
 
             async def sweep() -> None:
-                server.server.now_s = lambda: asked_s + 3_600
-                server.server.sweep()
+                server.server.connections.sweep(asked_s + 3_600)
 
             server.call(sweep)
             assert watcher.of(wire, until="close") == ["connect", "idle", "close"]
@@ -327,7 +326,7 @@ def test_nobody_pays_for_hooks_that_nobody_has(configure: Configure) -> None:
         assert (server.hooks.before, server.hooks.after, server.hooks.connected) == ((), (), ())
         assert not server.keeps_ext_fields
         assert broker.state.answers_as_bytes
-        assert not any(isinstance(channel, HookedChannel) for channel in server.channels)
+        assert not any(isinstance(channel, HookedChannel) for channel in server.connections.channels)
 
 
 @pytest.mark.parametrize(

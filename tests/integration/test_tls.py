@@ -181,7 +181,7 @@ def test_handshakes_of_one_address(
             assert wrapped.version()
         for peer in (*mute, further):
             peer.close()
-        listener = broker.server._servers[0]
+        listener = broker.server._listeners[0]
         deadline_s = time.monotonic() + 20
         while listener._pending_of and time.monotonic() < deadline_s:  # type: ignore[union-attr]
             time.sleep(0.01)

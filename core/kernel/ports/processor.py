@@ -79,10 +79,6 @@ class RequestChannel(Channel, Protocol):
         """Hand all gathered answers to the socket in one write."""
         ...
 
-    def at_turn_end(self, callback: Callable[[], None]) -> None:
-        """Call back at the end of this loop iteration, when every socket that was ready has been read."""
-        ...
-
     def took(self, count: int) -> None:
         """Count requests whose answers are due later; too many of them stop the reading of the connection."""
         ...

@@ -35,8 +35,7 @@ class Harness:
         self.loop = Iterations()
         self.shares: list[tuple[list[str], int]] = []
         self.steps: Callable[[], Iterator[None] | None] = lambda: None
-        self.queue = SendQueue(self._store, lambda: self.loop)  # type: ignore[arg-type, return-value]
-        self.channel = SimpleNamespace(at_turn_end=self.loop.call_soon)
+        self.queue = SendQueue(self._store, lambda: self.loop, self.loop.call_soon)  # type: ignore[arg-type, return-value]
 
     def _store(self, requests: list[Any], size_bytes: int) -> Iterator[None] | None:
         self.shares.append(([request.name for request in requests], size_bytes))
@@ -44,7 +43,7 @@ class Harness:
 
     def add(self, *names: str, size_bytes: int = 1) -> None:
         body = range(size_bytes)  # as long as a body, without its bytes
-        batch = [SimpleNamespace(name=name, body=body, channel=self.channel) for name in names]
+        batch = [SimpleNamespace(name=name, body=body) for name in names]
         self.queue.add(batch)  # type: ignore[arg-type]
 
 

@@ -1,0 +1,139 @@
+"""The connections of one server: how many there may be, how much is held for them, and which of them are closed for silence."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+
+import attrs
+
+from flintmq.core.limits import FIRST_FRAME_TIMEOUT_S, FRAME_TIMEOUT_S
+from flintmq.remoting.server.channel import ServerChannel
+from flintmq.remoting.server.server_hooks import ServerHooks
+
+
+@attrs.frozen
+class ConnectionLimits:
+    """What one server grants all its connections together."""
+
+    connections: int
+    """Further ones are closed at once (``listen.max_connections``)."""
+    connections_per_address: int
+    """Further ones of one address are closed at once (``listen.max_connections_per_address``)."""
+    buffered_bytes: int
+    """Incomplete frames and unsent answers of all connections (``listen.max_buffered_bytes``)."""
+
+
+class Connections:
+    """The open connections of one server. Loop thread.
+
+    Args:
+        limits: what all of them may take.
+        idle_timeout_ms: a connection without a byte either way for so long is closed. May change while running.
+        on_closed: called with each connection that has ended.
+    """
+
+    def __init__(
+        self, limits: ConnectionLimits, idle_timeout_ms: int, on_closed: Callable[[ServerChannel], None]
+    ) -> None:
+        self.idle_timeout_ms = idle_timeout_ms
+        self.channels: set[ServerChannel] = set()
+        self.of_address: Counter[str] = Counter()
+        """How many there are of each address."""
+        self.buffered_bytes = 0
+        """What is held for all of them, as far as one holds much."""
+        self._limits = limits
+        self._on_closed = on_closed
+        self._buffered: dict[ServerChannel, int] = {}
+        self._hooks = ServerHooks()
+        self._announced: set[ServerChannel] = set()
+        """Those that ``hooks.connected`` was called with; kept only where a hook wants to know of their end."""
+        self._all_closed: asyncio.Future[None] | None = None
+
+    def hook(self, hooks: ServerHooks) -> None:
+        """Call a plugin's hooks with what happens to connections from now on."""
+        self._hooks = hooks
+
+    def opened(self, channel: ServerChannel) -> str:
+        """Take a new connection; return why it must be closed again, or nothing."""
+        self.channels.add(channel)
+        self.of_address[channel.remote_host] += 1
+        if len(self.channels) > self._limits.connections:
+            return "too many connections (listen.max_connections)"
+        if self.of_address[channel.remote_host] > self._limits.connections_per_address:
+            return "too many connections of its address (listen.max_connections_per_address)"
+        if self._hooks.are_of_connections:
+            self._announced.add(channel)
+            for connected in self._hooks.connected:
+                connected(channel)
+        return ""
+
+    def holds(self, channel: ServerChannel, size_bytes: int) -> None:
+        """Account the buffered bytes of a connection; beyond the limit close the connection that holds most."""
+        self.buffered_bytes += size_bytes - self._buffered.pop(channel, 0)
+        if size_bytes:
+            self._buffered[channel] = size_bytes
+        if self.buffered_bytes > self._limits.buffered_bytes:
+            largest = max(self._buffered, key=self._buffered.__getitem__)
+            held = self._buffered.pop(largest)
+            self.buffered_bytes -= held
+            largest.close(f"it holds {held} bytes, the most of all connections (listen.max_buffered_bytes)")
+
+    def failed(self, channel: ServerChannel, error: Exception) -> None:
+        """Call the hooks for a connection that ends because of an error."""
+        if channel in self._announced:
+            for failed in self._hooks.failed:
+                failed(channel, error)
+
+    def closed(self, channel: ServerChannel, error: Exception | None) -> None:
+        """Forget a connection that ended.
+
+        Args:
+            channel: the connection.
+            error: of the network, where that ended it.
+        """
+        if channel in self._announced:
+            if error is not None:
+                self.failed(channel, error)
+            self._announced.discard(channel)
+            for closed in self._hooks.closed:
+                closed(channel)
+        self.channels.discard(channel)
+        self.buffered_bytes -= self._buffered.pop(channel, 0)
+        self.of_address[channel.remote_host] -= 1
+        if not self.of_address[channel.remote_host]:
+            del self.of_address[channel.remote_host]
+        if not self.channels and self._all_closed is not None and not self._all_closed.done():
+            self._all_closed.set_result(None)
+        self._on_closed(channel)
+
+    def sweep(self, now_s: float) -> None:
+        """Close connections that are idle, silent, or stuck in half a frame at a time of the monotonic clock."""
+        for channel in list(self.channels):
+            if now_s - channel.active_s > self.idle_timeout_ms / 1000:
+                if channel in self._announced:
+                    for idle in self._hooks.idle:
+                        idle(channel)
+                channel.close(f"idle for {now_s - channel.active_s:.0f} s")
+            elif not channel.has_spoken and now_s - channel.opened_s > FIRST_FRAME_TIMEOUT_S:
+                channel.close("no frame since it connected")
+            elif channel.partial_since_s is not None and now_s - channel.partial_since_s > FRAME_TIMEOUT_S:
+                channel.close("half a frame, and no rest")
+
+    async def close(self, linger_s: float) -> None:
+        """Close every connection; cut those whose answers have not left after so many seconds."""
+        for channel in list(self.channels):
+            channel.close()
+        try:
+            async with asyncio.timeout(linger_s):
+                await self._wait_for_none()
+        except TimeoutError:
+            for channel in list(self.channels):
+                channel.abort()
+            await self._wait_for_none()
+
+    async def _wait_for_none(self) -> None:
+        while self.channels:
+            self._all_closed = asyncio.get_running_loop().create_future()
+            await self._all_closed

@@ -1,0 +1,101 @@
+"""What a request must pass before its processor: the authenticators, then the plugins' hooks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from flintmq.core.errors import RefusedError
+from flintmq.core.io.clock import Clock
+from flintmq.core.kernel.blame import PLUGIN_FAULTS
+from flintmq.core.kernel.plugin_shapes import drop, shown
+from flintmq.core.kernel.ports import Authenticator, Caller
+from flintmq.core.kernel.ports.processor import Request, RequestDeclaration
+from flintmq.core.response_code import ResponseCode
+from flintmq.remoting.server.audit import RefusalAudit
+from flintmq.remoting.server.server_hooks import BeforeHook
+from flintmq.remoting.wire.refusal import hook_failed
+
+AuthenticatorFailed = Callable[[Authenticator, Request, BaseException], None]
+"""Called when an authenticator raised something that is not a refusal; the request is refused."""
+HookFailed = Callable[[BeforeHook, Request, BaseException], None]
+"""Called when a hook raised something that is not a refusal; the request is refused."""
+
+
+class RequestGate:
+    """Refuses requests that must not reach a processor. Loop thread.
+
+    Args:
+        clock: bounds the lines of the audit log.
+        declared: what is declared of each code.
+        authenticators: every request must pass all of them.
+        authenticator_failed: see :data:`AuthenticatorFailed`.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        declared: Mapping[int, RequestDeclaration],
+        authenticators: Sequence[Authenticator],
+        authenticator_failed: AuthenticatorFailed,
+    ) -> None:
+        self._declared = declared
+        self._authenticators = tuple(authenticators)
+        self._authenticator_failed = authenticator_failed
+        self._audit = RefusalAudit(clock)
+        self._hooks: tuple[tuple[BeforeHook, HookFailed], ...] = ()
+
+    def hook(self, hooks: Sequence[BeforeHook], failed: HookFailed) -> None:
+        """Call hooks with each request that the authenticators let pass."""
+        self._hooks = tuple((hook, failed) for hook in hooks)
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether there is anything that a request must pass."""
+        return bool(self._authenticators or self._hooks)
+
+    def passing(self, requests: Sequence[Request]) -> list[Request]:
+        """Return the requests that pass; the others are refused."""
+        admitted = [one for one in requests if self._lets_pass(one)] if self._authenticators else list(requests)
+        return [one for one in admitted if self._hooks_let_pass(one)] if self._hooks else admitted
+
+    def _lets_pass(self, request: Request) -> bool:
+        declared = self._declared.get(request.code)
+        rule = declared.needs if declared is not None else None
+        caller = Caller(request.channel.remote_host, request.code, request.ext_fields or {}, request.body, rule)
+        for authenticator in self._authenticators:
+            try:
+                authenticate: Callable[[Caller], object] = authenticator.authenticate
+                _check_nothing_returned(authenticate(caller))
+            except RefusedError as error:
+                if declared is not None and declared.audited:
+                    self._audit(request, error)
+                request.channel.refuse(request, error)
+                return False
+            except PLUGIN_FAULTS as error:
+                # A plugin's fault must not open the door, nor keep the other requests of this read from it.
+                self._authenticator_failed(authenticator, request, error)
+                refusal = RefusedError(
+                    ResponseCode.SYSTEM_ERROR, "it cannot be told who sent this", reason="authenticator.failed"
+                )
+                request.channel.refuse(request, refusal)
+                return False
+        return True
+
+    def _hooks_let_pass(self, request: Request) -> bool:
+        for hook, failed in self._hooks:
+            try:
+                _check_nothing_returned(hook(request))
+            except RefusedError as error:
+                request.channel.refuse(request, error)
+                return False
+            except PLUGIN_FAULTS as error:
+                failed(hook, request, error)
+                request.channel.refuse(request, hook_failed(error))
+                return False
+        return True
+
+
+def _check_nothing_returned(returned: object) -> None:
+    if returned is not None:
+        drop(returned)
+        raise TypeError(f"expected None, or a RefusedError to be raised; found {shown(returned)} returned")
