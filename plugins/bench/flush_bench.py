@@ -38,7 +38,7 @@ class FlushReport:
     """How long all of it took."""
 
     def as_json(self) -> dict[str, Any]:
-        """Return the document that ``--report`` writes and ``tools/bench_report.py`` compares."""
+        """Return the document that ``--report`` writes and ``flintmq bench report`` compares."""
         return {
             "report": KIND,
             "format": FORMAT,

@@ -70,6 +70,14 @@ bench = LazyGroup(
             "bench:consume",
             "Measure consuming: pulls of what is stored, from the first message again when the last one is reached.",
         ),
+        "latency": (
+            "bench_latency:latency",
+            "Measure end to end: from the send to a listener that waits. One line of JSON per run, then the ratios.",
+        ),
+        "report": (
+            "bench_report:report",
+            "Compare two reports that 'bench flush --report' wrote: what was different, and the ratio of each figure.",
+        ),
     },
     words="bench",
     help=COMMANDS["bench"][1],

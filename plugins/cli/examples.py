@@ -50,6 +50,11 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
         "flintmq bench flush --rounds 3 --report before.json",
         "flintmq bench flush -s group_commit,flush_real_time:interval_ms=100",
     ),
+    "bench latency": (
+        "flintmq bench latency --rate 2000",
+        "flintmq bench latency --rate 200 --against 127.0.0.1:9876 --rounds 5",
+    ),
+    "bench report": ("flintmq bench report before.json after.json",),
     "bench feed": ("flintmq bench feed --seconds 3",),
     "bench recover": ("flintmq bench recover --store ./store",),
     "store verify": ("flintmq store verify ./store --json",),

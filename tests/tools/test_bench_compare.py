@@ -1,4 +1,4 @@
-"""``tools/bench_latency.py`` and ``tools/bench_compare.py`` as they are typed: every figure is there, mistakes end at once."""
+"""``tools/bench_compare.py`` as it is typed: every figure is there, mistakes end at once."""
 
 from __future__ import annotations
 
@@ -22,27 +22,6 @@ def test_the_script_hands_its_help_on() -> None:
     done = subprocess.run(script, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     assert "--against-start" in done.stdout
-
-
-def test_latency(tool: RunTool, name_server: str) -> None:
-    """Every message sent by the clock arrives at the listener, and old ones in the topic are not counted."""
-    common = ("bench_latency", "-n", name_server, "--rate", 400, "--seconds", 0.2, "--topic", "Latency")
-    for _ in range(2):
-        found = json.loads(tool(*common, "--warmup", 0.02, "--pid", os.getpid()).out)
-        assert (found["missing"], found["errors"]) == (0, 0)
-        assert found["messages"] == pytest.approx(80, abs=10)  # 8 of the warm-up may arrive late
-        assert 0 < found["p50_ms"] <= found["p99_ms"] <= found["max_ms"]
-        assert found["send_p50_ms"] > 0
-
-
-def test_latency_against_another(tool: RunTool, name_server: str) -> None:
-    """Both are measured in turn, and the last line has the ratios."""
-    words = ("--rate", 200, "--seconds", 0.1, "--warmup", 0, "--rounds", 2, "--topic", "Latency")
-    outcome = tool("bench_latency", "-n", name_server, "--against", name_server, *words)
-    lines = [json.loads(line) for line in outcome.out.splitlines()]
-    assert [line["bench"] for line in lines] == [*(["latency"] * 4), "latency ratio"]
-    assert lines[-1]["rounds"] == 2
-    assert lines[-1]["p50_ms"] > 0
 
 
 def test_compare_with_itself(tool: RunTool, name_server: str) -> None:

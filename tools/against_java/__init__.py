@@ -1,1 +1,1 @@
-"""What ``tools/bench_compare.py``, ``bench_latency.py`` and ``bench_report.py`` measure and compare."""
+"""What ``tools/bench_compare.py`` measures and compares."""

@@ -17,10 +17,10 @@ from typing import Any, Final, Protocol
 
 import attrs
 
-from against_java.latency import run_latency
 from against_java.outside import fresh_topic, generator_port, run_client, run_generator
 from flintmq.core.errors import FlintError, RemotingError
 from flintmq.plugins.bench.interval import ratio
+from flintmq.plugins.bench.latency import run_latency
 from flintmq.plugins.bench.run import BenchSettings, run_bench
 
 Figures = Mapping[str, float | None]

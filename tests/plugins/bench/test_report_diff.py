@@ -3,22 +3,11 @@
 from __future__ import annotations
 
 import copy
-import importlib
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from .conftest import RunTool
-
-
-def diff_reports(first: Any, second: Any) -> Any:
-    return importlib.import_module("report_diff").diff_reports(first, second)
-
-
-def check_report(document: Any, name: str) -> Any:
-    return importlib.import_module("report_diff").check_report(document, name)
+from flintmq.plugins.bench.report_diff import check_report, diff_reports
 
 
 def estimate(mean: float, half: float) -> dict[str, float]:
@@ -75,23 +64,3 @@ def test_what_was_different_is_named() -> None:
 def test_only_reports_are_compared(document: Any) -> None:
     with pytest.raises(ValueError, match="file"):
         check_report(document, "file")
-
-
-def test_a_report_as_the_tool_prints_it(tool: RunTool, tmp_path: Path) -> None:
-    """Scripts read the lines of JSON, people the table."""
-    first, second = tmp_path / "a.json", tmp_path / "b.json"
-    first.write_text(json.dumps(a_report(100)))
-    second.write_text(json.dumps(a_report(150)))
-    found = json.loads(tool("bench_report", first, second, "--json").out)
-    assert found["same_machine"]
-    assert {one["strategy"] for one in found["figures"]} == {"group_commit"}
-    assert "B / A" in tool("bench_report", first, second).out
-
-
-def test_reports_that_are_none(tool: RunTool, tmp_path: Path) -> None:
-    """A file that holds no report is named, with the exit code of a failure or of wrong usage."""
-    (tmp_path / "a.json").write_text("{}")
-    assert tool("bench_report", tmp_path / "a.json", tmp_path / "a.json").code == 1
-    assert tool("bench_report", tmp_path / "none.json", tmp_path / "a.json").code == 2
-    (tmp_path / "b.json").write_text("{")
-    assert tool("bench_report", tmp_path / "b.json", tmp_path / "a.json").code == 2

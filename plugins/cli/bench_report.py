@@ -1,36 +1,26 @@
-#!/usr/bin/env python3
-"""Compares two reports that ``flintmq bench flush --report`` wrote: what was different, and the ratio of each figure.
-
-tools/bench_report.py before.json after.json [--json]
-"""
+"""``flintmq bench report``: compare two reports of ``bench flush``."""
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from report_diff import ReportDiff, check_report, diff_reports
+import click
 
-from flintmq.plugins.cli.exits import CommandError, ExitCode, finished, warn
+from flintmq.plugins.bench.report_diff import ReportDiff, check_report, diff_reports
+from flintmq.plugins.cli import options
+from flintmq.plugins.cli.exits import CommandError, ExitCode, warn
 from flintmq.plugins.cli.output import print_json, print_table
+from flintmq.plugins.cli.parser import Command
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Compare two reports. Returns the exit code."""
-    made = argparse.ArgumentParser("bench_report.py", description=(__doc__ or "").partition("\n")[0])
-    made.add_argument("first", type=Path, metavar="A.json", help="the base")
-    made.add_argument("second", type=Path, metavar="B.json", help="what is compared with it")
-    made.add_argument("--json", action="store_true", help="print JSON instead of tables")
-    words = made.parse_args(arguments)
-    return finished(lambda: report(words.first, words.second, words.json))
-
-
+@click.command(cls=Command)
+@click.argument("first", type=options.PATH, metavar="A.json")
+@click.argument("second", type=options.PATH, metavar="B.json")
+@options.as_json
 def report(first: Path, second: Path, as_json: bool) -> None:
-    """Print what differs between two reports. Raises ``CommandError`` for a file that holds no report."""
+    """Compare two reports that 'bench flush --report' wrote: what was different, and the ratio of each figure."""
     try:
         found = diff_reports(check_report(_read(first), str(first)), check_report(_read(second), str(second)))
     except (ValueError, KeyError, TypeError) as error:
@@ -77,7 +67,3 @@ def _read(path: Path) -> Any:
         raise CommandError(f"{path} cannot be read: {error.strerror}", ExitCode.USAGE) from error
     except ValueError as error:
         raise CommandError(f"{path} is not JSON: {error}", ExitCode.USAGE) from error
-
-
-if __name__ == "__main__":
-    sys.exit(main())

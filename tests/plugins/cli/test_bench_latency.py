@@ -1,0 +1,53 @@
+"""``bench latency`` as it is typed: every figure is there, and messages of earlier runs do not count."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+
+import pytest
+
+import flintmq
+
+from .conftest import RunCommand
+
+
+@pytest.fixture(scope="module")
+def name_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Yield the address of a name server with one broker."""
+    settings = [
+        f"store.path={tmp_path_factory.mktemp('latency') / 'store'}",
+        "store.commit_log_file_bytes=4MiB",
+        "index.enable=false",
+        "listen.port=0",
+        "listen.vip=false",
+        "nameserver.port=0",
+    ]
+    loaded = flintmq.load_config(None, settings, {})
+    with (
+        flintmq.NameServer(loaded) as names,
+        flintmq.Broker(loaded.with_overrides([f"namesrv.addresses={names.address}"])),
+    ):
+        yield names.address
+
+
+def test_latency(cli: RunCommand, name_server: str) -> None:
+    """Every message sent by the clock arrives at the listener, and old ones in the topic are not counted."""
+    common = ("bench", "latency", "-n", name_server, "--rate", 400, "--seconds", 0.2, "--topic", "Latency")
+    for _ in range(2):
+        found = json.loads(cli(*common, "--warmup", 0.02, "--pid", os.getpid()).out)
+        assert (found["missing"], found["errors"]) == (0, 0)
+        assert found["messages"] == pytest.approx(80, abs=10)  # 8 of the warm-up may arrive late
+        assert 0 < found["p50_ms"] <= found["p99_ms"] <= found["max_ms"]
+        assert found["send_p50_ms"] > 0
+
+
+def test_latency_against_another(cli: RunCommand, name_server: str) -> None:
+    """Both are measured in turn, and the last line has the ratios."""
+    words = ("--rate", 200, "--seconds", 0.1, "--warmup", 0, "--rounds", 2, "--topic", "Latency")
+    outcome = cli("bench", "latency", "-n", name_server, "--against", name_server, *words)
+    lines = [json.loads(line) for line in outcome.out.splitlines()]
+    assert [line["bench"] for line in lines] == [*(["latency"] * 4), "latency ratio"]
+    assert lines[-1]["rounds"] == 2
+    assert lines[-1]["p50_ms"] > 0

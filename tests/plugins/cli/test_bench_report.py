@@ -1,0 +1,51 @@
+"""``bench report`` as it is typed: tables for people, JSON for scripts, and a name for a file that holds no report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from .conftest import RunCommand
+
+
+def estimate(mean: float, half: float) -> dict[str, float]:
+    return {"mean": mean, "low": mean - half, "high": mean + half}
+
+
+def a_report(rate: float) -> dict[str, Any]:
+    figures = ("p50_ms", "p99_ms", "p999_ms", "cpu_us", "written_bytes_per_message", "syncs_per_s")
+    one = {"strategy": "group_commit", "rate": estimate(rate, 1.0)} | {name: estimate(2.0, 0.5) for name in figures}
+    return {
+        "report": "flintmq bench flush",
+        "format": 1,
+        "environment": {
+            "cpu": "x",
+            "cores": 2,
+            "system": "L",
+            "disk": {"filesystem": "ext4", "device": "d", "folder": "/a"},
+        },
+        "plan": {"threads": 4},
+        "config": {"group_commit": {"flush.strategy": "group_commit"}},
+        "strategies": [one],
+    }
+
+
+def test_a_report_as_it_is_printed(cli: RunCommand, tmp_path: Path) -> None:
+    """Scripts read the lines of JSON, people the table."""
+    first, second = tmp_path / "a.json", tmp_path / "b.json"
+    first.write_text(json.dumps(a_report(100)))
+    second.write_text(json.dumps(a_report(150)))
+    found = json.loads(cli("bench", "report", first, second, "--json").out)
+    assert found["same_machine"]
+    assert {one["strategy"] for one in found["figures"]} == {"group_commit"}
+    assert "B / A" in cli("bench", "report", first, second).out
+
+
+def test_reports_that_are_none(cli: RunCommand, tmp_path: Path) -> None:
+    """A file that holds no report is named, with the exit code of a failure or of wrong usage."""
+    (tmp_path / "a.json").write_text("{}")
+    assert cli("bench", "report", tmp_path / "a.json", tmp_path / "a.json").code == 1
+    assert cli("bench", "report", tmp_path / "none.json", tmp_path / "a.json").code == 2
+    (tmp_path / "b.json").write_text("{")
+    assert cli("bench", "report", tmp_path / "b.json", tmp_path / "a.json").code == 2
