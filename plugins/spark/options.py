@@ -216,7 +216,7 @@ class ReadOptions:
         Raises:
             OptionError: one is unknown, comes twice by two names, has a value that cannot be used, or does not go with another.
         """
-        fields = {_field(name): value for name, value in parse(READ_OPTIONS, given).items()}
+        fields = {field_of(name): value for name, value in parse(READ_OPTIONS, given).items()}
         options = cls(**fields)
         _check(options, fields)
         return options
@@ -244,11 +244,14 @@ _FIELDS: Final = {
     "startingTimestamp": "starting_timestamp_ms",
     "endingTimestamp": "ending_timestamp_ms",
     "maxTriggerDelay": "max_trigger_delay_ms",
+    "maxMessageSize": "max_message_size_bytes",
+    "compressOver": "compress_over_bytes",
 }
+"""Attributes that end in a unit, by option."""
 
 
-def _field(option: str) -> str:
-    """The attribute that holds an option."""
+def field_of(option: str) -> str:
+    """Return the attribute that holds an option."""
     return _FIELDS.get(option) or re.sub(r"(?<=[a-z])([A-Z])", r"_\1", option).lower()
 
 
@@ -261,7 +264,7 @@ def _check(options: ReadOptions, fields: Mapping[str, Any]) -> None:
             f"where from? Give one of load('/data/store'), option nameServer or option brokerAddr; there is {got}"
         )
     for option in READ_OPTIONS:
-        if option.only not in (None, options.transport) and _field(option.name) in fields:
+        if option.only not in (None, options.transport) and field_of(option.name) in fields:
             way = "nameServer or brokerAddr" if option.only == "broker" else "load('/data/store')"
             raise OptionError(f"option {option.name} only goes with {way}")
     if options.subscribe is not None and options.subscribe_pattern is not None:
@@ -276,4 +279,4 @@ def _check(options: ReadOptions, fields: Mapping[str, Any]) -> None:
 
 
 def _name(field: str) -> str:
-    return next(option.name for option in READ_OPTIONS if _field(option.name) == field)
+    return next(option.name for option in READ_OPTIONS if field_of(option.name) == field)

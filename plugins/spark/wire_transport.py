@@ -6,7 +6,6 @@ rebalanced: any task may pull any queue, and what a query has read stands in Spa
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,25 +14,21 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import attrs
 
 from flintmq.core.broker.message_queue import MessageQueue
-from flintmq.core.errors import RefusedError
-from flintmq.core.response_code import ResponseCode
 from flintmq.plugins.spark.bounds import ANY, Bounds, Range
 from flintmq.plugins.spark.decoder import Decoder, RowFilter
-from flintmq.plugins.spark.decoder.rows import is_system_topic
 from flintmq.plugins.spark.errors import (
     CheckpointError,
     DataLossError,
-    OptionError,
     SparkPluginError,
-    UnknownTopicError,
 )
-from flintmq.plugins.spark.option_values import EARLIEST_QUEUE_OFFSET, LATEST_QUEUE_OFFSET, Place
+from flintmq.plugins.spark.option_values import Place
 from flintmq.plugins.spark.options import ReadOptions
 from flintmq.plugins.spark.ports import Limit, Offset
 from flintmq.plugins.spark.wire.batches import batches
-from flintmq.plugins.spark.wire.client import DEFAULT_GROUP, WireClient, again
+from flintmq.plugins.spark.wire.client import DEFAULT_GROUP, WireClient
 from flintmq.plugins.spark.wire.offsets import WireOffset, ordered
 from flintmq.plugins.spark.wire.pulling import Puller
+from flintmq.plugins.spark.wire.queue_edges import QueueEdges, placed, queue_name
 from flintmq.plugins.spark.wire.ranges import (
     QueueRange,
     WirePart,
@@ -43,7 +38,6 @@ from flintmq.plugins.spark.wire.ranges import (
     parts_wanted,
     ranges_between,
 )
-from flintmq.remoting.wire.bodies import TopicOffset
 
 if TYPE_CHECKING:
     import pyarrow
@@ -54,9 +48,6 @@ ASSUMED_BYTES: Final = 512
 """A record's size where there is none to look at."""
 SAMPLE_ROWS: Final = 32
 SAMPLE_QUEUES: Final = 4
-
-Edges = Mapping[MessageQueue, TopicOffset]
-"""Queues with their first and last offsets."""
 
 
 class WireTransport:
@@ -72,6 +63,7 @@ class WireTransport:
         self.options = options
         self.bounds = bounds or Bounds()
         self._client: WireClient | None = None
+        self._queues = QueueEdges(options, self._open)
         self._average_bytes: int | None = None
         self._committed: Mapping[MessageQueue, int] = {}
 
@@ -85,23 +77,23 @@ class WireTransport:
 
     def initial(self, default: Literal["earliest", "latest"]) -> Offset:
         """See :class:`~flintmq.plugins.spark.ports.MessageTransport`."""
-        edges = self._edges()
+        edges = self._queues.edges()
         if self.options.starting_timestamp_ms is not None:
-            return WireOffset(self._since(edges, self.options.starting_timestamp_ms)).to_json()
+            return WireOffset(self._queues.since(edges, self.options.starting_timestamp_ms)).to_json()
         place = self.options.starting_offsets or Place(default)
-        return WireOffset(_placed("startingOffsets", place, edges, unnamed=default)).to_json()
+        return WireOffset(placed("startingOffsets", place, edges, unnamed=default)).to_json()
 
     def final(self) -> Offset:
         """See :class:`~flintmq.plugins.spark.ports.MessageTransport`."""
-        edges = self._edges()
+        edges = self._queues.edges()
         if self.options.ending_timestamp_ms is not None:
-            return WireOffset(self._before(edges, self.options.ending_timestamp_ms)).to_json()
+            return WireOffset(self._queues.before(edges, self.options.ending_timestamp_ms)).to_json()
         place = self.options.ending_offsets or Place("latest")
-        return WireOffset(_placed("endingOffsets", place, edges, unnamed="latest")).to_json()
+        return WireOffset(placed("endingOffsets", place, edges, unnamed="latest")).to_json()
 
     def latest(self) -> Offset:
         """See :class:`~flintmq.plugins.spark.ports.MessageTransport`."""
-        return WireOffset({queue: edge.max_queue_offset for queue, edge in self._edges().items()}).to_json()
+        return WireOffset({queue: edge.max_queue_offset for queue, edge in self._queues.edges().items()}).to_json()
 
     def limited(self, start: Offset, end: Offset, limit: Limit) -> Offset:
         """See :class:`~flintmq.plugins.spark.ports.MessageTransport`; bytes by the size of some messages."""
@@ -120,21 +112,23 @@ class WireTransport:
     def checked(self, offset: Offset) -> Offset:
         """See :class:`~flintmq.plugins.spark.ports.MessageTransport`."""
         queues = WireOffset.from_json(offset).queues
-        edges = self._edges(sorted({queue.topic for queue in queues}) or None)
+        edges = self._queues.edges(sorted({queue.topic for queue in queues}) or None)
         found = {}
         for queue in ordered(queues):
             place, edge = queues[queue], edges.get(queue)
             if edge is None:
-                self._lost(f"{_name(queue)} is no more", CheckpointError)
+                self._lost(f"{queue_name(queue)} is no more", CheckpointError)
                 continue
             if place > edge.max_queue_offset:
                 self._lost(
-                    f"{_name(queue)}: the checkpoint stands at {place}, the queue ends at {edge.max_queue_offset}: its broker "
-                    "lost its end, or the topic was deleted and made anew",
+                    f"{queue_name(queue)}: the checkpoint stands at {place}, the queue ends at {edge.max_queue_offset}: its "
+                    "broker lost its end, or the topic was deleted and created again",
                     CheckpointError,
                 )
             if place < edge.min_queue_offset:
-                self._lost(f"{_name(queue)}: messages {place} to {edge.min_queue_offset - 1} are gone", DataLossError)
+                self._lost(
+                    f"{queue_name(queue)}: messages {place} to {edge.min_queue_offset - 1} are gone", DataLossError
+                )
             found[queue] = min(max(place, edge.min_queue_offset), edge.max_queue_offset)
         return WireOffset(found).to_json()
 
@@ -223,111 +217,11 @@ class WireTransport:
         group = self.options.commit_group or DEFAULT_GROUP
         return WireClient(self.options.name_server, self.options.broker_addr, group)
 
-    def _edges(self, topics: Sequence[str] | None = None) -> Edges:
-        """The queues that are read, with their first and last offsets.
-
-        Args:
-            topics: instead of those that are read now; one that is no more is passed over then.
-
-        Raises:
-            UnknownTopicError: a topic is not there, or none is.
-        """
-        client = self._open()
-        wanted = self._topics() if topics is None else topics
-
-        async def ask() -> list[Edges | RefusedError]:
-            return await asyncio.gather(*(one(topic) for topic in wanted))
-
-        async def one(topic: str) -> Edges | RefusedError:
-            try:
-                return await client.bounds(topic)
-            except RefusedError as refused:
-                if refused.code != ResponseCode.TOPIC_NOT_EXIST:
-                    raise
-                return refused
-
-        edges: dict[MessageQueue, TopicOffset] = {}
-        for topic, found in zip(wanted, client.run(ask()), strict=True):
-            if not isinstance(found, RefusedError):
-                edges.update({queue: edge for queue, edge in found.items() if self._wants(queue)})
-            elif topics is None:
-                raise UnknownTopicError(f"{client.where}: there is no topic {topic}; see the option subscribe")
-        return edges
-
-    def _topics(self) -> Sequence[str]:
-        options = self.options
-        if options.subscribe is not None:
-            return options.subscribe
-        pattern = options.subscribe_pattern
-        assert pattern is not None
-        client = self._open()
-        known = client.run(client.topics())
-        found = [
-            topic
-            for topic in sorted(known)
-            if pattern.fullmatch(topic) and (options.include_system_topics or not is_system_topic(topic))
-        ]
-        if not found:
-            raise UnknownTopicError(f"{client.where}: no topic fits the option subscribePattern {pattern.pattern!r}")
-        return found
-
-    def _wants(self, queue: MessageQueue) -> bool:
-        chosen = self.options.queues
-        return chosen is None or queue.queue_id in chosen.get(queue.topic, ())
-
     def _between(self, start: Offset, end: Offset) -> list[QueueRange]:
         starts, ends = WireOffset.from_json(start).queues, WireOffset.from_json(end).queues
         new = sorted({queue.topic for queue in ends if queue not in starts})
-        first = {queue: edge.min_queue_offset for queue, edge in self._edges(new).items()} if new else {}
+        first = {queue: edge.min_queue_offset for queue, edge in self._queues.edges(new).items()} if new else {}
         return ranges_between(starts, ends, first)
-
-    def _since(self, edges: Edges, timestamp_ms: int) -> dict[MessageQueue, int]:
-        """Where messages begin that were stored since a time; some before it may be among them, which the decoder leaves out.
-
-        Brokers answer with the nearest message, and of several stored in the same millisecond with any. Asked for the
-        millisecond before, they answer with one that lies before all that are wanted, or with the first of these.
-        """
-        found = self._searched(edges, timestamp_ms - 1)
-        if any(found[queue] < edges[queue].max_queue_offset - 1 for queue in edges):
-            return found
-        if self.options.starting_offsets_by_timestamp_strategy == "latest" or self._any_since(edges, timestamp_ms):
-            return found
-        raise OptionError(
-            f"nothing was stored since startingTimestamp {timestamp_ms}; "
-            "with startingOffsetsByTimestampStrategy=latest the read begins with what comes next"
-        )
-
-    def _any_since(self, edges: Edges, timestamp_ms: int) -> bool:
-        """Whether one of the queues' last messages was stored since a time."""
-        last = [
-            QueueRange(queue, edge.max_queue_offset - 1, edge.max_queue_offset)
-            for queue, edge in edges.items()
-            if edge.max_queue_offset > edge.min_queue_offset
-        ]
-        decoder = Decoder(("queueOffset",), RowFilter(store_timestamp_ms=Range(low=timestamp_ms)))
-        puller = Puller(self._open(), fail_on_data_loss=False)
-        return any(batch.num_rows for batch in batches(puller.pull(last), decoder, 1_000, 1 << 20))
-
-    def _before(self, edges: Edges, timestamp_ms: int) -> dict[MessageQueue, int]:
-        """Where messages end that were stored before a time; one at it may be among them, which the decoder leaves out."""
-        found = self._searched(edges, timestamp_ms)
-        return {queue: min(place + 1, edges[queue].max_queue_offset) for queue, place in found.items()}
-
-    def _searched(self, edges: Edges, timestamp_ms: int) -> dict[MessageQueue, int]:
-        client = self._open()
-        queues = [queue for queue in edges if edges[queue].max_queue_offset > edges[queue].min_queue_offset]
-
-        async def search(queue: MessageQueue) -> int:
-            return await again(lambda: client.api.search_offset(queue, timestamp_ms))
-
-        async def ask() -> list[int]:
-            return await asyncio.gather(*(search(queue) for queue in queues))
-
-        found = dict(zip(queues, client.run(ask()), strict=True))
-        return {
-            queue: min(max(found.get(queue, edge.min_queue_offset), edge.min_queue_offset), edge.max_queue_offset)
-            for queue, edge in edges.items()
-        }
 
     def _rows_in(self, max_bytes: int | None, ranges: Sequence[QueueRange]) -> int | None:
         if max_bytes is None or not ranges:
@@ -351,32 +245,6 @@ class WireTransport:
         log.warning("%s; failOnDataLoss=false: going on", why)
 
 
-def _placed(
-    option: str, place: Place, edges: Edges, *, unnamed: Literal["earliest", "latest"]
-) -> dict[MessageQueue, int]:
-    """The queue offsets that an option says; queues that it does not name are at ``unnamed``."""
-    if place.kind == "physical":
-        raise OptionError(f"option {option}: places in the commit log only go with load('/data/store')")
-    named = {MessageQueue(broker, queue_id, topic): at for (topic, broker, queue_id), at in place.queue_offsets.items()}
-    for queue in named:
-        if queue not in edges:
-            raise OptionError(f"option {option}: {_name(queue)} is not there, or is not read")
-    kind = unnamed if place.kind == "queues" else place.kind
-    found = {}
-    for queue, edge in edges.items():
-        first, last = edge.min_queue_offset, edge.max_queue_offset
-        at = named.get(queue, EARLIEST_QUEUE_OFFSET if kind == "earliest" else LATEST_QUEUE_OFFSET)
-        at = {EARLIEST_QUEUE_OFFSET: first, LATEST_QUEUE_OFFSET: last}.get(at, at)
-        if not first <= at <= last:
-            raise OptionError(f"option {option}: {_name(queue)} has {first} to {last}, not {at}")
-        found[queue] = at
-    return found
-
-
 def _between_ms(since_ms: int | None, before_ms: int | None) -> Range:
     low = ANY.low if since_ms is None else since_ms
     return Range(low, ANY.high if before_ms is None else before_ms - 1)
-
-
-def _name(queue: MessageQueue) -> str:
-    return f"queue {queue.queue_id} of topic {queue.topic} at broker {queue.broker_name}"

@@ -10,7 +10,7 @@ import attrs
 from flintmq.core.limits import BATCH_MAX_MESSAGES
 from flintmq.plugins.spark import option_values as values
 from flintmq.plugins.spark.errors import OptionError, SchemaError
-from flintmq.plugins.spark.options import Option, parse
+from flintmq.plugins.spark.options import Option, field_of, parse
 from flintmq.plugins.spark.schema import ALL_NAMES, nearest
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class WriteOptions:
         """
         # Spark hands a stream's own options on to the sink; they are not for us.
         found = parse(WRITE_OPTIONS, {name: value for name, value in given.items() if name.lower() not in _SPARKS})
-        options = cls(**{_FIELDS.get(name) or _snake(name): value for name, value in found.items()})
+        options = cls(**{field_of(name): value for name, value in found.items()})
         if (options.name_server is None) is (options.broker_addr is None):
             raise OptionError("where to? Give one of the options nameServer and brokerAddr")
         if options.send_batch > BATCH_MAX_MESSAGES:
@@ -87,11 +87,6 @@ class WriteOptions:
 
 
 _SPARKS: Final = ("checkpointlocation", "queryname", "path")
-_FIELDS: Final = {"maxMessageSize": "max_message_size_bytes", "compressOver": "compress_over_bytes"}
-
-
-def _snake(name: str) -> str:
-    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
 
 
 def check_columns(schema: StructType, options: WriteOptions) -> None:

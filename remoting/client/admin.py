@@ -78,11 +78,11 @@ class AdminClient(InstanceUser):
 
     async def cluster_info(self) -> ClusterInfo:
         """All brokers and clusters."""
-        return decode_body(await self._ask_name_server(RequestCode.GET_BROKER_CLUSTER_INFO), ClusterInfo)
+        return decode_body(await _ask_name_server(self.client, RequestCode.GET_BROKER_CLUSTER_INFO), ClusterInfo)
 
     async def topic_list(self) -> list[str]:
         """All topics."""
-        body = await self._ask_name_server(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        body = await _ask_name_server(self.client, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
         return TopicList.decode(body).topic_list
 
     async def masters(self, cluster: str | None = None) -> dict[str, str]:
@@ -137,14 +137,14 @@ class AdminClient(InstanceUser):
             topic_sys_flag=topic_sys_flag,
             order=order,
         )
-        await self._ask_all(await self._targets(address, cluster), RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+        await _ask_all(self.client, await self._targets(address, cluster), RequestCode.UPDATE_AND_CREATE_TOPIC, header)
 
     async def delete_topic(self, topic: str, *, cluster: str | None = None) -> None:
         """Deletes a topic and its messages' queues at the brokers, then its route at every name server."""
         targets = await self._targets(None, cluster)
-        await self._ask_all(targets, RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequestHeader(topic=topic))
+        await _ask_all(self.client, targets, RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequestHeader(topic=topic))
         header = DeleteTopicFromNamesrvRequestHeader(topic=topic, cluster_name=cluster)
-        await self._ask_all(self.client.routes.name_servers, RequestCode.DELETE_TOPIC_IN_NAMESRV, header)
+        await _ask_all(self.client, self.client.routes.name_servers, RequestCode.DELETE_TOPIC_IN_NAMESRV, header)
 
     async def topic_configs(self, address: str) -> TopicConfigSerializeWrapper:
         """Every topic of a broker with its settings."""
@@ -166,14 +166,14 @@ class AdminClient(InstanceUser):
     ) -> None:
         """Creates a subscription group, or changes it."""
         targets = await self._targets(address, cluster)
-        await self._ask_all(targets, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=dumps(config))
+        await _ask_all(self.client, targets, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=dumps(config))
 
     async def delete_group(
         self, group: str, *, remove_offset: bool = False, address: str | None = None, cluster: str | None = None
     ) -> None:
         """Deletes a subscription group, and with ``remove_offset`` how far it has come."""
         header = DeleteSubscriptionGroupRequestHeader(group_name=group, remove_offset=remove_offset)
-        await self._ask_all(await self._targets(address, cluster), RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
+        await _ask_all(self.client, await self._targets(address, cluster), RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
 
     async def consumer_connections(self, group: str, address: str) -> ConsumerConnection:
         """The group's members that a broker knows. Refused with CONSUMER_NOT_ONLINE when there are none."""
@@ -274,9 +274,6 @@ class AdminClient(InstanceUser):
 
     # --- inside ---
 
-    async def _ask_name_server(self, code: int) -> bytes:
-        return checked(await self.client.routes.ask(request(code))).body
-
     async def _targets(self, address: str | None, cluster: str | None) -> list[str]:
         if address is not None:
             return [address]
@@ -285,12 +282,6 @@ class AdminClient(InstanceUser):
             raise RemotingError("no master is registered with the name server")
         return addresses
 
-    async def _ask_all(
-        self, addresses: Iterable[str], code: int, header: CommandHeader | None = None, body: bytes = b""
-    ) -> None:
-        for address in addresses:
-            await self.client.ask(address, request(code, header, body), LONG_TIMEOUT_MS)
-
     async def _ask_topic(self, topic: str, code: int, header: CommandHeader, *accepted: int) -> list[RemotingCommand]:
         """Asks every broker that holds a topic, of a set its master or whoever is left."""
         route = await self.client.routes.route(topic, max_age_s=0)
@@ -298,6 +289,17 @@ class AdminClient(InstanceUser):
             await self.client.ask(route.address(name), request(code, header), LONG_TIMEOUT_MS, *accepted)
             for name in route.broker_addrs
         ]
+
+
+async def _ask_name_server(client: ClientInstance, code: int) -> bytes:
+    return checked(await client.routes.ask(request(code))).body
+
+
+async def _ask_all(
+    client: ClientInstance, addresses: Iterable[str], code: int, header: CommandHeader | None = None, body: bytes = b""
+) -> None:
+    for address in addresses:
+        await client.ask(address, request(code, header, body), LONG_TIMEOUT_MS)
 
 
 def _has_key(message: MessageExt, key: str, *, unique: bool) -> bool:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import struct
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 import attrs
 import numpy as np
 
+from flintmq.config.sections.models import IndexSection
 from flintmq.dispatchers.index import index_bulk
 from flintmq.dispatchers.index.index_file import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES, IndexFile
 from flintmq.plugins.spark.maintenance.rebuild_task import KEY
@@ -90,3 +93,54 @@ def _chunks(task: IndexTask) -> list[np.ndarray[tuple[int], np.dtype[np.void]]]:
         keys = np.memmap(part.path, KEY, "r", 0)[part.first : part.first + part.count]
         found += [keys[at : at + _CHUNK] for at in range(0, len(keys), _CHUNK)]
     return found
+
+
+def index_tasks(key_counts: Sequence[int], keys_folder: Path, work: Path, index: IndexSection) -> Iterator[IndexTask]:
+    """Cut the keys of all pieces, in the order of the pieces, into the files of an index.
+
+    Args:
+        key_counts: how many keys each piece has.
+        keys_folder: where they lie, a file per piece, named by its number.
+        work: the folder in which ``index`` is made.
+        index: the settings.
+    """
+    room = index_capacity(index.max_index_num)
+    slices: list[KeySlice] = []
+    left = room
+    name = 0
+
+    def task() -> IndexTask:
+        path = str(work / "index" / f"{name:017d}")
+        return IndexTask(path, index.max_hash_slot_num, index.max_index_num, tuple(slices))
+
+    for number, key_count in enumerate(key_counts):
+        path = key_file(keys_folder, number)
+        first = 0
+        while first < key_count:
+            count = min(left, key_count - first)
+            slices.append(KeySlice(path, first, count))
+            first += count
+            left -= count
+            if not left:
+                name = _index_name(slices[0], name)
+                yield task()
+                slices, left = [], room
+    if slices:
+        name = _index_name(slices[0], name)
+        yield task()
+
+
+def key_file(keys_folder: Path, piece: int) -> str:
+    """Return the file of a piece's keys."""
+    return str(keys_folder / f"{piece:08d}")
+
+
+def _index_name(first: KeySlice, before: int) -> int:
+    """Return the time of a file's first key: keys are in the order of the log, so a second rebuild gives the same names."""
+    stored_ms = int(np.memmap(first.path, KEY, "r", 0)[first.first]["stored_ms"])
+    try:
+        local = time.localtime(stored_ms // 1000)
+        name = int(f"{time.strftime('%Y%m%d%H%M%S', local)}{stored_ms % 1000:03d}")
+    except (OverflowError, ValueError, OSError):  # no calendar has this time
+        name = 0
+    return max(name, before + 1)

@@ -22,7 +22,7 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -50,10 +50,9 @@ from flintmq.plugins.doctor.rebuild import (
 )
 from flintmq.plugins.spark.maintenance.engines import Engine
 from flintmq.plugins.spark.maintenance.errors import MaintenanceError
-from flintmq.plugins.spark.maintenance.index_task import IndexDone, IndexTask, KeySlice, build_index, index_capacity
+from flintmq.plugins.spark.maintenance.index_task import IndexDone, build_index, index_tasks, key_file
 from flintmq.plugins.spark.maintenance.pieces import Piece, log_bytes, plan
 from flintmq.plugins.spark.maintenance.rebuild_task import (
-    KEY,
     PieceDone,
     QueueKey,
     RebuildTask,
@@ -221,7 +220,7 @@ class _Job:
                 str(self._work),
                 self._config.store.consume_queue_file_bytes,
                 self._delays,
-                str(self._keys_folder / f"{number:08d}") if self._config.index.enable else None,
+                key_file(self._keys_folder, number) if self._config.index.enable else None,
             )
             for number, piece in enumerate(pieces)
         ]
@@ -267,48 +266,10 @@ class _Job:
             table.close()
 
     def _make_index(self, found: Sequence[PieceDone]) -> list[IndexDone]:
-        tasks = list(self._index_tasks(found))
+        tasks = list(index_tasks([done.keys for done in found], self._keys_folder, self._work, self._config.index))
         counts = [sum(part.count for part in task.keys) for task in tasks]
         total = sum(counts)
         return self._engine.run(build_index, tasks, counts, lambda done: self._report("index", done, total))
-
-    def _index_tasks(self, found: Sequence[PieceDone]) -> Iterator[IndexTask]:
-        """Cuts the keys of all pieces, one behind the other, into files."""
-        index = self._config.index
-        room = index_capacity(index.max_index_num)
-        slices: list[KeySlice] = []
-        left = room
-        name = 0
-        for number, done in enumerate(found):
-            path = str(self._keys_folder / f"{number:08d}")
-            first = 0
-            while first < done.keys:
-                count = min(left, done.keys - first)
-                slices.append(KeySlice(path, first, count))
-                first += count
-                left -= count
-                if not left:
-                    name = self._index_name(slices[0], name)
-                    yield self._index_task(name, slices)
-                    slices, left = [], room
-        if slices:
-            yield self._index_task(self._index_name(slices[0], name), slices)
-
-    def _index_task(self, name: int, slices: list[KeySlice]) -> IndexTask:
-        index = self._config.index
-        path = str(self._work / "index" / f"{name:017d}")
-        return IndexTask(path, index.max_hash_slot_num, index.max_index_num, tuple(slices))
-
-    @staticmethod
-    def _index_name(first: KeySlice, before: int) -> int:
-        """The time of the file's first key: its order is the log's, and a rebuild of the same log gives it the same name."""
-        stored_ms = int(np.memmap(first.path, KEY, "r", 0)[first.first]["stored_ms"])
-        try:
-            local = time.localtime(stored_ms // 1000)
-            name = int(f"{time.strftime('%Y%m%d%H%M%S', local)}{stored_ms % 1000:03d}")
-        except (OverflowError, ValueError, OSError):  # no time a calendar has
-            name = 0
-        return max(name, before + 1)
 
     def _verify(self, runs: Mapping[QueueKey, tuple[int, int]], irregular: frozenset[QueueKey]) -> int:
         """Reads what was written: every run's units are there, each speaks of a later message than the one before it."""
