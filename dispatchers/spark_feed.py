@@ -31,7 +31,7 @@ class Publisher(Protocol):
 
 
 class Landing(Protocol):
-    """A landing zone and whoever fills it. Nothing here blocks but :meth:`close`."""
+    """A landing zone and what fills it. Nothing here blocks but :meth:`close`."""
 
     def start(self) -> None:
         """The broker is about to listen: from now on messages may land."""

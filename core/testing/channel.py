@@ -1,4 +1,4 @@
-"""A connection that remembers what was sent over it."""
+"""Keep what is sent over a connection, for tests."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 
 class RecordingChannel:
-    """A :class:`flintmq.core.kernel.ports.channel.Channel` for tests."""
+    """A :class:`flintmq.core.kernel.ports.channel.Channel` that keeps what was sent over it."""
 
     def __init__(self, remote_address: str = "127.0.0.1:40000") -> None:
         self.remote_address = remote_address

@@ -1,4 +1,4 @@
-"""A clock that stands still until told otherwise."""
+"""Give tests a clock that moves only when they move it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class ManualClock:
         return self._monotonic_ms / 1000
 
     def advance_ms(self, duration_ms: int) -> None:
-        """Lets time pass."""
+        """Let time pass."""
         self._now_ms += duration_ms
         self._monotonic_ms += duration_ms
 
     def set_wall_clock(self, now_ms: int) -> None:
-        """Sets the wall clock alone, as an administrator or NTP does; the monotonic clock does not notice."""
+        """Set the wall clock alone, as an administrator or NTP does; the monotonic clock does not notice."""
         self._now_ms = now_ms

@@ -1,4 +1,4 @@
-"""What a crash may leave, made from the journal of :class:`.journaled_files.JournaledFiles`.
+"""Make what a crash may leave, from the journal of :class:`.journaled_files.JournaledFiles`.
 
 A :class:`CrashPoint` stands behind the first n operations. A *killed process* leaves what was written, of the write under way
 perhaps only the beginning (:meth:`CrashPoint.killed`). A *power cut* leaves what was synced, and of everything else what luck
@@ -71,7 +71,7 @@ class _File:
         self.resized = False
 
     def dirty(self, block_bytes: int) -> list[int]:
-        """Starts of the blocks with bytes that were not synced."""
+        """Return the starts of the blocks with bytes that were not synced."""
         blocks: set[int] = set()
         for _number, position, data in self.pending:
             blocks.update(range(position // block_bytes, (position + len(data) - 1) // block_bytes + 1))
@@ -93,7 +93,7 @@ class CrashPoint:
         self._durable_folders = set(base.folders)
 
     def advance(self, number: int) -> CrashPoint:
-        """Does the operations up to a number."""
+        """Do the operations up to a number."""
         while self.number < number:
             self._step(self._journal[self.number])
             self.number += 1
@@ -126,7 +126,7 @@ class CrashPoint:
         elif kind == "rmdir":
             self._folders.discard(operation[1])
         else:
-            raise ValueError(f"{kind!r} is no operation")
+            raise ValueError(f"{kind!r} does not name an operation")
 
     def _sync_names(self, folder: Path) -> None:
         for path in [path for path in self._durable_names if path.parent == folder]:
@@ -143,7 +143,7 @@ class CrashPoint:
     # what may be left
 
     def killed(self, rng: random.Random | None = None) -> Image:
-        """What a killed process leaves; with ``rng`` a part of the next operation too, where that is a write."""
+        """Return what a killed process leaves; with ``rng`` a part of the next operation too, where that is a write."""
         files = {path: bytes(self._files[file].cache) for path, file in self._names.items()}
         if rng is not None and self.number < len(self._journal) and self._journal[self.number][0] in WRITES:
             how, file, position, data = self._journal[self.number]
@@ -156,7 +156,7 @@ class CrashPoint:
         return Image(files, frozenset(self._folders))
 
     def power_cut(self, kind: str, rng: random.Random) -> Image:
-        """What a power cut of a kind leaves."""
+        """Return what a power cut of a kind leaves."""
         names = dict(self._durable_names)
         folders: set[Path] = set()
         for folder in sorted(self._folders | self._durable_folders):  # parents first
@@ -210,7 +210,7 @@ class CrashPoint:
 
     @staticmethod
     def _earlier(file: _File, start: int, end: int, rng: random.Random) -> bytes:
-        """A block as it was at some moment since the last sync; the last of its writes may be cut short."""
+        """Return a block as it was at some moment since the last sync; the last of its writes may be cut short."""
         content = bytearray(file.durable)
         writes = [
             (position, data) for _n, position, data in file.pending if position < end and position + len(data) > start
@@ -226,7 +226,7 @@ class CrashPoint:
 
 
 def _copied(length: int, rng: random.Random, *, in_order: bool = False) -> list[tuple[int, int]]:
-    """The parts of so many bytes that an interrupted copy has done. A large copy need not go in order."""
+    """Return the parts of so many bytes that an interrupted copy has done. A large copy need not go in order."""
     if length <= _ATOMIC_BYTES:
         return [(0, rng.randrange(0, length, 8))]
     how = rng.randrange(3)
@@ -243,7 +243,7 @@ def _copied(length: int, rng: random.Random, *, in_order: bool = False) -> list[
 def states(
     disk: JournaledFiles, numbers: Sequence[int], seed: int, kinds: Sequence[str] = KINDS
 ) -> Iterator[tuple[int, str, Image]]:
-    """(operations done, kind, contents) for each of some crash points: killed, killed in a write, every kind of power cut.
+    """Return (operations done, kind, contents) for each of some crash points: killed, killed in a write, every power cut.
 
     ``numbers`` must ascend. The same seed, number and kind give the same contents, whatever else is asked for.
     """

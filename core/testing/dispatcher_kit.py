@@ -1,4 +1,4 @@
-"""The conformance kit of dispatchers.
+"""Check that a dispatcher keeps the rules of its port.
 
 From a test of your plugin::
 
@@ -33,9 +33,10 @@ _ROLLBACK: Final = 0xC
 
 
 def sample_requests(count: int = 40) -> list[DispatchRequest]:
-    """Records as a broker would hand them over: two topics, three queues, tags, keys, delays, transactions, a file's end.
+    """Return records as a broker would hand them over: two topics, three queues, tags, keys, delays, transactions, the
+    end of a file.
 
-    In log order, with queue offsets that grow without a hole in each queue.
+    They come in log order, with queue offsets that grow without a hole in each queue.
     """
     requests = []
     physical = 0
@@ -76,7 +77,7 @@ def sample_batch(count: int = 40) -> RecordBatch:
 
 
 def check_dispatcher(factory: Callable[[], D], *, observe: Callable[[D], object] | None = None) -> None:
-    """Runs every check.
+    """Run every check.
 
     Args:
         factory: makes a new dispatcher, with nothing dispatched yet.
@@ -128,7 +129,7 @@ def _check_idempotence(
 
 
 def _check_input_untouched(factory: Callable[[], CommitLogDispatcher]) -> None:
-    """All but ``bit_map``, which a dispatcher that computes it sets for those behind it."""
+    """Check that nothing is changed but ``bit_map``, which a dispatcher that computes it sets for those behind it."""
     batch = sample_requests()
     given = list(batch)
     dispatcher = factory()
@@ -146,7 +147,7 @@ def _check_input_untouched(factory: Callable[[], CommitLogDispatcher]) -> None:
 
 
 def _check_committed(factory: Callable[[], CommitLogDispatcher], requests: list[DispatchRequest]) -> None:
-    """What a dispatcher says it has for good decides what a start hands over again: too much would be lost."""
+    """Check ``committed()``, which decides what a start hands over again: a position too far on would lose records."""
     dispatcher = factory()
     if not isinstance(dispatcher, SupportsCommitted):
         _close(dispatcher)

@@ -1,4 +1,4 @@
-"""How the kits say that an implementation breaks its port."""
+"""Say that an implementation breaks its port, as all kits do."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ class KitFailure(AssertionError):
 
 
 def expect(condition: bool, rule: str, seen: object = "") -> None:
-    """Raises :class:`KitFailure` unless the condition holds."""
+    """Raise :class:`KitFailure` unless the condition holds."""
     if not condition:
         raise KitFailure(f"{rule}; seen: {seen}" if seen != "" else rule)

@@ -1,4 +1,4 @@
-"""Keeps a :class:`~flintmq.core.kernel.ports.FlushableLog` in memory whose syncs fail and hang as a test scripts them."""
+"""Keep a :class:`~flintmq.core.kernel.ports.FlushableLog` in memory whose syncs fail and hang as a test scripts them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class FakeLog:
         return self._flushed
 
     def commit(self, least_pages: int, write: FileWriter | None = None) -> int:
-        """Moves the position. There are no files here, so ``write`` is not called."""
+        """Move the position. There are no files here, so ``write`` is not called."""
         with self._changed:
             if self._pool is None:
                 return self._wrote
@@ -109,7 +109,7 @@ class FakeLog:
     # What a test does.
 
     def append(self, size_bytes: int) -> int | None:
-        """Appends bytes. Returns the new end, or None, with nothing appended, when the pool has no buffer for them."""
+        """Append bytes. Return the new end, or None, with nothing appended, when the pool has no buffer for them."""
         with self._changed:
             if self._pool is not None:
                 files_needed = -(-(self._wrote + size_bytes) // self._file_bytes)
@@ -125,17 +125,17 @@ class FakeLog:
             return self._wrote
 
     def fail_syncs(self, after: int = 0) -> None:
-        """Lets so many syncs succeed, then fails one; from then on the log is fenced."""
+        """Let so many syncs succeed, then fail one; from then on the log is fenced."""
         with self._changed:
             self._syncs_until_failure = after
 
     def fail_commits(self, after: int = 0) -> None:
-        """The same for commits."""
+        """Let so many commits succeed, then fail one; from then on the log is fenced."""
         with self._changed:
             self._commits_until_failure = after
 
     def hold_syncs(self) -> None:
-        """Makes syncs hang until :meth:`release_syncs`."""
+        """Make syncs hang until :meth:`release_syncs`."""
         with self._changed:
             self._held = True
             self._syncs_entered = 0
@@ -146,7 +146,7 @@ class FakeLog:
             self._changed.notify_all()
 
     def wait_sync_entered(self, timeout_s: float) -> bool:
-        """Waits until a sync has begun since :meth:`hold_syncs`."""
+        """Wait until a sync has begun since :meth:`hold_syncs`."""
         with self._changed:
             return self._changed.wait_for(lambda: self._syncs_entered > 0, timeout_s)
 
@@ -167,5 +167,5 @@ class FakeLog:
 
 
 def _enough(begin: int, end: int, least_pages: int) -> bool:
-    """Whole pages between two positions, counted as RocketMQ does."""
+    """Return how many whole pages lie between two positions, counted as RocketMQ does."""
     return least_pages <= 0 or end // PAGE_BYTES - begin // PAGE_BYTES >= least_pages

@@ -1,4 +1,4 @@
-"""The conformance kit of flush services: what every one must keep, whatever its strategy.
+"""Check that a flush service keeps the rules of its port, whatever its strategy.
 
 From a test of your plugin::
 
@@ -39,7 +39,7 @@ _FILE_BYTES: Final = 8192
 
 
 class WaiterProbe:
-    """Listens to a waiter, and notes what was durable at the moment it was completed."""
+    """Listen to a waiter, and note what was durable at the moment it was completed."""
 
     def __init__(self, waiter: FlushWaiter, log: FakeLog, end_offset_bytes: int) -> None:
         self._log = log
@@ -56,7 +56,7 @@ class WaiterProbe:
         self._called.set()
 
     def wait(self) -> FlushStatus:
-        """The final status; fails when there is none in time."""
+        """Return the final status. Raises KitFailure when there is none in time."""
         expect(self._called.wait(PATIENCE_S), "every waiter is completed", f"none for {self.end_offset_bytes} bytes")
         expect(self.waiter.status is self.calls[0], "status and callback agree", (self.waiter.status, self.calls))
         return self.calls[0]
@@ -93,7 +93,7 @@ class FlushBench:
             expect(not left, "stop ends the service's threads", left)
 
     def put(self, size_bytes: int = _RECORD_BYTES) -> WaiterProbe:
-        """Appends, submits, and listens."""
+        """Append, submit, and listen."""
         end = self.log.append(size_bytes)
         expect(end is not None, "the pool has room for this check")
         assert end is not None
@@ -111,7 +111,7 @@ def check_flush_service(
     pool_factory: Callable[[int, int], TransientStorePool] | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> None:
-    """Runs every check that applies.
+    """Run every check that applies.
 
     Args:
         factory: what the strategy registers.
@@ -154,7 +154,7 @@ Bench = Callable[..., FlushBench]
 
 
 def check_becomes_durable(bench: Bench) -> None:
-    """What is appended is synced before long, whether or not anybody submitted it."""
+    """Check that what is appended is synced before long, whether or not anybody submitted it."""
     with bench() as b:
         probe = b.put()
         expect(probe.wait() is FlushStatus.FLUSHED, "a submit without trouble ends with FLUSHED", probe.calls)
@@ -166,7 +166,7 @@ def check_becomes_durable(bench: Bench) -> None:
 
 
 def check_rolls_over_files(bench: Bench) -> None:
-    """A position two files ahead is reached although a flush call handles one file."""
+    """Check that a position two files ahead is reached although a flush call handles one file."""
     with bench() as b:
         probe = b.put(_FILE_BYTES * 2 + _RECORD_BYTES)
         expect(probe.wait() is FlushStatus.FLUSHED, "a submit across files ends with FLUSHED", probe.calls)
@@ -174,7 +174,7 @@ def check_rolls_over_files(bench: Bench) -> None:
 
 
 def check_watermark_and_statistics(bench: Bench) -> None:
-    """Positions and counters only grow, and the counters tell what happened."""
+    """Check that positions and counters only grow, and the counters tell what happened."""
     with bench() as b:
         before = b.service.statistics()
         probes = [b.put() for _ in range(8)]
@@ -192,7 +192,7 @@ def check_watermark_and_statistics(bench: Bench) -> None:
 
 
 def check_no_answer_before_the_sync(bench: Bench) -> None:
-    """Nothing is acknowledged while the sync it waits for is still running."""
+    """Check that nothing is acknowledged while the sync it waits for is still running."""
     with bench() as b:
         b.log.hold_syncs()
         probe = b.put()
@@ -212,7 +212,7 @@ def check_no_answer_before_the_sync(bench: Bench) -> None:
 
 
 def check_gathers(bench: Bench) -> None:
-    """One sync serves everyone who came while the one before was running."""
+    """Check that one sync serves everyone who came while the one before was running."""
     with bench() as b:
         b.log.hold_syncs()
         probes = [b.put()]
@@ -234,7 +234,7 @@ def check_gathers(bench: Bench) -> None:
 
 
 def check_already_flushed(bench: Bench) -> None:
-    """A position that is on disk needs no wait."""
+    """Check that a position that is on disk needs no wait."""
     with bench() as b:
         probe = b.put()
         expect(probe.wait() is FlushStatus.FLUSHED, "a submit without trouble ends with FLUSHED")
@@ -243,7 +243,7 @@ def check_already_flushed(bench: Bench) -> None:
 
 
 def check_deadline(bench: Bench) -> None:
-    """A hanging sync ends waits with TIMEOUT, once, and the service works on when the disk does."""
+    """Check that a hanging sync ends waits with TIMEOUT, once, and the service works on when the disk does."""
     with bench() as b:
         b.log.hold_syncs()
         probe = b.put()
@@ -261,7 +261,7 @@ def check_deadline(bench: Bench) -> None:
 
 
 def check_failed_sync(bench: Bench, *, synchronous: bool) -> None:
-    """A failed sync is final: nobody is told FLUSHED, and nobody tries again."""
+    """Check that a failed sync is final: nobody is answered FLUSHED, and nobody tries again."""
     with bench() as b:
         good = b.put()
         good.wait()
@@ -281,7 +281,7 @@ def check_failed_sync(bench: Bench, *, synchronous: bool) -> None:
 
 
 def check_fenced_waiters(bench: Bench) -> None:
-    """Everyone who waits when a sync fails is FENCED: those in the sync and those who came meanwhile."""
+    """Check that everyone who waits when a sync fails is FENCED: those in the sync and those who came meanwhile."""
     with bench() as b:
         b.log.fail_syncs()
         b.log.hold_syncs()
@@ -297,7 +297,7 @@ def check_fenced_waiters(bench: Bench) -> None:
 
 
 def check_stop_makes_durable(bench: Bench, *, synchronous: bool) -> None:
-    """``stop`` syncs what is left, can be called again, and ends service for good."""
+    """Check that ``stop`` syncs what is left, can be called again, and ends service for good."""
     with bench() as b:
         probe = b.put(_FILE_BYTES + _RECORD_BYTES)
         end = b.log.append(_FILE_BYTES + _RECORD_BYTES)
@@ -316,7 +316,7 @@ def check_stop_makes_durable(bench: Bench, *, synchronous: bool) -> None:
 
 
 def check_stop_with_waiters(bench: Bench) -> None:
-    """``stop`` leaves no waiter pending, not even one whose position never comes or that waits during a sync."""
+    """Check that ``stop`` leaves no waiter pending, not even one whose position never comes or that waits during a sync."""
     with bench() as b:
         b.log.hold_syncs()
         waiting = [b.put()]
@@ -338,7 +338,7 @@ def check_stop_with_waiters(bench: Bench) -> None:
 
 
 def check_failed_sync_on_stop(bench: Bench) -> None:
-    """A sync that fails while stopping is as final as any other."""
+    """Check that a sync that fails while stopping is as final as any other."""
     with bench() as b:
         b.log.fail_syncs()
         end = b.log.append(_RECORD_BYTES)
@@ -350,7 +350,7 @@ def check_failed_sync_on_stop(bench: Bench) -> None:
 
 
 def check_answers_at_once(bench: Bench) -> None:
-    """An asynchronous strategy never makes a caller wait, not even while a sync hangs."""
+    """Check that an asynchronous strategy never makes a caller wait, not even while a sync hangs."""
     with bench() as b:
         b.log.hold_syncs()
         for _ in range(3):
@@ -360,7 +360,7 @@ def check_answers_at_once(bench: Bench) -> None:
 
 
 def check_exhausted_pool(bench: Bench) -> None:
-    """A full pool is flow control: commits give the buffers back, and nothing is lost."""
+    """Check that a full pool is flow control: commits give the buffers back, and nothing is lost."""
     with bench(2) as b:
         refused = False
         for _ in range(1_000):
@@ -380,7 +380,7 @@ def check_exhausted_pool(bench: Bench) -> None:
 
 
 def check_failed_commit(bench: Bench) -> None:
-    """A failed commit ends acknowledgements like a failed sync."""
+    """Check that a failed commit ends acknowledgements like a failed sync."""
     with bench() as b:
         b.log.fail_commits()
         b.put()
@@ -389,7 +389,7 @@ def check_failed_commit(bench: Bench) -> None:
 
 
 def _expect_fenced(b: FlushBench, rule: str) -> None:
-    """The service may need a moment to notice; it must notice."""
+    """Wait until the service notices, for which it may need a moment."""
     # The service's own thread sets the state after the log raised: let it get there by asking until the patience ends.
     gate = threading.Event()
     for _ in range(int(PATIENCE_S / 0.002)):

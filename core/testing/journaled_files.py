@@ -1,4 +1,4 @@
-"""Files in memory whose operations are kept in order, and fail where that is scripted.
+"""Keep files in memory; their operations are kept in order, and fail where that is scripted.
 
 :class:`.simulated_disk.SimulatedDisk` makes a disk of them; :mod:`.crash_states` replays what they kept.
 """

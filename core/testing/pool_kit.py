@@ -1,4 +1,4 @@
-"""The conformance kit of transient store pools."""
+"""Check that a transient store pool keeps the rules of its port."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from flintmq.core.testing.failure import expect
 
 
 def check_transient_store_pool(factory: Callable[[int, int], TransientStorePool]) -> None:
-    """Runs every check against ``factory(buffers, bytes each)``.
+    """Run every check against ``factory(buffers, bytes each)``.
 
     Raises:
         KitFailure: naming the rule that is broken.

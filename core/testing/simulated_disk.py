@@ -1,4 +1,4 @@
-"""A disk in memory that knows what was synced: it can die at any operation, and say what would be left.
+"""Simulate a disk in memory that knows what was synced: it can die at any operation, and say what would be left.
 
 Everything a store does to it is one of a few *operations*, kept in a journal in order (:mod:`.journaled_files`).
 :mod:`.crash_states` replays a journal up to any of them and makes the contents a killed process or a power cut may leave.
@@ -231,14 +231,14 @@ class SimulatedRegion:
             self._unnamed.pop()
 
     def evict(self, start: int, end: int) -> None:
-        """What is in memory here is the disk."""
+        """Do nothing: what is in memory here is the disk."""
 
     def next_data(self, position: int) -> int:
         rest = bytes(self._data[position:])
         return len(self._data) - len(rest.lstrip(b"\0"))
 
     def let_go(self) -> None:
-        """Holds nothing."""
+        """Do nothing: nothing is held."""
 
     def close(self) -> None:
-        """Keeps nothing open."""
+        """Do nothing: nothing is open."""

@@ -1,4 +1,4 @@
-"""A message store for tests: small files, a manual clock, a flush that happens at once and on the caller's thread.
+"""Make message stores for tests: small files, a manual clock, a flush that happens at once and on the caller's thread.
 
 ::
 
@@ -57,7 +57,7 @@ class ImmediateFlush:
         self._synced_bytes = 0
 
     def start(self) -> None:
-        """Nothing to start."""
+        """Do nothing: there is no thread to start."""
 
     def stop(self) -> None:
         with contextlib.suppress(StoreFencedError):  # the store knows of its fence
@@ -73,7 +73,7 @@ class ImmediateFlush:
         return DONE if done else CompletedWaiter(FlushStatus.TIMEOUT)
 
     def sync(self, end_offset_bytes: int) -> None:
-        """Commits and syncs up to a position, as far as that goes on. Raises StoreFencedError."""
+        """Commit and sync up to a position, as far as that goes on. Raises StoreFencedError."""
         before = -1
         while before < self._log.committed_offset_bytes < end_offset_bytes:
             before = self._log.committed_offset_bytes
@@ -89,7 +89,7 @@ class ImmediateFlush:
 
 
 class FlushByHand(ImmediateFlush):
-    """``submit`` does nothing: the test calls ``store.commit_log.commit`` and ``flush``, or stops the store."""
+    """A flush service whose ``submit`` does nothing: the test commits and flushes the commit log, or stops the store."""
 
     def submit(self, end_offset_bytes: int) -> CompletedWaiter:
         return DONE
@@ -118,7 +118,7 @@ def make_store(
     max_index_num: int = 64,
     **options: Any,
 ) -> MessageStore:
-    """A store that is not open yet; no file is made ahead.
+    """Make a store that is not open yet; no file is made ahead.
 
     ``config`` stands for all sizes, its path is replaced. ``options`` are further settings of the section ``store``.
     """
@@ -144,7 +144,7 @@ def make_store(
 
 
 def start_store(store: MessageStore, *more: CommitLogDispatcher) -> MessageStore:
-    """Opens and starts a store with queues, index and whatever else."""
+    """Open and start a store with queues, index and further dispatchers."""
     store.open()
     try:
         store.start([store.consume_queues, store.index, *more])
@@ -155,13 +155,13 @@ def start_store(store: MessageStore, *more: CommitLogDispatcher) -> MessageStore
 
 
 def open_store(path: Path, **arguments: Any) -> MessageStore:
-    """An open, started store; takes what :func:`make_store` takes. The caller closes it."""
+    """Make an open, started store; takes what :func:`make_store` takes. The caller closes it."""
     return start_store(make_store(path, **arguments))
 
 
 @contextlib.contextmanager
 def opened(path: Path, **arguments: Any) -> Iterator[MessageStore]:
-    """:func:`open_store`, closed at the end whatever happens."""
+    """Make an open, started store that is closed at the end, whatever happens."""
     store = open_store(path, **arguments)
     try:
         yield store
@@ -170,7 +170,7 @@ def opened(path: Path, **arguments: Any) -> Iterator[MessageStore]:
 
 
 def batch(members: Sequence[MessageExtBrokerInner]) -> MessageBatch:
-    """Messages of one topic and queue, as the intake makes a batch of them."""
+    """Make a batch of messages of one topic and queue, as the intake does."""
     first = members[0]
     stored = [member.properties_bytes for member in members]
     return MessageBatch(
@@ -204,7 +204,7 @@ def message(
     wait: bool = True,
     **properties: str,
 ) -> MessageExtBrokerInner:
-    """A message ready to be put; ``properties`` beyond tags and keys by name."""
+    """Make a message ready to be put; ``properties`` beyond tags and keys by name."""
     named = {props.TAGS: tags, props.KEYS: keys, props.UNIQ_KEY: uniq_key, **properties}
     kept = {name: value for name, value in named.items() if value}
     return MessageExtBrokerInner(
@@ -225,7 +225,7 @@ def message(
 
 
 def snapshot(root: Path, *folders: str) -> dict[str, bytes]:
-    """Every file below a folder (or below the named ones in it), by its path relative to the folder."""
+    """Return every file below a folder (or below the named ones in it), by its path relative to the folder."""
     tops = [root / folder for folder in folders] or [root]
     return {
         str(path.relative_to(root)): path.read_bytes()

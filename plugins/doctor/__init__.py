@@ -5,7 +5,7 @@ files          the files of a store as they lie there, mapped read-only
 walk           the commit log piece by piece: records, blanks, damage, the unused end
 verify         every record, unit, slot and configuration file checked
 explain        one place, one message, one key; what a start would decide
-rebuild        queues and index made anew from the log
+rebuild        queues and index made again from the log
 salvage        everything whole, also behind damage, copied into a new store
 compare        what two stores do not have in common
 export         messages as JSON lines or Parquet

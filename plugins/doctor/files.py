@@ -78,7 +78,7 @@ def misfits(folder: Path, files: Sequence[FileView], unit_bytes: int = 1) -> lis
     size = max((file.size for file in files), default=0)
     for number, file in enumerate(files):
         if file.size == 0 and number == len(files) - 1:
-            continue  # a crash came while it was made: it is made anew
+            continue  # a crash came while it was made: a start makes another one
         if file.size != size or file.size % unit_bytes:
             found.append((file.path, f"{file.size} bytes, where the others have {size}: a start refuses"))
         if number and file.start != files[number - 1].start + files[number - 1].size:
@@ -124,7 +124,7 @@ class StoreFiles:
         self._geometry = geometry
 
     def tail_from(self, file: FileView | None) -> StoreFiles:
-        """The same store with the log from one of its files on."""
+        """Return this store with its log from one of its files on."""
         part: StoreFiles = StoreFiles.__new__(StoreFiles)
         part.root, part.log_folders, part._geometry = self.root, self.log_folders, self._geometry
         part.log = [one for one in self.log if file is not None and one.start >= file.start]

@@ -1,4 +1,4 @@
-"""Makes queues and index anew from the log, by the same code that a broker runs; the old ones are kept in ``flint``."""
+"""Make queues and index again from the log, by the same code that a broker runs; the old ones are kept in ``flint``."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def rebuild(
     *,
     damaged: bool = False,
 ) -> tuple[int, Path | None]:
-    """Recovers the log and makes queues and index anew.
+    """Recover the log and make queues and index again.
 
     Args:
         root: the store; nobody may run on it.

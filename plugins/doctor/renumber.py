@@ -26,7 +26,7 @@ class Renumbering:
         old, new = self._next.get(key, (queue_offset, queue_offset))
         steps = self._steps.setdefault(key, [(queue_offset, queue_offset)])
         if queue_offset < old:
-            steps.clear()  # the topic was deleted and made anew: offsets that are stored are those of the new one
+            steps.clear()  # the topic was deleted and made again: offsets that are stored are those of the new one
             steps.append((queue_offset, new))
         elif queue_offset > old:
             steps.append((queue_offset, new))
@@ -38,7 +38,7 @@ class Renumbering:
         return any(old != new for steps in self._steps.values() for old, new in steps)
 
     def translate(self, key: QueueKey, queue_offset: int) -> int:
-        """Where whoever wanted to go on at an old offset finds the same message, or the first that is left behind it."""
+        """Return where a consumer that goes on at an old offset finds the same message, or the first that is left behind it."""
         steps = self._steps.get(key)
         if not steps:
             return queue_offset

@@ -138,7 +138,7 @@ def _mend_ports(raw: bytearray, record: Record) -> None:
 
 
 class _LogWriter:
-    """Writes records one behind the other into files of one size, with a BLANK where the next does not fit."""
+    """Write consecutive records into files of one size, with a BLANK where the next does not fit."""
 
     def __init__(self, folder: Path, start: int, file_bytes: int) -> None:
         self._folder = folder

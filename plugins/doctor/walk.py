@@ -67,7 +67,7 @@ class Piece:
     end: int
     record: Record | None = None
     reason: str = ""
-    """Why it is no record; of a BLANK, what is wrong with it."""
+    """Why it cannot be read as a record; of a BLANK, what is wrong with it."""
 
 
 Place = tuple[int, int]
@@ -247,7 +247,7 @@ class _Walk:
         return found
 
     def _store_time(self, place: Place) -> int:
-        """Of the record there; of a blank, that of the next file's first record."""
+        """Return the store time of the record at a place; at a blank, that of the next file's first record."""
         number, at = place
         piece = self._piece(self._log[number], at)
         while piece is not None and piece.record is None and number + 1 < len(self._log):

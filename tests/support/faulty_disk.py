@@ -1,4 +1,4 @@
-"""A disk that fails when told to: the n-th allocation, sync, write or new file of a path."""
+"""Make a disk fail as a test scripts it: the n-th allocation, sync, write or new file of a path."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Fault:
         self.hits = 0
 
     def strikes(self, operation: Operation, path: Path) -> bool:
-        """Whether this call is one that fails."""
+        """Return whether this call is one that fails."""
         if operation != self.operation or (self.within and self.within not in path.parts):
             return False
         if self._after > 0:
@@ -58,7 +58,7 @@ class FaultyDisk:
         """How often each operation was asked for."""
 
     def fail(self, operation: Operation, *, within: str = "", after: int = 0, times: int | None = None) -> Fault:
-        """Scripts a failure.
+        """Script a failure.
 
         Args:
             operation: what fails.
@@ -72,12 +72,12 @@ class FaultyDisk:
         return fault
 
     def heal(self) -> None:
-        """Ends every failure: there is room again."""
+        """End every failure: there is room again."""
         with self._lock:
             self._faults.clear()
 
     def check(self, operation: Operation, path: Path) -> None:
-        """Counts a call, and raises where it is scripted to fail."""
+        """Count a call, and raise where it is scripted to fail."""
         with self._lock:
             self.calls[operation] += 1
             struck = sum(fault.strikes(operation, path) for fault in self._faults) > 0

@@ -1,7 +1,7 @@
-"""What clients saw of a broker, or of a master and its slaves, while things broke; and whether any promise was broken.
+"""Judge by what clients saw of a broker, or of a master and its slaves, whether any promise was broken while things broke.
 
-Senders and readers note what they were told in a :class:`History`; :func:`check` compares it with what is read at the end, when
-all is healed. A message is *acknowledged* only when its answer was SUCCESS; what was answered FLUSH_DISK_TIMEOUT,
+Senders and readers note what they were answered in a :class:`History`; :func:`check` compares it with what is read at the end,
+when all is healed. A message is *acknowledged* only when its answer was SUCCESS; what was answered FLUSH_DISK_TIMEOUT,
 FLUSH_SLAVE_TIMEOUT, SLAVE_NOT_AVAILABLE or not at all is *unknown*, and may be there or not.
 
 Every message is sent once, under a key of its own, and carries the key, its producer and its number.
@@ -21,7 +21,7 @@ import attrs
 
 
 class Outcome(enum.Enum):
-    """What a sender was told."""
+    """What a sender was answered."""
 
     ACKNOWLEDGED = "acknowledged"
     UNKNOWN = "unknown"
@@ -112,7 +112,7 @@ class History:
         """Per broker everything that can be read of it at the end, in the order of its queues."""
 
     def note(self, seen: Sent | Read | Committed) -> None:
-        """Adds what a client saw."""
+        """Add what a client saw."""
         with self._lock:
             if isinstance(seen, Sent):
                 self.sent.append(seen)
@@ -122,17 +122,17 @@ class History:
                 self.committed.append(seen)
 
     def note_all(self, broker: str, reads: Iterable[Read]) -> None:
-        """Sets what can be read of a broker when all is healed."""
+        """Set what can be read of a broker when all is healed."""
         with self._lock:
             self.final[broker] = list(reads)
 
     def count(self, outcome: Outcome) -> int:
-        """How many sends ended so."""
+        """Return how many sends ended so."""
         with self._lock:
             return sum(one.outcome is outcome for one in self.sent)
 
     def to_text(self) -> str:
-        """One line for each event, its fields separated by tabs: to be kept where a check failed."""
+        """Return a line for each event, its fields separated by tabs, to be kept where a check failed."""
         lines = [_line("sent", one) for one in self.sent]
         lines += [_line("read", one) for one in self.reads]
         lines += [_line("committed", one) for one in self.committed]
@@ -146,7 +146,7 @@ def _line(kind: str, event: Sent | Read | Committed) -> str:
 
 
 def check(history: History) -> list[Violation]:
-    """Every broken promise, the worst first; none when all were kept.
+    """Return every broken promise, the worst first; none when all were kept.
 
     Raises:
         ValueError: nothing was read at the end, so that nothing can be said.

@@ -1,4 +1,4 @@
-"""Records of every kind for tests of what reads them: made here field by field, not by the code that is tested."""
+"""Make records of every kind for tests of what reads them, field by field, not by the code that is tested."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class RecordFields:
     """None for the right one."""
 
     def encode(self, physical_offset_bytes: int) -> bytes:
-        """The record for a place in the log."""
+        """Return the record for a place in the log."""
         sys_flag = self.sys_flag & ~(BORN_HOST_V6 | STORE_HOST_V6)
         sys_flag |= BORN_HOST_V6 if len(self.born_host) == 20 else 0
         sys_flag |= STORE_HOST_V6 if len(self.store_host) == 20 else 0
@@ -64,7 +64,7 @@ class RecordFields:
 
 
 def encode_all(records: list[RecordFields], first_offset_bytes: int = 0) -> tuple[bytes, list[int]]:
-    """Records one behind the other, and where each begins in the bytes."""
+    """Return consecutive records, and where each begins in the bytes."""
     log = bytearray()
     starts = []
     for record in records:

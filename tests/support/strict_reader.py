@@ -1,4 +1,4 @@
-"""A reader of records that refuses all that RocketMQ's own readers refuse; it shares no code with FlintMQ's record.
+"""Read records, and refuse all that RocketMQ's own readers refuse; it shares no code with FlintMQ's record.
 
 Every length is signed, as Java reads it: ``MessageDecoder.decode`` of the client, which leaves out the rest of a pull's answer
 at the first message it cannot read, and ``CommitLog.checkMessageAndReturnSize`` of the broker, whose recovery cuts the log
@@ -53,7 +53,7 @@ class _Buffer:
 
 
 def strict_record(raw: bytes) -> StrictRecord:
-    """Reads one record, which must take all of the bytes. Raises ValueError where a reader in Java would refuse it."""
+    """Read one record, which must take all of the bytes. Raises ValueError where a reader in Java would refuse it."""
     buffer = _Buffer(raw)
     size, magic = buffer.number("i"), buffer.number("i")
     if size != len(raw) or magic != _MAGIC:
@@ -84,7 +84,7 @@ def strict_record(raw: bytes) -> StrictRecord:
 
 
 def strict_records(raw: bytes) -> list[StrictRecord]:
-    """Reads records that lie one behind the other, as a pull's answer carries them. Raises ValueError, and says where."""
+    """Read consecutive records, as a pull's answer carries them. Raises ValueError, which says where."""
     found: list[StrictRecord] = []
     at = 0
     while at < len(raw):
@@ -100,7 +100,7 @@ def strict_records(raw: bytes) -> list[StrictRecord]:
 
 
 def strict_log(raw: bytes, start_offset_bytes: int = 0) -> list[StrictRecord]:
-    """Reads one file of a log up to its blank, or to its unused end.
+    """Read one file of a log up to its blank, or to its unused end.
 
     Args:
         raw: the file's bytes.

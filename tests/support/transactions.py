@@ -1,4 +1,4 @@
-"""A broker's transactions over a log in memory that can crash, and a clock that is moved by hand."""
+"""Run a broker's transactions over a log in memory that can crash, and a clock that is moved by hand."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class MemoryTransactionStore:
         self.by_place[record.commit_log_offset_bytes] = record
 
     def cut(self, records: int) -> None:
-        """Keeps the log's first records only."""
+        """Keep the log's first records only."""
         kept = self.log[:records]
         self.log, self.by_place, self.queues = [], {}, defaultdict(list)
         for record in kept:
@@ -130,7 +130,7 @@ class MemoryTransactionStore:
 
 
 class TransactionBench:
-    """The service with everything around it; ``restart`` makes it anew from the store."""
+    """The service with everything around it; ``restart`` makes another one from the store."""
 
     def __init__(self, **settings: Any) -> None:
         self.clock = ManualClock()
@@ -141,7 +141,7 @@ class TransactionBench:
         self.config = BrokerConfig(transactions=TransactionsSection(**settings))
         self.longest_delay_ms = 3 * 86_400_000
         self.room = True
-        """Whether another message may be due at a time."""
+        """Return whether another message may be due at a time."""
         redirect = TimerRedirect(
             self.clock, lambda: (self.longest_delay_ms, "delay.timer_max_delay_ms"), lambda _due_ms: self.room
         )
@@ -179,12 +179,12 @@ class TransactionBench:
         self.service.end(EndTransaction(**fields))
 
     def run(self) -> None:
-        """Slices until nothing is left of a round."""
+        """Do slices until nothing is left of a round."""
         while self.service.run() == 0.0:
             pass
 
     def round(self) -> list[tuple[int, dict[str, str], bytes]]:
-        """Lets an interval pass and does the round; returns what producers were asked in it."""
+        """Let an interval pass and do the round; return what producers were asked in it."""
         self.clock.advance_ms(self.config.transactions.check_interval_ms)
         before = len(self.channel.sent)
         self.run()
