@@ -21,6 +21,7 @@ from flintmq.flush.flush_real_time import FlushRealTime
 from flintmq.flush.group_commit import GroupCommit
 from flintmq.flush.transient_store_pool import AnonymousBufferPool
 from flintmq.plugins.acl.plugin import AclPlugin
+from flintmq.plugins.broker.upkeep import UpkeepPlugin
 from flintmq.plugins.delay.plugin import DelayPlugin
 from flintmq.plugins.filters.plugin import FiltersPlugin
 from flintmq.plugins.name_server.processors import NamesrvProcessorsPlugin
@@ -81,6 +82,7 @@ def _index_builder(context: DispatcherContext) -> IndexBuilder:
 
 
 BUILTIN_PLUGINS: tuple[object, ...] = (
+    UpkeepPlugin(),
     FlushPlugin(),
     DispatchersPlugin(),
     FiltersPlugin(),

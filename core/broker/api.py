@@ -14,9 +14,11 @@ if TYPE_CHECKING:
     from flintmq.config.sections.models import BrokerConfig
     from flintmq.core.broker.consumers import ConsumerTable
     from flintmq.core.broker.groups import SubscriptionGroupManager
+    from flintmq.core.broker.hold import PullRequestHoldService
     from flintmq.core.broker.intake_steps import IntakeSteps
     from flintmq.core.broker.offsets import ConsumerOffsetManager
     from flintmq.core.broker.producers import ProducerTable
+    from flintmq.core.broker.queue_locks import RebalanceLockManager
     from flintmq.core.broker.readers import Readers
     from flintmq.core.broker.sink import MessageSink
     from flintmq.core.broker.stats import BrokerStats
@@ -109,6 +111,16 @@ class BrokerApi(Protocol):
     @property
     def producers(self) -> ProducerTable:
         """The producers that are connected, and can be asked about their transactions."""
+        ...
+
+    @property
+    def locks(self) -> RebalanceLockManager:
+        """The queues that clients of ordered groups have locked."""
+        ...
+
+    @property
+    def hold(self) -> PullRequestHoldService:
+        """The pulls that wait for messages."""
         ...
 
     @property

@@ -34,7 +34,6 @@ from flintmq.core.broker.topics import TopicConfigManager, boot_topics
 from flintmq.core.errors import RefusedError, StoreError
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
 from flintmq.core.io.config_journal import ConfigJournal
-from flintmq.core.io.config_manager import PERSIST_INTERVAL_S, ConfigManager
 from flintmq.core.io.disk import Disk
 from flintmq.core.io.json_file import JsonFile
 from flintmq.core.io.os_disk import OS_DISK
@@ -85,9 +84,6 @@ log = logging.getLogger("flintmq.broker")
 FILTER_BITMAP: Final = "filter_bitmap"
 """The dispatcher that ``pull.calc_filter_bitmap`` puts before all others."""
 
-_CLIENT_SCAN_S = 10.0
-_LOCK_SCAN_S = 30.0
-_HOLD_TICK_S = 0.05
 THREADS_END_S: Final = 2.0
 """How long a stop waits for handlers that run in threads."""
 
@@ -153,7 +149,6 @@ class Broker(Service):
         self._handled_by: dict[int, Registered[ProcessorSpec]] = {}
         """Which processor answers a request code."""
         self._put: InProcessPut | None = None
-        self._persisting: asyncio.Task[None] | None = None
         self._port = 0
         self._started = False
         self._stopped = False
@@ -233,7 +228,6 @@ class Broker(Service):
         if len(self._sockets) > 1:
             vip_port = self._sockets[1].getsockname()[1]
             self.server.table.exclude(vip_port, frozenset({int(RequestCode.PULL_MESSAGE)}))
-        self._start_timers(state)
         if tls is not None:
             self.timers.every(TLS_RELOAD_S, tls.reload, "certificate")
         if exposed:
@@ -268,7 +262,6 @@ class Broker(Service):
         strategy = self._open_store(state)
         self._held.push_async_callback(self._close_store)
         self._fill(state)
-        self._held.callback(_persist, "consumer offsets", state.offsets.persist)
         state.store.start(self._dispatchers(state))
         self._connect_store(state, strategy)
         if not (state.store.started_clean or config.broker.is_slave):
@@ -280,7 +273,6 @@ class Broker(Service):
         state.runtime_sources.append(partial(plugin_figures, self.kernel))
         self.server = self._make_server()
         self._held.push_async_callback(self.server.close, config.broker.shutdown_timeout_ms / 1000)
-        self._held.callback(state.hold.release_all)
 
     def _make_features(self, state: BrokerState) -> None:
         """Services and intake steps, as plugins registered them."""
@@ -423,9 +415,6 @@ class Broker(Service):
         state.offsets = ConsumerOffsetManager(self._file("consumerOffset.json"), entries_max=config.offsets.entries_max)
         for table in (state.topics, state.groups, state.offsets):
             table.load()
-        for table in (state.topics, state.groups):
-            self._held.callback(_persist, "topics and groups", partial(_persist_notes, table))
-        self._held.push_async_callback(self._end_persisting)
         state.consumers = ConsumerTable(clock, notify_ids_changed=config.groups.notify_ids_changed)
         state.producers = ProducerTable(clock)
         state.locks = RebalanceLockManager(clock)
@@ -556,51 +545,6 @@ class Broker(Service):
         state.consumers.close_channel(channel)
         state.producers.close_channel(channel)
 
-    # timers
-
-    def _start_timers(self, state: BrokerState) -> None:
-        config = state.config
-        timers = self.timers
-        timers.pace(config.offsets.flush_interval_ms / 1000, self._persist_offsets, "consumer offsets")
-        timers.every(PERSIST_INTERVAL_S, self._persist_tables, "topics and groups")
-        timers.every(_CLIENT_SCAN_S, self._scan_clients, "client expiry")
-        timers.every(_LOCK_SCAN_S, state.locks.remove_expired, "queue locks")
-        timers.every(config.pull.hold_check_interval_ms / 1000, state.hold.check, "held pulls")
-        timers.pace(_HOLD_TICK_S, self._expire_held, "held pulls' deadlines")
-        timers.every(1.0, state.dispatch, "dispatch")
-
-    def _scan_clients(self) -> None:
-        for channel in (*self.state.consumers.remove_expired(), *self.state.producers.remove_expired()):
-            channel.close("no heartbeat for too long")
-
-    def _persist_offsets(self) -> float:
-        self.state.offsets.persist()
-        return self.config.offsets.flush_interval_ms / 1000
-
-    def _persist_tables(self) -> None:
-        """In a thread: a table of ten thousand topics is the work of a tenth of a second."""
-        if self._persisting is None or self._persisting.done():
-            self._persisting = asyncio.get_running_loop().create_task(self._persist_noted())
-
-    async def _persist_noted(self) -> None:
-        for table in (self.state.topics, self.state.groups):
-            noted = table.noted
-            if noted:
-                try:
-                    await asyncio.to_thread(table.write)
-                except StoreError as error:  # a full disk: the notes stay, and it is tried again
-                    log.error("the table of topics or groups is not written: %s", error)
-                else:
-                    table.forget_notes(noted)
-
-    async def _end_persisting(self) -> None:
-        if self._persisting is not None:
-            await self._persisting
-
-    def _expire_held(self) -> float:
-        self.state.hold.expire()
-        return _HOLD_TICK_S
-
     # in-process
 
     def put(self, messages: Iterable[Puttable]) -> PutBatch:
@@ -685,11 +629,6 @@ def _in_a_loop() -> bool:
     except RuntimeError:
         return False
     return True
-
-
-def _persist_notes(table: ConfigManager[Any]) -> None:
-    if table.noted:
-        table.persist()
 
 
 def _persist(what: str, persist: Callable[[], object]) -> None:

@@ -67,6 +67,4 @@ def _admin_broker(broker: Broker) -> AdminBrokerProcessor:
     info = RuntimeInfo(broker.state, broker.pools, broker.kernel.blame_code)
     stats = broker.state.stats
     broker.timers.every(SAMPLE_INTERVAL_S, info.sample, "runtime figures")
-    broker.timers.every(SAMPLE_INTERVAL_S, stats.sample, "statistics")
-    broker.timers.every(60.0, stats.roll_put_times, "times of appends")
     return AdminBrokerProcessor(broker.state, info, stats.table)

@@ -1,0 +1,171 @@
+"""The services that keep a broker's own tables in order: what is written at intervals, what expires, what is counted."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final, Protocol
+
+from flintmq.core.broker.stats_table import SAMPLE_INTERVAL_S
+from flintmq.core.errors import StoreError
+from flintmq.core.io.config_manager import PERSIST_INTERVAL_S
+from flintmq.core.kernel.hookspecs import RegisterService, hookimpl
+
+if TYPE_CHECKING:
+    from flintmq.core.broker.api import BrokerApi
+
+log = logging.getLogger("flintmq.broker")
+
+_CLIENT_SCAN_S: Final = 10.0
+_LOCK_SCAN_S: Final = 30.0
+_HOLD_TICK_S: Final = 0.05
+_DISPATCH_S: Final = 1.0
+_PUT_TIMES_S: Final = 60.0
+
+
+class UpkeepPlugin:
+    """Registers what writes tables, lets clients, locks and held pulls expire, and samples the statistics."""
+
+    plugin_name = "upkeep"
+
+    @hookimpl
+    def flintmq_services(self, register: RegisterService) -> None:
+        register("tables", TableKeeper)
+        register("clients", ClientExpiry)
+        register("held_pulls", HeldPulls)
+        register("statistics", Statistics)
+
+
+class _Table(Protocol):
+    def persist(self) -> object: ...
+
+
+class TableKeeper:
+    """Writes consumer offsets, topics and groups at intervals and at the stop. Loop thread.
+
+    Args:
+        api: the broker.
+    """
+
+    def __init__(self, api: BrokerApi) -> None:
+        self._api = api
+        self._writing: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to write the tables."""
+        timers = self._api.timers
+        timers.pace(self._api.config.offsets.flush_interval_ms / 1000, self._write_offsets, "consumer offsets")
+        timers.every(PERSIST_INTERVAL_S, self._write_tables, "topics and groups")
+
+    async def stop(self) -> None:
+        """Wait for a table that is being written."""
+        if self._writing is not None:
+            await self._writing
+
+    def persist(self) -> None:
+        """Write every table. A failure of one is logged; what was written last still counts."""
+        api = self._api
+        if api.topics.noted:
+            _persist("topics", api.topics)
+        if api.groups.noted:
+            _persist("groups", api.groups)
+        _persist("consumer offsets", api.offsets)
+
+    def _write_offsets(self) -> float:
+        self._api.offsets.persist()
+        return self._api.config.offsets.flush_interval_ms / 1000
+
+    def _write_tables(self) -> None:
+        """Write topics and groups in a thread, because there may be many."""
+        if self._writing is None or self._writing.done():
+            self._writing = asyncio.get_running_loop().create_task(self._write_noted())
+
+    async def _write_noted(self) -> None:
+        for table in (self._api.topics, self._api.groups):
+            noted = table.noted
+            if noted:
+                try:
+                    await asyncio.to_thread(table.write)
+                except StoreError as error:  # a full disk: the notes stay, and it is tried again
+                    log.error("the table of topics or groups is not written: %s", error)
+                else:
+                    table.forget_notes(noted)
+
+
+def _persist(what: str, table: _Table) -> None:
+    try:
+        table.persist()
+    except StoreError as error:  # a full disk: what was written last still counts
+        log.error("the newest %s are lost: %s", what, error)
+
+
+class ClientExpiry:
+    """Closes connections of clients without heartbeats, and frees the queues that lost clients had locked. Loop thread.
+
+    Args:
+        api: the broker.
+    """
+
+    def __init__(self, api: BrokerApi) -> None:
+        self._api = api
+
+    def start(self) -> None:
+        """Begin to look for what has expired."""
+        self._api.timers.every(_CLIENT_SCAN_S, self._scan, "client expiry")
+        self._api.timers.every(_LOCK_SCAN_S, self._api.locks.remove_expired, "queue locks")
+
+    def stop(self) -> None:
+        """Do nothing: the timers have ended."""
+
+    def _scan(self) -> None:
+        for channel in (*self._api.consumers.remove_expired(), *self._api.producers.remove_expired()):
+            channel.close("no heartbeat for too long")
+
+
+class HeldPulls:
+    """Answers held pulls when their time is up, and at the stop. Loop thread.
+
+    Args:
+        api: the broker.
+    """
+
+    def __init__(self, api: BrokerApi) -> None:
+        self._api = api
+
+    def start(self) -> None:
+        """Begin to look for pulls whose time is up, and for messages that nothing else made visible."""
+        api = self._api
+        api.timers.every(api.config.pull.hold_check_interval_ms / 1000, api.hold.check, "held pulls")
+        api.timers.pace(_HOLD_TICK_S, self._expire, "held pulls' deadlines")
+        api.timers.every(_DISPATCH_S, api.dispatch, "dispatch")
+
+    def withdraw(self) -> None:
+        """Answer every held pull while the broker still listens."""
+        self._api.hold.release_all()
+
+    def stop(self) -> None:
+        """Do nothing: the timers have ended."""
+
+    def _expire(self) -> float:
+        self._api.hold.expire()
+        return _HOLD_TICK_S
+
+
+class Statistics:
+    """Samples the counters behind requests 28 and 315. Loop thread.
+
+    Args:
+        api: the broker.
+    """
+
+    def __init__(self, api: BrokerApi) -> None:
+        self._api = api
+
+    def start(self) -> None:
+        """Begin to sample."""
+        stats = self._api.stats
+        self._api.timers.every(SAMPLE_INTERVAL_S, stats.sample, "statistics")
+        self._api.timers.every(_PUT_TIMES_S, stats.roll_put_times, "times of appends")
+
+    def stop(self) -> None:
+        """Do nothing: the timers have ended."""

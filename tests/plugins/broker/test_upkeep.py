@@ -1,0 +1,68 @@
+"""What a broker knows of topics, groups and offsets must survive its stop, also where one of the tables cannot be written."""
+
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from flintmq.core.broker.api import BrokerApi
+from flintmq.core.errors import StoreFullError
+from flintmq.plugins.broker.upkeep import ClientExpiry, HeldPulls, TableKeeper
+
+
+class Table:
+    """A table that notes what is asked of it."""
+
+    def __init__(self, *, noted: int = 1, fails: bool = False) -> None:
+        self.noted, self.fails, self.written = noted, fails, 0
+
+    def persist(self) -> None:
+        if self.fails:
+            raise StoreFullError("the disk is full")
+        self.written += 1
+
+
+def api(**parts: Any) -> BrokerApi:
+    return cast("BrokerApi", SimpleNamespace(**parts))
+
+
+def test_every_table_is_written_at_the_stop_though_one_cannot_be(caplog: pytest.LogCaptureFixture) -> None:
+    """A full disk loses one table at most; topics without notes are as they are on disk."""
+    topics, groups, offsets = Table(noted=0), Table(fails=True), Table()
+    with caplog.at_level(logging.ERROR, "flintmq.broker"):
+        TableKeeper(api(topics=topics, groups=groups, offsets=offsets)).persist()
+    assert (topics.written, groups.written, offsets.written) == (0, 0, 1)
+    assert "the newest groups are lost: the disk is full" in caplog.text
+
+
+class Timers:
+    """Timers that a test lets run out by their name."""
+
+    def __init__(self) -> None:
+        self.work: dict[str, Any] = {}
+
+    def every(self, _interval_s: float, work: Any, name: str) -> None:
+        self.work[name] = work
+
+    pace = every
+
+
+def test_clients_without_heartbeats_lose_their_connections() -> None:
+    """Their queues go to others only when they are gone."""
+    closed: list[str] = []
+    channel = SimpleNamespace(close=closed.append)
+    timers = Timers()
+    table = SimpleNamespace(remove_expired=lambda: [channel])
+    ClientExpiry(api(timers=timers, consumers=table, producers=table, locks=table)).start()
+    timers.work["client expiry"]()
+    assert closed == ["no heartbeat for too long"] * 2
+
+
+def test_held_pulls_are_answered_before_the_broker_stops_listening() -> None:
+    """A client that waits for half a minute learns at once that there is nothing."""
+    released: list[str] = []
+    HeldPulls(api(hold=SimpleNamespace(release_all=lambda: released.append("all")))).withdraw()
+    assert released == ["all"]
