@@ -14,10 +14,12 @@ from __future__ import annotations
 class Watermarks:
     """The positions, in bytes from the log's beginning, and the fence."""
 
-    __slots__ = ("committed", "dispatched", "fence_reason", "flushed", "replicated", "synchronous", "wrote")
+    __slots__ = ("committed", "dispatched", "fence_reason", "flushed", "replicated", "synchronous", "tail", "wrote")
 
     def __init__(self, *, synchronous: bool) -> None:
         self.wrote = 0
+        self.tail: tuple[int, int] = (0, 0)
+        """``wrote`` and the store time of the record that ends there, of one moment: for the flush service's thread."""
         self.committed = 0
         self.flushed = 0
         self.replicated: int | None = None

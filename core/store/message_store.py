@@ -53,7 +53,8 @@ from flintmq.core.kernel.ports import (
     TransientStorePool,
     count_messages,
 )
-from flintmq.core.log.commit_log import Appendable, Appended, CommitLog
+from flintmq.core.log.appender import Appendable, Appended
+from flintmq.core.log.commit_log import CommitLog
 from flintmq.core.log.epochs import MASTER, RECOVERED, EpochFile, epochs_path, random_id
 from flintmq.core.log.log_chunk import LogChunk
 from flintmq.core.log.mapped_file_queue import MappedFileQueue
@@ -276,9 +277,15 @@ class MessageStore:
         self.checkpoint = StoreCheckpoint(self.disk, self.root / "checkpoint")
         self._opened.append(self.checkpoint.close)
         tags_codes = {topic: make(self.config, self.disk) for topic, make in self._tags_codes.items()}
-        self.commit_log = CommitLog(queue, self.watermarks, self.checkpoint, self.clock, tags_codes)
-        self.commit_log.on_progress = self.progressed.publish
-        self.commit_log.on_fenced = self._fenced
+        self.commit_log = CommitLog(
+            queue,
+            self.watermarks,
+            self.checkpoint,
+            self.clock,
+            tags_codes,
+            on_progress=self.progressed.publish,
+            on_fenced=self._fenced,
+        )
         self.epochs = EpochFile(self.disk, epochs_path(self.root), queue.min_offset_bytes, self._make_id)
         self.folder = StoreFolder(
             self.root,
@@ -382,7 +389,7 @@ class MessageStore:
                 if isinstance(error, OSError):
                     self._forget_boot()  # it may have been a sync
                 raise
-            self.commit_log.next_queue_offset = self._next_queue_offsets()
+            self.commit_log.appender.next_queue_offset = self._next_queue_offsets()
             self._make_services()
             self._mark_boot()
             self.disk.write_file(self.abort_file, b"")
@@ -677,7 +684,7 @@ class MessageStore:
         kept = self._recovery().cut_back(end_offset_bytes)
         self.watermarks.dispatched = min(self.watermarks.dispatched, end_offset_bytes)
         self.reput.forget()
-        self.commit_log.next_queue_offset = self._next_queue_offsets()
+        self.commit_log.appender.next_queue_offset = self._next_queue_offsets()
         self._replay()
         return kept
 
@@ -912,7 +919,7 @@ class MessageStore:
         self._dispatch_all()  # what is under way must not make the queue anew
         for key in [key for key in self.consume_queues.queues if key[0] == topic]:
             self.consume_queues.delete_queue(*key)
-        next_offsets = self.commit_log.next_queue_offset
+        next_offsets = self.commit_log.appender.next_queue_offset
         for key in [key for key in next_offsets if key[0] == topic]:
             del next_offsets[key]
 
@@ -920,7 +927,7 @@ class MessageStore:
         """Deletes one queue; its next message, if one comes, has logical offset 0, as in RocketMQ."""
         self._dispatch_all()
         self.consume_queues.delete_queue(topic, queue_id)
-        self.commit_log.next_queue_offset.pop((topic, queue_id), None)
+        self.commit_log.appender.next_queue_offset.pop((topic, queue_id), None)
 
     def _dispatch_all(self) -> None:
         while self.reput.run():

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from flintmq.core.log.commit_log import CommitLog
+from flintmq.core.log.appender import Appender
 from flintmq.core.log.mapped_file_queue import MappedFile, MappedFileQueue
 from flintmq.core.log.store_checkpoint import StoreCheckpoint
 from flintmq.core.log.watermarks import Watermarks
@@ -281,7 +281,7 @@ def write_a_blank_where_nothing_is_allocated(patch: Patch) -> None:
 
 def give_a_batch_one_offset(patch: Patch) -> None:
     def same(real: Any) -> Any:
-        def put(self: CommitLog, *arguments: Any) -> Any:
+        def put(self: Appender, *arguments: Any) -> Any:
             found = real(self, *arguments)
             last = found[-1]
             self.next_queue_offset[(last.topic, last.queue_id)] = last.queue_offset
@@ -289,8 +289,8 @@ def give_a_batch_one_offset(patch: Patch) -> None:
 
         return put
 
-    patch.setattr(CommitLog, "_batch", same(CommitLog._batch))
-    patch.setattr(CommitLog, "_several", same(CommitLog._several))
+    patch.setattr(Appender, "_batch", same(Appender._batch))
+    patch.setattr(Appender, "_several", same(Appender._several))
 
 
 SYNC, REAL, POOL = "group_commit", "flush_real_time", "commit_real_time"

@@ -29,7 +29,7 @@ from flintmq.core.kernel.ports import (
     TransientStorePool,
     requests_of,
 )
-from flintmq.core.log.commit_log import Appendable
+from flintmq.core.log.appender import Appendable
 from flintmq.core.log.store_lock import StoreLock
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.clock import ManualClock

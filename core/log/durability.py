@@ -1,0 +1,144 @@
+"""Makes the commit log durable: commits what waits in buffers of the transient pool, and syncs files.
+
+See docs/internals/reliability.md, Disk.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from flintmq.core.errors import StoreError, StoreExhaustedError, StoreFencedError, is_exhausted
+from flintmq.core.io.clock import Clock
+from flintmq.core.kernel.ports import FileWriter
+from flintmq.core.log.mapped_file_queue import OS_PAGE_BYTES, MappedFile, MappedFileQueue
+from flintmq.core.log.slow import SLOW_S, SlowLog
+from flintmq.core.log.store_checkpoint import StoreCheckpoint
+from flintmq.core.log.watermarks import Watermarks
+
+log = logging.getLogger("flintmq.store")
+
+
+class Durability:
+    """Moves ``committed`` and ``flushed``. The flush service's threads.
+
+    Args:
+        queue: the log's files.
+        watermarks: every position, and the fence, which a write or sync that failed sets for good.
+        checkpoint: takes the store time up to which the log is synced.
+        clock: times writes and syncs, so that slow ones are logged.
+        on_progress: called when committed or flushed has moved.
+        on_fenced: called once, with the reason, when a write or a sync has failed.
+    """
+
+    def __init__(
+        self,
+        queue: MappedFileQueue,
+        watermarks: Watermarks,
+        checkpoint: StoreCheckpoint,
+        clock: Clock,
+        on_progress: Callable[[], None],
+        on_fenced: Callable[[str], None],
+    ) -> None:
+        self._queue = queue
+        self._watermarks = watermarks
+        self._checkpoint = checkpoint
+        self._clock = clock
+        self._on_progress = on_progress
+        self._on_fenced = on_fenced
+        self._flush_lock = threading.Lock()
+        self._commit_lock = threading.Lock()
+        self._slow_flushes, self._slow_commits = SlowLog(clock), SlowLog(clock)
+
+    def commit(self, least_pages: int, write: FileWriter | None = None) -> int:
+        """See :class:`flintmq.core.kernel.ports.FlushableLog`."""
+        if not self._queue.pooled:
+            return self._watermarks.committed  # the appender's to move: two that do would move it back
+        with self._commit_lock:
+            if write is not None and self._watermarks.fence_reason is not None:
+                raise StoreFencedError(self._watermarks.fence_reason)
+            for file in self._queue.files:
+                waiting = file.wrote - file.committed
+                if file.buffer is None:
+                    file.committed = file.wrote
+                elif waiting and (
+                    file.wrote == file.size or least_pages == 0 or waiting >= least_pages * OS_PAGE_BYTES
+                ):
+                    self._commit_one(file, write)
+                    break
+                elif waiting:
+                    break
+            committed = self._contiguous_committed()
+            if committed > self._watermarks.committed:
+                self._watermarks.committed = committed
+                if not self._watermarks.synchronous:  # there the flush will tell
+                    self._on_progress()
+            return self._watermarks.committed
+
+    def _commit_one(self, file: MappedFile, write: FileWriter | None) -> None:
+        began_bytes, began_s = file.committed, self._clock.monotonic_s()
+        try:
+            self._queue.commit_one(write)
+        except OSError as error:
+            raise self._failed(file, "write", error) from error
+        took_s = self._clock.monotonic_s() - began_s
+        if took_s > SLOW_S:
+            self._tell_slow(self._slow_commits, "Commit data to file", took_s, file, began_bytes, file.committed)
+
+    @staticmethod
+    def _tell_slow(told: SlowLog, what: str, took_s: float, file: MappedFile, began_bytes: int, end_bytes: int) -> None:
+        told.warn(
+            f"{what} costs {took_s * 1000:.0f} ms: {end_bytes - began_bytes} bytes at {file.start + began_bytes}, "
+            f"file {file.path}"
+        )
+
+    def _failed(self, file: MappedFile, what: str, error: OSError) -> StoreError:
+        """Return what a write or a sync that failed is to the flush service, and set the fence.
+
+        The kernel may have dropped pages: no retry can prove anything, so it is final. But where nothing could be opened for
+        it, nothing was tried, or nothing had failed so far: it is tried again.
+        """
+        if is_exhausted(error):
+            return StoreExhaustedError(f"{file.path}: {what} not possible now: {error.strerror}")
+        reason = f"{file.path}: {what} failed: {error.strerror}; restart the broker to recover"
+        self._watermarks.fence_reason = reason
+        log.critical("%s", reason)
+        self._on_fenced(reason)
+        return StoreFencedError(reason)
+
+    def _contiguous_committed(self) -> int:
+        committed = self._watermarks.committed
+        for file in self._queue.files:
+            committed = max(committed, file.start + file.readable)
+            if file.readable < file.size:
+                break
+        return committed
+
+    def flush(self, least_pages: int, *, written_through: bool = False) -> int:
+        """See :class:`flintmq.core.kernel.ports.FlushableLog`."""
+        with self._flush_lock:
+            watermarks = self._watermarks
+            if watermarks.fence_reason is not None:
+                raise StoreFencedError(watermarks.fence_reason)
+            file = self._queue.first_unflushed()
+            if file is None:
+                return watermarks.flushed
+            end = file.readable
+            pages = end // OS_PAGE_BYTES - file.flushed // OS_PAGE_BYTES
+            if least_pages > 0 and pages < least_pages and end < file.size:
+                return watermarks.flushed
+            tail_offset, tail_timestamp_ms = watermarks.tail
+            began_bytes, began_s = file.flushed, self._clock.monotonic_s()
+            try:
+                flushed = file.start + file.flush(written_through=written_through)
+            except OSError as error:
+                raise self._failed(file, "sync", error) from error
+            took_s = self._clock.monotonic_s() - began_s
+            if took_s > SLOW_S:
+                self._tell_slow(self._slow_flushes, "Flush data to disk", took_s, file, began_bytes, file.flushed)
+            watermarks.flushed = max(watermarks.flushed, flushed)
+            if flushed >= tail_offset:
+                self._checkpoint.physic_msg_timestamp_ms = tail_timestamp_ms
+            self._on_progress()
+            return watermarks.flushed

@@ -1,0 +1,162 @@
+"""The walk over a log: where it ends, what it skips, and that one by one and in bulk it finds the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flintmq.core.io.os_disk import OS_DISK
+from flintmq.core.log.commit_log import CommitLog
+from flintmq.core.log.mapped_file_queue import MappedFileQueue
+from flintmq.core.log.store_checkpoint import StoreCheckpoint
+from flintmq.core.log.watermarks import Watermarks
+from flintmq.core.record.record import encode_blank
+from flintmq.core.record.sys_flag import TRANSACTION_PREPARED
+from flintmq.core.recovery.log_walk import LogWalk, Recovered
+from flintmq.core.testing.clock import ManualClock
+from flintmq.tests.support.records import RecordFields
+
+FILE_BYTES = 1_024
+BODY = b"b" * 100
+
+
+class Log:
+    """A log's bytes, laid out record by record; :meth:`walk` writes the files and walks them."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.raw = bytearray()
+        self.places: list[int] = []
+        self.now_ms = 1_000
+
+    def add(self, count: int = 1, **fields: int) -> None:
+        """Appends records, one millisecond apart; a file's end becomes a blank."""
+        for _ in range(count):
+            self.now_ms += 1
+            made = {"body": BODY, "store_timestamp_ms": self.now_ms, **fields}
+            record = RecordFields(**made).encode(len(self.raw))  # type: ignore[arg-type]
+            left = FILE_BYTES - len(self.raw) % FILE_BYTES
+            if len(record) + 8 > left:
+                self.raw += encode_blank(left) + bytes(left - 8)
+                record = RecordFields(**made).encode(len(self.raw))  # type: ignore[arg-type]
+            self.places.append(len(self.raw))
+            self.raw += record
+
+    def break_at(self, place: int, data: bytes = b"\xff\xff") -> None:
+        """Overwrites bytes."""
+        self.raw[place : place + len(data)] = data
+
+    def walk(self, first_file: int = 0, *, skips_damage: bool = True, trusted_ms: int | None = None) -> Recovered:
+        """What a walk finds in the files."""
+        folder = self.root / "commitlog"
+        folder.mkdir(parents=True, exist_ok=True)
+        for start in range(0, len(self.raw), FILE_BYTES):
+            (folder / f"{start:020d}").write_bytes(bytes(self.raw[start : start + FILE_BYTES]).ljust(FILE_BYTES, b"\0"))
+        queue = MappedFileQueue(OS_DISK, folder, FILE_BYTES, step_bytes=FILE_BYTES)
+        queue.load()
+        checkpoint = StoreCheckpoint(OS_DISK, self.root / "checkpoint")
+        try:
+            log = CommitLog(queue, Watermarks(synchronous=False), checkpoint, ManualClock())
+            return LogWalk(log, check_crc=True, skips_damage=skips_damage, trusted_ms=trusted_ms).run(first_file)
+        finally:
+            checkpoint.close()
+            queue.close()
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Log:
+    return Log(tmp_path)
+
+
+def test_a_whole_log_is_counted_to_its_end(log: Log) -> None:
+    """Half messages are records, but none that a queue has."""
+    log.add(10)
+    log.add(2, sys_flag=TRANSACTION_PREPARED)
+    found = log.walk()
+    assert (found.records, found.queued, found.end_offset_bytes) == (12, 10, len(log.raw))
+    assert (found.holes, found.store_timestamp_ms) == ((), log.now_ms)
+
+
+def test_a_walk_may_begin_with_a_later_file(log: Log) -> None:
+    """The files before it are not looked at, damaged or not."""
+    log.add(12)
+    log.break_at(0)
+    found = log.walk(1)
+    assert found.start_offset_bytes == FILE_BYTES
+    assert found.records == sum(place >= FILE_BYTES for place in log.places)
+
+
+def test_a_torn_tail_is_cut(log: Log) -> None:
+    """Nothing valid follows, so the log ends at the first bad byte."""
+    log.add(3)
+    end = len(log.raw)
+    log.add(1)
+    log.break_at(end + 95)  # in the body: the CRC tells
+    found = log.walk()
+    assert found.cut is not None
+    assert (found.cut.offset_bytes, found.cut.damaged, found.cut.stale) == (end, False, False)
+    assert "body CRC" in found.cut.reason
+    assert found.records == 3
+
+
+def test_damage_in_the_middle_is_a_hole_and_strictly_an_end(log: Log) -> None:
+    """Acknowledged records lie behind it; RocketMQ ends its log there all the same."""
+    log.add(12)
+    bad, after = log.places[2], log.places[3]
+    log.break_at(bad + 4)
+    found = log.walk()
+    assert [(hole.start_offset_bytes, hole.end_offset_bytes) for hole in found.holes] == [(bad, after)]
+    assert (found.records, found.end_offset_bytes) == (11, len(log.raw))
+    strict = log.walk(skips_damage=False)
+    assert strict.cut is not None
+    assert (strict.cut.offset_bytes, strict.cut.damaged, strict.records) == (bad, True, 2)
+
+
+def test_older_records_behind_the_end_are_stale(log: Log) -> None:
+    """A recovery of RocketMQ leaves them: they were cut, and the log went on before them."""
+    log.add(3)
+    end = len(log.raw)
+    log.raw += bytes(100)
+    log.add(1, store_timestamp_ms=1)
+    found = log.walk()
+    assert found.cut is not None
+    assert (found.cut.offset_bytes, found.cut.stale) == (end, True)
+
+
+def test_a_file_that_holds_only_what_was_cut_is_cut_from_the_blank_before_it(log: Log) -> None:
+    """The blank was written because a record followed, and that one is gone."""
+    log.add(6)
+    assert log.places[-1] == FILE_BYTES
+    log.break_at(FILE_BYTES, bytes(len(log.raw) - FILE_BYTES))
+    log.break_at(FILE_BYTES, b"torn")
+    found = log.walk()
+    assert found.cut is not None
+    assert found.cut.offset_bytes == FILE_BYTES
+    assert found.records == 5
+
+
+def test_what_the_checkpoint_vouches_for_is_told(log: Log) -> None:
+    """Behind it queues are written again; a clock that went back makes times say nothing."""
+    log.add(6)
+    found = log.walk(trusted_ms=log.now_ms - 2)
+    assert found.newer == (log.places[4], 4)
+    assert found.vouched == found.newer
+    assert not found.clock_went_back
+    log.now_ms -= 5_000
+    log.add(1)
+    assert log.walk(trusted_ms=0).clock_went_back
+
+
+def test_one_by_one_and_in_bulk_the_same_is_found(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start has both ways, by the size of the log."""
+    log.add(60)
+    log.break_at(log.places[30] + 90)
+    log.break_at(log.places[59] + 4)
+    monkeypatch.setattr("flintmq.core.record.bulk_scan.ROWS_MIN", 1)
+    monkeypatch.setattr("flintmq.core.record.bulk_scan.BYTES_WORTH_NUMPY", 0)
+    bulk = log.walk(trusted_ms=0)
+    monkeypatch.setattr("flintmq.core.recovery.bulk_walk.BulkWalk.walk", lambda _self, _view, _start, at, _tally: at)
+    assert log.walk(trusted_ms=0) == bulk
+    assert len(bulk.holes) == 1
+    assert bulk.cut is not None
