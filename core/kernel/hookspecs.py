@@ -35,7 +35,7 @@ from flintmq.core.kernel.ports import (
     SystemTopic,
     TransientStorePool,
 )
-from flintmq.core.kernel.ports.processor import ProcessorFactory, RequestDeclaration
+from flintmq.core.kernel.ports.processor import DefaultProcessorFactory, ProcessorFactory, RequestDeclaration
 
 if TYPE_CHECKING:
     from flintmq.core.broker.api import BrokerApi, BrokerHandle, ServiceFactory
@@ -77,7 +77,7 @@ PoolFactory = Callable[[int, int], TransientStorePool]
 IndexBuilderFactory = Callable[[DispatcherContext], IndexBuilder]
 IntakeStepFactory = Callable[["BrokerApi"], IntakeStep]
 """Makes an intake step; the services are made, and none has started."""
-AuthenticatorFactory = Callable[[Any], Authenticator]
+AuthenticatorFactory = Callable[..., Authenticator]
 """Makes an authenticator of the plugin's settings."""
 
 
@@ -123,7 +123,7 @@ class RegisterDefaultProcessor(Protocol):
     def __call__(
         self,
         name: str,
-        factory: Callable[[Any], Any],
+        factory: DefaultProcessorFactory,
         *,
         at: str = "broker",
         pool: str = "admin",
@@ -133,7 +133,7 @@ class RegisterDefaultProcessor(Protocol):
 
 
 class RegisterServerPart(Protocol):
-    def __call__(self, name: str, factory: Callable[[Any], Any], *, at: str = "broker") -> None:
+    def __call__(self, name: str, factory: Callable[..., object], *, at: str = "broker") -> None:
         """``factory(server)`` is given the broker or the name server; ``at`` is ``broker``, ``nameserver`` or ``both``."""
 
 

@@ -157,6 +157,17 @@ class BatchProcessor(Protocol):
         ...
 
 
+class DefaultProcessor(Protocol):
+    """Answers the codes that no request processor answers."""
+
+    def handle(self, request: Request) -> Awaitable[Response | None] | Response | None:
+        """Answer one request, or return None when no answer is due; plain or ``async def``."""
+        ...
+
+
+DefaultProcessorFactory = Callable[..., DefaultProcessor]
+"""Makes a default processor of the broker or the name server; of a plugin's context, too, where it has an argument for it."""
+
 ProcessorFactory = Callable[..., RequestProcessor | BatchProcessor]
 """Makes a processor of the broker or the name server; of a plugin's context, too, where it has an argument for it."""
 

@@ -6,12 +6,20 @@ import asyncio
 import json
 from pathlib import Path
 
-from flintmq_request_watch.watch import COUNTS
+from flintmq_request_watch.watch import COUNTS, Watch
 
 import flintmq
 from flintmq.config import load_config
+from flintmq.core.kernel.ports.processor import declared_by
+from flintmq.core.testing.processor_kit import Sample, check_request_processor
 from flintmq.remoting.client.transport import RemotingClient
 from flintmq.remoting.wire.command import request
+
+
+def test_the_counts_keep_the_rules_of_processors() -> None:
+    """The kit finds answers that could not be sent."""
+    (answer,) = check_request_processor(lambda: Watch(()), declared_by(Watch), [Sample(COUNTS)])
+    assert json.loads(answer.body) == {"open": 0, "errors": 0, "requests": {}, "answers": {}}
 
 
 def test_a_broker_is_watched(tmp_path: Path) -> None:

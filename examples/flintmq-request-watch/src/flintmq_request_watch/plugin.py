@@ -10,10 +10,11 @@ import attrs
 from flintmq.core.kernel.hookspecs import (
     PluginContext,
     RegisterConfigSection,
-    RegisterDefaultProcessor,
+    RegisterProcessor,
     RegisterServerPart,
     hookimpl,
 )
+from flintmq.core.kernel.ports.processor import declared_by
 from flintmq_request_watch.watch import Watch
 
 
@@ -52,5 +53,5 @@ def flintmq_rpc_hooks(register: RegisterServerPart) -> None:
 
 
 @hookimpl
-def flintmq_default_processors(register: RegisterDefaultProcessor) -> None:
-    register("watch", watch_of, at="both")
+def flintmq_request_processors(register: RegisterProcessor) -> None:
+    register("watch", declared_by(Watch), watch_of, at="both")

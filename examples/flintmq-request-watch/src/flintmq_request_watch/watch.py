@@ -9,16 +9,16 @@ from typing import Any
 import msgspec
 
 from flintmq.core.errors import RefusedError
-from flintmq.core.kernel.ports.processor import Request, Response
+from flintmq.core.kernel.ports.access import ACCOUNT
+from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Response, handles
 from flintmq.core.response_code import ResponseCode
-from flintmq.remoting.wire.refusal import unsupported
 
 COUNTS: int = 25_000
 """The request code that is answered with the counts."""
 
 
-class Watch:
-    """A connection listener, an RPC hook and a default processor in one. Loop thread.
+class Watch(DeclaredProcessor):
+    """A connection listener, an RPC hook and a request processor in one. Loop thread.
 
     Args:
         refused_codes: request codes that nobody may use.
@@ -53,9 +53,8 @@ class Watch:
     def do_after_response(self, request: Request, response: Response) -> None:
         self.answers[response.code] += 1
 
-    def handle(self, request: Request) -> Response:
-        """Answers :data:`COUNTS`; every other unknown code is refused as without this."""
-        if request.code != COUNTS:
-            raise unsupported(request.code)
+    @handles(COUNTS, needs=ACCOUNT)
+    def counts(self, request: Request) -> Response:
+        """Return the counts as JSON."""
         counts = {"open": self.open, "errors": self.errors, "requests": self.requests, "answers": self.answers}
         return Response(body=msgspec.json.encode(counts))
