@@ -1,0 +1,70 @@
+"""A start after a crash walks the log from the checkpoint: one that vouches for too much loses units of queues."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from flintmq.core.errors import StoreFormatError
+from flintmq.core.log.store_checkpoint import CHECKPOINT_BYTES, StoreCheckpoint
+from flintmq.core.testing.crash_states import CrashPoint
+from flintmq.core.testing.simulated_disk import SimulatedDisk
+
+PATH = Path("/store/checkpoint")
+
+
+def written(physic_ms: int, logics_ms: int, index_ms: int = 0) -> tuple[SimulatedDisk, StoreCheckpoint]:
+    """A checkpoint on disk."""
+    disk = SimulatedDisk()
+    checkpoint = StoreCheckpoint(disk, PATH)
+    checkpoint.physic_msg_timestamp_ms, checkpoint.logics_msg_timestamp_ms = physic_ms, logics_ms
+    checkpoint.index_msg_timestamp_ms = index_ms
+    checkpoint.flush()
+    return disk, checkpoint
+
+
+def test_what_was_flushed_is_read_back_after_a_power_cut() -> None:
+    """Eight bytes each, and the file has the size that RocketMQ expects."""
+    disk, _checkpoint = written(10_000, 20_000, 30_000)
+    left = CrashPoint(disk).advance(len(disk.journal)).power_cut("lost", random.Random(1))
+    assert len(left.files[PATH]) == CHECKPOINT_BYTES
+    again = StoreCheckpoint(SimulatedDisk(left), PATH)
+    assert again.physic_msg_timestamp_ms == 10_000
+    assert again.logics_msg_timestamp_ms == 20_000
+    assert again.index_msg_timestamp_ms == 30_000
+
+
+@pytest.mark.parametrize(
+    ("physic_ms", "logics_ms", "minimum_ms"), [(10_000, 20_000, 7_000), (9_000, 5_000, 2_000), (1, 1, 0)]
+)
+def test_it_vouches_for_what_both_have_less_three_seconds(physic_ms: int, logics_ms: int, minimum_ms: int) -> None:
+    """RocketMQ's slack: store times of one file need not be in order."""
+    assert written(physic_ms, logics_ms)[1].min_timestamp_ms == minimum_ms
+
+
+def test_a_rewind_is_durable_and_never_goes_forward() -> None:
+    """Units that a recovery is about to write again must not be vouched for when it crashes."""
+    disk, checkpoint = written(50_000, 50_000)
+    checkpoint.rewind(60_000)
+    assert checkpoint.min_timestamp_ms == 47_000
+    checkpoint.rewind(20_000)
+    assert checkpoint.min_timestamp_ms == 20_000
+    left = CrashPoint(disk).advance(len(disk.journal)).power_cut("lost", random.Random(1))
+    assert StoreCheckpoint(SimulatedDisk(left), PATH).min_timestamp_ms == 20_000
+    checkpoint.rewind(0)
+    assert checkpoint.min_timestamp_ms == 0
+
+
+def test_an_empty_file_is_a_crash_while_it_was_made_and_another_size_is_not_a_checkpoint() -> None:
+    """The first vouches for nothing; the second may be somebody else's file."""
+    disk = SimulatedDisk()
+    disk.make_folder(PATH.parent)
+    disk.write_file(PATH, b"")
+    assert StoreCheckpoint(disk, PATH).min_timestamp_ms == 0
+    other = SimulatedDisk()
+    other.make_folder(PATH.parent)
+    other.write_file(PATH, b"short")
+    with pytest.raises(StoreFormatError, match="has 5 bytes"):
+        StoreCheckpoint(other, PATH)
