@@ -4,7 +4,7 @@ Python's ``mmap`` keeps a descriptor of its own for each map. So an anonymous ma
 mapped in its place (``MAP_FIXED``); who it belongs to, and when it goes, stays Python's business.
 
 Such a map is synced by ``msync``: the kernel syncs through the open file that the map holds, not through a descriptor. What
-went wrong with the file since it was mapped is told there, once (mmap(2), msync(2); "Reporting writeback errors" in the
+went wrong with the file since it was mapped is reported there, once (mmap(2), msync(2); "Reporting writeback errors" in the
 kernel's documentation of file systems).
 """
 
@@ -68,7 +68,7 @@ def sync_map(mapped: mmap.mmap) -> None:
     Raises:
         OSError: the disk refused. ValueError: the map is closed.
     """
-    held = ctypes.c_char.from_buffer(mapped)  # whoever closes it meanwhile leaves it mapped
+    held = ctypes.c_char.from_buffer(mapped)  # a thread that closes it meanwhile leaves it mapped
     if _msync(ctypes.addressof(held), len(mapped), _MS_SYNC):
         error = ctypes.get_errno()
         raise OSError(error, os.strerror(error))

@@ -14,7 +14,7 @@ class Clock(Protocol):
         ...
 
     def monotonic_s(self) -> float:
-        """Seconds on a clock that never goes back (deadlines, intervals)."""
+        """Return the seconds of a clock that never moves back, for deadlines and intervals."""
         ...
 
 

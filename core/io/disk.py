@@ -1,4 +1,4 @@
-"""The seam to the disk: everything the store reads, writes and syncs goes through a :class:`Disk`.
+"""The port of the disk: everything that the store reads, writes and syncs passes through a :class:`Disk`.
 
 Rules that keep a broker alive (docs/internals/reliability.md, Disk):
 

@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 def read_as(value: Any, model: type[T]) -> T:
-    """A value as a type.
+    """Return a value as a type.
 
     Args:
         value: what :func:`flintmq.core.io.fastjson.loads` returns.
@@ -62,7 +62,7 @@ def read_as(value: Any, model: type[T]) -> T:
 
 @contextlib.contextmanager
 def of_file(path: Path | None) -> Iterator[None]:
-    """What is read inside is a file's: a wrong type there is told with the file's name, as StoreFormatError."""
+    """Raise a wrong type that the body finds in a file as StoreFormatError, with the name of the file."""
     try:
         yield
     except JsonTypeError as error:
@@ -86,7 +86,7 @@ def _fits(value: Any, kind: Any) -> bool:
 
 
 def _fault(value: Any, kind: Any, path: str) -> tuple[str, Any, Any]:
-    """Where a value that does not fit a type does not: the path there, what stands there, and what should."""
+    """Return the place where a value does not fit a type: its path, the member that stands there, and the type it needs."""
     for name, member, wanted in _members(value, kind):
         if not _fits(member, wanted):
             return _fault(member, wanted, f"{path}.{name}" if path else str(name))

@@ -29,7 +29,7 @@ PLUGIN_FAULTS: Final = (Exception, SystemExit)
 
 _ERROR_MAX_CHARS: Final = 500
 _PLACES_MAX: Final = 1_000
-"""Kinds of failure told apart in the log; what comes beyond is counted, and logged no more."""
+"""Kinds of failure that are logged separately; further ones are only counted."""
 _CAUSES_MAX: Final = 8
 _OWN_PACKAGE: Final = __name__.partition(".")[0]
 
@@ -65,7 +65,7 @@ class PluginCode:
             package = package.rpartition(".")[0]
 
     def owner_of(self, module: str, name: str, likely: PluginOrigin | None = None) -> PluginOrigin | None:
-        """The plugin that a function belongs to; None for nobody's, or when it cannot be told.
+        """The plugin that a function belongs to; None when it belongs to none, or when that is unknown.
 
         Args:
             module: ``__name__`` of its module.
@@ -168,8 +168,8 @@ class Blame:
         Args:
             owner: the plugin that registered what was called.
             doing: what was called, as ``dispatcher 'audit'``.
-            is_secret: the error's text may hold credentials, so that whoever asks for it later is told its type only.
-            raised_on: the caller raises the error on; whoever notes it next does not count it once more.
+            is_secret: the error's text may hold credentials, so that only its type is shown later.
+            raised_on: the caller raises the error again; it is not counted once more.
 
         Returns:
             The plugin it was counted for.
@@ -196,7 +196,7 @@ class Blame:
         return guilty
 
     def note_code(self, doing: str, error: BaseException) -> bool:
-        """The same for what nobody registered by name, such as a timer. False, and nothing noted, when it is no plugin's."""
+        """Note a failure of code that was not registered by name, such as a timer's; False where it belongs to no plugin."""
         owner = self.code.culprit(error)
         if owner is not None:
             self.note(owner, doing, error)
@@ -229,7 +229,7 @@ class Accountable:
         self._shape = shape
         self._where = where
         self._note = note
-        # All of them now: whether it supports a protocol is told from what it has.
+        # All of them now: the methods decide which protocols it supports.
         for name in dir(inner):
             if not name.startswith("_") and callable(inspect.getattr_static(inner, name, None)):
                 self.__dict__[name] = self._watched(name)

@@ -265,12 +265,12 @@ class FlintSpecs:
 
     @hookspec
     def flintmq_connection_listeners(self, register: RegisterServerPart) -> None:
-        """Listeners for connections: ``register(name, factory, at="broker")``. All that are registered are told.
+        """Listeners for connections: ``register(name, factory, at="broker")``. All that are registered are called.
 
         RocketMQ's ``ChannelEventListener``. The factory makes an object with some of
 
         * ``on_channel_connect(channel)``, called with each connection that is taken;
-        * ``on_channel_close(channel)``, called once for each of these, whoever ended it;
+        * ``on_channel_close(channel)``, called once for each of these, whichever side ended it;
         * ``on_channel_exception(channel, error)``: of the network, or bytes that are no frame; close follows;
         * ``on_channel_idle(channel)``, called before a connection is closed because nothing happens on it.
 
@@ -345,7 +345,7 @@ class FlintSpecs:
     @hookspec
     def flintmq_broker_starting(self, broker: BrokerHandle) -> None:
         """The broker is assembled and recovered, but not listening. As with the hooks below, a plugin that raises here is
-        counted and named, and the others are told all the same."""
+        counted and named, and the others are called all the same."""
 
     @hookspec
     def flintmq_broker_ready(self, broker: BrokerHandle) -> None:

@@ -224,7 +224,7 @@ def _decided(matches: object) -> bool:
 
 
 def filter_failed(expression_type: str) -> RefusedError:
-    """What a client is told whose expression a filter's factory fails on."""
+    """Return the refusal of an expression on which the factory of a filter fails."""
     return RefusedError(
         ResponseCode.SUBSCRIPTION_PARSE_FAILED,
         f"parse the consumer's subscription failed: the filter {expression_type} failed on the expression",

@@ -42,7 +42,7 @@ class Registered(Generic[T]):
 
     @property
     def what(self) -> str:
-        """As errors call it: ``dispatcher 'audit'``."""
+        """Return its name in errors: ``dispatcher 'audit'``."""
         return f"{self.shape.kind if self.shape is not None else 'registration'} '{self.name}'"
 
     @property

@@ -35,7 +35,7 @@ class BatchReader(DataSourceReader):
 
 
 class PruningBatchReader(BatchReader):
-    """The same, told of the query's filters. They only say what need not be read; Spark filters the rows itself."""
+    """A batch reader that takes the query's filters. They only limit what is read; Spark filters the rows itself."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
         """Takes note of filters and hands all of them back."""

@@ -83,7 +83,7 @@ def pattern(option: str, value: str) -> re.Pattern[str]:
     try:
         return re.compile(text(option, value))
     except re.error as error:
-        raise OptionError(f"option {option} is no regular expression: {error}") from error
+        raise OptionError(f"option {option} is not a regular expression: {error}") from error
 
 
 def one_of(*choices: str) -> Callable[[str, str], str]:

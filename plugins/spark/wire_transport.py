@@ -97,7 +97,7 @@ class WireTransport:
 
     def limited(self, start: Offset, end: Offset, limit: Limit) -> Offset:
         """See :class:`~flintmq.plugins.spark.ports.MessageTransport`; bytes by the size of some messages."""
-        # A broker that is away takes its queues from the route; forgotten here, they would be read anew when it is back.
+        # A broker that is away takes its queues from the route; forgotten here, they would be read again when it is back.
         ends = {**WireOffset.from_json(start).queues, **WireOffset.from_json(end).queues}
         ranges = self._between(start, end)
         rows = [one for one in (limit.max_rows, self._rows_in(limit.max_bytes, ranges)) if one is not None]

@@ -250,7 +250,7 @@ class AdminClient(InstanceUser):
         return sorted(found.values(), key=lambda message: message.store_timestamp_ms)
 
     async def view_message(self, offset_msg_id: str) -> MessageExt:
-        """The message with a broker's id; the id says which broker is asked. Raises ``ValueError`` when it is no id."""
+        """The message with a broker's id; the id says which broker is asked. Raises ``ValueError`` when it is not an id."""
         message_id = decode_message_id(offset_msg_id)
         address = (
             f"[{message_id.ip}]:{message_id.port}" if ":" in message_id.ip else f"{message_id.ip}:{message_id.port}"
@@ -283,7 +283,7 @@ class AdminClient(InstanceUser):
         return addresses
 
     async def _ask_topic(self, topic: str, code: int, header: CommandHeader, *accepted: int) -> list[RemotingCommand]:
-        """Asks every broker that holds a topic, of a set its master or whoever is left."""
+        """Ask every broker that holds a topic; of a set, its master or else a slave."""
         route = await self.client.routes.route(topic, max_age_s=0)
         return [
             await self.client.ask(route.address(name), request(code, header), LONG_TIMEOUT_MS, *accepted)

@@ -143,7 +143,7 @@ class BrokerApi:
         commit_consumer_offset: int | None = None,
         timeout_ms: int = 10_000,
     ) -> PulledRecords:
-        """As :meth:`pull`, without making messages of what comes: for those who read records in their own way.
+        """Pull records without making messages of them; see :meth:`pull`.
 
         Args:
             queue, queue_offset, subscription, max_messages, suspend_ms, commit_consumer_offset: as for :meth:`pull`.

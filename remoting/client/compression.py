@@ -23,7 +23,7 @@ ZLIB: Final = 0x300
 DECOMPRESSED_MAX_BYTES: Final = 4 * FRAME_MAX_BYTES
 """A few kilobytes can decompress to gigabytes."""
 _ONE_MORE: Final = DECOMPRESSED_MAX_BYTES + 1
-"""Asked for, so that a body that is longer is told from one that fits."""
+"""One byte more than is allowed, which distinguishes a body that is too long from one that fits."""
 
 
 class CompressionError(FlintError):
@@ -60,7 +60,7 @@ def _inflate(body: bytes) -> bytes:
     try:
         plain = stream.decompress(body, DECOMPRESSED_MAX_BYTES)
     except zlib.error as failure:
-        raise CompressionError(f"the body is no zlib stream: {failure}") from failure
+        raise CompressionError(f"the body is not a zlib stream: {failure}") from failure
     if not stream.eof:
         raise CompressionError(f"the body's zlib stream is cut off, or longer than {DECOMPRESSED_MAX_BYTES} bytes")
     return plain

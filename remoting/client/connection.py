@@ -102,7 +102,7 @@ class ClientConnection(asyncio.Protocol):
         self._transport.write(frame)
 
     async def ask(self, command: RemotingCommand) -> RemotingCommand:
-        """Writes a request and waits for its answer. Raises ``RemotingError`` when the connection goes before."""
+        """Write a request and wait for its answer. Raises ``RemotingError`` when the connection is lost before."""
         future: asyncio.Future[RemotingCommand] = self._loop.create_future()
         self.waiting[command.opaque] = future
         try:

@@ -8,7 +8,7 @@ Keys are variables, because a command line is seen by everyone on the machine, a
 ``FLINT_TLS_CA``          encrypts and trusts these authorities, or these very certificates (PEM)
 ``FLINT_TLS``             encrypts and trusts the system's authorities
 ``FLINT_TLS_CERTIFICATE`` our own certificate, where one is asked for (PEM); ``FLINT_TLS_KEY`` its key
-``FLINT_TLS_INSECURE``    encrypts and trusts whoever answers
+``FLINT_TLS_INSECURE``    encrypts and trusts any server that answers
 ======================== ==========================================================================
 """
 
@@ -64,7 +64,7 @@ def _secret_key(environ: Mapping[str, str]) -> Secret | None:
     try:
         key = Path(file).read_text(encoding="utf-8").strip()
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{SECRET_KEY_FILE}: {file} is no text") from error
+        raise ConfigError(f"{SECRET_KEY_FILE}: {file} is not text") from error
     except OSError as error:
         raise ConfigError(f"{SECRET_KEY_FILE}: {file}: {error.strerror or error}") from error
     if not key:

@@ -38,14 +38,14 @@ def checked(answer: RemotingCommand, *accepted: int) -> RemotingCommand:
 class ClientInstance:
     """One client to the brokers: one id, one connection per address. Loop thread only.
 
-    A producer or consumer makes its own unless it is handed one; whoever makes it closes it.
+    A producer or consumer makes its own unless it is given one; its maker closes it.
 
     Args:
         name_servers: ``host:port;host:port`` or a sequence of addresses.
         client_id: must be unique among the members of a group; made up by default.
         hooks: see every request and answer (an ``AclSigner``, for example).
         clock: where the time comes from.
-        heartbeat_interval_s: how often brokers are told that the client lives.
+        heartbeat_interval_s: how often brokers receive a heartbeat.
         remoting_options: for :class:`RemotingClient`.
     """
 

@@ -54,7 +54,7 @@ class Message:
         return result
 
     def wire_text(self, uniq_key: str) -> str:
-        """The same as one string, as it is sent."""
+        """Return the properties as one string, in the form of the wire."""
         if self.properties or self.delay_level > 0:
             return props.properties_to_string(self.wire_properties(uniq_key))
         keys = f"KEYS\x01{props.KEY_SEPARATOR.join(self.keys)}\x02" if self.keys else ""

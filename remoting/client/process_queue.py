@@ -1,4 +1,4 @@
-"""What one consumer holds of one queue: messages that were pulled and are not consumed yet."""
+"""The messages of one queue that a consumer has pulled and not consumed yet."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from flintmq.remoting.wire.bodies import ProcessQueueInfo
 
 
 class ProcessQueue:
-    """Pulled, not yet consumed. Loop thread only.
+    """Messages that were pulled and are not consumed yet. Loop thread only.
 
     Args:
-        queue: which one.
-        pull_queue_offset: where pulling begins.
-        max_messages: with so many waiting, :meth:`has_room` holds.
+        queue: the queue.
+        pull_queue_offset: the queue offset where pulling begins.
+        max_messages: while so many messages are held, :meth:`has_room` waits.
     """
 
     def __init__(self, queue: MessageQueue, pull_queue_offset: int, max_messages: int) -> None:
         self.queue = queue
         self.pull_queue_offset = pull_queue_offset
         self.saved_offset = pull_queue_offset
-        """What was stored as consumed."""
+        """The consumer offset that was stored last."""
         self.dropped = False
         """True once the queue belongs to another member: what is left is not consumed."""
         self.pulling = False
@@ -38,15 +38,16 @@ class ProcessQueue:
 
     @property
     def commit_offset(self) -> int:
-        """Everything below it is consumed."""
+        """Return the queue offset below which everything is consumed."""
         return min(self._waiting, default=self.pull_queue_offset)
 
     @property
     def message_count(self) -> int:
+        """Return how many messages are held."""
         return len(self._waiting)
 
     def put(self, messages: Iterable[MessageExt]) -> None:
-        """Takes what was pulled."""
+        """Hold messages that were pulled."""
         for message in messages:
             self._waiting[message.queue_offset] = message
             self._waiting_bytes += len(message.body)
@@ -54,7 +55,7 @@ class ProcessQueue:
             self._room.clear()
 
     def done(self, message: MessageExt) -> None:
-        """The message is consumed, or cared for elsewhere."""
+        """Release a message that is consumed, or was sent back."""
         gone = self._waiting.pop(message.queue_offset, None)
         if gone is not None:
             self._waiting_bytes -= len(gone.body)
@@ -62,11 +63,11 @@ class ProcessQueue:
             self._room.set()
 
     async def has_room(self) -> None:
-        """Returns once fewer messages wait than are allowed to."""
+        """Wait until fewer messages are held than are allowed."""
         await self._room.wait()
 
     def info(self, *, locked: bool) -> ProcessQueueInfo:
-        """As consumers report it on request (307)."""
+        """Return the report that a consumer gives on GET_CONSUMER_RUNNING_INFO (307)."""
         return ProcessQueueInfo(
             cached_msg_count=len(self._waiting),
             cached_msg_max_queue_offset=max(self._waiting, default=0),

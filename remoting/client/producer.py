@@ -209,7 +209,7 @@ class Producer(InstanceUser):
         """Answers a request that was consumed; at the broker the request came from, which knows who asked.
 
         Raises:
-            ValueError: the message is no request.
+            ValueError: the message is not a request.
             RefusedError: who asked is not connected any more, or did not take the reply.
             RemotingError: as :meth:`send`.
         """

@@ -13,7 +13,7 @@ from flintmq.remoting.client.instance_user import InstanceUser
 
 
 class PullConsumer(InstanceUser):
-    """Pulls messages on demand. It is no member of its group: nobody rebalances. Loop thread only; use ``async with``.
+    """Pulls messages on demand, without being a member of its group. Loop thread only; use ``async with``.
 
     Every method raises ``RemotingError`` when nobody answers and ``RefusedError`` when a request is refused.
 

@@ -1,4 +1,4 @@
-"""Asking by message: a request goes to a topic, its consumer sends a reply, the broker passes that on.
+"""Asking by message: a request is sent to a topic, its consumer sends a reply, and the broker forwards that.
 
 ::
 
@@ -46,7 +46,7 @@ def make_reply(request: MessageExt, body: bytes, properties: Mapping[str, str] |
         properties: the user's own.
 
     Raises:
-        ValueError: the message is no request: nobody waits for a reply.
+        ValueError: the message is not a request: nothing waits for a reply.
     """
     asked = request.properties
     missing = [name for name in (props.CORRELATION_ID, props.REPLY_TO_CLIENT, props.CLUSTER) if not asked.get(name)]
@@ -96,7 +96,7 @@ class Requests:
         self._waiting.pop(message.properties[props.CORRELATION_ID], None)
 
     async def announce(self, addresses: Iterable[str]) -> None:
-        """Makes brokers know the way back to this client before a request goes out; usually they do."""
+        """Send heartbeats to brokers that do not know this client yet, so that they can forward a reply."""
         losses = self._client.remoting.connections_lost
         if losses != self._losses_seen:
             self._announced.clear()

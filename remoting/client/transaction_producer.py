@@ -99,7 +99,7 @@ class TransactionProducer(Producer):
     ) -> TransactionResult:
         """Stores a half message, does the local part, and tells the broker what came of it.
 
-        When the broker cannot be told, the local part's outcome stands, and the broker asks for it later.
+        When the broker cannot be reached, the outcome of the local part stands, and the broker asks for it later.
 
         Args:
             message: what to deliver. It can have no delay level, but name a time (``TIMER_DELAY_MS``, ...) where brokers are

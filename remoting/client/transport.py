@@ -38,14 +38,14 @@ def parse_address(address: str) -> tuple[str, int]:
     """``host:port`` taken apart; an IPv6 host may stand in brackets. Raises ``RemotingConnectError``."""
     host, _, port = address.strip().rpartition(":")
     if not host or not port.isdecimal():
-        raise RemotingConnectError(f"{address!r} is no host:port")
+        raise RemotingConnectError(f"{address!r} is not a host:port")
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 class RemotingClient:
     """Asks and answers over connections that it opens when needed and closes when idle. Loop thread only.
 
-    A connection that is lost is opened anew by the next request to its address. Requests to one address are pipelined.
+    A connection that is lost is opened again by the next request to its address. Requests to one address are pipelined.
 
     Args:
         max_in_flight: requests waiting for an answer; further ones wait for a place, within their own timeout.
@@ -76,7 +76,7 @@ class RemotingClient:
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
         self.connections_lost = 0
-        """How many connections have ended: whoever relies on a server knowing this client asks whether it changed."""
+        """How many connections have ended: a user that relies on a server knowing this client compares it."""
 
     def register_processor(self, code: int, handler: RequestHandler) -> None:
         """From now on requests of this code that a server pushes go to ``handler(command, address)``."""
@@ -119,7 +119,7 @@ class RemotingClient:
             raise RemotingTimeoutError(f"{address} took no request within {timeout_ms:g} ms") from failure
 
     async def close(self) -> None:
-        """Closes every connection; whoever still waits gets a ``RemotingError``. Idempotent."""
+        """Close every connection; pending calls raise ``RemotingError``. Idempotent."""
         self._closed = True
         pending = [*self._connecting.values(), *self._tasks]
         for task in pending:
@@ -161,7 +161,7 @@ class RemotingClient:
     def _connect_done(self, address: str, task: asyncio.Task[ClientConnection]) -> None:
         self._connecting.pop(address, None)
         if not task.cancelled():
-            task.exception()  # whoever waits is told; nobody may wait any more
+            task.exception()  # the callers that wait have it; there may be none left
 
     async def _connect(self, address: str) -> ClientConnection:
         host, port = parse_address(address)

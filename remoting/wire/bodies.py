@@ -111,7 +111,7 @@ class ProducerTableInfo(Body):
 
 
 class LockBatchRequestBody(Body):
-    """Of LOCK_BATCH_MQ and UNLOCK_BATCH_MQ."""
+    """The body of LOCK_BATCH_MQ and UNLOCK_BATCH_MQ."""
 
     PLAIN: ClassVar[bool] = True
     client_id: str = ""

@@ -50,7 +50,10 @@ def make_send_ok_encoder(region_id: str, trace_on: bool, store_host_hex: str) ->
 
 
 def make_batch_ok_encoder(region_id: str, trace_on: bool, store_host_hex: str) -> EncodeBatchOk:
-    """The same for batches: ``encode(opaque, queue_id, commit_log_offsets, first_queue_offset)`` → a frame."""
+    """Return a function that writes answers to stored batches.
+
+    It is called ``encode(opaque, queue_id, commit_log_offsets, first_queue_offset)`` and returns a frame.
+    """
     template = _send_ok_template(region_id, trace_on, b"%b")
     pack_prefix = _pack_prefix
 

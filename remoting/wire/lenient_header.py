@@ -42,7 +42,7 @@ class JsonHeader(msgspec.Struct):
 def header_error(
     message: str, *, reason: str, measured: str = "", code: int = ResponseCode.SYSTEM_ERROR
 ) -> HeaderError:
-    """What is wrong with a header, and what its sender is told of it."""
+    """Return what is wrong with a header, and the refusal for its sender."""
     return HeaderError(message, refusal=RefusedError(code, message, reason=reason, measured=measured))
 
 
@@ -106,7 +106,7 @@ _read_plain: Final = json.JSONDecoder(
 
 
 class _HeaderReader(Reader):
-    """Of the dialect, with numbers as they were written."""
+    """A reader of the dialect that keeps numbers as they were written."""
 
     @staticmethod
     def made(text: str, is_integer: bool) -> Any:

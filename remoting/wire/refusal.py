@@ -1,4 +1,4 @@
-"""What a client is told when its request fails: every answer that is no success has a reason id, however it came about."""
+"""The answers to requests that fail: each has a reason id, whatever the cause."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def unsupported(code: int) -> RefusedError:
 
 
 def hook_failed(error: BaseException) -> RefusedError:
-    """What a client is told when a hook that looks at requests raised something that is no refusal."""
+    """Return the refusal of a request on which a hook raised something other than a refusal."""
     return RefusedError(
         ResponseCode.SYSTEM_ERROR,
         f"a hook of the broker's refused the request: {brief(error)}",

@@ -36,8 +36,8 @@ def loads(
 
     Args:
         text: at most ``limits.JSON_BODY_MAX_BYTES`` characters or bytes of UTF-8.
-        max_depth: how deep objects and lists may nest in text that is no plain JSON.
-        dialect_max_chars: how long text may be that is no plain JSON.
+        max_depth: how deep objects and lists may nest in text that is not plain JSON.
+        dialect_max_chars: how long text may be that is not plain JSON.
 
     Returns:
         dicts, lists, strings, numbers, booleans, None. An unquoted numeric key becomes an int, an object key an
@@ -84,7 +84,7 @@ class Reader:
         return JsonSyntaxError(f"{what} at character {self.at} of {len(self.text)}")
 
     def peek(self) -> str:
-        """The next character that is no blank; empty at the end."""
+        """Return the next character that is not blank; empty at the end."""
         match = _SPACE.match(self.text, self.at)
         assert match is not None
         self.at = match.end()
@@ -190,7 +190,7 @@ class Reader:
 
     @staticmethod
     def made(text: str, is_integer: bool) -> Any:
-        """A number of its text."""
+        """Return a number from its text."""
         return int(text) if is_integer else float(text)
 
     def name(self) -> str:
@@ -205,7 +205,7 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 def _joined(text: str) -> str:
-    """Surrogate pairs that were escaped one by one become the character they stand for; lone ones become U+FFFD."""
+    """Replace pairs of surrogates, which were escaped one by one, by their character, and lone ones by U+FFFD."""
     if _SURROGATE.search(text) is None:
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

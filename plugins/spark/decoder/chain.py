@@ -27,7 +27,7 @@ _FIRST_BYTE: Final = MAGIC_V1 >> 24
 
 @attrs.frozen
 class Chain:
-    """Records one behind the other."""
+    """A run of consecutive records."""
 
     starts: Ints
     end: int

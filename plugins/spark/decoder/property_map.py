@@ -85,7 +85,7 @@ class PropertyMap:
 
 
 def _entries(offsets: Ints, content: npt.NDArray[np.uint8]) -> tuple[Ints, Ints, Ints, Ints]:
-    """Of each entry: its record, where its name begins and ends, where its value ends (it begins behind the name's end)."""
+    """Return for each entry its record, where its name begins and ends, and where its value ends."""
     count = len(offsets) - 1
     content = content[: offsets[-1]]
     breaks = np.flatnonzero(content == 2)

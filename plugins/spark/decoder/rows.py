@@ -48,7 +48,7 @@ class RowFilter:
     physical_offset: Range = ANY
 
     def narrowed(self, bounds: Bounds) -> RowFilter:
-        """The same, without what lies outside some bounds."""
+        """Return a filter that also drops what lies outside some bounds."""
         topics, tags = bounds.topics, bounds.tags
         if topics is not None:
             topics = frozenset(topic for topic in topics if self.wants(topic))

@@ -72,7 +72,7 @@ def placed(values: pa.Array, rows: Ints, items: Ints, count: int) -> pa.Array:
 
 
 def replaced(values: pa.Array, rows: Ints, by: list[Any]) -> pa.Array:
-    """The same array with other values in some rows."""
+    """Return an array with other values in some rows."""
     mask = np.zeros(len(values), np.bool_)
     mask[rows] = True
     return pc.replace_with_mask(values, pa.array(mask), pa.array(by, values.type))

@@ -227,7 +227,7 @@ class LandingFeeder:
             return _TICK_S
         pause_s = self._retry_at_s - self._clock.monotonic_s()
         if pause_s > 0 and not self._closing:
-            return pause_s  # a batch that wakes the thread is no reason to try earlier
+            return pause_s  # a batch that wakes the thread does not make it try earlier
         try:
             return self._step()
         except LandingLossError as error:

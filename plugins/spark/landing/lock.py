@@ -21,7 +21,7 @@ class ZoneLock:
 
     Args:
         root: the landing zone's folder.
-        wait_s: how long to wait for whoever has it.
+        wait_s: how long to wait while another process has it.
 
     Raises:
         LandingTroubleError: somebody has it.

@@ -19,7 +19,7 @@ _EPOCH: Final = date(1970, 1, 1)
 
 
 def topic_folder(topic: str) -> str:
-    """``topic=Orders``; what is no letter, digit, ``-`` or ``_`` as ``%25``, which readers turn back.
+    """``topic=Orders``; any character but letters, digits, ``-`` and ``_`` is written as ``%25``, which readers decode.
 
     A topic comes from clients and may hold anything in a store of another maker: no name made of it leaves the zone. One too
     long for a file system ends in a hash; the manifest has its name.

@@ -150,7 +150,7 @@ class ParquetZone:
 
 
 def check_source(root: Path, source: LogSource, last: Commit) -> None:
-    """Refuses a zone that another log, or a history of this one that is no longer so, has landed in. Raises LandingError."""
+    """Refuses a zone that another log, or an abandoned history of this one, has landed in. Raises LandingError."""
     if last.store_id != source.store_id:
         raise LandingError(
             f"{root}: messages of another store (id {last.store_id}, broker {last.broker_name}) land here, "

@@ -22,7 +22,7 @@ class Partition:
 
     topic: str
     day: int | None
-    """Days since 1970 in UTC, of the store time; None where that is no time."""
+    """Days since 1970 in UTC, of the store time; None where that is not a time."""
     rows: pyarrow.Table
     """Without the column ``topic``: the folder tells it."""
 

@@ -54,7 +54,7 @@ class LanderProcess:
         return landed
 
     def abort(self) -> None:
-        """Ends the process at once; whoever waits for it gets a LandingTroubleError."""
+        """End the process at once; a caller that waits for it gets a LandingTroubleError."""
         self._process.kill()
 
     def close(self) -> None:
@@ -134,7 +134,7 @@ if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     os.nice(_NICE)
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what a library prints is no answer
+    os.dup2(2, 1)  # what a library prints is not an answer
     try:
         main(sys.stdin, answers)
     except BrokenPipeError:

@@ -19,7 +19,7 @@ PIECE_BYTES: Final = 64 * 1024 * 1024
 
 @attrs.frozen
 class Piece:
-    """Records one behind the other in one file."""
+    """Consecutive records of one file."""
 
     path: str
     base: int

@@ -1,4 +1,4 @@
-"""Makes queues and index of a large store anew, in parallel and byte for byte as the broker's own loop does.
+"""Rebuilds queues and index of a large store, in parallel and byte for byte as the broker makes them.
 
 A consume queue file is a function of the log: a message's unit lies at 20 times its queue offset. So each task writes the
 units of its own piece where they belong, nothing is sorted or sent around. That holds where these are so
@@ -68,12 +68,12 @@ WORK_FOLDER: Final = "rebuild"
 """In ``flint``: where everything is made before it is swapped in."""
 
 Report = Callable[[str, int, int], None]
-"""Told (what is being done, how much is done, of how much)."""
+"""Called with what is being done, how much is done, and of how much."""
 
 
 @attrs.frozen(kw_only=True)
 class Rebuilt:
-    """What a rebuild did."""
+    """The outcome of a rebuild."""
 
     records: int
     units: int
@@ -97,16 +97,16 @@ def rebuild(
     out: Path | None = None,
     report: Report | None = None,
 ) -> Rebuilt:
-    """Makes queues and index anew.
+    """Rebuild queues and index from the log.
 
     Args:
-        root: the store. Nobody may run on it, and it must have been stopped in order.
-        config: as the broker's, for the index, the delay levels and what the files do not tell.
+        root: the store. No broker may run on it, and it must have been stopped in order.
+        config: the broker's, for the index, the delay levels and what the files do not contain.
         delay_level_ms: delay level to milliseconds, where the operator knows it and the store keeps no note of its own.
         engine: where the work is done.
         out: a new folder to leave ``consumequeue`` and ``index`` in; the store is not touched then. Without it they replace
             the store's.
-        report: told of progress.
+        report: called with the progress.
 
     Raises:
         StoreLockedError: a broker runs on it.
@@ -354,8 +354,8 @@ def _sync_tree(work: Path, report: Report) -> None:
 
 
 def _swap(root: Path, work: Path) -> Path | None:
-    """The old ones go to ``flint/replaced``, the new ones take their place. Killed in between, the next start of a broker makes
-    what is missing from the log."""
+    """Move the old folders to ``flint/replaced`` and the new ones to their place. After a kill in between, the next start of a
+    broker rebuilds what is missing from the log."""
     kept = set_aside(root)
     for name in _DERIVED:
         (work / name).rename(root / name)
@@ -366,4 +366,4 @@ def _swap(root: Path, work: Path) -> Path | None:
 
 
 def _silent(_what: str, _done: int, _total: int) -> None:
-    """Nobody wants to know."""
+    """Report nothing."""

@@ -135,7 +135,7 @@ def check_end(view: memoryview, piece: Piece, at: int) -> tuple[int, bool]:
     """Where a piece ends, given where reading ended: the file's end where a blank is there; and whether the log may end there.
 
     Raises:
-        MaintenanceError: it ends in something that is no record.
+        MaintenanceError: it does not end in a record.
     """
     if at == piece.end_at:
         return at, False

@@ -22,7 +22,7 @@ def parse_avro(text: str) -> dict[str, Any]:
     """A schema of JSON text; its top level must be a record.
 
     Raises:
-        ConfigError: it is no such schema.
+        ConfigError: it is not such a schema.
     """
     import fastavro
 
@@ -113,7 +113,7 @@ def _primitive(name: str, where: str) -> DataType:
 
 
 def _logical(schema: dict[str, Any]) -> DataType | None:
-    """Those logical types that fastavro turns into values of their own; any other is its plain type."""
+    """Return the type of a logical type that fastavro decodes; any other is its plain type."""
     from pyspark.sql import types as spark
 
     kind = schema.get("logicalType")

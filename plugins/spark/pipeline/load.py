@@ -100,7 +100,7 @@ class LoadedPipeline:
         return content
 
     def read_text(self, key: str, path: Path) -> str:
-        """As :meth:`read`, as text. Raises ``ConfigError`` also where it is not UTF-8."""
+        """Read a file as text; see :meth:`read`. Raises ``ConfigError`` also where it is not UTF-8."""
         try:
             return self.read(key, path).decode("utf-8")
         except UnicodeDecodeError as error:
@@ -115,7 +115,7 @@ def load_pipeline(file: Path, overrides: Sequence[str] = ()) -> LoadedPipeline:
         overrides: ``key=value`` texts laid over it, for example ``source.path=/data/store``.
 
     Raises:
-        ConfigError: the file cannot be read, or says something that is no pipeline; names the line.
+        ConfigError: the file cannot be read, or is not a pipeline; names the line.
     """
     try:
         with file.open("rb") as stream:
@@ -126,7 +126,7 @@ def load_pipeline(file: Path, overrides: Sequence[str] = ()) -> LoadedPipeline:
 
 
 def load_pipeline_text(text: str, *, name: str = "pipeline", overrides: Sequence[str] = ()) -> LoadedPipeline:
-    """As :func:`load_pipeline`, from text; ``name`` is what errors call it, and the pipeline where it has no name."""
+    """Load a pipeline from text; see :func:`load_pipeline`. ``name`` is used in errors, and for a pipeline without a name."""
     return _load(parse_yaml(text, name), None, name, overrides)
 
 
@@ -218,7 +218,7 @@ def _sink(node: RawMapping, key: str) -> Sink:
     if "view" in node.entries:
         name = f"{key}.view"
         raise node.entries["view"].origin.error(f"unknown key '{name}'", key=name, suggestion=f"{key}.from")
-    # 'from' is no name that Python lets a field have.
+    # Python does not allow a field of the name 'from'.
     entries = {"view" if name == "from" else name: child for name, child in node.entries.items()}
     return bind_model(RawMapping(entries, node.origin), model, key)
 

@@ -115,7 +115,7 @@ def plan(spark: SparkSession, loaded: LoadedPipeline) -> PlannedPipeline:
 
 def _must_be_query(frame: DataFrame, loaded: LoadedPipeline, key: str) -> None:
     if not frame.columns:
-        raise loaded.error(f"{key}.sql", f"'{key}.sql' is no query: it gives no columns")
+        raise loaded.error(f"{key}.sql", f"'{key}.sql' is not a query: it gives no columns")
 
 
 def _late(frame: DataFrame, watermark: Watermark, loaded: LoadedPipeline, key: str, redactor: Redactor) -> DataFrame:

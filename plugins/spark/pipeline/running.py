@@ -72,7 +72,7 @@ def run(planned: PlannedPipeline, *, show: ShowRows = print, progress: PipelineP
     Raises:
         ConfigError: a sink could not be written.
         PipelineError: a sink has failed. Streams into the other sinks are stopped.
-        KeyboardInterrupt: whoever started it has had enough; the streams are stopped, and go on from their checkpoints.
+        KeyboardInterrupt: it was interrupted; the streams are stopped, and continue from their checkpoints.
     """
     sinks = bound_sinks(planned, show)
     pipeline = planned.loaded.pipeline

@@ -79,7 +79,7 @@ def _told(log: LogFiles, told: Told, start: int, border: int, end: int, limit: L
 def _walked(log: LogFiles, rows: RowFilter, start: int, end: int) -> Iterator[Units]:
     """The messages in [start, end) that become rows, going by their heads; the tags code of all is 0.
 
-    Behind what is no record, the next file comes: reading says what is wrong there, or leaves it out.
+    Where no record is found, the next file follows: reading reports the damage, or leaves it out.
     """
     for file in log.between(start, end):
         try:

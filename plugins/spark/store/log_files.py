@@ -109,7 +109,7 @@ class LogFiles:
 
     @classmethod
     def of(cls, files: Iterable[LogFile]) -> Self:
-        """Of files that are known."""
+        """Return the log of files that are known."""
         found = cls(())
         found._set(files)
         return found

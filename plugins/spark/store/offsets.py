@@ -56,7 +56,7 @@ class StoreOffset:
         return cls(physical_offset, epochs.store_id, epoch.id, *limits)
 
     def to_json(self) -> Offset:
-        """As Spark keeps it."""
+        """Return the form in which Spark keeps it."""
         found: Offset = {"v": VERSION, "transport": "store", "phys": self.physical_offset}
         if self.store_id is not None:
             found |= {"store": self.store_id, "epoch": self.epoch_id}
@@ -88,7 +88,7 @@ class StoreOffset:
         )
 
     def moved_to(self, physical_offset: int, epochs: Epochs | None) -> StoreOffset:
-        """The same query's offset further on."""
+        """Return the offset of the same query at a later position."""
         return StoreOffset.at(physical_offset, epochs, self.queue_starts)
 
 

@@ -56,7 +56,7 @@ class PieceReader:
 
         Raises:
             DataLossError: the file is gone, unless ``failOnDataLoss`` is off.
-            BadRecordError: what lies there is no record, unless ``badRecords`` is ``skip``.
+            BadRecordError: something there is not a record, unless ``badRecords`` is ``skip``.
             StoreError: the file cannot be read.
         """
         try:

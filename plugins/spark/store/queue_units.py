@@ -115,7 +115,7 @@ class QueueUnits:
         return self._real_from(queue_offset, limit)[0]
 
     def _real_from(self, queue_offset: int, limit: int) -> tuple[int, tuple[int, int, int] | None]:
-        """The same, with the unit; None for a unit that is not there."""
+        """Return the first queue offset that has a message, and its unit; None for a unit that is missing."""
         while queue_offset < limit:
             unit = self.unit(queue_offset)
             if unit is None or not (unit[0] == 0 and unit[1] == FILLER_SIZE):

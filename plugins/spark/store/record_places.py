@@ -26,7 +26,7 @@ def is_record(log: LogFiles, position: int, size: int) -> bool:
 
 
 def is_whole_record(log: LogFiles, position: int, size: int) -> bool:
-    """The same, with every length and the body's CRC."""
+    """Return whether a record lies at a place, with every length and the CRC of its body checked."""
     file = log.holding(position)
     if file is None or not is_record(log, position, size):
         return False

@@ -53,7 +53,7 @@ def open_view(root: Path, options: ReadOptions) -> StoreView:
     if end.end > log_files.end:
         log_files = LogFiles(folders)  # a file was added meanwhile
     if end.epoch_number is not None and epochs is not None and epochs.current.number > end.epoch_number:
-        # A broker has just started, and its feed is not written anew yet: what it may have cut is not read.
+        # A broker has just started, and its feed is not written again yet: what it may have cut is not read.
         start = next(one.start_offset_bytes for one in epochs.entries if one.number > end.epoch_number)
         end = attrs.evolve(end, end=min(end.end, start), units_complete_to=min(end.units_complete_to, start))
     return StoreView(log_files, end, epochs)

@@ -30,7 +30,7 @@ class WireOffset:
     """Queue to the queue offset of its next message."""
 
     def to_json(self) -> Offset:
-        """As Spark keeps it."""
+        """Return the form in which Spark keeps it."""
         found: dict[str, dict[str, dict[str, int]]] = {}
         for queue in sorted(self.queues, key=_order):
             brokers = found.setdefault(queue.topic, {})

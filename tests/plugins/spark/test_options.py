@@ -125,7 +125,7 @@ def test_places_are_words_queue_offsets_or_positions() -> None:
         ({"path": "/s", "columns": "topic,Topic"}, "topic comes twice"),
         ({"path": " "}, "path is empty"),
         ({"path": "/s", "subscribe": ","}, "subscribe names nothing"),
-        ({"path": "/s", "subscribePattern": "("}, "no regular expression"),
+        ({"path": "/s", "subscribePattern": "("}, "not a regular expression"),
         ({"path": "/s", "failOnDataLoss": "yes"}, "must be true or false, not 'yes'"),
         ({"path": "/s", "maxOffsetsPerTrigger": "0"}, "at least 1"),
         ({"path": "/s", "maxOffsetsPerTrigger": "1e6"}, "whole number"),
