@@ -34,7 +34,7 @@ _msync.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
 def map_shared(fd: int, size_bytes: int) -> mmap.mmap:
-    """Maps the first bytes of a file for reading and writing; the descriptor may be closed at once.
+    """Map the first bytes of a file for reading and writing; the descriptor may be closed at once.
 
     Args:
         fd: open for reading and writing.

@@ -33,7 +33,7 @@ class ConfigJournal:
         """Of the file; None while that is not known."""
 
     def append(self, addition: Mapping[str, Any]) -> None:
-        """Notes an addition.
+        """Note an addition.
 
         Raises:
             StoreError: the disk refused (StoreFullError: it is full).
@@ -73,7 +73,7 @@ class ConfigJournal:
                     yield addition
 
     def clear(self) -> None:
-        """Forgets everything: the file has it. That it is still there after a power cut does no harm."""
+        """Forget everything: the file has it. That it is still there after a power cut does no harm."""
         self._size_bytes = None
         with contextlib.suppress(OSError):
             self._disk.discard(self.path)

@@ -57,15 +57,15 @@ class ConfigManager(ABC, Generic[Value]):
 
     @abstractmethod
     def _merge(self, value: Mapping[str, Any]) -> None:
-        """Puts what a file holds over the table. Raises JsonTypeError."""
+        """Put what a file holds over the table. Raises JsonTypeError."""
 
     def persist(self) -> None:
-        """Writes the file. Raises StoreError."""
+        """Write the file. Raises StoreError."""
         self.write()
         self.forget_notes(self.noted)
 
     def note(self, addition: Mapping[str, Any]) -> None:
-        """Notes what was added, as a table of its own; it survives the end of the process. Raises StoreError."""
+        """Note what was added, as a table of its own; it survives the end of the process. Raises StoreError."""
         if self._journal is None:
             self.persist()
             return
@@ -73,7 +73,7 @@ class ConfigManager(ABC, Generic[Value]):
         self._journal.append(addition)
 
     def write(self) -> None:
-        """Writes the file; any thread, each time what is in the table then. Raises StoreError."""
+        """Write the file; any thread, each time what is in the table then. Raises StoreError."""
         if self._file is not None:
             with self._writing:
                 self._file.save(self.to_wire())
@@ -85,7 +85,7 @@ class ConfigManager(ABC, Generic[Value]):
             self.noted = 0
 
     def load(self) -> bool:
-        """Reads the file over what is in the table, which is kept where the file lacks it; False when there is no file.
+        """Read the file over what is in the table, which is kept where the file lacks it; False when there is no file.
 
         Raises:
             StoreFormatError: the file and its backup cannot be read, or hold what is not of RocketMQ's type.
@@ -103,7 +103,7 @@ class ConfigManager(ABC, Generic[Value]):
         return value is not None
 
     def replace(self, value: Mapping[str, Any]) -> None:
-        """Takes over another's table; what that does not have is gone. If it raises, nothing changes."""
+        """Take over another's table; what that does not have is gone. If it raises, nothing changes."""
         before = dict(self._table)
         self._table.clear()
         try:

@@ -46,7 +46,7 @@ class FileLock:
             raise
 
     def release(self) -> None:
-        """Lets the next one in. Idempotent."""
+        """Let the next one in. Idempotent."""
         if self._fd >= 0:
             _held.discard(self._key)
             os.close(self._fd)

@@ -52,7 +52,7 @@ class JsonFile:
         return None
 
     def save(self, value: Any) -> None:
-        """Replaces the file by a value, durably; the old content becomes the backup.
+        """Replace the file by a value, durably; the old content becomes the backup.
 
         Raises:
             StoreError: the disk refused (StoreFullError: it is full). The old file is still there.

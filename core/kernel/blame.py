@@ -47,7 +47,7 @@ class PluginCode:
         self._packages: dict[str, set[PluginOrigin]] = {}
 
     def add(self, owner: PluginOrigin, thing: object) -> None:
-        """Notes a plugin object, a factory, or what a factory made, as the plugin's."""
+        """Note a plugin object, a factory, or what a factory made, as the plugin's."""
         module, name = _home(thing)
         if not module or owner.built_in:
             return
@@ -163,7 +163,7 @@ class Blame:
         raised_on: bool = False,
         is_secret: bool = False,
     ) -> PluginOrigin:
-        """Counts and logs an error for the plugin whose code raised it.
+        """Count and logs an error for the plugin whose code raised it.
 
         Args:
             owner: the plugin that registered what was called.
@@ -171,7 +171,7 @@ class Blame:
             is_secret: the error's text may hold credentials, so that only its type is shown later.
             raised_on: the caller raises the error again; it is not counted once more.
 
-        Returns:
+        Return:
             The plugin it was counted for.
         """
         guilty = self.code.culprit(error, owner) or owner

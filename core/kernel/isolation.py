@@ -112,7 +112,7 @@ class IsolatedDispatcher:
             return None
 
     def truncate(self, end_offset_bytes: int) -> None:
-        """Tells the dispatcher where the log ends, if it is a :class:`~flintmq.core.kernel.ports.SupportsTruncate`."""
+        """Tell the dispatcher where the log ends, if it is a :class:`~flintmq.core.kernel.ports.SupportsTruncate`."""
         if not isinstance(self._dispatcher, SupportsTruncate):
             return
         try:
@@ -123,7 +123,7 @@ class IsolatedDispatcher:
                 raise
 
     def catch_up(self, start_offset_bytes: int, end_offset_bytes: int) -> bool:
-        """Leaves it to the dispatcher to read what it missed; False when it has to be handed over."""
+        """Leave it to the dispatcher to read what it missed; False when it has to be handed over."""
         if not isinstance(self._dispatcher, SupportsCatchUp):
             return False
         try:
@@ -135,7 +135,7 @@ class IsolatedDispatcher:
             return True
 
     def close(self) -> None:
-        """Closes the dispatcher where it can be closed; never raises, the store is on its way out."""
+        """Close the dispatcher where it can be closed; never raises, the store is on its way out."""
         if not isinstance(self._dispatcher, SupportsClose):
             return
         try:

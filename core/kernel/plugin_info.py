@@ -32,7 +32,7 @@ class PluginOrigin:
         return self.source is PluginSource.BUILT_IN
 
     def __str__(self) -> str:
-        """Reads like ``plugin 'audit' (entry point, flintmq-audit 1.0)`` or ``broker.yaml:12: plugin 'x.y.z'``."""
+        """Return text like ``plugin 'audit' (entry point, flintmq-audit 1.0)`` or ``broker.yaml:12: plugin 'x.y.z'``."""
         if self.source is PluginSource.CONFIGURATION and self.place:
             return f"{self.place}: plugin '{self.name}'"
         place = f", {self.place}" if self.place else ""

@@ -54,7 +54,7 @@ class Shape:
         return f"{owner}: {self.hook}: the {self.kind} {shown(name)}"
 
     def check_factory(self, owner: PluginOrigin, name: object, factory: object) -> None:
-        """Raises ``PluginError`` unless the factory can be called as it will be."""
+        """Raise ``PluginError`` unless the factory can be called as it will be."""
         wrong = wrong_call(factory, self.arguments)
         if wrong and (not self.asks_for_context(factory) or wrong_call(self.bind(factory, None, None), self.arguments)):
             call = f"a plain function, called as factory({', '.join(self.arguments)})"
@@ -96,7 +96,7 @@ class Shape:
         return [name for name in by_name if name in ("context", "settings") and name not in own]
 
     def check_made(self, owner: PluginOrigin, name: object, made: object) -> None:
-        """Raises ``PluginError`` unless what the factory made has the methods it will be asked for."""
+        """Raise ``PluginError`` unless what the factory made has the methods it will be asked for."""
         wrong = self._wrong(made)
         if wrong:
             drop(made)
@@ -142,7 +142,7 @@ def shown(value: object) -> str:
 
 
 def drop(value: object) -> None:
-    """Closes a coroutine that nobody awaits, so that Python does not complain of it besides."""
+    """Close a coroutine that nobody awaits, so that Python does not complain of it besides."""
     if inspect.iscoroutine(value):
         value.close()
 
@@ -364,13 +364,13 @@ SHAPES: Final = (
 
 
 def check_hook(owner: PluginOrigin, hook: str, function: Callable[..., Any], expected: Signature) -> Signature:
-    """Looks at a plugin's function for a hook before it is called.
+    """Look at a plugin's function for a hook before it is called.
 
     Args:
         expected: what the hook is called with, by name. ``register`` must be among what the function takes; of the others,
             which tell it something, it may leave out what it does not need.
 
-    Returns:
+    Return:
         The names it is called with.
 
     Raises:

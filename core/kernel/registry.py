@@ -66,7 +66,7 @@ class Registry(Generic[T]):
         self._entries: list[Registered[T]] = []
 
     def add(self, owner: PluginOrigin, name: str, value: T, *, essential: bool = False) -> None:
-        """Takes a registration.
+        """Take a registration.
 
         Raises:
             PluginError: the name is malformed, or taken by the same plugin or another built-in.

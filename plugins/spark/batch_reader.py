@@ -38,7 +38,7 @@ class PruningBatchReader(BatchReader):
     """A batch reader that takes the query's filters. They only limit what is read; Spark filters the rows itself."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Takes note of filters and hands all of them back."""
+        """Take note of filters and hand all of them back."""
         self._transport = self._transport.narrowed(bounds_of(filters))
         return filters
 

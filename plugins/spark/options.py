@@ -211,7 +211,7 @@ class ReadOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> ReadOptions:
-        """Reads the options of a ``spark.read`` or ``spark.readStream``.
+        """Read the options of a ``spark.read`` or ``spark.readStream``.
 
         Raises:
             OptionError: one is unknown, comes twice by two names, has a value that cannot be used, or does not go with another.
@@ -223,7 +223,7 @@ class ReadOptions:
 
 
 def parse(table: tuple[Option, ...], given: Mapping[str, str]) -> dict[str, Any]:
-    """Reads options by a table; the result is by the table's names.
+    """Read options by a table; the result is by the table's names.
 
     Raises:
         OptionError: one is unknown, comes twice by two names, or has a value that cannot be used.

@@ -100,5 +100,5 @@ class MessageTransport(Protocol):
         ...
 
     def close(self) -> None:
-        """Lets go of files and connections; :meth:`plan` and the others may be called again afterwards."""
+        """Let go of files and connections; :meth:`plan` and the others may be called again afterwards."""
         ...

@@ -65,13 +65,13 @@ class FlintMQDataSource(DataSource):
         return StreamReader(transport_of(options), options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        """Sends rows as messages. Raises OptionError, SchemaError."""
+        """Send rows as messages. Raises OptionError, SchemaError."""
         from flintmq.plugins.spark.writer import batch_writer
 
         return batch_writer(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802 - Spark's name
-        """Sends the rows of micro-batches as messages. Raises OptionError, SchemaError."""
+        """Send the rows of micro-batches as messages. Raises OptionError, SchemaError."""
         from flintmq.plugins.spark.writer import stream_writer
 
         return stream_writer(self.options, schema, overwrite)

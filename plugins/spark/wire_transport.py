@@ -133,7 +133,7 @@ class WireTransport:
         return WireOffset(found).to_json()
 
     def commit(self, end: Offset) -> None:
-        """Tells brokers how far it is, as ``commitGroup``, for their lag display; what goes wrong with that is logged."""
+        """Tell brokers how far it is, as ``commitGroup``, for their lag display; what goes wrong with that is logged."""
         if self.options.commit_group is None:
             return
         queues = WireOffset.from_json(end).queues

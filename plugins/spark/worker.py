@@ -8,7 +8,7 @@ import gc
 
 @functools.cache
 def settle() -> None:
-    """Takes everything imported so far out of the garbage collector's sight.
+    """Take everything imported so far out of the garbage collector's sight.
 
     Spark collects garbage after every task; with pyarrow and numpy imported that walks 60,000 objects that never die, and
     makes small tasks five times as slow (docs/spark.md). What is garbage now must go before.

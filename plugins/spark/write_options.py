@@ -71,7 +71,7 @@ class WriteOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> WriteOptions:
-        """Reads the options of a ``df.write`` or ``writeStream``.
+        """Read the options of a ``df.write`` or ``writeStream``.
 
         Raises:
             OptionError: one is unknown or has a value that cannot be used, or there is no address or more than one.

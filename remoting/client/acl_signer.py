@@ -26,7 +26,7 @@ class AclSigner:
         self._secret = secret_key if isinstance(secret_key, Secret) else Secret(secret_key)
 
     def before_request(self, _address: str, command: RemotingCommand) -> None:
-        """Signs a request as it will be sent."""
+        """Sign a request as it will be sent."""
         fields = {} if command.ext_fields is None else command.ext_fields
         signed_at = f"{time.time_ns() // 1_000_000}-{secrets.token_hex(8)}"
         add_signature(fields, command.body, self._access_key, self._secret, signed_at)

@@ -126,7 +126,7 @@ class AdminClient(InstanceUser):
         address: str | None = None,
         cluster: str | None = None,
     ) -> None:
-        """Creates a topic, or changes it."""
+        """Create a topic, or change it."""
         header = CreateTopicRequestHeader(
             topic=topic,
             default_topic=AUTO_CREATE_TOPIC,
@@ -140,7 +140,7 @@ class AdminClient(InstanceUser):
         await _ask_all(self.client, await self._targets(address, cluster), RequestCode.UPDATE_AND_CREATE_TOPIC, header)
 
     async def delete_topic(self, topic: str, *, cluster: str | None = None) -> None:
-        """Deletes a topic and its messages' queues at the brokers, then its route at every name server."""
+        """Delete a topic and its messages' queues at the brokers, then its route at every name server."""
         targets = await self._targets(None, cluster)
         await _ask_all(self.client, targets, RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequestHeader(topic=topic))
         header = DeleteTopicFromNamesrvRequestHeader(topic=topic, cluster_name=cluster)
@@ -164,14 +164,14 @@ class AdminClient(InstanceUser):
     async def create_group(
         self, config: SubscriptionGroupConfig, *, address: str | None = None, cluster: str | None = None
     ) -> None:
-        """Creates a subscription group, or changes it."""
+        """Create a subscription group, or change it."""
         targets = await self._targets(address, cluster)
         await _ask_all(self.client, targets, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=dumps(config))
 
     async def delete_group(
         self, group: str, *, remove_offset: bool = False, address: str | None = None, cluster: str | None = None
     ) -> None:
-        """Deletes a subscription group, and with ``remove_offset`` how far it has come."""
+        """Delete a subscription group, and with ``remove_offset`` how far it has come."""
         header = DeleteSubscriptionGroupRequestHeader(group_name=group, remove_offset=remove_offset)
         await _ask_all(self.client, await self._targets(address, cluster), RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
 
@@ -201,7 +201,7 @@ class AdminClient(InstanceUser):
     async def reset_offset(
         self, topic: str, group: str, timestamp_ms: int, *, force: bool = True
     ) -> dict[MessageQueue, int]:
-        """Sends a group's online members back (or forward) to a time; -1 is the end. Returns where each queue goes on."""
+        """Send a group's online members back (or forward) to a time; -1 is the end. Return where each queue goes on."""
         header = ResetOffsetRequestHeader(topic=topic, group=group, timestamp_ms=timestamp_ms, is_force=force)
         offsets: dict[MessageQueue, int] = {}
         for answer in await self._ask_topic(topic, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header):

@@ -24,11 +24,11 @@ class LoopThread:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Runs a coroutine on the loop and waits for its result. Never call it on the loop's own thread."""
+        """Run a coroutine on the loop and wait for its result. Never call it on the loop's own thread."""
         return self.start(work).result()
 
     def start(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        """Begins a coroutine on the loop."""
+        """Begin a coroutine on the loop."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     @property
@@ -36,7 +36,7 @@ class LoopThread:
         return self._loop.is_closed()
 
     def stop(self) -> None:
-        """Ends the loop and its thread. Idempotent."""
+        """End the loop and its thread. Idempotent."""
         if self._loop.is_closed():
             return
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -80,7 +80,7 @@ class BlockingRemotingClient:
         self._client.add_hook(hook)
 
     def close(self) -> None:
-        """Closes the connections and ends the thread. Idempotent."""
+        """Close the connections and end the thread. Idempotent."""
         if self._thread.is_stopped:
             return
         self._thread.run(self._client.close())

@@ -104,7 +104,7 @@ class BrokerApi:
         suspend_ms: int = 0,
         commit_consumer_offset: int | None = None,
     ) -> PullResult:
-        """Asks for messages from an offset on.
+        """Ask for messages from an offset on.
 
         Args:
             queue: where from.
@@ -204,7 +204,7 @@ class BrokerApi:
         return decode_header(QueryConsumerOffsetResponseHeader, answer.ext_fields).consumer_offset
 
     async def commit(self, queue: MessageQueue, consumer_offset: int, *, wait: bool = True) -> None:
-        """Stores the group's offset: of the next message it wants. Without ``wait`` nobody tells whether it was stored."""
+        """Store the group's offset: of the next message it wants. Without ``wait`` nobody tells whether it was stored."""
         header = UpdateConsumerOffsetRequestHeader(
             consumer_group=self.group,
             topic=queue.topic,
@@ -255,7 +255,7 @@ class BrokerApi:
         raise failure or RemotingError(f"topic {topic} has no broker to ask for the members of {self.group}")
 
     async def lock(self, queues: Sequence[MessageQueue]) -> set[MessageQueue]:
-        """Locks queues for this client, for some 60 s. Returns those that were locked."""
+        """Lock queues for this client, for some 60 s. Return those that were locked."""
         locked: set[MessageQueue] = set()
         for broker_name in sorted({queue.broker_name for queue in queues}):
             mine = [queue for queue in queues if queue.broker_name == broker_name]
@@ -267,7 +267,7 @@ class BrokerApi:
         return locked
 
     async def unlock(self, queues: Sequence[MessageQueue]) -> None:
-        """Gives locks back; nobody tells whether that worked."""
+        """Give locks back; nobody tells whether that worked."""
         for broker_name in sorted({queue.broker_name for queue in queues}):
             mine = [queue for queue in queues if queue.broker_name == broker_name]
             body = LockBatchRequestBody(self.client.client_id, self.group, mine)

@@ -93,7 +93,7 @@ class ClientConnection(asyncio.Protocol):
     # --- what the client calls ---
 
     async def write(self, command: RemotingCommand) -> None:
-        """Writes a command once the peer keeps up. Raises ``RemotingError`` when the connection is gone."""
+        """Write a command once the peer keeps up. Raises ``RemotingError`` when the connection is gone."""
         frame = encode_command(command)
         await self._writable.wait()
         if self._transport is None or self._transport.is_closing():
@@ -114,7 +114,7 @@ class ClientConnection(asyncio.Protocol):
                 future.exception()  # seen, also where writing failed first
 
     async def close(self) -> None:
-        """Sends what is buffered, then closes. Returns when the connection is gone, within ``CLOSE_TIMEOUT_S``."""
+        """Send what is buffered, then close. Return when the connection is gone, within ``CLOSE_TIMEOUT_S``."""
         if self._transport is None:
             return
         self._transport.close()
@@ -126,7 +126,7 @@ class ClientConnection(asyncio.Protocol):
             await self._closed.wait()
 
     def abort(self) -> None:
-        """Closes without sending what is buffered."""
+        """Close without sending what is buffered."""
         if self._transport is not None:
             self._transport.abort()
 

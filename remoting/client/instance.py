@@ -78,7 +78,7 @@ class ClientInstance:
     async def ask(
         self, address: str, command: RemotingCommand, timeout_ms: float = REQUEST_TIMEOUT_MS, *accepted: int
     ) -> RemotingCommand:
-        """Asks a broker. Raises ``RemotingError``, or ``RefusedError`` for codes that are not accepted."""
+        """Ask a broker. Raises ``RemotingError``, or ``RefusedError`` for codes that are not accepted."""
         return checked(await self.remoting.invoke(address, command, timeout_ms), *accepted)
 
     def register_group_processor(self, code: int, group: str, handler: RequestHandler) -> None:
@@ -103,17 +103,17 @@ class ClientInstance:
         return handler(command, address)
 
     def start_heartbeats(self) -> None:
-        """Starts telling brokers regularly. Further calls do nothing."""
+        """Start telling brokers regularly. Further calls do nothing."""
         if not any(task.get_name() == "heartbeats" for task in self._tasks):
             self.start_task(self._heartbeats(), "heartbeats")
 
     async def send_heartbeats(self, addresses: Sequence[str] | None = None) -> int:
-        """Tells brokers who is here now.
+        """Tell brokers who is here now.
 
         Args:
             addresses: whom; every known broker by default, masters only while there are no consumers.
 
-        Returns:
+        Return:
             How many brokers answered. The others are logged, and tried again next time.
         """
         heartbeat = HeartbeatData(
@@ -141,7 +141,7 @@ class ClientInstance:
         return answered
 
     async def unregister(self, *, producer_group: str | None = None, consumer_group: str | None = None) -> None:
-        """Tells every known broker that a group has lost this member. Brokers that do not answer are logged."""
+        """Tell every known broker that a group has lost this member. Brokers that do not answer are logged."""
         header = UnregisterClientRequestHeader(
             client_id=self.client_id, producer_group=producer_group, consumer_group=consumer_group
         )
@@ -152,7 +152,7 @@ class ClientInstance:
                 log.info("%s was not told that we leave: %s", address, failure)
 
     def start_task(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """Runs background work until it ends or the instance is closed; what it raises is logged."""
+        """Run background work until it ends or the instance is closed; what it raises is logged."""
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._task_done)
@@ -164,7 +164,7 @@ class ClientInstance:
             log.error("background work %s failed", task.get_name(), exc_info=failure)
 
     async def close(self) -> None:
-        """Ends background work and closes every connection. Idempotent."""
+        """End background work and close every connection. Idempotent."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

@@ -27,7 +27,7 @@ class InstanceUser:
         """Called when an ``async with`` begins; nothing needs it here."""
 
     async def close(self) -> None:
-        """Closes the connections, unless they are shared. Idempotent."""
+        """Close the connections, unless they are shared. Idempotent."""
         if self._owns_client:
             await self.client.close()
 

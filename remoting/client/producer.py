@@ -131,12 +131,12 @@ class Producer(InstanceUser):
         self._turn = itertools.count(random.getrandbits(16))
 
     async def start(self) -> None:
-        """Starts the heartbeats. Sending works before, but transactions and replies find the producer only after."""
+        """Start the heartbeats. Sending works before, but transactions and replies find the producer only after."""
         self.client.producer_groups.add(self.group)
         self.client.start_heartbeats()
 
     async def close(self) -> None:
-        """Leaves the group and closes the connections. Idempotent."""
+        """Leave the group and close the connections. Idempotent."""
         if self.group in self.client.producer_groups:
             self.client.producer_groups.discard(self.group)
             await self.client.unregister(producer_group=self.group)
@@ -149,7 +149,7 @@ class Producer(InstanceUser):
     async def send(
         self, message: Message, queue: MessageQueue | None = None, *, timeout_ms: int = SEND_TIMEOUT_MS
     ) -> SendResult:
-        """Sends a message and waits until it is stored.
+        """Send a message and wait until it is stored.
 
         Args:
             message: what to send.
@@ -166,13 +166,13 @@ class Producer(InstanceUser):
     async def send_batch(
         self, messages: Sequence[Message], queue: MessageQueue | None = None, *, timeout_ms: int = SEND_TIMEOUT_MS
     ) -> SendResult:
-        """Sends messages of one topic to one queue, stored together or not at all. Raises as :meth:`send`."""
+        """Send messages of one topic to one queue, stored together or not at all. Raises as :meth:`send`."""
         return await self._send(self._prepare_batch(messages), queue, timeout_ms)
 
     async def request(
         self, message: Message, queue: MessageQueue | None = None, *, timeout_ms: int = SEND_TIMEOUT_MS
     ) -> MessageExt:
-        """Sends a message and waits until one of its consumers has replied; the producer must be started.
+        """Send a message and wait until one of its consumers has replied; the producer must be started.
 
         Args:
             message: what to ask.
@@ -218,7 +218,7 @@ class Producer(InstanceUser):
         return await self.send(message, queues[0] if queues else None, timeout_ms=timeout_ms)
 
     async def send_oneway(self, message: Message, queue: MessageQueue | None = None) -> None:
-        """Sends a message and does not wait for an answer: it may be lost. Raises as :meth:`send`, short of the answer."""
+        """Send a message and do not wait for an answer: it may be lost. Raises as :meth:`send`, short of the answer."""
         prepared = self._prepare(message)
         route = await self._route(prepared.topic)
         queue = queue or self._next_queue(route, None)

@@ -61,7 +61,7 @@ class PullConsumer(InstanceUser):
         return await self._api.committed(queue)
 
     async def commit(self, queue: MessageQueue, consumer_offset: int) -> None:
-        """Stores the group's offset: of the next message it wants."""
+        """Store the group's offset: of the next message it wants."""
         await self._api.commit(queue, consumer_offset)
 
     async def min_offset(self, queue: MessageQueue) -> int:

@@ -143,7 +143,7 @@ class RouteCache:
         return decode_body(answer.body, TopicRouteData)
 
     async def ask(self, command: RemotingCommand) -> RemotingCommand:
-        """Asks the chosen name server, and where it fails the next ones in turn. Raises the last one's ``RemotingError``."""
+        """Ask the chosen name server, and where it fails the next ones in turn. Raises the last one's ``RemotingError``."""
         failure: RemotingError | None = None
         servers, first = self._name_servers, self._chosen
         for step in range(len(servers)):

@@ -97,7 +97,7 @@ class TransactionProducer(Producer):
         *,
         timeout_ms: int = SEND_TIMEOUT_MS,
     ) -> TransactionResult:
-        """Stores a half message, does the local part, and tells the broker what came of it.
+        """Store a half message, do the local part, and tell the broker what came of it.
 
         When the broker cannot be reached, the outcome of the local part stands, and the broker asks for it later.
 
@@ -129,7 +129,7 @@ class TransactionProducer(Producer):
         return TransactionResult(sent, state)
 
     async def _introduce(self, topic: str) -> None:
-        """Tells brokers that the group has a member before they may have to ask it."""
+        """Tell brokers that the group has a member before they may have to ask it."""
         route = await self._route(topic)
         addresses = {route.address(queue.broker_name) for queue in route.write_queues}
         if not addresses <= self._known_to:

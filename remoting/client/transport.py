@@ -87,7 +87,7 @@ class RemotingClient:
         self._hooks.append(hook)
 
     async def invoke(self, address: str, command: RemotingCommand, timeout_ms: float) -> RemotingCommand:
-        """Sends a request and waits for its answer. The command is given a new opaque.
+        """Send a request and wait for its answer. The command is given a new opaque.
 
         Raises:
             RemotingConnectError: nobody answers at the address.
@@ -108,7 +108,7 @@ class RemotingClient:
         return answer
 
     async def invoke_oneway(self, address: str, command: RemotingCommand, timeout_ms: float = 3_000) -> None:
-        """Sends a request that is not answered. Raises as :meth:`invoke` does, short of the answer."""
+        """Send a request that is not answered. Raises as :meth:`invoke` does, short of the answer."""
         command.flag |= 2
         try:
             async with asyncio.timeout(timeout_ms / 1000), self._places:

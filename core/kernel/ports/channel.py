@@ -20,11 +20,11 @@ class Channel(Protocol):
         ...
 
     def send_oneway(self, code: int, header: Mapping[str, str], body: bytes = b"") -> None:
-        """Sends a request that has no answer. A closed channel drops it; nothing is raised and nothing waits."""
+        """Send a request that has no answer. A closed channel drops it; nothing is raised and nothing waits."""
         ...
 
     def close(self, reason: str) -> None:
-        """Ends the connection; the reason goes to the log. Closing twice is nothing."""
+        """End the connection; the reason goes to the log. Closing twice is nothing."""
         ...
 
     def __hash__(self) -> int: ...

@@ -58,7 +58,7 @@ class SupportsTruncate(Protocol):
     """
 
     def truncate(self, end_offset_bytes: int) -> None:
-        """Drops everything of records at or behind a physical offset, and nothing of those before it. Loop thread.
+        """Drop everything of records at or behind a physical offset, and nothing of those before it. Loop thread.
 
         Called at each start and with each such cut, before ``committed`` is asked; usually there is nothing to drop.
         """

@@ -52,7 +52,7 @@ class FlushWaiter(Protocol):
         ...
 
     def add_done_callback(self, callback: Callable[[FlushStatus], None]) -> None:
-        """Calls back once with the final status: at once when done, else later on the flush thread."""
+        """Call back once with the final status: at once when done, else later on the flush thread."""
         ...
 
 
@@ -74,7 +74,7 @@ class FileWriter(Protocol):
     """Puts bytes of a transient pool's buffer into a commit log file. Flush thread."""
 
     def __call__(self, path: Path, buffer: memoryview, begin: int, end: int) -> None:
-        """Makes ``buffer[begin:end]`` the bytes ``begin`` to ``end`` of the file, and durable, before it returns.
+        """Make ``buffer[begin:end]`` the bytes ``begin`` to ``end`` of the file, and durable, before it returns.
 
         What lies around them in the buffer may be written too: before ``begin`` it is what the file holds, behind ``end``
         it is zeros or records that will be handed over next. The file's size must not change. Raises OSError.
@@ -101,9 +101,9 @@ class FlushableLog(Protocol):
         ...
 
     def commit(self, least_pages: int, write: FileWriter | None = None) -> int:
-        """Copies from the transient pool into the files when at least so many 4 KiB pages wait (0: any).
+        """Copy from the transient pool into the files when at least so many 4 KiB pages wait (0: any).
 
-        Handles one file a call (docs/internals/algorithms.md, Flush strategies). Returns the committed position.
+        Handles one file a call (docs/internals/algorithms.md, Flush strategies). Return the committed position.
 
         Args:
             least_pages: how much must wait.
@@ -116,7 +116,7 @@ class FlushableLog(Protocol):
         ...
 
     def flush(self, least_pages: int, *, written_through: bool = False) -> int:
-        """Syncs when at least so many 4 KiB pages are dirty (0: any); one file a call. Returns the flushed position.
+        """Sync when at least so many 4 KiB pages are dirty (0: any); one file a call. Return the flushed position.
 
         Args:
             least_pages: how much must be dirty.
@@ -146,15 +146,15 @@ class FlushCommitLogService(Protocol):
     """When and how appended bytes become durable. ``submit`` is called on the loop thread, once per append batch."""
 
     def start(self) -> None:
-        """Starts the service's own threads."""
+        """Start the service's own threads."""
         ...
 
     def stop(self) -> None:
-        """Makes everything durable that can be, completes every waiter, ends the threads. Idempotent."""
+        """Make everything durable that can be, complete every waiter, end the threads. Idempotent."""
         ...
 
     def submit(self, end_offset_bytes: int) -> FlushWaiter:
-        """Asks for durability up to a position.
+        """Ask for durability up to a position.
 
         A synchronous strategy returns a pending waiter and wakes its thread; an asynchronous one a waiter that is done.
         """
@@ -190,7 +190,7 @@ class TransientStorePool(Protocol):
         ...
 
     def give_back(self, buffer: memoryview) -> None:
-        """Returns a buffer once all of it is committed."""
+        """Return a buffer once all of it is committed."""
         ...
 
     @property

@@ -37,7 +37,7 @@ class Chain:
 
 
 def walk(data: Bytes, start: int, end: int) -> Chain:
-    """Finds the records in ``data[start:end]``; a record must begin at ``start``, and lie in it wholly to count."""
+    """Find the records in ``data[start:end]``; a record must begin at ``start``, and lie in it wholly to count."""
     found: list[Ints] = []
     at = start
     while True:

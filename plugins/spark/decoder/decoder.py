@@ -79,7 +79,7 @@ class Decoder:
     def decode(
         self, buffer: Any, starts: Sequence[int] | Ints, where: str = "", first_offset_bytes: int | None = None
     ) -> pa.RecordBatch:
-        """Reads the records that begin at some positions of some bytes.
+        """Read the records that begin at some positions of some bytes.
 
         Args:
             buffer: anything with bytes: a map of a file, a PULL answer's body.
@@ -88,7 +88,7 @@ class Decoder:
             first_offset_bytes: the physical offset of the first byte, where the bytes are a part of the log: then a record
                 must name the place at which it lies.
 
-        Returns:
+        Return:
             One row for each record that :attr:`rows` lets through.
 
         Raises:
@@ -159,7 +159,7 @@ class Decoder:
 
 
 def decode(buffer: Any, starts: Sequence[int] | Ints, columns: Sequence[str] = ALL_NAMES) -> pa.RecordBatch:
-    """Reads the records at ascending positions of some bytes; see :meth:`Decoder.decode`."""
+    """Read the records at ascending positions of some bytes; see :meth:`Decoder.decode`."""
     return Decoder(tuple(columns)).decode(buffer, starts)
 
 

@@ -107,7 +107,7 @@ class DeltaZone:
         return commit
 
     def close(self) -> None:
-        """Keeps nothing open."""
+        """Keep nothing open."""
 
 
 def with_date(rows: pyarrow.Table) -> pyarrow.Table:

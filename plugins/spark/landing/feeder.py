@@ -126,7 +126,7 @@ class LandingFeeder:
     # the loop thread's side
 
     def start(self) -> None:
-        """Begins to follow the log."""
+        """Begin to follow the log."""
         self._thread = threading.Thread(target=self._run, name="flintmq-landing", daemon=True)
         self._thread.start()
 
@@ -150,7 +150,7 @@ class LandingFeeder:
         self._behind = end_offset_bytes - start_offset_bytes > self._settings.queue_bytes
 
     def close(self) -> None:
-        """Lands what is dispatched, as far as ``stop_timeout_ms`` allows; the rest lands after the next start. Idempotent."""
+        """Land what is dispatched, as far as ``stop_timeout_ms`` allows; the rest lands after the next start. Idempotent."""
         self._closing = True
         self._wake.set()
         thread, self._thread = self._thread, None

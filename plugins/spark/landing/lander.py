@@ -52,7 +52,7 @@ class Lander:
         return self._start
 
     def land(self, limit_offset_bytes: int, max_bytes: int, *, skip_lost: bool = False) -> Landed:
-        """Lands the next stretch.
+        """Land the next stretch.
 
         Args:
             limit_offset_bytes: a boundary of the log up to which it may be read.
@@ -94,7 +94,7 @@ class Lander:
         )
 
     def close(self) -> None:
-        """Lets the next lander in. Idempotent."""
+        """Let the next lander in. Idempotent."""
         if hasattr(self, "_zone"):
             self._zone.close()
         if self._lock is not None:

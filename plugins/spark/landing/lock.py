@@ -48,7 +48,7 @@ class ZoneLock:
                 return
 
     def release(self) -> None:
-        """Lets the next one in. Idempotent."""
+        """Let the next one in. Idempotent."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

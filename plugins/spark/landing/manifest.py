@@ -73,7 +73,7 @@ class Commit:
 
     @classmethod
     def from_json(cls, text: str | bytes, where: object) -> Commit:
-        """Raises LandingError for anything :meth:`to_json` did not write."""
+        """Raise LandingError for anything :meth:`to_json` did not write."""
         try:
             content: dict[str, Any] = json.loads(text)
             if content.pop("version") != VERSION:
@@ -111,7 +111,7 @@ class Manifest:
         return self.last.end_offset_bytes if self.last is not None else None
 
     def add(self, commit: Commit) -> None:
-        """Publishes a commit, durably; from now on it has happened. Raises StoreError or OSError, and then it has not."""
+        """Publish a commit, durably; from now on it has happened. Raises StoreError or OSError, and then it has not."""
         temporary = self.folder / f".{commit.name}"
         self._disk.write_file(temporary, commit.to_json().encode())
         self._disk.replace(temporary, self.folder / commit.name)
@@ -126,7 +126,7 @@ class Manifest:
                 yield Commit.from_json(line, path)
 
     def join_old(self, at: int = JOIN_AT) -> bool:
-        """Joins the commits but the newest one when there are many, so that a folder stays short. Returns whether it did.
+        """Join the commits but the newest one when there are many, so that a folder stays short. Return whether it did.
 
         A crash in the middle leaves a joined file and some of what it holds, which the next opening removes.
         """
@@ -144,7 +144,7 @@ class Manifest:
         return True
 
     def clean(self) -> None:
-        """Removes what a crash left: unfinished files, and commits that a joined file holds already."""
+        """Remove what a crash left: unfinished files, and commit that a joined file holds already."""
         kept = {name for _start, _end, name in self._ranges}
         for path in self._disk.list_files(self.folder):
             known = _COMMIT.fullmatch(path.name) or _JOINED.fullmatch(path.name)

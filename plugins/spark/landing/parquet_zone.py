@@ -139,7 +139,7 @@ class ParquetZone:
                 log.warning("%s has landed and is not there any more; who removed it?", path)
 
     def _sweep(self) -> None:
-        """Removes files of a commit that never happened."""
+        """Remove files of a commit that never happened."""
         for topic in self._disk.list_folders(self._root):
             if not topic.name.startswith("topic="):
                 continue
@@ -150,7 +150,7 @@ class ParquetZone:
 
 
 def check_source(root: Path, source: LogSource, last: Commit) -> None:
-    """Refuses a zone that another log, or an abandoned history of this one, has landed in. Raises LandingError."""
+    """Refuse a zone that another log, or an abandoned history of this one, has landed in. Raises LandingError."""
     if last.store_id != source.store_id:
         raise LandingError(
             f"{root}: messages of another store (id {last.store_id}, broker {last.broker_name}) land here, "

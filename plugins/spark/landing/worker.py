@@ -58,7 +58,7 @@ class LanderProcess:
         self._process.kill()
 
     def close(self) -> None:
-        """Lets it finish, and ends it. Idempotent."""
+        """Let it finish, and end it. Idempotent."""
         process = self._process
         for stream in (process.stdin, process.stdout):
             if stream is not None:

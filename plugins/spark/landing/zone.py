@@ -29,7 +29,7 @@ class LandingZone(Protocol):
     def publish(
         self, start_offset_bytes: int, end_offset_bytes: int, rows: pyarrow.Table, *, lost_to_bytes: int | None = None
     ) -> Commit:
-        """Makes rows visible, durably and once: after a crash either all of a commit is there or nothing.
+        """Make rows visible, durably and once: after a crash either all of a commit is there or nothing.
 
         Args:
             start_offset_bytes: where the last commit ended.
@@ -43,5 +43,5 @@ class LandingZone(Protocol):
         ...
 
     def close(self) -> None:
-        """Lets the next one in. Idempotent."""
+        """Let the next one in. Idempotent."""
         ...

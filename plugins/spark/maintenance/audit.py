@@ -77,7 +77,7 @@ class AuditDone:
 
 
 def audit_piece(task: AuditTask) -> AuditDone:
-    """Reads one piece. Raises MaintenanceError where it is damaged."""
+    """Read one piece. Raises MaintenanceError where it is damaged."""
     piece = task.piece
     view = map_read_only(Path(piece.path))
     data = np.frombuffer(view, np.uint8)
@@ -121,7 +121,7 @@ def _count(columns: RecordColumns, topics: dict[str, TopicCount]) -> None:
 
 
 def _follow(columns: RecordColumns, queues: dict[QueueKey, tuple[int, int]]) -> list[tuple[str, int, int, int, int]]:
-    """Notes the queues' offsets; returns places where one is not the next of its queue."""
+    """Note the queues' offsets; return places where one is not the next of its queue."""
     holes: list[tuple[str, int, int, int, int]] = []
     rows = queue_units.visible_rows(columns)
     if not len(rows):
@@ -163,7 +163,7 @@ def audit(
     work: Path | None = None,
     report: Report | None = None,
 ) -> dict[str, Any]:
-    """Looks at every record of a store. Changes nothing.
+    """Look at every record of a store. Changes nothing.
 
     Args:
         files: the store; where a broker runs on it, give ``end_offset_bytes``.
@@ -173,7 +173,7 @@ def audit(
         work: a folder for those that every worker reaches; in the system's temporary folder without it.
         report: told of progress.
 
-    Returns:
+    Return:
         Counts and findings, ready for JSON; ``sound`` says whether nothing was found that should not be.
 
     Raises:

@@ -61,7 +61,7 @@ class Compacted:
 
 
 def newest_of_piece(task: NewestTask) -> NewestDone:
-    """Leaves the last place of each (topic, key) of a piece in an Arrow file."""
+    """Leave the last place of each (topic, key) of a piece in an Arrow file."""
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.feather as feather
@@ -96,7 +96,7 @@ def compact(
     end_offset_bytes: int | None = None,
     report: Report | None = None,
 ) -> Compacted:
-    """Writes the newest message of each topic and key into a new folder of Parquet files.
+    """Write the newest message of each topic and key into a new folder of Parquet files.
 
     The key is the property KEYS as the producer gave it. The driver holds the distinct keys once.
 

@@ -49,7 +49,7 @@ class Engine(Protocol):
         ...
 
     def close(self) -> None:
-        """Ends what it has started for itself. Idempotent."""
+        """End what it has started for itself. Idempotent."""
         ...
 
 
@@ -109,7 +109,7 @@ class ProcessEngine:
         return [future.result() for future in futures]
 
     def close(self) -> None:
-        """Ends the processes. Idempotent."""
+        """End the processes. Idempotent."""
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.shutdown(cancel_futures=True)
@@ -166,7 +166,7 @@ class SparkEngine:
         return found
 
     def close(self) -> None:
-        """Stops the session, if it is its own."""
+        """Stop the session, if it is its own."""
         if self._own:
             self._spark.stop()
 
@@ -205,7 +205,7 @@ def engine_of(name: str, *, workers: int | None = None, master: str = "local[*]"
 
 
 def _watch(context: Any, group: str, sizes: list[int], progress: Progress, done: threading.Event) -> None:
-    """Tells of finished tasks while a job runs: their number is known, their sizes about."""
+    """Tell of finished tasks while a job runs: their number is known, their sizes about."""
     tracker = context.statusTracker()
     each = sum(sizes) / len(sizes)
     while not done.wait(_POLL_S):

@@ -47,7 +47,7 @@ def export(
     end_offset_bytes: int | None = None,
     report: Report | None = None,
 ) -> Exported:
-    """Writes messages into a new folder of Parquet files with every column of the data source.
+    """Write messages into a new folder of Parquet files with every column of the data source.
 
     Args:
         files: the store; where a broker runs on it, give ``end_offset_bytes``.

@@ -58,7 +58,7 @@ def index_capacity(entries: int) -> int:
 
 
 def build_index(task: IndexTask) -> IndexDone:
-    """Makes the file, byte for byte as the broker's own builder would have. Raises OSError."""
+    """Make the file, byte for byte as the broker's own builder would have. Raises OSError."""
     slots = np.zeros(task.slots, ">i4")
     entries_at = HEADER_BYTES + task.slots * SLOT_BYTES
     count, used = 1, 0

@@ -49,7 +49,7 @@ class PartDone:
 
 
 def write_part(task: PartTask) -> PartDone:
-    """Writes the piece's rows into one Parquet file, which gets its name when it is whole; none without rows.
+    """Write the piece's rows into one Parquet file, which gets its name when it is whole; none without rows.
 
     Raises:
         BadRecordError, MaintenanceError: the log is damaged in this piece.
@@ -110,7 +110,7 @@ def first_store_time_ms(piece: Piece) -> int | None:
 
 
 def new_folder(out: Path) -> None:
-    """Makes the folder of a result. Raises MaintenanceError when something lies there."""
+    """Make the folder of a result. Raises MaintenanceError when something lies there."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise MaintenanceError(f"{out} is not empty; name a new folder")
     out.mkdir(parents=True, exist_ok=True)

@@ -40,7 +40,7 @@ class Piece:
 
 
 def plan(files: StoreFiles, wanted: int, end_offset_bytes: int | None = None) -> list[Piece]:
-    """Cuts a log into pieces: its files, and parts of them where there are fewer than wanted.
+    """Cut a log into pieces: its files, and parts of them where there are fewer than wanted.
 
     Args:
         files: the store.

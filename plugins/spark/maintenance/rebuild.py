@@ -272,7 +272,7 @@ class _Job:
         return self._engine.run(build_index, tasks, counts, lambda done: self._report("index", done, total))
 
     def _verify(self, runs: Mapping[QueueKey, tuple[int, int]], irregular: frozenset[QueueKey]) -> int:
-        """Reads what was written: every run's units are there, each speaks of a later message than the one before it."""
+        """Read what was written: every run's units are there, each speaks of a later message than the one before it."""
         size = self._config.store.consume_queue_file_bytes
         units = 0
         for number, (key, (first, count)) in enumerate(runs.items()):
@@ -336,7 +336,7 @@ def _physical_of(folder: Path, file_bytes: int, first: int, count: int) -> np.nd
 
 
 def _sync_tree(work: Path, report: Report) -> None:
-    """Makes everything durable before anything takes its place."""
+    """Make everything durable before anything takes its place."""
     paths = [path for name in _DERIVED for path in sorted((work / name).rglob("*"))]
     for number, path in enumerate(paths):
         if path.is_dir():

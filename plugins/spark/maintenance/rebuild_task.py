@@ -85,7 +85,7 @@ class _Queue:
 
 
 def rebuild_piece(task: RebuildTask) -> PieceDone:
-    """Reads a piece, writes its units where they belong, and its keys into a file.
+    """Read a piece, write its units where they belong, and its keys into a file.
 
     Several tasks may write into one file: each writes only the units of its own records, whose places no other record has,
     and a task that runs twice writes the same twice.
@@ -186,7 +186,7 @@ def _refuse_many_queues(columns: RecordColumns, mentions: np.ndarray[tuple[int],
 
 
 def _add_units(columns: RecordColumns, queues: dict[QueueKey, _Queue]) -> int:
-    """Takes the units of some records; returns their size."""
+    """Take the units of some records; return their size."""
     rows = queue_units.visible_rows(columns)
     if not len(rows):
         return 0
@@ -228,7 +228,7 @@ def _write_all(task: RebuildTask, queues: Mapping[QueueKey, _Queue]) -> None:
 
 
 def write_units(folder: Path, file_bytes: int, position: int, data: bytes) -> None:
-    """Puts units where they belong, into as many files as it takes; each file gets its full size, the rest are zeros."""
+    """Put units where they belong, into as many files as it takes; each file gets its full size, the rest are zeros."""
     folder.mkdir(parents=True, exist_ok=True)
     done = 0
     while done < len(data):

@@ -94,7 +94,7 @@ class DeltaTableWriter:
         return schema
 
     def check(self) -> None:
-        """Raises ``SchemaError`` where the table that is there has other columns."""
+        """Raise ``SchemaError`` where the table that is there has other columns."""
         from deltalake import DeltaTable, Schema
 
         if not DeltaTable.is_deltatable(str(self.folder)):
@@ -163,7 +163,7 @@ class DeltaTableWriter:
                 os.close(handle)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], overwrite: bool, batch_id: int | None) -> None:
-        """Makes files part of the table, all at once; those of a batch that is committed already are removed instead."""
+        """Make files part of the table, all at once; those of a batch that is committed already are removed instead."""
         from deltalake import CommitProperties, DeltaTable, Schema, Transaction
         from deltalake.transaction import AddAction
 
@@ -198,7 +198,7 @@ class DeltaTableWriter:
             table.create_write_transaction(actions, mode, schema, list(self.partition_by), commit_properties=properties)
 
     def remove(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Removes files that no commit will name."""
+        """Remove files that no commit will name."""
         for message in messages:
             for file in message.files if isinstance(message, WrittenFiles) else ():
                 with contextlib.suppress(FileNotFoundError):

@@ -108,7 +108,7 @@ class LoadedPipeline:
 
 
 def load_pipeline(file: Path, overrides: Sequence[str] = ()) -> LoadedPipeline:
-    """Loads a pipeline from a YAML file.
+    """Load a pipeline from a YAML file.
 
     Args:
         file: the file.

@@ -25,7 +25,7 @@ def is_installed(what: str) -> bool:
 
 
 def require(what: str, wanted_by: str, origin: Origin = DEFAULT) -> None:
-    """Makes sure that an optional part is there.
+    """Make sure that an optional part is there.
 
     Args:
         what: a key of ``EXTRAS``.

@@ -62,7 +62,7 @@ def bound_sinks(planned: PlannedPipeline, show: ShowRows = print) -> list[BoundS
 
 
 def run(planned: PlannedPipeline, *, show: ShowRows = print, progress: PipelineProgress = QUIET) -> PipelineResult:
-    """Runs a pipeline to its end; one with trigger ``processingTime`` until it is stopped.
+    """Run a pipeline to its end; one with trigger ``processingTime`` until it is stopped.
 
     Args:
         planned: the pipeline.
@@ -154,7 +154,7 @@ class StreamCount:
         return sum(self.rows_of.values())
 
     def look_at(self, query: StreamingQuery) -> None:
-        """Takes in what the query says about its latest batches."""
+        """Take in what the query says about its latest batches."""
         for report in query.recentProgress:
             written = int((report["observedMetrics"].get(ROWS) or {"rows": 0})["rows"] or 0)
             read = sum(int(source["numInputRows"] or 0) for source in report["sources"])

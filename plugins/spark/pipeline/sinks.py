@@ -54,7 +54,7 @@ class BoundSink:
         return type(self.spark).__module__.startswith("pyspark.sql.connect")
 
     def check(self) -> None:
-        """Refuses what could not be written, before anything is.
+        """Refuse what could not be written, before anything is.
 
         Raises:
             ConfigError: a column, a package or a secret is missing, or the place is taken; names the line.
@@ -71,12 +71,12 @@ class BoundSink:
             self._check_topic(sink)
 
     def write(self, frame: DataFrame) -> bool:
-        """Writes a batch.
+        """Write a batch.
 
         Args:
             frame: :attr:`frame`, or the same rows observed.
 
-        Returns:
+        Return:
             False when nothing was written because ``mode: ignore`` said so.
         """
         sink = self.sink
@@ -97,7 +97,7 @@ class BoundSink:
         return True
 
     def start(self, frame: DataFrame) -> StreamingQuery:
-        """Starts the stream into the sink; ``frame`` as for :meth:`write`."""
+        """Start the stream into the sink; ``frame`` as for :meth:`write`."""
         stream = self.planned.loaded.pipeline.stream
         assert stream is not None
         sink = self.sink
@@ -226,7 +226,7 @@ def table_text(frame: DataFrame, sink: ConsoleSink) -> str:
 
 
 def console_batches(sink: ConsoleSink, show: ShowRows) -> Callable[[DataFrame, int], None]:
-    """Shows each micro-batch that has rows."""
+    """Show each micro-batch that has rows."""
 
     def show_batch(frame: DataFrame, batch_id: int) -> None:
         if frame.take(1):
@@ -236,7 +236,7 @@ def console_batches(sink: ConsoleSink, show: ShowRows) -> Callable[[DataFrame, i
 
 
 def jdbc_batches(options: dict[str, str], batch_column: str | None) -> Callable[[DataFrame, int], None]:
-    """Writes each micro-batch into a table: at least once."""
+    """Write each micro-batch into a table: at least once."""
 
     def write_batch(frame: DataFrame, batch_id: int) -> None:
         if batch_column is not None:

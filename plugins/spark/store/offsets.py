@@ -67,7 +67,7 @@ class StoreOffset:
 
     @classmethod
     def from_json(cls, offset: Mapping[str, Any]) -> StoreOffset:
-        """Reads it back.
+        """Read it back.
 
         Raises:
             CheckpointError: it is another transport's, of a later version, or no offset.

@@ -214,7 +214,7 @@ class _Cursor:
     queue_offset: Ints = attrs.field(factory=lambda: np.empty(0, np.int64))
 
     def fill(self, count: int) -> None:
-        """Reads on until so many are there."""
+        """Read on until so many are there."""
         while len(self.position) < count and self.at < self.end:
             until = min(self.end, self.at + count - len(self.position))
             queue_offset, units = self.queue.numbered(self.at, until)
@@ -243,7 +243,7 @@ def merged(queues: Sequence[QueueUnits], start: int, end: int) -> Iterator[_Step
 
 
 def _step(cursors: Sequence[_Cursor], numbers: Sequence[int], last: int) -> _Step:
-    """Takes from cursors what lies up to a position."""
+    """Take from cursors what lies up to a position."""
     positions, sizes, offsets, counts = [], [], [], []
     for number in numbers:
         cursor = cursors[number]

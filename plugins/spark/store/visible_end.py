@@ -60,7 +60,7 @@ class VisibleEnd:
 def visible_end(
     root: Path, log: LogFiles, visibility: Visibility | None, *, reads_torn: bool, now_ms: int | None = None
 ) -> VisibleEnd:
-    """Finds it out.
+    """Find it out.
 
     Args:
         root: the store.

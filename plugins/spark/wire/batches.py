@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def batches(
     pulled: Iterable[Pulled], decoder: Decoder, batch_rows: int, batch_bytes: int
 ) -> Iterator[pyarrow.RecordBatch]:
-    """Decodes what is pulled, in batches of ``batch_rows`` or ``batch_bytes``, whichever comes first, and one answer more.
+    """Decode what is pulled, in batches of ``batch_rows`` or ``batch_bytes``, whichever comes first, and one answer more.
 
     Raises:
         BadRecordError: see :meth:`Decoder.decode`.

@@ -73,7 +73,7 @@ class WireClient:
         return instance
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Runs a coroutine of this client and waits.
+        """Run a coroutine of this client and wait.
 
         Raises:
             SparkPluginError: a broker or name server refused, or did not answer; names it.
@@ -81,7 +81,7 @@ class WireClient:
         return self.result(self.start(work))
 
     def start(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        """Begins a coroutine of this client."""
+        """Begin a coroutine of this client."""
         return self._thread.start(work)
 
     def result(self, future: concurrent.futures.Future[T]) -> T:
@@ -115,7 +115,7 @@ class WireClient:
         return {queue: found.get(queue, TopicOffset()) for queue in route.read_queues}
 
     def close(self) -> None:
-        """Closes connections and ends the thread. Idempotent."""
+        """Close connections and end the thread. Idempotent."""
         if not self._thread.is_stopped:
             self._thread.run(self.instance.close())
             self._thread.stop()
@@ -130,7 +130,7 @@ class WireClient:
 
 
 async def again(ask: Callable[[], Awaitable[T]], attempts: int = ATTEMPTS) -> T:
-    """Asks until there is an answer, some times: a connection may have been idle for too long, a broker be busy or restart.
+    """Ask until there is an answer, some times: a connection may have been idle for too long, a broker be busy or restart.
 
     Raises:
         RemotingError: the last attempt's.

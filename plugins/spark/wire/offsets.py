@@ -39,7 +39,7 @@ class WireOffset:
 
     @classmethod
     def from_json(cls, offset: Mapping[str, Any]) -> WireOffset:
-        """Reads it back.
+        """Read it back.
 
         Raises:
             CheckpointError: it is another transport's, of a later version, or no offset.

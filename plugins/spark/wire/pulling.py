@@ -99,7 +99,7 @@ class Puller:
                 future.cancel()
 
     async def _pull_stretch(self, wanted: QueueRange) -> _Stretch:
-        """Pulls until a range is complete or much has come; says what is left of it."""
+        """Pull until a range is complete or much has come; say what is left of it."""
         subscription = build_subscription(wanted.queue.topic, "||".join(self.tags) or "*")
         found: list[Pulled] = []
         size_bytes = 0

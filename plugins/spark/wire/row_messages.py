@@ -58,7 +58,7 @@ class RowMessage:
 def row_messages(
     batches: Iterable[pyarrow.RecordBatch], options: WriteOptions, transaction: str
 ) -> Iterator[RowMessage]:
-    """Makes a message of each row.
+    """Make a message of each row.
 
     Args:
         batches: with the columns of :data:`~flintmq.plugins.spark.write_options.TYPES`, and others that are passed over.

@@ -69,7 +69,7 @@ class Sender:
         self.repeated = 0
 
     def send(self, row: RowMessage) -> None:
-        """Takes a message; it is sent with others, at the latest by :meth:`flush`.
+        """Take a message; it is sent with others, at the latest by :meth:`flush`.
 
         Raises:
             RowError: a message cannot be sent.
@@ -97,7 +97,7 @@ class Sender:
             self._submit(lane, self._open.pop(lane).messages)
 
     def flush(self) -> None:
-        """Sends what is waiting, and waits until brokers have acknowledged everything. Raises as :meth:`send`."""
+        """Send what is waiting, and wait until brokers have acknowledged everything. Raises as :meth:`send`."""
         for lane, request in list(self._open.items()):
             self._submit(lane, request.messages)
         self._open.clear()
@@ -105,7 +105,7 @@ class Sender:
             self._take_answer()
 
     def close(self) -> None:
-        """Ends the connections. Idempotent."""
+        """End the connections. Idempotent."""
         for _, future in self._under_way:
             future.cancel()
         self._under_way.clear()
