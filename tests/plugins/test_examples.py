@@ -28,9 +28,21 @@ from flintmq.plugins.builtin import BUILTIN_PLUGINS
 
 ROOT = Path(str(flintmq.__file__)).resolve().parent
 EXAMPLES = ROOT / "examples"
-NAMES = ("flintmq-audit-dispatcher", "flintmq-adaptive-flush", "flintmq-direct-flush", "flintmq-request-watch")
+NAMES = (
+    "flintmq-audit-dispatcher",
+    "flintmq-adaptive-flush",
+    "flintmq-direct-flush",
+    "flintmq-request-watch",
+    "flintmq-sqlite-store",
+)
 
-PACKAGES = ("flintmq_audit", "flintmq_adaptive_flush", "flintmq_direct_flush", "flintmq_request_watch")
+PACKAGES = (
+    "flintmq_audit",
+    "flintmq_adaptive_flush",
+    "flintmq_direct_flush",
+    "flintmq_request_watch",
+    "flintmq_sqlite_store",
+)
 
 pytestmark = pytest.mark.skipif(
     not EXAMPLES.is_dir(), reason="the examples are part of the repository, not of the wheel"
@@ -75,6 +87,7 @@ def test_all_are_found_by_their_entry_points() -> None:
     assert set(found["audit"].registered) == {"dispatcher audit", "config section audit"}
     assert found["adaptive-flush"].registered == ("flush strategy adaptive_group_commit",)
     assert found["direct-flush"].registered == ("flush strategy direct_flush",)
+    assert set(found["sqlite-store"].registered) == {"dispatcher consume_queue", "index builder sqlite"}
     assert [entry.name for entry in kernel.registries.dispatchers.pick_all(["consume_queue", "audit"])] == [
         "consume_queue",
         "audit",
@@ -122,6 +135,32 @@ def test_the_direct_strategy_runs_in_a_broker(tmp_path: Path) -> None:
         (put,) = broker.put([flintmq.Message("T", b"through")])
         assert b"through" in (tmp_path / "store" / "commitlog" / f"{0:020}").read_bytes()
         assert put.queue_offset == 0
+
+
+@pytest.mark.usefixtures("installed")
+def test_queues_and_index_in_a_database_serve_a_broker_over_a_kill(tmp_path: Path) -> None:
+    """Messages are read, found by key and numbered on after a start, and the built-in folders stay empty."""
+
+    def broker(name: str) -> flintmq.Broker:
+        more = ["listen.port=0", "listen.vip=false", "topics.default_queue_nums=1", "index.builder=sqlite"]
+        return flintmq.Broker(flintmq.load_config(None, [f"store.path={tmp_path / name}", *more], {}))
+
+    with broker("store") as first:
+        for number in range(8):
+            first.put([flintmq.Message("T", b"%d" % number, keys=f"k{number}")])
+        shutil.copytree(tmp_path / "store", tmp_path / "killed")
+    assert (tmp_path / "killed" / "abort").exists()
+    with broker("killed") as again:
+        store = again.state.store
+        sent = [again.put([flintmq.Message("T", b"%d" % number, keys=f"k{number}")])[0] for number in range(8, 12)]
+        offsets = [store.message_store_time("T", put.queue_id, put.queue_offset) for put in sent]
+        assert all(time_ms > 0 for time_ms in offsets)
+        assert sum(store.max_queue_offset("T", queue_id) for queue_id in range(4)) == 12
+        for number in range(12):
+            found, _time_ms, _offset = store.query_message("T", f"k{number}", 32, 0, 2**62)
+            assert len(found) == 1, number
+    for folder in ("consumequeue", "index"):
+        assert not any((tmp_path / "killed" / folder).glob("*"))
 
 
 def test_a_line_of_yaml_replaces_a_built_in(installed: Path) -> None:

@@ -7,7 +7,7 @@ import re
 from typing import Final
 
 from flintmq.core.errors import FlintError
-from flintmq.core.kernel.ports import DispatchRequest, FlushStatus
+from flintmq.core.kernel.ports import DispatchRequest, FlushStatus, QueueReader
 from flintmq.core.log.epochs import epochs_path
 from flintmq.core.record.java_hash import index_key_hash
 from flintmq.core.record.queue_unit import FILLER_SIZE, UNIT, UNIT_BYTES
@@ -156,11 +156,8 @@ class Check:
                 )
         minimum = store.commit_log.min_offset_bytes
         for key, queue in store.consume_queues.queues.items():
-            assert isinstance(queue, ConsumeQueue)
-            files = queue.files.files
-            raw = b"".join(bytes(file.view) for file in files)
+            base, raw = self._stored_units(queue)
             first, units = model.pop(key, (queue.max_queue_offset, []))
-            base = files[0].start // UNIT_BYTES if files else 0
             for at in range(0, 0 if self._partial else max(0, first - base) * UNIT_BYTES, UNIT_BYTES):
                 physical, size, _tags = UNIT.unpack_from(raw, at)
                 gone = physical + size <= minimum or (size == FILLER_SIZE and not physical)
@@ -179,6 +176,12 @@ class Check:
                 )
                 self._read(store, key, first, units)
         expect(not model, "every message has a queue", list(model))
+
+    def _stored_units(self, queue: QueueReader) -> tuple[int, bytes]:
+        """Return the logical offset of the first unit that a queue stores, and what it stores, packed."""
+        assert isinstance(queue, ConsumeQueue)
+        files = queue.files.files
+        return files[0].start // UNIT_BYTES if files else 0, b"".join(bytes(file.view) for file in files)
 
     def _read(self, store: SteppedStore, key: tuple[str, int], first: int, units: list[bytes]) -> None:
         """A consumer is given everything, once, and comes to the end."""

@@ -1,0 +1,72 @@
+"""The index over a database: whole keys, not their hashes."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Final
+
+from flintmq.core.kernel.ports import RecordBatch
+from flintmq.core.record.sys_flag import indexed
+
+_TABLES: Final = """
+CREATE TABLE IF NOT EXISTS keys (
+    topic TEXT, key TEXT, physical INTEGER, store_ms INTEGER, PRIMARY KEY (topic, key, physical)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS taken (id INTEGER PRIMARY KEY CHECK (id = 0), end INTEGER, store_ms INTEGER);
+"""
+
+
+class SqliteIndex:
+    """A :class:`flintmq.core.kernel.ports.IndexBuilder` that says what it has. Each batch is one transaction."""
+
+    def __init__(self, rows: sqlite3.Connection) -> None:
+        self._rows = rows
+        rows.executescript(_TABLES)
+        taken = rows.execute("SELECT end, store_ms FROM taken").fetchone()
+        self._taken_until_bytes, self._last_ms = taken or (0, 0)
+
+    def dispatch(self, batch: RecordBatch) -> None:
+        """Take the keys of records that are not rolled back; those that were taken are ignored."""
+        if batch.end_offset_bytes <= self._taken_until_bytes:
+            return
+        requests = batch.requests()
+        rows = [
+            (request.topic, key, request.commit_log_offset_bytes, request.store_timestamp_ms)
+            for request in indexed(requests)
+            for key in (request.uniq_key, *request.keys.split(" "))
+            if key
+        ]
+        taken = (batch.end_offset_bytes, requests[-1].store_timestamp_ms)
+        with self._rows:
+            self._rows.executemany("INSERT OR IGNORE INTO keys VALUES (?, ?, ?, ?)", rows)
+            self._rows.execute("INSERT OR REPLACE INTO taken VALUES (0, ?, ?)", taken)
+        self._taken_until_bytes, self._last_ms = taken
+
+    def query(
+        self, topic: str, key: str, max_num: int, begin_timestamp_ms: int, end_timestamp_ms: int
+    ) -> tuple[list[int], int, int]:
+        """Find records by key, newest first."""
+        sql = (
+            "SELECT physical FROM keys WHERE topic = ? AND key = ? AND store_ms BETWEEN ? AND ? "
+            "ORDER BY physical DESC LIMIT ?"
+        )
+        found = self._rows.execute(sql, (topic, key, begin_timestamp_ms, end_timestamp_ms, max_num)).fetchall()
+        return [physical for (physical,) in found], self._last_ms, self._taken_until_bytes
+
+    def committed(self) -> int:
+        """Return the physical offset behind the last record that was taken: a start hands over what follows."""
+        return self._taken_until_bytes
+
+    def truncate(self, end_offset_bytes: int) -> None:
+        """Forget the keys of records at or behind a physical offset: other records will lie there."""
+        self._taken_until_bytes = min(self._taken_until_bytes, end_offset_bytes)
+        with self._rows:
+            self._rows.execute("DELETE FROM keys WHERE physical >= ?", (end_offset_bytes,))
+            self._rows.execute("UPDATE taken SET end = ?", (self._taken_until_bytes,))
+
+    def flush(self) -> None:
+        """Do nothing: each batch is committed when it is dispatched."""
+
+    def close(self) -> None:
+        """Close the database."""
+        self._rows.close()

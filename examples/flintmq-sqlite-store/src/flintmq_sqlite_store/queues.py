@@ -1,0 +1,116 @@
+"""The dispatcher ``consume_queue`` over a database: every queue of a store in one file."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Final
+
+from flintmq.core.kernel.ports import DispatchRequest, RecordBatch
+from flintmq.core.record.queue_unit import FILLER_SIZE
+from flintmq.core.record.record import RECORD_MIN_BYTES
+from flintmq.core.record.sys_flag import queued
+from flintmq_sqlite_store.queue import SqliteQueue
+
+_TABLES: Final = """
+CREATE TABLE IF NOT EXISTS queues (
+    topic TEXT, queue_id INTEGER, min_offset INTEGER, max_offset INTEGER, PRIMARY KEY (topic, queue_id)
+);
+CREATE TABLE IF NOT EXISTS units (
+    topic TEXT, queue_id INTEGER, queue_offset INTEGER, physical INTEGER, size INTEGER, tags_code INTEGER,
+    is_filler INTEGER, PRIMARY KEY (topic, queue_id, queue_offset)
+) WITHOUT ROWID;
+"""
+
+Row = tuple[str, int, int, int, int, int, bool]
+
+
+class SqliteConsumeQueues:
+    """A :class:`flintmq.core.kernel.ports.ConsumeQueues`. Each batch is one transaction.
+
+    Args:
+        rows: the database.
+        root: the folder that it lies in.
+    """
+
+    def __init__(self, rows: sqlite3.Connection, root: Path) -> None:
+        self._rows = rows
+        self.root = root
+        rows.executescript(_TABLES)
+        self.queues = {
+            (topic, queue_id): SqliteQueue(rows, topic, queue_id, begin, end)
+            for topic, queue_id, begin, end in rows.execute("SELECT * FROM queues").fetchall()
+        }
+        self.last_store_timestamp_ms = 0
+
+    def find(self, topic: str, queue_id: int) -> SqliteQueue | None:
+        """Return an existing queue, or None."""
+        return self.queues.get((topic, queue_id))
+
+    def dispatch(self, batch: RecordBatch) -> None:
+        """Give each visible record its unit; records that a queue has are ignored."""
+        requests = queued(batch.requests())
+        if not requests:
+            return
+        units: list[Row] = []
+        touched: dict[tuple[str, int], SqliteQueue] = {}
+        for request in requests:
+            key = (request.topic, request.queue_id)
+            queue = touched.get(key) or self._ending(key, request.queue_offset)
+            touched[key] = queue
+            if request.commit_log_offset_bytes + request.message_size_bytes > queue.max_physical_offset_bytes:
+                units += _append(queue, request)
+        ends = [(*key, queue.min_queue_offset, queue.max_queue_offset) for key, queue in touched.items()]
+        with self._rows:
+            self._rows.executemany("INSERT OR REPLACE INTO units VALUES (?, ?, ?, ?, ?, ?, ?)", units)
+            self._rows.executemany("INSERT OR REPLACE INTO queues VALUES (?, ?, ?, ?)", ends)
+        self.last_store_timestamp_ms = requests[-1].store_timestamp_ms
+
+    def _ending(self, key: tuple[str, int], first_queue_offset: int) -> SqliteQueue:
+        """Return a queue that takes units; a new or an emptied one begins with the record's own offset."""
+        queue = self.queues.get(key)
+        if queue is None:
+            queue = self.queues[key] = SqliteQueue(self._rows, *key, first_queue_offset, first_queue_offset)
+        elif queue.max_physical_offset_bytes < 0 and queue.min_queue_offset == queue.max_queue_offset:
+            queue.min_queue_offset = queue.max_queue_offset = max(queue.max_queue_offset, first_queue_offset)
+        return queue
+
+    def truncate(self, end_offset_bytes: int) -> None:
+        """Forget every unit whose message does not lie wholly below a physical offset."""
+        for queue in self.queues.values():
+            if queue.max_physical_offset_bytes > end_offset_bytes:
+                queue.truncate(end_offset_bytes)
+
+    def correct_min_offsets(self, min_physical_offset_bytes: int) -> None:
+        """Move each queue's minimum to its first message that exists."""
+        for queue in self.queues.values():
+            queue.begin_at(queue.first_from(lambda physical: physical < min_physical_offset_bytes))
+
+    def delete_queue(self, topic: str, queue_id: int) -> None:
+        """Forget one queue."""
+        if self.queues.pop((topic, queue_id), None) is not None:
+            with self._rows:
+                for table in ("units", "queues"):
+                    self._rows.execute(f"DELETE FROM {table} WHERE topic = ? AND queue_id = ?", (topic, queue_id))
+
+    def flush(self, least_pages: int) -> None:
+        """Do nothing: each batch is committed when it is dispatched."""
+
+    def close(self) -> None:
+        """Close the database."""
+        self._rows.close()
+
+
+def _append(queue: SqliteQueue, request: DispatchRequest) -> list[Row]:
+    """Move a queue's end behind a record; return its row, behind those of fillers for messages that a damaged log lost."""
+    known = max(0, queue.max_physical_offset_bytes)
+    gap = request.queue_offset - queue.max_queue_offset
+    if not 0 < gap <= (request.commit_log_offset_bytes - known) // RECORD_MIN_BYTES:
+        gap = 0
+    place = (queue.topic, queue.queue_id)
+    fillers = [(*place, queue.max_queue_offset + number, 0, FILLER_SIZE, 0, True) for number in range(gap)]
+    at = queue.max_queue_offset + gap
+    queue.max_queue_offset = at + 1
+    queue.max_physical_offset_bytes = request.commit_log_offset_bytes + request.message_size_bytes
+    size = request.message_size_bytes
+    return [*fillers, (*place, at, request.commit_log_offset_bytes, size, request.tags_code, False)]

@@ -1,0 +1,89 @@
+"""Queues and an index that are not RocketMQ's files must pass for them."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from flintmq_sqlite_store.index import SqliteIndex
+from flintmq_sqlite_store.queues import SqliteConsumeQueues
+
+from flintmq.core.kernel.ports import RecordBatch
+from flintmq.core.record.sys_flag import indexed, queued
+from flintmq.core.testing.dispatcher_kit import check_dispatcher, sample_batch, sample_requests
+
+
+def make_queues(path: str = ":memory:") -> SqliteConsumeQueues:
+    return SqliteConsumeQueues(sqlite3.connect(path), Path())
+
+
+def units(made: SqliteConsumeQueues) -> dict[tuple[str, int], list[tuple[int, int, int]]]:
+    return {key: list(queue.units(0, 1_000)) for key, queue in made.queues.items()}
+
+
+def test_the_queues_are_a_dispatcher() -> None:
+    check_dispatcher(make_queues, observe=units)
+
+
+def test_the_index_is_a_dispatcher() -> None:
+    """Found by the keys of the kit's records."""
+    keys = {(r.topic, key) for r in sample_requests() for key in (r.uniq_key, *r.keys.split(" ")) if key}
+    check_dispatcher(
+        lambda: SqliteIndex(sqlite3.connect(":memory:")),
+        observe=lambda made: {key: made.query(*key, 99, 0, 2**62)[0] for key in keys},
+    )
+
+
+def test_what_is_committed_is_there_after_a_restart(tmp_path: Path) -> None:
+    """Ends and units of each queue, and the position of the index."""
+    path = str(tmp_path / "queues.db")
+    first = make_queues(path)
+    first.dispatch(sample_batch())
+    index = SqliteIndex(sqlite3.connect(tmp_path / "index.db"))
+    index.dispatch(sample_batch())
+    again = make_queues(path)
+    assert units(again) == units(first)
+    assert [(q.min_queue_offset, q.max_queue_offset, q.max_physical_offset_bytes) for q in again.queues.values()] == [
+        (q.min_queue_offset, q.max_queue_offset, q.max_physical_offset_bytes) for q in first.queues.values()
+    ]
+    assert SqliteIndex(sqlite3.connect(tmp_path / "index.db")).committed() == sample_batch().end_offset_bytes
+
+
+def test_a_cut_log_is_forgotten_and_comes_again() -> None:
+    """With other records at the same positions; what lies before the cut stays."""
+    made, index, requests = make_queues(), SqliteIndex(sqlite3.connect(":memory:")), sample_requests()
+    for one in (made, index):
+        one.dispatch(RecordBatch.of_requests(requests))
+        one.truncate(requests[20].commit_log_offset_bytes)
+    kept = {unit[0] for found in units(made).values() for unit in found}
+    assert kept == {r.commit_log_offset_bytes for r in queued(requests[:20])}
+    assert index.committed() == requests[20].commit_log_offset_bytes
+    for one in (made, index):
+        one.dispatch(RecordBatch.of_requests(requests))
+    assert {unit[0] for found in units(made).values() for unit in found} == {
+        r.commit_log_offset_bytes for r in queued(requests)
+    }
+    last = indexed(requests)[-1]
+    assert index.query(last.topic, last.uniq_key, 9, 0, 2**62)[0] == [last.commit_log_offset_bytes]
+
+
+def test_lost_messages_leave_fillers_and_the_search_by_time_passes_over_them() -> None:
+    """Those behind them keep their offsets, and nobody is given a message that is gone."""
+    requests = [r for r in queued(sample_requests()) if (r.topic, r.queue_id) == ("Orders", 1)]
+    made = make_queues()
+    made.dispatch(RecordBatch.of_requests([*requests[:3], *requests[5:]]))
+    queue = made.queues["Orders", 1]
+    assert queue.max_queue_offset == len(requests)
+    assert [unit[0] for unit in queue.units(0, 6)] == [
+        *(r.commit_log_offset_bytes for r in requests[:3]),
+        0,
+        0,
+        requests[5].commit_log_offset_bytes,
+    ]
+    times = {r.commit_log_offset_bytes: number * 1_000 for number, r in enumerate(requests)}
+    assert queue.queue_offset_by_time(3_400, 0, times.__getitem__) == 2
+    assert queue.queue_offset_by_time(4_600, 0, times.__getitem__) == 5
+    assert queue.queue_offset_by_time(0, 0, times.__getitem__) == 0
+    assert queue.queue_offset_by_time(10**9, 0, times.__getitem__) == len(requests) - 1
+    queue.expire(lambda physical: physical < requests[4].commit_log_offset_bytes)
+    assert queue.min_queue_offset == 5

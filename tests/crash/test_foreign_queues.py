@@ -1,0 +1,115 @@
+"""Consume queues that are not FlintMQ's own survive crashes as the built-in ones do, and those stay away.
+
+They are those of the example in SQLite, over a database that is crashed at the same moment as the store: what it had committed
+is there.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sqlite3
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import pytest
+
+import flintmq
+from flintmq.core.kernel.ports import ConsumeQueues, QueueReader, StoreFolder
+from flintmq.core.testing.crash_states import states
+from flintmq.tests.support.crash_check import Check, UndetectableError
+from flintmq.tests.support.crash_run import ROOT, CrashFailure, CrashRun, Kind, SteppedStore
+from flintmq.tests.support.crash_suite import SCRIPTS
+
+EXAMPLE: Final = Path(str(flintmq.__file__)).resolve().parent / "examples" / "flintmq-sqlite-store" / "src"
+
+
+@pytest.fixture(autouse=True)
+def example(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The example on the import path, forgotten afterwards."""
+    if not EXAMPLE.is_dir():
+        pytest.skip("the examples are part of the repository, not of the wheel")
+    monkeypatch.syspath_prepend(str(EXAMPLE))
+    yield
+    for name in [name for name in sys.modules if name.split(".")[0] == "flintmq_sqlite_store"]:
+        del sys.modules[name]
+
+
+@attrs.define
+class Database:
+    """What was committed, and behind which operation of the disk."""
+
+    commits: list[tuple[int, bytes]] = attrs.Factory(list)
+
+    def at(self, number: int) -> Database:
+        """What a crash behind so many operations leaves of it."""
+        left = [image for done, image in self.commits if done <= number]
+        return Database([(0, image) for image in left[-1:]])
+
+    def connect(self, journal: Sequence[object]) -> sqlite3.Connection:
+        """Opens what was committed last."""
+        database = self
+
+        class Noted(sqlite3.Connection):
+            def __exit__(self, *error: Any) -> Any:
+                done = super().__exit__(*error)
+                database.commits.append((len(journal), self.serialize()))
+                return done
+
+        rows = sqlite3.connect(":memory:", factory=Noted, check_same_thread=False)
+        if self.commits:
+            rows.deserialize(self.commits[-1][1])
+        return rows
+
+
+def store_over(database: Database) -> type[SteppedStore]:
+    """Stores whose consume queues lie in a database."""
+
+    class Store(SteppedStore):
+        def __init__(self, *arguments: Any, **named: Any) -> None:
+            super().__init__(*arguments, **named, make_queues=self._foreign_queues)
+
+        def _foreign_queues(self, folder: StoreFolder) -> ConsumeQueues:
+            rows = database.connect(getattr(folder.disk, "journal", ()))
+            made: ConsumeQueues = importlib.import_module("flintmq_sqlite_store.queues").SqliteConsumeQueues(
+                rows, folder.root
+            )
+            return made
+
+    return Store
+
+
+class ForeignCheck(Check):
+    """Reads the units from the database."""
+
+    def look(self, store: SteppedStore) -> None:
+        super().look(store)
+        if files := store.disk.list_folders(ROOT / "consumequeue"):
+            raise CrashFailure(f"the built-in queues stay away; seen: {files}")
+
+    def _stored_units(self, queue: QueueReader) -> tuple[int, bytes]:
+        first = queue.min_queue_offset
+        return first, bytes(queue.unit_bytes(first, queue.max_queue_offset - first))
+
+
+def test_foreign_queues_lose_nothing_in_a_crash(kind: Kind) -> None:
+    """Killed and without power, at operations all over the scripts that were thought out; restarts and kills within them."""
+    looked = 0
+    for seed in range(len(SCRIPTS)):
+        database = Database()
+        run = CrashRun(kind, seed, store_class=store_over(database)).run(SCRIPTS[seed])
+        length = len(run.disk.journal)
+        numbers = sorted({length, *range(seed % 5, length, max(1, length // 3))})
+        for at, damage, image in states(run.disk, numbers, seed, ("lost", "kept", "sectors")):
+            store_class = store_over(database.at(at))
+            check = ForeignCheck(run, image, at, power_cut=damage not in ("killed", "cut"), store_class=store_class)
+            try:
+                check.run()
+            except UndetectableError:
+                continue
+            except CrashFailure as failure:
+                raise CrashFailure(f"{failure} [seed {seed}, behind operation {at}, {damage}]") from failure
+            looked += 1
+    assert looked > 100
