@@ -98,7 +98,6 @@ def send(
     loop: Loop,
 ) -> None:
     """Measure sending. --set configures the broker that is started."""
-
     bench = BenchSettings(
         bench="send",
         topic=topic,
@@ -151,7 +150,6 @@ def consume(
     loop: Loop,
 ) -> None:
     """Measure consuming: pulls of what is stored, from the first message again when the last one is reached."""
-
     bench = BenchSettings(
         bench="consume",
         topic=topic,
@@ -172,7 +170,6 @@ def consume(
 
 
 def _preload(bench: BenchSettings, target: Target, loop: Loop) -> None:
-
     batch = max(1, min(64, 1024 * 1024 // (bench.size_bytes + 128)))
     filling = attrs.evolve(
         bench, bench="send", count=PRELOAD_COUNT, warmup_s=0.0, connections=2, inflight=8, batch=batch
@@ -181,7 +178,6 @@ def _preload(bench: BenchSettings, target: Target, loop: Loop) -> None:
 
 
 def _run(bench: BenchSettings, target: Target, against: tuple[str | None, int | None], rounds: int, loop: Loop) -> None:
-
     name_server, other_pid = against
     if name_server is None:
         print_json(_once(bench, target, loop).as_json())
@@ -198,7 +194,6 @@ def _run(bench: BenchSettings, target: Target, against: tuple[str | None, int | 
 
 
 def _once(bench: BenchSettings, target: Target, loop: Loop) -> BenchResult:
-
     try:
         found: BenchResult = runner(loop.value)(run_bench(bench, *target))
     except RemotingError as error:

@@ -47,7 +47,6 @@ def feed(
     loop: str,
 ) -> None:
     """Measure brokers without and with the dispatcher spark_feed, in turn. A line of JSON per run, then medians and ratios."""
-
     bench = BenchSettings(
         bench="send",
         topic="FlintFeed",

@@ -85,7 +85,6 @@ def flush(
     loop: str,
 ) -> None:
     """Compare flush strategies: speed, latency, syncs, bytes written, and what a power cut would take."""
-
     _check_plot(plot)
     if loop not in ("auto", "asyncio", "uvloop"):
         raise CommandError(f"--loop is auto, asyncio or uvloop, not '{loop[:40]}'", ExitCode.USAGE)
@@ -124,7 +123,6 @@ def flush(
 
 def _plugin(target: str) -> str:
     """Return a plugin as the configuration names it, ``package.module:object``; a module alone is an object of its package."""
-
     if ":" in target or "." not in target:
         return target
     try:
@@ -135,7 +133,6 @@ def _plugin(target: str) -> str:
 
 
 def _contenders(text: str) -> Any:
-
     try:
         found = tuple(parse_contender(part.strip()) for part in text.split(",") if part.strip())
     except ValueError as error:
@@ -162,7 +159,6 @@ def _folder(directory: Path | None) -> Iterator[Path]:
 @contextlib.contextmanager
 def _progress() -> Iterator[Any]:
     """Show what happens now on the last line of a terminal; nothing where stderr is not a terminal."""
-
     screen = console(stderr=True)
     if not screen.is_terminal:
         yield lambda _text: None
@@ -184,7 +180,6 @@ def _check_plot(plot: Path | None) -> None:
 
 def write_report(document: dict[str, Any], path: Path) -> None:
     """Write a report. Raises ``CommandError``."""
-
     try:
         path.write_text(json.dumps(document, indent=1) + "\n", "utf-8")
     except OSError as error:
@@ -192,7 +187,6 @@ def write_report(document: dict[str, Any], path: Path) -> None:
 
 
 def _draw(document: dict[str, Any], path: Path) -> None:
-
     try:
         draw_flush(document, path)
     except OSError as error:
@@ -200,7 +194,6 @@ def _draw(document: dict[str, Any], path: Path) -> None:
 
 
 def _print_lines(made: FlushReport, document: dict[str, Any]) -> None:
-
     for one in made.strategies:
         print_json(one.as_json())
     keys = ("made", "seconds", "environment", "plan", "config", "doubts")
@@ -208,7 +201,6 @@ def _print_lines(made: FlushReport, document: dict[str, Any]) -> None:
 
 
 def _print_tables(made: FlushReport) -> None:
-
     print_table(
         (
             "strategy",
@@ -298,7 +290,6 @@ def _losses(one: FlushSummary) -> tuple[object, ...]:
 
 def plus_minus(value: Estimate) -> str:
     """Return a mean and half its interval, with as many digits as mean something."""
-
     if not math.isfinite(value.high):
         return _number(value.mean)
     return f"{_number(value.mean)} ±{_number(value.half_width)}"

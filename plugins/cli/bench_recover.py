@@ -28,7 +28,6 @@ work_dir_option = click.option(
 @options.settings
 def recover(store: Path, work: Path | None, settings: tuple[str, ...]) -> None:
     """Measure starts on a store (after a crash, a kill, a stop, without queues and index) and look-ups. One line of JSON."""
-
     config = load_config(None, settings, {}).config
     levels = DelayLevels(config.delay.levels)
     if work is not None:

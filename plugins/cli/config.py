@@ -28,7 +28,6 @@ def show(
     config: Path | None, settings: tuple[str, ...], changed: bool, as_yaml: bool, role: options.RoleName, as_json: bool
 ) -> None:
     """Show every setting with where its value comes from, and RocketMQ's name for it."""
-
     loaded = load_config(config, settings, role=role.value)
     warn_ignored(loaded)
     if as_yaml:
@@ -47,7 +46,6 @@ def show(
 @options.role
 def import_(file: Path, output: Path | None, role: options.RoleName) -> None:
     """Translate RocketMQ's broker.conf to YAML; what cannot be taken over is listed on stderr with the reason."""
-
     try:
         text = decode_properties(file.read_bytes())
     except OSError as error:

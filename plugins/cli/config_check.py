@@ -24,7 +24,6 @@ from flintmq.plugins.config_check import check_what_is_made
 @options.as_json
 def check(file: Path, settings: tuple[str, ...], role: options.RoleName, as_json: bool) -> None:
     """Check a configuration, its plugins included, without starting anything. Exit code 2 says what is wrong and where."""
-
     loaded = load_config(file, settings, role=role.value)
     plugins = _check_plugins(loaded, file)
     changed = sum(origin.kind != "default" for origin in loaded.origins.values())

@@ -38,7 +38,6 @@ def checked_name_servers(given: str | None) -> str:
 
 def access() -> Access:
     """Return how clients of this command sign and encrypt. Raises ``ConfigError``."""
-
     return access_of({**os.environ, **given_access})
 
 
@@ -102,7 +101,6 @@ def with_admin(given: str | None, work: Callable[[AdminClient], Awaitable[T]]) -
 
 def is_missing(error: RefusedError) -> bool:
     """Return whether what was asked for does not exist."""
-
     return error.code in (
         ResponseCode.TOPIC_NOT_EXIST,
         ResponseCode.QUERY_NOT_FOUND,

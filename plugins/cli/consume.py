@@ -94,7 +94,6 @@ class Printer:
 
     def take(self, message: MessageExt) -> None:
         """Print a message."""
-
         if self._as_json:
             print_json(message_json(message))
         else:
@@ -117,7 +116,6 @@ async def _read(
     client: ClientInstance, topic: str, tags: str, begin: str, timestamp_ms: int | None, printer: Printer
 ) -> None:
     """Pull every queue side by side; offsets are not stored anywhere."""
-
     reader = PullConsumer(READER_GROUP, client=client)
 
     async def follow(queue: MessageQueue) -> None:
@@ -161,7 +159,6 @@ async def _join(
     broadcast: bool,
 ) -> None:
     """Consume as a member; what was not printed is not consumed."""
-
     await client.routes.route(topic)  # a member would wait for the topic; somebody at a terminal wants to know
     settings = ConsumerSettings(
         message_model=BROADCASTING if broadcast else CLUSTERING,

@@ -45,7 +45,6 @@ What to try next:
 @options.as_json
 def demo(store: Path | None, messages: int, keep: bool, as_json: bool) -> None:
     """Start FlintMQ with each flush strategy, send messages over the wire, consume them and check every one."""
-
     root = _fresh(store)
     keeps = keep or store is not None
     if not as_json:
@@ -81,7 +80,6 @@ def _fresh(store: Path | None) -> Path:
 
 
 def _run_all(root: Path, messages: int, keeps: bool, *, quiet: bool) -> list[DemoResult]:
-
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     results = []
     with Progress(*columns, console=console(stderr=True), disable=quiet) as bars:
@@ -99,7 +97,6 @@ def _run_all(root: Path, messages: int, keeps: bool, *, quiet: bool) -> list[Dem
 
 
 def _run_one(strategy: str, store: Path, messages: int, progress: demo_run.Progress) -> DemoResult:
-
     given = (*SETTINGS, f"flush.strategy={strategy}")
     access = access_to_own(given)
     settings = [word for setting in given for word in ("--set", setting)]
@@ -112,7 +109,6 @@ def _run_one(strategy: str, store: Path, messages: int, progress: demo_run.Progr
 
 
 def _show(results: list[DemoResult]) -> None:
-
     print_table(
         ("strategy", "messages#", "sent/s#", "p50 ms#", "p99 ms#", "consumed/s#", "by key#", "by id#", "checked"),
         (

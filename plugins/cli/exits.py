@@ -23,6 +23,7 @@ import sys
 import traceback
 from collections.abc import Callable
 
+from flintmq.config.errors import ConfigError
 from flintmq.core.errors import FlintError, PluginError, RemotingError, StoreError, StoreFencedError
 
 
@@ -48,8 +49,6 @@ class CommandError(Exception):
 
 def exit_code_of(error: BaseException) -> ExitCode:
     """Return the exit code for an error."""
-    from flintmq.config.errors import ConfigError
-
     if isinstance(error, CommandError):
         return error.code
     if isinstance(error, KeyboardInterrupt):
@@ -67,8 +66,6 @@ def exit_code_of(error: BaseException) -> ExitCode:
 
 def report(error: BaseException) -> ExitCode:
     """Write one line about an error to stderr, with ``--log-level debug`` its traceback before, and return its exit code."""
-    from flintmq.config.errors import ConfigError
-
     if logging.getLogger("flintmq").isEnabledFor(logging.DEBUG):
         traceback.print_exception(error)
     text = " ".join(str(error).split())

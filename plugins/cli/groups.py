@@ -47,7 +47,6 @@ def list_(ctx: click.Context, namesrv: str | None, all_: bool, as_json: bool) ->
 
 
 def _list(namesrv: str | None, all_: bool, as_json: bool) -> None:
-
     async def work(admin: AdminClient) -> list[dict[str, Any]]:
         return await _groups(admin, all_)
 
@@ -65,13 +64,11 @@ def _list(namesrv: str | None, all_: bool, as_json: bool) -> None:
 
 def _warn_of_contradictions(row: dict[str, Any]) -> None:
     """Warn of members that subscribe differently: such a group misses messages."""
-
     for text in row["contradictions"]:
         warn(f"members of {row['group']} subscribe differently, so it will miss messages: {text}")
 
 
 async def _groups(admin: AdminClient, everything: bool) -> list[dict[str, Any]]:
-
     found: dict[str, dict[str, Any]] = {}
     for broker_name, address in (await admin.masters()).items():
         answer = await admin.client.ask(address, request(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG))
@@ -90,7 +87,6 @@ async def _groups(admin: AdminClient, everything: bool) -> list[dict[str, Any]]:
 
 
 def _is_system(group: str) -> bool:
-
     return group.startswith(
         (SYSTEM_GROUP_PREFIX, "SELF_TEST_", "CID_ONS", "CID_ONSAPI", "TOOLS_CONSUMER", "FILTERSRV_")
     )
@@ -98,7 +94,6 @@ def _is_system(group: str) -> bool:
 
 async def _members(admin: AdminClient, group: str, address: str) -> tuple[list[str], list[str], str]:
     """Return client ids and subscribed topics of the members that a broker knows, and how they contradict each other."""
-
     try:
         connections = await admin.consumer_connections(group, address)
         contradictions = await admin.contradictions(group, address)
@@ -200,7 +195,6 @@ def create(ctx: click.Context, group: str, namesrv: str | None, retries: int, as
 @options.as_json
 def reset(ctx: click.Context, group: str, topic: str, to: str, namesrv: str | None, as_json: bool) -> None:
     """Send a group's online members back or forward in a topic."""
-
     time_ms = {"first": 0, "last": -1}.get(to)
     if time_ms is None:
         time_ms = timestamp_ms(to, "--to")

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 
 import click
 
+from flintmq import __version__
 from flintmq.plugins.cli import exits, logs, options
 from flintmq.plugins.cli.commands import COMMANDS
 from flintmq.plugins.cli.parser import LazyGroup, ValueOf
+from flintmq.remoting.wire.version import MQ_VERSION, version_name
 
 
 class _Flintmq(LazyGroup):
@@ -34,9 +36,6 @@ def _plugin_commands() -> dict[str, click.Command]:
 
 def _print_version(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
     if wanted:
-        from flintmq import __version__
-        from flintmq.remoting.wire.version import MQ_VERSION, version_name
-
         print(f"flintmq {__version__} (RocketMQ {version_name(MQ_VERSION)})")
         ctx.exit()
 

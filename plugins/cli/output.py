@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -55,8 +57,6 @@ def body_fields(body: bytes) -> dict[str, str]:
     try:
         return {"body": body.decode("utf-8")}
     except UnicodeDecodeError:
-        import base64
-
         return {"body_base64": base64.b64encode(body).decode()}
 
 
@@ -95,14 +95,11 @@ def message_text(message: MessageExt) -> str:
 
 def when(timestamp_ms: int) -> str:
     """Return a time for people, local; ``-`` for none."""
-    from datetime import datetime
-
     return f"{datetime.fromtimestamp(timestamp_ms / 1000):%Y-%m-%d %H:%M:%S}" if timestamp_ms > 0 else "-"
 
 
 def print_found(found: dict[str, Any], as_json: bool) -> None:
     """Print a result as JSON or as indented lines."""
-
     if as_json:
         print_json(found)
         return

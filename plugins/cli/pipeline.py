@@ -45,7 +45,6 @@ from flintmq.plugins.spark.pipeline.session import pipeline_session
 @options.as_json
 def run(file: Path, master: str | None, explain: bool, dry_run: bool, settings: tuple[str, ...], as_json: bool) -> None:
     """Run a pipeline: source, decode, SQL steps, sinks; in a batch, or streaming with a checkpoint."""
-
     loaded = load_pipeline(file, settings or ())
     check_source(loaded, Redactor())  # before a session is paid for
     with pipeline_session(loaded, master) as spark:
@@ -63,7 +62,6 @@ def run(file: Path, master: str | None, explain: bool, dry_run: bool, settings: 
 @options.as_json
 def demo(folder: Path | None, messages: int, as_json: bool) -> None:
     """Fill a store with orders, run a pipeline over it, and check that every one came out."""
-
     require("spark", "a pipeline")
     if folder is not None and folder.exists():
         raise CommandError(f"--folder: {folder} exists already: name a new one", ExitCode.USAGE)
@@ -88,7 +86,6 @@ def demo(folder: Path | None, messages: int, as_json: bool) -> None:
 
 
 def _run(planned: PlannedPipeline, *, as_json: bool) -> PipelineResult:
-
     def show(name: str, table: str) -> None:
         print(f"{name}\n{table}", file=sys.stderr if as_json else sys.stdout, flush=True)
 
@@ -122,7 +119,6 @@ def _interrupted_by_sigterm() -> Iterator[None]:
 
 
 def _describe(planned: PlannedPipeline, *, explain: bool, as_json: bool) -> None:
-
     pipeline = planned.loaded.pipeline
     views = {name: json.loads(frame.schema.json())["fields"] for name, frame in planned.frames.items()}
     plans = {sink.name: planned.explain(place) for place, sink in enumerate(pipeline.sinks)} if explain else {}
@@ -150,7 +146,6 @@ def _type_text(kind: Any) -> str:
 
 
 def _report(result: PipelineResult, *, as_json: bool) -> None:
-
     if as_json:
         print_json(
             {"ok": True, "pipeline": result.name, "streaming": result.streaming}

@@ -106,7 +106,6 @@ def make_store(folder: Path, count: int) -> DemoStore:
 
 
 async def _send(namesrv: str, bodies: list[bytes]) -> None:
-
     async with AdminClient(namesrv) as admin:
         await admin.create_topic(TOPIC, queues=QUEUES)
         for _ in range(100):  # a name server hears of a new topic a moment after its broker

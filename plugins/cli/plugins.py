@@ -21,7 +21,6 @@ from flintmq.plugins.cli.parser import Command
 @options.as_json
 def plugins(config: Path | None, settings: tuple[str, ...], as_json: bool) -> None:
     """List the plugins a broker of this configuration would load."""
-
     found = assembled(load_config(config, settings or ()), config).describe()
     if as_json:
         print_json(
@@ -54,7 +53,6 @@ def plugins(config: Path | None, settings: tuple[str, ...], as_json: bool) -> No
 
 def assembled(loaded: LoadedConfig, file: Path | None) -> Kernel:
     """Return the kernel a broker of this configuration would have. Raises ``PluginError``."""
-
     return Kernel.assemble(
         loaded.config.plugins,
         (*BUILTIN_PLUGINS, ProcessorsPlugin()),

@@ -24,7 +24,6 @@ def query(
     topic: str | None, namesrv: str | None, key: str | None, message_id: str | None, max_num: int, as_json: bool
 ) -> None:
     """Find messages by key or id. Nothing found is a failure (exit code 1)."""
-
     if (key is None) == (message_id is None):
         raise CommandError("give one of: --key KEY, --id ID", ExitCode.USAGE)
     if topic is None and key is not None:
@@ -57,7 +56,6 @@ def query(
 
 
 def _show(message: MessageExt) -> None:
-
     body = body_fields(message.body)
     print_table(
         ("message", message.msg_id),

@@ -92,7 +92,6 @@ async def _send_all(
     producer: Producer, messages: Iterator[Message], target: MessageQueue | None, batch: int, in_flight: int
 ) -> list[SendResult]:
     """Send all messages, one at a time when ``in_flight`` is 1. The first failure ends it."""
-
     results: list[SendResult] = []
 
     async def sender() -> None:
@@ -149,7 +148,6 @@ async def _queue(producer: Producer, topic: str, text: str) -> MessageQueue:
 
 
 def _print_each(results: Sequence[SendResult], as_json: bool) -> None:
-
     if as_json:
         for result in results:
             print_json(

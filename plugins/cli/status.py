@@ -61,7 +61,6 @@ async def _brokers(admin: AdminClient) -> list[dict[str, Any]]:
 
 async def _figures(admin: AdminClient, address: str) -> dict[str, Any]:
     """Return a broker's figures; the error where it does not answer, so that the others are shown all the same."""
-
     try:
         info = await admin.runtime_info(address)
     except FlintError as error:
@@ -133,7 +132,6 @@ def _first(text: str) -> float:
 
 async def _groups(admin: AdminClient, topic: str) -> list[dict[str, Any]]:
     """Return the groups that consume a topic, with their lag over all queues."""
-
     route = await admin.client.routes.route(topic)
     header = QueryTopicConsumeByWhoRequestHeader(topic=topic)
     groups: set[str] = set()
@@ -147,7 +145,6 @@ async def _groups(admin: AdminClient, topic: str) -> list[dict[str, Any]]:
 
 
 def _show(found: dict[str, Any]) -> None:
-
     brokers = found["brokers"]
     print_table(
         (
@@ -220,7 +217,6 @@ def _show(found: dict[str, Any]) -> None:
 
 def _show_plugins(brokers: list[dict[str, Any]]) -> None:
     """Print the plugins that failed and the blocked times of the event loop, where there are any."""
-
     failed = [(row["broker"], plugin) for row in brokers for plugin in row.get("plugins", ())]
     if failed:
         print_table(

@@ -38,7 +38,6 @@ store_dir_argument = click.argument("store", type=options.PATH, metavar="STORE",
 @options.as_json
 def verify(store: Path, settings: tuple[str, ...], as_json: bool) -> None:
     """Check every record, queue unit, index slot and configuration file. Changes nothing."""
-
     files, loaded = _open(store, settings)
     with _progress(f"checking {store}", files.log_bytes) as progress:
         report = check(files, told_delays(loaded), progress)
@@ -75,7 +74,6 @@ def explain(
     as_json: bool,
 ) -> None:
     """Explain a place, a message or a key; without any of them, what a start would decide."""
-
     files, loaded = _open(store, settings)
     if position is not None:
         found = doctor.explain_position(files, position)
@@ -94,7 +92,6 @@ def explain(
 @options.as_json
 def repair(store: Path, settings: tuple[str, ...], as_json: bool) -> None:
     """Recover the log, then make queues and index again from it; the old ones are kept in STORE/flint/replaced."""
-
     files, loaded = _open(store, settings)
     config = fitting(loaded.config, files)
     total = files.log_bytes
@@ -113,7 +110,6 @@ def repair(store: Path, settings: tuple[str, ...], as_json: bool) -> None:
 @options.as_json
 def salvage(store: Path, target: Path, settings: tuple[str, ...], as_json: bool) -> None:
     """Copy everything whole, also what lies behind damage, into a new store. The old one is not changed."""
-
     files, loaded = _open(store, settings)
     with _progress(f"saving {store}", files.log_bytes) as progress:
         saved = save(files, target, progress, told_delays(loaded))
@@ -133,7 +129,6 @@ def salvage(store: Path, target: Path, settings: tuple[str, ...], as_json: bool)
 @options.as_json
 def diff(store: Path, other: Path, as_json: bool) -> None:
     """Compare two stores: logs record by record, topics, groups and offsets. Differences are exit code 1."""
-
     left, _ = _open(store, ())
     right, _ = _open(other, ())
     with _progress(f"comparing {store} and {other}", left.log_bytes) as progress:
@@ -163,7 +158,6 @@ def cat(
     parquet: Path | None,
 ) -> None:
     """Print messages as JSON lines, in the log's order, or write them as Parquet."""
-
     files, _config = _open(store, ())
     wanted = Wanted(
         topic=topic,
@@ -183,7 +177,6 @@ def cat(
 
 
 def _open(store: Path, settings: tuple[str, ...]) -> tuple[StoreFiles, LoadedConfig]:
-
     loaded = load_config(None, settings, {})
     config = loaded.config
     geometry = None
@@ -198,7 +191,6 @@ def _open(store: Path, settings: tuple[str, ...]) -> tuple[StoreFiles, LoadedCon
 
 def told_delays(loaded: LoadedConfig) -> dict[int, int] | None:
     """Return delay level to milliseconds where the command line sets it; None where it would be the default."""
-
     if loaded.origins["delay.levels"].kind == "default":
         return None
     levels = DelayLevels(loaded.config.delay.levels)
@@ -216,7 +208,6 @@ def _queue_place(text: str) -> tuple[str, int, int]:
 @contextmanager
 def _progress(what: str, total_bytes: int) -> Iterator[Callable[[int], None]]:
     """Show a progress bar on stderr, if stderr is a terminal."""
-
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True), TimeRemainingColumn())
     target = console(stderr=True)
     with Progress(*columns, console=target, disable=not target.is_terminal, transient=True) as bar:

@@ -194,13 +194,11 @@ def audit(
 
 @contextmanager
 def _engine(name: str, workers: int | None, master: str) -> Iterator[Engine]:
-
     with closing(engines.engine_of(name, workers=workers, master=master)) as engine:
         yield engine
 
 
 def _files(store: Path, settings: tuple[str, ...]) -> StoreFiles:
-
     config = load_config(None, settings, {}).config
     folders = [Path(path) for path in (*config.store.commit_log_paths, *config.store.read_only_commit_log_paths)]
     return StoreFiles(store, log_folders=folders)
@@ -227,7 +225,6 @@ def _end(store: Path) -> int | None:
 @contextmanager
 def _bars() -> Iterator[Callable[[str, int, int], None]]:
     """Show a progress bar for each step on stderr, if stderr is a terminal."""
-
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     target = console(stderr=True)
     with Progress(*columns, console=target, disable=not target.is_terminal, transient=True) as bar:

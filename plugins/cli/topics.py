@@ -58,7 +58,6 @@ def list_(ctx: click.Context, namesrv: str | None, all_: bool, as_json: bool) ->
 
 
 def _list(namesrv: str | None, all_: bool, as_json: bool) -> None:
-
     async def work(admin: AdminClient) -> list[dict[str, Any]]:
         return await _topics(admin, all_)
 
@@ -76,7 +75,6 @@ def _list(namesrv: str | None, all_: bool, as_json: bool) -> None:
 
 
 async def _topics(admin: AdminClient, everything: bool) -> list[dict[str, Any]]:
-
     info = await admin.cluster_info()
     found: dict[str, dict[str, Any]] = {}
     for name, data in sorted(info.broker_addr_table.items()):
@@ -108,7 +106,6 @@ async def _topics(admin: AdminClient, everything: bool) -> list[dict[str, Any]]:
 
 
 def _is_system(topic: str) -> bool:
-
     prefixes = (RETRY_PREFIX, DLQ_PREFIX, SYSTEM_TOPIC_PREFIX)
     return topic in SYSTEM_TOPICS or topic.startswith(prefixes) or topic.endswith(reply_topic(""))
 
