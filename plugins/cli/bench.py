@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
+from typing import Any, Final, Literal, TypedDict, TypeVar, Unpack
 
 import attrs
 import click
+from click import FloatRange, IntRange
 
 from flintmq.core.errors import RemotingError
 from flintmq.plugins.bench.result import BenchResult, ratios
@@ -17,7 +20,9 @@ from flintmq.plugins.cli.exits import CommandError, ExitCode
 from flintmq.plugins.cli.output import print_json
 from flintmq.plugins.cli.parser import Command, ValueOf
 
-PRELOAD_COUNT = 200_000
+F = TypeVar("F", bound=Callable[..., Any])
+
+PRELOAD_COUNT: Final = 200_000
 """Messages that are stored before consuming is measured, in a broker that is started for it."""
 
 
@@ -29,144 +34,90 @@ class Loop(enum.StrEnum):
     UVLOOP = "uvloop"
 
 
-name_server_option = click.option(
-    "--namesrv", "-n", metavar="HOST:PORT", help="Of the broker to measure; else one that is started."
+class Load(TypedDict):
+    """What the command line says about a load; see :data:`_OPTIONS`."""
+
+    namesrv: str | None
+    seconds: float
+    warmup: float
+    count: int | None
+    connections: int
+    inflight: int
+    size: int
+    batch: int
+    topic: str
+    queues: int
+    pid: int | None
+    against: str | None
+    against_pid: int | None
+    rounds: int
+    settings: tuple[str, ...]
+    loop: Loop
+
+
+_OPTIONS: Final = (
+    click.option("--namesrv", "-n", metavar="HOST:PORT", help="Of the broker to measure; else one that is started."),
+    options.access,
+    click.option("--seconds", type=FloatRange(min=0.01), default=5.0, metavar="S", help="How long is measured."),
+    click.option("--warmup", type=FloatRange(min=0), default=1.0, metavar="S", help="Load before anything is counted."),
+    click.option("--count", type=IntRange(min=1), metavar="N", help="Measure so many messages, however long it takes."),
+    click.option("--connections", type=IntRange(min=1, max=10_000), default=4, metavar="C"),
+    click.option("--size", type=IntRange(0, 4 * 1024 * 1024), default=1024, metavar="BYTES", help="Of a body."),
+    click.option("--topic", default="FlintBench", metavar="T", help="Created where it is missing."),
+    click.option("--queues", type=IntRange(1, 1024), default=8, metavar="N", help="Of a topic that is created."),
+    click.option("--pid", type=int, help="The broker's process: its processor time is measured."),
+    click.option("--against", metavar="HOST:PORT", help="Also measure the broker of this name server."),
+    click.option("--against-pid", type=int, help="Likewise, of the other broker."),
+    click.option("--rounds", type=IntRange(1), default=3, metavar="N", help="With --against: runs of each, in turn."),
+    options.settings,
+    click.option("--loop", type=ValueOf(Loop), default="auto", help="The client's event loop."),
 )
-against_option = click.option("--against", metavar="HOST:PORT", help="Also measure the broker of this name server.")
-rounds_option = click.option(
-    "--rounds", type=click.IntRange(min=1), default=3, metavar="N", help="With --against: runs of each, in turn."
-)
-seconds_option = click.option(
-    "--seconds", type=click.FloatRange(min=0.01), default=5.0, metavar="S", help="How long is measured."
-)
-warmup_option = click.option(
-    "--warmup", type=click.FloatRange(min=0), default=1.0, metavar="S", help="Load before anything is counted."
-)
-count_option = click.option(
-    "--count", type=click.IntRange(min=1), metavar="N", help="Measure so many messages, however long it takes."
-)
-connections_option = click.option("--connections", type=click.IntRange(min=1, max=10000), default=4, metavar="C")
-in_flight_option = click.option(
-    "--inflight", type=click.IntRange(min=1, max=65535), default=32, metavar="K", help="Requests per connection."
-)
-size_option = click.option(
-    "--size", type=click.IntRange(min=0, max=4 * 1024 * 1024), default=1024, metavar="BYTES", help="Of a body."
-)
-topic_option = click.option("--topic", default="FlintBench", metavar="T", help="Created where it is missing.")
-queues_option = click.option(
-    "--queues", type=click.IntRange(min=1, max=1024), default=8, metavar="N", help="Of a topic that is created."
-)
-pid_option = click.option("--pid", type=int, help="The broker's process: its processor time is measured.")
-against_pid_option = click.option("--against-pid", type=int, help="Likewise, of the other broker.")
-loop_name_option = click.option("--loop", type=ValueOf(Loop), default=Loop.AUTO, help="The client's event loop.")
+
+
+def load_options(command: F) -> F:
+    """Give a command the options that sending and consuming have in common."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
 
 
 @click.command(cls=Command)
-@name_server_option
-@options.access
-@seconds_option
-@warmup_option
-@count_option
-@connections_option
-@in_flight_option
-@size_option
-@click.option("--batch", type=click.IntRange(min=1, max=4096), default=1, metavar="N", help="Messages per request.")
-@topic_option
-@queues_option
-@pid_option
-@against_option
-@against_pid_option
-@rounds_option
-@options.settings
-@loop_name_option
-def send(
-    namesrv: str | None,
-    seconds: float,
-    warmup: float,
-    count: int | None,
-    connections: int,
-    inflight: int,
-    size: int,
-    batch: int,
-    topic: str,
-    queues: int,
-    pid: int | None,
-    against: str | None,
-    against_pid: int | None,
-    rounds: int,
-    settings: tuple[str, ...],
-    loop: Loop,
-) -> None:
+@load_options
+@click.option("--inflight", type=IntRange(1, 65_535), default=32, metavar="K", help="Requests per connection.")
+@click.option("--batch", type=IntRange(min=1, max=4096), default=1, metavar="N", help="Messages per request.")
+def send(**load: Unpack[Load]) -> None:
     """Measure sending. --set configures the broker that is started."""
-    bench = BenchSettings(
-        bench="send",
-        topic=topic,
-        seconds=seconds,
-        warmup_s=warmup,
-        count=count,
-        connections=connections,
-        inflight=inflight,
-        size_bytes=size,
-        batch=batch,
-        queues=queues,
-        access=access_to_measure(namesrv, settings),
-    )
-    with broker_to_measure(namesrv, pid, settings) as target:
-        _run(bench, target, (against, against_pid), rounds, loop)
+    with broker_to_measure(load["namesrv"], load["pid"], load["settings"]) as target:
+        _run(_settings("send", load), target, load)
 
 
 @click.command(cls=Command)
-@name_server_option
-@options.access
-@seconds_option
-@warmup_option
-@count_option
-@connections_option
-@size_option
-@click.option("--batch", type=click.IntRange(min=1, max=1024), default=32, metavar="N", help="Messages per pull.")
-@topic_option
-@queues_option
-@pid_option
-@against_option
-@against_pid_option
-@rounds_option
-@options.settings
-@loop_name_option
-def consume(
-    namesrv: str | None,
-    seconds: float,
-    warmup: float,
-    count: int | None,
-    connections: int,
-    size: int,
-    batch: int,
-    topic: str,
-    queues: int,
-    pid: int | None,
-    against: str | None,
-    against_pid: int | None,
-    rounds: int,
-    settings: tuple[str, ...],
-    loop: Loop,
-) -> None:
+@load_options
+@click.option("--batch", type=IntRange(min=1, max=1024), default=32, metavar="N", help="Messages per pull.")
+def consume(**load: Unpack[Load]) -> None:
     """Measure consuming: pulls of what is stored, from the first message again when the last one is reached."""
-    bench = BenchSettings(
-        bench="consume",
-        topic=topic,
-        seconds=seconds,
-        warmup_s=warmup,
-        count=count,
-        connections=connections,
-        inflight=1,
-        size_bytes=size,
-        batch=batch,
-        queues=queues,
-        access=access_to_measure(namesrv, settings),
+    load["inflight"] = 1
+    bench = _settings("consume", load)
+    with broker_to_measure(load["namesrv"], load["pid"], load["settings"]) as target:
+        if load["namesrv"] is None:
+            _preload(bench, target, load["loop"])
+        _run(bench, target, load)
+
+
+def _settings(bench: Literal["send", "consume"], load: Load) -> BenchSettings:
+    return BenchSettings(
+        bench=bench,
+        topic=load["topic"],
+        seconds=load["seconds"],
+        warmup_s=load["warmup"],
+        count=load["count"],
+        connections=load["connections"],
+        inflight=load["inflight"],
+        size_bytes=load["size"],
+        batch=load["batch"],
+        queues=load["queues"],
+        access=access_to_measure(load["namesrv"], load["settings"]),
     )
-    with broker_to_measure(namesrv, pid, settings) as target:
-        if namesrv is None:
-            _preload(bench, target, loop)
-        _run(bench, target, (against, against_pid), rounds, loop)
 
 
 def _preload(bench: BenchSettings, target: Target, loop: Loop) -> None:
@@ -177,15 +128,15 @@ def _preload(bench: BenchSettings, target: Target, loop: Loop) -> None:
     _once(filling, target, loop)
 
 
-def _run(bench: BenchSettings, target: Target, against: tuple[str | None, int | None], rounds: int, loop: Loop) -> None:
-    name_server, other_pid = against
-    if name_server is None:
+def _run(bench: BenchSettings, target: Target, load: Load) -> None:
+    loop = load["loop"]
+    if load["against"] is None:
         print_json(_once(bench, target, loop).as_json())
         return
-    other = (checked_name_servers(name_server), other_pid)
+    other = (checked_name_servers(load["against"]), load["against_pid"])
     other_bench = attrs.evolve(bench, access=access())
     ours, theirs = [], []
-    for _ in range(rounds):
+    for _ in range(load["rounds"]):
         ours.append(_once(bench, target, loop))
         print_json(ours[-1].as_json())
         theirs.append(_once(other_bench, other, loop))

@@ -162,7 +162,7 @@ def show(ctx: click.Context, topic: str, namesrv: str | None, as_json: bool) -> 
 @topic_argument
 @options.name_servers
 @click.option("--queues", type=click.IntRange(min=1, max=65535), default=8, metavar="N", help="At each broker.")
-@click.option("--permission", type=ValueOf(Permission), default=Permission.RW, help="What clients may do.")
+@click.option("--permission", type=ValueOf(Permission), default="rw", help="What clients may do.")
 @click.option("--order", is_flag=True, help="The topic is an ordered one.")
 @cluster_option
 @click.option("--broker", metavar="NAME", help="Only the broker of this name; else all.")
