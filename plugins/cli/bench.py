@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable
-from typing import Any, Final, Literal, TypedDict, TypeVar, Unpack
+from typing import Any, Final, Literal, TypeVar, Unpack
 
 import attrs
 import click
 from click import FloatRange, IntRange
 
 from flintmq.core.errors import RemotingError
-from flintmq.plugins.bench.result import BenchResult, ratios
+from flintmq.plugins.bench.result import BenchResult
 from flintmq.plugins.bench.run import BenchSettings, run_bench
-from flintmq.plugins.cli import options
-from flintmq.plugins.cli.bench_target import Target, access_to_measure, broker_to_measure, runner
-from flintmq.plugins.cli.connect import HINT, access, checked_name_servers
+from flintmq.plugins.cli.bench_target import (
+    Loop,
+    Measured,
+    Target,
+    access_to_measure,
+    broker_to_measure,
+    measure_in_turn,
+    measured_options,
+    runner,
+)
+from flintmq.plugins.cli.connect import HINT
 from flintmq.plugins.cli.exits import CommandError, ExitCode
-from flintmq.plugins.cli.output import print_json
-from flintmq.plugins.cli.parser import Command, ValueOf
+from flintmq.plugins.cli.parser import Command
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -26,19 +32,9 @@ PRELOAD_COUNT: Final = 200_000
 """Messages that are stored before consuming is measured, in a broker that is started for it."""
 
 
-class Loop(enum.StrEnum):
-    """The client's event loop."""
+class Load(Measured):
+    """What the command line says about a load."""
 
-    AUTO = "auto"
-    ASYNCIO = "asyncio"
-    UVLOOP = "uvloop"
-
-
-class Load(TypedDict):
-    """What the command line says about a load; see :data:`_OPTIONS`."""
-
-    namesrv: str | None
-    seconds: float
     warmup: float
     count: int | None
     connections: int
@@ -47,30 +43,15 @@ class Load(TypedDict):
     batch: int
     topic: str
     queues: int
-    pid: int | None
-    against: str | None
-    against_pid: int | None
-    rounds: int
-    settings: tuple[str, ...]
-    loop: Loop
 
 
 _OPTIONS: Final = (
-    click.option("--namesrv", "-n", metavar="HOST:PORT", help="Of the broker to measure; else one that is started."),
-    options.access,
-    click.option("--seconds", type=FloatRange(min=0.01), default=5.0, metavar="S", help="How long is measured."),
     click.option("--warmup", type=FloatRange(min=0), default=1.0, metavar="S", help="Load before anything is counted."),
     click.option("--count", type=IntRange(min=1), metavar="N", help="Measure so many messages, however long it takes."),
     click.option("--connections", type=IntRange(min=1, max=10_000), default=4, metavar="C"),
     click.option("--size", type=IntRange(0, 4 * 1024 * 1024), default=1024, metavar="BYTES", help="Of a body."),
     click.option("--topic", default="FlintBench", metavar="T", help="Created where it is missing."),
     click.option("--queues", type=IntRange(1, 1024), default=8, metavar="N", help="Of a topic that is created."),
-    click.option("--pid", type=int, help="The broker's process: its processor time is measured."),
-    click.option("--against", metavar="HOST:PORT", help="Also measure the broker of this name server."),
-    click.option("--against-pid", type=int, help="Likewise, of the other broker."),
-    click.option("--rounds", type=IntRange(1), default=3, metavar="N", help="With --against: runs of each, in turn."),
-    options.settings,
-    click.option("--loop", type=ValueOf(Loop), default="auto", help="The client's event loop."),
 )
 
 
@@ -78,7 +59,7 @@ def load_options(command: F) -> F:
     """Give a command the options that sending and consuming have in common."""
     for option in reversed(_OPTIONS):
         command = option(command)
-    return command
+    return measured_options(command)
 
 
 @click.command(cls=Command)
@@ -129,19 +110,7 @@ def _preload(bench: BenchSettings, target: Target, loop: Loop) -> None:
 
 
 def _run(bench: BenchSettings, target: Target, load: Load) -> None:
-    loop = load["loop"]
-    if load["against"] is None:
-        print_json(_once(bench, target, loop).as_json())
-        return
-    other = (checked_name_servers(load["against"]), load["against_pid"])
-    other_bench = attrs.evolve(bench, access=access())
-    ours, theirs = [], []
-    for _ in range(load["rounds"]):
-        ours.append(_once(bench, target, loop))
-        print_json(ours[-1].as_json())
-        theirs.append(_once(other_bench, other, loop))
-        print_json(theirs[-1].as_json())
-    print_json(ratios(ours, theirs))
+    measure_in_turn(lambda settings, broker: _once(settings, broker, load["loop"]), bench, target, load)
 
 
 def _once(bench: BenchSettings, target: Target, loop: Loop) -> BenchResult:

@@ -3,20 +3,100 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 import shutil
 import tempfile
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, TypedDict, TypeVar
 
+import attrs
+import click
+from click import FloatRange, IntRange
+
+from flintmq.plugins.bench.latency import LatencyResult
+from flintmq.plugins.bench.result import BenchResult, ratios
+from flintmq.plugins.bench.run import BenchSettings
 from flintmq.plugins.broker.service import run_loop_named
+from flintmq.plugins.cli import options
 from flintmq.plugins.cli.child import ServedChild
 from flintmq.plugins.cli.connect import access, access_to_own, checked_name_servers
 from flintmq.plugins.cli.exits import CommandError, ExitCode
+from flintmq.plugins.cli.output import print_json
+from flintmq.plugins.cli.parser import ValueOf
 from flintmq.remoting.client.access import Access
+
+F = TypeVar("F", bound=Callable[..., Any])
+R = TypeVar("R", BenchResult, LatencyResult)
 
 Target = tuple[str, int | None]
 """A name server, and the process of its broker where that is known."""
+
+
+class Loop(enum.StrEnum):
+    """The client's event loop."""
+
+    AUTO = "auto"
+    ASYNCIO = "asyncio"
+    UVLOOP = "uvloop"
+
+
+class Measured(TypedDict):
+    """What the command line says about the brokers to measure, see :func:`measured_options`."""
+
+    namesrv: str | None
+    pid: int | None
+    against: str | None
+    against_pid: int | None
+    rounds: int
+    seconds: float
+    settings: tuple[str, ...]
+    loop: Loop
+
+
+_OPTIONS: Final = (
+    click.option("--namesrv", "-n", metavar="HOST:PORT", help="Of the broker to measure; else one that is started."),
+    options.access,
+    click.option("--pid", type=int, help="The broker's process: its processor time is measured."),
+    click.option("--against", metavar="HOST:PORT", help="Also measure the broker of this name server."),
+    click.option("--against-pid", type=int, help="Likewise, of the other broker."),
+    click.option("--rounds", type=IntRange(1), default=3, metavar="N", help="With --against: runs of each, in turn."),
+    click.option("--seconds", type=FloatRange(min=0.01), default=5.0, metavar="S", help="How long is measured."),
+    options.settings,
+    click.option("--loop", type=ValueOf(Loop), default="auto", help="The client's event loop."),
+)
+
+
+def measured_options(command: F) -> F:
+    """Give a command the options that say which brokers are measured, and how often."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def measure_in_turn(
+    once: Callable[[BenchSettings, Target], R], bench: BenchSettings, target: Target, asked: Measured
+) -> None:
+    """Measure one broker, or two brokers in turn, and print a line of JSON per run; of two brokers then the ratios.
+
+    Args:
+        once: measures a broker once.
+        bench: how load is made; towards the other broker the client signs as the command line says.
+        target: the broker to measure.
+        asked: what the command line says.
+    """
+    if asked["against"] is None:
+        print_json(once(bench, target).as_json())
+        return
+    other = (checked_name_servers(asked["against"]), asked["against_pid"])
+    other_bench = attrs.evolve(bench, access=access())
+    ours, theirs = [], []
+    for _ in range(asked["rounds"]):
+        ours.append(once(bench, target))
+        print_json(ours[-1].as_json())
+        theirs.append(once(other_bench, other))
+        print_json(theirs[-1].as_json())
+    print_json(ratios(ours, theirs))
 
 
 @contextlib.contextmanager
