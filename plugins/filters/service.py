@@ -24,7 +24,10 @@ class FilterService:
 
     def __init__(self, api: BrokerApi) -> None:
         self._api = api
-        self.table = _table_of_bit_maps(api) or load_filters(api.config, api.filters, api.clock, api.store.disk)
+        table = _table_of_bit_maps(api)
+        if table is None:
+            table = load_filters(api.config, api.filters, api.clock, api.store.disk)
+        self.table = table
         """The filters by topic and group; those that bit maps are computed with."""
         api.consumers.registered.subscribe(self.table.register)
         api.consumers.unregistered.subscribe(self.table.unregister)

@@ -1,0 +1,35 @@
+"""Access is judged by the topic that a record is for, not by the one where it waits."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from flintmq.core.broker.api import BrokerApi
+from flintmq.plugins.acl.plugin import topic_of_record
+
+
+def api(record: Any) -> BrokerApi:
+    store = SimpleNamespace(message_at=lambda _offset: record)
+    return cast("BrokerApi", SimpleNamespace(store=store, topics=SimpleNamespace(holding_topics={"WAITING"})))
+
+
+@pytest.mark.parametrize(
+    ("topic", "properties", "known_as"),
+    [
+        ("T", {}, "T"),
+        ("T", {"REAL_TOPIC": "Mine"}, "T"),
+        ("WAITING", {"REAL_TOPIC": "Orders"}, "Orders"),
+        ("WAITING", {}, "WAITING"),
+    ],
+)
+def test_the_topic_of_a_record(topic: str, properties: dict[str, str], known_as: str) -> None:
+    """A client may write REAL_TOPIC into any message: it counts only where a feature keeps messages of others."""
+    assert topic_of_record(api(SimpleNamespace(topic=topic, properties=properties)), 7) == known_as
+
+
+def test_a_record_that_is_not_there_has_no_topic() -> None:
+    """The request is answered as RocketMQ answers it."""
+    assert topic_of_record(api(None), 7) is None

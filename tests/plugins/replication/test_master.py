@@ -1,0 +1,52 @@
+"""Whether replication listens where it should, and what it lets go at a stop."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from flintmq import Broker
+from flintmq.config import BrokerConfig, load_config
+from flintmq.core.errors import RemotingError
+from flintmq.core.log.epochs import MASTER
+from flintmq.plugins.replication.master import MasterReplication
+from flintmq.remoting.server.bind import bind
+
+SECRET = "ha.secret=0123456789abcdef"
+
+
+def configured(root: Path, *settings: str) -> BrokerConfig:
+    base = ("listen.port=0", "listen.vip=false", f"store.path={root}", "broker.role=sync_master", SECRET)
+    return load_config(None, [*base, *settings], {}).config
+
+
+def test_a_master_begins_an_epoch_and_promises_nothing_after_its_stop(tmp_path: Path) -> None:
+    """Slaves tell by the epoch what one master wrote; a promise that nobody can keep any more must end."""
+
+    async def live() -> None:
+        async with Broker(configured(tmp_path)) as broker:
+            replication = broker.state.service(MasterReplication)
+            assert broker.state.store.epochs.epochs.current.cause == MASTER
+            assert broker.ha_port == replication.ha_port > 0
+            assert not broker.state.has_master()
+            gate = replication.gate
+            assert gate is not None
+            gate.joined("slave", broker.state.store.watermarks.wrote)
+            waiter = gate.submit(broker.state.store.watermarks.wrote + 1)
+            assert waiter.status is None
+        assert waiter.status is not None
+
+    asyncio.run(live())
+
+
+def test_a_port_in_use_ends_the_start_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    """A master without its port would serve, and no slave could follow."""
+    with bind("127.0.0.1", 0) as taken:
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(RemotingError, match=str(port)), Broker(configured(tmp_path, f"listen.ha_port={port}")):
+            pass
+    with Broker(configured(tmp_path, f"listen.ha_port={port}")) as broker:
+        assert broker.ha_port == port
