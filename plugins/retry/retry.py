@@ -40,7 +40,7 @@ class SendBackPlan:
     def message(self, record: Record, store_host: bytes) -> MessageExtBrokerInner:
         """The message to put: the record's body, flags and origin under the plan's topic and properties.
 
-        It still has its delay: :func:`flintmq.plugins.delay.schedule.redirect_to_schedule` comes next.
+        It still has its delay: :func:`flintmq.plugins.delay.intake_step.redirect_to_schedule` comes next.
         """
         return MessageExtBrokerInner(
             topic=self.topic,

@@ -59,8 +59,7 @@ class TransactionalMessageService:
     Args:
         store: see :class:`TransactionStore`.
         producers: who can be asked.
-        delay: sends a committed message that is to be delivered later to where it waits
-            (:meth:`flintmq.core.broker.intake.MessageIntake.delay`).
+        delay: sends a committed message that is to be delivered later to where it waits.
         config: the settings in force.
         clock: time.
     """
