@@ -171,7 +171,7 @@ class Blame:
             is_secret: the error's text may hold credentials, so that only its type is shown later.
             raised_on: the caller raises the error again; it is not counted once more.
 
-        Return:
+        Returns:
             The plugin it was counted for.
         """
         guilty = self.code.culprit(error, owner) or owner

@@ -18,7 +18,7 @@ from flintmq.core.errors import PluginError
 from flintmq.core.kernel.finder import FoundPlugin, plugin_within
 from flintmq.core.kernel.hookspecs import PROJECT, FlintSpecs
 from flintmq.core.kernel.plugin_info import PluginOrigin
-from flintmq.core.kernel.plugin_shapes import check_hook, drop, shown
+from flintmq.core.kernel.plugin_shapes import Signature, drop, is_async, shown
 
 HOOK_PREFIX: Final = "flintmq_"
 
@@ -91,7 +91,7 @@ def collect_hooks(found: Iterable[FoundPlugin]) -> dict[str, tuple[Hook, ...]]:
                 if implementation.wrapper or implementation.hookwrapper:
                     raise PluginError(f"{origin}: '{caller.name}' cannot be wrapped, it is called once per plugin")
                 rank = -1 if implementation.tryfirst else 1 if implementation.trylast else 0
-                arguments = check_hook(origin, caller.name, implementation.function, known[caller.name])
+                arguments = _check_function(origin, caller.name, implementation.function, known[caller.name])
                 hooks[caller.name].append(Hook(origin, caller.name, implementation.function, arguments, rank))
     return {name: tuple(sorted(items, key=lambda hook: hook.rank)) for name, items in hooks.items()}
 
@@ -107,7 +107,7 @@ def _check_hooks(
         options = manager.parse_hookimpl_opts(plugin, name)
         marked = options is not None
         if options is not None and name in known and not (options["wrapper"] or options["hookwrapper"]):
-            check_hook(origin, name, getattr(plugin, name), known[name])
+            _check_function(origin, name, getattr(plugin, name), known[name])
         if inspect.isroutine(found) and not marked:
             raise PluginError(f"{origin}: '{name}' is not marked with @flintmq.core.kernel.hookspecs.hookimpl")
         if name in known and not inspect.isroutine(found) and not marked:
@@ -115,3 +115,44 @@ def _check_hooks(
                 f"{origin}: {name}: expected a function {name}({', '.join(known[name])}), marked with "
                 f"@flintmq.core.kernel.hookspecs.hookimpl; found {shown(found)}"
             )
+
+
+def _check_function(owner: PluginOrigin, hook: str, function: Callable[..., Any], expected: Signature) -> Signature:
+    """Check a plugin's function for a hook before it is called.
+
+    Args:
+        expected: what the hook is called with, by name. ``register`` must be among what the function takes; of the others,
+            it may leave out those that it does not need.
+
+    Returns:
+        the names it is called with.
+
+    Raises:
+        PluginError: its arguments are not the hook's, or it is not a plain function.
+    """
+    where = f"{owner}: {hook}"
+    call = f"{hook}({', '.join(expected)})"
+    if is_async(function):
+        raise PluginError(f"{where}: expected a plain function {call}; found 'async def': nobody awaits it")
+    if inspect.isgeneratorfunction(function):
+        raise PluginError(
+            f"{where}: expected a plain function {call}; found a 'yield' in it: a call of it does nothing"
+        )
+    signature = inspect.signature(function)
+    named: list[str] = []
+    for parameter in signature.parameters.values():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            named += [name for name in expected if name not in named]
+        elif parameter.kind is parameter.VAR_POSITIONAL:
+            continue
+        elif parameter.kind is not parameter.POSITIONAL_ONLY and parameter.name in expected:
+            named.append(parameter.name)
+        elif parameter.default is parameter.empty:
+            close = nearest(parameter.name, expected)
+            hint = f"; did you mean '{close}'?" if close else ""
+            raise PluginError(f"{where}: expected {call}, by name; found {hook}{signature}{hint}")
+    if "register" in expected and "register" not in named:
+        raise PluginError(
+            f"{where}: expected {call}; found {hook}{signature}: without 'register' it can register nothing"
+        )
+    return tuple(named)

@@ -113,7 +113,7 @@ class ClientInstance:
         Args:
             addresses: whom; every known broker by default, masters only while there are no consumers.
 
-        Return:
+        Returns:
             How many brokers answered. The others are logged, and tried again next time.
         """
         heartbeat = HeartbeatData(

@@ -88,7 +88,7 @@ class Decoder:
             first_offset_bytes: the physical offset of the first byte, where the bytes are a part of the log: then a record
                 must name the place at which it lies.
 
-        Return:
+        Returns:
             One row for each record that :attr:`rows` lets through.
 
         Raises:

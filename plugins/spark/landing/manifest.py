@@ -144,7 +144,7 @@ class Manifest:
         return True
 
     def clean(self) -> None:
-        """Remove what a crash left: unfinished files, and commit that a joined file holds already."""
+        """Remove what a crash left: unfinished files, and commits that a joined file holds already."""
         kept = {name for _start, _end, name in self._ranges}
         for path in self._disk.list_files(self.folder):
             known = _COMMIT.fullmatch(path.name) or _JOINED.fullmatch(path.name)

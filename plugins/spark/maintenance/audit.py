@@ -173,7 +173,7 @@ def audit(
         work: a folder for those that every worker reaches; in the system's temporary folder without it.
         report: told of progress.
 
-    Return:
+    Returns:
         Counts and findings, ready for JSON; ``sound`` says whether nothing was found that should not be.
 
     Raises:

@@ -76,7 +76,7 @@ class BoundSink:
         Args:
             frame: :attr:`frame`, or the same rows observed.
 
-        Return:
+        Returns:
             False when nothing was written because ``mode: ignore`` said so.
         """
         sink = self.sink
