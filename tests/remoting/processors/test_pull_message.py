@@ -1,0 +1,191 @@
+"""A pull finds what it may read, waits where nothing is there yet, and says exactly why it may not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import attrs
+import msgspec
+import pytest
+
+from flintmq.config.sections.models import BrokerConfig, BrokerSection
+from flintmq.core.broker.hold import PullRequestHoldService
+from flintmq.core.broker.perm import WRITE
+from flintmq.core.broker.sink import MessageSink
+from flintmq.core.kernel.ports.processor import Request
+from flintmq.core.response_code import ResponseCode
+from flintmq.core.testing.processor_kit import AnswerRecorder
+from flintmq.core.testing.store import message, open_store
+from flintmq.remoting.processors.pull_message import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, PullMessageProcessor
+from flintmq.remoting.wire.codes import RequestCode
+from flintmq.remoting.wire.command import JSON, decode_command
+
+FIELDS = {
+    "consumerGroup": "G", "topic": "T", "queueId": "0", "queueOffset": "0", "maxMsgNums": "32",
+    "sysFlag": str(SUBSCRIPTION), "commitOffset": "0", "suspendTimeoutMillis": "15000", "subscription": "*",
+    "subVersion": "0", "expressionType": "TAG",
+}  # fmt: skip
+
+
+class Peer(AnswerRecorder):
+    """A connection that remembers what was written, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: list[Any] = []
+
+    def write(self, data: Any) -> None:
+        self.written.append(data)
+
+    def write_all(self, pieces: Any) -> None:
+        self.written += pieces
+
+
+class Pulls:
+    """A pull processor over a store."""
+
+    def __init__(self, bench: Any, root: Path) -> None:
+        self.state = state = bench.state
+        self.store = state.store = open_store(root)
+        state.advertise("127.0.0.1", 10911)
+        state.topics.create_in_send_back("T", 4)
+        state.sink = MessageSink(state.store, state.stats, state.dispatch)
+        state.hold = PullRequestHoldService(
+            bench.clock, self.store.max_queue_offset, held_max=10, held_per_connection_max=10
+        )
+        state.answers_as_bytes = False
+        self.postponed: list[Request] = []
+        self.busy = False
+        server: Any = SimpleNamespace(
+            postponed=SimpleNamespace(must_wait=lambda _peer: self.busy, put=self.postponed.extend),
+            flush_soon=lambda _channel: None,
+        )
+        self.processor = PullMessageProcessor(state, server)
+        self.peer = Peer()
+
+    def pull(self, opaque: int = 1, **fields: str) -> Request:
+        """A request, not processed yet."""
+        peer: Any = self.peer
+        return Request(peer, int(RequestCode.PULL_MESSAGE), opaque, 0, 407, "JAVA", JSON, FIELDS | fields, b"")
+
+    def process(self, *requests: Request) -> list[Any]:
+        """The answers to requests of one read."""
+
+        async def run() -> None:
+            self.state.loop = asyncio.get_running_loop()
+            self.processor.process(list(requests))
+
+        asyncio.run(run())
+        return [answer for _opaque, answer in self.peer.answers]
+
+    def put(self, *bodies: bytes) -> None:
+        """Messages in the queue that is pulled."""
+        self.state.sink.put([message("T", body=body) for body in bodies])
+
+
+@pytest.fixture
+def pulls(bench: Any, tmp_path: Path) -> Iterator[Pulls]:
+    """A processor whose answers can be looked at as objects."""
+    made = Pulls(bench, tmp_path / "store")
+    yield made
+    made.store.close()
+
+
+def test_messages_are_handed_out_from_an_offset_on(pulls: Pulls) -> None:
+    """With the offset to go on from, and where the queue begins and ends."""
+    pulls.put(b"first", b"second", b"third")
+    (answer,) = pulls.process(pulls.pull(queueOffset="1"))
+    assert answer.code == 0
+    assert answer.ext_fields["nextBeginOffset"] == "3"
+    assert (answer.ext_fields["minOffset"], answer.ext_fields["maxOffset"]) == ("0", "3")
+    assert b"first" not in bytes(answer.body)
+    assert bytes(answer.body).index(b"second") < bytes(answer.body).index(b"third")
+
+
+def test_bytes_say_the_same_as_objects(pulls: Pulls) -> None:
+    """The answers of the hot path are written by hand."""
+    pulls.put(b"body")
+    (answer,) = pulls.process(pulls.pull())
+    pulls.state.answers_as_bytes = True
+    pulls.process(pulls.pull(opaque=9))
+    command = decode_command(b"".join(bytes(piece) for piece in pulls.peer.written)[4:])
+    assert (command.code, command.opaque, command.body) == (0, 9, bytes(answer.body))
+    assert command.ext_fields == answer.ext_fields
+
+
+def test_a_pull_that_finds_nothing_is_held_and_answered_by_an_arrival(pulls: Pulls) -> None:
+    """Once; without the flag it is answered at once."""
+    (answer,) = pulls.process(pulls.pull())
+    assert answer.code == ResponseCode.PULL_NOT_FOUND
+    pulls.peer.answers.clear()
+    assert pulls.process(pulls.pull(sysFlag=str(SUBSCRIPTION | SUSPEND))) == []
+    pulls.put(b"arrived")
+    pulls.state.hold.check()
+    ((_opaque, held),) = pulls.peer.answers
+    assert (held.code, b"arrived" in bytes(held.body)) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("queue_offset", "code"),
+    [("2", ResponseCode.PULL_NOT_FOUND), ("9", ResponseCode.PULL_OFFSET_MOVED)],
+)
+def test_an_offset_beyond_the_queue(pulls: Pulls, queue_offset: str, code: int) -> None:
+    """At the end one waits for more; further on the consumer is sent back, and that leaves a record."""
+    pulls.put(b"1", b"2")
+    (answer,) = pulls.process(pulls.pull(queueOffset=queue_offset))
+    assert answer.code == code
+    assert answer.ext_fields["nextBeginOffset"] == "2"
+
+
+def test_offsets_are_committed_with_a_pull(pulls: Pulls) -> None:
+    """Only where its flag says so."""
+    pulls.put(b"1")
+    pulls.process(pulls.pull(commitOffset="7"))
+    assert pulls.state.offsets.query("T", "G", 0) == -1
+    pulls.process(pulls.pull(commitOffset="7", sysFlag=str(SUBSCRIPTION | COMMIT_OFFSET)))
+    assert pulls.state.offsets.query("T", "G", 0) == 7
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"topic": "U"}, ResponseCode.TOPIC_NOT_EXIST),
+        ({"queueId": "4"}, ResponseCode.SYSTEM_ERROR),
+        ({"queueId": "-1"}, ResponseCode.SYSTEM_ERROR),
+        ({"sysFlag": "0"}, ResponseCode.SUBSCRIPTION_NOT_EXIST),
+        ({"subscription": "a ||", "expressionType": "SQL92"}, ResponseCode.SYSTEM_ERROR),
+    ],
+)
+def test_what_may_not_be_pulled(pulls: Pulls, fields: dict[str, str], code: int) -> None:
+    """Each with the code that clients act on."""
+    (answer,) = pulls.process(pulls.pull(**fields))
+    assert answer.code == code
+
+
+def test_permissions_are_asked(pulls: Pulls) -> None:
+    """Of the broker, of the group, of the topic."""
+    state = pulls.state
+    config = state.topics.select("T")
+    state.config = attrs.evolve(BrokerConfig(), broker=BrokerSection(permission=WRITE))
+    (of_broker,) = pulls.process(pulls.pull())
+    state.config = BrokerConfig()
+    assert config is not None
+    state.topics.put(msgspec.structs.replace(config, perm=WRITE))
+    (_, of_topic) = pulls.process(pulls.pull())
+    state.groups.put(msgspec.structs.replace(state.groups.select("G"), consume_enable=False))
+    (*_, of_group) = pulls.process(pulls.pull())
+    assert {answer.code for answer in (of_broker, of_topic, of_group)} == {ResponseCode.NO_PERMISSION}
+    assert [word in answer.remark for word, answer in (("broker", of_broker), ("topic", of_topic))] == [True, True]
+
+
+def test_pulls_of_a_read_wait_when_the_iteration_takes_long(pulls: Pulls) -> None:
+    """The first is answered in any case."""
+    pulls.put(b"1")
+    pulls.busy = True
+    first, *others = (pulls.pull(opaque=number) for number in range(3))
+    assert len(pulls.process(first, *others)) == 1
+    assert pulls.postponed == others
