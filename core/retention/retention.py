@@ -1,6 +1,6 @@
-"""What may be deleted, and when the disk is full: decisions without a disk (docs/internals/algorithms.md, Retention).
+"""Decides what may be deleted, and when the disk is full, without touching a disk (docs/internals/algorithms.md, Retention).
 
-Everything here is a function of values. :mod:`flintmq.plugins.retention.cleaner` measures, asks, and does what it is told.
+Everything here is a function of values. :mod:`flintmq.plugins.retention.cleaner` measures, asks, and does what is decided here.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ _HOUR_MS: Final = 3_600_000
 
 @attrs.frozen
 class RetentionPolicy:
-    """The settings that decide, in one place."""
+    """The settings of retention."""
 
     reserved_ms: int
     """How long messages are kept."""
     delete_hours: frozenset[int]
-    """Hours of the day at which expired files go though there is room."""
+    """Hours of the day at which expired files are deleted though there is room."""
     max_used_ratio: float
-    """Used share of the disk (0 to 1) above which expired files go at any hour."""
+    """Used share of the disk (0 to 1) above which expired files are deleted at any hour."""
     forcible_ratio: float
-    """Used share above which files go that have not expired."""
+    """Used share above which files that have not expired are deleted, too."""
     full_ratio: float
     """Used share above which writes are refused."""
     min_free_bytes: int
@@ -40,15 +40,15 @@ class RetentionPolicy:
     clean_forcibly: bool
     """Whether ``forcible_ratio`` deletes at all."""
     retention_bytes: int
-    """How much of the log is kept at least, and the rest deleted; 0 is off."""
+    """How much of the log is kept; what is older is deleted. 0 is off."""
     hold_until_consumed: bool
     """Whether files with unread messages are kept."""
     hold_max_bytes: int
-    """How much of the log that may keep."""
+    """How much of the log may be kept for that reason."""
 
     @classmethod
     def of(cls, section: StoreSection) -> RetentionPolicy:
-        """The policy that a configuration asks for."""
+        """Return the policy that a configuration asks for."""
         strict = section.compat == "strict"
         return cls(
             reserved_ms=section.file_reserved_hours * _HOUR_MS,
@@ -76,11 +76,11 @@ class DiskUsage:
     total_bytes: int
     used_bytes: int
     free_bytes: int
-    """What we may still write; less than ``total - used`` where blocks are reserved for root."""
+    """What the broker may still write; less than ``total - used`` where blocks are reserved for root."""
 
     @property
     def used_ratio(self) -> float:
-        """As ``df`` shows it, 0 to 1."""
+        """Return the used share as ``df`` shows it, 0 to 1."""
         usable = self.used_bytes + self.free_bytes
         return self.used_bytes / usable if usable > 0 else 1.0
 
@@ -90,7 +90,7 @@ class DiskUsage:
 
 @attrs.frozen
 class DiskFull:
-    """Why writes are refused."""
+    """The reason why writes are refused."""
 
     measured: str
     key: str
@@ -101,19 +101,19 @@ class Space:
     """What the disks ask for."""
 
     delete: bool = False
-    """Delete expired files now, whatever the hour."""
+    """Whether expired files are deleted at any hour."""
     forcibly: bool = False
-    """Delete the oldest files though they have not expired."""
+    """Whether the oldest files are deleted though they have not expired."""
     full: DiskFull | None = None
-    """Refuse writes."""
+    """Why writes are refused; None where they are not."""
 
     def __or__(self, other: Space) -> Space:
-        """What either asks for."""
+        """Return what either of two asks for."""
         return Space(self.delete or other.delete, self.forcibly or other.forcibly, self.full or other.full)
 
 
 def judge_disk(usage: DiskUsage, policy: RetentionPolicy) -> Space:
-    """What one disk asks for."""
+    """Return what one disk asks for."""
     ratio, free = usage.used_ratio, usage.free_bytes
     if policy.min_free_bytes and free < policy.min_free_bytes:
         return Space(True, policy.clean_forcibly, DiskFull(str(usage), "store.disk_min_free_bytes"))
@@ -126,7 +126,7 @@ def judge_disk(usage: DiskUsage, policy: RetentionPolicy) -> Space:
 
 
 def judge_space(log_disks: Sequence[DiskUsage], queue_disk: DiskUsage | None, policy: RetentionPolicy) -> Space:
-    """What the disks ask for together: of the commit log's the least used one counts, for files can still be made there.
+    """Return what the disks ask for together. Of the commit log's disks the least used one counts, as files can be made there.
 
     A disk that could not be measured is not among them, and asks for nothing (RocketMQ takes it for one to delete on).
     """
@@ -137,7 +137,7 @@ def judge_space(log_disks: Sequence[DiskUsage], queue_disk: DiskUsage | None, po
 
 
 def full_folders(log_disks: Sequence[DiskUsage], policy: RetentionPolicy) -> frozenset[Path]:
-    """Folders of the commit log in which no file is made while another has room."""
+    """Return the folders of the commit log in which no file is made while another has room."""
     judged = ((usage, judge_disk(usage, attrs.evolve(policy, clean_forcibly=True))) for usage in log_disks)
     return frozenset(usage.folder for usage, space in judged if space.forcibly)
 
@@ -168,14 +168,14 @@ class Moment:
     """Hour of the day, local time."""
     log_end_offset_bytes: int
     deletable_until_bytes: int
-    """Position up to which everything is synced and dispatched: behind it a file is still needed."""
+    """The position up to which everything is synced and dispatched: a file behind it is still needed."""
     space: Space = Space()
     manual: bool = False
     """Whether a tool asked for this round (code 329)."""
 
 
 class Reason(enum.Enum):
-    """Why a file goes."""
+    """Why a file is deleted."""
 
     EXPIRED = "its messages are older than store.file_reserved_hours"
     BYTES = "the log is longer than store.retention_bytes"
@@ -191,7 +191,7 @@ class Deletion:
 
 
 def plan_deletions(files: Sequence[LogFile], moment: Moment, policy: RetentionPolicy) -> Iterator[Deletion]:
-    """The files to delete, oldest first: a run from the first one on, never the last one, at most ten.
+    """Return the files to delete, oldest first: from the first one on, never the last one, at most ten.
 
     Args:
         files: all of the log's, in order.
@@ -214,5 +214,5 @@ def plan_deletions(files: Sequence[LogFile], moment: Moment, policy: RetentionPo
 
 
 def is_held(file: LogFile, log_end_offset_bytes: int, policy: RetentionPolicy) -> bool:
-    """Whether a file with unread messages is kept although it should go; a nearly full disk is no exception."""
+    """Return whether a file with unread messages is kept although it should be deleted, also on a nearly full disk."""
     return policy.hold_until_consumed and log_end_offset_bytes - file.start_offset_bytes <= policy.hold_max_bytes

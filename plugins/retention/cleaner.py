@@ -1,8 +1,8 @@
-"""CleanCommitLogService: deletes what is old, and watches the disk (docs/internals/algorithms.md, Retention).
+"""Deletes what is old, and watches the disks (docs/internals/algorithms.md, Retention).
 
-A round measures the disks, deletes commit log files, then what only speaks of deleted messages: queue files and index files.
+A round measures the disks, deletes commit log files, then the queue files and index files of deleted messages.
 It runs on the loop thread in small slices; large files are unlinked in the background. Readers that hold slices of a deleted
-file keep its map alive: they are never cut off in the middle of a message.
+file keep its map alive, so that they read whole messages to the end.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _QUEUES_TOLD: Final = 8
 
 
 class ConsumerOffsets(Protocol):
-    """Who has read what: :class:`flintmq.core.broker.offsets.ConsumerOffsetManager`."""
+    """The offsets of groups, as :class:`flintmq.core.broker.readers.Readers` has them."""
 
     def which_group_by_topic(self, topic: str) -> set[str]: ...
 
@@ -53,14 +53,14 @@ class ConsumerOffsets(Protocol):
 
 @runtime_checkable
 class PrunableIndex(Protocol):
-    """An index builder that can forget deleted messages; one that cannot keeps its files."""
+    """An index builder that can forget deleted messages; another one keeps its files."""
 
     def delete_before(self, min_physical_offset_bytes: int, remove: Callable[[Path, object], None]) -> int: ...
 
 
 @attrs.frozen
 class Unread:
-    """Messages of one group in one file that the group has not consumed, by its stored offsets."""
+    """The messages in one file that a group has not consumed, by its stored offsets."""
 
     group: str
     queues: tuple[tuple[str, int, int], ...]
@@ -73,7 +73,7 @@ class Unread:
 
 
 class CleanCommitLogService:
-    """Loop thread. The caller's timer calls :meth:`tick`; settings are read anew in each round.
+    """Deletes files in rounds. Loop thread. A timer of the caller calls :meth:`tick`; each round reads the settings again.
 
     Args:
         store: an open store.
@@ -90,7 +90,7 @@ class CleanCommitLogService:
         self._offsets = offsets
         self._clock = store.clock
         self.manual_rounds = 0
-        """Rounds left in which expired files go at any hour (code 329)."""
+        """Rounds left in which expired files are deleted at any hour (code 329)."""
         self.deleted_files = 0
         """Commit log files given up since the start."""
         self._bin = FileBin(store.disk, store.background)
@@ -103,7 +103,7 @@ class CleanCommitLogService:
     # rounds
 
     def tick(self) -> float:
-        """Does a slice of the round under way, or begins one; returns the seconds until the next call."""
+        """Do a slice of the round under way, or begin one; return the seconds until the next call."""
         if self._round is None:
             self._round = self.steps()
         try:
@@ -117,12 +117,12 @@ class CleanCommitLogService:
         return 0.0
 
     def run(self) -> None:
-        """A whole round at once."""
+        """Do a whole round at once."""
         for _ in self.steps():
             pass
 
     def steps(self) -> Iterator[None]:
-        """A round, slice by slice."""
+        """Do a round, slice by slice."""
         policy = RetentionPolicy.of(self._store.config.store)
         space = self.check_space()
         self._bin.empty()  # what could not be deleted before
@@ -134,13 +134,13 @@ class CleanCommitLogService:
         yield from self._clean_queues()
 
     def delete_manually(self) -> None:
-        """In the next twenty rounds expired files are deleted whatever the hour (code 329)."""
+        """Delete expired files at any hour in the next twenty rounds (code 329)."""
         self.manual_rounds = MANUAL_ROUNDS
 
     # space
 
     def check_space(self) -> Space:
-        """Measures the disks, and sets or takes back the store's ``disk_full``."""
+        """Measure the disks, and set or clear the store's ``disk_full``."""
         store = self._store
         policy = RetentionPolicy.of(store.config.store)
         log_disks = [usage for folder in store.commit_log_folders if (usage := self._usage(folder)) is not None]
@@ -201,7 +201,7 @@ class CleanCommitLogService:
             log.warning("the disk is nearly full, and no commit log file can be deleted")
 
     def _log_files(self) -> list[LogFile]:
-        """The oldest files and one behind them: as many as one round may delete."""
+        """Return the oldest files, as many as one round may delete, and the one after them."""
         store = self._store
         files = store.commit_log.queue.files[: DELETE_FILES_MAX + 1]
         by_change = store.config.store.compat == "strict"
@@ -216,7 +216,7 @@ class CleanCommitLogService:
         return found
 
     def _first_stored_ms(self, start_offset_bytes: int) -> int | None:
-        """When the first record of a file was stored: no record of the file before it is younger."""
+        """Return when the first record of a file was stored, in ms since 1970: no record of the file before it is younger."""
         head = self._store.commit_log.slice(start_offset_bytes, rec.RECORD_MIN_BYTES)
         if head is None or rec.SIZE_AND_MAGIC.unpack_from(head)[1] not in (rec.MAGIC_V1, rec.MAGIC_V2):
             return None
@@ -225,7 +225,7 @@ class CleanCommitLogService:
     # who would lose what
 
     def _find_unread(self, file: LogFile, found: list[Unread]) -> Iterator[None]:
-        """Adds to ``found`` the groups with unread messages in a file."""
+        """Add to ``found`` the groups with unread messages in a file."""
         if self._offsets is None:
             return
         by_group: dict[str, list[tuple[str, int, int]]] = {}
@@ -247,7 +247,7 @@ class CleanCommitLogService:
         found += [Unread(group, tuple(queues)) for group, queues in sorted(by_group.items())]
 
     def _warn(self, deletion: Deletion, unread: list[Unread], policy: RetentionPolicy, *, held: bool) -> None:
-        """Once for each group and file, and again when a held file goes after all."""
+        """Warn once for each group and file, and again when a held file is deleted after all."""
         start = deletion.file.start_offset_bytes
         warned = self._warned.setdefault(start, set()) if unread else set()
         for group in unread:
@@ -266,9 +266,9 @@ class CleanCommitLogService:
     # queues and the index
 
     def expire_topics(self) -> None:
-        """Moves the queues' minimum in topics that have a retention of their own past what is older (``topic_retention``).
+        """Move the minimum of the queues in topics with a retention of their own past what is older (``topic_retention``).
 
-        Also to be called once after a start: recovery finds the minimum anew, by what the log still holds.
+        Call it once after a start, too: recovery finds the minimum by what the log still holds.
         """
         store = self._store
         stored_ms = store.commit_log.store_timestamp_ms
@@ -279,7 +279,7 @@ class CleanCommitLogService:
                 self._expire(queue, lambda physical, oldest_ms=oldest_ms: stored_ms(physical) <= oldest_ms)  # type: ignore[misc]
 
     def _clean_queues(self) -> Iterator[None]:
-        """After the log has lost files: queue files and index files that only speak of them."""
+        """Delete the queue files and index files of messages that the log has lost."""
         store = self._store
         min_offset_bytes = store.commit_log.min_offset_bytes
         if min_offset_bytes == self._cleaned_to_bytes:
@@ -305,7 +305,7 @@ class CleanCommitLogService:
             return False
 
     def clean_expired_queues(self) -> int:
-        """Removes queues whose newest message is deleted; returns how many (code 306).
+        """Remove queues whose newest message is deleted; return how many (code 306).
 
         Those of ``kept_topics`` stay."""
         store = self._store

@@ -1,4 +1,4 @@
-"""Deletes files off the loop thread, one after the other: to unlink a gigabyte takes a disk some hundred milliseconds."""
+"""Deletes files off the loop thread in order, because a disk may need long to unlink a large file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ log = logging.getLogger("flintmq.store")
 
 
 class FileBin:
-    """A row of files to delete. Order is kept: one that cannot be deleted stays first, and is tried again by :meth:`empty`.
+    """A queue of files to delete. A file that cannot be deleted stays first, and :meth:`empty` tries it again.
 
     A log whose second file is gone while its first one is not could not be opened again. What was not deleted when the broker
     stops is part of the log at the next start.
@@ -45,7 +45,7 @@ class FileBin:
         self._waiting.append((path, kept_until_then))
 
     def empty(self) -> None:
-        """Deletes what waits, in the background where there is one."""
+        """Delete what waits, in the background where there is one."""
         if not self._waiting:
             return
         if self._executor is None:

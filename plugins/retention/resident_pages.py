@@ -1,9 +1,8 @@
-"""Keeps a broker's resident memory small: pages of its files that lie behind are given back to the kernel.
+"""Keeps a broker's resident memory small: gives pages of its older files back to the kernel.
 
 The kernel takes mapped pages away by itself when memory is short; until then every page that was written or read counts as
-the broker's: half a gigabyte after a minute of load, of which it may use the last few megabytes again. Whoever sets limits on
-a container, or looks for a leak, sees that figure. What is given back stays in the page cache: to look at it again costs a
-fault that reads nothing from the disk, some hundredths of a microsecond for a message of a backlog.
+the broker's, although only the last few megabytes are used again. Limits of containers, and people who look for a leak, go by
+that figure. What is given back stays in the page cache: reading it again costs a page fault and nothing from the disk.
 """
 
 from __future__ import annotations
@@ -19,17 +18,17 @@ if TYPE_CHECKING:
     from flintmq.core.store.message_store import MessageStore
 
 RESIDENT_CHECK_S: Final = 1.0
-"""A second of load reads and writes some hundred MiB at most."""
+"""The time between two looks at the resident memory."""
 RESIDENT_MAX_BYTES: Final = 128 * 1024 * 1024
-"""Below this nothing is given back: the log's newest part, an index file's slots (20 MiB) and libraries fit in."""
+"""Below this nothing is given back: the newest part of the log, the slots of an index file and libraries fit in."""
 NEWEST_BYTES: Final = 64 * 1024 * 1024
-"""The part of the log that stays: consumers that keep up, and slaves, read it soon after it was written."""
+"""The part of the log that stays, because consumers that keep up, and slaves, read it soon after it was written."""
 _SLICE_S: Final = 0.001
-"""How long the loop's thread is kept at once, or for one slice of bytes where that takes longer."""
+"""How long the loop's thread is occupied at once, or for one slice of bytes where that takes longer."""
 
 
 class ResidentPages:
-    """Loop thread. The caller's timer calls :meth:`tick`.
+    """Gives pages back in rounds. Loop thread. A timer of the caller calls :meth:`tick`.
 
     Args:
         store: an open store.
@@ -46,7 +45,7 @@ class ResidentPages:
         self._round: Iterator[None] | None = None
 
     def tick(self) -> float:
-        """Does a slice of the round under way, or begins one where too much is resident; returns seconds to the next call."""
+        """Do a slice of the round under way, or begin one where too much is resident; return the seconds to the next call."""
         if self._round is None:
             if self._store.disk.resident_bytes() <= self._max_bytes:
                 return RESIDENT_CHECK_S
@@ -59,7 +58,7 @@ class ResidentPages:
         return RESIDENT_CHECK_S
 
     def _steps(self) -> Iterator[None]:
-        """A round: the log but for its newest part, queues as far as they are synced, the entries of the index."""
+        """Give back the log except its newest part, queues as far as they are synced, and the entries of the index."""
         store = self._store
         marks = store.watermarks
         behind = min(marks.flushed, marks.dispatched) - self._newest_bytes
