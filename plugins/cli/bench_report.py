@@ -16,8 +16,8 @@ from flintmq.plugins.cli.parser import Command
 
 
 @click.command(cls=Command)
-@click.argument("first", type=options.PATH, metavar="A.json")
-@click.argument("second", type=options.PATH, metavar="B.json")
+@click.argument("first", type=options.PATH, metavar="A.json", help="The base.")
+@click.argument("second", type=options.PATH, metavar="B.json", help="What is compared with it.")
 @options.as_json
 def report(first: Path, second: Path, as_json: bool) -> None:
     """Compare two reports that 'bench flush --report' wrote: what was different, and the ratio of each figure."""
