@@ -53,9 +53,9 @@ class ReportDiff:
 
 
 def check_report(document: Any, name: str) -> Mapping[str, Any]:
-    """A report, as ``--report`` wrote it. Raises ValueError when it is none."""
+    """A report, as ``--report`` wrote it. Raises ValueError for another document."""
     if not isinstance(document, dict) or document.get("report") != KIND:
-        raise ValueError(f"{name} is no report of '{KIND}'")
+        raise ValueError(f"{name} is not a report of '{KIND}'")
     if document.get("format") != FORMAT:
         raise ValueError(f"{name} has format {document.get('format')}, this program knows {FORMAT}")
     return document
