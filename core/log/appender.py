@@ -17,7 +17,8 @@ from zlib import crc32
 from flintmq.core.errors import RefusedError, StoreError, StoreFencedError
 from flintmq.core.io.clock import Clock
 from flintmq.core.kernel.ports import AppendedBatch, DispatchRequest, TagsCodes
-from flintmq.core.log.mapped_file_queue import MappedFile, MappedFileQueue
+from flintmq.core.log.mapped_file import MappedFile
+from flintmq.core.log.mapped_file_queue import MappedFileQueue
 from flintmq.core.log.watermarks import Watermarks
 from flintmq.core.record import properties as props
 from flintmq.core.record import record as rec
@@ -379,7 +380,7 @@ class Appender:
 
 
 def _are_v4(born_host: bytes, store_host: bytes) -> bool:
-    """Return whether both hosts have an IPv4 address. Raises ValueError for one that is no host."""
+    """Return whether both hosts have an IPv4 address. Raises ValueError where one is malformed."""
     check_host(born_host)
     check_host(store_host)
     return len(born_host) == len(store_host) == V4_BYTES

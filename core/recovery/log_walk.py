@@ -16,7 +16,7 @@ import attrs
 
 from flintmq.core.io import lazy_numpy
 from flintmq.core.log.commit_log import CommitLog
-from flintmq.core.log.mapped_file_queue import HEAD_BYTES, MappedFile
+from flintmq.core.log.mapped_file import HEAD_BYTES, MappedFile
 from flintmq.core.record import bulk_scan
 from flintmq.core.record import record as rec
 from flintmq.core.record.check import RecordCheck

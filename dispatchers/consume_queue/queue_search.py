@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from flintmq.core.log.mapped_file_queue import MappedFile
+from flintmq.core.log.mapped_file import MappedFile
 from flintmq.core.record.queue_unit import FILLER_SIZE, UNIT, UNIT_BYTES, is_filler
 
 if TYPE_CHECKING:

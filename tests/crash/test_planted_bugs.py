@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from flintmq.core.log.appender import Appender
-from flintmq.core.log.mapped_file_queue import MappedFile, MappedFileQueue
+from flintmq.core.log.mapped_file import MappedFile
+from flintmq.core.log.mapped_file_queue import MappedFileQueue
 from flintmq.core.log.store_checkpoint import StoreCheckpoint
 from flintmq.core.log.watermarks import Watermarks
 from flintmq.core.record.queue_unit import UNIT_BYTES

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flintmq.core.log.mapped_file_queue import HEAD_BYTES
+from flintmq.core.log.mapped_file import HEAD_BYTES
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import message, open_store
 from flintmq.plugins.doctor.explain import explain_start
