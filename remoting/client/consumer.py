@@ -152,6 +152,7 @@ class Consumer(InstanceUser):
         return self.rebalancer.process_queues
 
     def __aiter__(self) -> AsyncIterator[MessageExt]:
+        """Iterate over the messages; see :meth:`~flintmq.remoting.client.consume_service.ConsumeService.messages`."""
         return self.consumption.messages()
 
     async def rebalance(self) -> None:

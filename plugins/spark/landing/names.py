@@ -14,7 +14,6 @@ NO_DATE: Final = "__HIVE_DEFAULT_PARTITION__"
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_-]")
 _VALUE_BYTES_MAX: Final = 200
-_PART: Final = re.compile(r"part-(\d{20})-(\d{20})\.parquet")
 _EPOCH: Final = date(1970, 1, 1)
 
 
@@ -43,9 +42,3 @@ def date_folder(day: int | None) -> str:
 def part_name(start_offset_bytes: int, end_offset_bytes: int) -> str:
     """The file of one commit in one partition: the stretch of the log it comes from."""
     return f"part-{start_offset_bytes:020d}-{end_offset_bytes:020d}.parquet"
-
-
-def part_range(name: str) -> tuple[int, int] | None:
-    """The stretch of the log that a file's name tells; None for other names."""
-    match = _PART.fullmatch(name)
-    return (int(match[1]), int(match[2])) if match else None

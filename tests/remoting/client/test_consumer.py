@@ -400,6 +400,26 @@ def test_a_filter_that_the_broker_refuses_is_refused_at_once(fake_peer: Any, fak
     run(fake_peer, fake_broker, test)
 
 
+def test_a_topic_that_is_unsubscribed_is_left_at_its_offset(fake_peer: Any, fake_broker: Any) -> None:
+    """What was consumed of it is stored, its queues are given up, and other topics go on."""
+
+    async def test(broker: Any) -> None:
+        broker.put("T", 0, b"0")
+        listener = Listener()
+        async with member(broker, listener) as consumer:
+            await consumer.subscribe("T")
+            await listener.until(1)
+            await broker.peer.until(lambda: consumer.process_queues[Q0].commit_offset == 1)
+            await consumer.unsubscribe("T")
+            assert "T" not in consumer.subscriptions
+            assert not [queue for queue in consumer.process_queues if queue.topic == "T"]
+            await broker.peer.until(lambda: broker.offsets.get(("g", "T", 0)) == 1)
+            await consumer.rebalance()
+            assert not [queue for queue in consumer.process_queues if queue.topic == "T"]
+
+    run(fake_peer, fake_broker, test)
+
+
 def test_pulling_by_hand(fake_peer: Any, fake_broker: Any) -> None:
     async def test(broker: Any) -> None:
         for number in range(3):
