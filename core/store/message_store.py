@@ -8,12 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
-import struct
-import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, TypedDict
@@ -48,7 +44,6 @@ from flintmq.core.kernel.ports import (
     ReplicationGate,
     StoreFolder,
     SupportsClose,
-    SupportsQuerySteps,
     TagsCodesFactory,
     TransientStorePool,
     count_messages,
@@ -65,8 +60,6 @@ from flintmq.core.log.store_checkpoint import StoreCheckpoint
 from flintmq.core.log.store_lock import StoreLock
 from flintmq.core.log.watermarks import Watermarks
 from flintmq.core.record import record as rec
-from flintmq.core.record.properties import KEYS, UNIQ_KEY
-from flintmq.core.record.queue_unit import FILLER_SIZE, UNIT, UNIT_BYTES
 from flintmq.core.recovery.boot import boot_path, is_same_boot
 from flintmq.core.recovery.log_walk import Recovered
 from flintmq.core.recovery.plan import FoundStore, LastStop, RecoveryPlan, plan_start
@@ -75,17 +68,15 @@ from flintmq.core.recovery.replay import replay, truncate
 from flintmq.core.response_code import ResponseCode
 from flintmq.core.retention.retention import DiskFull
 from flintmq.core.steps import run_steps
-from flintmq.core.store.get_message import GetMessageResult, GetMessageStatus
+from flintmq.core.store.get_message import GetMessageResult
+from flintmq.core.store.key_query import find_by_key
+from flintmq.core.store.message_reader import MessageReader
 from flintmq.core.store.queue_flusher import QueueFlusher
 from flintmq.core.store.reput_message_service import ReputMessageService
 
 log = logging.getLogger("flintmq.store")
 
 _LOG_STEP_BYTES: Final = 64 * 1024 * 1024
-_SCAN_UNITS: Final = 800
-_READ_S: Final = 0.010
-"""How long one pull may read records for its filter, whose properties and expression are strangers'; the next one goes on."""
-_READ_STEP: Final = 8
 
 
 class _QueueOptions(TypedDict):
@@ -159,7 +150,7 @@ class MessageStore:
         self._tags_codes = tags_codes
         self._settings = settings
         self._pool = pool
-        self._total_memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        self._reader: MessageReader
         self._lock: StoreLock | None = None
         self._allocator: ThreadPoolExecutor | None = None
         self._opened: list[Callable[[], None]] = []
@@ -302,6 +293,7 @@ class MessageStore:
         self._opened.append(self.consume_queues.close)
         self.index = self._make_index(self.folder)
         self._opened.append(self.index.close)
+        self._reader = MessageReader(self.commit_log, self.consume_queues, settings)
         last_stop = LastStop.CLEAN if self.started_clean else LastStop.KILLED if same_boot else LastStop.CRASHED
         return FoundStore(
             last_stop,
@@ -535,6 +527,7 @@ class MessageStore:
     def update_config(self, config: BrokerConfig) -> None:
         """Takes settings that may change while running (reads and limits)."""
         self.config = config
+        self._reader.settings = config.store
 
     # write
 
@@ -723,9 +716,6 @@ class MessageStore:
         """Store time in ms of a queue's oldest message, -1 for an empty one."""
         return self.message_store_time(topic, queue_id, self.min_queue_offset(topic, queue_id))
 
-    def _memory_bytes(self) -> int:
-        return self._total_memory_bytes * self.config.store.access_in_memory_ratio // 100
-
     def check_in_mem_by_consume_offset(self, topic: str, queue_id: int, queue_offset: int) -> bool:
         """Whether a message still counts as in memory; also true where there is none.
 
@@ -733,7 +723,7 @@ class MessageStore:
         """
         queue = self.consume_queues.find(topic, queue_id)
         unit = queue.unit(queue_offset) if queue is not None else None
-        return unit is None or self.commit_log.max_offset_bytes - unit[0] <= self._memory_bytes()
+        return unit is None or self._reader.is_in_memory(unit[0])
 
     def message_at(self, commit_log_offset_bytes: int) -> rec.Record | None:
         """The record at a physical offset, or None when no whole record begins there."""
@@ -742,142 +732,8 @@ class MessageStore:
     def get_message(
         self, topic: str, queue_id: int, queue_offset: int, max_num: int, message_filter: MessageFilter | None
     ) -> GetMessageResult:
-        """Reads a queue from an offset on, as slices of the log (docs/internals/algorithms.md, Pull).
-
-        At most 800 units are looked at; the first match is always given, however large. ``message_filter`` None gives all.
-        """
-        queue = self.consume_queues.find(topic, queue_id)
-        if queue is None:
-            return GetMessageResult(GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0, [])
-        low, high = queue.min_queue_offset, queue.max_queue_offset
-        if high == 0:
-            return GetMessageResult(GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0, low, high, [])
-        if queue_offset < low:
-            return GetMessageResult(GetMessageStatus.OFFSET_TOO_SMALL, low, low, high, [])
-        if queue_offset == high:
-            return GetMessageResult(GetMessageStatus.OFFSET_OVERFLOW_ONE, queue_offset, low, high, [])
-        if queue_offset > high:
-            return GetMessageResult(GetMessageStatus.OFFSET_OVERFLOW_BADLY, high, low, high, [])
-        units = queue.unit_bytes(queue_offset, max(_SCAN_UNITS, max_num))
-        if not units:
-            next_file = queue.next_file_queue_offset(queue_offset)
-            return GetMessageResult(GetMessageStatus.OFFSET_FOUND_NULL, next_file, low, high, [])
-        result = GetMessageResult(GetMessageStatus.NO_MATCHED_MESSAGE, queue_offset, low, high, [])
-        if message_filter is not None:
-            message_filter = queue.resolving(message_filter)
-        if message_filter is not None or not self._collect_all(units, max_num, result):
-            self._collect(units, max_num, message_filter, result)
-        return result
-
-    def _collect_all(self, units: memoryview, max_num: int, result: GetMessageResult) -> bool:
-        """The ordinary pull: no filter, and all that fits one answer lies in one file and in memory.
-
-        Returns False, with nothing done, for every other one (a gap's filler units are larger than any answer).
-        """
-        settings = self.config.store
-        count = min(max_num, settings.max_transfer_count_in_memory, len(units) // UNIT_BYTES)
-        if count <= 0:
-            return False
-        fields = _units_struct(count).unpack_from(units)
-        physical, sizes = fields[::3], fields[1::3]
-        first, end, total = physical[0], physical[-1] + sizes[-1], sum(sizes)
-        commit_log = self.commit_log
-        file = commit_log.queue.find(first)
-        max_offset = commit_log.max_offset_bytes
-        if (
-            file is None
-            or total > settings.max_transfer_bytes_in_memory
-            or max_offset - first > self._memory_bytes()
-            or end > min(max_offset, file.start + file.size)
-        ):
-            return False
-        view, start = file.view, file.start
-        run_start = run_end = first - start
-        if end - first == total:
-            run_end = end - start
-        else:
-            for at, size in zip(physical, sizes, strict=True):
-                if at - start != run_end:
-                    result.slices.append(view[run_start:run_end])
-                    run_start = run_end = at - start
-                run_end += size
-        result.slices.append(view[run_start:run_end])
-        result.status = GetMessageStatus.FOUND
-        result.message_count = count
-        result.size_bytes = total
-        result.next_begin_offset += count
-        return True
-
-    def _collect(
-        self, units: memoryview, max_num: int, message_filter: MessageFilter | None, result: GetMessageResult
-    ) -> None:
-        settings = self.config.store
-        commit_log = self.commit_log
-        max_offset = commit_log.max_offset_bytes
-        memory = self._memory_bytes()
-        slices = result.slices
-        count = total = 0
-        run_start = run_end = -1  # records that lie one behind the other become one slice
-        skip_until = -1
-        last_physical = max_offset
-        scanned = read = 0
-        until_s = time.perf_counter() + _READ_S
-        for physical, size, tags_code in UNIT.iter_unpack(units):
-            if size == FILLER_SIZE and not physical:
-                scanned += 1  # a message that is lost
-                continue
-            last_physical = physical
-            if physical < skip_until:
-                scanned += 1
-                continue
-            if total:
-                if max_offset - physical > memory:
-                    limit_bytes, limit_count = settings.max_transfer_bytes_in_disk, settings.max_transfer_count_in_disk
-                else:
-                    limit_bytes, limit_count = (
-                        settings.max_transfer_bytes_in_memory,
-                        settings.max_transfer_count_in_memory,
-                    )
-                if count >= max_num or total + size > limit_bytes or count >= limit_count:
-                    break
-            scanned += 1
-            if message_filter is not None and not message_filter.matches_tags_code(tags_code):
-                continue
-            piece: memoryview | None = None
-            if physical != run_end or message_filter is not None:
-                piece = commit_log.slice(physical, size)
-                if piece is None:
-                    if not total:
-                        result.status = GetMessageStatus.MESSAGE_WAS_REMOVING
-                    skip_until = commit_log.next_file_start(physical)
-                    continue
-                if message_filter is not None and message_filter.needs_properties:
-                    read += 1
-                    if not read % _READ_STEP and time.perf_counter() > until_s:
-                        scanned -= 1
-                        break
-                    record = rec.decode_record(piece, check_crc=False)
-                    if not message_filter.matches_properties(record.properties):
-                        continue
-            if physical == run_end and (longer := commit_log.slice(run_start, run_end + size - run_start)) is not None:
-                slices[-1] = longer
-                run_end += size
-            else:
-                piece = piece if piece is not None else commit_log.slice(physical, size)
-                if piece is None:
-                    skip_until = commit_log.next_file_start(physical)
-                    continue
-                slices.append(piece)
-                run_start, run_end = physical, physical + size
-            count += 1
-            total += size
-            skip_until = -1
-        if total:
-            result.status = GetMessageStatus.FOUND
-        result.message_count = count
-        result.size_bytes = total
-        result.next_begin_offset += scanned
-        result.suggest_slave = max_offset - last_physical > memory
+        """Read a queue from an offset on; see :meth:`.MessageReader.get_message`."""
+        return self._reader.get_message(topic, queue_id, queue_offset, max_num, message_filter)
 
     def query_message(
         self, topic: str, key: str, max_num: int, begin_timestamp_ms: int, end_timestamp_ms: int
@@ -893,26 +749,7 @@ class MessageStore:
         self, topic: str, key: str, max_num: int, begin_timestamp_ms: int, end_timestamp_ms: int
     ) -> Generator[None, None, tuple[list[memoryview], int, int]]:
         """The same; yields after some milliseconds of work, so that a server can do other things in between."""
-        args = (topic, key, max_num, begin_timestamp_ms, end_timestamp_ms)
-        if isinstance(self.index, SupportsQuerySteps):
-            found_at, index_time_ms, index_offset = yield from self.index.query_steps(*args)
-        else:
-            found_at, index_time_ms, index_offset = self.index.query(*args)
-        found: list[memoryview] = []
-        for physical in sorted(found_at):
-            yield
-            record = self.commit_log.record(physical)
-            if record is None or record.topic != topic:
-                continue
-            if not begin_timestamp_ms <= record.store_timestamp_ms <= end_timestamp_ms:
-                continue
-            properties = record.properties
-            if properties.get(UNIQ_KEY) != key and key not in properties.get(KEYS, "").split(" "):
-                continue
-            piece = self.commit_log.slice(physical, record.size_bytes)
-            if piece is not None:
-                found.append(piece)
-        return found, index_time_ms, index_offset
+        return find_by_key(self.commit_log, self.index, topic, key, max_num, begin_timestamp_ms, end_timestamp_ms)
 
     def delete_topic(self, topic: str) -> None:
         """Deletes a topic's queues, files and all; its records stay in the log until they expire."""
@@ -955,12 +792,6 @@ def _standing_still(error: StoreError) -> RefusedError:
         measured=str(error),
         key="dispatchers",
     )
-
-
-@lru_cache(maxsize=256)
-def _units_struct(count: int) -> struct.Struct:
-    """So many queue units at once."""
-    return struct.Struct(">" + "qiq" * count)
 
 
 def _nothing() -> None:

@@ -45,7 +45,7 @@ class ConsumeQueue:
         self.min_logic_offset_bytes = 0
         """Byte position of the oldest unit whose message still exists."""
         self.ext: ConsumeQueueExt | None = None
-        """What addresses in the place of tags codes lead to; None where there are none."""
+        """The files to which addresses in the place of tags codes lead; None where there are none."""
 
     @property
     def min_queue_offset(self) -> int:

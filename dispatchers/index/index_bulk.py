@@ -1,4 +1,4 @@
-"""Index entries in bulk with numpy: hashes, slots and chains of a thousand keys at a time (a third of the cost of a loop).
+"""Index entries in bulk with numpy: hashes, slots and chains of a thousand keys at a time.
 
 Used once numpy is loaded (:mod:`flintmq.core.io.lazy_numpy`); the loops of :mod:`.index_file` write the same bytes.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 LEAST: Final = 64
 """Fewer entries are cheaper in a loop."""
 _PLAIN_MAX: Final = 64
-"""Longer UNIQ_KEYs are nobody's; and a table of them would be large."""
+"""No client makes longer UNIQ_KEYs, and a table of them would be large."""
 
 
 def is_worth_it(count: int) -> bool:
@@ -50,7 +50,7 @@ class EntryColumns:
 
     @classmethod
     def joined(cls, parts: Sequence[EntryColumns]) -> EntryColumns:
-        """Several, one behind the other."""
+        """Several, in a row."""
         if len(parts) == 1:
             return parts[0]
         return cls(
@@ -122,7 +122,7 @@ class EntryColumns:
         return len(self.key_hash)
 
     def part(self, begin: int, end: int | None = None) -> EntryColumns:
-        """Some of them, one behind the other."""
+        """Some of them, in a row."""
         return EntryColumns(self.key_hash[begin:end], self.physical[begin:end], self.store_timestamp_ms[begin:end])
 
     def at(self, number: int) -> tuple[int, int, int]:

@@ -96,7 +96,7 @@ class IndexFile:
         return taken
 
     def put_columns(self, entries: index_bulk.EntryColumns) -> int:
-        """As :meth:`put`, with numpy; writes the same bytes."""
+        """Add entries as :meth:`put` does, with numpy; write the same bytes."""
         taken = self._make_room(len(entries))
         if taken:
             entries = entries.part(0, taken)
@@ -151,7 +151,7 @@ class IndexFile:
         return newest, b"".join(packed)
 
     def _chain_in_bulk(self, entries: index_bulk.EntryColumns) -> tuple[Any, Any, bytes]:
-        """The same with numpy: slots in ascending order, their values, and the entries' bytes."""
+        """Return, with numpy, the slots that new entries change in ascending order, their values, and the entries' bytes."""
         import numpy
 
         count = self.index_count

@@ -1,7 +1,7 @@
 """The index: messages by topic, key and time, over a row of index files.
 
 Entries are gathered and written many at a time: a query, a flush or enough of them empties what waits. What waits is lost
-with the process and found again in the log: recovery indexes anew from where the files end.
+with the process and found again in the log: a start hands over again what the files lack.
 
 See docs/internals/store-format.md, Index file; docs/internals/algorithms.md, Dispatch.
 """
@@ -270,7 +270,7 @@ class IndexService:
     def query_steps(
         self, topic: str, key: str, max_num: int, begin_timestamp_ms: int, end_timestamp_ms: int
     ) -> Generator[None, None, tuple[list[int], int, int]]:
-        """The same; yields now and then, so that other work can be done in between."""
+        """Find records as :meth:`query` does; yield now and then, so that other work can be done in between."""
         self.build()
         found: list[int] = []
         key_hash = index_key_hash(topic, key)
@@ -331,7 +331,7 @@ class IndexService:
 
     @property
     def ends(self) -> tuple[int, ...]:
-        """Of each file, oldest first: the physical offset of the record of its last entry."""
+        """Return, of each file, oldest first, the physical offset of the record of its last entry."""
         return tuple(file.end_physical_offset_bytes for file in self.files)
 
     def truncate(self, end_offset_bytes: int) -> None:

@@ -22,7 +22,7 @@ from flintmq.core.recovery import log_walk, plan, recovery, repair
 from flintmq.core.recovery.log_walk import LogWalk, Recovered
 from flintmq.core.recovery.plan import RecoveryPlan
 from flintmq.core.recovery.recovery import Recovery
-from flintmq.core.store import message_store
+from flintmq.core.store import message_reader
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.store.queue_flusher import QueueFlusher
 from flintmq.core.testing.simulated_disk import SimulatedDisk, SimulatedRegion
@@ -265,7 +265,7 @@ def find_the_minimum_nowhere(patch: Patch) -> None:
 
 
 def read_fillers_as_messages(patch: Patch) -> None:
-    patch.setattr(message_store, "FILLER_SIZE", -1)
+    patch.setattr(message_reader, "FILLER_SIZE", -1)
 
 
 def commit_without_copying(patch: Patch) -> None:

@@ -17,7 +17,7 @@ import flintmq
 from flintmq.config import BrokerConfig
 from flintmq.core import limits
 from flintmq.core.record.batch import BatchItem, encode_batch
-from flintmq.core.store import message_store
+from flintmq.core.store import message_reader
 from flintmq.dispatchers.index import index_file
 from flintmq.remoting.wire.bodies import RegisterBrokerBody
 from flintmq.remoting.wire.codes import RequestCode as Code
@@ -182,7 +182,7 @@ def test_a_pull_reads_records_for_its_filter_only_so_long(
     wire = connect(broker)
     for number in range(60):
         assert wire.send("Sparse", b"%d" % number, properties={"n": str(number)}).code == 0
-    monkeypatch.setattr(message_store, "_READ_S", -1.0)
+    monkeypatch.setattr(message_reader, "_READ_S", -1.0)
     offset, pulls, found = 0, 0, []
     while offset < 60:
         fields = pull_fields("Sparse", 0, offset, subscription="n > 50", expressionType="SQL92")

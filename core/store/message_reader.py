@@ -1,0 +1,192 @@
+"""Reads messages of a queue: from its units to slices of the log. See docs/internals/algorithms.md, Pull."""
+
+from __future__ import annotations
+
+import os
+import struct
+import time
+from functools import lru_cache
+from typing import Final
+
+from flintmq.config.sections.store import StoreSection
+from flintmq.core.kernel.ports import ConsumeQueues, MessageFilter
+from flintmq.core.log.commit_log import CommitLog
+from flintmq.core.record import record as rec
+from flintmq.core.record.queue_unit import FILLER_SIZE, UNIT, UNIT_BYTES
+from flintmq.core.store.get_message import GetMessageResult, GetMessageStatus
+
+_SCAN_UNITS: Final = 800
+_READ_S: Final = 0.010
+"""How long one pull may read records for its filter, whose properties and expression a client chose; the next one goes on."""
+_READ_STEP: Final = 8
+
+
+class MessageReader:
+    """Loop thread.
+
+    Args:
+        commit_log: what is read.
+        queues: where the messages lie in it.
+        settings: limits of one answer.
+    """
+
+    def __init__(self, commit_log: CommitLog, queues: ConsumeQueues, settings: StoreSection) -> None:
+        self._commit_log = commit_log
+        self._queues = queues
+        self.settings = settings
+        """May be replaced while the store is in use."""
+        self._total_memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+    @property
+    def _memory_bytes(self) -> int:
+        return self._total_memory_bytes * self.settings.access_in_memory_ratio // 100
+
+    def is_in_memory(self, commit_log_offset_bytes: int) -> bool:
+        """Return whether a message is so near the log's end that it counts as in memory."""
+        return self._commit_log.max_offset_bytes - commit_log_offset_bytes <= self._memory_bytes
+
+    def get_message(
+        self, topic: str, queue_id: int, queue_offset: int, max_num: int, message_filter: MessageFilter | None
+    ) -> GetMessageResult:
+        """Read a queue from an offset on, as slices of the log (docs/internals/algorithms.md, Pull).
+
+        At most 800 units are looked at; the first match is always given, however large. ``message_filter`` None gives all.
+        """
+        queue = self._queues.find(topic, queue_id)
+        if queue is None:
+            return GetMessageResult(GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0, [])
+        low, high = queue.min_queue_offset, queue.max_queue_offset
+        if high == 0:
+            return GetMessageResult(GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0, low, high, [])
+        if queue_offset < low:
+            return GetMessageResult(GetMessageStatus.OFFSET_TOO_SMALL, low, low, high, [])
+        if queue_offset == high:
+            return GetMessageResult(GetMessageStatus.OFFSET_OVERFLOW_ONE, queue_offset, low, high, [])
+        if queue_offset > high:
+            return GetMessageResult(GetMessageStatus.OFFSET_OVERFLOW_BADLY, high, low, high, [])
+        units = queue.unit_bytes(queue_offset, max(_SCAN_UNITS, max_num))
+        if not units:
+            next_file = queue.next_file_queue_offset(queue_offset)
+            return GetMessageResult(GetMessageStatus.OFFSET_FOUND_NULL, next_file, low, high, [])
+        result = GetMessageResult(GetMessageStatus.NO_MATCHED_MESSAGE, queue_offset, low, high, [])
+        if message_filter is not None:
+            message_filter = queue.resolving(message_filter)
+        if message_filter is not None or not self._collect_all(units, max_num, result):
+            self._collect(units, max_num, message_filter, result)
+        return result
+
+    def _collect_all(self, units: memoryview, max_num: int, result: GetMessageResult) -> bool:
+        """The ordinary pull: no filter, and all that fits one answer lies in one file and in memory.
+
+        Returns False, with nothing done, for every other one (a gap's filler units are larger than any answer).
+        """
+        settings = self.settings
+        count = min(max_num, settings.max_transfer_count_in_memory, len(units) // UNIT_BYTES)
+        if count <= 0:
+            return False
+        fields = _units_struct(count).unpack_from(units)
+        physical, sizes = fields[::3], fields[1::3]
+        first, end, total = physical[0], physical[-1] + sizes[-1], sum(sizes)
+        commit_log = self._commit_log
+        file = commit_log.queue.find(first)
+        max_offset = commit_log.max_offset_bytes
+        if (
+            file is None
+            or total > settings.max_transfer_bytes_in_memory
+            or max_offset - first > self._memory_bytes
+            or end > min(max_offset, file.start + file.size)
+        ):
+            return False
+        view, start = file.view, file.start
+        run_start = run_end = first - start
+        if end - first == total:
+            run_end = end - start
+        else:
+            for at, size in zip(physical, sizes, strict=True):
+                if at - start != run_end:
+                    result.slices.append(view[run_start:run_end])
+                    run_start = run_end = at - start
+                run_end += size
+        result.slices.append(view[run_start:run_end])
+        result.status = GetMessageStatus.FOUND
+        result.message_count = count
+        result.size_bytes = total
+        result.next_begin_offset += count
+        return True
+
+    def _collect(
+        self, units: memoryview, max_num: int, message_filter: MessageFilter | None, result: GetMessageResult
+    ) -> None:
+        settings = self.settings
+        commit_log = self._commit_log
+        max_offset = commit_log.max_offset_bytes
+        memory = self._memory_bytes
+        slices = result.slices
+        count = total = 0
+        run_start = run_end = -1  # records that follow one another become one slice
+        skip_until = -1
+        last_physical = max_offset
+        scanned = read = 0
+        until_s = time.perf_counter() + _READ_S
+        for physical, size, tags_code in UNIT.iter_unpack(units):
+            if size == FILLER_SIZE and not physical:
+                scanned += 1  # a message that is lost
+                continue
+            last_physical = physical
+            if physical < skip_until:
+                scanned += 1
+                continue
+            if total:
+                if max_offset - physical > memory:
+                    limit_bytes, limit_count = settings.max_transfer_bytes_in_disk, settings.max_transfer_count_in_disk
+                else:
+                    limit_bytes, limit_count = (
+                        settings.max_transfer_bytes_in_memory,
+                        settings.max_transfer_count_in_memory,
+                    )
+                if count >= max_num or total + size > limit_bytes or count >= limit_count:
+                    break
+            scanned += 1
+            if message_filter is not None and not message_filter.matches_tags_code(tags_code):
+                continue
+            piece: memoryview | None = None
+            if physical != run_end or message_filter is not None:
+                piece = commit_log.slice(physical, size)
+                if piece is None:
+                    if not total:
+                        result.status = GetMessageStatus.MESSAGE_WAS_REMOVING
+                    skip_until = commit_log.next_file_start(physical)
+                    continue
+                if message_filter is not None and message_filter.needs_properties:
+                    read += 1
+                    if not read % _READ_STEP and time.perf_counter() > until_s:
+                        scanned -= 1
+                        break
+                    record = rec.decode_record(piece, check_crc=False)
+                    if not message_filter.matches_properties(record.properties):
+                        continue
+            if physical == run_end and (longer := commit_log.slice(run_start, run_end + size - run_start)) is not None:
+                slices[-1] = longer
+                run_end += size
+            else:
+                piece = piece if piece is not None else commit_log.slice(physical, size)
+                if piece is None:
+                    skip_until = commit_log.next_file_start(physical)
+                    continue
+                slices.append(piece)
+                run_start, run_end = physical, physical + size
+            count += 1
+            total += size
+            skip_until = -1
+        if total:
+            result.status = GetMessageStatus.FOUND
+        result.message_count = count
+        result.size_bytes = total
+        result.next_begin_offset += scanned
+        result.suggest_slave = max_offset - last_physical > memory
+
+
+@lru_cache(maxsize=256)
+def _units_struct(count: int) -> struct.Struct:
+    """So many queue units at once."""
+    return struct.Struct(">" + "qiq" * count)
