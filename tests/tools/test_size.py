@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import importlib
 from pathlib import Path
 from types import ModuleType
 
@@ -11,15 +11,10 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def size() -> ModuleType:
     """Return the tool, imported as it is run."""
-    sys.path.insert(0, str(ROOT / "tools"))
-    try:
-        import size
-    finally:
-        sys.path.remove(str(ROOT / "tools"))
-    return size
+    return importlib.import_module("size")
 
 
 TEXTS = {

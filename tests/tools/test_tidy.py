@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
+import importlib
 from types import ModuleType
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
 
-
-@pytest.fixture(scope="module")
+@pytest.fixture
 def tidy() -> ModuleType:
     """Return the tool, imported as it is run."""
-    sys.path.insert(0, str(ROOT / "tools"))
-    try:
-        import tidy
-    finally:
-        sys.path.remove(str(ROOT / "tools"))
-    return tidy
+    return importlib.import_module("tidy")
 
 
 MISSING = "/".join(["docs", "nowhere.md"])
