@@ -110,24 +110,15 @@ class MessageIntake:
         choose: a queue below a number of queues.
     """
 
-    def __init__(
-        self, state: BrokerState, steps: IntakeSteps = IntakeSteps(), choose: Callable[[int], int] = random.randrange
-    ) -> None:
+    def __init__(self, state: BrokerState, steps: IntakeSteps, choose: Callable[[int], int] = random.randrange) -> None:
         self._state = state
         self._steps = steps
-        self._refuses_half = props.TRANSACTION_PREPARED not in steps.property_names
-        """Whether there is no feature that takes messages that begin a transaction."""
-        self._names = steps.property_names
-        self._prefixes = steps.topic_prefixes
-        self._concerned = frozenset(prefix[:1] for prefix in steps.topic_prefixes)
-        """First characters of the topics that a step may be concerned with."""
         self._choose = choose
         cluster = state.config.broker.cluster
         self._cluster = cluster
         self._cluster_entry = f"CLUSTER\x01{cluster}"
         self._after_entry = f"\x02{self._cluster_entry}"
-        self._tails = KnownTails(self._stored, steps.property_names)
-        self._look_up = self._tails.look_up if "" not in steps.topic_prefixes else _unknown
+        self._tails = KnownTails(self._stored, steps)
 
     def single(
         self,
@@ -152,8 +143,9 @@ class MessageIntake:
             config = self._new_topic(header, sender)
         if not 0 <= queue_id < config.write_queue_nums:
             queue_id = self._queue_id(config, queue_id, sender)
-        concerned = self._concerned
-        known = self._look_up(properties_text) if topic[0] not in concerned else None
+        steps = self._steps
+        concerned = steps.concerns_all or topic[0] in steps.first_characters
+        known = None if concerned else self._tails.look_up(properties_text)
         if known is not None:
             stored, about, wait = known
             properties = stored_properties(stored)
@@ -194,10 +186,10 @@ class MessageIntake:
         )
         if about is not None:
             return message  # it asks for nothing but to be stored
-        if self._refuses_half and props.TRANSACTION_PREPARED in taken_apart:
+        if "TRAN_MSG" in taken_apart and "TRAN_MSG" not in steps.property_names:
             self._check_no_transaction(message)
-        if not self._names.isdisjoint(taken_apart) or topic.startswith(self._prefixes):
-            self._steps.take(message, Sent(version, header.max_reconsume_times))
+        if not steps.property_names.isdisjoint(taken_apart) or topic.startswith(steps.topic_prefixes):
+            steps.take(message, Sent(version, header.max_reconsume_times))
         return message
 
     def batch(self, header: SendHeader, body: bytes, sender: Sender) -> MessageBatch:
@@ -310,7 +302,3 @@ class MessageIntake:
                 reason="transaction.unsupported",
                 key="disabled_plugins",
             )
-
-
-def _unknown(_text: str) -> None:
-    """Stand for the look-up of properties where a step is concerned with every message."""

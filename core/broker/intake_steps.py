@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from flintmq.core.kernel.ports.intake import ChecksAhead, ChecksBatches, IntakeStep, Sent
 from flintmq.core.record.batch import MessageBatch
@@ -10,20 +10,36 @@ from flintmq.core.record.record import MessageExtBrokerInner
 
 
 class IntakeSteps:
-    """Hands messages to the steps that they concern, in order. Loop thread.
+    """Hands messages to the steps that they concern, in order. Filled while a broker is assembled. Loop thread.
 
     Args:
         steps: in the order of their registration.
     """
 
-    def __init__(self, steps: Sequence[IntakeStep] = ()) -> None:
-        self._steps = tuple((step, step.property_names, step.topic_prefixes) for step in steps)
-        self._ahead = tuple(step for step in steps if isinstance(step, ChecksAhead))
-        self._batches = tuple(step.check_batch for step in steps if isinstance(step, ChecksBatches))
-        self.property_names = frozenset(name for step in steps for name in step.property_names)
+    def __init__(self, steps: Iterable[IntakeStep] = ()) -> None:
+        self._steps: tuple[tuple[IntakeStep, frozenset[str], tuple[str, ...]], ...] = ()
+        self._ahead: tuple[ChecksAhead, ...] = ()
+        self._batches: tuple[ChecksBatches, ...] = ()
+        self.property_names: frozenset[str] = frozenset()
         """A message that has one of these properties must be handed to :meth:`take`."""
-        self.topic_prefixes = tuple(prefix for step in steps for prefix in step.topic_prefixes)
+        self.topic_prefixes: tuple[str, ...] = ()
         """A message to a topic with such a beginning must be handed to :meth:`take`."""
+        self.first_characters: frozenset[str] = frozenset()
+        """First characters of these beginnings."""
+        self.concerns_all = False
+        """Whether a step is concerned with every message."""
+        for step in steps:
+            self.add(step)
+
+    def add(self, step: IntakeStep) -> None:
+        """Put a step behind those that are there."""
+        self._steps += ((step, step.property_names, step.topic_prefixes),)
+        self._ahead += (step,) if isinstance(step, ChecksAhead) else ()
+        self._batches += (step,) if isinstance(step, ChecksBatches) else ()
+        self.property_names |= step.property_names
+        self.topic_prefixes += step.topic_prefixes
+        self.first_characters |= {prefix[:1] for prefix in step.topic_prefixes if prefix}
+        self.concerns_all = self.concerns_all or "" in step.topic_prefixes
 
     def take(self, message: MessageExtBrokerInner, sent: Sent | None = None) -> bool:
         """Ask each step that the message concerns; return whether one has taken it.
@@ -59,5 +75,5 @@ class IntakeSteps:
         Raises:
             RefusedError: as a step has it.
         """
-        for check in self._batches:
-            check(shared, batch)
+        for step in self._batches:
+            step.check_batch(shared, batch)

@@ -16,6 +16,7 @@ from typing import Final
 
 import msgspec
 
+from flintmq.core.broker.intake_steps import IntakeSteps
 from flintmq.core.record import properties as props
 from flintmq.core.record.java_hash import tags_hash
 from flintmq.core.record.properties import string_to_properties
@@ -52,12 +53,12 @@ class KnownTails:
 
     Args:
         stored: how a whole text of properties is stored, given the text and what is in it.
-        unusual: names of properties that ask for more than to be stored.
+        steps: know which properties ask for more than to be stored.
     """
 
-    def __init__(self, stored: Callable[[str, dict[str, str]], str], unusual: frozenset[str] = frozenset()) -> None:
+    def __init__(self, stored: Callable[[str, dict[str, str]], str], steps: IntakeSteps) -> None:
         self._stored = stored
-        self._unusual = _UNUSUAL | unusual
+        self._steps = steps
         self._tails: dict[str, Tail | None] = {}
         self._missed = 0
 
@@ -102,7 +103,7 @@ class KnownTails:
         if len(tails) >= TAILS_MAX:
             tails.clear()
         found = string_to_properties(tail_text)
-        if not self._unusual.isdisjoint(found):
+        if not _UNUSUAL.isdisjoint(found) or not self._steps.property_names.isdisjoint(found):
             tails[tail_text] = None
             return
         head = f"{_UNIQ_KEY}0"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from flintmq.config.sections.models import BrokerConfig
+from flintmq.core.broker.address import BrokerAddress
 from flintmq.core.broker.api import PeriodicTimers
 from flintmq.core.broker.consumers import ConsumerTable
 from flintmq.core.broker.groups import SubscriptionGroupManager
@@ -27,75 +28,89 @@ from flintmq.core.io.clock import Clock
 from flintmq.core.io.json_file import JsonFile
 from flintmq.core.kernel.ports import MessageFilterFactory, Service
 from flintmq.core.kernel.ports.replication import SupportsReplication
-from flintmq.core.record.host import pack_host
 from flintmq.core.response_code import ResponseCode
-from flintmq.core.route.advertised import Advertised, host_port
 from flintmq.core.store.message_store import MessageStore
 
 T = TypeVar("T")
 
 
 class BrokerState:
-    """Everything a broker knows, without sockets. Built by :class:`flintmq.plugins.broker.broker.Broker`; what plugins are
-    given as their :class:`~flintmq.core.broker.api.BrokerApi`."""
+    """Everything a broker knows, without sockets; what plugins are given as their :class:`~flintmq.core.broker.api.BrokerApi`.
 
-    config: BrokerConfig
-    clock: Clock
-    store: MessageStore
-    readers: Readers
-    topics: TopicConfigManager
-    groups: SubscriptionGroupManager
-    offsets: ConsumerOffsetManager
-    consumers: ConsumerTable
-    producers: ProducerTable
-    locks: RebalanceLockManager
-    hold: PullRequestHoldService
-    intake_steps: IntakeSteps
-    intake: MessageIntake
-    timers: PeriodicTimers
-    stats: BrokerStats
-    sink: MessageSink
-    filters: Mapping[str, MessageFilterFactory]
-    """By expression type."""
-    loop: asyncio.AbstractEventLoop
-    store_host: bytes
-    """The advertised address, packed; part of every record and message id."""
-    store_host_hex: str
-    advertised_address: str
-    """``host:port`` that the broker registers under, and that clients are told as far as :attr:`advertised` says no other."""
-    port: int
-    """The port that the broker listens on."""
-    advertised: Advertised
-    on_config: Callable[[BrokerConfig], None]
-    """Told when settings changed while running."""
+    Args:
+        config: the settings; some change while the broker runs.
+        clock: time.
+        loop: the loop whose thread works for the broker.
+        address: how the broker is reached.
+        store: open.
+        topics: the table of topics.
+        groups: the table of subscription groups.
+        offsets: how far each group has consumed each queue.
+        stats: counters.
+        filters: factories of message filters, by expression type.
+        timers: work that is done again and again.
+        services: return the services, in the order of their registration; they are made after the state.
+        intake_steps: what redirects or refuses messages before they are stored; filled after the state is made.
+    """
 
-    def __init__(self, config: BrokerConfig, clock: Clock) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        address: BrokerAddress,
+        store: MessageStore,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        offsets: ConsumerOffsetManager,
+        stats: BrokerStats,
+        filters: Mapping[str, MessageFilterFactory],
+        timers: PeriodicTimers,
+        services: Callable[[], Iterable[Service]] = tuple,
+        intake_steps: IntakeSteps | None = None,
+    ) -> None:
         self.config = config
         self.clock = clock
-        self.services: Callable[[], Iterable[Service]] = tuple
-        """The services, in the order of their registration."""
+        self.loop = loop
+        self.store = store
+        self.topics = topics
+        self.groups = groups
+        self.offsets = offsets
+        self.stats = stats
+        self.filters = filters
+        self.timers = timers
+        self.services = services
+        self.readers = Readers(offsets)
+        self.consumers = ConsumerTable(clock, notify_ids_changed=config.groups.notify_ids_changed)
+        self.producers = ProducerTable(clock)
+        self.locks = RebalanceLockManager(clock)
+        self.hold = PullRequestHoldService(
+            clock,
+            store.max_queue_offset,
+            held_max=config.pull.held_max,
+            held_per_connection_max=config.pull.held_per_connection_max,
+        )
+        self.store_host = address.packed
+        """The advertised address, packed; part of every record and message id."""
+        self.store_host_hex = address.packed.hex().upper()
+        self.advertised_address = address.host_port
+        """``host:port`` that the broker registers under, and that clients are told as far as :attr:`advertised` says no
+        other."""
+        self.advertised = address.advertised
+        self.port = address.listening_port
         self.runtime_sources: list[Callable[[], Mapping[str, str]]] = []
         """Further figures for request 28."""
         self.answers_as_bytes = True
         """Whether ordinary answers may be written as they are sent: no plugin's hook wants to see them."""
         self._dispatching = False
         self._closing = False
-
-    def advertise(self, host: str, port: int, ip: str | None = None, advertised: Advertised = Advertised()) -> None:
-        """Sets the address that clients are told and that records carry.
-
-        Args:
-            host: a name or an address.
-            ip: its address, where it is a name.
-            advertised: what else clients are told.
-        """
-        self.store_host = pack_host(ip or host, port)
-        self.store_host_hex = self.store_host.hex().upper()
-        self.advertised_address = host_port(host, port)
-        self.advertised = advertised
+        self.sink = MessageSink(store, stats, self.dispatch)
+        self.intake_steps = intake_steps if intake_steps is not None else IntakeSteps()
+        self.intake = MessageIntake(self, self.intake_steps)
 
     def update_config(self, config: BrokerConfig) -> None:
-        """Takes settings that may change while running."""
+        """Take settings that may change while the broker runs."""
         before, self.config = self.config, config
         self.store.update_config(config)
         self.groups.auto_create = config.groups.auto_create
@@ -103,10 +118,9 @@ class BrokerState:
         self.topics.allow_auto_create(config.topics.auto_create, config.topics.default_queue_nums)
         if config.broker.permission != before.broker.permission:
             self.topics.changed.publish()  # name servers are told what clients may do
-        self.on_config(config)
 
     def filter_factory(self, expression_type: str) -> MessageFilterFactory:
-        """Makes filters of a type: tags, SQL92 where it is switched on, or what a plugin registered.
+        """Return the factory of filters of a type: tags, SQL92 where it is switched on, or what a plugin registered.
 
         Raises:
             RefusedError: SQL92 is switched off, or nobody registered the type.
@@ -163,8 +177,9 @@ class BrokerState:
         return any(service.is_following for service in self.services_with(SupportsReplication))  # type: ignore[type-abstract]
 
     def dispatch(self) -> None:
-        """Makes what is readable visible: queues, index, held pulls. Goes on with the loop's next turn while more is left;
-        until then whoever calls this does not take another share of this one."""
+        """Make what is readable visible: queues, index, held pulls.
+
+        Where more is left it goes on with the loop's next iteration; calls until then do nothing."""
         if not self._dispatching:
             self._dispatch_some()
 
@@ -174,15 +189,15 @@ class BrokerState:
             self.dispatch_soon()
 
     def hand_over_store(self) -> None:
-        """From now on another thread closes the store: nothing is dispatched here, whatever a flush still makes readable."""
+        """Dispatch nothing any more, whatever a flush still makes readable: another thread closes the store from now on."""
         self._closing = True
 
     def dispatch_soon(self) -> None:
-        """Likewise, with the loop's next turn."""
+        """Make what is readable visible with the loop's next iteration."""
         if not self._dispatching:
             self._dispatching = True
             self.loop.call_soon(self._dispatch_some)
 
     def progressed(self) -> None:
-        """A flush made more readable. Any thread."""
+        """Take note that a flush made more readable. Any thread."""
         self.loop.call_soon_threadsafe(self.dispatch_soon)

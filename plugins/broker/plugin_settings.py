@@ -26,7 +26,7 @@ class PluginSettings:
         self, kernel: Kernel, loaded: LoadedConfig, clock: Clock = SYSTEM_CLOCK, *, flushes: bool = True
     ) -> None:
         self._kernel = kernel
-        self._loaded = loaded
+        self.loaded = loaded
         self._clock = clock
         self._models: dict[str, type[Any]] = {
             entry.name: entry.value for entry in kernel.registries.config_sections.all()
@@ -46,12 +46,12 @@ class PluginSettings:
         for entry in self._strategies:
             if entry.value.settings_model is not None:
                 models[f"flush.{entry.name}"] = entry.value.settings_model
-        known = [*models, *(name for name in self._loaded.sections if name.startswith("flush.") and not self._flushes)]
+        known = [*models, *(name for name in self.loaded.sections if name.startswith("flush.") and not self._flushes)]
         off = [info.name for info in self._kernel.describe() if not info.enabled]
-        self._loaded.check_claimed(known, off)
+        self.loaded.check_claimed(known, off)
         for name, model in models.items():
-            if name in self._loaded.sections:
-                self._loaded.section(name, model)
+            if name in self.loaded.sections:
+                self.loaded.section(name, model)
 
     def of(self, registered: Registered[Any]) -> Any:
         """The settings of whoever registered something: of the section of the same name, else of the plugin's only one.
@@ -62,18 +62,18 @@ class PluginSettings:
         if name is None:
             return None
         if name not in self._made:
-            self._made[name] = self._loaded.section(name, self._models[name])
+            self._made[name] = self.loaded.section(name, self._models[name])
         return self._made[name]
 
     def of_strategy(self, registered: Registered[FlushStrategy]) -> Any:
         """``flush.<name>`` where the strategy has a model for it, else as :meth:`of`. Raises ``ConfigError``."""
         strategy = registered.value
-        built_in = getattr(self._loaded.config.flush, strategy.name, None)
+        built_in = getattr(self.loaded.config.flush, strategy.name, None)
         if built_in is not None:
             return built_in
         if strategy.settings_model is None:
             return self.of(registered)
-        return self._loaded.section(f"flush.{strategy.name}", strategy.settings_model)
+        return self.loaded.section(f"flush.{strategy.name}", strategy.settings_model)
 
     def context(self, registered: Registered[Any]) -> PluginContext:
         """What a factory that asks for it is given. Raises ``ConfigError``."""

@@ -64,7 +64,7 @@ def _pull_message(broker: Broker) -> PullMessageProcessor:
 
 def _admin_broker(broker: Broker) -> AdminBrokerProcessor:
     """Make the processor, and sample the figures that it tells from the start on."""
-    info = RuntimeInfo(broker.state, broker.pools, broker.kernel.blame_code)
+    info = RuntimeInfo(broker.state, broker.pools.by_name, broker.kernel.blame_code)
     stats = broker.state.stats
     broker.timers.every(SAMPLE_INTERVAL_S, info.sample, "runtime figures")
     return AdminBrokerProcessor(broker.state, info, stats.table)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from flintmq.plugins.broker.broker import reachable_host
+from flintmq.plugins.broker.addresses import reachable_host
 from flintmq.plugins.cli import logs, options
 from flintmq.plugins.cli.parser import Command
 from flintmq.plugins.cli.serving import FenceWatch, load, serve

@@ -21,11 +21,13 @@ from flintmq.core.kernel.registry import ProcessorSpec, Registered
 from flintmq.core.route.advertised import host_port
 from flintmq.core.route.kv_config import KVConfigManager
 from flintmq.core.route.route_manager import RouteInfoManager
+from flintmq.plugins.broker.addresses import EVERY_INTERFACE
 from flintmq.plugins.broker.authenticators import Authenticators
-from flintmq.plugins.broker.broker import EVERY_INTERFACE, THREADS_END_S, as_loaded, config_path
 from flintmq.plugins.broker.exposure import REMINDER_S, check_exposure, remind
+from flintmq.plugins.broker.loading import as_loaded, config_path
 from flintmq.plugins.broker.periodic import Timers
 from flintmq.plugins.broker.plugin_settings import PluginSettings
+from flintmq.plugins.broker.pools import THREADS_END_S
 from flintmq.plugins.broker.secure_links import TLS_RELOAD_S, server_tls
 from flintmq.plugins.broker.server_parts import ServerParts
 from flintmq.plugins.broker.service import Service

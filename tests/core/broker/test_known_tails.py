@@ -134,7 +134,7 @@ class TestWhatStrangersCanMakeItRemember:
             learnt.append(text)
             return text
 
-        return KnownTails(stored), learnt
+        return KnownTails(stored, IntakeSteps()), learnt
 
     def test_is_bounded_in_number(self) -> None:
         tails, learnt = self.tails()

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flintmq.config.sections.models import BrokerConfig
-from flintmq.core.broker.state import BrokerState
-from flintmq.core.testing.clock import ManualClock
+from flintmq.tests.support.state import state_of
 
 
 class CountingStore:
@@ -15,6 +13,9 @@ class CountingStore:
     def __init__(self, left: int = 1) -> None:
         self.left = left
         self.dispatched = 0
+
+    def max_queue_offset(self, topic: str, queue_id: int) -> int:
+        return 0
 
     def dispatch(self) -> bool:
         self.dispatched += 1
@@ -40,8 +41,7 @@ class Loop:
 
 def test_the_loop_dispatches_until_the_store_is_handed_over() -> None:
     """A flush that ends while the store is being closed on another thread must not make the loop dispatch beside it."""
-    state: Any = BrokerState(BrokerConfig(), ManualClock())
-    state.store, state.loop = CountingStore(), Loop()
+    state: Any = state_of(store=CountingStore(), loop=Loop())
     state.progressed()
     state.loop.turn()
     state.loop.turn()
@@ -60,8 +60,7 @@ def test_the_loop_dispatches_until_the_store_is_handed_over() -> None:
 
 def test_a_turn_of_the_loop_has_one_share_of_dispatching() -> None:
     """While a lot is left everybody who asks for more would make the turns longer, and each of them another turn's work."""
-    state: Any = BrokerState(BrokerConfig(), ManualClock())
-    state.store, state.loop = CountingStore(left=10), Loop()
+    state: Any = state_of(store=CountingStore(left=10), loop=Loop())
     state.dispatch()
     for turn in range(2, 6):
         for _ in range(5):

@@ -10,9 +10,6 @@ import pytest
 from flintmq.config.sections.models import BrokerConfig
 from flintmq.config.sections.service import TransactionsSection
 from flintmq.core.broker.intake import MessageIntake
-from flintmq.core.broker.intake_steps import IntakeSteps
-from flintmq.core.broker.state import BrokerState
-from flintmq.core.broker.topics import TopicConfigManager, boot_topics
 from flintmq.core.errors import RefusedError
 from flintmq.core.record.host import pack_host
 from flintmq.core.record.properties import properties_to_string, string_to_properties
@@ -21,20 +18,18 @@ from flintmq.plugins.delay.intake_step import DelayStep
 from flintmq.plugins.timer.intake_step import TimerStep
 from flintmq.plugins.timer.timer_message import TimerRedirect
 from flintmq.plugins.transactions.intake_step import TransactionStep
+from flintmq.tests.support.state import state_of
 
 HOST = pack_host("127.0.0.1", 10911)
 
 
 def make_intake(redirect: TimerRedirect | None = None, **settings: Any) -> MessageIntake:
-    clock = ManualClock()
-    state: Any = BrokerState(BrokerConfig(transactions=TransactionsSection(**settings)), clock)
-    state.advertise("127.0.0.1", 10911)
-    state.topics = TopicConfigManager(None, clock, boot_topics(cluster="DefaultCluster", broker_name="broker-a"))
-    steps: list[Any] = [TransactionStep(state), DelayStep(state)]
+    state = state_of(BrokerConfig(transactions=TransactionsSection(**settings)))
+    state.intake_steps.add(TransactionStep(state))
+    state.intake_steps.add(DelayStep(state))
     if redirect is not None:
-        steps.append(TimerStep(redirect, lambda: state.config))
-    state.intake_steps = IntakeSteps(steps)
-    return MessageIntake(state, state.intake_steps)
+        state.intake_steps.add(TimerStep(redirect, lambda: state.config))
+    return state.intake
 
 
 def send(intake: MessageIntake, properties: dict[str, str], **changes: Any) -> Any:

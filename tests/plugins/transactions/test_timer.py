@@ -4,19 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from flintmq.config.sections.models import BrokerConfig
-from flintmq.core.broker.intake import MessageIntake
-from flintmq.core.broker.intake_steps import IntakeSteps
 from flintmq.core.broker.offsets import ConsumerOffsetManager
 from flintmq.core.broker.producers import ProducerTable
-from flintmq.core.broker.sink import MessageSink
-from flintmq.core.broker.state import BrokerState
-from flintmq.core.broker.stats import BrokerStats
-from flintmq.core.broker.topics import TopicConfigManager, boot_topics
 from flintmq.core.broker.waiting_store import WaitingStoreAdapter
 from flintmq.core.io.json_file import JsonFile
 from flintmq.core.kernel.ports import DispatchRequest
@@ -31,6 +24,7 @@ from flintmq.plugins.timer.timer_wheel import TimerWheel
 from flintmq.plugins.transactions.intake_step import TransactionStep
 from flintmq.plugins.transactions.store import TransactionStoreAdapter
 from flintmq.plugins.transactions.transactional_messages import EndTransaction, TransactionalMessageService
+from flintmq.tests.support.state import state_of
 
 HOUR_MS = 3_600_000
 SENDER = SimpleNamespace(packed_host=b"\x7f\0\0\1\0\0\x9c\x40", remote_address="127.0.0.1:40000")
@@ -46,23 +40,20 @@ class Bench:
 
     def open(self) -> None:
         config = BrokerConfig()
-        state: Any = BrokerState(config, self.clock)
-        state.advertise("127.0.0.1", 10911)
-        state.stats = BrokerStats(self.clock)
-        state.topics = TopicConfigManager(
-            None, self.clock, boot_topics(cluster="DefaultCluster", broker_name="broker-a")
-        )
-        state.offsets = ConsumerOffsetManager(JsonFile(self.folder / "config" / "consumerOffset.json"))
-        state.offsets.load()
-        self.store = state.store = open_store(self.folder, clock=self.clock)
-        state.sink = MessageSink(self.store, state.stats, self.store.dispatch)
-        self.state = state
+        offsets = ConsumerOffsetManager(JsonFile(self.folder / "config" / "consumerOffset.json"))
+        offsets.load()
+        self.store = open_store(self.folder, clock=self.clock)
+        self.state = state = state_of(config, self.clock, store=self.store, offsets=offsets)
         redirect = TimerRedirect(self.clock, lambda: (72 * HOUR_MS, "the.key"), lambda _due_ms: True)
-        steps = IntakeSteps([TransactionStep(state), DelayStep(state), TimerStep(redirect, lambda: config)])
-        state.intake_steps = steps
-        self.intake = MessageIntake(state, steps)
+        for step in (TransactionStep(state), DelayStep(state), TimerStep(redirect, lambda: config)):
+            state.intake_steps.add(step)
+        self.intake = state.intake
         self.transactions = TransactionalMessageService(
-            TransactionStoreAdapter(state), ProducerTable(self.clock), steps.take, lambda: config, self.clock
+            TransactionStoreAdapter(state),
+            ProducerTable(self.clock),
+            state.intake_steps.take,
+            lambda: config,
+            self.clock,
         )
         self.transactions.load()
         timer = self.folder / "flint" / "timer"

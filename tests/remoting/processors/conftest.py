@@ -12,14 +12,6 @@ from typing import Any
 import pytest
 
 from flintmq.config.sections.models import BrokerConfig
-from flintmq.core.broker.consumers import ConsumerTable
-from flintmq.core.broker.groups import SubscriptionGroupManager
-from flintmq.core.broker.offsets import ConsumerOffsetManager
-from flintmq.core.broker.producers import ProducerTable
-from flintmq.core.broker.queue_locks import RebalanceLockManager
-from flintmq.core.broker.state import BrokerState
-from flintmq.core.broker.stats import BrokerStats
-from flintmq.core.broker.topics import TopicConfigManager, boot_topics
 from flintmq.core.errors import RefusedError, RemotingError
 from flintmq.core.io import fastjson
 from flintmq.core.io.os_disk import OS_DISK
@@ -27,6 +19,7 @@ from flintmq.core.kernel.ports.processor import Handler, Request, Response
 from flintmq.core.testing.channel import RecordingChannel
 from flintmq.core.testing.clock import ManualClock
 from flintmq.remoting.wire.command import RemotingCommand
+from flintmq.tests.support.state import state_of
 
 
 class ClientChannel(RecordingChannel):
@@ -121,22 +114,7 @@ class Bench:
     def __init__(self, root: Path) -> None:
         self.clock = ManualClock()
         self.store = FakeStore(root)
-        self.configs: list[BrokerConfig] = []
-        state: Any = BrokerState(BrokerConfig(), self.clock)
-        state.store = self.store
-        state.topics = TopicConfigManager(
-            None, self.clock, boot_topics(cluster="DefaultCluster", broker_name="broker-a")
-        )
-        state.groups = SubscriptionGroupManager(None, self.clock)
-        state.offsets = ConsumerOffsetManager()
-        state.consumers = ConsumerTable(self.clock)
-        state.producers = ProducerTable(self.clock)
-        state.locks = RebalanceLockManager(self.clock)
-        state.stats = BrokerStats(self.clock)
-        state.filters = {}
-        state.on_config = self.configs.append
-        state.advertised_address = "127.0.0.1:10911"
-        self.state: BrokerState = state
+        self.state = state_of(clock=self.clock, store=self.store)
         self.channel = ClientChannel()
 
     def request(

@@ -9,7 +9,6 @@ from typing import Any
 import attrs
 import pytest
 
-from flintmq.core.broker.intake import MessageIntake
 from flintmq.core.broker.sink import MessageSink
 from flintmq.core.errors import RemotingError, RemotingTimeoutError
 from flintmq.core.kernel.ports import DispatchRequest, FlushStatus
@@ -53,8 +52,6 @@ def replying(bench: Any, new_channel: Any) -> Any:
     state = bench.state
     state.store = PutStore()
     state.sink = MessageSink(state.store, state.stats, state.dispatch)
-    state.advertise("127.0.0.1", 10911)
-    state.intake = MessageIntake(state)
     bench.channel.packed_host = state.store_host
     bench.asker = new_channel("10.0.0.9:5")
     bench.asker.answers.append(response(command(326), 0))

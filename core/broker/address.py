@@ -1,0 +1,47 @@
+"""The address of a broker: what clients are told, and what records carry."""
+
+from __future__ import annotations
+
+from typing import Self
+
+import attrs
+
+from flintmq.core.record.host import pack_host
+from flintmq.core.route.advertised import Advertised, host_port
+
+
+@attrs.frozen
+class BrokerAddress:
+    """How a broker is reached."""
+
+    host_port: str
+    """``host:port`` that it registers under, and that clients are told as far as :attr:`advertised` says no other."""
+    packed: bytes
+    """The address as records and message ids hold it."""
+    listening_port: int
+    """The port that it listens on."""
+    advertised: Advertised = attrs.field(factory=Advertised)
+    """What else clients are told, by the network that they come from."""
+
+    @classmethod
+    def of(
+        cls,
+        host: str,
+        port: int,
+        ip: str | None = None,
+        advertised: Advertised | None = None,
+        *,
+        listening_port: int | None = None,
+    ) -> Self:
+        """Return the address of a host, given by its name or address.
+
+        Args:
+            host: what clients are told.
+            port: the port that clients are told.
+            ip: the host's address, where it is a name.
+            advertised: what else clients are told.
+            listening_port: the port that the broker listens on, where it is another one.
+        """
+        listening = port if listening_port is None else listening_port
+        told = advertised if advertised is not None else Advertised()
+        return cls(host_port(host, port), pack_host(ip or host, port), listening, told)

@@ -1,0 +1,198 @@
+"""What a broker consists of, put together in order: store, tables, state, dispatchers, services, intake steps, server."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import TYPE_CHECKING
+
+from flintmq.core.broker.intake_steps import IntakeSteps
+from flintmq.core.broker.state import BrokerState
+from flintmq.core.broker.stats import BrokerStats
+from flintmq.core.errors import StoreError
+from flintmq.core.kernel.plugin_shapes import PROCESSOR
+from flintmq.core.log.epochs import MASTER
+from flintmq.plugins.broker.authenticators import Authenticators
+from flintmq.plugins.broker.plugin_figures import plugin_figures
+from flintmq.plugins.broker.server_parts import ServerParts
+from flintmq.plugins.broker.services import Services
+from flintmq.plugins.broker.store_assembly import StoreAssembly
+from flintmq.plugins.broker.tables import load_groups, load_offsets, load_topics
+from flintmq.remoting.server.server import RemotingServer
+
+if TYPE_CHECKING:
+    from flintmq.core.broker.address import BrokerAddress
+    from flintmq.core.io.clock import Clock
+    from flintmq.core.io.disk import Disk
+    from flintmq.core.kernel.kernel import Kernel
+    from flintmq.core.kernel.ports.processor import Request
+    from flintmq.core.kernel.registry import ProcessorSpec, Registered
+    from flintmq.core.store.message_store import MessageStore
+    from flintmq.plugins.broker.broker import Broker
+    from flintmq.plugins.broker.periodic import Timers
+    from flintmq.plugins.broker.plugin_settings import PluginSettings
+    from flintmq.plugins.broker.pools import Pools
+    from flintmq.remoting.server.channel import ServerChannel
+    from flintmq.remoting.server.pool import Pool
+
+log = logging.getLogger("flintmq.broker")
+
+
+class Assembly:
+    """Everything of one broker that plugins and configuration decide about. Loop thread.
+
+    What is made is given back through ``held`` in the reverse order, however far the assembly came.
+
+    Args:
+        kernel: the plugins.
+        settings: their sections of the configuration, and with them the configuration.
+        address: how the broker is reached.
+        disk: what the store reads, writes and syncs through.
+        clock: time.
+        timers: work that is done again and again.
+        held: gives back what was made.
+
+    Raises:
+        ConfigError, PluginError: the configuration or a plugin is wrong; says where.
+        StoreError: the store cannot be opened.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        settings: PluginSettings,
+        address: BrokerAddress,
+        *,
+        disk: Disk,
+        clock: Clock,
+        timers: Timers,
+        held: AsyncExitStack,
+    ) -> None:
+        self.kernel = kernel
+        self.config = config = settings.loaded.config
+        self.is_closing = False
+        """Whether the store takes nothing more."""
+        self.services = Services(kernel, log)
+        self._parts: ServerParts | None = None
+        self._handled_by: dict[int, Registered[ProcessorSpec]] = {}
+        """Which processor answers a request code."""
+        features = kernel.registries.features_topics()
+        stores = StoreAssembly(config, kernel, settings, disk, clock)
+        store = stores.store
+        store.open()
+        held.push_async_callback(asyncio.to_thread, store.close)  # every file is synced; the loop goes on meanwhile
+        _begin_tags_codes(store)
+        counted = frozenset(topic.name for topic in features if topic.counts_queues)
+        self.state = state = BrokerState(
+            config,
+            clock,
+            loop=asyncio.get_running_loop(),
+            address=address,
+            store=store,
+            topics=load_topics(config, features, disk, clock),
+            groups=load_groups(config, disk, clock),
+            offsets=load_offsets(config, disk),
+            stats=BrokerStats(clock, config.broker.cluster, counted),
+            filters=stores.filters,
+            timers=timers,
+            services=self.services.all,
+            intake_steps=IntakeSteps(),
+        )
+        held.callback(self._hand_over)
+        store.start(stores.dispatchers())
+        store.reput.arrived.subscribe(state.hold.arrived)
+        if stores.waits_for_flushes:
+            store.progressed.subscribe(state.progressed)
+        if not (store.started_clean or config.broker.is_slave):
+            state.offsets.cut(store.max_queue_offset)
+        if not config.replicates:
+            _begin_epoch_if_replicated(state)
+        held.push_async_callback(self._end_writes)
+        timers.on_failed = kernel.blame_code
+        self.services.make(state)
+        held.push_async_callback(self.services.stop)
+        for entry in kernel.registries.intake_steps.all():
+            state.intake_steps.add(kernel.guarded(entry, entry.value)(state))
+        state.runtime_sources += [self.services.figures, partial(plugin_figures, kernel)]
+        self.authenticators = Authenticators(
+            kernel, settings, config, config.authenticators_in_force, acl_key="acl.enable"
+        )
+        self.authenticators.start(timers)
+        self.server = self._make_server(clock)
+        held.push_async_callback(self.server.close, config.broker.shutdown_timeout_ms / 1000)
+
+    def _make_server(self, clock: Clock) -> RemotingServer:
+        listen = self.config.listen
+        return RemotingServer(
+            clock,
+            max_frame_bytes=listen.max_frame_bytes,
+            max_connections=listen.max_connections,
+            max_connections_per_address=listen.max_connections_per_address,
+            max_buffered_bytes=listen.max_buffered_bytes,
+            idle_timeout_ms=listen.idle_timeout_ms,
+            backlog=listen.backlog,
+            authenticators=self.authenticators.in_force,
+            on_closed=self._channel_closed,
+            on_failed=self._request_failed,
+            on_authenticator_failed=self.authenticators.failed,
+        )
+
+    def add_processors(self, broker: Broker, pools: Pools) -> None:
+        """Make the request processors and what plugins registered for the server as a whole; both are given the broker.
+
+        Raises:
+            ConfigError, PluginError: a plugin's fault; names it.
+        """
+        for entry in self.kernel.registries.processors_of("broker"):
+            made = self.kernel.guarded(entry, entry.value.factory)(broker)
+            where = PROCESSOR.where(entry.owner, entry.name)
+            self.server.table.add_processor(made, entry.value.declarations, partial(_pool_of, pools, entry), where)
+            self._handled_by.update(dict.fromkeys(entry.value.codes, entry))
+        self._parts = ServerParts(self.kernel, "broker", broker)
+        self._parts.attach(self.server, pools.get)
+        self.state.answers_as_bytes = not self._parts.hooks.after
+
+    def _request_failed(self, request: Request, error: BaseException) -> None:
+        entry = self._handled_by.get(request.code)
+        if entry is not None:
+            self.kernel.blame(entry, f"request {request.code}", error)
+        elif self._parts is not None and self._parts.default is not None:
+            self.kernel.blame(self._parts.default, "handle", error)
+
+    def _channel_closed(self, channel: ServerChannel) -> None:
+        state = self.state
+        state.hold.close_channel(channel)
+        state.consumers.close_channel(channel)
+        state.producers.close_channel(channel)
+
+    def _hand_over(self) -> None:
+        self.is_closing = True
+        self.state.hand_over_store()
+
+    async def _end_writes(self) -> None:
+        """Make the log durable, then write the positions that stand for it: no delivered message comes again."""
+        self._hand_over()
+        try:
+            await asyncio.to_thread(self.state.store.end_writes)
+        except StoreError as error:  # positions that stand for more than is on disk are not written then
+            log.error("the log could not be made durable: %s", error)
+        self.services.persist()
+
+
+def _begin_tags_codes(store: MessageStore) -> None:
+    try:
+        store.begin_tags_codes()
+    except StoreError as error:  # a full disk: what was noted last still counts
+        log.error("the newest notes on tags codes are lost: %s", error)
+
+
+def _pool_of(pools: Pools, entry: Registered[ProcessorSpec], name: str) -> Pool:
+    return pools.get(name, entry.value.threads[name])
+
+
+def _begin_epoch_if_replicated(state: BrokerState) -> None:
+    """Begin an epoch in a store that once was a master's, and stays one while nothing follows it."""
+    if any(epoch.cause == MASTER for epoch in state.store.epochs.epochs.entries):
+        state.store.become_master()
