@@ -110,9 +110,9 @@ class Services:
     def persist(self) -> None:
         """Have the services that were started write the positions that stand for copies in the log, which is on disk.
 
-        Never raises.
+        The last one first: a feature may put its positions into a table that an earlier service writes. Never raises.
         """
-        for entry, service in self._started:
+        for entry, service in reversed(self._started):
             if isinstance(service, SupportsPersist):
                 try:
                     service.persist()

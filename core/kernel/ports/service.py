@@ -48,7 +48,8 @@ class SupportsPersist(Protocol):
     """A service with positions that stand for copies in the log, such as "delivered up to here"."""
 
     def persist(self) -> object:
-        """Write the positions. Called at the stop of the broker, after the log is on disk and before the store is closed.
+        """Write the positions. Called at the stop of the broker, after the log is on disk and before the store is closed; of
+        the service that was registered last first.
 
         Raises:
             StoreError: they could not be written; those that were written last still count.
