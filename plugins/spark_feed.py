@@ -78,7 +78,7 @@ def _remove_old(store: MessageStore) -> None:
 
 
 def make_dispatcher(context: DispatcherContext) -> CommitLogDispatcher:
-    """Of the store's configuration.
+    """Make the dispatcher from the configuration of a store.
 
     Raises:
         ConfigError: a landing zone is asked for, and a package that it needs is not installed.

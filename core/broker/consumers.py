@@ -1,7 +1,7 @@
-"""Consumer groups that are online.
+"""Keeps the consumer groups that are online.
 
-When members or the set of topics change, every member is told (NOTIFY_CONSUMER_IDS_CHANGED), the new one too: the
-clients then divide the queues anew.
+When members or the set of topics change, every member is notified (NOTIFY_CONSUMER_IDS_CHANGED), the new one too: the
+clients then divide the queues again.
 
 See docs/internals/algorithms.md, Groups and offsets; docs/internals/protocol.md, What an answer must have.
 """

@@ -80,7 +80,7 @@ class ConsumerOffsetManager:
         self._dirty = True
 
     def put(self, topic: str, group: str, queue_id: int, consumer_offset: int) -> None:
-        """The same for the broker's own groups: without a limit, and without a word."""
+        """Set an offset of a group of the broker itself, without a limit and without a line in the log."""
         queues = self._table.setdefault(topic, {}).setdefault(group, {})
         self._entries += queue_id not in queues
         queues[queue_id] = consumer_offset

@@ -303,7 +303,7 @@ class TopicConfigManager(ConfigManager[TopicConfig]):
         self._changed()
 
     def _make(self, config: TopicConfig) -> None:
-        """As :meth:`put`, for what clients make without asking: the file follows."""
+        """Add a topic that a client makes by sending; the file is written later."""
         self._add(config)
         self.data_version = self.data_version.next(self._clock)
         try:

@@ -27,7 +27,7 @@ def plugin_figures(kernel: Kernel) -> dict[str, str]:
 
 
 def plugins_of(info: Mapping[str, str]) -> dict[str, Any]:
-    """The same for ``flintmq status``, from request 28's table; nothing of a broker that does not tell (RocketMQ's)."""
+    """Return the figures for ``flintmq status`` from the table of request 28; nothing for a RocketMQ broker, which has none."""
     if ERRORS not in info:
         return {}
     names = [key.removeprefix(f"{ERRORS}_") for key in info if key.startswith(f"{ERRORS}_")]

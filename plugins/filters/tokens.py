@@ -67,7 +67,7 @@ class Tokens:
         self.next = self._cut()
 
     def take(self) -> Token:
-        """The next token; the one behind it becomes :attr:`next`. Raises RefusedError where that one is no token."""
+        """Return the next token; the one after it becomes :attr:`next`. Raises RefusedError where that one is malformed."""
         taken = self.next
         self.next = self._cut()
         return taken

@@ -118,7 +118,7 @@ class Registration:
                 # The name server's configuration says which topics are ordered:
                 # docs/internals/algorithms.md, Topics and groups.
                 api.topics.update_order_topics(KVTable.decode(answer.body).table.keys())
-            except FlintError as error:  # a body that is no table, or a full disk: neither ends the registering
+            except FlintError as error:  # a malformed body or a full disk does not end the registrations
                 log.warning("the order configuration of name server %s: %s", address, error)
 
     def _ha_address(self) -> str:

@@ -50,7 +50,7 @@ def load_secret(config: BrokerConfig) -> bytes | None:
     if ha.secret_file is None:
         raise ConfigError(
             "replication needs a secret that both ends know: ha.secret_file (a file of mode 0600), or ha.secret. A RocketMQ "
-            "broker at the other end knows none: ha.compat: rocketmq, and then whoever reaches the port reads the whole log",
+            "broker at the other end knows none: ha.compat: rocketmq, and then all who reach the port read the whole log",
             key="ha.secret_file",
         )
     path = Path(ha.secret_file)

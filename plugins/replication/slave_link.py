@@ -73,7 +73,8 @@ class SlaveLink:
         """Take bytes of the master; return what is to be appended now, in order.
 
         Raises:
-            ReplicationError: it breaks the rules, sends what is no record, or must not be followed. :meth:`farewell` says so.
+            ReplicationError: the master breaks the rules, sends a damaged record, or must not be followed;
+                :meth:`farewell` says so.
             StoreError: the log could not be made ready to follow.
         """
         self._read_s = now_s
