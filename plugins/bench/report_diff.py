@@ -53,7 +53,7 @@ class ReportDiff:
 
 
 def check_report(document: Any, name: str) -> Mapping[str, Any]:
-    """A report, as ``--report`` wrote it. Raises ValueError for another document."""
+    """Return a report that ``--report`` wrote. Raises ValueError for another document."""
     if not isinstance(document, dict) or document.get("report") != KIND:
         raise ValueError(f"{name} is not a report of '{KIND}'")
     if document.get("format") != FORMAT:

@@ -88,11 +88,13 @@ class LazyGroup(Group):
         if cmd_name not in self._table:
             return None
         module, _, name = self._table[cmd_name][0].partition(":")
+        collects = gc.isenabled()
         gc.disable()  # nearly all that imports create stays, and collections would visit it again and again
         try:
             command: click.Command = getattr(importlib.import_module(f"flintmq.plugins.cli.{module}"), name)
         finally:
-            gc.enable()
+            if collects:
+                gc.enable()
         add_examples(command, f"{self._words} {cmd_name}".strip())
         return command
 
