@@ -39,7 +39,7 @@ class ServerParts:
     def __init__(self, kernel: Kernel, at: str, owner: object) -> None:
         self._kernel = kernel
         self.default = kernel.registries.default_processor_of(at)
-        """Who answers the codes that nobody else does; None for nobody."""
+        """Answers the codes that no processor answers; None where there is none."""
         self._handler: Any = None
         if self.default is not None:
             made = self._made(self.default, owner)
@@ -47,7 +47,7 @@ class ServerParts:
             self._handler = check_handler(where, made, "handle")
         listeners = [(entry, self._made(entry, owner)) for entry in kernel.registries.connection_listeners_of(at)]
         hooks = [(entry, self._made(entry, owner)) for entry in kernel.registries.rpc_hooks_of(at)]
-        told = {
+        by_event = {
             event: tuple(self._counted(entry, made, method) for entry, made in listeners if hasattr(made, method))
             for event, method in _EVENTS.items()
         }
@@ -58,10 +58,10 @@ class ServerParts:
                 before.append(made.do_before_request)
                 self._of_hook[id(before[-1])] = entry
         after = tuple(self._after(entry, made) for entry, made in hooks if hasattr(made, "do_after_response"))
-        self.hooks = ServerHooks(**told, before=tuple(before), after=after)
+        self.hooks = ServerHooks(**by_event, before=tuple(before), after=after)
 
     def attach(self, server: RemotingServer, pool: Callable[[str, int], Pool]) -> None:
-        """Gives it all to a server that does not listen yet.
+        """Add everything to a server that does not listen yet.
 
         Args:
             pool: the bounded queue of a name and a number of threads.
@@ -74,11 +74,11 @@ class ServerParts:
         return self._kernel.guarded(entry, entry.value.factory)(owner)
 
     def _counted(self, entry: Registered[ServerPart], made: Any, method: str) -> Callable[..., None]:
-        """A method that is told something: what it raises is counted for its plugin."""
+        """Return a function that calls a method of a listener and counts what it raises for its plugin."""
         call: Callable[..., object] = getattr(made, method)
         kernel = self._kernel
 
-        def told(*arguments: object) -> None:
+        def called(*arguments: object) -> None:
             try:
                 if inspect.isawaitable(returned := call(*arguments)):
                     drop(returned)
@@ -86,14 +86,14 @@ class ServerParts:
             except PLUGIN_FAULTS as error:
                 kernel.blame(entry, method, error)
 
-        return told
+        return called
 
     def _after(self, entry: Registered[ServerPart], made: Any) -> AfterHook:
-        """Of a hook that fails, or leaves what cannot be sent, the answer is as it was before."""
+        """Return a function that calls a hook. When it fails, or leaves what cannot be sent, the answer is restored."""
         call: Callable[[Request, Response], object] = made.do_after_response
         kernel = self._kernel
 
-        def told(request: Request, response: Response) -> None:
+        def called(request: Request, response: Response) -> None:
             code, remark, body = response.code, response.remark, response.body
             fields = None if response.ext_fields is None else dict(response.ext_fields)
             try:
@@ -104,7 +104,7 @@ class ServerParts:
                 response.code, response.remark, response.ext_fields, response.body = code, remark, fields, body
                 kernel.blame(entry, "do_after_response", error)
 
-        return told
+        return called
 
     def _hook_failed(self, hook: BeforeHook, _request: Request, error: BaseException) -> None:
         self._kernel.blame(self._of_hook[id(hook)], "do_before_request", error)

@@ -25,7 +25,7 @@ _TEXT: Final = "broker busy, start flow control for a while, period in queue: %.
 
 
 class FastFailure:
-    """When the sends that wait were read, and how long the append before them took."""
+    """Knows when the waiting sends were read, and how long the append before them took."""
 
     def __init__(self) -> None:
         self._reads: list[tuple[float, int, float]] = []
@@ -34,21 +34,21 @@ class FastFailure:
         self._append_end_s = -_SOON_S
 
     def arrived(self, now_s: float, count: int) -> None:
-        """Notes a read with so many sends."""
+        """Note a read with so many sends."""
         self._reads.append((now_s, count, self._append_s if now_s - self._append_end_s < _SOON_S else 0.0))
 
     def appended(self, end_s: float, took_s: float) -> None:
-        """Notes an append."""
+        """Note an append."""
         self._append_end_s, self._append_s = end_s, took_s
 
     def overdue(
         self, pending: list[Request], now_s: float, admission: AdmissionSection, left: int = 0
     ) -> list[tuple[Request, RefusedError]]:
-        """Whom of those that wait to refuse, and why; the rest may be appended. Each is judged once.
+        """Return the waiting sends to refuse, and why; the others may be appended. Each is judged once.
 
         Args:
-            pending: the sends whose turn has come, in the order of their arrival.
-            left: how many came after them, and wait for the next turn.
+            pending: the sends to be stored now, in the order of their arrival.
+            left: how many came after them, and wait for the next iteration of the loop.
         """
         if sum(count for _, count, _ in self._reads) != len(pending) + left:
             self._reads.clear()  # switched on in between: of some it is not known when they were read

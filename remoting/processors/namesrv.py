@@ -146,7 +146,7 @@ class NamesrvRouteProcessor(DeclaredProcessor):
         return with_json(route, standard=standard)
 
     def _viewpoint(self, request: Request) -> Viewpoint:
-        """Where the client asks: it is told addresses by which it reaches the brokers."""
+        """Return where the client asks, which decides by which addresses it reaches the brokers."""
         channel, names = request.channel, self._listeners
         host, port = channel.local_host, channel.local_port
         return Viewpoint((names.get((host, port)) or names.get(("", port), "")) if names else "", host)

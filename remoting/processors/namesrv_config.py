@@ -29,7 +29,7 @@ class NamesrvSettings:
 
     Args:
         config: at the start.
-        on_change: told each new configuration.
+        on_change: called with each new configuration.
     """
 
     def __init__(self, config: NamesrvConfig, on_change: Callable[[NamesrvConfig], None] = lambda config: None) -> None:

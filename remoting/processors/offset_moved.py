@@ -36,7 +36,7 @@ class OffsetMovedEvents:
         self._last: OrderedDict[tuple[str, str, int], tuple[int, int, float]] = OrderedDict()
 
     def moved(self, group: str, topic: str, queue_id: int, requested: int, corrected: int, remote_address: str) -> None:
-        """Notes that a pull at queue offset ``requested`` was told to go on at ``corrected``."""
+        """Note that a pull at queue offset ``requested`` was answered with the offset ``corrected``."""
         state = self._state
         if state.config.store.compat == "safe" and self._is_repeat((group, topic, queue_id), requested, corrected):
             return

@@ -52,7 +52,7 @@ log = client_log("flintmq.remoting")
 
 _WRITE_HIGH_WATER_BYTES = 1024 * 1024
 _MUCH_BYTES = 1024 * 1024
-"""Connections that hold less are not counted: all of them together are no more than 10 GB, and hardly any holds anything."""
+"""Connections that hold less are not accounted: all of them together hold 10 GB at most."""
 
 
 class ServerChannel(asyncio.Protocol):
@@ -86,7 +86,7 @@ class ServerChannel(asyncio.Protocol):
         self.opened_s = self.active_s = server.clock.monotonic_s()
         self.has_spoken = False
         self.partial_since_s: float | None = None
-        """Since when half a frame has been waiting for its rest."""
+        """When the first bytes of the incomplete frame arrived; None without one."""
 
     # asyncio.Protocol
 
@@ -132,7 +132,7 @@ class ServerChannel(asyncio.Protocol):
             self.flush()
 
     def take(self, frames: list[bytes]) -> None:
-        """Decodes frames and hands the requests in them to the server, as one batch."""
+        """Decode frames and hand the requests in them to the server, as one batch."""
         server = self._server
         keep = server.keeps_ext_fields
         requests: list[Request] = []
@@ -159,15 +159,17 @@ class ServerChannel(asyncio.Protocol):
             server.process(requests)
 
     def _refuse_frame(self, error: FrameError, asked: Known) -> None:
-        """Tells the sender of a frame that cannot be read what is wrong with it, unless it is an answer or wants none."""
+        """Answer a frame that cannot be read with what is wrong with it, unless it is an answer or wants none."""
         log.info("%s sent a frame that cannot be read: %s", self.remote_address, error)
         if error.refusal is not None and not asked.flag & (RESPONSE_FLAG | ONEWAY_FLAG):
             self.write(encode_command(response(asked, error.refusal.code, error.refusal.remark)))
             self.flush()
 
     def _end_after(self, error: FrameError) -> None:
-        """Closes the connection of a peer whose bytes are no frames, after an answer where they say who waits for one. What it
-        goes on to send is dropped for a while, because the answer would be lost if the connection were reset at once."""
+        """Close the connection of a peer whose bytes are not frames, after an answer where they say which request they began.
+
+        Further bytes are dropped for a while, because the answer would be lost if the connection were reset at once.
+        """
         self._server.connections.failed(self, error)
         if not may_begin_a_header(error.rest):
             self.close(str(error))
@@ -198,11 +200,11 @@ class ServerChannel(asyncio.Protocol):
 
     @property
     def is_open(self) -> bool:
-        """False once the connection is closed or closing."""
+        """Return False once the connection is closed or closing."""
         return self._transport is not None and self._ending is None and not self._transport.is_closing()
 
     def close(self, reason: str = "") -> None:
-        """Closes the connection; what has not left yet is dropped when a reason says that the peer misbehaved."""
+        """Close the connection; unsent answers are dropped when a reason says that the peer misbehaved."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return
@@ -214,12 +216,12 @@ class ServerChannel(asyncio.Protocol):
             transport.close()
 
     def abort(self) -> None:
-        """Cuts the connection, also one that is closing and still waits for its peer to read."""
+        """Cut the connection, also one that is closing and still waits for its peer to read."""
         if self._transport is not None:
             self._transport.abort()
 
     def stop_reading(self) -> None:
-        """Takes no more requests, and no more answers to what was asked; what is due to the peer still leaves."""
+        """Take no more requests, and no more answers of the client; answers that are due still leave."""
         if not self._reading_stopped:
             self._reading_stopped = True
             self.hold_reading()
@@ -254,17 +256,17 @@ class ServerChannel(asyncio.Protocol):
     # answers
 
     def write(self, data: bytes | memoryview) -> None:
-        """Gathers bytes for the next :meth:`flush`. Dropped when the connection is closed."""
+        """Gather bytes for the next :meth:`flush`; drop them when the connection is closed."""
         if self._transport is not None:
             self._out.append(data)
 
     def write_all(self, pieces: Sequence[bytes | memoryview]) -> None:
-        """Gathers several at once."""
+        """Gather several pieces for the next :meth:`flush`."""
         if self._transport is not None:
             self._out += pieces
 
     def flush(self) -> None:
-        """Hands everything gathered to the transport in one write."""
+        """Hand everything gathered to the transport in one write."""
         out, self._out = self._out, []
         transport = self._transport
         if transport is None or transport.is_closing() or not out:
@@ -288,10 +290,10 @@ class ServerChannel(asyncio.Protocol):
         self._server.connections.holds(self, held_bytes if self._buffer_reported else 0)
 
     def respond(self, to: Request, answer: Response) -> None:
-        """Answers a request, unless it is one-way.
+        """Answer a request, unless it is one-way.
 
         Raises:
-            TypeError: the answer is no ``Response``, or something in it has a wrong type; nothing is sent.
+            TypeError: the answer is not a ``Response``, or something in it has a wrong type; nothing is sent.
         """
         wrong = wrong_response(answer)
         if wrong:
@@ -306,18 +308,18 @@ class ServerChannel(asyncio.Protocol):
             self.write(encode_command(command))
 
     def refuse(self, to: Request, error: RefusedError) -> None:
-        """Answers with a refusal's code and remark."""
+        """Answer with a refusal's code and remark."""
         self.respond(to, Response(error.code, error.remark))
 
     # requests to the client
 
     def send_oneway(self, code: int, header: Mapping[str, str], body: bytes = b"") -> None:
-        """Sends a request that has no answer; leaves with the loop's next turn."""
+        """Send a request that has no answer; it leaves in the next iteration of the loop."""
         self.write(encode_command(request(code, header, body, oneway=True, language="JAVA")))
         self._server.flush_soon(self)
 
     async def invoke(self, code: int, header: Mapping[str, str], body: bytes, timeout_s: float) -> RemotingCommand:
-        """Asks the client and waits for its answer.
+        """Send the client a request and wait for its answer.
 
         Raises:
             RemotingTimeoutError: none came in time.

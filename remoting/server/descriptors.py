@@ -1,11 +1,11 @@
 """How many of the process's descriptors connections may take: a reserve stays for the store and for all else that opens files.
 
 The kernel gives a new descriptor the lowest free number. So it is enough that no connection is accepted whose number would be
-at or above a ceiling, the process's limit less the reserve: whoever holds the others, this server, another one in this process,
-or the program that a broker is embedded in, the numbers above the ceiling stay free for those that ask for no leave. Nothing
-is counted, and a limit that is changed while the process runs (prlimit(1)) counts at once.
+at or above a ceiling, the process's limit less the reserve: no matter what holds the numbers below it (this server, another one
+in this process, or the program that a broker is embedded in), those above the ceiling stay free for files. Nothing is counted,
+and a limit that is changed while the process runs (prlimit(1)) counts at once.
 
-Who is not accepted waits in the kernel's line of the listening socket (``listen.backlog``) until there is room.
+A connection that is not accepted waits in the queue of the listening socket (``listen.backlog``) until there is room.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ def has_room(listening: int) -> bool:
 
 
 def is_below_ceiling(descriptor: int) -> bool:
-    """Whether a connection may have this descriptor."""
+    """Return whether a connection may have this descriptor."""
     return descriptor < connections_ceiling(limit_of_descriptors())
 
 
 def raise_limit() -> None:
-    """Lets the process have as many descriptors as it may: the soft limit becomes the hard one.
+    """Raise the soft limit of descriptors to the hard one.
 
-    For a process of our own. A program that a broker is embedded in keeps the limit that it has.
+    For a process that runs nothing but FlintMQ. A program that a broker is embedded in keeps its limit.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:

@@ -47,11 +47,11 @@ class HandlerThreads:
         self._closed = False
 
     def grow(self, threads: int) -> None:
-        """Another processor of this pool asks for so many: the most that anyone asked for counts."""
+        """Have at least so many threads, for another processor of this pool."""
         self.threads_max = max(self.threads_max, threads)
 
     def behind(self, handler: Callable[[Request], Any]) -> Callable[[Request], Awaitable[Any]]:
-        """A handler that runs in these threads. One that is ``async def`` stays on the loop, where it does not block."""
+        """Return a handler that runs in these threads. One that is ``async def`` stays on the loop, where it does not block."""
 
         async def run(request: Request) -> Any:
             result = await self._run(handler, request)
@@ -104,7 +104,7 @@ class HandlerThreads:
             future.set_result(result)
 
     async def close(self, timeout_s: float) -> list[str]:
-        """Ends the threads; one that is stuck in a handler is left behind, and named. Idempotent.
+        """End the threads; one that is stuck in a handler is left behind, and named. Idempotent.
 
         Args:
             timeout_s: how long to wait for handlers that run.

@@ -1,11 +1,11 @@
-"""What waits for a later turn of the loop, so that nobody's requests keep the loop from everybody else's.
+"""Postpones requests to a later iteration of the loop, so that one peer's requests do not keep the loop from others.
 
-What one read brings is answered at once; but sixty connections that each ask sixty times for a megabyte bring gigabytes of
-answers in one turn. So the time is looked at. Requests whose answers may be long (pulls, and all that are not handled
-in batches) wait here when the turn has taken its slice, or when the peer does not read what it was answered; whole reads wait,
-undecoded, when the turn is late. What waits is done in slices, one in each turn of the loop: one request of each connection
-after the other. Connections with a single request come first, then those of which nothing was done from here yet, because a
-peer that asks for little must not wait for peers that ask for much.
+The requests of one read are answered at once; but sixty connections that each pull a megabyte sixty times cause gigabytes of
+answers in one iteration. Therefore the time is limited. Requests whose answers may be long (pulls, and all that are not handled
+in batches) are postponed when the turn has used its slice of time, or when the peer does not read its answers; whole reads are
+postponed, undecoded, when the turn is late. Postponed requests are answered in slices of time, one in each iteration of the
+loop: one request of each connection after the other. Connections with a single request come first, then those none of whose
+requests was answered from here yet, because a peer that asks for little must not wait for peers that ask for much.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from flintmq.remoting.server.socket_turns import SocketTurns
 
 SLICE_S: Final = 0.002
-"""How long a turn answers what may be long, and again how long what waits is worked on in it."""
+"""How long a turn answers requests whose answers may be long, and how long a slice of postponed requests takes."""
 LATE_S: Final = 0.005
-"""How long a turn decodes what it reads: a thousand sends, which are stored together."""
+"""How long a turn decodes what it reads."""
 _LEAST_S: Final = 0.001
-"""What is done of the waiting in each turn of the loop, also when the sockets took more than the slice."""
+"""How long postponed requests are answered in each iteration at least, also when the sockets took more than the slice."""
 _FRAMES_AT_ONCE: Final = 16
 
 Queues = dict["ServerChannel", "deque[Request | deque[bytes]]"]
 
 
 class PostponedWork:
-    """The requests of one server that wait. Loop thread.
+    """The postponed requests of one server. Loop thread.
 
     Args:
         answer: answers one; raises nothing.
@@ -42,25 +42,25 @@ class PostponedWork:
     def __init__(self, answer: Callable[[Request], None]) -> None:
         self._answer = answer
         self.turns: SocketTurns | None = None
-        """Of the server's sockets: a slice begins with each."""
+        """The turns of the server's sockets; each begins a slice."""
         self._single: Queues = {}
-        """Of peers of which one request waits, and nothing was done from here yet."""
+        """Peers with one postponed request, none of whose requests was answered from here yet."""
         self._new: Queues = {}
-        """Of peers of which several requests wait, and nothing was done from here yet."""
+        """Peers with several postponed requests, none of which was answered from here yet."""
         self._waiting: Queues = {}
         self._stalled: Queues = {}
-        """Of peers that do not read."""
+        """Peers that do not read their answers."""
         self._is_due = False
         self._began_s = 0.0
-        """The same for what no socket of ours told: encrypted connections are read by the loop itself."""
+        """When the slice began, outside a turn: encrypted connections are read by the loop itself."""
         self._is_marked = False
-        """Whether that was in this turn of the loop, whose end is asked for only when the slice is over."""
+        """Whether the slice began in this iteration of the loop."""
         self._started_s = -1.0
-        """When the turn began in which work was started that goes on by itself."""
+        """When the turn began in which the last coroutine was started."""
         self._is_started = False
 
     def __len__(self) -> int:
-        """Connections of which something waits."""
+        """Return how many connections have postponed requests."""
         return len(self._single) + len(self._new) + len(self._waiting) + len(self._stalled)
 
     def _turn_began_s(self, now_s: float) -> float:

@@ -1,4 +1,4 @@
-"""What a request processor must be, and a ``Response``: looked at when it is registered, and with each answer."""
+"""Checks what a factory of request processors made, and each ``Response`` before it is sent."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _EXPECTED: Final = "expected an object with process(batch), or with handlers() t
 def check_processor(
     where: str, made: Any, codes: Sequence[int], *, in_threads: bool = False
 ) -> Mapping[int, Handler] | None:
-    """Looks at what a processor's factory made.
+    """Check what a processor's factory made.
 
     Args:
         where: who registered it under which name, for errors.
@@ -29,7 +29,7 @@ def check_processor(
         Its handlers by code; None for one that takes requests in batches.
 
     Raises:
-        PluginError: it is no processor, or not one for all of the codes.
+        PluginError: it is not a processor, or not one for all of the codes.
     """
     wrong = _wrong(made, in_threads=in_threads)
     handlers = None
@@ -48,10 +48,10 @@ def check_processor(
 
 
 def check_handler(where: str, made: Any, method: str) -> Handler:
-    """Looks at what a factory made that has one handler, as a method of this name.
+    """Check what a factory made that has one handler, as a method of this name.
 
     Raises:
-        PluginError: it is no such thing.
+        PluginError: it has no such method.
     """
     expected = f"expected an object with {method}(request), plain or 'async def'"
     kind = f"the class {made.__name__}" if isinstance(made, type) else f"a {type(made).__name__}"
@@ -108,7 +108,7 @@ def _wrong_handler(handler: Any) -> str:
 
 
 def wrong_response(answer: Any) -> str:
-    """What keeps an answer from being sent; empty when nothing does. A wrong type would reach the wire, or break it."""
+    """Return what keeps an answer from being sent; empty when nothing does. A wrong type would break the connection."""
     if not isinstance(answer, Response):
         return f"expected a Response, None, or something to await that gives one; found {shown(answer)}"
     code: Any = answer.code  # whatever a third party wrote there

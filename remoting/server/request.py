@@ -26,13 +26,13 @@ _FAST: Final = {(prefix + b",")[:_PREFIX_BYTES]: decoder for prefix, decoder in 
 
 
 def decode_request(channel: ServerChannel, frame: bytes, *, keep_ext_fields: bool) -> Request | RemotingCommand:
-    """The request in a frame, or the command when it is an answer to something the server asked.
+    """Return the request in a frame, or the command when it answers a request of the server.
 
     Args:
         keep_ext_fields: take the general way always (an authenticator signs over all fields).
 
     Raises:
-        HeaderError: the header cannot be read; its sender is told, and the connection stays.
+        HeaderError: the header cannot be read; its sender gets an answer, and the connection stays.
         FrameError: the frame's lengths are wrong; the connection must be closed.
     """
     if not keep_ext_fields:

@@ -1,4 +1,4 @@
-"""What plugins want to be told of a server's connections and requests, as plain tuples of callables, empty for most servers."""
+"""The functions of plugins that are called with a server's connections and requests: plain tuples, empty for most servers."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ AfterHook = Callable[[Request, Response], None]
 class ServerHooks:
     """RocketMQ's ``ChannelEventListener`` and the two sides of its ``RPCHook``. Loop thread.
 
-    All but those of :attr:`before` must not raise: whoever makes the tuples sees to that.
+    Only those of :attr:`before` may raise; the maker of the tuples catches what the others raise.
     """
 
     connected: tuple[ChannelHook, ...] = ()
-    """Called with each connection that was taken; not with one that is turned away because there are too many."""
+    """Called with each connection that is accepted; not with one that is closed because there are too many."""
     closed: tuple[ChannelHook, ...] = ()
-    """Called once with each of those when it has ended, whoever ended it."""
+    """Called once with each of those when it has ended, for whatever reason."""
     failed: tuple[Callable[[ServerChannel, Exception], None], ...] = ()
-    """Called with one that ends because of an error: of the network, or bytes that are no frame. ``closed`` follows."""
+    """Called with a connection that ends because of an error of the network or of its bytes. ``closed`` follows."""
     idle: tuple[ChannelHook, ...] = ()
-    """Called with one on which nothing happened for too long, before it is closed for that."""
+    """Called with a connection that has been silent for too long, before it is closed."""
     before: tuple[BeforeHook, ...] = ()
     """Called with each request that the authenticators let pass; what one raises refuses the request."""
     after: tuple[AfterHook, ...] = ()
@@ -46,14 +46,14 @@ class ServerHooks:
 
 
 class HookedChannel(ServerChannel):
-    """A connection whose answers are shown to :attr:`ServerHooks.after`. Only servers that have some make these."""
+    """A connection whose answers pass :attr:`ServerHooks.after`. Made only where there are such hooks."""
 
     def __init__(self, server: RemotingServer) -> None:
         super().__init__(server)
         self._after = server.hooks.after
 
     def respond(self, to: Request, answer: Response) -> None:
-        """As of any connection."""
+        """Answer a request after the hooks have seen, and perhaps changed, the answer."""
         wrong = wrong_response(answer)
         if wrong:
             raise TypeError(wrong)

@@ -1,15 +1,14 @@
-"""Connections read in turns: everything that has arrived on all of them first, then one piece of work for all of it.
+"""Reads every ready socket once per iteration of the loop, then does the deferred work for all of them together.
 
 ::
 
-    loop ── an epoll of our own is readable ──► read each ready connection ──► what was put off to the turn's end
-                                                data_received()                (one append for all sends, their answers)
+    loop ── the server's epoll is readable ──► read each ready connection ──► callbacks of ``at_end``
+                                               data_received()                (one append for all sends, their answers)
 
-asyncio makes a handle for each ready socket, and what they put off waits for another look at the kernel. A broker wants the
-opposite, because what arrives together is stored together. So plain sockets are registered with one epoll, and the loop
-watches only that: a turn is one event of the loop, however many sockets are ready, and knows its end. (A connection with one
-send in flight costs a quarter less so, measured.) Where a protocol has another transport (TLS), :meth:`SocketTurns.at_end`
-waits for the loop's next turn instead. Linux only.
+asyncio makes a handle for each ready socket, and work that they defer waits for another poll of the kernel. A broker needs the
+opposite, because what arrives together is stored together. Therefore plain sockets are registered with one epoll, and the loop
+watches only that: a *turn* is one event of the loop, however many sockets are ready, and its end is known. Where a protocol has
+another transport (TLS), :meth:`SocketTurns.at_end` waits for the next iteration of the loop instead. Linux only.
 """
 
 from __future__ import annotations
@@ -29,26 +28,26 @@ from flintmq.remoting.server.descriptors import has_room
 log = client_log("flintmq.remoting")
 
 _EVENTS_PER_TURN: Final = 256
-"""What else the loop has to do comes after so many; the kernel lets those wait in line that were left out."""
+"""Events handled in one turn. The loop does its other work then; the kernel reports the remaining sockets first next time."""
 _READ_MIN_BYTES: Final = 16 * 1024
 _READ_MAX_BYTES: Final = 256 * 1024
 _JOINED_MAX_BYTES: Final = 64 * 1024
-"""Up to here a copy is cheaper than the kernel's look at each piece."""
+"""Pieces of this size together are joined: a copy is cheaper than a vectored write."""
 _PIECES_MAX: Final = 1_024
-"""Of one call, by POSIX's least for IOV_MAX on Linux."""
+"""Pieces in one call of ``sendmsg``: IOV_MAX on Linux."""
 _ACCEPT_RETRY_S: Final = 0.1
 _HIGH_WATER_BYTES: Final = 64 * 1024
 _NO_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 Ready = Callable[[int], None]
-"""Told what epoll says of a socket."""
+"""Called with the events that epoll reports for a socket."""
 
 
 class SocketTurns:
     """The sockets of one server. Loop thread.
 
     Args:
-        loop: the running loop; its ``call_exception_handler`` hears of what a callback raised.
+        loop: the running loop; its ``call_exception_handler`` is called with what a callback raised.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -57,9 +56,9 @@ class SocketTurns:
         self._ready: dict[int, Ready] = {}
         self._at_end: list[Callable[[], None]] = []
         self.is_turn = False
-        """Whether what is done now was told by a socket of these."""
+        """Whether a turn is under way."""
         self.began_s = 0.0
-        """When the turn began, by ``time.perf_counter``."""
+        """When the last turn began, by ``time.perf_counter``."""
         self.took_s = 0.0
         """How long it took."""
         loop.add_reader(self._epoll.fileno(), self._turn)
@@ -68,14 +67,14 @@ class SocketTurns:
         return len(self._ready)
 
     def at_end(self, callback: Callable[[], None]) -> None:
-        """Calls back when all that has arrived is read: at the end of this turn, or else with the loop's next one."""
+        """Call back at the end of this turn, or, outside a turn, in the next iteration of the loop."""
         if self.is_turn:
             self._at_end.append(callback)
         else:
             self.loop.call_soon(callback)
 
     def watch(self, file_number: int, events: int, ready: Ready | None) -> None:
-        """Says what shall be heard of a socket: new events, or with None nothing any more."""
+        """Set the events that a socket is watched for, or with None stop watching it."""
         if ready is None:
             del self._ready[file_number]
             self._epoll.unregister(file_number)
@@ -87,7 +86,7 @@ class SocketTurns:
             self._ready[file_number] = ready
 
     def close(self) -> None:
-        """Forgets all sockets; they stay open."""
+        """Stop watching all sockets; they stay open."""
         if not self._epoll.closed:
             self.loop.remove_reader(self._epoll.fileno())
             self._epoll.close()
@@ -120,12 +119,12 @@ class SocketTurns:
 
 
 class SocketTransport(asyncio.Transport):
-    """A connection in its turns: what ``asyncio`` asks of a transport, over a socket that never blocks. Loop thread.
+    """The transport of a plain connection, over a socket that never blocks. Loop thread.
 
     Args:
-        turns: tell when something arrived, and when there is room for what waits.
+        turns: reports when bytes have arrived, and when the socket takes bytes again.
         sock: connected; closed with the transport.
-        protocol: told in the same order as by asyncio's own transports.
+        protocol: called in the same order as by asyncio's own transports.
     """
 
     def __init__(self, turns: SocketTurns, sock: socket.socket, protocol: asyncio.Protocol) -> None:
@@ -228,8 +227,7 @@ class SocketTransport(asyncio.Transport):
     # events
 
     def _watch(self) -> None:
-        """Tells epoll what is wanted: a socket of which nothing is wanted must not be registered, or its end would be told with
-        every turn."""
+        """Set the events to watch for. Unregister a socket with none: epoll would report its EPOLLHUP in every turn."""
         wanted = select.EPOLLOUT if self._unsent else 0
         if not self._is_paused and not self._is_closing:
             wanted |= select.EPOLLIN
@@ -251,7 +249,7 @@ class SocketTransport(asyncio.Transport):
             return
         if not data:
             if self._protocol.eof_received():
-                self.pause_reading()  # there is nothing more to read, and it would be told with every turn
+                self.pause_reading()  # epoll would report the end of the stream in every turn
             else:
                 self.close()
             return
@@ -291,7 +289,7 @@ class SocketTransport(asyncio.Transport):
             self._protocol.pause_writing()
 
     def _try(self, send: Callable[[Any], int], data: Any) -> int:
-        """How many bytes the kernel took of what is sent; it has no room for 0. What else goes wrong ends the connection."""
+        """Return how many bytes the kernel took, 0 while it has no room. Any other error ends the connection."""
         try:
             return send(data)
         except (BlockingIOError, InterruptedError):
@@ -347,7 +345,7 @@ class SocketListener:
         return (self._sock,)
 
     def close(self) -> None:
-        """Takes no more connections. Idempotent."""
+        """Accept no more connections. Idempotent."""
         if self._retry is not None:
             self._retry.cancel()
             self._retry = None
@@ -356,7 +354,7 @@ class SocketListener:
         self._sock.close()
 
     async def wait_closed(self) -> None:
-        """Returns at once: nothing is left after :meth:`close`."""
+        """Return at once: :meth:`close` has done everything."""
 
     def _listen(self) -> None:
         self._retry = None
@@ -382,7 +380,7 @@ class SocketListener:
             SocketTransport(self._turns, connection, self._make_protocol())
 
     def _pause(self, reason: str) -> None:
-        """Hears nothing of who waits for a while: it would be told with every turn, for nothing."""
+        """Stop watching the listening socket for a while: epoll would report it in every turn."""
         if not self._is_told:
             self._is_told = True
             log.warning("connections wait to be accepted: %s", reason)
@@ -391,7 +389,7 @@ class SocketListener:
 
 
 def _name(ask: Callable[[], Any]) -> Any:
-    """An end's address; None when the peer has gone already."""
+    """Return the address of one end; None when the peer has disconnected already."""
     try:
         return ask()
     except OSError:

@@ -19,7 +19,7 @@ class ServerTls:
     A renewed context counts for handshakes from then on; connections there are go on as they are.
 
     Raises:
-        ConfigError: a file is missing, or is no certificate or key.
+        ConfigError: a file is missing, or is not a certificate or key.
     """
 
     def __init__(self, section: TlsSection) -> None:
@@ -31,8 +31,8 @@ class ServerTls:
         """Connections in clear are closed."""
 
     def reload(self) -> bool:
-        """Renews the context when a file is not what it was; True when it did. Files that do not fit change nothing, and
-        that is logged once."""
+        """Renew the context when a file has changed; return whether it did. Files that do not fit one another change nothing,
+        and that is logged once."""
         stamps = self._stamp()
         if stamps in (self._stamps, self._failed):
             return False
@@ -61,7 +61,7 @@ def server_context(section: TlsSection) -> ssl.SSLContext:
     """The context of ``listen.tls``.
 
     Raises:
-        ConfigError: a file is missing, or is no certificate or key.
+        ConfigError: a file is missing, or is not a certificate or key.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -89,10 +89,10 @@ def client_context(
         certificate: PEM file of the client's own certificate, where the server asks for one.
         key: its private key; None when it is in the same file.
         password: opens the private key.
-        verify: False takes any certificate: encrypted, but open to whoever sits in between.
+        verify: False takes any certificate: encrypted, but open to everybody in between.
 
     Raises:
-        ConfigError: a file is missing, or is no certificate or key.
+        ConfigError: a file is missing, or is not a certificate or key.
     """
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2
