@@ -1,4 +1,4 @@
-"""The Spark feed as a plugin: the dispatcher ``spark_feed`` (see :mod:`flintmq.dispatchers.spark_feed`).
+"""The Spark feed as a plugin: the dispatcher ``spark_feed`` (see :mod:`flintmq.dispatchers.spark_feed.spark_feed`).
 
 ``dispatchers: [consume_queue, index, spark_feed]`` publishes how far other programs may read the log; with
 ``spark_feed.landing.path`` messages also land in files. A broker without it removes the feed of an earlier run, which nobody
@@ -21,7 +21,7 @@ from flintmq.core.kernel.ports import CommitLogDispatcher
 
 if TYPE_CHECKING:
     from flintmq.core.store.message_store import MessageStore
-    from flintmq.dispatchers.spark_feed import SparkFeed
+    from flintmq.dispatchers.spark_feed.spark_feed import SparkFeed
     from flintmq.plugins.broker.broker import Broker
     from flintmq.plugins.spark.landing.feeder import LandingFeeder
 
@@ -50,7 +50,7 @@ class SparkFeedPlugin:
         if feed is None:
             _remove_old(store)
             return
-        from flintmq.core.store.feed_publisher import HEARTBEAT_S, FeedPublisher
+        from flintmq.dispatchers.spark_feed.feed_publisher import HEARTBEAT_S, FeedPublisher
 
         publisher = feed.publisher
         assert isinstance(publisher, FeedPublisher)
@@ -68,7 +68,7 @@ def _remove_old(store: MessageStore) -> None:
     try:
         if not store.disk.exists(feed_path(Path(store.root))):
             return
-        from flintmq.core.store.feed_publisher import remove_feed
+        from flintmq.dispatchers.spark_feed.feed_publisher import remove_feed
 
         remove_feed(store.disk, Path(store.root))
     except (OSError, StoreError) as error:  # no reason not to serve; but readers must be told by somebody
@@ -83,8 +83,8 @@ def make_dispatcher(context: DispatcherContext) -> CommitLogDispatcher:
     Raises:
         ConfigError: a landing zone is asked for, and a package that it needs is not installed.
     """
-    from flintmq.core.store.feed_publisher import FeedPublisher
-    from flintmq.dispatchers.spark_feed import SparkFeed
+    from flintmq.dispatchers.spark_feed.feed_publisher import FeedPublisher
+    from flintmq.dispatchers.spark_feed.spark_feed import SparkFeed
 
     store: MessageStore = context.store
     publisher = FeedPublisher(store, context.clock, lambda: store.epochs.epochs.current.number)
@@ -93,7 +93,7 @@ def make_dispatcher(context: DispatcherContext) -> CommitLogDispatcher:
 
 def find_feed(dispatchers: Iterable[CommitLogDispatcher]) -> SparkFeed | None:
     """The dispatcher, if it is in force."""
-    from flintmq.dispatchers.spark_feed import SparkFeed
+    from flintmq.dispatchers.spark_feed.spark_feed import SparkFeed
 
     for dispatcher in dispatchers:
         inner = getattr(dispatcher, "inner", dispatcher)
@@ -104,7 +104,7 @@ def find_feed(dispatchers: Iterable[CommitLogDispatcher]) -> SparkFeed | None:
 
 def figures(feed: SparkFeed, store: MessageStore) -> Mapping[str, str]:
     """For request 28 and ``flintmq status``."""
-    from flintmq.core.store.feed_publisher import FeedPublisher
+    from flintmq.dispatchers.spark_feed.feed_publisher import FeedPublisher
 
     publisher = feed.publisher
     found = {"sparkFeedMessages": str(feed.messages)}

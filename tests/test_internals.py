@@ -20,10 +20,10 @@ from flintmq.core.record import record as rec
 from flintmq.core.record.batch import BatchItem, encode_batch
 from flintmq.core.record.queue_unit import FILLER_SIZE, UNIT, UNIT_BYTES
 from flintmq.core.record.sys_flag import BORN_HOST_V6, STORE_HOST_V6
-from flintmq.core.store import feed_file
 from flintmq.dispatchers.consume_queue.consume_queue import ConsumeQueue
 from flintmq.dispatchers.consume_queue.consume_queue_ext import ConsumeQueueExt
 from flintmq.dispatchers.index.index_file import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES, IndexFile
+from flintmq.dispatchers.spark_feed import feed_file
 from flintmq.plugins.replication import plain_stream
 
 ROOT: Final = Path(str(flintmq.__file__)).resolve().parent

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextC
 
 from flintmq.config import load_config
 from flintmq.core.log.store_lock import is_locked
-from flintmq.core.store.feed_file import feed_path, read_feed
+from flintmq.dispatchers.spark_feed.feed_file import feed_path, read_feed
 from flintmq.plugins.cli import options
 from flintmq.plugins.cli.exits import ExitCode, warn
 from flintmq.plugins.cli.output import console, print_found

@@ -20,7 +20,7 @@ from flintmq.core.testing.simulated_disk import SimulatedDisk
 from flintmq.dispatchers.consume_queue.consume_queue_table import ConsumeQueueTable
 from flintmq.dispatchers.filter_bitmap import CalcBitMap
 from flintmq.dispatchers.index.index_service import IndexService
-from flintmq.dispatchers.spark_feed import SparkFeed
+from flintmq.dispatchers.spark_feed.spark_feed import SparkFeed
 from flintmq.plugins.builtin import BUILTIN_PLUGINS
 from flintmq.plugins.filters.sql92 import sql92_filter
 

@@ -13,11 +13,11 @@ import flintmq
 from flintmq.config import load_config
 from flintmq.config.errors import ConfigError
 from flintmq.core.io.os_disk import OS_DISK
-from flintmq.core.store.feed_file import FeedMarks, FeedState, feed_path, read_feed
-from flintmq.core.store.feed_publisher import FeedPublisher
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import BY_HAND, make_store, message, start_store
+from flintmq.dispatchers.spark_feed.feed_file import FeedMarks, FeedState, feed_path, read_feed
+from flintmq.dispatchers.spark_feed.feed_publisher import FeedPublisher
 from flintmq.plugins.broker.broker import Broker
 from flintmq.plugins.spark_feed import find_feed
 from flintmq.remoting.processors.runtime_info import RuntimeInfo

@@ -27,7 +27,7 @@ from flintmq.core.errors import StoreError
 from flintmq.core.log.store_lock import is_locked
 from flintmq.core.record.queue_unit import FILLER_SIZE
 from flintmq.core.record.record import RecordError, decode_record
-from flintmq.core.store.feed_file import FeedMarks, FeedState, feed_path, read_feed
+from flintmq.dispatchers.spark_feed.feed_file import FeedMarks, FeedState, feed_path, read_feed
 from flintmq.plugins.spark.decoder import chain
 from flintmq.plugins.spark.errors import UnsettledStoreError
 from flintmq.plugins.spark.options import Visibility

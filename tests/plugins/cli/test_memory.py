@@ -26,7 +26,7 @@ UNWANTED = {
     "flintmq.plugins.acl.account_store",
     "flintmq.plugins.filters.parser",
     "flintmq.plugins.replication.sealed_stream",
-    "flintmq.core.store.feed_file",
+    "flintmq.dispatchers.spark_feed.feed_file",
     "flintmq.plugins.cli.plugin_command",
     "flintmq.plugins.broker.in_process",
     "flintmq.plugins.replication.master",

@@ -1,4 +1,4 @@
-"""Publishes the feed of a running broker (see :mod:`flintmq.core.store.feed_file`).
+"""Publishes the feed of a running broker (see :mod:`flintmq.dispatchers.spark_feed.feed_file`).
 
 A change is written a millisecond later, so that a thousand batches in that millisecond cost one write; a flush is written by
 the thread that flushed, and once a second the file is written whatever happens, so that its age tells a broker that died.
@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from flintmq.core.io.clock import Clock
 from flintmq.core.io.disk import Disk
 from flintmq.core.log.watermarks import Watermarks
-from flintmq.core.store.feed_file import FeedMarks, FeedState, FeedWriter, feed_path
+from flintmq.dispatchers.spark_feed.feed_file import FeedMarks, FeedState, FeedWriter, feed_path
 
 PUBLISH_DELAY_S: Final = 0.001
 """How long after a change the file is written."""

@@ -10,7 +10,7 @@ import pytest
 
 from flintmq.core.errors import StoreFormatError, StoreFullError
 from flintmq.core.io.os_disk import OS_DISK
-from flintmq.core.store.feed_file import (
+from flintmq.dispatchers.spark_feed.feed_file import (
     FEED_BYTES,
     FeedMarks,
     FeedState,
@@ -133,7 +133,7 @@ WRITER_PROGRAM = """
 import sys
 from pathlib import Path
 from flintmq.core.io.os_disk import OS_DISK
-from flintmq.core.store.feed_file import FeedMarks, FeedState, FeedWriter
+from flintmq.dispatchers.spark_feed.feed_file import FeedMarks, FeedState, FeedWriter
 
 writer = FeedWriter(OS_DISK, Path(sys.argv[1]))
 number = 0

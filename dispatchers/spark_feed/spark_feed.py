@@ -19,7 +19,7 @@ from flintmq.core.kernel.ports import RecordBatch
 
 
 class Publisher(Protocol):
-    """The feed: :class:`flintmq.core.store.feed_publisher.FeedPublisher`."""
+    """The feed: :class:`flintmq.dispatchers.spark_feed.feed_publisher.FeedPublisher`."""
 
     def touch(self) -> None:
         """Something was dispatched. Loop thread."""
