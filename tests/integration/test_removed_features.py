@@ -10,6 +10,7 @@ import pytest
 import flintmq
 from flintmq.config import ConfigError
 from flintmq.core.response_code import ResponseCode
+from flintmq.remoting.wire.codes import RequestCode
 
 CODES: dict[str, tuple[int, ...]] = {
     "acl": (50, 51, 52, 53, 54),
@@ -43,6 +44,20 @@ def test_without_a_feature_messages_flow_and_its_codes_are_unsupported(
         assert wire.pull("T").bodies == [b"hello"]
         for code in CODES[feature]:
             assert wire.ask(code).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+
+
+def test_a_broker_without_any_feature_stores_and_delivers(
+    configure: Callable[..., Any], connect: Callable[[Any], Any], unexpected: list[str]
+) -> None:
+    """The kernel is a broker by itself; what it stored is still there after a restart."""
+    features = ",".join((*CODES, "delay", "retry", "spark_feed", "timer", "transactions"))
+    for _start in range(2):
+        with flintmq.Broker(configure(f"disabled_plugins={features}")) as broker:
+            wire = connect(broker)
+            assert wire.is_served()
+            assert wire.ask(RequestCode.GET_BROKER_RUNTIME_INFO).code == 0
+    with flintmq.Broker(configure()) as broker:
+        assert len(connect(broker).pull_all("Healthy", at_least=2)) == 2
 
 
 @pytest.mark.parametrize("key", sorted(ASKED_FOR))
