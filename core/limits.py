@@ -15,10 +15,10 @@ HEADER_MAX_BYTES: Final = 1024 * 1024
 that is longer than this is refused unread, because it would keep the loop for longer than a slice of work."""
 
 HEADER_LENIENT_MAX_BYTES: Final = 256 * 1024
-"""Of a header that is no plain JSON of the right types, but what fastjson takes: the longest legal send fits in."""
+"""Of a header that is not plain JSON of the right types, but what fastjson takes: the longest legal send fits in."""
 
 HEADER_MARKS_MAX: Final = 40 * 1024
-"""Values in a header that is no plain JSON of the right types: Python's reader makes an object of each."""
+"""Values in a header that is not plain JSON of the right types: Python's reader makes an object of each."""
 
 HEADER_DIALECT_MARKS_MAX: Final = 6 * 1024
 """Values and escapes in one that is only fastjson's dialect: its reader takes some microseconds for each."""
@@ -51,7 +51,7 @@ SEND_BUFFER_MAX_BYTES: Final = 64 * 1024 * 1024
 
 BUFFERED_MAX_BYTES: Final = 1024 * 1024 * 1024
 """Halves of frames and answers not read, of all peers together (``listen.max_buffered_bytes``): 256 producers that are in the
-midst of the largest message. Beyond it whoever holds most is disconnected; each peer's own limit times 10,000 is no limit."""
+midst of the largest message. Beyond it the peer that holds most is disconnected: the limits of 10,000 peers add up."""
 
 CONNECTIONS_PER_ADDRESS_MAX: Final = 8_000
 """Of one address (``listen.max_connections_per_address``): a rest of ``listen.max_connections`` stays for others."""
@@ -87,7 +87,7 @@ REQUEST_JSON_MAX_OBJECTS: Final = 16_384
 """Objects in it: each costs a microsecond to make. More than a heartbeat may have of groups and topics together."""
 
 REQUEST_JSON_DIALECT_MAX_BYTES: Final = 32 * 1024
-"""A stranger's body that is no plain JSON but fastjson's dialect: its reader takes a microsecond a character."""
+"""A body from outside that is not plain JSON but fastjson's dialect: its reader takes a microsecond a character."""
 
 REQUEST_SETTINGS_MAX_BYTES: Final = 32 * 1024
 """Of a request that changes settings (25, 318): every setting there is, with RocketMQ's names, has 10 KB."""

@@ -6,7 +6,7 @@
     submit ──► list ──► sync, then complete all ≤ flushed
                  └───────────────────────────────────► TIMEOUT after sync_flush_timeout_ms, even while the sync hangs
 
-While a sync runs, new waiters gather; the next sync takes all of them. Whoever waits ends in exactly one of three ways:
+While a sync runs, new waiters gather; the next sync takes all of them. Each waiter ends in exactly one of three ways:
 FLUSHED after the sync, TIMEOUT by the watcher, FENCED when a sync fails or the service stops. The first failure is
 final: no retry, because after a failed sync the kernel may call lost pages clean.
 

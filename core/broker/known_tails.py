@@ -6,7 +6,7 @@ A client writes the same properties in the same order for each message, and only
     ────────────────── differs ──────────────────│──────────── the tail: as before ──────
 
 So what follows from a tail (how it is stored, its tags code, whether the sender waits) is found out once. A text of another
-shape, or with a property that asks for more than to be stored, is left to whoever takes it apart.
+shape, or with a property that asks for more than to be stored, is left to the code that takes it apart.
 """
 
 from __future__ import annotations

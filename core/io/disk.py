@@ -155,7 +155,7 @@ class Disk(Protocol):
         ...
 
     def discard(self, path: Path) -> None:
-        """Remove a file, which may be back after a power cut. A missing file is no error. Raises OSError."""
+        """Remove a file, which may be back after a power cut. A missing file is not an error. Raises OSError."""
         ...
 
     def lock(self, path: Path) -> Callable[[], object]:
@@ -172,11 +172,11 @@ class Disk(Protocol):
         ...
 
     def remove(self, path: Path) -> None:
-        """Remove a file, durably. A missing file is no error."""
+        """Remove a file, durably. A missing file is not an error."""
         ...
 
     def remove_folder(self, folder: Path) -> None:
-        """Remove an empty folder. A missing folder, or one that is not empty, is no error."""
+        """Remove an empty folder. A missing folder, or one that is not empty, is not an error."""
         ...
 
     def usage(self, path: Path) -> tuple[int, int, int]:

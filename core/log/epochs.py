@@ -80,7 +80,7 @@ class Epochs:
 
     @classmethod
     def new(cls, start_offset_bytes: int = 0, make_id: MakeId = random_id) -> Self:
-        """Those of a store that is being created: a new id, one epoch."""
+        """Return the epochs of a store that is being created: a new id, one epoch."""
         first = Epoch(1, start_offset_bytes, make_id(_EPOCH_ID_BYTES), CREATED)
         return cls(make_id(_STORE_ID_BYTES), (first,))
 
@@ -116,7 +116,7 @@ class Epochs:
         return attrs.evolve(self, entries=entries)
 
     def cut_at(self, end_offset_bytes: int) -> Self:
-        """Those of a log that ends at a position: without epochs that begin behind it."""
+        """Return the epochs of a log that ends at a position: without epochs that begin behind it."""
         kept = tuple(epoch for epoch in self.entries if epoch.start_offset_bytes <= end_offset_bytes)
         return attrs.evolve(self, entries=kept or self.entries[:1])
 

@@ -27,7 +27,7 @@ log = logging.getLogger("flintmq.store")
 
 _WARM_BYTES = 16 * 1024 * 1024
 _GAP_BYTES = 64 * 1024 * 1024 * 1024
-"""A larger gap between two files is no crash's work."""
+"""A larger gap between two files does not come from a crash."""
 
 
 class MappedFileQueue:
@@ -183,7 +183,7 @@ class MappedFileQueue:
                     file.region.fill_zeros(at, min(file.size, at + _WARM_BYTES))
                     file.region.sync()
             except (OSError, StoreError):
-                self._give_up(file)  # made anew, and cold, when it is needed
+                self._give_up(file)  # made again, and cold, when it is needed
                 raise
         return file
 
@@ -299,7 +299,7 @@ class MappedFileQueue:
         file.region.close()
 
     def _give_up(self, file: MappedFile) -> None:
-        """Of a file that was made and is not used nothing is left, or else an empty file: it is taken when one is needed."""
+        """Remove a file that was made and is not used, or leave it empty, to be taken when one is needed."""
         file.region.close()
         with contextlib.suppress(OSError):
             self._disk.remove(file.path)

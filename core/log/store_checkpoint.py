@@ -48,7 +48,7 @@ class StoreCheckpoint:
         self._region.sync()
 
     def rewind(self, trusted_ms: int) -> None:
-        """Vouches for no queue unit of a record stored after a time, durably: they are about to be written anew.
+        """Vouches for no queue unit of a record stored after a time, durably: they are about to be written again.
 
         Raises OSError.
         """

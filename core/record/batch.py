@@ -53,7 +53,7 @@ class MessageBatch(msgspec.Struct, gc=False):
     """Packed, 8 or 20 bytes."""
     store_host: bytes
     sys_flag: int = 0
-    """Of ordinary messages: a transaction is no batch."""
+    """Of ordinary messages: a transaction is not a batch."""
     reconsume_times: int = 0
     wait: bool = True
     """False when the sender does not wait for durability (property WAIT)."""
@@ -111,7 +111,7 @@ def decode_batch(body: bytes) -> list[BatchItem]:
 
 
 def decode_columns(body: bytes) -> Columns:
-    """As :func:`decode_batch`, for whoever needs no object per message."""
+    """Take a batch apart as :func:`decode_batch` does, without an object for each message."""
     alike = _decode_alike(body)
     if alike is not None:
         return alike
@@ -185,7 +185,7 @@ def _decode_all_alike(
     row = f"{_HEAD_BYTES}x{body_length}s{key_at - body_end}x{key_length}s{total - key_end}x"
     fields = rows_struct(row, count).unpack(body)
     bodies, keys = fields[0::2], fields[1::2]
-    # Made anew from what differs and from the first one's rest, the batch is the same: then so are all others' rests.
+    # Made again from what differs and from the first one's rest, the batch is the same: then so are all others' rests.
     parts = [body[:_HEAD_BYTES], b"", body[body_end:key_at], b"", body[key_end:total]] * count
     parts[1::5], parts[3::5] = bodies, keys
     if b"".join(parts) != body:

@@ -55,7 +55,7 @@ def batch_sys_flag(batch: MessageBatch) -> int:
 def batch_records(
     batch: MessageBatch, first_queue_offset: int, physical_offset_bytes: int, store_timestamp_ms: int
 ) -> Records:
-    """The records of a batch, one behind the other.
+    """The records of a batch, each behind the one before it.
 
     Raises:
         ValueError, struct.error: a field has a value that some reader of the format refuses, or there is the character NUL in

@@ -149,7 +149,7 @@ class ColumnReader:
 
         Returns:
             Columns, some thousands of rows at a time. They end before the first place with a blank, or with anything else
-            that is no record of that place.
+            that is not a record of that place.
         """
         rows_max = _ROWS_FIRST
         while True:

@@ -3,7 +3,7 @@
 The sizes are followed one by one, for nothing else can be trusted to tell where a record begins: a body may hold bytes that
 look like one. Everything else is read with a handful of gathers. :func:`layout` makes the checks of
 :func:`flintmq.core.record.record.decode_record`, except the checksum, and ends before the first record that does not pass
-them; whoever wants to know why reads that one alone.
+them; to learn why, read that one alone.
 
 Used where a log is long enough for numpy to be loaded (:mod:`flintmq.core.io.lazy_numpy`). No array keeps the file's map open.
 """
@@ -50,7 +50,7 @@ def is_worth_it(log_bytes: int) -> bool:
 
 @attrs.frozen(eq=False)
 class Layout:
-    """Whole records that lie one behind the other, a row each. Places are positions in the file; lengths are in bytes."""
+    """Consecutive whole records, a row each. Places are positions in the file; lengths are in bytes."""
 
     begin: Column
     size: Column
@@ -92,7 +92,7 @@ def _columns_of(rows: Layout) -> dict[str, Column]:
 
 
 def chain(view: memoryview, at: int, end_at: int, rows: int) -> list[int]:
-    """Places of records one behind the other, going by their magic and size alone; at most so many.
+    """Places of consecutive records, going by their magic and size alone; at most so many.
 
     Args:
         view: of the file.

@@ -34,7 +34,7 @@ _SHORT: Final = 14
 """Up to here a loop is faster than five numbers."""
 _UNIQ_KEY_CHARACTERS: Final = 32
 _LONG: Final = 256
-"""From here on tags and keys are strangers' idea of a joke: a loop takes a millisecond for the longest."""
+"""Longer tags and keys are not made by sensible clients: a loop takes a millisecond for the longest."""
 _CACHED_TAGS_LENGTH: Final = 64
 
 
@@ -65,7 +65,7 @@ def _by_loop(units: bytes | list[int]) -> int:
 
 
 def _of_long(raw: bytes, unit: str) -> int:
-    """The same, a tenth of the cost of the loop with numpy and half of it without.
+    """Return the hash of a long text, at a lower cost than by the loop.
 
     Args:
         unit: how numpy calls what the bytes are.
@@ -87,7 +87,7 @@ def java_hashes(texts: Sequence[str]) -> list[int]:
 
 
 def unsigned_hashes(texts: Sequence[str]) -> list[int]:
-    """The same as unsigned 32-bit numbers."""
+    """Return the hashes as unsigned 32-bit numbers."""
     joined = "".join(texts)
     raw, unit = (
         (joined.encode("ascii"), "u1") if joined.isascii() else (joined.encode("utf-16-be", "surrogatepass"), ">u2")
@@ -119,7 +119,7 @@ def ascending_powers(count: int) -> Any:
 
 @lru_cache(maxsize=16)
 def descending_powers(count: int) -> Any:
-    """The same, the last one first."""
+    """Return the first powers of 31, cut to 32 bits, the last one first."""
     return ascending_powers(count)[::-1].copy()
 
 
@@ -138,7 +138,7 @@ _remembered: Final = lru_cache(maxsize=65_536)(java_hash)
 
 
 def tags_hashes(tags: Iterable[str]) -> Iterable[int]:
-    """Of many messages' TAGS; together where they are longer than anybody's are."""
+    """Return the hashes of many messages' TAGS; together where they are unusually long."""
     if isinstance(tags, list) and len("".join(tags)) > _CACHED_TAGS_LENGTH * len(tags):
         return java_hashes(tags)
     return map(tags_hash, tags)

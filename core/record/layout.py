@@ -70,7 +70,7 @@ V6_MORE_BYTES: Final = V6_BYTES - V4_BYTES
 
 
 def head_format(sys_flag: int = 0, first: str = "size", last: str = "body_length") -> str:
-    """Return the format, as :mod:`struct` has it, of some fields of :data:`HEAD` that lie one behind the other."""
+    """Return the format, as :mod:`struct` has it, of some consecutive fields of :data:`HEAD`."""
     sizes = {
         "born_host": V6_BYTES if sys_flag & BORN_HOST_V6 else V4_BYTES,
         "store_host": V6_BYTES if sys_flag & STORE_HOST_V6 else V4_BYTES,

@@ -1,6 +1,6 @@
 """Message properties: a map on the outside, one string on disk and on the wire (docs/internals/store-format.md, Properties).
 
-``name 0x01 value 0x02 name 0x01 value`` with or without a last 0x02; an entry without a name or a value is no entry.
+``name 0x01 value 0x02 name 0x01 value`` with or without a last 0x02; an entry without a name or a value is left out.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _LAST_OF: Final = {
 
 
 def string_to_properties(text: str) -> dict[str, str]:
-    """Parses the stored form. Lenient like RocketMQ: what is no entry is skipped, the last of equals wins."""
+    """Parse the stored form. Lenient like RocketMQ: what cannot be an entry is skipped, the last of equals wins."""
     result: dict[str, str] = {}
     if text:
         for entry in text.split(PROPERTY_SEPARATOR):
@@ -135,7 +135,7 @@ class AlikeProperties(Sequence[bytes]):
 
     @classmethod
     def of(cls, before: bytes, uniq_keys: Sequence[bytes], behind: bytes) -> AlikeProperties | None:
-        """Those with these parts, the middle ones of one length; None where that is not what taking them apart would find."""
+        """Return properties of these parts, the middle ones of one length; None where taking them apart would find others."""
         first, joined = uniq_keys[0], b"".join(uniq_keys)
         is_found = (
             first
@@ -150,7 +150,7 @@ class AlikeProperties(Sequence[bytes]):
 
     @classmethod
     def found_in(cls, all_stored: Sequence[bytes]) -> AlikeProperties | None:
-        """The same properties, where they are alike; None where not."""
+        """Return the properties of several messages where they are alike, None where they are not."""
         first = all_stored[0]
         begin, end = uniq_key_place(first)
         count = len(all_stored)

@@ -110,7 +110,7 @@ class Record(msgspec.Struct):
 
     @property
     def properties(self) -> dict[str, str]:
-        """Parsed anew at each call."""
+        """Parsed at each call."""
         return props.string_to_properties(self.properties_bytes.decode("utf-8", "replace"))
 
 
@@ -123,7 +123,7 @@ def topic_field(topic: str) -> bytes:
     """The record's topic with its length byte.
 
     Raises:
-        ValueError: its length is no signed byte's, or its queues could have no folder.
+        ValueError: its length does not fit a signed byte, or its queues could have no folder.
     """
     raw = topic.encode("utf-8")
     if not 0 < len(raw) <= TOPIC_MAX_BYTES:
@@ -140,7 +140,7 @@ def record_tail(topic: str, properties_length: int) -> bytes:
     """What lies between body and properties: the topic, and the properties' length.
 
     Raises:
-        ValueError: the topic is none (see :func:`topic_field`), or the length is no signed short.
+        ValueError: the topic is none (see :func:`topic_field`), or the length does not fit a signed short.
     """
     if properties_length > PROPERTIES_MAX_BYTES:
         raise ValueError(f"properties have at most {PROPERTIES_MAX_BYTES} bytes, not {properties_length}")
@@ -370,7 +370,7 @@ def read_topic(view: memoryview, topic_at: int, properties_at: int) -> str:
 
 
 def decode_records(buffer: bytes | memoryview) -> list[Record]:
-    """Reads records that lie one behind the other, as a pull's answer carries them."""
+    """Read consecutive records, as a pull's answer carries them."""
     records = []
     position = 0
     view = memoryview(buffer)

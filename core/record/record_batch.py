@@ -6,7 +6,7 @@
         for request in batch.requests():
             ...
 
-Whoever takes a batch asks for the form that it needs: one request a record, the units in which the records were appended,
+Who takes a batch asks for the form that it needs: one request a record, the units in which the records were appended,
 or numpy columns. Each form is made when it is first asked for, and kept for those who take the batch next.
 """
 

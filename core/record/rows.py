@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Final
 
 _KEPT_ROWS: Final = 64
-"""Structs of more rows are made anew each time, at a tenth of what their use costs; kept ones would be strangers' memory."""
+"""Structs of more rows are made for each use, which costs little beside the use; kept ones would hold memory."""
 
 
 def rows_struct(row: str, rows: int) -> struct.Struct:

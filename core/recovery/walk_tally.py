@@ -58,7 +58,7 @@ class WalkTally:
         return self.trusted_ms == NEVER or self.newest_ms <= stored_ms <= self.trusted_ms
 
     def vouches_for_rows(self, stored_ms: Column) -> Column:
-        """The same for the next records."""
+        """Return for each of the next records, stored at some times, whether it is whole because of that alone."""
         if self.trusted_ms == NEVER:
             return numpy.ones(len(stored_ms), bool)
         return (self._newest_before(stored_ms) <= stored_ms) & (stored_ms <= self.trusted_ms)

@@ -41,7 +41,7 @@ class KVConfigManager(ConfigManager[dict[str, str]]):
         return self._table.get(namespace, {}).get(key)
 
     def delete(self, namespace: str, key: str) -> None:
-        """Remove a value; a missing one is no error. Raises StoreError."""
+        """Remove a value; a missing one is not an error. Raises StoreError."""
         if self._table.get(namespace, {}).pop(key, None) is not None:
             self.persist()
 

@@ -1,6 +1,6 @@
 """The message store: commit log, queues, index and checkpoint as one thing that is opened, written, read and closed.
 
-Loop thread, except where said. Nothing here knows sockets or asyncio; whoever owns the store calls :meth:`MessageStore.put`,
+Loop thread, except where said. Nothing here knows sockets or asyncio; the store's owner calls :meth:`MessageStore.put`,
 :meth:`MessageStore.dispatch` and the reads, and subscribes to ``progressed`` to learn when a flush made more readable.
 """
 
@@ -198,7 +198,7 @@ class MessageStore:
     def plan(self) -> RecoveryPlan:
         """Return what :meth:`open` would do, and close the store again.
 
-        Finding out may remove what a crash left half made, so whoever only looks passes a disk that drops what is written.
+        Finding out may remove what a crash left half made, so who only looks passes a disk that drops what is written.
 
         Raises:
             StoreError: as :meth:`open` does.
@@ -748,12 +748,12 @@ class MessageStore:
     def query_message_steps(
         self, topic: str, key: str, max_num: int, begin_timestamp_ms: int, end_timestamp_ms: int
     ) -> Generator[None, None, tuple[list[memoryview], int, int]]:
-        """The same; yields after some milliseconds of work, so that a server can do other things in between."""
+        """Find messages by key; yields after some milliseconds of work, so that a server can do other things in between."""
         return find_by_key(self.commit_log, self.index, topic, key, max_num, begin_timestamp_ms, end_timestamp_ms)
 
     def delete_topic(self, topic: str) -> None:
         """Deletes a topic's queues, files and all; its records stay in the log until they expire."""
-        self._dispatch_all()  # what is under way must not make the queue anew
+        self._dispatch_all()  # what is under way must not make the queue again
         for key in [key for key in self.consume_queues.queues if key[0] == topic]:
             self.consume_queues.delete_queue(*key)
         next_offsets = self.commit_log.appender.next_queue_offset

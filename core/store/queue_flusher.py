@@ -82,7 +82,7 @@ class QueueFlusher:
         """Forces queue files, and with 0 (everything) the checkpoint too. Raises OSError, once a sync has failed at each call.
 
         After a failed sync nobody knows what is on disk, whatever a second one says: the checkpoint stays where it is, so that
-        the next start writes the queues anew from there.
+        the next start writes the queues again from there.
         """
         if self._failed is not None:
             raise OSError(self._failed.errno, f"an earlier sync failed: {self._failed.strerror}")

@@ -233,7 +233,7 @@ class ReputMessageService:
         return batch
 
     def _take_some(self, readable: int) -> list[AppendUnit]:
-        """As much of what waits as is readable, and one batch may hold; it may end within the messages of a batch send."""
+        """Return as much of what waits as is readable and one batch may hold; it may end within a batch send."""
         waiting = self._waiting
         units: list[AppendUnit] = []
         messages = keys_length = 0

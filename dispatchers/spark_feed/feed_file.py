@@ -7,7 +7,7 @@
     16  min offset (8)       24   dispatched (8)          32  flushed (8)        40  confirmed (8)
     48  written at, ms (8)   56   CRC-32 of 0 to 55 (4)   60  sequence again (4)
 
-The broker writes all of it with one copy through a map, at most once a millisecond and after each flush. Whoever reads takes
+The broker writes all of it with one copy through a map, at most once a millisecond and after each flush. A reader takes
 64 bytes in one call and tries again while the two sequences or the checksum disagree: no lock, and no broker that waits. The
 copy is one call so that a broker killed at any moment leaves a whole file behind but for a vanishing chance; what is torn all
 the same is an error that says so.
@@ -150,7 +150,7 @@ def read_feed(path: Path) -> FeedMarks | None:
     The file is opened each time: a broker that starts may have put a new one in its place.
 
     Raises:
-        StoreFormatError: it is no feed, or torn and stays so.
+        StoreFormatError: it is not a feed, or torn and stays so.
         OSError: it cannot be read.
     """
     try:
@@ -174,7 +174,7 @@ class FeedWriter:
 
     Args:
         disk: the store's.
-        path: see :func:`feed_path`. What lies there and is no feed is replaced.
+        path: see :func:`feed_path`. What lies there and is not a feed is replaced.
 
     Raises:
         StoreFullError, StoreError: the file cannot be made.

@@ -18,7 +18,7 @@ class PluginSettings:
     Args:
         kernel: what it hands to pools, processors and filters is taken from here from now on.
         loaded: the configuration.
-        clock: for whoever is given a context.
+        clock: for those who are given a context.
         flushes: whether the kernel has flush strategies, as a broker's has; else their sections are not looked at.
     """
 
@@ -54,7 +54,7 @@ class PluginSettings:
                 self.loaded.section(name, model)
 
     def of(self, registered: Registered[Any]) -> Any:
-        """The settings of whoever registered something: of the section of the same name, else of the plugin's only one.
+        """Return the settings for what was registered: of the section of the same name, else of the plugin's only one.
 
         None for a plugin without a section, or with several of other names. Raises ``ConfigError``.
         """

@@ -92,7 +92,7 @@ class Service(ABC):
         def live() -> None:
             try:
                 run_loop_named(self.loop_name)(self._live(started))
-            except BaseException as error:  # whoever waits for the start must hear of it
+            except BaseException as error:  # those who wait for the start must hear of it
                 self._failure = self._failure or error
             finally:
                 started.set()

@@ -83,7 +83,7 @@ def finished(work: Callable[[], object], usage: Callable[[Exception], int | None
     try:
         outcome = work()
     except BrokenPipeError:
-        # Whoever read our output has gone, as in `flintmq consume T | head`; the interpreter must not flush to it again.
+        # The reader of the output has gone, as in `flintmq consume T | head`; the interpreter must not flush to it again.
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.FAILED

@@ -1,7 +1,7 @@
 """Which delay each delay level had, from which position of the log on: the store's own note of ``delay.levels``.
 
 In the schedule topic's queues the tags code is a delivery time: the record's store time and the delay of its level. The record
-names the level only, so whoever makes or checks such a unit needs the delay that held when the record was stored. A broker
+names the level only, so code that makes or checks such a unit needs the delay that held when the record was stored. A broker
 notes its levels in ``flint/delay_levels.json`` at each start that finds other ones than the last::
 
     {"delayLevels": {"1": [[0, 1000], [73400, 2000]], "2": [[0, 5000]]}}      level: [physical offset, delay in ms] …
@@ -69,7 +69,7 @@ class DelayTimes:
         return runs[0][0] if runs else 2**63 - 1
 
     def extended(self, earlier: DelayTimes) -> DelayTimes:
-        """The same, with what others tell of the part that is not known."""
+        """Return the delays with those of an earlier note for the part of the log that is not known."""
         levels = {level: list(runs) for level, runs in self.levels.items()}
         for level, runs in earlier.levels.items():
             known_from = self.known_from(level)

@@ -6,7 +6,7 @@
                                                         files of entries, in the order they came
 
 An entry is 28 bytes, big-endian, so that entries sort as bytes by the time they are due, then by their place in the queue:
-``due 8 ms | queue offset 8 | commit log offset 8 | size 4``. The files are scratch: after a restart they are made anew from
+``due 8 ms | queue offset 8 | commit log offset 8 | size 4``. The files are scratch: after a restart they are made again from
 the queue (see :class:`flintmq.plugins.timer.timer_service.TimerMessageService`), so nothing here is ever synced.
 """
 

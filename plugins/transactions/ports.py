@@ -40,7 +40,7 @@ class TransactionStore(LogEnds, Protocol):
         ...
 
     def append(self, messages: Sequence[MessageExtBrokerInner]) -> list[DispatchRequest]:
-        """Appends messages one behind the other, all or none. Does not wait for durability.
+        """Append messages as consecutive records, all or none. Does not wait for durability.
 
         Raises:
             RefusedError: MESSAGE_ILLEGAL when the store can never take them; any other code when it cannot now.

@@ -1,6 +1,6 @@
-"""The table of transactions, made anew from the queues when the broker starts (docs/internals/algorithms.md, Transactions).
+"""Make the table of transactions again from the queues when the broker starts (docs/internals/algorithms.md, Transactions).
 
-Whoever wrote them: a Java broker may have ended a transaction at its first half message while a copy waited to be asked
+A Java broker may have written them: it may have ended a transaction at its first half message while a copy waited to be asked
 about; a crash may have set the saved positions back, or cut an op record off its final record.
 """
 

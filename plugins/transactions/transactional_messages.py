@@ -1,7 +1,7 @@
 """Ends transactions, and asks about those that nobody ended (docs/internals/algorithms.md, Transactions).
 
 Unlike RocketMQ's, a transaction ends once: whichever of its half messages a producer names, and however late. What was
-completed of a round of checks stays completed, and a look at a message that must not be asked about yet is no check.
+completed of a round of checks stays completed, and a look at a message that must not be asked about yet does not count as one.
 """
 
 from __future__ import annotations

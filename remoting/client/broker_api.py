@@ -71,7 +71,7 @@ class PulledRecords:
 
     status: PullStatus
     records: bytes
-    """One behind the other; filtered by tag only as brokers do, by hash."""
+    """In the order of the queue; filtered by tag only as brokers do, by hash."""
     next_begin_queue_offset: int
     min_queue_offset: int
     max_queue_offset: int

@@ -97,7 +97,7 @@ def read_properties(body: bytes) -> dict[str, str]:
     """A body of properties text.
 
     Raises:
-        RefusedError: SYSTEM_ERROR; it is no UTF-8, malformed, or larger than any change of settings.
+        RefusedError: SYSTEM_ERROR; it is not UTF-8, malformed, or larger than any change of settings.
     """
     if len(body) > REQUEST_SETTINGS_MAX_BYTES:
         raise RefusedError(

@@ -2,7 +2,7 @@
 
 RocketMQ reads a header with fastjson 1.2 (``RemotingSerializable.decode``), which takes more than JSON: names without quotes,
 single quotes, comments, commas too many, ``+28``, numbers as text and text as numbers, names in another case. Java decodes its
-text before: what is no UTF-8 becomes U+FFFD, and half a surrogate pair leaves the broker as ``?``. Here all this is understood
+text before: what is not UTF-8 becomes U+FFFD, and half a surrogate pair leaves the broker as ``?``. Here all this is understood
 in the same way. The usual header never gets here: see ``decode_json_header``.
 
 There are two readers, the fast one first: Python's own, which takes broken texts and raw control characters, then the one of
@@ -75,7 +75,7 @@ def java_text(data: bytes) -> str:
 
 
 def _sendable(text: str) -> str:
-    """A text as it leaves a Java broker again: what is no half of a pair as it is, a lone half as ``?``."""
+    """A text as it leaves a Java broker again: what is not half of a pair as it is, a lone half as ``?``."""
     if text.isascii() or _SURROGATE.search(text) is None:
         return text
     joined = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
@@ -227,7 +227,7 @@ def _as_text(value: Any) -> str:
 
 
 def _document(value: Any) -> str:
-    """A value that is no text, as JSON."""
+    """Return a value of another type than a text, as JSON."""
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True, default=float)
     except (TypeError, ValueError) as failure:

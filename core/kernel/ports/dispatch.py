@@ -54,7 +54,7 @@ class SupportsTruncate(Protocol):
     """A dispatcher, or an index builder, that forgets what the log has lost.
 
     A power cut may take the end of a log with it, and a slave's log is cut where its master's differs: other records follow
-    there, at positions that were taken already. Whoever ignores what it has by position must know.
+    there, at positions that were taken already. A dispatcher that ignores what it has by position must know.
     """
 
     def truncate(self, end_offset_bytes: int) -> None:
