@@ -13,7 +13,8 @@ from flintmq.core.log.no_room import no_room
 from flintmq.core.record.batch import MessageBatch
 from flintmq.core.record.record import MessageExtBrokerInner
 from flintmq.core.response_code import ResponseCode
-from flintmq.core.store.message_store import MessageStore, Put
+from flintmq.core.store.message_store import MessageStore
+from flintmq.core.store.put import Put
 
 Incoming = MessageExtBrokerInner | MessageBatch
 """What is put: a message, or the messages of a batch send."""

@@ -12,15 +12,12 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final, TypedDict
 
 from flintmq.config.sections.models import BrokerConfig
 from flintmq.core.errors import (
     RefusedError,
     StoreError,
     StoreFencedError,
-    StoreFormatError,
-    StoreFullError,
     store_error_kind,
 )
 from flintmq.core.event import Event
@@ -48,13 +45,10 @@ from flintmq.core.kernel.ports import (
     TransientStorePool,
     count_messages,
 )
-from flintmq.core.log.appender import Appendable, Appended
+from flintmq.core.log.appender import Appendable
 from flintmq.core.log.commit_log import CommitLog
 from flintmq.core.log.epochs import MASTER, RECOVERED, EpochFile, epochs_path, random_id
 from flintmq.core.log.log_chunk import LogChunk
-from flintmq.core.log.mapped_file_queue import MappedFileQueue
-from flintmq.core.log.multi_path_queue import MultiPathMappedFileQueue
-from flintmq.core.log.no_room import no_room
 from flintmq.core.log.slow import SLOW_S, SlowLog
 from flintmq.core.log.store_checkpoint import StoreCheckpoint
 from flintmq.core.log.store_lock import StoreLock
@@ -70,45 +64,14 @@ from flintmq.core.retention.retention import DiskFull
 from flintmq.core.steps import run_steps
 from flintmq.core.store.get_message import GetMessageResult
 from flintmq.core.store.key_query import find_by_key
+from flintmq.core.store.log_files import log_files
 from flintmq.core.store.message_reader import MessageReader
+from flintmq.core.store.put import Put
 from flintmq.core.store.queue_flusher import QueueFlusher
 from flintmq.core.store.reput_message_service import ReputMessageService
+from flintmq.core.store.trouble import trouble_of
 
 log = logging.getLogger("flintmq.store")
-
-_LOG_STEP_BYTES: Final = 64 * 1024 * 1024
-
-
-class _QueueOptions(TypedDict):
-    step_bytes: int
-    pool: TransientStorePool | None
-    ahead: Executor | None
-    warm: bool
-    holds: bool
-
-
-class Put:
-    """What one append became, and the promise that it is durable."""
-
-    __slots__ = ("messages", "records", "results", "took_s", "waiter")
-
-    def __init__(
-        self,
-        results: list[Appended],
-        records: Sequence[AppendUnit],
-        messages: int,
-        waiter: FlushWaiter,
-        took_s: float = 0.0,
-    ) -> None:
-        self.results = results
-        """One entry for each message or batch that was handed over."""
-        self.records = records
-        """Everything that was stored, in the order of the log; the messages of a batch as a whole."""
-        self.messages = messages
-        """How many those are."""
-        self.waiter = waiter
-        self.took_s = took_s
-        """How long the append took, without the wait for its durability."""
 
 
 class MessageStore:
@@ -262,7 +225,7 @@ class MessageStore:
             self.disk.sync_folder(self.root)
         if settings.preallocate or settings.warm:
             self._allocator = ThreadPoolExecutor(1, thread_name_prefix="flintmq-allocate")
-        queue = self._log_files()
+        queue = log_files(settings, self.commit_log_folders, self.disk, self._pool, self._allocator)
         self._opened.append(queue.close)
         queue.load(crashed=crashed)
         self.checkpoint = StoreCheckpoint(self.disk, self.root / "checkpoint")
@@ -343,21 +306,6 @@ class MessageStore:
         """The thread for slow file work, in order; None without one."""
         return self._allocator
 
-    def _log_files(self) -> MappedFileQueue:
-        settings = self.config.store
-        folders = self.commit_log_folders
-        read_only = [Path(path) for path in settings.read_only_commit_log_paths]
-        options: _QueueOptions = {
-            "step_bytes": _LOG_STEP_BYTES,
-            "pool": self._pool,
-            "ahead": self._allocator,
-            "warm": settings.warm,
-            "holds": True,
-        }
-        if len(folders) == 1 and not read_only:
-            return MappedFileQueue(self.disk, folders[0], settings.commit_log_file_bytes, **options)
-        return MultiPathMappedFileQueue(self.disk, folders, read_only, settings.commit_log_file_bytes, **options)
-
     def _mark_abort(self) -> None:
         """A crash from here on must be noticed, also where the store had been stopped."""
         if self.started_clean:
@@ -416,8 +364,8 @@ class MessageStore:
             interval_ms=settings.flush_consume_queue_interval_ms,
             least_pages=settings.flush_consume_queue_least_pages,
             thorough_interval_ms=settings.flush_consume_queue_thorough_interval_ms,
+            sync_failed=self._forget_boot,
         )
-        self._flusher.on_failed = self._forget_boot
         self.flush_service = self.strategy.factory(
             FlushContext(log=self.commit_log, clock=self.clock, settings=self._settings, pool=self._pool)
         )
@@ -550,22 +498,7 @@ class MessageStore:
 
         The gravest, if several things are.
         """
-        if self.watermarks.fence_reason is not None:
-            return RefusedError(
-                ResponseCode.SERVICE_NOT_AVAILABLE,
-                "service not available now: a sync failed and the store is fenced",
-                reason="store.fenced",
-                measured=self.watermarks.fence_reason,
-            )
-        if self.disk_full is not None:
-            return RefusedError(
-                ResponseCode.SERVICE_NOT_AVAILABLE,
-                "service not available now: the broker's disk is full",
-                reason="store.disk_full",
-                measured=self.disk_full.measured,
-                key=self.disk_full.key,
-            )
-        return None if self.reput.error is None else _standing_still(self.reput.error)
+        return trouble_of(self.watermarks.fence_reason, self.disk_full, self.reput.error)
 
     def put(self, messages: Sequence[Appendable]) -> Put:
         """Appends messages and asks for their durability: one waiter for all of them.
@@ -775,27 +708,8 @@ class MessageStore:
         return {topic for topic, _queue in self.consume_queues.queues}
 
 
-def _standing_still(error: StoreError) -> RefusedError:
-    if isinstance(error, StoreFullError):
-        return no_room(error)
-    if isinstance(error, StoreFormatError):
-        return RefusedError(
-            ResponseCode.SERVICE_NOT_AVAILABLE,
-            "service not available now: a record of the log cannot be read, and dispatch stands still; restart the broker",
-            reason="store.damaged",
-            measured=str(error),
-        )
-    return RefusedError(
-        ResponseCode.SERVICE_NOT_AVAILABLE,
-        "service not available now: dispatch stands still",
-        reason="store.dispatch",
-        measured=str(error),
-        key="dispatchers",
-    )
-
-
 def _nothing() -> None:
     """Do nothing before a repair."""
 
 
-__all__ = ["MessageStore", "Put", "StoreFormatError"]
+__all__ = ["MessageStore"]

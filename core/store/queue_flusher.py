@@ -21,7 +21,17 @@ log = logging.getLogger("flintmq.store")
 
 
 class QueueFlusher:
-    """Runs every ``interval_ms``; forces files with ``least_pages`` dirty, everything every ``thorough_interval_ms``."""
+    """Makes queues durable in rounds of its own thread.
+
+    Args:
+        queues: what is made durable.
+        checkpoint: moves when everything is.
+        clock: its monotonic side decides when a round is thorough.
+        interval_ms: between two rounds.
+        least_pages: files with so many dirty pages are forced in every round.
+        thorough_interval_ms: everything is forced as often.
+        sync_failed: called once, on the flusher's thread, when the first sync has failed, or a round for another reason.
+    """
 
     def __init__(
         self,
@@ -32,6 +42,7 @@ class QueueFlusher:
         interval_ms: int,
         least_pages: int,
         thorough_interval_ms: int,
+        sync_failed: Callable[[], None],
     ) -> None:
         self._queues = queues
         self._checkpoint = checkpoint
@@ -45,8 +56,7 @@ class QueueFlusher:
         self._thread: threading.Thread | None = None
         self.failures = 0
         """Rounds that ended in an error."""
-        self.on_failed: Callable[[], None] = _nothing
-        """Called once, on the flusher's thread, when the first sync has failed, or a round for another reason."""
+        self._sync_failed = sync_failed
 
     def start(self) -> None:
         self._thread = threading.Thread(target=self._loop, name="flintmq-flush-queues", daemon=True)
@@ -73,7 +83,7 @@ class QueueFlusher:
             self.failures += 1
             self._failed = OSError(errno.EIO, f"{type(error).__name__}: {error}")
             log.critical("consume queues are synced no more; the next start makes them anew", exc_info=error)
-            self.on_failed()
+            self._sync_failed()
             return
         if thorough:
             self._last_thorough_s = now_s
@@ -92,7 +102,7 @@ class QueueFlusher:
         except OSError as error:
             if not is_exhausted(error):  # else nothing could be opened for it, and nothing was tried
                 self._failed = error
-                self.on_failed()
+                self._sync_failed()
             raise
         if least_pages == 0:
             if stored_ms > self._checkpoint.logics_msg_timestamp_ms:
@@ -105,7 +115,3 @@ class QueueFlusher:
         if self._thread is not None:
             self._thread.join()
             self._thread = None
-
-
-def _nothing() -> None:
-    """The listener nobody has set."""

@@ -23,9 +23,16 @@ def test_no_error_ends_the_rounds_unseen(
     queues.last_store_timestamp_ms = 5_000
     checkpoint = StoreCheckpoint(OS_DISK, tmp_path / "checkpoint")
     clock = ManualClock()
-    flusher = QueueFlusher(queues, checkpoint, clock, interval_ms=1, least_pages=1, thorough_interval_ms=10)
     told: list[int] = []
-    flusher.on_failed = lambda: told.append(1)
+    flusher = QueueFlusher(
+        queues,
+        checkpoint,
+        clock,
+        interval_ms=1,
+        least_pages=1,
+        thorough_interval_ms=10,
+        sync_failed=lambda: told.append(1),
+    )
 
     def fails(_least_pages: int) -> None:
         raise error
