@@ -100,3 +100,11 @@ BUILTIN_PLUGINS: tuple[object, ...] = (
 
 NAME_SERVER_PLUGINS: tuple[object, ...] = (NamesrvProcessorsPlugin(), AclPlugin())
 """The built-in plugins of a name server."""
+
+
+def _names(plugins: tuple[object, ...]) -> frozenset[str]:
+    return frozenset(getattr(plugin, "plugin_name", "") for plugin in plugins)
+
+
+BROKER_ONLY: Final = _names(BUILTIN_PLUGINS) - _names(NAME_SERVER_PLUGINS)
+"""Names of built-in plugins that a name server does not have, although ``disabled_plugins`` may name them for its broker."""

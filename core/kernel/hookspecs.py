@@ -226,6 +226,7 @@ class FlintSpecs:
         itself: ``codes`` is then ``declared_by(TheClass)``, and access control and the audit log follow from it. A code
         that is given by its number alone waits in ``pool`` and is refused under access control, unless
         ``acl.extra_codes`` names it; one that a built-in declares keeps what the built-in says of it.
+        The kit ``flintmq.core.testing.processor_kit`` checks a processor.
 
         ``pool`` bounds how many requests may be under way; further ones are SYSTEM_BUSY. The pools ``send``, ``pull``,
         ``reply``, ``end_transaction``, ``query``, ``heartbeat``, ``client``, ``consumer`` and ``admin`` are the broker's:

@@ -31,7 +31,7 @@ from flintmq.plugins.broker.pools import THREADS_END_S
 from flintmq.plugins.broker.secure_links import TLS_RELOAD_S, server_tls
 from flintmq.plugins.broker.server_parts import ServerParts
 from flintmq.plugins.broker.service import Service
-from flintmq.plugins.builtin import NAME_SERVER_PLUGINS
+from flintmq.plugins.builtin import BROKER_ONLY, NAME_SERVER_PLUGINS
 from flintmq.remoting.processors.namesrv_config import NamesrvSettings
 from flintmq.remoting.server.bind import bind
 from flintmq.remoting.server.channel import ServerChannel
@@ -176,7 +176,7 @@ class NameServer(Service):
             whole.plugins,
             NAME_SERVER_PLUGINS,
             objects=self._plugins,
-            disabled=whole.disabled_plugins,
+            disabled=[name for name in whole.disabled_plugins if name not in BROKER_ONLY],
             config_path=config_path(self.loaded),
             clock=self._clock,
         )
