@@ -11,14 +11,12 @@ import pytest
 from flintmq.config.sections.models import BrokerConfig
 from flintmq.core.broker.intake import MessageIntake
 from flintmq.core.broker.intake_steps import IntakeSteps
-from flintmq.core.broker.state import BrokerState
-from flintmq.core.broker.topics import TopicConfigManager, boot_topics
 from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.ports import Sent
 from flintmq.core.record.properties import properties_to_string, string_to_properties
 from flintmq.core.record.record import MessageExtBrokerInner
 from flintmq.core.response_code import ResponseCode
-from flintmq.core.testing.clock import ManualClock
+from flintmq.tests.support.state import state_of
 
 CLUSTER = "CLUSTER\x01DefaultCluster"
 SENDER: Any = SimpleNamespace(packed_host=b"\x0a\0\0\x01\0\0\x04\xd2", remote_address="10.0.0.1:1234")
@@ -30,11 +28,7 @@ class Intake:
     def __init__(self, *steps: Any, max_message_bytes: int = 1000) -> None:
         whole = BrokerConfig()
         config = attrs.evolve(whole, store=attrs.evolve(whole.store, max_message_bytes=max_message_bytes))
-        self.state: Any = BrokerState(config, ManualClock())
-        self.state.advertise("127.0.0.1", 10911)
-        self.state.topics = TopicConfigManager(
-            None, self.state.clock, boot_topics(cluster="DefaultCluster", broker_name="broker-a")
-        )
+        self.state = state_of(config)
         self.state.topics.create_in_send_back("T", 4)
         self.intake = MessageIntake(self.state, IntakeSteps(steps), choose=lambda queues: queues - 1)
 

@@ -51,7 +51,6 @@ class Pulls:
     def __init__(self, bench: Any, root: Path) -> None:
         self.state = state = bench.state
         self.store = state.store = open_store(root)
-        state.advertise("127.0.0.1", 10911)
         state.topics.create_in_send_back("T", 4)
         state.sink = MessageSink(state.store, state.stats, state.dispatch)
         state.hold = PullRequestHoldService(
