@@ -3,7 +3,7 @@
 
 ``tests/not_yet_tidy.toml`` names what breaks a rule and is allowed to for now; ``--shrink`` removes from it what holds by now,
 and never adds to it. ``tests/tested_by.toml`` names the test of each module whose test does not lie at the mirrored path;
-``--shrink`` replaces what is missing or stale.
+``--shrink`` replaces what is missing or stale. ``tests/test_tidy.py`` runs the same rules.
 """
 
 from __future__ import annotations

@@ -1,0 +1,46 @@
+"""The rules of form that CONTRIBUTING.md names are tests: size, imports, words, pointers, and that each module has a test.
+
+What breaks a rule for now stands in ``tests/not_yet_tidy.toml``. That list may only shrink: an entry that holds by now is an
+error here, and ``python tools/tidy.py --shrink`` removes it.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tools"))
+
+import tested_by  # noqa: E402
+import tidy  # noqa: E402
+from sources import Sources  # noqa: E402
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(scope="module")
+def sources() -> Sources:
+    """Return the checkout's files, read once."""
+    return Sources.of_checkout(ROOT)
+
+
+@pytest.mark.parametrize("rule", tidy.RULES)
+def test_a_rule_holds_but_for_what_is_listed(sources: Sources, rule: str) -> None:
+    """A rule that nobody checks is a wish."""
+    found, listed = tidy.RULES[rule](sources), tidy.read_exceptions().get(rule, set())
+    assert not found - listed, f"these break the rule {rule}: mend them"
+    assert not listed - found, f"these hold {rule} by now: python tools/tidy.py --shrink"
+
+
+def test_the_lists_name_no_rule_that_does_not_exist() -> None:
+    """A list under a misspelt name would excuse nothing, and nobody would see it."""
+    assert tidy.read_exceptions().keys() == tidy.RULES.keys()
+
+
+def test_the_table_of_tests_names_modules_that_exist_and_need_it(sources: Sources) -> None:
+    """An entry for a module that has moved, or that has a mirrored test by now, misleads."""
+    assert tested_by.read_table().keys() <= set(tested_by.without_mirror(sources)), "python tools/tidy.py --shrink"
