@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from flintmq.config.sections.models import BrokerConfig
+    from flintmq.core.broker.address import BrokerAddress
     from flintmq.core.broker.consumers import ConsumerTable
     from flintmq.core.broker.groups import SubscriptionGroupManager
     from flintmq.core.broker.hold import PullRequestHoldService
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from flintmq.core.kernel.ports.auth import Authenticator
     from flintmq.core.kernel.ports.filter import MessageFilterFactory
     from flintmq.core.kernel.ports.service import Service
-    from flintmq.core.route.advertised import Advertised
     from flintmq.core.store.message_store import MessageStore
 
 T = TypeVar("T")
@@ -144,23 +144,8 @@ class BrokerApi(Protocol):
         ...
 
     @property
-    def store_host(self) -> bytes:
-        """The broker's advertised address as records hold it."""
-        ...
-
-    @property
-    def advertised_address(self) -> str:
-        """The broker's address as clients know it, ``host:port``."""
-        ...
-
-    @property
-    def advertised(self) -> Advertised:
-        """The addresses that clients on certain networks are told instead."""
-        ...
-
-    @property
-    def port(self) -> int:
-        """The port that the broker listens on."""
+    def address(self) -> BrokerAddress:
+        """How the broker is reached: what clients are told, and what records carry."""
         ...
 
     @property

@@ -91,14 +91,12 @@ class BrokerState:
             held_max=config.pull.held_max,
             held_per_connection_max=config.pull.held_per_connection_max,
         )
+        self.address = address
         self.store_host = address.packed
         """The advertised address, packed; part of every record and message id."""
         self.store_host_hex = address.packed.hex().upper()
         self.advertised_address = address.host_port
-        """``host:port`` that the broker registers under, and that clients are told as far as :attr:`advertised` says no
-        other."""
-        self.advertised = address.advertised
-        self.port = address.listening_port
+        """``host:port`` that the broker registers under, and that clients are told as far as the address says no other."""
         self.runtime_sources: list[Callable[[], Mapping[str, str]]] = []
         """Further figures for request 28."""
         self.answers_as_bytes = True
@@ -170,7 +168,9 @@ class BrokerState:
     def ha_port(self) -> int:
         """The port that slaves replicate from, or would if this broker were a master that has some."""
         found = next(self.services_with(SupportsReplication), None)  # type: ignore[type-abstract]
-        return (found.ha_port if found is not None else 0) or self.config.listen.ha_port or self.port + 1
+        return (
+            (found.ha_port if found is not None else 0) or self.config.listen.ha_port or self.address.listening_port + 1
+        )
 
     def has_master(self) -> bool:
         """Return whether this is a slave whose master can be reached."""

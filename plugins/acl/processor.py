@@ -89,7 +89,7 @@ class AclProcessor(DeclaredProcessor):
             version=fastjson.dumps(next(iter(versions.values()))),
             all_acl_file_version=fastjson.dumps(versions),
             broker_name=api.config.broker.name,
-            broker_addr=api.advertised_address,
+            broker_addr=api.address.host_port,
             cluster_name=api.config.broker.cluster,
         )
         return with_header(answer)

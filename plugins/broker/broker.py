@@ -132,7 +132,7 @@ class Broker(Service):
     @property
     def port(self) -> int:
         """The port it listens on."""
-        return self.state.port if self._assembly is not None else 0
+        return self.state.address.listening_port if self._assembly is not None else 0
 
     @property
     def ha_port(self) -> int:

@@ -41,7 +41,7 @@ class Registration:
         self._api = api
         self._client = name_server_client(api.config)
         self._addresses = api.config.namesrv.addresses
-        self._advertised = api.advertised.to_text() or None
+        self._advertised = api.address.advertised.to_text() or None
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._body_s = 0.0
@@ -90,7 +90,7 @@ class Registration:
         self._body_s = time.perf_counter() - begin_s
         header = RegisterBrokerRequestHeader(
             broker_name=broker.name,
-            broker_addr=api.advertised_address,
+            broker_addr=api.address.host_port,
             cluster_name=broker.cluster,
             ha_server_addr=self._ha_address(),
             broker_id=broker.id,
@@ -124,7 +124,7 @@ class Registration:
     def _ha_address(self) -> str:
         """Return the address that slaves replicate from, or would if this broker were the master."""
         api = self._api
-        host = api.config.ha.advertised_host or api.advertised_address.rpartition(":")[0]
+        host = api.config.ha.advertised_host or api.address.host_port.rpartition(":")[0]
         return f"{host}:{api.ha_port}"
 
     def _learn_master(self, answer: RemotingCommand) -> None:
@@ -152,7 +152,7 @@ class Registration:
             return
         header = UnregisterBrokerRequestHeader(
             broker_name=api.config.broker.name,
-            broker_addr=api.advertised_address,
+            broker_addr=api.address.host_port,
             cluster_name=api.config.broker.cluster,
             broker_id=api.config.broker.id,
         )

@@ -52,7 +52,7 @@ class MasterReplication:
             )
             store.wait_for_slaves(self.gate)
         self.master = HaMasterService(
-            StoreLog(store, config.broker.name, api.advertised_address),
+            StoreLog(store, config.broker.name, api.address.host_port),
             self._settings,
             api.clock,
             gate=self.gate,
@@ -83,7 +83,7 @@ class MasterReplication:
             )
         port = listen.ha_port
         if port is None:
-            port = self._api.port + 1 if listen.port else 0
+            port = self._api.address.listening_port + 1 if listen.port else 0
         self._socket = bind(host, port)
 
     async def ready(self) -> None:

@@ -34,7 +34,7 @@ class SlaveReplication:
         config, store = api.config, api.store
         self._client = name_server_client(config)
         self.slave = HaSlaveService(
-            SlaveStoreLog(store, config.broker.name, api.advertised_address),
+            SlaveStoreLog(store, config.broker.name, api.address.host_port),
             link_settings(config),
             api.clock,
             find_master=self._find_master,
@@ -50,7 +50,7 @@ class SlaveReplication:
     @property
     def ha_port(self) -> int:
         """The port that slaves would replicate from, once this broker is the master."""
-        return self._api.config.listen.ha_port or self._api.port + 1
+        return self._api.config.listen.ha_port or self._api.address.listening_port + 1
 
     @property
     def is_following(self) -> bool:

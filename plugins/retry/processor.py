@@ -73,7 +73,7 @@ class SendBackProcessor(DeclaredProcessor):
         )
         if plan is None:
             return Response()
-        message = plan.message(record, api.store_host)
+        message = plan.message(record, api.address.packed)
         self._place(message, plan)
         flag = UNIT_SUB_FLAG if header.unit_mode else 0
         config = api.topics.create_in_send_back(plan.topic, plan.queue_nums, topic_sys_flag=flag)

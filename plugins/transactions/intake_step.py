@@ -48,7 +48,7 @@ class TransactionStep:
         if api.config.transactions.reject:
             raise RefusedError(
                 ResponseCode.NO_PERMISSION,
-                f"the broker[{api.advertised_address}] sending transaction message is forbidden",
+                f"the broker[{api.address.host_port}] sending transaction message is forbidden",
                 reason="transaction.rejected",
                 key="transactions.reject (rejectTransactionMessage)",
             )

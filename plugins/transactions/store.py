@@ -22,7 +22,7 @@ class TransactionStoreAdapter:
     def __init__(self, api: BrokerApi) -> None:
         self._api = api
         self._store = api.store
-        self.store_host = api.store_host
+        self.store_host = api.address.packed
 
     @property
     def wrote_offset_bytes(self) -> int:

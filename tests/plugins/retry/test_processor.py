@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from flintmq.config.sections.models import BrokerConfig, BrokerSection
+from flintmq.core.broker.address import BrokerAddress
 from flintmq.core.broker.groups import SubscriptionGroupManager
 from flintmq.core.broker.intake_steps import IntakeSteps
 from flintmq.core.broker.perm import READ
@@ -21,7 +22,6 @@ from flintmq.core.broker.topics import TopicConfigManager, boot_topics
 from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.ports import FlushStatus
 from flintmq.core.kernel.ports.processor import declared_by
-from flintmq.core.record.host import pack_host
 from flintmq.core.response_code import ResponseCode
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.processor_kit import Sample, check_request_processor
@@ -52,7 +52,7 @@ class Retry:
         self.api: Any = SimpleNamespace(
             config=BrokerConfig(), clock=clock, store=self.store, sink=sink, stats=stats, topics=topics,
             groups=SubscriptionGroupManager(None, clock), intake_steps=IntakeSteps(),
-            store_host=pack_host("127.0.0.1", 10911), dispatch=self.store.dispatch,
+            address=BrokerAddress.of("127.0.0.1", 10911), dispatch=self.store.dispatch,
         )  # fmt: skip
         (self.record,) = sink.put([message("T", body=b"again")]).requests()
 

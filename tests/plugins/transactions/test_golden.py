@@ -16,6 +16,7 @@ import pytest
 import flintmq
 from flintmq.config.sections.models import BrokerConfig
 from flintmq.config.sections.service import TransactionsSection
+from flintmq.core.broker.address import BrokerAddress
 from flintmq.core.broker.offsets import ConsumerOffsetManager
 from flintmq.core.broker.producers import ProducerTable
 from flintmq.core.broker.sink import MessageSink
@@ -24,7 +25,6 @@ from flintmq.core.broker.topics import TopicConfigManager
 from flintmq.core.errors import RefusedError
 from flintmq.core.io.json_file import JsonFile
 from flintmq.core.kernel.ports import DispatchRequest
-from flintmq.core.record.host import pack_host
 from flintmq.core.record.properties import properties_to_string
 from flintmq.core.record.record import Record, decode_record
 from flintmq.core.testing.channel import RecordingChannel
@@ -73,7 +73,7 @@ class TakenOver:
             offsets=self.offsets,
             topics=TopicConfigManager(None, self.clock, {}),
             stats=BrokerStats(self.clock),
-            store_host=pack_host("127.0.0.1", 10911),
+            address=BrokerAddress.of("127.0.0.1", 10911),
         )
         state.sink = MessageSink(self.store, state.stats, self.store.dispatch)
         config = BrokerConfig(transactions=TransactionsSection(timeout_ms=1000, check_interval_ms=2000, check_max=3))

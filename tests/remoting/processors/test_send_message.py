@@ -13,7 +13,6 @@ import attrs
 import pytest
 
 from flintmq.config.sections.models import BrokerConfig
-from flintmq.core.broker.intake import MessageIntake
 from flintmq.core.broker.sink import MessageSink
 from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.ports import FlushStatus
