@@ -58,7 +58,6 @@ class Sends:
         self.state = state = bench.state
         self.store = state.store = open_store(root, commit_log_file_bytes=65_536)
         state.topics.create_in_send_back("T", 4)
-        state.intake = MessageIntake(state, state.intake_steps)
         state.sink = MessageSink(state.store, state.stats, state.dispatch)
         self.pool = Pool("send", 100)
         self.peer = Peer()
