@@ -278,8 +278,7 @@ class Appender:
             raise props.nul_error()
         sys_flag = message.sys_flag
         get = properties.get
-        tags = get("TAGS")
-        tags_code = tags_hash(tags) if tags else 0
+        tags_code = tags_hash(get("TAGS", ""))
         if topic in self._tags_codes:
             tags_code = self._tags_codes[topic].tags_code(properties, tags_code, now_ms, None)
         if not is_queued(sys_flag):

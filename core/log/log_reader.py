@@ -163,8 +163,7 @@ class LogReader:
         stored = bytes(view[properties_at:end])
         properties = props.stored_properties(stored)
         padded = b"\x02%b\x02" % stored
-        tags = props.stored_value(padded, b"TAGS")
-        tags_code = tags_hash(tags) if tags else 0
+        tags_code = tags_hash(props.stored_value(padded, b"TAGS"))
         if topic in self.tags_codes:
             tags_code = self.tags_codes[topic].tags_code(properties, tags_code, stored_ms, file.start + at)
         return DispatchRequest(

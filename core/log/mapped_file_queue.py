@@ -86,7 +86,7 @@ class MappedFileQueue:
                 raise StoreFormatError(f"{path}: a file of this name does not belong here; move it away")
             size = self._disk.size(path)
             if size == 0 and path == paths[-1]:
-                log.warning("%s is empty: a crash came while it was made; it is made anew", path)
+                log.warning("%s is empty: a crash came while it was made; it is made again", path)
                 self._disk.remove(path)
                 break
             if size != self.file_bytes:

@@ -13,7 +13,7 @@ import attrs
 
 from flintmq.core.io.lazy_numpy import numpy
 from flintmq.core.record.bulk_scan import Layout, Topics, rows_of_bytes
-from flintmq.core.record.java_hash import index_key_hash, java_hash
+from flintmq.core.record.java_hash import absolute_hashes, ascending_powers, index_key_hash, java_hash
 
 if TYPE_CHECKING:
     from flintmq.core.record.bulk_scan import Column
@@ -111,9 +111,8 @@ class Texts:
         """:func:`flintmq.core.record.java_hash.index_key_hash` of each text with its row's topic."""
         hashes, is_odd = self._hashes()
         codes = topic_codes[self.row]
-        hashes += topics.head_hashes()[codes] * _powers()[self.end - self.begin]
-        signed = numpy.abs(hashes.view(numpy.int32).astype(numpy.int64))
-        signed[signed == 1 << 31] = 0
+        hashes += topics.head_hashes()[codes] * ascending_powers(_LENGTH_MAX + 1)[self.end - self.begin]
+        signed: Column = absolute_hashes(hashes)
         for at in numpy.flatnonzero(is_odd).tolist():
             signed[at] = index_key_hash(topics.names[codes[at]], self._decoded(at))
         return signed
@@ -126,7 +125,7 @@ class Texts:
         length = self.end - self.begin
         hashes = numpy.zeros(len(length), numpy.uint32)
         is_odd = numpy.zeros(len(length), bool)
-        powers = _powers()
+        powers = ascending_powers(_LENGTH_MAX + 1)
         view = memoryview(self.text)
         for one in numpy.flatnonzero(numpy.bincount(numpy.minimum(length, _TOGETHER_MAX + 1))).tolist():
             if not one:
@@ -142,15 +141,3 @@ class Texts:
                 hashes[at] = (characters * powers[len(characters) - 1 :: -1]).sum(dtype=numpy.uint32)
                 is_odd[at] = characters.max() > 127
         return hashes, is_odd
-
-
-_POWERS: list[Column] = []
-
-
-def _powers() -> Column:
-    """31 to the power of n modulo 2**32, for every length that a property can have."""
-    if not _POWERS:
-        steps = numpy.full(_LENGTH_MAX + 1, 31, numpy.uint32)
-        steps[0] = 1
-        _POWERS.append(numpy.cumprod(steps, dtype=numpy.uint32))
-    return _POWERS[0]

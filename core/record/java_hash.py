@@ -39,7 +39,7 @@ _CACHED_TAGS_LENGTH: Final = 64
 
 
 def _unsigned(text: str) -> int:
-    """The hash of a text as an unsigned 32-bit number."""
+    """Return the hash of a text as an unsigned 32-bit number."""
     length = len(text)
     if not text.isascii():
         utf16 = text.encode("utf-16-be", "surrogatepass")
@@ -68,7 +68,8 @@ def _of_long(raw: bytes, unit: str) -> int:
     """Return the hash of a long text, at a lower cost than by the loop.
 
     Args:
-        unit: how numpy calls what the bytes are.
+        raw: the UTF-16 units of the text, or its ASCII characters.
+        unit: their type, as numpy names it.
     """
     if lazy_numpy.ready():
         units = numpy.frombuffer(raw, unit)
@@ -82,7 +83,7 @@ def _of_long(raw: bytes, unit: str) -> int:
 
 
 def java_hashes(texts: Sequence[str]) -> list[int]:
-    """:func:`java_hash` of many texts: those of the Basic Multilingual Plane together, where numpy is at hand."""
+    """Return :func:`java_hash` of many texts: those of the Basic Multilingual Plane together, once numpy is loaded."""
     return [value - (1 << 32) if value & 0x80000000 else value for value in unsigned_hashes(texts)]
 
 
@@ -111,7 +112,7 @@ def unsigned_hashes(texts: Sequence[str]) -> list[int]:
 
 @lru_cache(maxsize=16)
 def ascending_powers(count: int) -> Any:
-    """The first powers of 31, cut to 32 bits, as numpy has them."""
+    """Return the first powers of 31, cut to 32 bits, as an array."""
     factors = numpy.full(count, 31, numpy.uint32)
     factors[:1] = 1
     return factors.cumprod(dtype=numpy.uint32)
@@ -124,13 +125,13 @@ def descending_powers(count: int) -> Any:
 
 
 def java_hash(text: str) -> int:
-    """The signed 32-bit hash of a string."""
+    """Return the signed 32-bit hash of a string."""
     value = _unsigned(text)
     return value - (1 << 32) if value & 0x80000000 else value
 
 
 def tags_hash(tags: str) -> int:
-    """The hash of a message's TAGS, remembered where they are short: few tags, many messages."""
+    """Return the hash of a message's TAGS, 0 without any; short ones are remembered, for there are few of them."""
     return _remembered(tags) if len(tags) <= _CACHED_TAGS_LENGTH else java_hash(tags)
 
 
@@ -146,12 +147,12 @@ def tags_hashes(tags: Iterable[str]) -> Iterable[int]:
 
 @lru_cache(maxsize=16_384)
 def topic_head_hash(topic: str) -> int:
-    """The unsigned hash of ``topic#``, the part that all index keys of a topic share."""
+    """Return the unsigned hash of ``topic#``, the part that all index keys of a topic share."""
     return _unsigned(topic + "#")
 
 
 def index_key_hash(topic: str, key: str) -> int:
-    """The index's hash of ``topic#key``: the absolute value, and 0 for the one number that has none.
+    """Return the index's hash of ``topic#key``: the absolute value, and 0 for the one number that has none.
 
     See docs/internals/store-format.md, Index file.
     """

@@ -83,8 +83,7 @@ class MessageExtBrokerInner(msgspec.Struct, gc=False):
     @property
     def tags_code(self) -> int:
         """The consume queue's tags code."""
-        tags = self.properties.get(props.TAGS)
-        return tags_hash(tags) if tags else 0
+        return tags_hash(self.properties.get(props.TAGS, ""))
 
 
 class Record(msgspec.Struct):
@@ -253,7 +252,7 @@ def read_fields(view: memoryview, position: int) -> Fields:
     values = HEAD_V4.unpack_from(view, position)
     size, magic = values[0], values[1]
     if magic != MAGIC_V1 and magic != MAGIC_V2:
-        raise RecordError(f"magic 0x{magic:08X} is no record's")
+        raise RecordError(f"magic 0x{magic:08X} is not that of a record")
     if size < RECORD_MIN_BYTES or size > left:
         raise RecordError(f"size {size} does not fit the {left} bytes there")
     fields = _measured(view, position, position + size, values)
