@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 
@@ -45,6 +44,8 @@ class ConfigError(ValueError):
 
 def nearest(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:
     """Return the name in ``known`` closest to ``word``, ignoring case; None when none is close."""
+    import difflib  # costs a start more than the errors of most
+
     by_folded = {name.casefold(): name for name in known}
     found = difflib.get_close_matches(word[:200].casefold(), by_folded, n=1, cutoff=cutoff)
     return by_folded[found[0]] if found else None

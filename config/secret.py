@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 from typing import Final, NoReturn
 
 SHOWN: Final = "***"
@@ -27,6 +26,8 @@ class Secret:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Secret):
             return NotImplemented
+        import hmac  # brings OpenSSL's digests, which a process without secrets does not load
+
         return hmac.compare_digest(self._text.encode("utf-8", "replace"), other._text.encode("utf-8", "replace"))
 
     def __hash__(self) -> int:

@@ -13,13 +13,16 @@ from flintmq.core.kernel.hookspecs import (
     RegisterPool,
     hookimpl,
 )
-from flintmq.core.kernel.ports import CommitLogDispatcher, FlushStrategy, IndexBuilder
+from flintmq.core.kernel.ports import (
+    CommitLogDispatcher,
+    FlushCommitLogService,
+    FlushContext,
+    FlushStrategy,
+    IndexBuilder,
+    TransientStorePool,
+)
 from flintmq.dispatchers.consume_queue.consume_queue_table import make_consume_queues
 from flintmq.dispatchers.index.index_service import make_index
-from flintmq.flush.commit_real_time import CommitRealTime
-from flintmq.flush.flush_real_time import FlushRealTime
-from flintmq.flush.group_commit import GroupCommit
-from flintmq.flush.transient_store_pool import AnonymousBufferPool
 from flintmq.plugins.acl.plugin import AclPlugin
 from flintmq.plugins.broker.upkeep import UpkeepPlugin
 from flintmq.plugins.delay.plugin import DelayPlugin
@@ -38,19 +41,19 @@ INDEX: Final = "index"
 
 
 class FlushPlugin:
-    """The three flush strategies of RocketMQ and the pool one of them uses."""
+    """The three flush strategies of RocketMQ and the pool one of them uses; only the configured one is imported."""
 
     plugin_name = "flush"
 
     @hookimpl
     def flintmq_flush_services(self, register: RegisterFlushStrategy) -> None:
-        register(FlushStrategy("group_commit", GroupCommit, GroupCommitSection, synchronous=True))
-        register(FlushStrategy("flush_real_time", FlushRealTime, FlushRealTimeSection))
-        register(FlushStrategy("commit_real_time", CommitRealTime, CommitRealTimeSection, uses_pool=True))
+        register(FlushStrategy("group_commit", _group_commit, GroupCommitSection, synchronous=True))
+        register(FlushStrategy("flush_real_time", _flush_real_time, FlushRealTimeSection))
+        register(FlushStrategy("commit_real_time", _commit_real_time, CommitRealTimeSection, uses_pool=True))
 
     @hookimpl
     def flintmq_transient_store_pools(self, register: RegisterPool) -> None:
-        register("default", AnonymousBufferPool)
+        register("default", _buffer_pool)
 
 
 class DispatchersPlugin:
@@ -66,6 +69,30 @@ class DispatchersPlugin:
     @hookimpl
     def flintmq_index_builders(self, register: RegisterIndexBuilder) -> None:
         register("index", _index_builder)
+
+
+def _group_commit(context: FlushContext) -> FlushCommitLogService:
+    from flintmq.flush.group_commit import GroupCommit
+
+    return GroupCommit(context)
+
+
+def _flush_real_time(context: FlushContext) -> FlushCommitLogService:
+    from flintmq.flush.flush_real_time import FlushRealTime
+
+    return FlushRealTime(context)
+
+
+def _commit_real_time(context: FlushContext) -> FlushCommitLogService:
+    from flintmq.flush.commit_real_time import CommitRealTime
+
+    return CommitRealTime(context)
+
+
+def _buffer_pool(buffers: int, bytes_each: int) -> TransientStorePool:
+    from flintmq.flush.transient_store_pool import AnonymousBufferPool
+
+    return AnonymousBufferPool(buffers, bytes_each)
 
 
 def _consume_queue(context: DispatcherContext) -> CommitLogDispatcher:

@@ -9,17 +9,9 @@ from __future__ import annotations
 import base64
 import hmac
 from collections.abc import Mapping
-from typing import Final
 
 from flintmq.config.secret import Secret
-
-ACCESS_KEY: Final = "AccessKey"
-SIGNATURE: Final = "Signature"
-SECURITY_TOKEN: Final = "SecurityToken"
-UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
-"""RocketMQ's client signs it, RocketMQ's broker verifies without it: both are accepted."""
-SIGNED_AT: Final = "FlintSignedAt"
-"""``<ms since 1970>-<random>``, written by FlintMQ's client for ``acl.replay_window_ms``."""
+from flintmq.remoting.wire.signature_fields import ACCESS_KEY, SIGNATURE, SIGNED_AT, UNIQUE_KEY_QUERY
 
 
 def signed_content(ext_fields: Mapping[str, str], body: bytes, *, without: str = "") -> bytes:
