@@ -1,0 +1,26 @@
+"""``tools/bench_commits.py`` compares like with like: rounds in pairs, and only the stages that both sides have."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import pytest
+
+
+def test_ratios_are_made_within_a_round() -> None:
+    """A machine that is slow for one round is slow for both sides of it."""
+    tool = importlib.import_module("bench_commits")
+    before = [{"send": 2.0, "old": 1.0}, {"send": 4.0, "old": 1.0}, {"send": 3.0, "old": 1.0}]
+    after = [{"send": 2.2, "new": 1.0}, {"send": 4.0, "new": 1.0}, {"send": 3.6, "new": 1.0}]
+    assert tool.compared(before, after) == {"send": {"before": 2.0, "after": 2.2, "least": 1.1, "median": 1.1}}
+
+
+def test_who_begins_changes_with_every_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second of two runs finds the caches warm."""
+    tool = importlib.import_module("bench_commits")
+    asked: list[str] = []
+    monkeypatch.setattr(tool, "hot_path", lambda root: asked.append(str(root)) or {"send": float(len(asked))})
+    before, after = tool.measure(Path("a"), Path("b"), 2)
+    assert asked == ["a", "b", "b", "a"]
+    assert (before, after) == ([{"send": 1.0}, {"send": 4.0}], [{"send": 2.0}, {"send": 3.0}])
