@@ -48,13 +48,21 @@ class Hook:
         raise PluginError(f"{self.owner}: {self.name}: expected None to be returned: {what}; found {shown(returned)}")
 
 
+class _Manager(pluggy.PluginManager):
+    """A manager that does not ask the names that every Python object has whether they are hooks."""
+
+    def parse_hookimpl_opts(self, plugin: object, name: str) -> pluggy.HookimplOpts | None:
+        """Return how an attribute of a plugin is marked; None for one that is not."""
+        return None if name.startswith("__") else super().parse_hookimpl_opts(plugin, name)
+
+
 def collect_hooks(found: Iterable[FoundPlugin]) -> dict[str, tuple[Hook, ...]]:
     """Have pluggy check every plugin against the specs, and return the bare functions by hook, in order of registration.
 
     Raises:
         PluginError: a plugin has a hook of an unknown name, of a wrong signature, without its mark, or none at all.
     """
-    manager = pluggy.PluginManager(PROJECT)
+    manager = _Manager(PROJECT)
     manager.add_hookspecs(FlintSpecs)
     known = {
         name: tuple(inspect.signature(spec).parameters)[1:]
@@ -64,7 +72,8 @@ def collect_hooks(found: Iterable[FoundPlugin]) -> dict[str, tuple[Hook, ...]]:
     hooks: dict[str, list[Hook]] = {name: [] for name in known}
     for item in found:
         origin, plugin = item.origin, item.plugin
-        _check_hooks(manager, origin, plugin, known)
+        if not origin.built_in:
+            _check_hooks(manager, origin, plugin, known)
         try:
             manager.register(plugin, name=origin.name)
         except pluggy.PluginValidationError as error:

@@ -23,13 +23,13 @@ _MASK: Final = 0xFFFFFFFF
 _ZERO: Final = ord("0")
 _DIGITS: Final = "0123456789abcdefghijklmnopqrstu"
 # chr(48 + n) -> the digit of value n in int(text, 31); everything else becomes a character int() refuses.
-_TO_BASE_31: Final = bytes(ord(_DIGITS[c - _ZERO]) if 0 <= c - _ZERO < 31 else ord("!") for c in range(256))
+_TO_BASE_31: Final = ("!" * _ZERO + _DIGITS).ljust(256, "!").encode()
 _POWERS: Final = [pow(31, n, 1 << 32) for n in range(512)]
 _ONES: Final = [total & _MASK for total in accumulate(_POWERS[:-1], initial=0)]
 
 
 # chr(c) -> the digits whose sum is c, one table for each of them.
-_SUMMANDS: Final = [bytes(ord(_DIGITS[min(30, max(0, c - 30 * n))]) for c in range(256)) for n in range(5)]
+_SUMMANDS: Final = [("0" * (30 * n) + _DIGITS).ljust(256, _DIGITS[-1]).encode() for n in range(5)]
 _SHORT: Final = 14
 """Up to here a loop is faster than five numbers."""
 _UNIQ_KEY_CHARACTERS: Final = 32

@@ -136,7 +136,9 @@ class Services:
 
 
 def _check(entry: Registered[ServiceFactory], made: Any) -> None:
-    """Raise ``PluginError`` unless a factory made an object with the methods of a service."""
+    """Raise ``PluginError`` unless a third party's factory made an object with the methods of a service."""
+    if entry.owner.built_in:
+        return
     for method in (*_MAY_WAIT, *_MUST_NOT_WAIT):
         call = getattr(made, method, None)
         if call is None and method not in ("start", "stop"):
