@@ -52,9 +52,9 @@ class CommitRealTime(ServiceThread):
             commits and the same three with ``flush_`` before them for the syncs.
     """
 
-    def __init__(self, context: FlushContext) -> None:
+    def __init__(self, context: FlushContext[CommitRealTimeSettings]) -> None:
         super().__init__("flintmq-commit-real-time", context.clock)
-        settings: CommitRealTimeSettings = context.settings
+        settings = context.settings
         self._log = context.log
         self._interval_s = settings.interval_ms / 1000
         self._least_pages = settings.least_pages

@@ -103,8 +103,8 @@ class FlushRealTime:
             ``timed`` (True: strictly every interval; False: every append wakes the flush thread as well).
     """
 
-    def __init__(self, context: FlushContext) -> None:
-        settings: FlushRealTimeSettings = context.settings
+    def __init__(self, context: FlushContext[FlushRealTimeSettings]) -> None:
+        settings = context.settings
         self.flusher = Flusher(
             context.log,
             context.clock,

@@ -57,9 +57,9 @@ class GroupCommit(ServiceThread):
             ``interval_ms`` (how often bytes that nobody waits for are synced).
     """
 
-    def __init__(self, context: FlushContext) -> None:
+    def __init__(self, context: FlushContext[GroupCommitSettings]) -> None:
         super().__init__("flintmq-group-commit", context.clock)
-        settings: GroupCommitSettings = context.settings
+        settings = context.settings
         self._log = context.log
         # An interval of 0 would be a busy loop: a round without requests is worth no more than one a millisecond.
         self._interval_s = max(settings.interval_ms, 1) / 1000
@@ -171,7 +171,7 @@ class DeadlineWatcher(ServiceThread):
     It sleeps until the oldest deadline: under load it looks every few seconds, and idle it does not wake at all.
     """
 
-    def __init__(self, context: FlushContext, waiters: PendingWaiters) -> None:
+    def __init__(self, context: FlushContext[object], waiters: PendingWaiters) -> None:
         super().__init__("flintmq-flush-deadline", context.clock)
         self._waiters = waiters
         self._armed = False

@@ -71,19 +71,19 @@ class DispatchersPlugin:
         register("index", _index_builder)
 
 
-def _group_commit(context: FlushContext) -> FlushCommitLogService:
+def _group_commit(context: FlushContext[GroupCommitSection]) -> FlushCommitLogService:
     from flintmq.flush.group_commit import GroupCommit
 
     return GroupCommit(context)
 
 
-def _flush_real_time(context: FlushContext) -> FlushCommitLogService:
+def _flush_real_time(context: FlushContext[FlushRealTimeSection]) -> FlushCommitLogService:
     from flintmq.flush.flush_real_time import FlushRealTime
 
     return FlushRealTime(context)
 
 
-def _commit_real_time(context: FlushContext) -> FlushCommitLogService:
+def _commit_real_time(context: FlushContext[CommitRealTimeSection]) -> FlushCommitLogService:
     from flintmq.flush.commit_real_time import CommitRealTime
 
     return CommitRealTime(context)
@@ -95,16 +95,16 @@ def _buffer_pool(buffers: int, bytes_each: int) -> TransientStorePool:
     return AnonymousBufferPool(buffers, bytes_each)
 
 
-def _consume_queue(context: DispatcherContext) -> CommitLogDispatcher:
+def _consume_queue(context: DispatcherContext[object]) -> CommitLogDispatcher:
     return make_consume_queues(context.folder)
 
 
-def _index(context: DispatcherContext) -> CommitLogDispatcher:
+def _index(context: DispatcherContext[object]) -> CommitLogDispatcher:
     """The index builder of the configuration: the store has opened it, because recovery needs it."""
     return context.store.index
 
 
-def _index_builder(context: DispatcherContext) -> IndexBuilder:
+def _index_builder(context: DispatcherContext[object]) -> IndexBuilder:
     return make_index(context.folder)
 
 

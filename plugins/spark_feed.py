@@ -77,7 +77,7 @@ def _remove_old(store: MessageStore) -> None:
         )
 
 
-def make_dispatcher(context: DispatcherContext) -> CommitLogDispatcher:
+def make_dispatcher(context: DispatcherContext[object]) -> CommitLogDispatcher:
     """Make the dispatcher from the configuration of a store.
 
     Raises:
@@ -117,7 +117,7 @@ def figures(feed: SparkFeed, store: MessageStore) -> Mapping[str, str]:
     return found
 
 
-def _landing(context: DispatcherContext) -> LandingFeeder | None:
+def _landing(context: DispatcherContext[object]) -> LandingFeeder | None:
     store: MessageStore = context.store
     settings = store.config.spark_feed.landing
     if settings.path is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
 import attrs
 import pluggy
@@ -29,12 +29,12 @@ class Hook:
 
     owner: PluginOrigin
     name: str
-    function: Callable[..., Any]
+    function: Callable[..., object]
     argument_names: tuple[str, ...]
     rank: int
     """-1 for tryfirst, 1 for trylast."""
 
-    def __call__(self, **arguments: Any) -> None:
+    def __call__(self, **arguments: object) -> None:
         """Call the implementation. Raises ``PluginError`` when it returns something, because that would be lost."""
         returned = self.function(**{name: arguments[name] for name in self.argument_names})
         if returned is None or not ("register" in arguments or inspect.isawaitable(returned)):
@@ -126,7 +126,7 @@ def _check_hooks(
             )
 
 
-def _check_function(owner: PluginOrigin, hook: str, function: Callable[..., Any], expected: Signature) -> Signature:
+def _check_function(owner: PluginOrigin, hook: str, function: Callable[..., object], expected: Signature) -> Signature:
     """Check a plugin's function for a hook before it is called.
 
     Args:

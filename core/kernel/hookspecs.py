@@ -4,9 +4,12 @@ A plugin is any object with functions of these names, marked with ``flintmq.core
 
     from flintmq.core.kernel.hookspecs import hookimpl
 
+    def make_audit(context: DispatcherContext[AuditSection]) -> AuditDispatcher:
+        return AuditDispatcher(context.settings.path)
+
     @hookimpl
-    def flintmq_dispatchers(register):
-        register("audit", lambda context: AuditDispatcher(context.settings))
+    def flintmq_dispatchers(register: RegisterDispatcher) -> None:
+        register("audit", make_audit)
 
 Plugins come from the built-ins, from entry points in the group ``flintmq``, and from ``plugins:`` in the configuration:
 ``package.module`` for a module as the one above, ``package.module:object`` for an object or a class in one. Hooks are called
@@ -18,7 +21,7 @@ which is used (``plugin/name``), and without it a third party's replaces the bui
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import attrs
 import pluggy
@@ -42,19 +45,21 @@ if TYPE_CHECKING:
     from flintmq.core.store.message_store import MessageStore
 
 PROJECT = "flintmq"
+S = TypeVar("S")
+S_co = TypeVar("S_co", covariant=True)
 hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
 
 
 @attrs.frozen
-class DispatcherContext:
-    """What a dispatcher's factory is given."""
+class DispatcherContext(Generic[S_co]):
+    """What a dispatcher's factory is given; ``DispatcherContext[MySection]`` names the type of its settings."""
 
     store: MessageStore
     """The store it will be fed from. While ``consume_queue`` and index builders are made it is not open yet."""
     folder: StoreFolder
     """The same store as a start finds it: for dispatchers that keep files in it, such as consume queues and an index."""
-    settings: Any
+    settings: S_co
     """The plugin's own section of the configuration (see ``flintmq_config_sections``), or None."""
     clock: Clock
     filters: Mapping[str, MessageFilterFactory] = attrs.field(factory=dict)
@@ -62,19 +67,19 @@ class DispatcherContext:
 
 
 @attrs.frozen
-class PluginContext:
+class PluginContext(Generic[S_co]):
     """What factories of transient store pools, message filters and request processors are given when they ask for it: with an
     argument more than they need, or one named ``context``. One named ``settings`` is given the settings alone."""
 
-    settings: Any
+    settings: S_co
     """The plugin's own section of the configuration (see ``flintmq_config_sections``), or None."""
     clock: Clock
 
 
-DispatcherFactory = Callable[[DispatcherContext], CommitLogDispatcher]
+DispatcherFactory = Callable[[DispatcherContext[S]], CommitLogDispatcher]
 PoolFactory = Callable[[int, int], TransientStorePool]
 """Makes a pool of (buffers, bytes each), and of a :class:`PluginContext` if it asks for one."""
-IndexBuilderFactory = Callable[[DispatcherContext], IndexBuilder]
+IndexBuilderFactory = Callable[[DispatcherContext[S]], IndexBuilder]
 IntakeStepFactory = Callable[["BrokerApi"], IntakeStep]
 """Makes an intake step; the services are made, and none has started."""
 AuthenticatorFactory = Callable[..., Authenticator]
@@ -82,11 +87,11 @@ AuthenticatorFactory = Callable[..., Authenticator]
 
 
 class RegisterDispatcher(Protocol):
-    def __call__(self, name: str, factory: DispatcherFactory, *, essential: bool = False) -> None: ...
+    def __call__(self, name: str, factory: DispatcherFactory[S], *, essential: bool = False) -> None: ...
 
 
 class RegisterFlushStrategy(Protocol):
-    def __call__(self, strategy: FlushStrategy) -> None: ...
+    def __call__(self, strategy: FlushStrategy[S]) -> None: ...
 
 
 class RegisterPool(Protocol):
@@ -94,7 +99,7 @@ class RegisterPool(Protocol):
 
 
 class RegisterIndexBuilder(Protocol):
-    def __call__(self, name: str, factory: IndexBuilderFactory) -> None: ...
+    def __call__(self, name: str, factory: IndexBuilderFactory[S]) -> None: ...
 
 
 class RegisterProcessor(Protocol):
@@ -152,7 +157,7 @@ class RegisterSystemTopic(Protocol):
 
 
 class RegisterConfigSection(Protocol):
-    def __call__(self, name: str, model: type[Any]) -> None:
+    def __call__(self, name: str, model: type[object]) -> None:
         """``model`` is an attrs class; the YAML section of this name is validated by it and handed over as ``settings``."""
 
 

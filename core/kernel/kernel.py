@@ -57,7 +57,9 @@ class Kernel:
         self.registries = Registries()
         """What the plugins registered."""
         self._isolated: list[IsolatedDispatcher] = []
-        self.context_of: Callable[[Registered[Any]], PluginContext] = lambda _registered: PluginContext(None, clock)
+        self.context_of: Callable[[Registered[Any]], PluginContext[Any]] = lambda _registered: PluginContext(
+            None, clock
+        )
         """Makes the context of a factory that asks for one."""
 
     @classmethod

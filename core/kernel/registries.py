@@ -50,10 +50,10 @@ class Registries:
     """Everything plugins registered. Filled while a broker is assembled, read-only afterwards."""
 
     def __init__(self) -> None:
-        self.dispatchers: Registry[DispatcherFactory] = Registry(plugin_shapes.DISPATCHER, "dispatchers")
-        self.flush_strategies: Registry[FlushStrategy] = Registry(plugin_shapes.FLUSH_STRATEGY, "flush.strategy")
+        self.dispatchers: Registry[DispatcherFactory[Any]] = Registry(plugin_shapes.DISPATCHER, "dispatchers")
+        self.flush_strategies: Registry[FlushStrategy[Any]] = Registry(plugin_shapes.FLUSH_STRATEGY, "flush.strategy")
         self.pools: Registry[PoolFactory] = Registry(plugin_shapes.POOL, "flush.pool")
-        self.index_builders: Registry[IndexBuilderFactory] = Registry(plugin_shapes.INDEX_BUILDER, "index.builder")
+        self.index_builders: Registry[IndexBuilderFactory[Any]] = Registry(plugin_shapes.INDEX_BUILDER, "index.builder")
         self.processors: Registry[ProcessorSpec] = Registry(plugin_shapes.PROCESSOR)
         self.filters: Registry[MessageFilterFactory] = Registry(plugin_shapes.FILTER)
         self.authenticators: Registry[AuthenticatorFactory] = Registry(plugin_shapes.AUTHENTICATOR, "authenticators")
@@ -147,7 +147,7 @@ class Registries:
         return tuple(entry.value for entry in self.system_topics.all())
 
     def _dispatcher_registrar(self, owner: PluginOrigin) -> Callable[..., None]:
-        def register(name: str, factory: DispatcherFactory, *, essential: bool = False) -> None:
+        def register(name: str, factory: DispatcherFactory[Any], *, essential: bool = False) -> None:
             shape = self.dispatchers.shape
             shape.check_factory(owner, name, factory)
             _check_type(owner, shape, name, "essential", essential, bool)
@@ -156,7 +156,7 @@ class Registries:
         return register
 
     def _flush_registrar(self, owner: PluginOrigin) -> Callable[..., None]:
-        def register(strategy: FlushStrategy) -> None:
+        def register(strategy: FlushStrategy[Any]) -> None:
             shape = self.flush_strategies.shape
             if not isinstance(strategy, FlushStrategy):
                 raise PluginError(

@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from flintmq.config.sections.models import BrokerConfig
 from flintmq.core.errors import (
@@ -91,7 +92,7 @@ class MessageStore:
     def __init__(
         self,
         config: BrokerConfig,
-        strategy: FlushStrategy,
+        strategy: FlushStrategy[Any],
         tags_codes: Mapping[str, TagsCodesFactory] = MappingProxyType({}),
         *,
         make_queues: MakeConsumeQueues,

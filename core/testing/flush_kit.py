@@ -69,7 +69,7 @@ class WaiterProbe:
 class FlushBench:
     """One service over one fake log, stopped at the end of a check."""
 
-    factory: FlushServiceFactory
+    factory: FlushServiceFactory[Any]
     settings: Any
     clock: Clock = SYSTEM_CLOCK
     pool: TransientStorePool | None = None
@@ -103,7 +103,7 @@ class FlushBench:
 
 
 def check_flush_service(
-    factory: FlushServiceFactory,
+    factory: FlushServiceFactory[Any],
     *,
     settings: Any,
     synchronous: bool,

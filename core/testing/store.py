@@ -50,7 +50,7 @@ _HOST: Final = pack_host("127.0.0.1", 10911)
 class ImmediateFlush:
     """A flush service without a thread: ``submit`` commits and syncs before it returns."""
 
-    def __init__(self, context: FlushContext) -> None:
+    def __init__(self, context: FlushContext[object]) -> None:
         self._log = context.log
         self._submits = 0
         self._syncs = 0
@@ -107,7 +107,7 @@ def make_store(
     path: Path,
     *,
     config: BrokerConfig | None = None,
-    strategy: FlushStrategy = IMMEDIATE,
+    strategy: FlushStrategy[Any] = IMMEDIATE,
     disk: Disk = OS_DISK,
     clock: Clock | None = None,
     pool: TransientStorePool | None = None,

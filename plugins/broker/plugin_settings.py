@@ -65,7 +65,7 @@ class PluginSettings:
             self._made[name] = self.loaded.section(name, self._models[name])
         return self._made[name]
 
-    def of_strategy(self, registered: Registered[FlushStrategy]) -> Any:
+    def of_strategy(self, registered: Registered[FlushStrategy[Any]]) -> Any:
         """``flush.<name>`` where the strategy has a model for it, else as :meth:`of`. Raises ``ConfigError``."""
         strategy = registered.value
         built_in = getattr(self.loaded.config.flush, strategy.name, None)
@@ -75,6 +75,6 @@ class PluginSettings:
             return self.of(registered)
         return self.loaded.section(f"flush.{strategy.name}", strategy.settings_model)
 
-    def context(self, registered: Registered[Any]) -> PluginContext:
+    def context(self, registered: Registered[Any]) -> PluginContext[Any]:
         """What a factory that asks for it is given. Raises ``ConfigError``."""
         return PluginContext(self.of(registered), self._clock)

@@ -90,7 +90,7 @@ class StoreAssembly:
             dispatchers.append(self._kernel.isolate(made, entry.owner, essential, entry.name))
         return dispatchers
 
-    def _pool(self, strategy: FlushStrategy, settings: object) -> TransientStorePool | None:
+    def _pool(self, strategy: FlushStrategy[Any], settings: object) -> TransientStorePool | None:
         if not strategy.uses_pool:
             return None
         config = self._config
@@ -98,7 +98,7 @@ class StoreAssembly:
         registered = self._kernel.registries.pools.pick(config.flush.pool)
         return self._kernel.guarded(registered, registered.value)(buffers, config.store.commit_log_file_bytes)
 
-    def _named_dispatchers(self) -> tuple[Registered[DispatcherFactory], ...]:
+    def _named_dispatchers(self) -> tuple[Registered[DispatcherFactory[Any]], ...]:
         """Return the dispatchers of the configuration that are switched on, in its order."""
         config = self._config
         self._kernel.registries.check_dispatchers(config.dispatchers)
@@ -124,7 +124,7 @@ class StoreAssembly:
         registered = self._kernel.registries.index_builders.pick(self._config.index.builder)
         return self._kernel.guarded(registered, registered.value)(self._context(registered))
 
-    def _context(self, registered: Registered[Any]) -> DispatcherContext:
+    def _context(self, registered: Registered[Any]) -> DispatcherContext[Any]:
         return DispatcherContext(
             store=self.store,
             folder=self.store.folder,

@@ -60,7 +60,7 @@ class _Idle:
         return FlushStatistics(0, 0, 0, 0, 0.0)
 
 
-def _idle(_context: FlushContext) -> _Idle:
+def _idle(_context: FlushContext[object]) -> _Idle:
     return _Idle()
 
 

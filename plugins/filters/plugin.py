@@ -51,7 +51,7 @@ def _sql92_filter(expression: str, codes: frozenset[int]) -> MessageFilter:
     return sql92_filter(expression, codes)
 
 
-def _filter_bitmap(context: DispatcherContext) -> CommitLogDispatcher:
+def _filter_bitmap(context: DispatcherContext[object]) -> CommitLogDispatcher:
     from flintmq.dispatchers.filter_bitmap import CalcBitMap
     from flintmq.plugins.filters.consumer_filters import load_filters
 

@@ -126,7 +126,7 @@ def start_stepped(store: SteppedStore) -> SteppedStore:
 class Kind:
     """What is driven: a flush strategy with what it needs."""
 
-    strategy: FlushStrategy
+    strategy: FlushStrategy[Any]
     settings: object = None
     pool: Callable[[], TransientStorePool] | None = None
     acknowledges: str = "synced"

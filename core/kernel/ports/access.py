@@ -83,7 +83,7 @@ class AccessRule:
 PUBLIC: Final = AccessRule(Access.PUBLIC)
 """Everyone, without a signature too."""
 ACCOUNT: Final = AccessRule(Access.CLIENT)
-"""Any account: the code tells where things are, not what is in them."""
+"""Every account: the code tells where things are, not what is in them."""
 ADMIN: Final = AccessRule(Access.ADMIN)
 """Administrators: the code changes something for others, or tells about everything."""
 

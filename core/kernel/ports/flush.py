@@ -5,11 +5,14 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Generic, Protocol, TypeVar
 
 import attrs
 
 from flintmq.core.io.clock import Clock
+
+S = TypeVar("S")
+S_co = TypeVar("S_co", covariant=True)
 
 
 class FlushStatus(enum.Enum):
@@ -131,12 +134,12 @@ class FlushableLog(Protocol):
 
 
 @attrs.frozen
-class FlushContext:
-    """What a flush service is made of."""
+class FlushContext(Generic[S_co]):
+    """What a flush service is made of; ``FlushContext[MySection]`` names the type of its settings."""
 
     log: FlushableLog
     clock: Clock
-    settings: Any
+    settings: S_co
     """The strategy's section of the configuration: an attrs instance for the built-ins, the plugin's own model otherwise."""
     pool: TransientStorePool | None
     """The transient store pool when the strategy asked for one."""
@@ -165,16 +168,16 @@ class FlushCommitLogService(Protocol):
         ...
 
 
-FlushServiceFactory = Callable[[FlushContext], FlushCommitLogService]
+FlushServiceFactory = Callable[[FlushContext[S]], FlushCommitLogService]
 
 
 @attrs.frozen
-class FlushStrategy:
+class FlushStrategy(Generic[S]):
     """A flush service under a name, with what it needs from the store."""
 
     name: str
-    factory: FlushServiceFactory
-    settings_model: type[Any] | None = None
+    factory: FlushServiceFactory[S]
+    settings_model: type[S] | None = None
     """attrs class that validates ``flush.<name>`` of the configuration."""
     synchronous: bool = False
     """True when ``submit`` stands for a sync: then reads and dispatch stop at the flushed position."""

@@ -32,9 +32,9 @@ class AdaptiveGroupCommitSection:
 class AdaptiveGroupCommit(GroupCommit):
     """Group commit that lets waiters gather when the sync before had more than one."""
 
-    def __init__(self, context: FlushContext) -> None:
+    def __init__(self, context: FlushContext[AdaptiveGroupCommitSection]) -> None:
         super().__init__(context)
-        settings: AdaptiveGroupCommitSection = context.settings
+        settings = context.settings
         self._linger_ratio = settings.linger_percent / 100
         self._max_linger_s = settings.max_linger_ms / 1000
         self._usual_sync_s = 0.0

@@ -30,6 +30,6 @@ def flintmq_dispatchers(register: RegisterDispatcher) -> None:
     register("audit", make_dispatcher)
 
 
-def make_dispatcher(context: DispatcherContext) -> AuditDispatcher:
-    settings: AuditSection = context.settings or AuditSection()
+def make_dispatcher(context: DispatcherContext[AuditSection | None]) -> AuditDispatcher:
+    settings = context.settings or AuditSection()
     return AuditDispatcher(Path(settings.path), settings.max_bytes)

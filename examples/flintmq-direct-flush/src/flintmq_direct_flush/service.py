@@ -58,9 +58,8 @@ class WriteThroughLog:
 class DirectFlush(GroupCommit):
     """Group commit whose sync is a write: an acknowledgement means written to the disk."""
 
-    def __init__(self, context: FlushContext) -> None:
-        settings: DirectFlushSection = context.settings
-        self.writer = SyncedWriter(settings.mode)
+    def __init__(self, context: FlushContext[DirectFlushSection]) -> None:
+        self.writer = SyncedWriter(context.settings.mode)
         super().__init__(attrs.evolve(context, log=WriteThroughLog(context.log, self.writer)))
 
     def finish(self) -> None:

@@ -29,11 +29,10 @@ class WatchSection:
 _watches: weakref.WeakKeyDictionary[Any, Watch] = weakref.WeakKeyDictionary()
 
 
-def watch_of(server: Any, context: PluginContext) -> Watch:
+def watch_of(server: Any, context: PluginContext[WatchSection]) -> Watch:
     """The one watch of a broker or name server, whatever it is registered as."""
     if server not in _watches:
-        settings: WatchSection = context.settings
-        _watches[server] = Watch(settings.refused_codes)
+        _watches[server] = Watch(context.settings.refused_codes)
     return _watches[server]
 
 

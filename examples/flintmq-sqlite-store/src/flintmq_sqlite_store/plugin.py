@@ -20,12 +20,12 @@ def flintmq_index_builders(register: RegisterIndexBuilder) -> None:
     register("sqlite", make_index)
 
 
-def make_queues(context: DispatcherContext) -> SqliteConsumeQueues:
+def make_queues(context: DispatcherContext[object]) -> SqliteConsumeQueues:
     folder = context.folder.root / "flint"
     return SqliteConsumeQueues(_connect(folder / "queues.db"), folder)
 
 
-def make_index(context: DispatcherContext) -> SqliteIndex:
+def make_index(context: DispatcherContext[object]) -> SqliteIndex:
     return SqliteIndex(_connect(context.folder.root / "flint" / "index.db"))
 
 
