@@ -172,7 +172,7 @@ def _load(origin: PluginOrigin, target: str) -> Any:
         if error.name is not None and (module_name == error.name or module_name.startswith(f"{error.name}.")):
             parent, _, last = module_name.rpartition(".")
             if not path and hasattr(sys.modules.get(parent), last):
-                raise PluginError(f"{origin}: '{last}' is no module; did you mean '{parent}:{last}'?") from error
+                raise PluginError(f"{origin}: '{last}' is not a module; did you mean '{parent}:{last}'?") from error
             raise PluginError(
                 f"{origin}: there is no module '{error.name}': install it, or name its folder in PYTHONPATH"
             ) from error

@@ -153,7 +153,7 @@ class Epochs:
 
     def _check(self) -> None:
         if not _is_hex(self.store_id, _STORE_ID_BYTES):
-            raise ValueError("store_id is no id")
+            raise ValueError("store_id is not a store id")
         if not 0 < len(self.entries) <= _ENTRIES_MAX:
             raise ValueError(f"{len(self.entries)} epochs")
         number, start = 0, -1
@@ -240,7 +240,7 @@ def _load(disk: Disk, path: Path) -> Epochs | None:
     except ValueError as error:
         raise StoreFormatError(
             f"{path} is damaged ({error}). Put back a good copy of it; or move it away, and the store gets a new id at its "
-            "next start: no slave then follows it, and no reader of its log goes on, without being set up anew"
+            "next start: slaves and readers of its log must then be set up again"
         ) from error
     except OSError as error:
         raise StoreError(f"{path}: cannot be read: {error.strerror or error}") from error

@@ -167,7 +167,7 @@ class _Planner:
             if needed < first:
                 first, because = (
                     needed,
-                    f"the {what} made anew from position {needed_from}, and that part is walked too",
+                    f"the {what} rebuilt from position {needed_from}, and that part is walked too",
                 )
             walk = LogWalk(
                 self._log,

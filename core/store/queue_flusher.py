@@ -82,7 +82,7 @@ class QueueFlusher:
             # A fault of ours, not the disk's: the thread must not end of it unseen, nor the checkpoint move any more.
             self.failures += 1
             self._failed = OSError(errno.EIO, f"{type(error).__name__}: {error}")
-            log.critical("consume queues are synced no more; the next start makes them anew", exc_info=error)
+            log.critical("consume queues are not synced any more; the next start rebuilds them", exc_info=error)
             self._sync_failed()
             return
         if thorough:

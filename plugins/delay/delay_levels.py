@@ -28,7 +28,7 @@ class DelayLevels:
         for word in text.split():
             match = _LEVEL.fullmatch(word)
             if match is None:
-                raise FlintError(f"delay level {word[:20]!r} is no number with one of the units s, m, h, d")
+                raise FlintError(f"delay level {word[:20]!r} is not a number with one of the units s, m, h, d")
             delays.append(int(match.group(1)) * _UNITS_MS[match.group(2)])
         if not delays:
             raise FlintError("there is no delay level")

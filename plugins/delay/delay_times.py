@@ -99,7 +99,7 @@ def load_delay_times(root: Path, disk: Disk = OS_DISK) -> DelayTimes:
         table = {} if value is None else value[_KEY]
         levels = {int(level): _runs(runs) for level, runs in table.items()}
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise StoreFormatError(f"{path}: is no note of delay levels; move it away: {error!r}") from error
+        raise StoreFormatError(f"{path}: is not a note of delay levels; move it away: {error!r}") from error
     return DelayTimes(levels)
 
 

@@ -113,7 +113,7 @@ def _check_log(
         report.add(
             Level.NOTE,
             f"commit log {position}",
-            f"the offsets of {topic}/{queue_id} begin at 0 again: the topic was deleted and made anew",
+            f"the offsets of {topic}/{queue_id} begin at 0 again: the topic was deleted and created again",
             "repair and salvage bring the older messages back",
         )
 
@@ -129,12 +129,12 @@ def _refused_by_readers(record: Record) -> Iterator[str]:
         yield "the message has no topic"
     level = record.properties.get(props.DELAY)
     if record.topic == SCHEDULE_TOPIC and level is not None and _INT.fullmatch(level) is None:
-        yield f"the delay level {level[:40]!r} is no number"
+        yield f"the delay level {level[:40]!r} is not a number"
 
 
 def _tell_of_delays(files: StoreFiles, delays: Delays, report: Report) -> None:
     if delays.unreadable:
-        report.add(Level.WARNING, delay_times_path(files.root), delays.unreadable, "a start writes it anew")
+        report.add(Level.WARNING, delay_times_path(files.root), delays.unreadable, "a start writes it again")
     unsure = ", ".join(map(str, delays.unsure_levels()))
     if unsure:
         report.add(

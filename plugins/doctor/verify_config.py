@@ -42,7 +42,7 @@ def check_checkpoint(files: StoreFiles, expected: Expected, report: Report) -> N
         if raw:
             report.add(Level.ERROR, path, f"{len(raw)} bytes, a checkpoint has {CHECKPOINT_BYTES}", "delete it")
         else:
-            report.add(Level.WARNING, path, "it is empty", "a start makes it anew")
+            report.add(Level.WARNING, path, "it is empty", "a start writes it again")
         return
     newest = expected.newest_timestamp_ms
     for name, value in zip(CHECKPOINT_NAMES, CHECKPOINT.unpack_from(raw), strict=True):

@@ -190,7 +190,7 @@ class _Keys:
             self._report.add(Level.NOTE, self._where, what)
         if self._behind:
             what = f"{self._behind} entries point behind the log"
-            self._report.add(Level.WARNING, self._where, what, "a start indexes anew")
+            self._report.add(Level.WARNING, self._where, what, "a start builds the index again")
         newest = len(self._positions) - max(self._at, 0)
         if self._missing:
             what = f"{self._missing} keys of messages from {self._missing_at} on are not indexed"

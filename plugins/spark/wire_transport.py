@@ -117,7 +117,7 @@ class WireTransport:
         for queue in ordered(queues):
             place, edge = queues[queue], edges.get(queue)
             if edge is None:
-                self._lost(f"{queue_name(queue)} is no more", CheckpointError)
+                self._lost(f"{queue_name(queue)} does not exist any more", CheckpointError)
                 continue
             if place > edge.max_queue_offset:
                 self._lost(

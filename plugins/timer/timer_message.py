@@ -28,7 +28,7 @@ def due_ms(properties: Mapping[str, str], now_ms: int) -> int | None:
     As in 5.x: the delay in seconds counts before that in ms, and that before the time.
 
     Raises:
-        ValueError: the time is no number.
+        ValueError: the time is not a number.
     """
     for name, unit_ms, start_ms in (
         (props.TIMER_DELAY_SEC, 1_000, now_ms),

@@ -196,7 +196,7 @@ class TransactionalMessageCheckService:
             if error.code != ResponseCode.MESSAGE_ILLEGAL:
                 raise
             _log.error(
-                "half message %d is no dead letter either: %s; it stays in the log at position %d until that expires "
+                "half message %d cannot become a dead letter either: %s; it stays in the log at position %d until that expires "
                 "[transaction.kept]",
                 record.queue_offset,
                 error.remark,

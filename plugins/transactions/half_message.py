@@ -128,7 +128,7 @@ def op_of(half_queue_offset: int, now_ms: int, store_host: bytes) -> MessageExtB
 
 
 def offsets_of_op(record: Record) -> list[int]:
-    """The half queue offsets in an op record: one, or several as 5.x writes them. What is no number is left out."""
+    """Return the half queue offsets in an op record: one, or several as 5.x writes them. Skips what is not a number."""
     if record.properties.get(props.TAGS) != OP_TAG:
         return []
     return [int(text) for text in record.body.split(b",") if text.isdigit() and len(text) < 20]

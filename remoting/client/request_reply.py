@@ -51,7 +51,7 @@ def make_reply(request: MessageExt, body: bytes, properties: Mapping[str, str] |
     asked = request.properties
     missing = [name for name in (props.CORRELATION_ID, props.REPLY_TO_CLIENT, props.CLUSTER) if not asked.get(name)]
     if missing:
-        raise ValueError(f"message {request.msg_id} is no request: it lacks {', '.join(missing)}")
+        raise ValueError(f"message {request.msg_id} is not a request: it lacks {', '.join(missing)}")
     made = dict(properties or {})
     for name in (props.CORRELATION_ID, props.REPLY_TO_CLIENT, props.TTL):
         if name in asked:

@@ -87,7 +87,7 @@ def _sendable(text: str) -> str:
 
 def _constant(name: str) -> None:
     if name != "NaN":
-        raise ValueError(f"{name} is no value")
+        raise ValueError(f"{name} is not a value")
 
 
 def _fraction(text: str) -> Decimal:
@@ -121,7 +121,7 @@ def decode_lenient_header(header: bytes) -> JsonHeader:
     """
     if len(header) > limits.HEADER_LENIENT_MAX_BYTES:
         raise header_error(
-            f"a header of {len(header)} bytes that is no plain JSON; at most {limits.HEADER_LENIENT_MAX_BYTES}",
+            f"a header of {len(header)} bytes that is not plain JSON; at most {limits.HEADER_LENIENT_MAX_BYTES}",
             reason="header.malformed",
             measured=f"{len(header)} bytes",
         )
@@ -129,23 +129,23 @@ def decode_lenient_header(header: bytes) -> JsonHeader:
     try:
         raw = _read(text)
         if not isinstance(raw, dict):
-            raise malformed("the header is no JSON object")
+            raise malformed("the header is not a JSON object")
         return _members({_smart(name): value for name, value in raw.items() if isinstance(name, str)})
     except (RecursionError, JsonSyntaxError) as failure:
         reason = "it nests too deep" if isinstance(failure, RecursionError) else str(failure)
-        raise malformed(f"the header is no JSON: {reason}") from failure
+        raise malformed(f"the header is not JSON: {reason}") from failure
 
 
 def _read(text: str) -> Any:
     marks = sum(map(text.count, ",:[{"))
     if marks > limits.HEADER_MARKS_MAX:
-        raise malformed("the header has too many values for one that is no plain JSON", measured=f"{marks} values")
+        raise malformed("the header has too many values for one that is not plain JSON", measured=f"{marks} values")
     try:
         return _read_plain(text)
     except ValueError as failure:
         marks += sum(map(text.count, "\\'/"))
         if marks > limits.HEADER_DIALECT_MARKS_MAX:
-            raise malformed(f"the header is no JSON: {failure}", measured=f"{marks} values and escapes") from failure
+            raise malformed(f"the header is not JSON: {failure}", measured=f"{marks} values and escapes") from failure
     return _HeaderReader(text, limits.JSON_MAX_DEPTH).document()
 
 
@@ -201,7 +201,7 @@ def _as_int32(name: str, value: Any) -> int:
         match = _INTEGER_TEXT.fullmatch(value.replace(",", "")[:100])
         number = int(match.group(1)) if match is not None else None
     if number is None or not -(2**31) <= number < 2**31:
-        raise malformed(f"the header's {name} is no number of 32 bits", measured=_shown(value))
+        raise malformed(f"the header's {name} is not a number of 32 bits", measured=_shown(value))
     return number
 
 

@@ -361,4 +361,4 @@ def test_a_module_with_hooks_is_named_as_it_is(module: Write, configured: Config
         in said
     )
     said = refused(configured(f"plugins: [{bare}.plugin]\n"), tmp_path)
-    assert f"'plugin' is no module; did you mean '{bare}:plugin'?" in said
+    assert f"'plugin' is not a module; did you mean '{bare}:plugin'?" in said

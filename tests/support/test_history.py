@@ -319,7 +319,7 @@ def test_nothing_can_be_said_without_an_end() -> None:
 
 
 def test_a_history_can_be_kept() -> None:
-    """Whoever looks into a failure needs all of it."""
+    """A failure is explained by the whole history, so its text holds every event."""
     history = Model(1).run(50)
     lines = history.to_text().splitlines()
     counts = len(history.sent) + len(history.reads) + len(history.committed) + sum(map(len, history.final.values()))

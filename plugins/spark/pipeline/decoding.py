@@ -95,7 +95,7 @@ def json_schema(loaded: LoadedPipeline) -> StructType:
         found: DataType = StructType.fromJson(json.loads(text)) if text.startswith("{") else StructType.fromDDL(text)
     except (PySparkException, ValueError, KeyError, TypeError, AttributeError) as error:
         reason = " ".join(str(error).split("\n\n")[0].split())[:200]
-        raise loaded.error(key, f"'{key}' is no schema such as 'id BIGINT, name STRING': {reason}") from error
+        raise loaded.error(key, f"'{key}' is not a schema such as 'id BIGINT, name STRING': {reason}") from error
     if not isinstance(found, StructType) or not found.fields:
         raise loaded.error(key, f"'{key}' names no columns")
     return found
@@ -120,7 +120,9 @@ def _checked(messages: DataFrame, column: Column, loaded: LoadedPipeline) -> Dat
         complaint = sql.concat(
             sql.lit(f"the {section.column} of the message "),
             place,
-            sql.lit(f" is no {section.format} of the pipeline's schema; decode.on_error: null or drop goes on"),
+            sql.lit(
+                f" is not a valid {section.format} value of the pipeline's schema; decode.on_error: null or drop continues"
+            ),
         )
         column = sql.coalesce(column, sql.when(present, sql.raise_error(complaint)))
     if section.on_error != "drop":

@@ -151,7 +151,7 @@ def test_the_index_is_made_again_from_where_its_files_end(crashed: Path) -> None
     plan = plan_of(crashed)
     assert plan.indexed_from_offset_bytes == 0, "its only file is gone"
     assert before.walked_from_offset_bytes > plan.walked_from_offset_bytes == 0
-    assert plan.because == "the index is made anew from position 0, and that part is walked too"
+    assert plan.because == "the index is rebuilt from position 0, and that part is walked too"
 
 
 def test_a_clean_stop_leaves_an_index_that_lacks_nothing(crashed: Path) -> None:

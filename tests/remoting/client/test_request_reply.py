@@ -113,7 +113,7 @@ def test_a_message_that_is_no_request_has_no_reply() -> None:
     """Said before anything is sent."""
     made: dict[str, Any] = dict.fromkeys(MessageExt.__annotations__, 0)
     message = MessageExt(**{**made, "properties": {"UNIQ_KEY": "K", "CLUSTER": "C"}})
-    with pytest.raises(ValueError, match="K is no request: it lacks CORRELATION_ID, REPLY_TO_CLIENT"):
+    with pytest.raises(ValueError, match="K is not a request: it lacks CORRELATION_ID, REPLY_TO_CLIENT"):
         make_reply(message, b"")
 
 

@@ -51,7 +51,7 @@ class SyncedWriter:
             begin -= begin % PAGE_BYTES
             end += -end % PAGE_BYTES
         while begin < end:
-            with buffer[begin:end] as piece:  # released at once: whoever keeps an error must not keep the pool's memory
+            with buffer[begin:end] as piece:  # released at once: an error that is kept must not keep the pool's memory
                 written = os.pwrite(self._fd, piece, begin)
             self.writes += 1
             if written < min(PAGE_BYTES, end - begin):

@@ -159,7 +159,7 @@ def test_fields_may_stand_beside_the_messages_columns(spark: Any, store: Path) -
         ("sum(value.amount)", "sum(value.amont)", r"p\.yaml:5: 'steps\[0\]\.sql': .*amont"),
         ("FROM messages", "FROM mesages", r"p\.yaml:5: 'steps\[0\]\.sql': .*mesages"),
         ("SELECT", "SELEC", r"p\.yaml:5: 'steps\[0\]\.sql': .*SELEC"),
-        ("id BIGINT", "id BIGGINT", r"p\.yaml:2: 'decode\.schema' is no schema"),
+        ("id BIGINT", "id BIGGINT", r"p\.yaml:2: 'decode\.schema' is not a schema"),
         ("subscribe", "subscrbe", r"p\.yaml:1: 'source\.subscrbe': .*did you mean 'subscribe'"),
         ("[city]", "[town]", r"p\.yaml:9: 'sinks\[0\]\.partition_by': the rows have no column 'town'"),
         ("into: value", "into: topic", r"p\.yaml:2: 'decode\.into': messages have a column 'topic'"),
