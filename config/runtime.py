@@ -104,7 +104,7 @@ def evolve_namesrv(config: NamesrvConfig, changes: Mapping[str, str]) -> Namesrv
 def as_properties(config: BrokerConfig) -> dict[str, str]:
     """Return the broker's configuration under RocketMQ's names, as request 26 (GET_BROKER_CONFIG) tells it; no secrets.
 
-    What is unset is told as what it amounts to: ``brokerIP1``, ``haListenPort``, ``storePathCommitLog``, ``useTLS``. Keys that
+    Unset keys have the value that is in force: ``brokerIP1``, ``haListenPort``, ``storePathCommitLog``, ``useTLS``. Keys that
     cannot be set are reported with what holds here (:data:`flintmq.config.rocketmq.names.FIXED`): a tool that asks for a
     broker's configuration finds every name that RocketMQ 4.9 reports.
     """

@@ -8,7 +8,7 @@
     │   ├── RemotingConnectError     nobody answers at the address
     │   ├── RemotingTimeoutError     no answer in time
     │   └── FrameError               bytes that are no frame: the connection is closed
-    │       └── HeaderError          a frame whose header cannot be read: its sender is told, the connection stays
+    │       └── HeaderError          a frame whose header cannot be read: it is answered, the connection stays
     ├── ReplicationError             the other end of a replication stream breaks its rules: the connection is closed
     │   └── NotFollowedError         it is not the master that this log came from, or no longer: following it would lose bytes
     ├── StoreError                   the store cannot be opened or used
@@ -21,7 +21,7 @@
     │   └── JsonTypeError            a member of one that is not of RocketMQ's type
     └── RefusedError                 a request is refused; carries the response code
 
-A :class:`RefusedError` carries what the client is told: the response code, a stable reason id, the measured value and the
+A :class:`RefusedError` carries what the client gets: the response code, a stable reason id, the measured value and the
 configuration key that changes the outcome. The same text goes into the answer's ``remark``.
 """
 

@@ -75,7 +75,7 @@ FRAME_TIMEOUT_S: Final = 60.0
 """A frame must be whole after this: half a frame holds memory."""
 
 ENDING_S: Final = 0.5
-"""What a peer still sends is dropped for so long after it was told why its connection ends: it may be amid a frame."""
+"""What a peer still sends is dropped for so long after the answer that says why its connection ends: it may be amid a frame."""
 
 JSON_BODY_MAX_BYTES: Final = FRAME_MAX_BYTES
 """A JSON body is bounded by its frame."""

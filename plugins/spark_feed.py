@@ -71,7 +71,7 @@ def _remove_old(store: MessageStore) -> None:
         from flintmq.dispatchers.spark_feed.feed_publisher import remove_feed
 
         remove_feed(store.disk, Path(store.root))
-    except (OSError, StoreError) as error:  # no reason not to serve; but readers must be told by somebody
+    except (OSError, StoreError) as error:  # the broker still serves; but readers must be warned
         log.error(
             "the feed of an earlier run cannot be removed; who reads the store's files must not trust it: %s", error
         )

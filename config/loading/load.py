@@ -102,11 +102,11 @@ def load_config(
     """Load the configuration.
 
     Args:
-        file: YAML, or RocketMQ's properties (``broker.conf``), told apart by what is in it; None for none.
+        file: YAML, or RocketMQ's properties (``broker.conf``), recognised by its content; None for none.
         overrides: ``key=value`` texts, as given to ``--set``.
         environ: environment variables; None for the process's own, ``{}`` for none.
         plugin_sections: when given, every section that is not built in must be among these names. Without it, call
-            :meth:`LoadedConfig.check_claimed` once plugins have told their sections.
+            :meth:`LoadedConfig.check_claimed` once plugins have declared their sections.
         role: whether RocketMQ's ``listenPort`` and the like mean the broker's or the name server's.
 
     Raises:

@@ -34,7 +34,7 @@ class HaSection:
     host: str | None = option(None, pattern=r"\S+", expects="a host name or address")
     """The address that slaves connect to; null is ``listen.host``."""
     advertised_host: str | None = option(None, rocketmq="brokerIP2")
-    """The host that slaves are told by the name server; null is the one that clients are told."""
+    """The host that the name server gives to slaves; null gives them the host that clients get."""
     master_address: str | None = option(
         None, rocketmq="haMasterAddress", pattern=ADDRESS, expects="host:port of the master's replication port"
     )
@@ -68,8 +68,8 @@ class HaSection:
     """Connections of slaves; further ones are closed."""
     truncate: str = option("proven", choices=("proven", "always", "never"))
     """What a slave does with the end of its log that its master does not have. ``proven``: moves it to ``flint/quarantine``
-    when the epochs prove that the master's recovery cut it and that nobody was told of it, and otherwise follows nobody.
-    ``always``: moves it there whenever both logs share an epoch. ``never``: follows nobody."""
+    when the epochs prove that the master's recovery cut it and that no client got an answer for it, and otherwise does not follow.
+    ``always``: moves it there whenever both logs share an epoch. ``never``: does not follow."""
 
     def __attrs_post_init__(self) -> None:
         if self.secret is not None and self.secret_file is not None:

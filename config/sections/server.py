@@ -156,7 +156,7 @@ class NamesrvConfig:
         (), pattern=r"[A-Za-z0-9_-]{1,64}=([^\s;,=]{1,255}:)?\d{1,5}", expects="a list of NAME=PORT or NAME=HOST:PORT"
     )
     """Where it listens besides, ``NAME=PORT`` or ``NAME=HOST:PORT`` each (``host`` where none is given). Clients that ask there
-    are told what brokers advertise for that name (``listen.advertised``)."""
+    get what brokers advertise for that name (``listen.advertised``)."""
     kv_path: str | None = option(None, rocketmq="kvConfigPath")
     """The file that keeps the key-value configuration; null keeps it in memory."""
     acl_enable: bool = option(False, rocketmq="aclEnable")

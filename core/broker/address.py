@@ -1,4 +1,4 @@
-"""The address of a broker: what clients are told, and what records carry."""
+"""The address of a broker: what clients get, and what records carry."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ class BrokerAddress:
     """How a broker is reached."""
 
     host_port: str
-    """``host:port`` that it registers under, and that clients are told as far as :attr:`advertised` says no other."""
+    """``host:port`` that it registers under, and that clients get unless :attr:`advertised` names another one."""
     packed: bytes
     """The address as records and message ids hold it."""
     listening_port: int
     """The port that it listens on."""
     advertised: Advertised = attrs.field(factory=Advertised)
-    """What else clients are told, by the network that they come from."""
+    """Other addresses that clients get, by the network that they come from."""
 
     @classmethod
     def of(
@@ -36,10 +36,10 @@ class BrokerAddress:
         """Return the address of a host, given by its name or address.
 
         Args:
-            host: what clients are told.
-            port: the port that clients are told.
+            host: the host that clients get.
+            port: the port that clients get.
             ip: the host's address, where it is a name.
-            advertised: what else clients are told.
+            advertised: other addresses that clients get, by network.
             listening_port: the port that the broker listens on, where it is another one.
         """
         listening = port if listening_port is None else listening_port

@@ -145,7 +145,7 @@ class BrokerApi(Protocol):
 
     @property
     def address(self) -> BrokerAddress:
-        """How the broker is reached: what clients are told, and what records carry."""
+        """How the broker is reached: the address that clients get, and the one that records carry."""
         ...
 
     @property
@@ -189,7 +189,7 @@ class BrokerHandle(Protocol):
 
     @property
     def address(self) -> str:
-        """The address that clients are told, ``host:port``."""
+        """The address that clients get, ``host:port``."""
         ...
 
     @property

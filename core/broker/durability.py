@@ -29,7 +29,7 @@ async def until_flushed(waiter: FlushWaiter) -> FlushStatus:
 
 
 def not_durable(status: FlushStatus) -> RefusedError | None:
-    """Return what a client is told whose message was stored, but not kept as promised; None where it was.
+    """Return the answer to a client whose message was stored, but not kept as promised; None where it was.
 
     The only table from a flush status to an answer: sends, send-backs, replies, ended transactions and in-process puts use it
     (RocketMQ: ``SendMessageProcessor.handlePutMessageResult``).

@@ -96,7 +96,7 @@ class BrokerState:
         """The advertised address, packed; part of every record and message id."""
         self.store_host_hex = address.packed.hex().upper()
         self.advertised_address = address.host_port
-        """``host:port`` that the broker registers under, and that clients are told as far as the address says no other."""
+        """``host:port`` that the broker registers under, and that clients get unless the address names another one."""
         self.runtime_sources: list[Callable[[], Mapping[str, str]]] = []
         """Further figures for request 28."""
         self.answers_as_bytes = True
@@ -115,13 +115,13 @@ class BrokerState:
         self.consumers.notify_ids_changed = config.groups.notify_ids_changed
         self.topics.allow_auto_create(config.topics.auto_create, config.topics.default_queue_nums)
         if config.broker.permission != before.broker.permission:
-            self.topics.changed.publish()  # name servers are told what clients may do
+            self.topics.changed.publish()  # name servers learn what clients may do
 
     def filter_factory(self, expression_type: str) -> MessageFilterFactory:
         """Return the factory of filters of a type: tags, SQL92 where it is switched on, or what a plugin registered.
 
         Raises:
-            RefusedError: SQL92 is switched off, or nobody registered the type.
+            RefusedError: SQL92 is switched off, or no plugin registered the type.
         """
         factory = self.filters.get(expression_type)
         allowed = self.config.pull.property_filter

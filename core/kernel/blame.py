@@ -219,9 +219,9 @@ class Accountable:
     Args:
         inner: the object.
         shape: what it is.
-        where: who registered it under which name, for errors.
-        note: told of each failure. Errors that FlintMQ raises on purpose (a refusal, a full store) are none. What ``close``
-            raises ends there.
+        where: the plugin that registered it and the name, for errors.
+        note: called with each failure. Errors that FlintMQ raises on purpose (a refusal, a full store) are none. What ``close``
+            raises is not passed on.
     """
 
     def __init__(self, inner: object, shape: Shape, where: str, note: Callable[[str, BaseException], object]) -> None:

@@ -1,4 +1,4 @@
-"""What a client is told when the store has no room for what it sends: on the disk, or among the process's descriptors."""
+"""The answer to a client when the store has no room for what it sends: on the disk, or among the process's descriptors."""
 
 from __future__ import annotations
 

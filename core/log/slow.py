@@ -13,7 +13,7 @@ from typing import Final
 from flintmq.core.io.clock import Clock
 
 SLOW_S: Final = 0.5
-"""What takes longer is told."""
+"""An operation that takes longer is logged."""
 _PAUSE_S: Final = 1.0
 """Between two lines of one kind."""
 

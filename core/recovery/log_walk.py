@@ -276,8 +276,8 @@ class LogWalk:
         """Whether the bad bytes and all that follows are one append that a crash cut short.
 
         A copy need not go in order, and its head comes last, so that whole records may lie behind bytes that were never
-        written. All records of an append are stored at one time, it is the last thing in the log, and nobody was told of any
-        of them.
+        written. All records of an append are stored at one time, it is the last thing in the log, and no client got an
+        answer for them.
         """
         number, place = found
         file = self._files[index]

@@ -152,7 +152,7 @@ class LogFile:
     start_offset_bytes: int
     size_bytes: int
     newest_ms: int | None
-    """When its newest message was stored; None when that cannot be told, and then it does not expire."""
+    """When its newest message was stored; None when that is unknown, and then it does not expire."""
 
     @property
     def end_offset_bytes(self) -> int:

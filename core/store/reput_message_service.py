@@ -126,7 +126,7 @@ class ReputMessageService:
     def catch_up(self) -> None:
         """Dispatch everything that is readable, before anybody listens: many records at a time where that is worth it.
 
-        Stands still as :meth:`run` does. Nobody is told of arrivals.
+        Stops where :meth:`run` does. Arrivals are not announced.
         """
         watermarks = self._watermarks
         if not self._waiting:

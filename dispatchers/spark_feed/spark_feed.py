@@ -50,7 +50,7 @@ class Landing(Protocol):
         ...
 
     def catch_up(self, start_offset_bytes: int, end_offset_bytes: int) -> None:
-        """Told at the start what was missed."""
+        """Receives at the start what was missed."""
         ...
 
     def close(self) -> None:

@@ -1,8 +1,8 @@
 """What the dispatcher ``spark_feed`` costs: brokers without it, with the feed, and with a landing zone, in turn.
 
 Brokers that differ only in that run side by side; each round loads one after the other over the network, so that the
-machine's other work weighs on all alike. Told are the broker's processor time per message and the acknowledgements' latency,
-each as a ratio to the broker without it, round by round. The landing zone's own process is told apart: it is not the broker's
+machine's other work affects all alike. Reported are the broker's processor time per message and the acknowledgements' latency,
+each as a ratio to the broker without it, round by round. The landing zone's own process is measured separately: it is not the broker's
 side.
 """
 

@@ -66,7 +66,7 @@ def bench_flush(
         plan: what.
         plugins: plugin objects beside the installed ones and those of the plan's settings.
         loop: ``asyncio``, ``uvloop`` or ``auto``.
-        progress: told what happens now.
+        progress: called with what happens now.
 
     Raises:
         ConfigError, PluginError: no such strategy, or a setting is wrong; before anything is measured.

@@ -1,4 +1,4 @@
-"""From rounds to what is told: estimates per strategy, ratios to the first, and doubts about the figures."""
+"""Summarises rounds: estimates per strategy, ratios to the first, and doubts about the figures."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class LatencyResult:
 
 
 class _Stamped(LoadConnection):
-    """Sends when told to. Loop thread."""
+    """Sends at given times. Loop thread."""
 
     def __init__(self, tally: Tally, queues: list[MessageQueue], size_bytes: int, access: Access) -> None:
         super().__init__(tally)

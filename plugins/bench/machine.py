@@ -18,7 +18,7 @@ _TICK: Final = os.sysconf("SC_CLK_TCK")
 
 
 def disk_facts(folder: Path) -> dict[str, Any]:
-    """Return the file system a folder lies on and, where it can be told, the device below it."""
+    """Return the file system a folder lies on and, where it is known, the device below it."""
     found: dict[str, Any] = {"folder": str(folder), "filesystem": "unknown", "device": "unknown", "options": ""}
     best = ""
     real = str(folder.resolve())

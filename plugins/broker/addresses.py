@@ -21,7 +21,7 @@ EVERY_INTERFACE: Final = ("0.0.0.0", "::")
 
 
 def reachable_host(host: str) -> str:
-    """Return what clients are told when a server listens on every address: one of this machine's that is not the loopback."""
+    """Return the address that clients get when a server listens on every address: one of this machine's that is not the loopback."""
     if host not in EVERY_INTERFACE:
         return host
     try:
@@ -33,7 +33,7 @@ def reachable_host(host: str) -> str:
 
 
 async def broker_address(listen: ListenSection, host: str, port: int) -> BrokerAddress:
-    """Return the address of a broker that listens on a host and port: clients are told a name, records carry its address."""
+    """Return the address of a broker that listens on a host and port: clients get a name, records carry its address."""
     told = listen.advertised_host
     as_client = told == CLIENT and host in EVERY_INTERFACE
     if told is None or told == CLIENT:

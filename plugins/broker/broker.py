@@ -126,7 +126,7 @@ class Broker(Service):
 
     @property
     def address(self) -> str:
-        """``host:port`` that clients are told."""
+        """``host:port`` that clients get."""
         return self.state.advertised_address
 
     @property

@@ -16,7 +16,7 @@ class Timers:
 
     def __init__(self) -> None:
         self.on_failed: Callable[[str, BaseException], bool] = lambda name, error: False
-        """Told what failed in which timer; False leaves it to be logged here."""
+        """Called with what failed in which timer; when it returns False, the failure is logged here."""
         self._handles: dict[int, asyncio.TimerHandle] = {}
         self._work: dict[str, Callable[[], float]] = {}
         self._count = 0

@@ -115,7 +115,7 @@ class Service(ABC):
         assert self._loop is not None
         assert self._stop_thread is not None
         assert self._thread is not None
-        with contextlib.suppress(RuntimeError):  # the loop has ended by itself: its failure is told below
+        with contextlib.suppress(RuntimeError):  # the loop has ended by itself: its failure is reported below
             self._loop.call_soon_threadsafe(self._stop_thread.set)
         self._thread.join()
         if self._failure is not None:

@@ -29,7 +29,7 @@ STALL_S: Final = 15.0
 LOOK_UPS: Final = 8
 
 Progress = Callable[[str, int], None]
-"""Told the phase and how many more messages it has done."""
+"""Called with the phase and the number of messages that were done since the last call."""
 
 
 @attrs.define

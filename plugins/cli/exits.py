@@ -78,7 +78,7 @@ def report(error: BaseException) -> ExitCode:
 def finished(work: Callable[[], object], usage: Callable[[Exception], int | None] | None = None) -> int:
     """Do the work of a command and return its exit code; what it raises is reported.
 
-    ``usage`` may give another code for an exception, and then has told what is wrong; None leaves it to be reported.
+    ``usage`` may give another code for an exception, and then has reported what is wrong; None leaves it to be reported.
     """
     try:
         outcome = work()

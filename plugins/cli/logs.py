@@ -30,7 +30,7 @@ def configure(level: LogLevel) -> None:
 
 
 class _StderrHandler(logging.StreamHandler):  # type: ignore[type-arg]
-    """Ours, to be told apart from those that others added. Writes to what stderr is at the time."""
+    """Writes to what stderr is at the time. The class tells FlintMQ's handlers from others."""
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)

@@ -6,7 +6,7 @@ notes its levels in ``flint/delay_levels.json`` at each start that finds other o
 
     {"delayLevels": {"1": [[0, 1000], [73400, 2000]], "2": [[0, 5000]]}}      level: [physical offset, delay in ms] …
 
-What no broker noted (RocketMQ's do not) is not known, and told as such.
+What no broker noted (RocketMQ's do not) is not known, and reported as unknown.
 """
 
 from __future__ import annotations

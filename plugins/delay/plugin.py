@@ -1,4 +1,4 @@
-"""The plugin ``delay``: what the kernel is told of delay levels."""
+"""The plugin ``delay``: the hooks by which delay levels join the broker."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Delays:
         )
 
     def keep(self, root: Path) -> None:
-        """Writes all of it into the store's note, before the queues that told of it are replaced. Raises StoreError."""
+        """Writes all of it into the store's note, before the queues that prove it are replaced. Raises StoreError."""
         if self.times.levels and (self.unreadable or load_delay_times(root) != self.times):
             save_delay_times(root, self.times)
 

@@ -179,7 +179,7 @@ def rebuild(
         root: the store; nobody may run on it.
         config: see :func:`fitting`.
         delay_level_ms: delay level to milliseconds, where the operator knows it and the store keeps no note of its own.
-        progress: told how many bytes of the log are done.
+        progress: called with the number of bytes of the log that are done.
         damaged: see :func:`has_damage`; then all of the log is recovered, also after a clean stop.
 
     Returns:

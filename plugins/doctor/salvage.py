@@ -63,7 +63,7 @@ def salvage(
     Args:
         files: the damaged store.
         target: the new folder.
-        progress: told how many bytes of the log are done.
+        progress: called with the number of bytes of the log that are done.
         delay_level_ms: see :func:`flintmq.plugins.doctor.rebuild.rebuild`.
 
     Raises:

@@ -34,7 +34,7 @@ def verify(
     Args:
         files: the store.
         delay_level_ms: delay level to milliseconds, where the operator knows it and the store keeps no note of its own.
-        progress: told how many bytes of the log are done.
+        progress: called with the number of bytes of the log that are done.
 
     Raises:
         StoreError: a file cannot be read at all.

@@ -76,7 +76,7 @@ def check_config(files: StoreFiles, report: Report) -> None:
 
 
 def offsets_of(path: Path, value: Any) -> Iterator[tuple[str, QueueKey | None, Any]]:
-    """Whose offset it is, in which queue (None where that cannot be told), and the offset as it stands there."""
+    """Whose offset it is, in which queue (None where that is unknown), and the offset as it stands there."""
     table = value.get("offsetTable") if isinstance(value, dict) else None
     for name, queues in table.items() if isinstance(table, dict) else ():
         if path.name == "delayOffset.json":

@@ -79,7 +79,7 @@ def walk(files: StoreFiles, progress: Callable[[int], None] | None = None, *, tr
 
     Args:
         files: the store.
-        progress: told how many bytes are done, now and then.
+        progress: called now and then with the number of bytes that are done.
         trusted_ms: a start after a crash drops records that were stored later and whose properties look torn (see
             :func:`is_torn`).
     """

@@ -10,7 +10,7 @@ from flintmq.core.broker.subscription import build_subscription
 class TagFilter:
     """Lets entries pass whose tags code is one of a set; an empty set lets everything pass.
 
-    Two tags of the same hash cannot be told apart here: the client looks at the tag itself. Read-only, any thread.
+    Two tags of the same hash cannot be distinguished here: the client looks at the tag itself. Read-only, any thread.
     """
 
     __slots__ = ("_codes", "_everything")

@@ -49,7 +49,7 @@ class Token(NamedTuple):
 
 
 def refusal(message: str, position: int, *, reason: str = "filter.syntax", measured: str = "") -> RefusedError:
-    """What a client is told of an expression that cannot be served: SUBSCRIPTION_PARSE_FAILED, and where."""
+    """The refusal of an expression that cannot be served: SUBSCRIPTION_PARSE_FAILED, and where."""
     return RefusedError(
         ResponseCode.SUBSCRIPTION_PARSE_FAILED,
         f"parse the consumer's subscription failed: at character {position + 1}: {message}",

@@ -75,7 +75,7 @@ class Registration:
                 pass
             self._changed.clear()
             await self.register_all()
-            # With each topic that is made all are told: of ten thousand that is a tenth of a second's work.
+            # Each new topic sends all topics: of ten thousand that is a tenth of a second's work.
             await asyncio.sleep(min(self._body_s * _REST, _REST_MAX_S))
 
     async def register_all(self) -> None:
@@ -159,4 +159,4 @@ class Registration:
         try:
             await self._client.invoke(address, request(RequestCode.UNREGISTER_BROKER, header, language="JAVA"), 1_000)
         except RemotingError as error:
-            log.info("name server %s was not told that the broker stops: %s", address, error)
+            log.info("name server %s did not learn that the broker stops: %s", address, error)

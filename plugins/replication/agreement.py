@@ -42,9 +42,9 @@ class LogState:
     file_bytes: int
     """Size of one file of the log."""
     confirmed_offset_bytes: int
-    """A slave's: up to where its master had promised or shown the log, as far as it was told; its end when it does not know."""
+    """A slave's: the last end of what its master had promised or shown of the log; its own log's end when it is unknown."""
     address: str = ""
-    """``host:port`` that clients are told."""
+    """``host:port`` that clients get."""
 
     @property
     def is_empty(self) -> bool:
@@ -166,4 +166,4 @@ def _check_tail(master: LogState, slave: LogState, shared: Epoch, common: int, t
             f"them in a crash. {choose}"
         )
     if truncate == "never":
-        raise NotFollowedError(f"{tail}; nobody was told of them, and ha.truncate is never. {choose}")
+        raise NotFollowedError(f"{tail}; no client got an answer for them, and ha.truncate is never. {choose}")

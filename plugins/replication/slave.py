@@ -85,7 +85,7 @@ class SlaveReplication:
         self._learn(batch.queues())
 
     def _learn(self, queues: Iterable[tuple[str, int]]) -> None:
-        """Note the queues of topics that the master's table has not told of yet."""
+        """Note the queues of topics that the master's table does not have yet."""
         topics = self._api.topics
         seen: dict[str, int] = {}
         for topic, queue_id in queues:

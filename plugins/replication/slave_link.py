@@ -45,7 +45,7 @@ class SlaveLink:
         self._settings = settings
         self._read_s = self._wrote_s = now_s
         self.confirmed_offset_bytes: int | None = None
-        """Up to where the master has promised or shown its log, as far as it was told here; None when it was not."""
+        """The last end that the master sent of what it has promised or shown of its log; None before the first."""
         self.master: LogState | None = None
         """What the master says of itself; None of RocketMQ's."""
         self._held_offset_bytes = 0

@@ -207,7 +207,7 @@ class MasterConnection(asyncio.Protocol):
     def _flushed(self, end_offset_bytes: int, status: FlushStatus) -> None:
         """Report a position that is durable now. The flush service's thread."""
         if status is FlushStatus.FLUSHED:
-            with contextlib.suppress(RuntimeError):  # the loop has ended: nobody is left to be told
+            with contextlib.suppress(RuntimeError):  # the loop has ended: no waiter is left
                 self._loop.call_soon_threadsafe(self._report, end_offset_bytes)
 
     def _report(self, end_offset_bytes: int) -> None:

@@ -18,7 +18,7 @@ class StoreLog:
     Args:
         store: open and started.
         broker_name: of the set of masters and slaves.
-        address: ``host:port`` that clients are told.
+        address: ``host:port`` that clients get.
     """
 
     def __init__(self, store: MessageStore, broker_name: str, address: str) -> None:

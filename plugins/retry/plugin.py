@@ -1,4 +1,4 @@
-"""The plugin ``retry``: what the kernel is told of refused messages."""
+"""The plugin ``retry``: the hooks by which retries and dead letters join the broker."""
 
 from __future__ import annotations
 

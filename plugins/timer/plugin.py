@@ -1,4 +1,4 @@
-"""The plugin ``timer``: what the kernel is told of messages that name their time of delivery."""
+"""The plugin ``timer``: the hooks by which messages that name their time of delivery join the broker."""
 
 from __future__ import annotations
 

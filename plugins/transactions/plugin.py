@@ -1,4 +1,4 @@
-"""The plugin ``transactions``: what the kernel is told of them."""
+"""The plugin ``transactions``: the hooks by which transactions join the broker."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ class TransactionStore(LogEnds, Protocol):
 
     @property
     def readable_offset_bytes(self) -> int:
-        """End of what can be read: what a client was told of lies below, or soon will."""
+        """End of what can be read: what a client got an answer for lies below, or soon will."""
         ...
 
     def min_queue_offset(self, topic: str) -> int: ...

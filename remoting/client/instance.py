@@ -149,7 +149,7 @@ class ClientInstance:
             try:
                 await self.ask(address, request(RequestCode.UNREGISTER_CLIENT, header), 1_000)
             except (RemotingError, RefusedError) as failure:
-                log.info("%s was not told that we leave: %s", address, failure)
+                log.info("%s did not learn that this client leaves: %s", address, failure)
 
     def start_task(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Run background work until it ends or the instance is closed; what it raises is logged."""

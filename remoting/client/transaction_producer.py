@@ -133,7 +133,7 @@ class TransactionProducer(Producer):
         route = await self._route(topic)
         addresses = {route.address(queue.broker_name) for queue in route.write_queues}
         if not addresses <= self._known_to:
-            # Named: a topic that is not there yet has no route of its own whose brokers would be told.
+            # Named: a topic that is not there yet has no route of its own with brokers to notify.
             await self.client.send_heartbeats(sorted(addresses))
             self._known_to |= addresses
 
@@ -153,7 +153,7 @@ class TransactionProducer(Producer):
             address = (await self._route(sent.queue.topic)).address(sent.queue.broker_name)
             await self.client.remoting.invoke_oneway(address, request(RequestCode.END_TRANSACTION, header, oneway=True))
         except (RemotingError, RefusedError) as failure:
-            log.warning("transaction %s: the broker was not told and will ask: %s", sent.msg_id, failure)
+            log.warning("transaction %s: the broker did not learn its end and will ask: %s", sent.msg_id, failure)
 
     async def _asked(self, command: RemotingCommand, address: str) -> None:
         """39: tells the broker what became of a transaction."""

@@ -7,7 +7,7 @@
 
 RocketMQ looks at its queue every 10 ms; here the time is known for each read when its turn comes. What one thread does, it
 does in order: while an append takes long nothing is read, so the reads of the turn that follows have waited for it in the
-sockets. Both are answered SYSTEM_BUSY, and told where the time went. Loop thread.
+sockets. Both are answered SYSTEM_BUSY, with a remark that says where the time was spent. Loop thread.
 """
 
 from __future__ import annotations

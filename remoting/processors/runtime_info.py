@@ -37,7 +37,7 @@ class PoolView(Protocol):
 
 
 ALARM: Final = "flintAlarm"
-"""What is wrong with the store, as a client that sends is told; the figure is there only when something is."""
+"""What is wrong with the store, in the words that a client that sends gets; the figure is there only when something is."""
 
 
 @attrs.frozen
@@ -55,7 +55,7 @@ class RuntimeInfo:
     Args:
         state: the broker's.
         pools: the server's queues by name: ``send``, ``pull``, ``query``, ``end_transaction``; a missing one counts as empty.
-        on_failed: told what one of the state's further sources raised; its figures are left out. False raises it on.
+        on_failed: called with what one of the state's further sources raised; its figures are left out. False raises it on.
     """
 
     def __init__(

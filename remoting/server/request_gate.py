@@ -72,10 +72,12 @@ class RequestGate:
                 request.channel.refuse(request, error)
                 return False
             except PLUGIN_FAULTS as error:
-                # A plugin's fault must not open the door, nor keep the other requests of this read from it.
+                # A plugin's fault must not admit a request, nor drop the other requests of this read.
                 self._authenticator_failed(authenticator, request, error)
                 refusal = RefusedError(
-                    ResponseCode.SYSTEM_ERROR, "it cannot be told who sent this", reason="authenticator.failed"
+                    ResponseCode.SYSTEM_ERROR,
+                    "the sender of this request cannot be established",
+                    reason="authenticator.failed",
                 )
                 request.channel.refuse(request, refusal)
                 return False

@@ -47,7 +47,7 @@ def header_error(
 
 
 def frame_error(message: str, *, reason: str, measured: str = "", key: str = "", rest: bytes = b"") -> FrameError:
-    """What is wrong with a frame's lengths, and what its sender is told before the connection ends.
+    """What is wrong with a frame's lengths, and the answer to its sender before the connection ends.
 
     Args:
         rest: what there is of the frame, without its length.

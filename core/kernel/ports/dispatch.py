@@ -41,7 +41,7 @@ class SupportsCatchUp(Protocol):
     """A :class:`SupportsCommitted` that reads what it has missed from the log by itself: a start does not wait for it."""
 
     def catch_up(self, start_offset_bytes: int, end_offset_bytes: int) -> bool:
-        """Told at the start, on the loop thread, what it has missed. Records from the second position on are dispatched.
+        """Receives at the start, on the loop thread, what the dispatcher has missed. Records from the second position on are dispatched.
 
         The first one may lie below the log's beginning: then retention has deleted what the dispatcher still needed.
         False asks the store to hand the records over after all.

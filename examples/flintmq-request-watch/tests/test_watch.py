@@ -1,4 +1,4 @@
-"""The watch over a real socket: it counts, refuses what it was told to, and answers its own code."""
+"""The watch over a real socket: it counts, refuses the codes that it is set to refuse, and answers its own code."""
 
 from __future__ import annotations
 

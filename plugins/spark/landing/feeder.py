@@ -1,7 +1,7 @@
 """The feeder: the thread that has the landing zone follow the log, at its own pace.
 
 It is handed positions, never messages: the log is the queue, and what waits in it costs no memory. As long as little waits,
-each batch moves a number and nothing else. When more waits than ``queue_bytes``, it is no longer told of batches at all
+each batch moves a number and nothing else. When more waits than ``queue_bytes``, it receives no more batches
 (*catching up*): it lands stretch after stretch from the log until it is near the end, then follows again. Dispatch never
 waits for it.
 """
@@ -72,7 +72,7 @@ class FeederFigures:
     file_bytes: int
     commits: int
     skipped_hand_overs: int
-    """Batches it was not told of while catching up."""
+    """Batches it did not receive while catching up."""
     failures: int
     """Steps that failed and were tried again."""
     lost_bytes: int
@@ -302,7 +302,7 @@ class LandingFeeder:
         log.critical("landing has stopped: %s", why)
         self._state = FeederState.STOPPED
         self._error = why
-        self._behind = True  # nobody is told of anything any more
+        self._behind = True  # no batch is passed on any more
         self._close_lander()
 
     def _close_lander(self) -> None:

@@ -1,4 +1,4 @@
-"""What a lander is told: a value that crosses to its process as JSON."""
+"""A lander's settings: a value that crosses to its process as JSON."""
 
 from __future__ import annotations
 

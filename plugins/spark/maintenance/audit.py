@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from flintmq.core.record.bulk_columns import RecordColumns
 
 EXAMPLES_MAX: Final = 20
-"""So many places of each kind of finding are told."""
+"""So many places of each kind of finding are reported."""
 _UNIQ: Final = np.dtype([("hash", "<u8"), ("physical", "<i8")])
 
 
@@ -171,7 +171,7 @@ def audit(
         duplicates: looks for messages with the same unique key; 16 bytes of disk and of the driver's memory each.
         end_offset_bytes: where the log is read to; see :func:`flintmq.plugins.spark.maintenance.pieces.plan`.
         work: a folder for those that every worker reaches; in the system's temporary folder without it.
-        report: told of progress.
+        report: called with the progress.
 
     Returns:
         Counts and findings, ready for JSON; ``sound`` says whether nothing was found that should not be.
@@ -241,7 +241,7 @@ def _summary(found: Sequence[AuditDone]) -> dict[str, Any]:
 
 
 def _duplicates(files: StoreFiles, paths: Sequence[Path]) -> dict[str, Any]:
-    """Messages whose unique key another one has too; hashes that are equal by chance are found out where they are told."""
+    """Messages whose unique key another one has too; hashes that are equal by chance are found out when places are reported."""
     keys = np.concatenate([np.fromfile(path, _UNIQ) for path in paths]) if paths else np.empty(0, _UNIQ)
     keys = keys[np.argsort(keys["hash"], kind="stable")]
     same = np.flatnonzero(keys["hash"][1:] == keys["hash"][:-1]) + 1

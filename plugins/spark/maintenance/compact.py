@@ -108,7 +108,7 @@ def compact(
         broker_name: for the column ``brokerName``.
         compression: ``zstd``, ``snappy`` or ``none``.
         end_offset_bytes: where the log is read to; see :func:`flintmq.plugins.spark.maintenance.pieces.plan`.
-        report: told of progress.
+        report: called with the progress.
 
     Raises:
         MaintenanceError: ``out`` is not empty, or the log is damaged.

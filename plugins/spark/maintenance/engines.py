@@ -20,7 +20,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 ENGINES: Final = ("inline", "process", "spark")
 Progress = Callable[[int], None]
-"""Told how much is done."""
+"""Called with how much is done."""
 _POLL_S: Final = 0.2
 
 
@@ -41,7 +41,7 @@ class Engine(Protocol):
             function: of a module's top level.
             tasks: one call each.
             sizes: what ``progress`` counts for each task.
-            progress: told the sum of those that are done.
+            progress: called with the sum of those that are done.
 
         Raises:
             Exception: what a task raised; with Spark a MaintenanceError that has its text.

@@ -1,4 +1,4 @@
-"""Reads a pipeline's YAML: no Spark is needed, and every mistake is told with its line and the name that was meant."""
+"""Reads a pipeline's YAML: no Spark is needed, and every error names its line and the key that was probably meant."""
 
 from __future__ import annotations
 

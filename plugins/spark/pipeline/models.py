@@ -185,13 +185,13 @@ class JdbcSink(Sink):
     mode: SaveMode = "append"
     """Batch: what to do where the table exists."""
     user: Text | None = None
-    """Who writes."""
+    """The database's user."""
     password: Text | None = None
     """``{env: NAME}`` or ``{file: PATH}``."""
     driver: str | None = None
     """The driver's class; its jar comes by ``spark.conf`` (``spark.jars`` or ``spark.jars.packages``)."""
     batch_column: str | None = None
-    """Streaming: a column that gets the batch's number, so that rows written twice can be told apart."""
+    """Streaming: a column that gets the batch's number, so that rows written twice can be distinguished."""
     options: Mapping[str, Text] = attrs.field(factory=dict)
     """Spark's JDBC options: ``batchsize``, ``isolationLevel``, …"""
 

@@ -17,7 +17,7 @@ POLL_S: Final = 0.25
 
 
 class PipelineProgress(Protocol):
-    """Who is told how far it is."""
+    """Receives how far the pipeline is."""
 
     def writing(self, sink: BoundSink) -> contextlib.AbstractContextManager[None]:
         """A batch is written in here."""
@@ -29,7 +29,7 @@ class PipelineProgress(Protocol):
 
 
 class QuietProgress:
-    """Tells nobody."""
+    """Discards all progress."""
 
     @contextlib.contextmanager
     def writing(self, sink: BoundSink) -> Iterator[None]:

@@ -66,8 +66,8 @@ def run(planned: PlannedPipeline, *, show: ShowRows = print, progress: PipelineP
 
     Args:
         planned: the pipeline.
-        show: told what console sinks have.
-        progress: told how far it is.
+        show: called with what console sinks have.
+        progress: called with how far the pipeline is.
 
     Raises:
         ConfigError: a sink could not be written.
@@ -176,7 +176,7 @@ def _raise_failed(sinks: Sequence[BoundSink], queries: Sequence[StreamingQuery])
 
 @contextlib.contextmanager
 def _named(sink: BoundSink) -> Iterator[None]:
-    """What Spark raises in here is told with the sink's name."""
+    """Report what Spark raises in this block with the sink's name."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 NATIVE_DELTA: Final = "io.delta.sql.DeltaSparkSessionExtension"
 ShowRows = Callable[[str, str], None]
-"""Told the sink's name and the rows as a table."""
+"""Called with the sink's name and the rows as a table."""
 
 
 @attrs.frozen

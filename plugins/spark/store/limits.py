@@ -22,7 +22,7 @@ _STEP_BYTES = 16 * 1024 * 1024
 
 @attrs.frozen
 class Told:
-    """What tells of the messages that are read."""
+    """The queue units from which the messages to read are counted."""
 
     queues: Sequence[QueueUnits]
     """Those that are read."""
@@ -44,7 +44,7 @@ def cut_at_limit(log: LogFiles, told: Told, start: int, end: int, limit: Limit) 
 
     Args:
         log: the commit log.
-        told: what tells of the messages that are read.
+        told: the queue units that name the messages.
         start: a place in the log.
         end: one behind it.
         limit: at least one message is let through.

@@ -143,6 +143,6 @@ async def again(ask: Callable[[], Awaitable[T]], attempts: int = ATTEMPTS) -> T:
             if refused.code not in PASSING_CODES:
                 raise
         except RemotingError:
-            pass  # counted: the last attempt is told
+            pass  # counted: the last attempt's error is raised
         await asyncio.sleep(min(PAUSE_S * 2**attempt, PAUSE_MAX_S))
     return await ask()
