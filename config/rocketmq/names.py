@@ -1,8 +1,8 @@
 """Keys of RocketMQ 4.9's broker that cannot be set here: the value of each, and the reason.
 
 A tool that asks for a broker's configuration (request 26) finds them there, with the value that describes what FlintMQ does;
-a ``broker.conf`` that has them gets a warning that says why they change nothing. Keys that can be set are in the models, each with RocketMQ's
-name (see :mod:`flintmq.config.fields`).
+a ``broker.conf`` that has them gets a warning that says why they change nothing. Keys that can be set are in the
+models, each with RocketMQ's name (see :mod:`flintmq.config.fields`).
 """
 
 from __future__ import annotations

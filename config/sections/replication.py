@@ -68,8 +68,8 @@ class HaSection:
     """Connections of slaves; further ones are closed."""
     truncate: str = option("proven", choices=("proven", "always", "never"))
     """What a slave does with the end of its log that its master does not have. ``proven``: moves it to ``flint/quarantine``
-    when the epochs prove that the master's recovery cut it and that no client got an answer for it, and otherwise does not follow.
-    ``always``: moves it there whenever both logs share an epoch. ``never``: does not follow."""
+    when the epochs prove that the master's recovery cut it and that no client got an answer for it, and otherwise does
+    not follow. ``always``: moves it there whenever both logs share an epoch. ``never``: does not follow."""
 
     def __attrs_post_init__(self) -> None:
         if self.secret is not None and self.secret_file is not None:

@@ -212,9 +212,9 @@ class FlintSpecs:
     def flintmq_index_builders(self, register: RegisterIndexBuilder) -> None:
         """Index builders: ``register(name, factory)``. ``index.builder`` picks one.
 
-        It receives what the dispatcher ``index`` receives, also what a recovery dispatches once more. One that is durable later than
-        ``dispatch`` returns reports what it has with ``committed()``, and one that ignores records by their position learns from
-        ``truncate(end_offset_bytes)`` what the log has lost."""
+        It receives what the dispatcher ``index`` receives, also what a recovery dispatches once more. One that is
+        durable later than ``dispatch`` returns reports what it has with ``committed()``, and one that ignores records
+        by their position learns from ``truncate(end_offset_bytes)`` what the log has lost."""
 
     @hookspec
     def flintmq_request_processors(self, register: RegisterProcessor) -> None:

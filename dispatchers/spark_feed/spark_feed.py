@@ -50,7 +50,7 @@ class Landing(Protocol):
         ...
 
     def catch_up(self, start_offset_bytes: int, end_offset_bytes: int) -> None:
-        """Receives at the start what was missed."""
+        """Pass the missed positions to the landing zone at a start."""
         ...
 
     def close(self) -> None:

@@ -2,8 +2,8 @@
 
 Brokers that differ only in that run side by side; each round loads one after the other over the network, so that the
 machine's other work affects all alike. Reported are the broker's processor time per message and the acknowledgements' latency,
-each as a ratio to the broker without it, round by round. The landing zone's own process is measured separately: it is not the broker's
-side.
+each as a ratio to the broker without it, round by round. The landing zone's own process is measured separately: it is
+not the broker's side.
 """
 
 from __future__ import annotations

@@ -21,7 +21,8 @@ EVERY_INTERFACE: Final = ("0.0.0.0", "::")
 
 
 def reachable_host(host: str) -> str:
-    """Return the address that clients get when a server listens on every address: one of this machine's that is not the loopback."""
+    """Return the address that clients get when a server listens on every address: one of this machine's that is not the
+    loopback."""
     if host not in EVERY_INTERFACE:
         return host
     try:

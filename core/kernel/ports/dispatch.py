@@ -41,9 +41,10 @@ class SupportsCatchUp(Protocol):
     """A :class:`SupportsCommitted` that reads what it has missed from the log by itself: a start does not wait for it."""
 
     def catch_up(self, start_offset_bytes: int, end_offset_bytes: int) -> bool:
-        """Receives at the start, on the loop thread, what the dispatcher has missed. Records from the second position on are dispatched.
+        """Read the part of the log that the dispatcher has missed; called at the start, on the loop thread.
 
-        The first one may lie below the log's beginning: then retention has deleted what the dispatcher still needed.
+        Records from ``end_offset_bytes`` on are dispatched. ``start_offset_bytes`` may lie below the log's beginning:
+        then retention has deleted what the dispatcher still needed.
         False asks the store to hand the records over after all.
         """
         ...
