@@ -5,7 +5,7 @@
     FlintError
     ├── PluginError                  a plugin is unknown, malformed, or raised while it was loaded
     ├── RemotingError                the connection, not the request, is at fault
-    │   ├── RemotingConnectError     nobody answers at the address
+    │   ├── RemotingConnectError     no server answers at the address
     │   ├── RemotingTimeoutError     no answer in time
     │   └── FrameError               bytes that are no frame: the connection is closed
     │       └── HeaderError          a frame whose header cannot be read: it is answered, the connection stays
@@ -48,7 +48,7 @@ class RemotingError(FlintError):
 
 
 class RemotingConnectError(RemotingError):
-    """Nobody answers at the address."""
+    """No server answers at the address."""
 
 
 class RemotingTimeoutError(RemotingError):
@@ -60,7 +60,7 @@ class FrameError(RemotingError):
 
     Args:
         message: what is wrong with them.
-        refusal: what a server tells the sender, where the bytes say who waits for an answer.
+        refusal: a server's answer to the sender, where the bytes name the request that waits for one.
         rest: what was read of the frame, without its length field, where that is not known to the caller.
     """
 
@@ -79,7 +79,7 @@ class ReplicationError(FlintError):
 
 
 class NotFollowedError(ReplicationError):
-    """The two logs have parted: to follow would lose bytes that nobody has proved to be worthless. Says what to do."""
+    """The two logs have parted: to follow would lose bytes that may matter. The message says what to do."""
 
 
 class StoreError(FlintError):

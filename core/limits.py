@@ -57,7 +57,8 @@ CONNECTIONS_PER_ADDRESS_MAX: Final = 8_000
 """Of one address (``listen.max_connections_per_address``): a rest of ``listen.max_connections`` stays for others."""
 
 ACCEPTS_PER_TURN: Final = 8
-"""Connections accepted in one turn of the loop, a millisecond of work with their ends: floods keep nobody waiting."""
+"""Connections accepted in one turn of the loop, a millisecond of work with their ends: a flood of connections delays no
+other."""
 
 FIRST_FRAME_TIMEOUT_S: Final = 30.0
 """A peer that connects and stays silent holds a descriptor; real clients speak at once."""

@@ -32,7 +32,7 @@ class ConsumerFilters(Protocol):
 
 
 class CalcBitMap:
-    """Sets ``bit_map`` of each request whose topic somebody filters by properties. Loop thread.
+    """Sets ``bit_map`` of each request whose topic a consumer filters by properties. Loop thread.
 
     It stands before the consume queues, which write the bit map down, and is the one dispatcher that changes what it is
     given. The same records with the same filters give the same bit maps.

@@ -3,7 +3,7 @@
 ========================  ===========================================================  =============
 strategy                  what an acknowledgement means                                module
 ========================  ===========================================================  =============
-``group_commit``          synced to disk; one sync serves everyone who waits           group_commit
+``group_commit``          synced to disk; one sync serves all that wait                group_commit
 ``flush_real_time``       in the page cache; synced every so often                     flush_real_time
 ``commit_real_time``      in the transient store pool; committed, then synced, later   commit_real_time
 ========================  ===========================================================  =============

@@ -30,7 +30,7 @@ _LOG = logging.getLogger("flintmq.flush")
 IDLE_ROUNDS: Final = 100
 """After so many rounds with nothing to do (a second, by default) the service looks ten times less often.
 
-Every append is submitted, and that wakes it at once: the rounds are for bytes nobody submitted. 100 of them a second
+Every append is submitted, and that wakes it at once: the rounds are for bytes that were not submitted. 100 of them a second
 cost half a percent of a core for nothing."""
 
 IDLE_FACTOR: Final = 10
@@ -54,7 +54,7 @@ class GroupCommit(ServiceThread):
 
     Args:
         context: the log, the clock and settings with ``sync_flush_timeout_ms`` (how long a waiter waits) and
-            ``interval_ms`` (how often bytes that nobody waits for are synced).
+            ``interval_ms`` (how often bytes without a waiter are synced).
     """
 
     def __init__(self, context: FlushContext[GroupCommitSettings]) -> None:
@@ -121,7 +121,7 @@ class GroupCommit(ServiceThread):
         """Return at once; a subclass may wait here, on the flush thread, before a sync that a waiter needs."""
 
     def run_once(self, now_s: float) -> None:
-        """Sync once for all waiters of this moment, or for dirty bytes that nobody waits for."""
+        """Sync once for all waiters of this moment, or for dirty bytes without a waiter."""
         if self._failure is not None:
             return
         if self._waiters.newest_end_bytes:
@@ -151,7 +151,7 @@ class GroupCommit(ServiceThread):
             self.put_off(error)
             return
         except Exception as error:
-            # Whatever it was, nobody knows what is on disk now: the only safe answer is to acknowledge nothing more.
+            # Whatever it was, it is unknown what is on disk now: the only safe answer is to acknowledge nothing more.
             self._failure = error
             left = self._waiters.close()
             _LOG.critical(

@@ -26,7 +26,7 @@ class PendingWaiters:
 
     @property
     def newest_end_bytes(self) -> int:
-        """Return the furthest position anyone waits for; 0 when nobody waits."""
+        """Return the furthest position that is waited for; 0 without a waiter."""
         return self._newest_end_bytes
 
     @property
@@ -79,7 +79,7 @@ class PendingWaiters:
         return len(done)
 
     def complete_expired(self, now_s: float) -> float | None:
-        """Complete the waiters whose deadline has passed with TIMEOUT. Return the next deadline, None when nobody waits."""
+        """Complete the waiters whose deadline has passed with TIMEOUT. Return the next deadline, None without a waiter."""
         with self._lock:
             expired = [w for w in self._pending if w.deadline_s <= now_s]
             if expired:

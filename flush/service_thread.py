@@ -38,7 +38,7 @@ class ServiceThread:
         raise NotImplementedError
 
     def wait_s(self, now_s: float) -> float | None:
-        """Return the seconds until the next round if nobody wakes the thread; None waits for a wake-up alone."""
+        """Return the seconds until the next round if the thread is not woken; None waits for a wake-up alone."""
         raise NotImplementedError
 
     def put_off(self, error: StoreExhaustedError | None) -> None:
@@ -71,7 +71,7 @@ class ServiceThread:
             try:
                 self._signal.release()
             except RuntimeError:
-                # Somebody else released it in between: the thread is awake, which is all we want.
+                # Another thread released it in between: the thread is awake, which is all we want.
                 return
 
     def pause(self, seconds: float) -> None:

@@ -210,7 +210,7 @@ class GroupCommitSection:
     sync_flush_timeout_ms: int = option(5_000, rocketmq="syncFlushTimeout", unit="ms", minimum=1, maximum=DAY_MS)
     """How long an acknowledgement waits for its sync before it becomes FLUSH_DISK_TIMEOUT."""
     interval_ms: int = option(10, unit="ms", minimum=0, maximum=60_000)
-    """How long the service sleeps when nobody waits."""
+    """How long the service sleeps when no message waits."""
 
 
 @attrs.frozen(kw_only=True)

@@ -1,7 +1,7 @@
 """Whether a message that will wait (for a delay, a time, the end of its transaction) can be delivered when it is due.
 
-Its delivery is another append, of which nobody hears. So all that could keep it out then is checked before the message is
-acknowledged, and refused as a send to its real topic would be.
+Its delivery is another append, whose failure no client sees. So all that could keep it out then is checked before the
+message is acknowledged, and refused as a send to its real topic would be.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def check_deliverable(
 
     Args:
         message: as it will wait.
-        real_topic: where it goes when it is due.
+        real_topic: the topic that it is stored in when it is due.
         log_file_bytes: the size of a commit log file, which takes the largest record.
         spare_bytes: what its properties may still grow by while it waits.
 

@@ -25,7 +25,7 @@ class DurablePositions(Generic[T]):
     """Holds positions back until the log is on disk as far as it went when they were taken. Loop thread.
 
     A position says that messages before it were delivered. On disk before their copies it loses them in a power cut: the
-    copies are gone, and nobody delivers them again.
+    copies are gone, and are not delivered again.
 
     Args:
         log: the log that holds the copies.

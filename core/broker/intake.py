@@ -63,7 +63,7 @@ def _shared(text: str, cluster: str) -> _Shared:
 
 
 class SendHeader(Protocol):
-    """What a send says of its message: the typed header of 10, 310, 320."""
+    """The header of a send: the typed header of request codes 10, 310 and 320."""
 
     @property
     def topic(self) -> str: ...
@@ -90,7 +90,7 @@ class SendHeader(Protocol):
 
 
 class Sender(Protocol):
-    """Who sends: a server's channel, or the process itself."""
+    """The sender: a server's channel, or the process itself."""
 
     @property
     def packed_host(self) -> bytes:
@@ -248,7 +248,7 @@ class MessageIntake:
     # parts
 
     def _new_topic(self, header: SendHeader, sender: Sender) -> TopicConfig:
-        """A topic that is not in the table, has a name that none may have, or is nobody's to send to. Raises RefusedError."""
+        """Refuse a topic that is not in the table, has a forbidden name, or takes no sends. Raises RefusedError."""
         topic, topics = header.topic, self._state.topics
         check_topic_name(topic)
         topics.check_not_forbidden(topic)

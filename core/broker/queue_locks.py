@@ -15,7 +15,7 @@ LOCK_MAX_LIVE_S = 60.0
 
 
 class RebalanceLockManager:
-    """Who holds which queue of which group. Loop thread."""
+    """The locks of queues: which client of a group holds which queue. Loop thread."""
 
     def __init__(self, clock: Clock, *, max_live_s: float = LOCK_MAX_LIVE_S, count_max: int = QUEUE_LOCKS_MAX) -> None:
         self._clock = clock
@@ -58,7 +58,7 @@ class RebalanceLockManager:
             self._locks.pop(group, None)
 
     def owner(self, group: str, queue: MessageQueue) -> str | None:
-        """The id of the client that holds a queue; None when nobody does or the lock expired."""
+        """Return the id of the client that holds a queue; None when no client does or the lock expired."""
         found = self._locks.get(group, {}).get(queue)
         if found is None or self._clock.monotonic_s() - found[1] > self._max_live_s:
             return None

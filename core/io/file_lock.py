@@ -20,7 +20,7 @@ class FileLock:
     """Held from construction until :meth:`release`. The file is made, and holds the word ``lock``.
 
     Raises:
-        BlockingIOError: somebody holds it.
+        BlockingIOError: another holder has it.
         OSError: the file cannot be opened or written.
     """
 
@@ -54,7 +54,7 @@ class FileLock:
 
 
 def is_file_locked(path: Path) -> bool:
-    """Whether somebody holds the lock, this process included. Takes none and disturbs nobody's. Raises OSError."""
+    """Return whether a process holds the lock, this one included. Takes no lock and disturbs none. Raises OSError."""
     if _identity(path) in _held:
         return True  # before it is opened: closing any descriptor of a file we have locked drops the lock
     try:

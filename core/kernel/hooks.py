@@ -142,7 +142,7 @@ def _check_function(owner: PluginOrigin, hook: str, function: Callable[..., obje
     where = f"{owner}: {hook}"
     call = f"{hook}({', '.join(expected)})"
     if is_async(function):
-        raise PluginError(f"{where}: expected a plain function {call}; found 'async def': nobody awaits it")
+        raise PluginError(f"{where}: expected a plain function {call}; found 'async def', which is never awaited")
     if inspect.isgeneratorfunction(function):
         raise PluginError(
             f"{where}: expected a plain function {call}; found a 'yield' in it: a call of it does nothing"

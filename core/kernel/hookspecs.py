@@ -262,7 +262,7 @@ class FlintSpecs:
 
     @hookspec
     def flintmq_default_processors(self, register: RegisterDefaultProcessor) -> None:
-        """A processor of all codes that nobody else answers: ``register(name, factory, at="broker", pool="admin")``.
+        """A processor of all codes that no other processor answers: ``register(name, factory, at="broker", pool="admin")``.
 
         RocketMQ's ``registerDefaultProcessor``. The factory is given the broker or the name server, and makes an object with
         ``handle(request)``, plain or ``async def``, that returns a ``Response``, or None where no answer is due. ``at`` says

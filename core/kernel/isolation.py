@@ -81,7 +81,7 @@ class IsolatedDispatcher:
             returned: object = self._dispatch(batch)
             if returned is not None and inspect.isawaitable(returned):
                 drop(returned)
-                raise TypeError(f"expected a plain method; found {shown(returned)} returned, which nobody awaits")
+                raise TypeError(f"expected a plain method; found {shown(returned)} returned, which is never awaited")
         except (StoreFullError, StoreFencedError):
             raise
         except PLUGIN_FAULTS as error:

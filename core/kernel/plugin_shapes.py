@@ -41,7 +41,7 @@ class Shape:
     optional: Mapping[str, Signature] = attrs.field(factory=dict)
     """And may have these."""
     results: Mapping[str, Callable[[Any], str]] = attrs.field(factory=dict)
-    """What some of its methods must return: says of a result what was expected instead, nothing of a good one."""
+    """Checks of what some of its methods return: each gives what was expected instead, None for a good result."""
     values: tuple[str, ...] = ()
     """Attributes that are values, not methods; all of them are needed."""
     one_of: bool = False
@@ -144,7 +144,7 @@ def shown(value: object) -> str:
 
 
 def drop(value: object) -> None:
-    """Close a coroutine that nobody awaits, so that Python does not complain of it besides."""
+    """Close a coroutine that is never awaited, so that Python does not warn about it as well."""
     if inspect.iscoroutine(value):
         value.close()
 
@@ -154,7 +154,7 @@ def wrong_call(function: object, arguments: Signature) -> str:
     if not callable(function):
         return f"{shown(function)}, of type {type(function).__name__}"
     if is_async(function):
-        return f"{_named(function)}, which is 'async def': nobody awaits it"
+        return f"{_named(function)}, which is 'async def' and never awaited"
     if inspect.isgeneratorfunction(function):
         return f"{_named(function)}, which has a 'yield': a call of it does nothing"
     try:

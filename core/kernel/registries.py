@@ -112,7 +112,9 @@ class Registries:
         plain = {name.rpartition("/")[2] for name in names}
         for essential in self.dispatchers.essential_names():
             if essential not in plain:
-                raise PluginError(f"'dispatchers' leaves out '{essential}', without which nobody finds what is stored")
+                raise PluginError(
+                    f"'dispatchers' leaves out '{essential}', without which stored messages cannot be found"
+                )
 
     def processors_of(self, server: str) -> tuple[Registered[ProcessorSpec], ...]:
         """Return the request processors of one of :data:`SERVERS`, with each request code in exactly one of them."""

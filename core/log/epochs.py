@@ -1,4 +1,4 @@
-"""Who wrote which part of the log: the store's id and its epochs, in ``flint/epochs``.
+"""Which broker wrote which part of the log: the store's id and its epochs, in ``flint/epochs``.
 
 ::
 
@@ -53,7 +53,7 @@ MakeId = Callable[[int], str]
 
 
 def random_id(length_bytes: int) -> str:
-    """An id nobody can guess; what ``secrets.token_hex`` does, without the OpenSSL that comes with its module."""
+    """Return an id that cannot be guessed; what ``secrets.token_hex`` does, without the OpenSSL that comes with its module."""
     return os.urandom(length_bytes).hex()
 
 
@@ -66,7 +66,7 @@ class Epoch:
     start_offset_bytes: int
     """Physical position of its first byte."""
     id: str
-    """Random: what tells it from the epoch of the same number of a copy of the store."""
+    """A random id that distinguishes it from the epoch of the same number in a copy of the store."""
     cause: str
     """Why it began: ``created``, ``recovered`` or ``master``."""
 

@@ -18,7 +18,7 @@ class StoreLock:
     """Held from construction until :meth:`release`. The Java broker takes the same lock, so neither starts on the other's.
 
     Raises:
-        StoreLockedError: somebody holds it.
+        StoreLockedError: another process holds it.
         StoreError: the file cannot be made (read-only folder).
     """
 
@@ -42,7 +42,7 @@ class StoreLock:
 
 
 def is_locked(root: Path) -> bool:
-    """Whether a broker has a store open now, this process's own included. Takes no lock and disturbs nobody's.
+    """Return whether a broker has a store open now, this process's own included. Takes no lock and disturbs none.
 
     Raises:
         StoreError: the lock file cannot be read.
@@ -51,4 +51,4 @@ def is_locked(root: Path) -> bool:
     try:
         return is_file_locked(path)
     except OSError as error:
-        raise StoreError(f"{path}: nobody can tell whether it is locked: {error.strerror}") from error
+        raise StoreError(f"{path}: cannot find out whether it is locked: {error.strerror}") from error

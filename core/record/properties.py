@@ -34,17 +34,17 @@ CLUSTER: Final = "CLUSTER"
 MSG_REGION: Final = "MSG_REGION"
 TRACE_ON: Final = "TRACE_ON"
 CORRELATION_ID: Final = "CORRELATION_ID"
-"""Tells which request a reply answers."""
+"""The id of the request that a reply answers."""
 REPLY_TO_CLIENT: Final = "REPLY_TO_CLIENT"
-"""Client id of who asked."""
+"""The client id of the requester."""
 TTL: Final = "TTL"
-"""How long who asked waits, in ms."""
+"""How long the requester waits, in ms."""
 MSG_TYPE: Final = "MSG_TYPE"
 """``reply`` for a reply."""
 PUSH_REPLY_TIME: Final = "PUSH_REPLY_TIME"
 """When the broker passed a reply on, in ms."""
 ARRIVE_TIME: Final = "ARRIVE_TIME"
-"""When a reply arrived at who asked, in ms."""
+"""When a reply arrived at the requester, in ms."""
 TIMER_DELIVER_MS: Final = "TIMER_DELIVER_MS"
 """When to deliver, in ms since 1970."""
 TIMER_DELAY_MS: Final = "TIMER_DELAY_MS"
@@ -111,7 +111,7 @@ class _StoredProperties(msgspec.Struct, gc=False):
 
 Mapping.register(_StoredProperties)
 stored_properties: Final = cast("Callable[[bytes], Mapping[str, str]]", _StoredProperties)
-"""A map of properties as they are stored, taken apart when somebody looks: nobody does for most messages. (A class of
+"""A map of properties as they are stored, parsed when it is first read: most messages' never is. (A class of
 msgspec's, which costs half of what another does to make, and nothing to collect.)"""
 
 
@@ -208,7 +208,7 @@ def has_nul(all_stored: Sequence[bytes]) -> bool:
 
 def nul_error() -> ValueError:
     """Why such properties are not stored."""
-    # Nothing else tells properties of which a crash left a part: no checksum covers them.
+    # Only this detects properties of which a crash left a part: no checksum covers them.
     return ValueError("properties cannot hold the character NUL")
 
 
@@ -261,7 +261,7 @@ def stored_value(padded: bytes, name: bytes) -> str:
 
     Args:
         padded: the properties as stored, with a separator before and behind them.
-        name: one of those that somebody looks for so, in ASCII.
+        name: one of the names that are looked for so, in ASCII.
     """
     found = padded.rfind(b"\x02%b\x01" % name)
     if found < 0:

@@ -255,7 +255,7 @@ class LogWalk:
             end = at + size
             is_head = magic == rec.MAGIC_V1 and physical == file.start + at and size >= rec.RECORD_MIN_BYTES
             if is_head and end < file.size and self._is_younger(file, end):
-                # The head says how far the bad record reaches: what its body looks like is nobody's business.
+                # The head gives the bad record's size; its body is not read.
                 return index, end
         for number in range(index, len(files)):
             file = files[number]

@@ -30,7 +30,7 @@ def replay(dispatchers: Sequence[CommitLogDispatcher], commit_log: CommitLog, di
     """Hands over once more what some dispatchers lack. Loop thread.
 
     Args:
-        dispatchers: those in force; who is no :class:`flintmq.core.kernel.ports.SupportsCommitted` lacks nothing.
+        dispatchers: those in force; one that is not a :class:`flintmq.core.kernel.ports.SupportsCommitted` lacks nothing.
         commit_log: recovered, with all of it on disk.
         dispatched_offset_bytes: where ordinary dispatch goes on.
 
@@ -39,7 +39,7 @@ def replay(dispatchers: Sequence[CommitLogDispatcher], commit_log: CommitLog, di
 
     Raises:
         StoreError: a dispatcher names a position at which no record begins.
-        Exception: whatever a dispatcher raises that nobody isolates.
+        Exception: whatever a dispatcher raises that is not isolated.
     """
     behind = [
         (max(since, commit_log.min_offset_bytes), dispatcher)

@@ -162,7 +162,8 @@ class MessageStore:
     def plan(self) -> RecoveryPlan:
         """Return what :meth:`open` would do, and close the store again.
 
-        Finding out may remove what a crash left half made, so who only looks passes a disk that drops what is written.
+        Finding out may remove what a crash left half made, so a caller that only reads passes a disk that drops what is
+        written.
 
         Raises:
             StoreError: as :meth:`open` does.
@@ -316,8 +317,8 @@ class MessageStore:
         """Let the dispatchers catch up, then start the flush services and mark the store as in use.
 
         Args:
-            dispatchers: who is handed records, in this order: among them :attr:`consume_queues`, and :attr:`index` where it is
-                fed, or what wraps them. The store closes them, last one first.
+            dispatchers: the receivers of records, in this order: among them :attr:`consume_queues`, and :attr:`index`
+                where it is fed, or what wraps them. The store closes them, last one first.
 
         Raises:
             StoreError: a record cannot be read, an essential dispatcher gave up, or the disk is full.
@@ -394,9 +395,7 @@ class MessageStore:
         with self._disk_errors():
             try:
                 if self._started:
-                    self.watermarks.replicated = (
-                        None  # nobody reads any more, and what is in the log belongs into queues
-                    )
+                    self.watermarks.replicated = None  # no reader is left, and what is in the log belongs into queues
                     self.flush_service.stop()
                     clean = self._settle()
             finally:

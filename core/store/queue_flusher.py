@@ -91,8 +91,8 @@ class QueueFlusher:
     def flush(self, least_pages: int) -> None:
         """Forces queue files, and with 0 (everything) the checkpoint too. Raises OSError, once a sync has failed at each call.
 
-        After a failed sync nobody knows what is on disk, whatever a second one says: the checkpoint stays where it is, so that
-        the next start writes the queues again from there.
+        After a failed sync it is unknown what is on disk, whatever a second one returns: the checkpoint stays where it
+        is, so that the next start writes the queues again from there.
         """
         if self._failed is not None:
             raise OSError(self._failed.errno, f"an earlier sync failed: {self._failed.strerror}")

@@ -61,7 +61,7 @@ class ReputMessageService:
         self._log = commit_log
         self._watermarks = commit_log.watermarks
         self.dispatchers: tuple[CommitLogDispatcher, ...] = ()
-        """Who is handed the records, in this order."""
+        """The dispatchers that receive the records, in this order."""
         self.arrived: Event[[RecordBatch]] = Event()
         """Every dispatcher has a batch (wakes held pulls)."""
         self._waiting: deque[AppendUnit] = deque()
@@ -149,7 +149,7 @@ class ReputMessageService:
         """The next batch of what waits in memory, or of what is read back one by one; None where there is none."""
         try:
             units = self._take(readable)
-        except Exception as error:  # whatever damage does to who reads it
+        except Exception as error:  # whatever damage does to its reader
             text = str(error) if isinstance(error, StoreError) else f"{type(error).__name__}: {error}"
             self._stand_still(StoreFormatError(text), "until the broker is restarted and recovers its log")
             return None
@@ -162,7 +162,7 @@ class ReputMessageService:
         self._count([unit for unit in units if type(unit) is AppendedBatch])
 
     def _tell(self, batch: RecordBatch) -> None:
-        """Tells who waits; what goes wrong with that leaves them waiting for their deadlines, and dispatch goes on."""
+        """Announce arrivals to waiting pulls. After a failure they wait for their deadlines, and dispatch continues."""
         try:
             self.arrived.publish(batch)
         except Exception as error:

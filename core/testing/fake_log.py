@@ -20,7 +20,8 @@ class FakeLog:
     Args:
         file_bytes: size of one file.
         pool: with a pool, appends go to its buffers first and ``commit`` is needed; without, committed equals wrote.
-        hold_limit_s: a held sync goes on by itself after this long, so that who syncs where it must not fails, not hangs.
+        hold_limit_s: a held sync continues by itself after this long, so that a sync where none may be fails instead of
+            hanging.
     """
 
     def __init__(

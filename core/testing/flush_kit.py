@@ -161,7 +161,7 @@ def check_becomes_durable(bench: Bench) -> None:
         expect(b.log.wait_flushed(probe.end_offset_bytes, PATIENCE_S), "what was submitted is synced")
         quiet_end = b.log.append(_RECORD_BYTES)
         assert quiet_end is not None
-        expect(b.log.wait_flushed(quiet_end, PATIENCE_S), "what nobody waits for is synced too")
+        expect(b.log.wait_flushed(quiet_end, PATIENCE_S), "bytes without a waiter are synced too")
         probe.check_once()
 
 
@@ -212,7 +212,7 @@ def check_no_answer_before_the_sync(bench: Bench) -> None:
 
 
 def check_gathers(bench: Bench) -> None:
-    """Check that one sync serves everyone who came while the one before was running."""
+    """Check that one sync serves every request that came while the one before was running."""
     with bench() as b:
         b.log.hold_syncs()
         probes = [b.put()]
@@ -261,7 +261,7 @@ def check_deadline(bench: Bench) -> None:
 
 
 def check_failed_sync(bench: Bench, *, synchronous: bool) -> None:
-    """Check that a failed sync is final: nobody is answered FLUSHED, and nobody tries again."""
+    """Check that a failed sync is final: no waiter gets FLUSHED, and no sync is tried again."""
     with bench() as b:
         good = b.put()
         good.wait()
@@ -281,7 +281,7 @@ def check_failed_sync(bench: Bench, *, synchronous: bool) -> None:
 
 
 def check_fenced_waiters(bench: Bench) -> None:
-    """Check that everyone who waits when a sync fails is FENCED: those in the sync and those who came meanwhile."""
+    """Check that every request that waits when a sync fails is FENCED: those in the sync and those that came meanwhile."""
     with bench() as b:
         b.log.fail_syncs()
         b.log.hold_syncs()
@@ -291,7 +291,7 @@ def check_fenced_waiters(bench: Bench) -> None:
         b.log.release_syncs()
         for probe in probes:
             status = probe.wait()
-            expect(status is not FlushStatus.FLUSHED, "nobody is FLUSHED by a failed sync", status)
+            expect(status is not FlushStatus.FLUSHED, "no waiter gets FLUSHED from a failed sync", status)
             probe.check_once()
         _expect_fenced(b, "after a failed sync every submit is FENCED")
 

@@ -196,7 +196,7 @@ class JournaledFiles:
         return [path.parent for path in missing]
 
     def forget_folders(self, missing: list[Path]) -> None:
-        """Remove empty folders that a failed call has left behind: nobody would make their names durable."""
+        """Remove empty folders that a failed call has left behind: their names would not be made durable."""
         for path in reversed(missing):
             if self._names.get(path) == {} and not any(other.parent == path for other in self._names):
                 self.keep("rmdir", path)

@@ -148,7 +148,7 @@ class SimulatedDisk(JournaledFiles):
                 del self._names[path.parent][path.name]
 
     def lock(self, path: Path) -> Callable[[], object]:
-        return lambda: None  # nobody else has this disk
+        return lambda: None  # no other process has this disk
 
     def replace(self, source: Path, target: Path) -> None:
         with self._lock:

@@ -145,7 +145,7 @@ class ConsumeQueueExt:
     def end_after(self, address: int | None) -> None:
         """Ends the stream behind the last unit that its queue knows; None when the queue knows of none.
 
-        Where that unit cannot be read the rest of its file is given up: nobody knows where it ends.
+        Where that unit cannot be read the rest of its file is given up, because its end is unknown.
         """
         if address is None:
             if not self.files.files:

@@ -137,7 +137,7 @@ class IndexService:
         """Writes the entries that wait: UNIQ_KEY first, then each of KEYS; what the files already cover is left out.
 
         Raises:
-            StoreFullError: no room; what waits goes on waiting.
+            StoreFullError: no room; what waits stays queued.
         """
         if self._waiting_columns:
             self._build_columns()

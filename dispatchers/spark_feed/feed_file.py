@@ -50,7 +50,7 @@ slave too."""
 
 
 class FeedState(enum.IntEnum):
-    """Whether somebody keeps the file up to date."""
+    """Whether a broker keeps the file up to date."""
 
     RUNNING = 1
     """A broker writes it; after a crash of the broker it stays so, and what it says stays true."""

@@ -32,7 +32,7 @@ class FedLog(Protocol):
 
 
 class FedStore(Protocol):
-    """The store, as far as the feed tells of it."""
+    """The store, as far as the feed describes it."""
 
     @property
     def root(self) -> Path: ...
@@ -91,7 +91,7 @@ class FeedPublisher:
             self._writer.write(self._marks(FeedState.RUNNING))
 
     def close(self) -> None:
-        """Says where the log ends, and that nobody adds to it. Idempotent."""
+        """Write where the log ends, and that no broker adds to it any more. Idempotent."""
         if self._writer is not None:
             self._call_later = None
             self._writer.close(self._marks(FeedState.CLOSED))
@@ -117,7 +117,8 @@ class FeedPublisher:
 
 
 def remove_feed(disk: Disk, root: Path) -> bool:
-    """Removes a feed that nobody will keep true, so that nobody trusts it; returns whether there was one. Raises OSError."""
+    """Remove a feed that no broker updates any more, so that no reader trusts it. Return whether one existed. Raises
+    OSError."""
     path = feed_path(root)
     found = disk.exists(path)
     if found:

@@ -50,19 +50,19 @@ class Landing(Protocol):
         ...
 
     def catch_up(self, start_offset_bytes: int, end_offset_bytes: int) -> None:
-        """Pass the missed positions to the landing zone at a start."""
+        """Land the part of the log that is missing in the zone; called at the start."""
         ...
 
     def close(self) -> None:
-        """Lands what can be landed in time, and stops."""
+        """Land what can be landed in time, and stop."""
         ...
 
 
 class SparkFeed:
-    """Tells the feed and the landing zone of each batch. Optional: the broker works without it. Loop thread.
+    """Passes the end of each batch to the feed and the landing zone. Optional: the broker works without it. Loop thread.
 
     It stands behind the consume queues; what it publishes is the store's own position, which moves when all dispatchers have
-    the batch, so that a reader who trusts it finds a queue unit for each record.
+    the batch, so that a reader that trusts it finds a queue unit for each record.
     """
 
     def __init__(self, publisher: Publisher, landing: Landing | None = None) -> None:

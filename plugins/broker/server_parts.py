@@ -82,7 +82,9 @@ class ServerParts:
             try:
                 if inspect.isawaitable(returned := call(*arguments)):
                     drop(returned)
-                    raise TypeError(f"expected a plain method; found {shown(returned)} returned, which nobody awaits")
+                    raise TypeError(
+                        f"expected a plain method; found {shown(returned)} returned, which is never awaited"
+                    )
             except PLUGIN_FAULTS as error:
                 kernel.blame(entry, method, error)
 

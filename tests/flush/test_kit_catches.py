@@ -195,7 +195,7 @@ SYNCHRONOUS_BUGS = [
     (WatchesOnTheFlushThread, "every waiter is completed"),
     (FlushesOneFileAndAcknowledgesAll, "FLUSHED means|synced|durable|FENCED"),
     (CallsBackTwice, "exactly once"),
-    (NeverSyncsWhatNobodyWaitsFor, "what nobody waits for is synced too"),
+    (NeverSyncsWhatNobodyWaitsFor, "bytes without a waiter are synced too"),
     (MakesFlushedPositionsWait, "a flushed position is FLUSHED at once"),
     (DropsWhoCameMeanwhile, "every waiter is completed"),
     (CountsNothing, "synced bytes are counted exactly"),
@@ -238,7 +238,7 @@ class StopsDirty(FlushRealTime):
     [
         (NeverFences, "every submit is FENCED|is FENCED"),
         (KeepsAsyncCallersWaiting, "every waiter is completed"),
-        (FlushesOnlyWhenWoken, "what nobody waits for is synced too"),
+        (FlushesOnlyWhenWoken, "bytes without a waiter are synced too"),
         (StopsDirty, "stop makes everything durable"),
     ],
 )

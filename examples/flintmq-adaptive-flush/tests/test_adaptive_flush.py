@@ -1,4 +1,4 @@
-"""The strategy keeps group commit's promise, and makes nobody wait who would gain nothing."""
+"""The strategy keeps group commit's promise, and delays no append that would not share its sync."""
 
 from __future__ import annotations
 

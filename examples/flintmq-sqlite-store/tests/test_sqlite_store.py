@@ -68,7 +68,7 @@ def test_a_cut_log_is_forgotten_and_comes_again() -> None:
 
 
 def test_lost_messages_leave_fillers_and_the_search_by_time_passes_over_them() -> None:
-    """Those behind them keep their offsets, and nobody is given a message that is gone."""
+    """Later messages keep their offsets, and no consumer gets a deleted message."""
     requests = [r for r in queued(sample_requests()) if (r.topic, r.queue_id) == ("Orders", 1)]
     made = make_queues()
     made.dispatch(RecordBatch.of_requests([*requests[:3], *requests[5:]]))

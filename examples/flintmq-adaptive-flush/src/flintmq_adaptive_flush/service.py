@@ -20,7 +20,7 @@ class AdaptiveGroupCommitSection:
     sync_flush_timeout_ms: int = attrs.field(default=5_000, validator=attrs.validators.ge(1))
     """How long an acknowledgement waits for its sync."""
     interval_ms: int = attrs.field(default=10, validator=attrs.validators.ge(1))
-    """How often bytes that nobody waits for are synced."""
+    """How often bytes without a waiter are synced."""
     linger_percent: int = attrs.field(
         default=20, validator=attrs.validators.and_(attrs.validators.ge(0), attrs.validators.le(100))
     )

@@ -20,7 +20,7 @@ class AuditLine(msgspec.Struct):
     first_offset_bytes: int
     """Physical offset of the first record."""
     end_offset_bytes: int
-    """Physical offset behind the batch's last record of any topic: where the next run goes on."""
+    """Physical offset behind the batch's last record of any topic: where the next run continues."""
     store_timestamp_ms: int
     """Of the topic's last record in the batch."""
 

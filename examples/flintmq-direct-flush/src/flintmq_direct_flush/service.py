@@ -23,9 +23,9 @@ class DirectFlushSection:
     sync_flush_timeout_ms: int = attrs.field(default=5_000, validator=attrs.validators.ge(1))
     """How long an acknowledgement waits for its write."""
     interval_ms: int = attrs.field(default=10, validator=attrs.validators.ge(1))
-    """How often bytes that nobody waits for are written."""
+    """How often bytes without a waiter are written."""
     pool_size: int = attrs.field(default=3, validator=attrs.validators.ge(2))
-    """Buffers of one commit log file each; two are in use while the log goes on to its next file."""
+    """Buffers of one commit log file each; two are in use while the log moves to its next file."""
 
 
 class WriteThroughLog:

@@ -7,7 +7,7 @@
     written                    [────────|────────]        from the page that ``begin`` lies in to the end of ``end``'s
 
 What is written again is what the file holds already, so a sector that is torn there was torn before. Behind ``end`` lie zeros,
-or the beginning of records that nobody waits for yet: recovery takes a record that is not whole for the end of the log.
+or the beginning of records without a waiter yet: recovery takes a record that is not whole for the end of the log.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class SyncedWriter:
 
     Args:
         mode: ``direct`` writes past the page cache (O_DIRECT and O_DSYNC), where the file system can; ``dsync`` through it
-            (O_DSYNC), which leaves the pages there for those who read them soon.
+            (O_DSYNC), which leaves the pages in memory for reads that come soon.
     """
 
     def __init__(self, mode: Mode) -> None:

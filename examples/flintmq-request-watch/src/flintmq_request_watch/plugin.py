@@ -23,7 +23,7 @@ class WatchSection:
     """``request_watch:`` of the configuration."""
 
     refused_codes: tuple[int, ...] = ()
-    """Request codes that nobody may use."""
+    """Request codes that are refused for every client."""
 
 
 _watches: weakref.WeakKeyDictionary[Any, Watch] = weakref.WeakKeyDictionary()

@@ -21,7 +21,7 @@ class Watch(DeclaredProcessor):
     """A connection listener, an RPC hook and a request processor in one. Loop thread.
 
     Args:
-        refused_codes: request codes that nobody may use.
+        refused_codes: request codes that are refused for every client.
     """
 
     def __init__(self, refused_codes: Collection[int]) -> None:
