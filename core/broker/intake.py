@@ -248,7 +248,8 @@ class MessageIntake:
     # parts
 
     def _new_topic(self, header: SendHeader, sender: Sender) -> TopicConfig:
-        """Refuse a topic that is not in the table, has a forbidden name, or takes no sends. Raises RefusedError."""
+        """Create the topic of a send that is not in the table. Raises RefusedError when its name or the default topic
+        forbids it."""
         topic, topics = header.topic, self._state.topics
         check_topic_name(topic)
         topics.check_not_forbidden(topic)
