@@ -155,19 +155,11 @@ class MessageIntake:
             stored = self._stored(properties_text, taken_apart).encode("utf-8", "surrogatepass")
             taken_apart["CLUSTER"] = self._cluster
             about, wait, properties = None, taken_apart.get("WAIT") != "false", taken_apart
-        if len(body) > state.config.store.max_message_bytes:
-            raise illegal_message(
-                "message.body_too_long",
-                f"{len(body)} bytes of body",
-                self._state.config.store.max_message_bytes,
-                _BODY_KEY,
-            )
+        body_max_bytes = state.config.store.max_message_bytes
+        if len(body) > body_max_bytes:
+            raise illegal_message("message.body_too_long", f"{len(body)} bytes of body", body_max_bytes, _BODY_KEY)
         if len(stored) > PROPERTIES_MAX_BYTES:
-            raise illegal_message(
-                "message.properties_too_long",
-                f"{len(stored)} bytes of properties",
-                self._state.config.store.max_message_bytes,
-            )
+            raise illegal_message("message.properties_too_long", f"{len(stored)} bytes of properties", body_max_bytes)
         message = MessageExtBrokerInner(
             topic,
             queue_id,
@@ -205,30 +197,23 @@ class MessageIntake:
         if config is None or topic in topics.forbidden_topics or len(topic) > TOPIC_MAX_BYTES:
             config = self._new_topic(header, sender)
         queue_id = self._queue_id(config, queue_id, sender)
-        if len(body) > self._state.config.store.max_message_bytes:
-            raise illegal_message(
-                "batch.too_long", f"{len(body)} bytes of batch", self._state.config.store.max_message_bytes, _BODY_KEY
-            )
+        body_max_bytes = self._state.config.store.max_message_bytes
+        if len(body) > body_max_bytes:
+            raise illegal_message("batch.too_long", f"{len(body)} bytes of batch", body_max_bytes, _BODY_KEY)
         known = len(properties_text) <= _SHARED_MAX_CHARACTERS
         shared = (_shared if known else _shared.__wrapped__)(properties_text, self._cluster)
         if sys_flag & TRANSACTION_MASK:
-            raise illegal_message(
-                "batch.transaction", f"sysFlag {sys_flag}", self._state.config.store.max_message_bytes
-            )
+            raise illegal_message("batch.transaction", f"sysFlag {sys_flag}", body_max_bytes)
         try:
             flags, bodies, own_properties = decode_columns(body)
         except BatchError as error:
-            raise illegal_message("batch.malformed", str(error), self._state.config.store.max_message_bytes) from error
+            raise illegal_message("batch.malformed", str(error), body_max_bytes) from error
         if not bodies:
-            raise illegal_message("batch.empty", "0 messages", self._state.config.store.max_message_bytes)
+            raise illegal_message("batch.empty", "0 messages", body_max_bytes)
         stored = with_shared(own_properties, shared.stored)
         longest = stored.length if isinstance(stored, AlikeProperties) else max(map(len, stored))
         if longest > PROPERTIES_MAX_BYTES:
-            raise illegal_message(
-                "message.properties_too_long",
-                f"{longest} bytes of properties",
-                self._state.config.store.max_message_bytes,
-            )
+            raise illegal_message("message.properties_too_long", f"{longest} bytes of properties", body_max_bytes)
         batch = MessageBatch(
             topic,
             queue_id,
