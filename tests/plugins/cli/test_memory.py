@@ -12,7 +12,10 @@ from flintmq.core.kernel.finder import may_have_entry_points
 
 UNWANTED = {
     # Extension modules and libraries that a broker without access control, filters or a configuration file does not use.
+    "difflib",
     "email",
+    "hashlib",
+    "hmac",
     "http",
     "multiprocessing",
     "numpy",
@@ -27,11 +30,14 @@ UNWANTED = {
     "flintmq.plugins.filters.parser",
     "flintmq.plugins.replication.sealed_stream",
     "flintmq.dispatchers.spark_feed.feed_file",
+    "flintmq.flush.group_commit",
+    "flintmq.flush.transient_store_pool",
     "flintmq.plugins.cli.plugin_command",
     "flintmq.plugins.broker.in_process",
     "flintmq.plugins.replication.master",
     "flintmq.remoting.client.consumer",
     "flintmq.remoting.server.tls",
+    "flintmq.remoting.wire.signature",
 }
 
 
