@@ -6,8 +6,8 @@ from typing import Self
 
 import attrs
 
+from flintmq.core.broker.advertised import Advertised, host_port
 from flintmq.core.record.host import pack_host
-from flintmq.core.route.advertised import Advertised, host_port
 
 
 @attrs.frozen

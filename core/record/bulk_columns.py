@@ -26,8 +26,8 @@ from flintmq.core.record.java_hash import index_key_hashes
 from flintmq.core.record.sys_flag import is_indexed, is_queued
 
 if TYPE_CHECKING:
-    from flintmq.core.kernel.ports import DispatchRequest
     from flintmq.core.record.bulk_scan import Column
+    from flintmq.core.record.dispatch_request import DispatchRequest
 
 _ROWS_FIRST: Final = 1_024
 

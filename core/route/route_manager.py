@@ -11,12 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 import attrs
 from msgspec.structs import replace
 
+from flintmq.core.broker.advertised import HERE, Advertised, Viewpoint
 from flintmq.core.broker.data_version import DataVersion
 from flintmq.core.broker.topic_config import TopicConfig
 from flintmq.core.client_log import client_log
 from flintmq.core.io.clock import Clock
 from flintmq.core.kernel.ports.channel import Channel
-from flintmq.core.route.advertised import HERE, Advertised, Viewpoint
 from flintmq.core.route.route_data import MASTER_ID, BrokerData, ClusterInfo, RegisterResult, TopicRouteData
 from flintmq.core.route.topic_queues import TopicQueueTable
 

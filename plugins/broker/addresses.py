@@ -9,8 +9,8 @@ import socket
 from typing import TYPE_CHECKING, Final
 
 from flintmq.core.broker.address import BrokerAddress
+from flintmq.core.broker.advertised import CLIENT, Advertised
 from flintmq.core.record.host import pack_ip
-from flintmq.core.route.advertised import CLIENT, Advertised
 
 if TYPE_CHECKING:
     from flintmq.config.sections.server import ListenSection

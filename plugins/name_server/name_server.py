@@ -11,6 +11,7 @@ from pathlib import Path
 import attrs
 
 from flintmq.config import BrokerConfig, LoadedConfig, NamesrvConfig
+from flintmq.core.broker.advertised import host_port
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
 from flintmq.core.io.json_file import JsonFile
 from flintmq.core.kernel.kernel import Kernel
@@ -18,7 +19,6 @@ from flintmq.core.kernel.plugin_shapes import PROCESSOR
 from flintmq.core.kernel.ports import Authenticator
 from flintmq.core.kernel.ports.processor import Request
 from flintmq.core.kernel.registry import ProcessorSpec, Registered
-from flintmq.core.route.advertised import host_port
 from flintmq.core.route.kv_config import KVConfigManager
 from flintmq.core.route.route_manager import RouteInfoManager
 from flintmq.plugins.broker.addresses import EVERY_INTERFACE

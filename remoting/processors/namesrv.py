@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping
 import attrs
 import msgspec
 
+from flintmq.core.broker.advertised import Advertised, Viewpoint
 from flintmq.core.broker.data_version import DataVersion
 from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.ports.access import ACCOUNT, ADMIN
 from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Response, handles
 from flintmq.core.response_code import ResponseCode
-from flintmq.core.route.advertised import Advertised, Viewpoint
 from flintmq.core.route.kv_config import ORDER_TOPIC_CONFIG, KVConfigManager
 from flintmq.core.route.route_manager import RouteInfoManager
 from flintmq.remoting.processors.answers import wants_standard_json, with_header, with_json
