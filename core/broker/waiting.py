@@ -7,7 +7,7 @@ the feature that had it wait: delay levels, timers.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from flintmq.config.rocketmq.system_topics import HOLDING_TOPICS
@@ -63,6 +63,26 @@ class WaitingStore(LogEnds, Protocol):
         ...
 
 
+def moved(
+    record: Record, topic: str, queue_id: int, properties: Mapping[str, str], properties_bytes: bytes
+) -> MessageExtBrokerInner:
+    """Return a message with a record's body, flags and origin for another place; nobody waits until it is durable."""
+    return MessageExtBrokerInner(
+        topic=topic,
+        queue_id=queue_id,
+        body=record.body,
+        properties=properties,
+        properties_bytes=properties_bytes,
+        born_timestamp_ms=record.born_timestamp_ms,
+        born_host=record.born_host,
+        store_host=record.store_host,
+        flag=record.flag,
+        sys_flag=record.sys_flag,
+        reconsume_times=record.reconsume_times,
+        wait=False,
+    )
+
+
 def delivery_of(record: Record) -> MessageExtBrokerInner | None:
     """The message that a waiting record becomes when it is due.
 
@@ -74,20 +94,7 @@ def delivery_of(record: Record) -> MessageExtBrokerInner | None:
     if not topic or topic in HOLDING_TOPICS or not (queue_id.isascii() and queue_id.isdigit()):
         return None
     properties.pop(props.DELAY, None)
-    return MessageExtBrokerInner(
-        topic=topic,
-        queue_id=int(queue_id),
-        body=record.body,
-        properties=properties,
-        properties_bytes=record.properties_bytes,
-        born_timestamp_ms=record.born_timestamp_ms,
-        born_host=record.born_host,
-        store_host=record.store_host,
-        flag=record.flag,
-        sys_flag=record.sys_flag,
-        reconsume_times=record.reconsume_times,
-        wait=False,
-    )
+    return moved(record, topic, int(queue_id), properties, record.properties_bytes)
 
 
 def give_up(store: WaitingStore, record: Record | None, commit_log_offset_bytes: int, why: str) -> bool:
@@ -135,18 +142,6 @@ def give_up(store: WaitingStore, record: Record | None, commit_log_offset_bytes:
 def _dead_letter_of(record: Record) -> MessageExtBrokerInner:
     properties = record.properties
     properties.pop(props.DELAY, None)
-    return MessageExtBrokerInner(
-        UNDELIVERED_TOPIC,
-        0,
-        record.body,
-        properties,
-        record.properties_bytes,
-        record.born_timestamp_ms,
-        record.born_host,
-        record.store_host,
-        record.flag,
-        without_transaction(record.sys_flag),
-        record.reconsume_times,
-        0,
-        False,
-    )
+    message = moved(record, UNDELIVERED_TOPIC, 0, properties, record.properties_bytes)
+    message.sys_flag = without_transaction(record.sys_flag)
+    return message

@@ -8,13 +8,13 @@ bit map is a little-endian integer, and setting and testing are one operation ea
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, Final
 
 import attrs
 import msgspec
 
-from flintmq.core.io.typed_json import Int, read_as
+from flintmq.core.io.typed_json import Int
 
 _MASK_64: Final = 2**64 - 1
 _C1: Final = 0x87C37B91114253D5
@@ -51,11 +51,6 @@ class BloomFilterData:
 
     def to_wire(self) -> dict[str, Any]:
         return {"bitNum": self.bit_num, "bitPos": list(self.bit_pos)}
-
-    @classmethod
-    def from_wire(cls, value: Mapping[str, Any]) -> BloomFilterData:
-        """Raises ValueError for positions beyond the bit map, JsonTypeError for what is not of RocketMQ's type."""
-        return cls.of(read_as(value, StoredBloom))
 
     @classmethod
     def of(cls, stored: StoredBloom) -> BloomFilterData:

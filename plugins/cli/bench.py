@@ -35,21 +35,30 @@ PRELOAD_COUNT: Final = 200_000
 class Load(Measured):
     """What the command line says about a load."""
 
-    warmup: float
+    warmup_s: float
     count: int | None
     connections: int
     inflight: int
-    size: int
+    size_bytes: int
     batch: int
     topic: str
     queues: int
 
 
 _OPTIONS: Final = (
-    click.option("--warmup", type=FloatRange(min=0), default=1.0, metavar="S", help="Load before anything is counted."),
+    click.option(
+        "--warmup",
+        "warmup_s",
+        type=FloatRange(min=0),
+        default=1.0,
+        metavar="S",
+        help="Load before anything is counted.",
+    ),
     click.option("--count", type=IntRange(min=1), metavar="N", help="Measure so many messages, however long it takes."),
     click.option("--connections", type=IntRange(min=1, max=10_000), default=4, metavar="C"),
-    click.option("--size", type=IntRange(0, 4 * 1024 * 1024), default=1024, metavar="BYTES", help="Of a body."),
+    click.option(
+        "--size", "size_bytes", type=IntRange(0, 4 * 1024 * 1024), default=1024, metavar="BYTES", help="Of a body."
+    ),
     click.option("--topic", default="FlintBench", metavar="T", help="Created where it is missing."),
     click.option("--queues", type=IntRange(1, 1024), default=8, metavar="N", help="Of a topic that is created."),
 )
@@ -86,19 +95,8 @@ def consume(**load: Unpack[Load]) -> None:
 
 
 def _settings(bench: Literal["send", "consume"], load: Load) -> BenchSettings:
-    return BenchSettings(
-        bench=bench,
-        topic=load["topic"],
-        seconds=load["seconds"],
-        warmup_s=load["warmup"],
-        count=load["count"],
-        connections=load["connections"],
-        inflight=load["inflight"],
-        size_bytes=load["size"],
-        batch=load["batch"],
-        queues=load["queues"],
-        access=access_to_measure(load["namesrv"], load["settings"]),
-    )
+    known: dict[str, Any] = {name: value for name, value in load.items() if name in attrs.fields_dict(BenchSettings)}
+    return BenchSettings(bench=bench, access=access_to_measure(load["namesrv"], load["settings"]), **known)
 
 
 def _preload(bench: BenchSettings, target: Target, loop: Loop) -> None:

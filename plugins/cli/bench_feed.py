@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -24,38 +25,21 @@ folder_option = click.option(
 @click.command(cls=Command)
 @click.option("--rounds", type=click.IntRange(min=1), default=5, metavar="N", help="Of each broker, in turn.")
 @click.option("--seconds", type=click.FloatRange(min=0.01), default=3.0, metavar="S", help="Of one measurement.")
-@click.option("--warmup", type=click.FloatRange(min=0), default=0.5, metavar="S", help="Before each measurement.")
+@click.option(
+    "--warmup", "warmup_s", type=click.FloatRange(min=0), default=0.5, metavar="S", help="Before each measurement."
+)
 @click.option("--connections", type=click.IntRange(min=1, max=10000), default=4, metavar="C")
 @click.option("--inflight", type=click.IntRange(min=1, max=65535), default=8, metavar="K")
 @click.option(
-    "--size", type=click.IntRange(min=0, max=4 * 1024 * 1024), default=128, metavar="BYTES", help="Of a body."
+    "--size", "size_bytes", type=click.IntRange(0, 4 * 1024 * 1024), default=128, metavar="BYTES", help="Of a body."
 )
 @click.option("--landing/--no-landing", default=True, help="Also a broker with a landing zone (needs pyarrow).")
 @folder_option
 @options.settings
 @click.option("--loop", default="auto", metavar="NAME", help="The client's: auto, asyncio or uvloop.")
-def feed(
-    rounds: int,
-    seconds: float,
-    warmup: float,
-    connections: int,
-    inflight: int,
-    size: int,
-    landing: bool,
-    folder: Path | None,
-    settings: tuple[str, ...],
-    loop: str,
-) -> None:
+def feed(rounds: int, landing: bool, folder: Path | None, settings: tuple[str, ...], loop: str, **load: Any) -> None:
     """Measure brokers without and with the dispatcher spark_feed, in turn. A line of JSON per run, then medians and ratios."""
-    bench = BenchSettings(
-        bench="send",
-        topic="FlintFeed",
-        seconds=seconds,
-        warmup_s=warmup,
-        connections=connections,
-        inflight=inflight,
-        size_bytes=size,
-    )
+    bench = BenchSettings(bench="send", topic="FlintFeed", **load)
     with contextlib.ExitStack() as stack:
         work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="flintmq-bench-feed-", dir=folder)))
         contenders = []

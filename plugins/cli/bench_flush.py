@@ -37,14 +37,17 @@ DEFAULT_STRATEGIES = "group_commit,flush_real_time,commit_real_time"
 )
 @click.option("--threads", type=click.IntRange(min=1, max=10000), default=32, metavar="N", help="Writers that wait.")
 @click.option(
-    "--size", type=click.IntRange(min=0, max=4 * 1024 * 1024), default=1024, metavar="BYTES", help="Of a body."
+    "--size", "size_bytes", type=click.IntRange(0, 4 * 1024 * 1024), default=1024, metavar="BYTES", help="Of a body."
 )
 @click.option("--batch", type=click.IntRange(min=1, max=4096), default=1, metavar="K", help="Messages in one put.")
 @click.option("--seconds", type=click.FloatRange(min=0.01), default=2.0, metavar="S", help="Measured time of a round.")
-@click.option("--warmup", type=click.FloatRange(min=0), default=0.5, metavar="S", help="Load before it, per round.")
+@click.option(
+    "--warmup", "warmup_s", type=click.FloatRange(min=0), default=0.5, metavar="S", help="Load before it, per round."
+)
 @click.option("--rounds", type=click.IntRange(min=1), default=5, metavar="R", help="Of every strategy, in turn.")
 @click.option(
     "--quiet",
+    "quiet_s",
     type=click.FloatRange(min=0),
     default=0.0,
     metavar="S",
@@ -57,6 +60,7 @@ DEFAULT_STRATEGIES = "group_commit,flush_real_time,commit_real_time"
 @options.settings
 @click.option(
     "--power-cut",
+    "power_cut_s",
     type=click.FloatRange(min=0),
     default=1.0,
     metavar="S",
@@ -68,43 +72,23 @@ DEFAULT_STRATEGIES = "group_commit,flush_real_time,commit_real_time"
 @click.option("--loop", default="auto", metavar="NAME", help="auto, asyncio or uvloop.")
 def flush(
     strategies: str,
-    threads: int,
-    size: int,
-    batch: int,
-    seconds: float,
-    warmup: float,
-    rounds: int,
-    quiet: float,
     directory: Path | None,
     plugin: tuple[str, ...],
     settings: tuple[str, ...],
-    power_cut: float,
     as_json: bool,
     report: Path | None,
     plot: Path | None,
     loop: str,
+    **load: Any,
 ) -> None:
     """Compare flush strategies: speed, latency, syncs, bytes written, and what a power cut would take."""
     _check_plot(plot)
     if loop not in ("auto", "asyncio", "uvloop"):
         raise CommandError(f"--loop is auto, asyncio or uvloop, not '{loop[:40]}'", ExitCode.USAGE)
-    all_settings = tuple(settings)
     if plugin:
-        all_settings = (f"plugins={','.join(map(_plugin, plugin))}", *all_settings)
+        settings = (f"plugins={','.join(map(_plugin, plugin))}", *settings)
     with _folder(directory) as folder:
-        plan = FlushPlan(
-            contenders=_contenders(strategies),
-            folder=folder,
-            threads=threads,
-            size_bytes=size,
-            batch=batch,
-            seconds=seconds,
-            warmup_s=warmup,
-            rounds=rounds,
-            quiet_s=quiet,
-            settings=all_settings,
-            power_cut_s=power_cut,
-        )
+        plan = FlushPlan(contenders=_contenders(strategies), folder=folder, settings=settings, **load)
         with _progress() as tell:
             try:
                 made = bench_flush(plan, loop=loop, progress=tell)

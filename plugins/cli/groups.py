@@ -30,10 +30,10 @@ group_argument = click.argument("group", help="The consumer group.")
 @options.name_servers
 @all_option
 @options.as_json
-def groups(ctx: click.Context, namesrv: str | None, all_: bool, as_json: bool) -> None:
+def groups(ctx: click.Context, /, namesrv: str | None, **listed: bool) -> None:
     ctx.obj = namesrv
     if ctx.invoked_subcommand is None:
-        _list(namesrv, all_, as_json)
+        ctx.invoke(list_, namesrv=namesrv, **listed)
 
 
 @groups.command("list")
@@ -43,14 +43,7 @@ def groups(ctx: click.Context, namesrv: str | None, all_: bool, as_json: bool) -
 @options.as_json
 def list_(ctx: click.Context, namesrv: str | None, all_: bool, as_json: bool) -> None:
     """List the groups that brokers know, with their members."""
-    _list(namesrv or ctx.obj, all_, as_json)
-
-
-def _list(namesrv: str | None, all_: bool, as_json: bool) -> None:
-    async def work(admin: AdminClient) -> list[dict[str, Any]]:
-        return await _groups(admin, all_)
-
-    found = with_admin(namesrv, work)
+    found = with_admin(namesrv or ctx.obj, lambda admin: _groups(admin, all_))
     if as_json:
         print_json(found)
         return

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any, Final, TypedDict, TypeVar, Unpack
 
 import attrs
 import click
@@ -27,40 +28,48 @@ from flintmq.plugins.spark.maintenance.engines import Engine
 
 store_dir_argument = click.argument("store", type=options.PATH, metavar="STORE", help="The store's folder.")
 out_dir_argument = click.argument("out", type=options.PATH, metavar="OUT", help="A new folder for the result.")
-engine_name_option = click.option(
-    "--engine", default="process", metavar="NAME", help="inline, process (processes of this machine) or spark."
+F = TypeVar("F", bound=Callable[..., Any])
+_ENGINE: Final = (
+    click.option(
+        "--engine", default="process", metavar="NAME", help="inline, process (processes of this machine) or spark."
+    ),
+    click.option(
+        "--workers", type=click.IntRange(min=1), metavar="N", help="Processes, or cores of a local Spark. [all]"
+    ),
+    click.option("--master", default="local[*]", metavar="URL", help="Where Spark runs, for --engine spark."),
+    options.settings,
+    options.as_json,
 )
-workers_option = click.option(
-    "--workers", type=click.IntRange(min=1), metavar="N", help="Processes, or cores of a local Spark. [all]"
-)
-master_option = click.option(
-    "--master", default="local[*]", metavar="URL", help="Where Spark runs, for --engine spark."
-)
-topics_option = click.option("--topic", "-t", multiple=True, help="Only this topic; may be repeated.")
+topics_option = click.option("--topic", "-t", "topics", multiple=True, help="Only this topic; may be repeated.")
 broker_name_option = click.option("--broker-name", help="For the column brokerName.")
 compression_option = click.option("--compression", default="zstd", metavar="NAME", help="zstd, snappy or none.")
 
 
+class EngineChoice(TypedDict):
+    """What the command line says about where the work is done."""
+
+    engine: str
+    workers: int | None
+    master: str
+
+
+def engine_options(command: F) -> F:
+    """Give a command the options that say where the work is done, ``--set`` and ``--json``."""
+    for option in reversed(_ENGINE):
+        command = option(command)
+    return command
+
+
 @click.command(cls=Command)
 @store_dir_argument
-@engine_name_option
-@workers_option
-@master_option
 @click.option("--out", type=options.PATH, metavar="DIR", help="Leave the result there; the store is not changed.")
-@options.settings
-@options.as_json
+@engine_options
 def rebuild(
-    store: Path,
-    engine: str,
-    workers: int | None,
-    master: str,
-    out: Path | None,
-    settings: tuple[str, ...],
-    as_json: bool,
+    store: Path, out: Path | None, settings: tuple[str, ...], as_json: bool, **engine: Unpack[EngineChoice]
 ) -> None:
     """Make queues and index again from the log of a large, sound store, in parallel; see 'repair' for one that is not."""
     loaded = load_config(None, settings, {})
-    with _engine(engine, workers, master) as runner, _bars() as report:
+    with _engine(**engine) as runner, _bars() as report:
         from flintmq.plugins.spark.maintenance.rebuild import rebuild as make  # _engine has looked for its extra
 
         made = make(store, loaded.config, told_delays(loaded), runner, out=out, report=report)
@@ -76,28 +85,22 @@ def rebuild(
 @click.option("--system-topics", is_flag=True, help="The broker's own topics too.")
 @broker_name_option
 @compression_option
-@engine_name_option
-@workers_option
-@master_option
-@options.settings
-@options.as_json
+@engine_options
 def export(
     store: Path,
     out: Path,
     since: str | None,
     until: str | None,
-    topic: tuple[str, ...],
+    topics: tuple[str, ...],
     system_topics: bool,
     broker_name: str | None,
     compression: str,
-    engine: str,
-    workers: int | None,
-    master: str,
     settings: tuple[str, ...],
     as_json: bool,
+    **engine: Unpack[EngineChoice],
 ) -> None:
     """Write the messages of a time range into Parquet files."""
-    with _engine(engine, workers, master) as runner, _bars() as report:
+    with _engine(**engine) as runner, _bars() as report:
         from flintmq.plugins.spark.maintenance.export import export as write  # _engine has looked for its extra
 
         written = write(
@@ -106,7 +109,7 @@ def export(
             runner,
             begin_ms=options.timestamp_ms(since, "--from") if since else None,
             end_ms=options.timestamp_ms(until, "--until") if until else None,
-            topics=frozenset(topic) if topic else None,
+            topics=frozenset(topics) or None,
             system_topics=system_topics,
             broker_name=broker_name,
             compression=compression,
@@ -122,32 +125,26 @@ def export(
 @topics_option
 @broker_name_option
 @compression_option
-@engine_name_option
-@workers_option
-@master_option
-@options.settings
-@options.as_json
+@engine_options
 def compact(
     store: Path,
     out: Path,
-    topic: tuple[str, ...],
+    topics: tuple[str, ...],
     broker_name: str | None,
     compression: str,
-    engine: str,
-    workers: int | None,
-    master: str,
     settings: tuple[str, ...],
     as_json: bool,
+    **engine: Unpack[EngineChoice],
 ) -> None:
     """Write the newest message of each key (KEYS) of each topic into Parquet files. The store is not changed."""
-    with _engine(engine, workers, master) as runner, _bars() as report:
+    with _engine(**engine) as runner, _bars() as report:
         from flintmq.plugins.spark.maintenance.compact import compact as write  # _engine has looked for its extra
 
         written = write(
             _files(store, settings),
             out,
             runner,
-            topics=frozenset(topic) if topic else None,
+            topics=frozenset(topics) or None,
             broker_name=broker_name,
             compression=compression,
             end_offset_bytes=_end(store),
@@ -160,23 +157,17 @@ def compact(
 @store_dir_argument
 @click.option("--duplicates/--no-duplicates", default=True, help="Look for messages with the same unique key.")
 @click.option("--work", type=options.PATH, metavar="DIR", help="For what workers leave; all must reach it. [temporary]")
-@engine_name_option
-@workers_option
-@master_option
-@options.settings
-@options.as_json
+@engine_options
 def audit(
     store: Path,
     duplicates: bool,
     work: Path | None,
-    engine: str,
-    workers: int | None,
-    master: str,
     settings: tuple[str, ...],
     as_json: bool,
+    **engine: Unpack[EngineChoice],
 ) -> None:
     """Look for holes in queues, changed bodies and messages that are there twice, and count by topic. Changes nothing."""
-    with _engine(engine, workers, master) as runner, _bars() as report:
+    with _engine(**engine) as runner, _bars() as report:
         from flintmq.plugins.spark.maintenance.audit import audit as look  # _engine has looked for its extra
 
         found = look(
@@ -193,9 +184,9 @@ def audit(
 
 
 @contextmanager
-def _engine(name: str, workers: int | None, master: str) -> Iterator[Engine]:
-    with closing(engines.engine_of(name, workers=workers, master=master)) as engine:
-        yield engine
+def _engine(engine: str, workers: int | None, master: str) -> Iterator[Engine]:
+    with closing(engines.engine_of(engine, workers=workers, master=master)) as made:
+        yield made
 
 
 def _files(store: Path, settings: tuple[str, ...]) -> StoreFiles:

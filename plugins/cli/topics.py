@@ -41,10 +41,10 @@ class Permission(enum.StrEnum):
 @options.name_servers
 @all_option
 @options.as_json
-def topics(ctx: click.Context, namesrv: str | None, all_: bool, as_json: bool) -> None:
+def topics(ctx: click.Context, /, namesrv: str | None, **listed: bool) -> None:
     ctx.obj = namesrv
     if ctx.invoked_subcommand is None:
-        _list(namesrv, all_, as_json)
+        ctx.invoke(list_, namesrv=namesrv, **listed)
 
 
 @topics.command("list")
@@ -54,14 +54,7 @@ def topics(ctx: click.Context, namesrv: str | None, all_: bool, as_json: bool) -
 @options.as_json
 def list_(ctx: click.Context, namesrv: str | None, all_: bool, as_json: bool) -> None:
     """List the topics with their queues."""
-    _list(namesrv or ctx.obj, all_, as_json)
-
-
-def _list(namesrv: str | None, all_: bool, as_json: bool) -> None:
-    async def work(admin: AdminClient) -> list[dict[str, Any]]:
-        return await _topics(admin, all_)
-
-    found = with_admin(namesrv, work)
+    found = with_admin(namesrv or ctx.obj, lambda admin: _topics(admin, all_))
     if as_json:
         print_json(found)
         return

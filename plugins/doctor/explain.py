@@ -6,6 +6,8 @@ import struct
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from flintmq.config.sections.models import BrokerConfig
 from flintmq.core.errors import StoreError
 from flintmq.core.log.store_checkpoint import CHECKPOINT_BYTES
@@ -36,21 +38,12 @@ def record_json(record: Record, *, whole_body: bool = False) -> dict[str, Any]:
         shown: dict[str, Any] = {"body": body.decode("utf-8")}
     except UnicodeDecodeError:
         shown = {"body_hex": body.hex()}
+    fields = msgspec.structs.asdict(record)
+    del fields["body"], fields["properties_bytes"]
     return {
-        "topic": record.topic,
-        "queue_id": record.queue_id,
-        "queue_offset": record.queue_offset,
-        "commit_log_offset_bytes": record.commit_log_offset_bytes,
-        "size_bytes": record.size_bytes,
-        "flag": record.flag,
-        "sys_flag": record.sys_flag,
-        "body_crc": record.body_crc,
-        "born_timestamp_ms": record.born_timestamp_ms,
+        **fields,
         "born_host": host_text(record.born_host),
-        "store_timestamp_ms": record.store_timestamp_ms,
         "store_host": host_text(record.store_host),
-        "reconsume_times": record.reconsume_times,
-        "prepared_transaction_offset_bytes": record.prepared_transaction_offset_bytes,
         "properties": record.properties,
         "body_bytes": len(record.body),
         **shown,

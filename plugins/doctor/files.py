@@ -10,8 +10,6 @@ from typing import Any, Final
 import attrs
 
 from flintmq.core.errors import StoreError, StoreFormatError
-from flintmq.core.io.os_disk import OS_DISK
-from flintmq.core.recovery.boot import is_same_boot
 from flintmq.dispatchers.index.index_file import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES
 
 _ENTRIES_PER_SLOT: Final = 4
@@ -129,11 +127,6 @@ class StoreFiles:
         part.root, part.log_folders, part._geometry = self.root, self.log_folders, self._geometry
         part.log = [one for one in self.log if file is not None and one.start >= file.start]
         return part
-
-    @property
-    def is_of_this_boot(self) -> bool:
-        """Whether the machine has been running ever since the store was last in use: then all that was written is there."""
-        return is_same_boot(OS_DISK, self.root)
 
     @property
     def is_clean(self) -> bool:

@@ -12,7 +12,8 @@ from typing import Final
 import attrs
 
 from flintmq.core.broker.group_config import SubscriptionGroupConfig
-from flintmq.core.broker.topic_name import DLQ_QUEUE_NUMS, RETRY_PREFIX, dlq_topic, retry_topic
+from flintmq.core.broker.topic_name import DLQ_QUEUE_NUMS, dlq_topic, retry_topic
+from flintmq.core.broker.waiting import moved
 from flintmq.core.record import properties as props
 from flintmq.core.record.record import MessageExtBrokerInner, Record
 
@@ -42,20 +43,10 @@ class SendBackPlan:
 
         It still has its delay: :func:`flintmq.plugins.delay.intake_step.redirect_to_schedule` comes next.
         """
-        return MessageExtBrokerInner(
-            topic=self.topic,
-            queue_id=self.queue_id,
-            body=record.body,
-            properties=dict(self.properties),
-            properties_bytes=props.properties_to_string(self.properties).encode("utf-8", "replace"),
-            born_timestamp_ms=record.born_timestamp_ms,
-            born_host=record.born_host,
-            store_host=store_host,
-            flag=record.flag,
-            sys_flag=record.sys_flag,
-            reconsume_times=self.reconsume_times,
-            wait=False,
-        )
+        stored = props.properties_to_string(self.properties).encode("utf-8", "replace")
+        message = moved(record, self.topic, self.queue_id, dict(self.properties), stored)
+        message.store_host, message.reconsume_times = store_host, self.reconsume_times
+        return message
 
 
 def max_reconsume_times(group: SubscriptionGroupConfig, requested: int | None, version: int) -> int:
@@ -111,11 +102,6 @@ def plan_send_back(
         properties=properties,
         is_dead_letter=dead,
     )
-
-
-def retry_group(topic: str) -> str | None:
-    """The group a retry topic belongs to; None for other topics."""
-    return topic.removeprefix(RETRY_PREFIX) if topic.startswith(RETRY_PREFIX) else None
 
 
 def is_dead_on_send(

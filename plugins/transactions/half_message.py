@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from flintmq.config.rocketmq.system_topics import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
+from flintmq.core.broker.waiting import moved
 from flintmq.core.kernel.ports import DispatchRequest
 from flintmq.core.record import properties as props
 from flintmq.core.record.message_id import offset_message_id
@@ -86,12 +87,12 @@ def immunity_ms(properties: Mapping[str, str], timeout_ms: int) -> int | None:
 def copy_of(record: Record, changes: Mapping[str, str]) -> MessageExtBrokerInner:
     """The half message once more, with some properties changed."""
     properties = {**record.properties, **changes}
-    return _again(record, TRANS_HALF_TOPIC, HALF_QUEUE_ID, properties, _stored(properties), record.sys_flag)
+    return moved(record, TRANS_HALF_TOPIC, HALF_QUEUE_ID, properties, _stored(properties))
 
 
 def given_up_of(record: Record) -> MessageExtBrokerInner:
     """The half message among those whose producer never answered, as it is."""
-    return _again(record, TRANS_CHECK_MAX_TIME_TOPIC, 0, record.properties, record.properties_bytes, record.sys_flag)
+    return moved(record, TRANS_CHECK_MAX_TIME_TOPIC, 0, record.properties, record.properties_bytes)
 
 
 def final_of(record: Record) -> MessageExtBrokerInner | None:
@@ -99,8 +100,8 @@ def final_of(record: Record) -> MessageExtBrokerInner | None:
     place = real_place(record.properties)
     if place is None:
         return None
-    sys_flag = without_transaction(record.sys_flag) | TRANSACTION_COMMIT
-    message = _again(record, *place, record.properties, record.properties_bytes, sys_flag)
+    message = moved(record, *place, record.properties, record.properties_bytes)
+    message.sys_flag = without_transaction(record.sys_flag) | TRANSACTION_COMMIT
     message.prepared_transaction_offset_bytes = record.commit_log_offset_bytes
     return message
 
@@ -150,31 +151,12 @@ def check_body(record: Record, message: MessageExtBrokerInner, copy: DispatchReq
     """The body of 39: the half message as it will be at its real topic, with the copy's offsets."""
     properties = {**message.properties, props.WAIT: "false"}
     topic, queue_id = real_place(properties) or (message.topic, message.queue_id)
-    shown = _again(record, topic, queue_id, properties, _stored(properties), record.sys_flag)
+    shown = moved(record, topic, queue_id, properties, _stored(properties))
     place = copy.queue_offset, copy.commit_log_offset_bytes, record.store_timestamp_ms
     try:
         return b"".join(encode_record(shown, record_size(shown), *place))
     except ValueError:  # another broker took it, for a topic that is none; its producer may still roll it back
         return b"".join(encode_record(message, record_size(message), *place))
-
-
-def _again(
-    record: Record, topic: str, queue_id: int, properties: dict[str, str], properties_bytes: bytes, sys_flag: int
-) -> MessageExtBrokerInner:
-    return MessageExtBrokerInner(
-        topic=topic,
-        queue_id=queue_id,
-        body=record.body,
-        properties=properties,
-        properties_bytes=properties_bytes,
-        born_timestamp_ms=record.born_timestamp_ms,
-        born_host=record.born_host,
-        store_host=record.store_host,
-        flag=record.flag,
-        sys_flag=sys_flag,
-        reconsume_times=record.reconsume_times,
-        wait=False,
-    )
 
 
 def _stored(properties: Mapping[str, str]) -> bytes:

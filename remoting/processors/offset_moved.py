@@ -71,11 +71,6 @@ class OffsetMovedEvents:
             self._state.clock.now_ms(),
             self._state.store_host,
             self._state.store_host,
-            0,
-            0,
-            0,
-            0,
-            True,
         )
 
     def _is_repeat(self, key: tuple[str, str, int], requested: int, corrected: int) -> bool:

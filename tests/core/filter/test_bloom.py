@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flintmq.core.filter.bloom import BloomFilter, BloomFilterData, murmur3_low_64
+from flintmq.core.filter.bloom import BloomFilter, BloomFilterData, StoredBloom, murmur3_low_64
+from flintmq.core.io.typed_json import read_as
 
 
 @pytest.mark.parametrize(
@@ -74,6 +75,6 @@ def test_positions_of_another_size_are_not_valid() -> None:
     assert not large.is_valid(small.positions("g"))
     assert not small.is_valid(None)
     data = small.positions("g")
-    assert BloomFilterData.from_wire(data.to_wire()) == data
+    assert BloomFilterData.of(read_as(data.to_wire(), StoredBloom)) == data
     with pytest.raises(ValueError, match="do not lie"):
-        BloomFilterData.from_wire({"bitNum": 8, "bitPos": [8]})
+        BloomFilterData.of(StoredBloom(bit_num=8, bit_pos=[8]))

@@ -10,7 +10,6 @@ from flintmq.plugins.retry.retry import (
     is_dead_on_send,
     max_reconsume_times,
     plan_send_back,
-    retry_group,
     without_delay,
 )
 
@@ -82,8 +81,6 @@ def test_only_newer_clients_may_set_the_number_of_attempts() -> None:
 
 
 def test_sends_to_a_retry_topic_are_diverted_by_the_same_rule() -> None:
-    assert retry_group("%RETRY%g") == "g"
-    assert retry_group("T") is None
     assert is_dead_on_send(GROUP, 1, 1, 407)
     assert not is_dead_on_send(GROUP, None, 1, 407)
     assert not is_dead_on_send(GROUP, 1, 1, 100)
