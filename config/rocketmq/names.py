@@ -48,7 +48,7 @@ FIXED: Final[Mapping[str, FixedKey]] = MappingProxyType(
         serverWorkerThreads="1",
     )
     | _fixed(
-        "one thread appends: there is no lock to choose",
+        "one thread appends, so no lock has to be chosen",
         debugLockEnable="false",
         useReentrantLockWhenPutMessage="false",
     )

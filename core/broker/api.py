@@ -165,7 +165,7 @@ class BrokerApi(Protocol):
         """Return the service of a class, for another part of the feature that registered it.
 
         Raises:
-            LookupError: there is no such service.
+            LookupError: the service is not registered.
         """
         ...
 

@@ -105,7 +105,7 @@ def give_up(store: WaitingStore, record: Record | None, commit_log_offset_bytes:
 
     * ``[delivery.dead_letter]``: it lies in ``%DLQ%CID_RMQ_SYS_DELIVERY`` as it waited; REAL_TOPIC says where it was to go;
     * ``[delivery.kept]``: no dead letter can be made of it; its record stays in the log until that expires;
-    * ``[delivery.gone]``: there is no record any more, or none that can be read.
+    * ``[delivery.gone]``: the record was deleted, or cannot be read.
 
     Args:
         store: takes the dead letter.

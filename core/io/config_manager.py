@@ -85,7 +85,7 @@ class ConfigManager(ABC, Generic[Value]):
             self.noted = 0
 
     def load(self) -> bool:
-        """Read the file over what is in the table, which is kept where the file lacks it; False when there is no file.
+        """Read the file over what is in the table, which is kept where the file lacks it; False without a file.
 
         Raises:
             StoreFormatError: the file and its backup cannot be read, or hold what is not of RocketMQ's type.

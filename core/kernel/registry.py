@@ -38,7 +38,7 @@ class Registered(Generic[T]):
     essential: bool = False
     """Its failure stops acknowledgements (dispatchers only)."""
     shape: Shape | None = None
-    """What its factory makes; None where there is no factory."""
+    """What its factory makes; None without a factory."""
 
     @property
     def what(self) -> str:

@@ -53,7 +53,7 @@ class Appender:
 
     Args:
         queue: the log's files.
-        watermarks: every position; ``wrote`` moves here, and ``committed`` where there is no pool.
+        watermarks: every position; ``wrote`` moves here, and ``committed`` without a pool.
         clock: gives the store times.
         tags_codes: by topic, what computes the tags code of a unit where that is not the hash of the tags.
     """
@@ -72,7 +72,7 @@ class Appender:
         """Append messages in order.
 
         Returns one entry per message, in order: the dispatch request (its offsets are the message's), what a batch became,
-        the list of requests for several messages, or the error that kept it out: StoreFullError when there is no room for
+        the list of requests for several messages, or the error that kept it out: StoreFullError when no room is left for
         the next file, RefusedError (MESSAGE_ILLEGAL) when it would not fit an empty file, or when a field has a value that a
         record cannot hold.
 

@@ -74,7 +74,7 @@ class RecoveryPlan:
     because: str
     """Why the walk begins there."""
     walked: Recovered | None
-    """What the walk found: the log's end, the cut and the holes; None where there is no log."""
+    """What the walk found: the log's end, the cut and the holes; None without a log."""
     described_to_offset_bytes: int
     """End of the newest message that a consume queue describes; -1 without any."""
     begins_epoch: bool

@@ -39,7 +39,7 @@ class Recovery:
         """Carry out a plan that was made for the store as it is.
 
         Returns:
-            What the walk found, with the places in the quarantine; None where there is no log.
+            What the walk found, with the places in the quarantine; None without a log.
 
         Raises:
             OSError: the disk refused something. A later start goes on from what is there.

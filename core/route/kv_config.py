@@ -46,7 +46,7 @@ class KVConfigManager(ConfigManager[dict[str, str]]):
             self.persist()
 
     def list_namespace(self, namespace: str) -> dict[str, str] | None:
-        """Return all values of a namespace by key; None when there is no such namespace."""
+        """Return all values of a namespace by key; None when the namespace does not exist."""
         values = self._table.get(namespace)
         return dict(values) if values is not None else None
 

@@ -32,7 +32,7 @@ class BrokerData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     cluster: str = ""
 
     def any_address(self) -> str | None:
-        """Return the master's address, or a slave's where there is no master."""
+        """Return the master's address, or a slave's when no master is registered."""
         if MASTER_ID in self.broker_addrs:
             return self.broker_addrs[MASTER_ID]
         return next(iter(self.broker_addrs.values()), None)

@@ -57,7 +57,7 @@ class ImmediateFlush:
         self._synced_bytes = 0
 
     def start(self) -> None:
-        """Do nothing: there is no thread to start."""
+        """Do nothing: this fake has no thread to start."""
 
     def stop(self) -> None:
         with contextlib.suppress(StoreFencedError):  # the store knows of its fence

@@ -77,7 +77,7 @@ class ConsumeQueueExt:
     # write
 
     def put(self, requests: Sequence[DispatchRequest]) -> list[int]:
-        """Appends units; returns what stands in their queue units: addresses, or the tags code where there is no more room.
+        """Append units. Return the values for their queue units: addresses, or the tags code where no room is left.
 
         Raises:
             StoreFullError: no room on the disk. Units may have been appended: :meth:`end_after` takes them back.

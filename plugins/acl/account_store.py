@@ -38,7 +38,7 @@ class AccountStore:
         clock: dates changes.
 
     Raises:
-        ConfigError: a file or an account is wrong, or there is no account at all.
+        ConfigError: a file or an account is wrong, or no account is given.
     """
 
     def __init__(self, section: AclSection, file: Path, clock: Clock) -> None:

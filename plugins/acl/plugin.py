@@ -49,7 +49,7 @@ def make_authenticator(config: BrokerConfig) -> AclAuthenticator:
     """Make the authenticator of a whole configuration.
 
     Raises:
-        ConfigError: an account or a file is wrong, or there is no account.
+        ConfigError: an account or a file is wrong, or no account is given.
     """
     from flintmq.plugins.acl.account_store import AccountStore
     from flintmq.plugins.acl.authenticator import AclAuthenticator

@@ -61,7 +61,7 @@ def parse_contender(text: str) -> Contender:
     """Return a contender of a text: ``group_commit``, ``plugin/name``, or with settings, ``group_commit:interval_ms=1:...``.
 
     Raises:
-        ValueError: there is no name, or a setting is not ``key=value``.
+        ValueError: the name is missing, or a setting is not ``key=value``.
     """
     strategy, *settings = text.split(":")
     if not strategy or any("=" not in setting or setting.startswith("=") for setting in settings):

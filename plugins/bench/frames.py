@@ -25,7 +25,7 @@ CONSUMER_GROUP: Final = "TOOLS_CONSUMER"
 OPAQUE_BASE: Final = 1_000_000_000
 OPAQUE_DIGITS: Final = 10
 BORN_MS: Final = 1_111_111_111_111
-"""Stands where the time of sending goes: 13 digits, as now."""
+"""A placeholder for the time of sending: 13 digits, as many as now."""
 _COUNTER_DIGITS: Final = 8
 _QUEUE_OFFSET: Final = 7_777_777_777
 _pack_int = struct.Struct(">i").pack_into

@@ -129,7 +129,7 @@ def runner(loop: str) -> Callable[[Coroutine[Any, Any, Any]], Any]:
     """Return a function that runs coroutines on the event loop of this name.
 
     Raises:
-        CommandError: there is no such loop, or uvloop is not installed.
+        CommandError: the event loop is unknown, or uvloop is not installed.
     """
     if loop not in ("auto", "asyncio", "uvloop"):
         raise CommandError(f"--loop is auto, asyncio or uvloop, not '{loop[:40]}'", ExitCode.USAGE)

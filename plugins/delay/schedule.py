@@ -162,7 +162,7 @@ class ScheduleMessageService:
         return True
 
     def load(self) -> bool:
-        """Reads the file and moves each level into what its queue still holds; False when there is no file.
+        """Read the file and move each level into what its queue still holds. Return False without a file.
 
         Call it after the store has recovered.
 

@@ -106,7 +106,7 @@ class StoreFiles:
         log_folders: where the commit log's files are, when not in ``commitlog`` alone.
 
     Raises:
-        StoreFormatError: there is no such folder, or no store in it.
+        StoreFormatError: the folder does not exist, or has no store in it.
         StoreError: a file cannot be read.
     """
 

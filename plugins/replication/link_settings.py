@@ -40,7 +40,7 @@ def load_secret(config: BrokerConfig) -> bytes | None:
     """Return the secret that both ends know, or None with ``ha.compat: rocketmq``, whose stream has no place for one.
 
     Raises:
-        ConfigError: there is no secret, it is too short, or other users may read its file.
+        ConfigError: the secret is missing or too short, or other users may read its file.
     """
     ha = config.ha
     if ha.compat == "rocketmq":

@@ -30,7 +30,7 @@ class MasterReplication:
         api: the broker.
 
     Raises:
-        ConfigError: there is no secret.
+        ConfigError: the secret is missing.
     """
 
     is_following: Final = False

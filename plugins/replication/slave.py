@@ -26,7 +26,7 @@ class SlaveReplication:
         api: the broker.
 
     Raises:
-        ConfigError: there is no secret.
+        ConfigError: the secret is missing.
     """
 
     def __init__(self, api: BrokerApi) -> None:

@@ -74,7 +74,8 @@ class WriteOptions:
         """Read the options of a ``df.write`` or ``writeStream``.
 
         Raises:
-            OptionError: one is unknown or has a value that cannot be used, or there is no address or more than one.
+            OptionError: one is unknown or has a value that cannot be used, or the address is missing, or more than one
+                is given.
         """
         # Spark hands a stream's own options on to the sink; they are not for us.
         found = parse(WRITE_OPTIONS, {name: value for name, value in given.items() if name.lower() not in _SPARKS})

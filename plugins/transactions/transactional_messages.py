@@ -192,7 +192,7 @@ class TransactionalMessageService:
         """Asks about a half message from the start again (323), also one that was given up.
 
         Raises:
-            RefusedError: SYSTEM_ERROR; there is no half message, or its transaction has ended.
+            RefusedError: SYSTEM_ERROR; the half message does not exist, or its transaction has ended.
         """
         record = self._store.record_at(commit_log_offset_bytes)
         if record is None or record.topic not in (TRANS_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC):

@@ -1,4 +1,4 @@
-"""How a client shows who it is and encrypts: an account's keys, a TLS context, or neither."""
+"""How a client identifies itself and encrypts: an account's keys, a TLS context, or neither."""
 
 from __future__ import annotations
 

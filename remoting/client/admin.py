@@ -55,7 +55,7 @@ ALL_TIME_MS: Final = 2**63 - 1
 class AdminClient(InstanceUser):
     """Asks name servers and brokers. Loop thread only; use it in an ``async with`` statement.
 
-    Every method raises ``RemotingError`` when nobody answers and ``RefusedError`` when a request is refused. Where a method
+    Every method raises ``RemotingError`` when no server answers and ``RefusedError`` when a request is refused. Where a method
     takes ``address`` it speaks to that broker, else to the masters of ``cluster``, else to all masters.
 
     Args:

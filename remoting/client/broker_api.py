@@ -204,7 +204,8 @@ class BrokerApi:
         return decode_header(QueryConsumerOffsetResponseHeader, answer.ext_fields).consumer_offset
 
     async def commit(self, queue: MessageQueue, consumer_offset: int, *, wait: bool = True) -> None:
-        """Store the group's offset: of the next message it wants. Without ``wait`` nobody tells whether it was stored."""
+        """Store the group's offset: of the next message it wants. Without ``wait`` the broker does not answer whether
+        it was stored."""
         header = UpdateConsumerOffsetRequestHeader(
             consumer_group=self.group,
             topic=queue.topic,
@@ -267,7 +268,7 @@ class BrokerApi:
         return locked
 
     async def unlock(self, queues: Sequence[MessageQueue]) -> None:
-        """Give locks back; nobody tells whether that worked."""
+        """Give locks back; the broker does not answer whether that worked."""
         for broker_name in sorted({queue.broker_name for queue in queues}):
             mine = [queue for queue in queues if queue.broker_name == broker_name]
             body = LockBatchRequestBody(self.client.client_id, self.group, mine)

@@ -68,9 +68,9 @@ class ClientInstance:
         self.requests = Requests(self)
         self.producer_groups: set[str] = set()
         self.consumers: dict[str, Callable[[], ConsumerData]] = {}
-        """Group → what its heartbeat says now."""
+        """Group → the content of its next heartbeat."""
         self.transaction_checks: dict[str, RequestHandler] = {}
-        """Producer group → who answers when a broker asks what became of a transaction (39)."""
+        """Producer group → the listener that answers when a broker asks what became of a transaction (39)."""
         self._heartbeat_interval_s = heartbeat_interval_s
         self._group_handlers: dict[tuple[int, str], RequestHandler] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -108,10 +108,10 @@ class ClientInstance:
             self.start_task(self._heartbeats(), "heartbeats")
 
     async def send_heartbeats(self, addresses: Sequence[str] | None = None) -> int:
-        """Tell brokers who is here now.
+        """Send brokers a heartbeat with the client's groups.
 
         Args:
-            addresses: whom; every known broker by default, masters only while there are no consumers.
+            addresses: the brokers; every known broker by default, masters only while there are no consumers.
 
         Returns:
             How many brokers answered. The others are logged, and tried again next time.

@@ -206,11 +206,11 @@ class Producer(InstanceUser):
         *,
         timeout_ms: int = SEND_TIMEOUT_MS,
     ) -> SendResult:
-        """Answers a request that was consumed; at the broker the request came from, which knows who asked.
+        """Answers a request that was consumed; at the broker the request came from, which knows the requester.
 
         Raises:
             ValueError: the message is not a request.
-            RefusedError: who asked is not connected any more, or did not take the reply.
+            RefusedError: the requester is not connected any more, or did not take the reply.
             RemotingError: as :meth:`send`.
         """
         message = make_reply(request, body, properties)

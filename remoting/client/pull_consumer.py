@@ -15,7 +15,7 @@ from flintmq.remoting.client.instance_user import InstanceUser
 class PullConsumer(InstanceUser):
     """Pulls messages on demand, without being a member of its group. Loop thread only; use ``async with``.
 
-    Every method raises ``RemotingError`` when nobody answers and ``RefusedError`` when a request is refused.
+    Every method raises ``RemotingError`` when no server answers and ``RefusedError`` when a request is refused.
 
     Args:
         group: whose offsets are read and stored.

@@ -1,4 +1,4 @@
-"""Who consumes which queue: every member of a group computes the same answer from the same lists."""
+"""Which member consumes which queue: every member of a group computes the same answer from the same lists."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class RemotingClient:
         """Send a request and wait for its answer. The command is given a new opaque.
 
         Raises:
-            RemotingConnectError: nobody answers at the address.
+            RemotingConnectError: no server answers at the address.
             RemotingTimeoutError: no answer in time; the request may still be carried out.
             RemotingError: the connection was lost while waiting; likewise.
         """
@@ -201,7 +201,7 @@ class RemotingClient:
         try:
             await connection.write(answer)
         except RemotingError:
-            return  # who asked is gone
+            return  # the requester is gone
 
     async def _handle(self, connection: ClientConnection, command: RemotingCommand) -> RemotingCommand | None:
         handler = self._handlers.get(command.code)

@@ -1,4 +1,4 @@
-"""Consumers ask who is in their group, and read and write its offsets.
+"""Answers consumers that ask for the members of their group, and that read and write its offsets.
 
 See docs/internals/protocol.md, Request codes; docs/internals/algorithms.md, Offset by time.
 """

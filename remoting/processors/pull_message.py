@@ -261,7 +261,7 @@ class PullMessageProcessor:
     def _send_to_master(
         self, request: Request, header: PullMessageRequestHeader, group: SubscriptionGroupConfig
     ) -> None:
-        """A slave that nobody shall read while its master lives. Nothing is skipped, as RocketMQ's answer would."""
+        """Refuse to be read as a slave while the master lives. Nothing is skipped, as RocketMQ's answer would."""
         result = GetMessageResult(GetMessageStatus.NO_MATCHED_MESSAGE, header.queue_offset, 0, 0, [])
         self._answer(request, int(ResponseCode.PULL_RETRY_IMMEDIATELY), result, group)
 

@@ -39,7 +39,7 @@ PUSH_TIMEOUT_S: Final = 10.0
 
 
 class ReplyMessageProcessor(DeclaredProcessor):
-    """Passes replies on to those who asked. Loop thread."""
+    """Passes replies on to the requesters. Loop thread."""
 
     def __init__(self, state: BrokerState) -> None:
         self._state = state
@@ -61,7 +61,7 @@ class ReplyMessageProcessor(DeclaredProcessor):
     async def reply(self, request: Request) -> Response:
         """Push a reply to the client that asked, and store it where ``topics.store_reply`` is set.
 
-        The answer is that of a send; a reply that reached nobody is refused (SYSTEM_ERROR).
+        The answer is that of a send; a reply that reached no requester is refused (SYSTEM_ERROR).
         """
         state = self._state
         v1 = request.code == RequestCode.SEND_REPLY_MESSAGE

@@ -17,7 +17,7 @@ from flintmq.remoting.wire.version import MQ_VERSION, version_name
 _SPANS_S: Final = (10, 60, 600)
 _SAMPLE_S: Final = 10
 _NO_POOL_BUFFERS: Final = 2**31 - 1
-"""What RocketMQ shows as free buffers when there is no transient store pool."""
+"""What RocketMQ shows as free buffers without a transient store pool."""
 _POOL_KEYS: Final = {
     "send": ("sendThreadPoolQueueSize", "sendThreadPoolQueueCapacity", "sendThreadPoolQueueHeadWaitTimeMills"),
     "pull": ("pullThreadPoolQueueSize", "pullThreadPoolQueueCapacity", "pullThreadPoolQueueHeadWaitTimeMills"),

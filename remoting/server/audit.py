@@ -1,4 +1,4 @@
-"""Writes the lines of the audit log: one for each request whose declaration says that it is audited."""
+"""Writes the lines of the audit log: one for each request that is declared as audited."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class RefusalAudit:
 
     Args:
         clock: tells the second.
-        lines_per_s: a sender who cannot even sign must not fill the disk.
+        lines_per_s: a sender that cannot sign must not fill the disk.
     """
 
     def __init__(self, clock: Clock, lines_per_s: int = 20) -> None:

@@ -1,4 +1,4 @@
-"""One line for each administrative act: who, what, from where, with what result.
+"""One line for each administrative request: the account, the request, the address and the result.
 
 Lines go to the logger ``flintmq.audit``. They hold names and settings' keys, never bodies, signatures or secret keys, and
 every value is written as a quoted literal, so that no name can forge a line.

@@ -8,7 +8,8 @@ States and rules::
 * Answers gather in the channel and leave in one write: at the end of the read that caused them, or with
   :meth:`ServerChannel.flush`.
 * A header that cannot be read is answered with what is wrong with it, and the connection stays.
-* Bytes that are no frame close the connection, after an answer where they say who waits for one; frames before them in the same
+* Bytes that are not a frame close the connection, after an answer where they name the request that waits for one;
+frames before them in the same
   read are lost with it.
 * A peer that does not read its answers is not read from, and is disconnected beyond ``SEND_BUFFER_MAX_BYTES``.
 * A peer with too many unanswered sends is not read from until half of them are answered.
@@ -143,7 +144,7 @@ class ServerChannel(asyncio.Protocol):
                 known = what_is_known(frame)
                 if known is None and begins_no_object(frame):
                     server.connections.failed(self, error)
-                    self.close(str(error))  # as RocketMQ does: nobody waits for an answer
+                    self.close(str(error))  # as RocketMQ does: no client waits for an answer
                     return
                 self._refuse_frame(error, known or Known(0, 0, JSON))
             except FrameError as error:

@@ -75,7 +75,7 @@ class HandlerThreads:
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
             handler, request, future = job
-            if future.cancelled():  # the broker stops: nobody waits for it any more
+            if future.cancelled():  # the broker stops: no client waits for it any more
                 self._tell(future, None, None)
                 continue
             try:

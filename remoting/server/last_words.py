@@ -1,4 +1,4 @@
-"""What a peer goes on to send after bytes that are not a frame, in which it may say who waits for an answer."""
+"""What a peer sends after bytes that are not a frame, in which it may name the request that waits for an answer."""
 
 from __future__ import annotations
 

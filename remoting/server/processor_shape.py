@@ -21,7 +21,7 @@ def check_processor(
     """Check what a processor's factory made.
 
     Args:
-        where: who registered it under which name, for errors.
+        where: the plugin that registered it and the name, for errors.
         codes: what it is registered for.
         in_threads: its pool has threads, which take requests one by one.
 

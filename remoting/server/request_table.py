@@ -74,7 +74,7 @@ class RequestTable:
             processor: one with ``process(batch)`` takes requests in batches, else ``handlers()`` has a handler for each code.
             declarations: of its codes.
             pool: the bounded queue of a name.
-            where: who registered it under which name, for errors.
+            where: the plugin that registered it and the name, for errors.
 
         Raises:
             PluginError: it is not a processor.

@@ -59,7 +59,7 @@ def _log_authenticator(_authenticator: Authenticator, request: Request, error: B
 
 
 def _ignore(_channel: ServerChannel) -> None:
-    """The end of a connection concerns nobody."""
+    """Ignore the end of a connection."""
 
 
 class RemotingServer:
@@ -75,7 +75,7 @@ class RemotingServer:
         backlog: connections that may wait to be accepted.
         authenticators: every request must pass all of them.
         on_closed: called with each connection that ended.
-        on_failed: called with what nobody foresaw when a request was processed; it is answered already.
+        on_failed: called with an unexpected error of a processor; its request is answered already.
         on_authenticator_failed: called when an authenticator raised something that is not a refusal.
     """
 
@@ -105,7 +105,7 @@ class RemotingServer:
         self.hooks = ServerHooks()
         """What plugins want to be called with; see :meth:`hook`."""
         self.keeps_ext_fields = bool(authenticators)
-        """Whether somebody looks at all fields of a request before its processor does."""
+        """Whether an authenticator reads all fields of a request before its processor does."""
         self.processed = 0
         """Requests handed to processors."""
         self._gate = RequestGate(clock, self.table.declared, authenticators, on_authenticator_failed)
@@ -288,7 +288,7 @@ class RemotingServer:
         channel.flush()
 
     def _failed(self, requests: Sequence[Request], error: BaseException) -> None:
-        """Answer requests that could not be answered; only what nobody foresaw is logged with its trace."""
+        """Answer requests whose processor failed; only unexpected errors are logged with their trace."""
         request = requests[0]
         if isinstance(error, StoreError):
             log.warning("request %d of %s failed: %s", request.code, request.channel.remote_address, error)

@@ -78,7 +78,7 @@ class TlsListener:
         accepted = 0
         while True:
             if accepted % ACCEPTS_PER_TURN == ACCEPTS_PER_TURN - 1:
-                await asyncio.sleep(0)  # where somebody waits already, nothing below gives others their turn
+                await asyncio.sleep(0)  # where a connection waits already, nothing below gives others their turn
             accepted += 1
             await self._room()
             try:
@@ -88,7 +88,7 @@ class TlsListener:
                 await asyncio.sleep(_ACCEPT_RETRY_S)
                 continue
             if not is_below_ceiling(connection.fileno()):
-                connection.close()  # others took the room while nobody came here
+                connection.close()  # others took the room while no connection came here
                 continue
             host = str(address[0])
             if len(self._pending) >= TLS_PENDING_MAX or self._pending_of[host] >= TLS_PENDING_PER_ADDRESS_MAX:
@@ -115,7 +115,7 @@ class TlsListener:
             del self._pending_of[host]
 
     async def _begin(self, connection: socket.socket, address: object) -> None:
-        """Until the connection has a transport of the right kind; whatever goes wrong ends this connection alone."""
+        """Until the connection has a transport of the right kind; any failure ends this connection alone."""
         try:
             async with asyncio.timeout(TLS_HANDSHAKE_TIMEOUT_S):
                 first = await _first_byte(connection)

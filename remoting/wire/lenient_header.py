@@ -114,7 +114,7 @@ class _HeaderReader(Reader):
 
 
 def decode_lenient_header(header: bytes) -> JsonHeader:
-    """The members of a header, as RocketMQ understands them.
+    """Return the members of a header, as RocketMQ understands them.
 
     Raises:
         HeaderError: fastjson would not take it either, or it is too costly to read.
@@ -260,7 +260,7 @@ def may_begin_a_header(frame: bytes) -> bool:
 
 
 class Known(msgspec.Struct):
-    """Who waits for an answer to a header that cannot be read."""
+    """The request that waits for an answer although its header cannot be read."""
 
     opaque: int
     flag: int
@@ -268,7 +268,7 @@ class Known(msgspec.Struct):
 
 
 def what_is_known(frame: bytes) -> Known | None:
-    """Finds opaque and flag of a frame (without its length) whose header cannot be read; None when there is no opaque."""
+    """Return opaque and flag of a frame (without its length) whose header cannot be read; None when it has no opaque."""
     codec, header = frame[0] if frame else 0, frame[4 : 4 + 2 * LOOKED_AT_BYTES]
     if codec == 1 and header[:1] not in (b"{", b"["):
         if len(header) < 9:

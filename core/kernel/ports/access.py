@@ -55,7 +55,7 @@ class Access(enum.Enum):
 
 
 TopicAt = Callable[[int], "str | None"]
-"""Returns the topic that clients know a record by, given its physical offset; None when there is no such record."""
+"""Returns the topic that clients know a record by, given its physical offset; None when the record does not exist."""
 
 
 @attrs.frozen

@@ -119,7 +119,7 @@ class SparkEngine:
     """Tasks of a Spark session: the active one, or one of its own on this machine.
 
     Args:
-        master: where Spark runs, when there is no session yet.
+        master: where Spark runs, when no session is running yet.
         spark: a session.
     """
 

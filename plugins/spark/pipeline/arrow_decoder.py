@@ -48,7 +48,7 @@ def decoded_column(column: Column, make: Callable[[], BodyDecoder], result: Data
 
 
 def decode_array(bodies: pyarrow.Array, decode: BodyDecoder, arrow_type: pyarrow.DataType) -> pyarrow.Array:
-    """Decode a batch; null where there is no body or it is bad."""
+    """Decode a batch; null where the body is missing or bad."""
     import pyarrow as pa
 
     values = [None if body is None else _value(decode, body) for body in bodies.to_pylist()]

@@ -20,7 +20,7 @@ class PipelineProgress(Protocol):
     """Receives how far the pipeline is."""
 
     def writing(self, sink: BoundSink) -> contextlib.AbstractContextManager[None]:
-        """A batch is written in here."""
+        """Enter while a batch is written."""
         ...
 
     def streamed(self, sink: BoundSink, count: StreamCount) -> None:

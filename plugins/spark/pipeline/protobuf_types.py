@@ -25,7 +25,7 @@ def message_descriptor(descriptor_set: bytes, message: str) -> Any:
         message: the type with its package.
 
     Raises:
-        ConfigError: the bytes are not a descriptor set, imports are missing, or there is no such message.
+        ConfigError: the bytes are not a descriptor set, imports are missing, or the message is unknown.
     """
     from google.protobuf import descriptor_pb2, descriptor_pool
     from google.protobuf import message as protobuf_message

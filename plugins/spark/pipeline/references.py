@@ -44,7 +44,7 @@ class Reference:
             environ: the environment; None for the process's own.
 
         Raises:
-            ConfigError: there is no such variable or file, or it is empty, too large, or not text.
+            ConfigError: the variable or file does not exist, is empty, too large, or not text.
         """
         if self.env is not None:
             found = (os.environ if environ is None else environ).get(self.env)

@@ -33,7 +33,7 @@ def pipeline_session(loaded: LoadedPipeline, master: str | None = None) -> Itera
 
     Raises:
         ConfigError: PySpark is not installed, or a secret is missing.
-        RuntimeMissingError: there is no Java to run on.
+        RuntimeMissingError: Java is not installed.
     """
     require("spark", "a pipeline")
     from flintmq.plugins.spark import session

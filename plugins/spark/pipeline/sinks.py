@@ -50,7 +50,7 @@ class BoundSink:
 
     @property
     def is_remote(self) -> bool:
-        """Whether the session is one of Spark Connect: there is no JVM here then."""
+        """Return whether the session is one of Spark Connect, which has no JVM in this process."""
         return type(self.spark).__module__.startswith("pyspark.sql.connect")
 
     def check(self) -> None:

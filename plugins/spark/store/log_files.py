@@ -37,7 +37,7 @@ class LogFile:
 
 
 def list_files(folder: str | Path) -> list[LogFile]:
-    """The files of a log or queue, in order; empty where there is no such folder.
+    """Return the files of a log or queue, in order; empty when the folder does not exist.
 
     Raises:
         StoreError: it cannot be read.

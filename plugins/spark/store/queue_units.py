@@ -100,7 +100,7 @@ class QueueUnits:
         return file.start // UNIT_BYTES + low if low else 0
 
     def unit(self, queue_offset: int) -> tuple[int, int, int] | None:
-        """Position, size and tags code; None where there is no such unit."""
+        """Return position, size and tags code; None when the unit does not exist."""
         at = queue_offset * UNIT_BYTES
         for file in reversed(self.files):
             if file.start <= at:

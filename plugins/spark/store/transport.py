@@ -137,7 +137,7 @@ class StoreTransport:
         return [StorePart(part, limits) for part in parts]
 
     def read(self, part: Part | None) -> Iterator[pyarrow.RecordBatch]:
-        if part is None:  # Spark runs one task even where there is no part
+        if part is None:  # Spark runs one task even without a part
             return
         assert isinstance(part, StorePart)
         rows = attrs.evolve(self._rows(), queue_offsets=part.queue_offsets)

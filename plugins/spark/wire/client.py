@@ -108,7 +108,7 @@ class WireClient:
         """First and last offsets of the topic's queues that may be read.
 
         Raises:
-            RefusedError: there is no such topic.
+            RefusedError: the topic does not exist.
         """
         route = await again(lambda: self.instance.routes.route(topic, max_age_s=0))
         found = await again(lambda: self.admin.topic_stats(topic))
