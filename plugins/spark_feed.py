@@ -1,8 +1,8 @@
 """The Spark feed as a plugin: the dispatcher ``spark_feed`` (see :mod:`flintmq.dispatchers.spark_feed.spark_feed`).
 
 ``dispatchers: [consume_queue, index, spark_feed]`` publishes how far other programs may read the log; with
-``spark_feed.landing.path`` messages also land in files. A broker without it removes the feed of an earlier run, which nobody
-would keep true.
+``spark_feed.landing.path`` messages also land in files. A broker without it removes the feed of an earlier run, which no broker
+keeps up to date.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _remove_old(store: MessageStore) -> None:
         remove_feed(store.disk, Path(store.root))
     except (OSError, StoreError) as error:  # the broker still serves; but readers must be warned
         log.error(
-            "the feed of an earlier run cannot be removed; who reads the store's files must not trust it: %s", error
+            "the feed of an earlier run cannot be removed; readers of the store's files must not trust it: %s", error
         )
 
 

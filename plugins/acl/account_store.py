@@ -192,7 +192,7 @@ class AccountStore:
         content = attrs.evolve(content, dataVersion=(version,))
         table = self._assemble(self._files | {path: ReadFile(path, "", content)})
         if not any(account.admin for account in table.accounts.values()):
-            raise ConfigError("nobody would be administrator any more", key="acl.accounts")
+            raise ConfigError("no account would be administrator any more", key="acl.accounts")
         write_plain_acl(path, content)
         self._files[path] = read_plain_acl(path, file_mode=self._section.file_mode)
         self.table = self._assemble(self._files)

@@ -191,7 +191,7 @@ async def run_latency(settings: BenchSettings, rate: float, name_server: str, pi
     """Measures one broker; ``settings`` give topic, seconds, warm-up, size and queues.
 
     Raises:
-        RemotingError: nobody answers, or a connection was lost.
+        RemotingError: no broker answers, or a connection was lost.
         RefusedError: the topic cannot be created, or has no queues.
     """
     client = ClientInstance(name_server, **settings.access.options())

@@ -64,7 +64,7 @@ async def run_bench(settings: BenchSettings, name_server: str, pid: int | None) 
         pid: the broker's process, for its processor time.
 
     Raises:
-        RemotingError: nobody answers, or a connection was lost.
+        RemotingError: no broker answers, or a connection was lost.
         RefusedError: the topic cannot be created, or has no queues.
     """
     client = ClientInstance(name_server, **settings.access.options())

@@ -251,7 +251,7 @@ class Broker(Service):
 
         Raises:
             RefusedError: a message is not acceptable, or the store takes none now.
-            FlintError: the broker does not run, or nobody runs its loop.
+            FlintError: the broker does not run, or its event loop does not.
         """
         batch = list(messages)
         self._check_running()

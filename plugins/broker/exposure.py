@@ -1,4 +1,5 @@
-"""Nobody listens by accident where other machines reach: without access control an address must be on the loopback."""
+"""Keeps servers from listening by accident where other machines reach: without access control an address must be on
+the loopback."""
 
 from __future__ import annotations
 

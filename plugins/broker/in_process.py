@@ -22,7 +22,7 @@ _DEFAULT_QUEUE_NUMS: Final = 4
 
 
 class Puttable(Protocol):
-    """A message, as far as putting it goes; :class:`flintmq.remoting.client.message.Message` is one."""
+    """What a message needs to be put; :class:`flintmq.remoting.client.message.Message` has it."""
 
     @property
     def topic(self) -> str: ...
@@ -147,7 +147,7 @@ class InProcessPut:
             sys_flag=0,
             born_timestamp_ms=now_ms,
             flag=0,
-        )  # one for all: nobody keeps it
+        )  # one for all: no caller keeps it
         made_with = min(_DEFAULT_QUEUE_NUMS, state.config.topics.default_queue_nums)
         inner: list[Incoming] = []
         waits = False

@@ -4,7 +4,7 @@
 
     watchdog's thread ── call_soon_threadsafe(beat) ──► loop        a few times a second
           │ no beat within loop_blocked_warn_ms
-          └─► looks at the loop's thread: who, in which hook, at which line
+          └─► looks at the loop's thread: the plugin, its hook, the line
 
 The loop runs nothing of it but the beat. What is found is logged once (and at the tenth, hundredth … time), and counted.
 """
@@ -75,7 +75,7 @@ class LoopWatchdog:
 
     Args:
         warn_ms: how long the loop may stand still unnoticed.
-        whose: tells plugins' code.
+        whose: maps code to its plugin.
     """
 
     def __init__(self, warn_ms: int, whose: WhoseCode) -> None:
@@ -153,7 +153,7 @@ class LoopWatchdog:
             )
 
     def _look(self) -> str:
-        """Who runs on the loop's thread just now, for which hook, and where."""
+        """Return the plugin that runs on the loop's thread just now, its hook, and the line."""
         innermost = frame = _frame_of(self._watched)
         owner: PluginOrigin | None = None
         hook = ""

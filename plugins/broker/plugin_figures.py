@@ -1,4 +1,4 @@
-"""What request 28 and ``flintmq status`` tell of plugins: who failed how often, what is switched off, who blocked the loop."""
+"""What request 28 and ``flintmq status`` show of plugins: failures, what is switched off, and blocks of the event loop."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SWITCHED_OFF: Final = "pluginSwitchedOff"
 
 
 def plugin_figures(kernel: Kernel) -> dict[str, str]:
-    """For request 28: ``pluginErrors`` is the sum; ``pluginErrors_<plugin>`` and the others are there for who failed."""
+    """For request 28: ``pluginErrors`` is the sum; ``pluginErrors_<plugin>`` and the others exist for plugins that failed."""
     failed = [info for info in kernel.describe() if info.errors or info.switched_off]
     found = {ERRORS: str(sum(info.errors for info in failed))}
     for info in failed:

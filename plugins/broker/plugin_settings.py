@@ -18,7 +18,7 @@ class PluginSettings:
     Args:
         kernel: what it hands to pools, processors and filters is taken from here from now on.
         loaded: the configuration.
-        clock: for those who are given a context.
+        clock: for factories that take a context.
         flushes: whether the kernel has flush strategies, as a broker's has; else their sections are not looked at.
     """
 
@@ -40,7 +40,7 @@ class PluginSettings:
         """Looks at every section that is written, used or not.
 
         Raises:
-            ConfigError: nobody has such a section, or a key or value in it is wrong; names the line and what is near.
+            ConfigError: no plugin has such a section, or a key or value in it is wrong; names the line and what is near.
         """
         models = dict(self._models)
         for entry in self._strategies:

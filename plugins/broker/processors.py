@@ -63,7 +63,7 @@ def _pull_message(broker: Broker) -> PullMessageProcessor:
 
 
 def _admin_broker(broker: Broker) -> AdminBrokerProcessor:
-    """Make the processor, and sample the figures that it tells from the start on."""
+    """Make the processor, and sample its figures from the start on."""
     info = RuntimeInfo(broker.state, broker.pools.by_name, broker.kernel.blame_code)
     stats = broker.state.stats
     broker.timers.every(SAMPLE_INTERVAL_S, info.sample, "runtime figures")

@@ -92,7 +92,7 @@ class Service(ABC):
         def live() -> None:
             try:
                 run_loop_named(self.loop_name)(self._live(started))
-            except BaseException as error:  # those who wait for the start must hear of it
+            except BaseException as error:  # waiters for the start must get the error
                 self._failure = self._failure or error
             finally:
                 started.set()
@@ -180,7 +180,7 @@ class Service(ABC):
         except RuntimeError as error:
             raise FlintError(f"the {name} has stopped") from error
         while not wait((future,), _STOPPED_POLL_S).done:
-            if not loop.is_running() and not future.done():  # it ended before it came to it, or nobody runs it
+            if not loop.is_running() and not future.done():  # it ended before it came to it, or no thread runs it
                 begun = not future.cancel()
                 unknown = "; it had begun, and what became of it is not known" if begun else ""
                 raise FlintError(f"the {name} has stopped, or nobody runs its event loop{unknown}")

@@ -1,4 +1,4 @@
-"""A client for the length of one command, and what to do when nobody answers."""
+"""A client for the length of one command, and the advice when no server answers."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def with_client(given: str | None, work: Callable[[ClientInstance], Awaitable[T]
     """Run work with a client of these name servers and close the client.
 
     Raises:
-        CommandError: nobody answers; says what to do about it.
+        CommandError: no server answers; the message says what to do.
         ConfigError: see :func:`access`.
         RefusedError: a request was refused.
     """

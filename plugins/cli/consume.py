@@ -159,7 +159,7 @@ async def _join(
     broadcast: bool,
 ) -> None:
     """Consume as a member; what was not printed is not consumed."""
-    await client.routes.route(topic)  # a member would wait for the topic; somebody at a terminal wants to know
+    await client.routes.route(topic)  # a member would wait for the topic; a user at a terminal wants to know
     settings = ConsumerSettings(
         message_model=BROADCASTING if broadcast else CLUSTERING,
         consume_from=FROM_TIMESTAMP if timestamp_ms is not None else FROM_LAST if begin == "last" else FROM_FIRST,

@@ -72,7 +72,7 @@ def key_of(number: int) -> str:
 async def run_strategy(
     strategy: str, name_server: str, messages: int, progress: Progress, access: Access = ANYONE
 ) -> DemoResult:
-    """Send, consume, look up and verify; what goes wrong is in the result's problems."""
+    """Send, consume, look up and verify; failures are in the result's problems."""
     result = DemoResult(strategy, messages)
     client = ClientInstance(name_server, **access.options())
     try:

@@ -7,7 +7,7 @@ code  meaning
 1     it failed: refused by a broker, not found, fewer messages than asked for
 2     wrong usage: the command line, a configuration or a plugin
 3     the store: locked by another broker, of another format, full, unreadable
-4     the network: a port is in use, or nobody answers at an address
+4     the network: a port is in use, or no server answers at an address
 5     the store is fenced: a sync failed, so the broker stopped by itself
 130   interrupted (Ctrl-C) while waiting for something
 ====  ==========================================================================

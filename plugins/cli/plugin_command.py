@@ -53,7 +53,7 @@ class PluginCommand(click.Command):
 def load_commands(installed: list[str], configured: tuple[PluginRef, ...]) -> dict[str, click.Command]:
     """Return the commands of these plugins; warn of plugins and commands that cannot be used.
 
-    All plugins are loaded at once, which settles who wins a name; one by one when that fails, to find the culprit.
+    All plugins are loaded at once, which settles which one wins a name; one by one when that fails, to find the culprit.
     """
     try:
         return _made(Kernel.assemble(configured).registries.cli_commands.all())

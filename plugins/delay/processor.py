@@ -11,7 +11,7 @@ from flintmq.remoting.wire.codes import RequestCode
 
 
 class DelayOffsetProcessor(DeclaredProcessor):
-    """Answers a slave that asks for the positions it goes on from once it is the master. Loop thread."""
+    """Answers a slave that asks for the positions from which it delivers once it is the master. Loop thread."""
 
     def __init__(self, api: BrokerApi) -> None:
         self._api = api

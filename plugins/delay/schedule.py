@@ -2,7 +2,7 @@
 
 A delayed message waits in the schedule topic, in the queue of its level, under its real topic's name as a property. Its
 consume queue entry holds the delivery time instead of a tags code, so a level is scanned without reading messages.
-Delivery copies it to its real topic; the stored property string goes along unchanged, DELAY and all, as RocketMQ's does.
+Delivery copies it to its real topic; the stored property string is copied unchanged, DELAY and all, as RocketMQ's does.
 
 At least once: the table of offsets is written now and then, once the delivered copies are on disk, and a crash delivers again
 what came after. A position on disk before its copies would lose them in a power cut.

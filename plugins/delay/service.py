@@ -56,7 +56,7 @@ class DelayService:
         self.schedule.persist()
 
     def runtime_info(self) -> Mapping[str, str]:
-        """Return how far each level is, and how far its queue goes."""
+        """Return how far each level is delivered, and the end of its queue."""
         return self.schedule.runtime_info()
 
     def positions_for_slaves(self) -> Mapping[str, object]:

@@ -1,4 +1,4 @@
-"""The doctor: looks at a store that nobody runs, read-only, and explains, compares, copies or rebuilds it.
+"""The doctor: looks at a store that no broker has open, read-only, and explains, compares, copies or rebuilds it.
 
 =============  ==========================================================================
 files          the files of a store as they lie there, mapped read-only

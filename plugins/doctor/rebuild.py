@@ -45,7 +45,7 @@ DERIVED = ("consumequeue", "consumequeue_ext", "index")
 
 
 class _Idle:
-    """A flush service for a store that nobody appends to."""
+    """A flush service for a store without appends."""
 
     def start(self) -> None:
         """Nothing to start."""
@@ -65,11 +65,11 @@ def _idle(_context: FlushContext[object]) -> _Idle:
 
 
 IDLE: Final = FlushStrategy("idle", _idle)
-"""For a store that nobody appends to."""
+"""For a store without appends."""
 
 
 class _Progress:
-    """Tells how much of the log is done."""
+    """Reports how much of the log is done."""
 
     def __init__(self, store: MessageStore, progress: Callable[[int], None]) -> None:
         self._store = store
@@ -115,7 +115,7 @@ def log_folders(config: BrokerConfig) -> list[Path]:
 
 
 def warn_of_guessed_delays(store: MessageStore) -> None:
-    """Tells of levels with messages of which nothing is known: their delivery times were made with RocketMQ's delays."""
+    """Report levels with messages of which nothing is known: their delivery times were made with RocketMQ's delays."""
     rule = store.commit_log.tags_codes[SCHEDULE_TOPIC]
     assert isinstance(rule, DelayTagsCodes)
     times = rule.times
@@ -176,7 +176,7 @@ def rebuild(
     """Recover the log and make queues and index again.
 
     Args:
-        root: the store; nobody may run on it.
+        root: the store; no broker may have it open.
         config: see :func:`fitting`.
         delay_level_ms: delay level to milliseconds, where the operator knows it and the store keeps no note of its own.
         progress: called with the number of bytes of the log that are done.
@@ -208,7 +208,7 @@ def rebuild(
 def opened(
     config: BrokerConfig, delay_level_ms: Mapping[int, int] | None = None, progress: Callable[[int], None] | None = None
 ) -> Iterator[MessageStore]:
-    """A store opened and started without a broker, with its queues and index caught up; nobody may append to it.
+    """A store opened and started without a broker, with its queues and index caught up; it takes no appends.
 
     Where neither its note nor ``delay_level_ms`` knows a delay level, it has the delay that RocketMQ has by default.
 
@@ -232,7 +232,7 @@ def opened(
 def store_of(
     config: BrokerConfig, delay_level_ms: Mapping[int, int] | None = None, disk: Disk = OS_DISK
 ) -> MessageStore:
-    """Return a store with the built-in queues and index, not open yet, that nobody appends to."""
+    """Return a store with the built-in queues and index, not open yet, that takes no appends."""
     return MessageStore(
         config,
         IDLE,

@@ -38,7 +38,7 @@ class Renumbering:
         return any(old != new for steps in self._steps.values() for old, new in steps)
 
     def translate(self, key: QueueKey, queue_offset: int) -> int:
-        """Return where a consumer that goes on at an old offset finds the same message, or the first that is left behind it."""
+        """Return the new offset of the message at an old one, or of the first message that is left behind it."""
         steps = self._steps.get(key)
         if not steps:
             return queue_offset
@@ -53,7 +53,7 @@ class Renumbering:
 def translate_offsets(config: Path, numbers: Renumbering) -> int:
     """Rewrites consumer and delay offsets in a ``config`` folder; returns how many changed.
 
-    A file that cannot be read is left as it is: verify tells of it. Raises StoreError when the disk refuses.
+    A file that cannot be read is left as it is: verify reports it. Raises StoreError when the disk refuses.
     """
     changed = 0
     for name in ("consumerOffset.json", "delayOffset.json"):

@@ -29,7 +29,7 @@ _SALVAGE = "flintmq store salvage copies everything whole, also what lies behind
 def verify(
     files: StoreFiles, delay_level_ms: Mapping[int, int] | None = None, progress: Callable[[int], None] | None = None
 ) -> Report:
-    """Checks a store that nobody writes to. Read-only; costs one pass over the log and its queues' size in memory.
+    """Checks a store that no broker writes to. Read-only; costs one pass over the log and its queues' size in memory.
 
     Args:
         files: the store.

@@ -180,7 +180,7 @@ class _Keys:
         return ahead[0]
 
     def finish(self) -> None:
-        """Says what the log has and the index has not."""
+        """Report what the log has and the index has not."""
         if self._foreign > _SHOWN:
             self._report.add(Level.ERROR, self._where, f"{self._foreign - _SHOWN} more entries of no message", REPAIR)
         if self._late > _SHOWN:

@@ -1,7 +1,7 @@
 """The commit log piece by piece, also past damage: records, blanks, bytes that are neither, and the unused end.
 
 What may begin a piece is known: the start of a file, and the end of a whole piece. A body may hold anything, also bytes that
-look like a record, so behind damage the walk is careful about where it goes on:
+look like a record, so behind damage the walk is careful about where it continues:
 
 1. A damaged record whose size agrees with its inner lengths vouches for where it ends; nothing within it is looked at. Where
    the two disagree, either is taken at whose end a whole piece begins.
@@ -160,7 +160,7 @@ class _Walk:
     # behind a bad place
 
     def _resume(self, index: int, at: int) -> Place | None:
-        """Where the log goes on behind a bad place; None where it does not."""
+        """Return where the log continues behind a bad place; None where it does not."""
         bad = self._log[index].start + at
         self._stale = False
         place = self._next_whole(index, at, bad)
@@ -208,7 +208,7 @@ class _Walk:
         return number < len(self._log) and self._piece(self._log[number], 0) is not None
 
     def _continues(self, number: int, start: int, bad: int) -> bool:
-        """Whether a whole piece lies at a place that nobody vouches for, and fits to what is known."""
+        """Return whether a whole piece lies at an unconfirmed place, and fits to what is known."""
         file = self._log[number]
         piece = self._piece(file, start, _SEARCHED_MAX_BYTES)
         if piece is None:

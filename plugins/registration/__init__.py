@@ -1,1 +1,1 @@
-"""Registration as a plugin: tells name servers who the broker is and which topics it has."""
+"""Registration as a plugin: tells name servers the broker's name, address and topics."""

@@ -6,11 +6,11 @@ they end *within* it up to the shorter one's end. So a slave whose log ends ther
 
 * The master's power failed before it had synced what the slave had received already. Its recovery began an epoch at its new
   end, and the frames that it had sent say that nothing behind it was promised or shown to a client. The tail is *proved* to be
-  worthless: it goes to the quarantine, and the slave follows.
+  worthless: it is moved to the quarantine, and the slave follows.
 * The master was restored from an older copy, or its disk lied. The tail is what the world believes to be stored.
 * Both were masters, in turn or at once. Each has something that the other lacks.
 
-In the last two cases a human must choose which log counts; the error says between what, and how to say so.
+In the last two cases an operator must choose which log counts; the error names both, and how to choose.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ class RecordChecker:
                 break
             if len(view) - at < BLANK_MIN_BYTES:
                 if room - at < BLANK_MIN_BYTES:
-                    at = len(view)  # nothing fits there: whatever lies there belongs to nobody
+                    at = len(view)  # nothing fits there: no queue has what lies there
                 break
             size, magic = SIZE_AND_MAGIC.unpack_from(view, at)
             if magic == MAGIC_BLANK:

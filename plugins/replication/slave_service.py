@@ -105,7 +105,7 @@ class HaSlaveService:
     async def _follow_once(self) -> None:
         address = await self._find_master()
         if address is None:
-            self.tell("nobody knows where it is (ha.master_address, namesrv.addresses)")
+            self.tell("the master's address is unknown (ha.master_address, namesrv.addresses)")
             return
         host, _, port = address.rpartition(":")
         # What a report claims to hold must be held: also what was written just before the last connection ended.

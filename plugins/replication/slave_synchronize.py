@@ -49,7 +49,7 @@ class SlaveSynchronize:
     Args:
         api: the slave's broker.
         client: speaks to the master.
-        master_address: where clients reach the master; empty while nobody knows.
+        master_address: where clients reach the master; empty while that is unknown.
         interval_s: how often.
     """
 
@@ -107,7 +107,7 @@ class SlaveSynchronize:
 
     @contextlib.contextmanager
     def _told_once(self, address: str) -> Iterator[None]:
-        """Log what goes wrong with a master's tables; the next round tries again."""
+        """Log a failure to read a master's tables; the next round tries again."""
         try:
             yield
         except FlintError as error:

@@ -1,8 +1,9 @@
 """Keeps a broker's resident memory small: gives pages of its older files back to the kernel.
 
 The kernel takes mapped pages away by itself when memory is short; until then every page that was written or read counts as
-the broker's, although only the last few megabytes are used again. Limits of containers, and people who look for a leak, go by
-that figure. What is given back stays in the page cache: reading it again costs a page fault and nothing from the disk.
+the broker's, although only the last few megabytes are used again. Limits of containers, and operators that look for a
+leak, go by that figure. What is given back stays in the page cache: reading it again costs a page fault and nothing
+from the disk.
 """
 
 from __future__ import annotations

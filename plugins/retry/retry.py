@@ -1,4 +1,4 @@
-"""Decides where a message goes that a consumer sent back (docs/internals/algorithms.md, Retry and dead letters).
+"""Decides where a message that a consumer sent back is stored (docs/internals/algorithms.md, Retry and dead letters).
 
 A consumer that refuses a message sends it back: it waits in the group's retry topic, longer each time, and after too many
 attempts it lies in the group's dead letter queue. Everything here is a pure function of the message and the group.
@@ -25,7 +25,7 @@ FIRST_RETRY_LEVEL: Final = 3
 
 @attrs.frozen
 class SendBackPlan:
-    """Where a message that was sent back goes."""
+    """Where a message that was sent back is stored."""
 
     topic: str
     """``%RETRY%group`` or ``%DLQ%group``, created if missing with :attr:`queue_nums`."""
@@ -71,7 +71,7 @@ def plan_send_back(
     Args:
         record: the message as stored, in its topic or in the retry topic.
         offset_msg_id: its id by place, remembered as the origin of every further attempt.
-        group: who refuses it.
+        group: the group that refuses it.
         delay_level: the consumer's wish; 0 takes the next longer one, less than 0 is a dead letter at once.
         requested_max: the request's ``maxReconsumeTimes``, None when it has none.
         version: ordinal of the client's version.
@@ -119,5 +119,5 @@ def is_dead_on_send(
 
 
 def without_delay(properties: Mapping[str, str]) -> dict[str, str]:
-    """Properties of a message that goes to the dead letter queue at once: the delay its client asked for is off."""
+    """Return the properties of a message that becomes a dead letter at once, without the delay its client asked for."""
     return {name: value for name, value in properties.items() if name != props.DELAY}

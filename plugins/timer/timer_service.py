@@ -282,7 +282,7 @@ class TimerMessageService:
     def positions(self) -> dict[str, Any]:
         """Return how far the queue was read, and which messages of that were delivered.
 
-        They stand for the log as it is now: nobody may go on from them whose log is shorter.
+        They hold for the log as it is now: a broker whose log is shorter must not continue from them.
         """
         if self.is_restoring:
             return self._restored

@@ -68,7 +68,7 @@ class TransactionalMessageCheckService:
     Args:
         store: see :class:`TransactionStore`.
         table: what is done with.
-        producers: who can be asked.
+        producers: the connected producers that can be asked.
         config: the settings in force.
         clock: time.
     """
@@ -116,7 +116,7 @@ class TransactionalMessageCheckService:
         return self._config().transactions
 
     def _slice(self, round_end: int) -> bool:
-        """Goes on with the round; says whether more of it is left."""
+        """Continue the round. Return whether more of it is left."""
         table, clock = self.table, self._clock
         deadline_s = clock.monotonic_s() + SLICE_S
         self._sliced_bytes = 0
@@ -147,7 +147,7 @@ class TransactionalMessageCheckService:
             return True
         settings = self._settings
         times = half.check_times(properties)
-        # A producer's clock may be ahead: nobody's message is older than its record, nor younger.
+        # A producer's clock may be ahead: a message is neither older nor younger than its record.
         age_ms = self._clock.now_ms() - min(record.born_timestamp_ms, record.store_timestamp_ms)
         if times >= settings.check_max or age_ms > self._config().store.file_reserved_hours * _HOUR_MS:
             self._give_up(record, identity, times)
@@ -215,7 +215,7 @@ class TransactionalMessageCheckService:
                 continue
             channel = self._producers.next_channel(question.group)
             if channel is None:
-                _log.debug("nobody of producer group %s is here to be asked", question.group)
+                _log.debug("no member of producer group %s is connected to be asked", question.group)
                 continue
             try:
                 channel.send_oneway(CHECK_TRANSACTION_STATE, question.header, question.body)

@@ -20,7 +20,8 @@ log = client_log("flintmq.broker")
 
 
 class EndTransactionProcessor(DeclaredProcessor):
-    """Ends transactions. Loop thread. The request is one-way: a refusal is logged, and answered only to who waits for it."""
+    """Ends transactions. Loop thread. The request is one-way: a refusal is logged, and answered only where the client
+    waits for it."""
 
     def __init__(self, api: BrokerApi, transactions: TransactionalMessageService) -> None:
         self._api = api

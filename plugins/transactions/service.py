@@ -1,4 +1,4 @@
-"""Runs the transactions of a broker: ends them, and asks producers about those that nobody ended."""
+"""Runs the transactions of a broker: ends them, and asks producers about those that were not ended."""
 
 from __future__ import annotations
 

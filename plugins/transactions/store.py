@@ -16,7 +16,7 @@ from flintmq.plugins.transactions.half_message import HALF_QUEUE_ID, TRANSACTION
 class TransactionStoreAdapter:
     """Implements :class:`flintmq.plugins.transactions.ports.TransactionStore` with the store of a broker. Loop thread.
 
-    The positions are the consumer offsets of ``CID_RMQ_SYS_TRANS``, so that a Java broker goes on from them.
+    The positions are the consumer offsets of ``CID_RMQ_SYS_TRANS``, so that a Java broker continues from them.
     """
 
     def __init__(self, api: BrokerApi) -> None:

@@ -67,7 +67,7 @@ class TransactionTable:
     def offsets_to_end(self, identity: Identity, half_queue_offset: int) -> list[int]:
         """The half queue offsets that op records must name when the transaction ends at one of its half messages.
 
-        The newest copy is one of them: nobody may be asked about it again, by this broker or by the next one.
+        The newest copy is one of them: no producer may be asked about it again, by this broker or by the next one.
         """
         newest = self._copies.get(identity, half_queue_offset)
         return [half_queue_offset] if newest == half_queue_offset else [newest, half_queue_offset]

@@ -1,4 +1,4 @@
-"""Ends transactions, and asks about those that nobody ended (docs/internals/algorithms.md, Transactions).
+"""Ends transactions, and asks about those that were not ended (docs/internals/algorithms.md, Transactions).
 
 Unlike RocketMQ's, a transaction ends once: whichever of its half messages a producer names, and however late. What was
 completed of a round of checks stays completed, and a look at a message that must not be asked about yet does not count as one.
@@ -58,7 +58,7 @@ class TransactionalMessageService:
 
     Args:
         store: see :class:`TransactionStore`.
-        producers: who can be asked.
+        producers: the connected producers that can be asked.
         delay: sends a committed message that is to be delivered later to where it waits.
         config: the settings in force.
         clock: time.

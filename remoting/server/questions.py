@@ -60,7 +60,7 @@ class Questions:
         if future is not None and not future.done():
             future.set_result(command)
         else:
-            log.debug("%s answered request %d, which was not sent", address, command.opaque)
+            log.debug("%s answered request %d, which does not wait for an answer", address, command.opaque)
 
     def fail(self, reason: str) -> None:
         """End every wait: no answer will come any more."""

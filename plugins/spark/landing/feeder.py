@@ -42,7 +42,7 @@ class FeederState(enum.Enum):
     RETRYING = "retrying"
     """The last step failed; it is tried again."""
     STOPPED = "stopped"
-    """It cannot go on without somebody's decision: see the error."""
+    """It needs an operator's decision to continue: see the error."""
 
 
 class LanderHandle(Protocol):
@@ -217,7 +217,7 @@ class LandingFeeder:
                 self._wake.clear()
         except Exception as error:
             self._stop(f"{type(error).__name__}: {error}")
-            log.exception("landing stopped by an error nobody expected")
+            log.exception("landing stopped by an unexpected error")
         finally:
             self._close_lander()
 

@@ -43,7 +43,7 @@ class Lander:
         self._start = begin_offset_bytes if committed is None else committed
         """Where the next commit begins."""
         self._at = self._start
-        """Where reading goes on: behind it when what was read had no row."""
+        """Where reading continues: behind it when what was read had no row."""
         self._unsettled = False
 
     @property
@@ -57,7 +57,7 @@ class Lander:
         Args:
             limit_offset_bytes: a boundary of the log up to which it may be read.
             max_bytes: how much of the log, about.
-            skip_lost: goes on behind what retention has deleted, and notes the gap.
+            skip_lost: continues behind what retention has deleted, and notes the gap.
 
         Raises:
             LandingLossError: it is deleted, and not to be skipped.

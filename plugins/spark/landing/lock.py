@@ -24,7 +24,7 @@ class ZoneLock:
         wait_s: how long to wait while another process has it.
 
     Raises:
-        LandingTroubleError: somebody has it.
+        LandingTroubleError: another process holds it.
         OSError: the lock file cannot be made.
     """
 

@@ -35,7 +35,7 @@ class Stretch:
 
     rows: pyarrow.Table
     end_offset_bytes: int
-    """Where reading goes on."""
+    """Where reading continues."""
     records: int
     """How many records lie in it, rows or not."""
 

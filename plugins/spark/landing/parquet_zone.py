@@ -135,7 +135,7 @@ class ParquetZone:
             if self._disk.exists(hidden):
                 self._disk.replace(hidden, path)
             elif not self._disk.exists(path):
-                # It was durable under one of its names before the commit was: somebody has deleted it since.
+                # It was durable under one of its names before the commit was: it has been deleted since.
                 log.warning("%s has landed and is not there any more; who removed it?", path)
 
     def _sweep(self) -> None:

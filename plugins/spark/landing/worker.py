@@ -64,7 +64,7 @@ class LanderProcess:
             if stream is not None:
                 try:
                     stream.close()
-                except BrokenPipeError:  # it is dead: nobody takes what was still to be written
+                except BrokenPipeError:  # it is dead: no process takes what was still to be written
                     continue
         try:
             process.wait(_STOP_S)

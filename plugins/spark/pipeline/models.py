@@ -111,7 +111,7 @@ class StepSection:
     watermark: Watermark | None = None
     """How late rows of this view may come (streaming)."""
     cache: bool = False
-    """Whether the rows are kept for all who read the view, so that every sink sees the same ones (batch)."""
+    """Whether the rows are kept for all sinks that read the view, so that every sink sees the same ones (batch)."""
 
     def __attrs_post_init__(self) -> None:
         if (self.sql is None) is (self.sql_file is None):

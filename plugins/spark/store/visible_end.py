@@ -1,6 +1,6 @@
 """How far a store may be read now, and up to where its consume queues say everything (docs/spark-feed.md).
 
-A running broker that feeds Spark says it itself, in ``flint/feed``. Nobody else does, so it is found out:
+A running broker that feeds Spark writes it into ``flint/feed``. Other brokers do not, so it is found out:
 
 ========================  =====================================  ================================================
 the store                 is read up to                          consume queues are complete
@@ -156,7 +156,7 @@ def _settled(queues: list[QueueUnits], end: int) -> int:
 
 
 def _static_end(root: Path, log: LogFiles, queues: list[QueueUnits], *, reads_torn: bool) -> VisibleEnd:
-    """The end of a log that nobody writes."""
+    """The end of a log that no broker writes."""
     crashed = (root / "abort").exists()
     last = _last_units(log, queues)
     end, whole = _walked_to_end(log, last.end, check_bodies=crashed)

@@ -1,4 +1,4 @@
-"""Routes for those who know a broker and no name server."""
+"""Routes for readers with a broker's address and no name server."""
 
 from __future__ import annotations
 

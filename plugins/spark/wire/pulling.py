@@ -2,7 +2,7 @@
 
 A range is cut into stretches that are pulled at the same time, because the next pull's offset is known only when the one before
 has come; what comes is handed on in the order of the ranges. How much is held in memory is bounded: a stretch that has become
-large hands over what it has and goes on later.
+large hands over what it has and continues later.
 """
 
 from __future__ import annotations

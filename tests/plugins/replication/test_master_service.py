@@ -164,4 +164,4 @@ def test_a_slave_that_nobody_tells_where_to_go(tmp_path: Path, caplog: pytest.Lo
 
     with opened(tmp_path / "m") as master, opened(tmp_path / "s") as slave:
         asyncio.run(run(master, slave))
-    assert caplog.text.count("nobody knows where it is") == 1
+    assert caplog.text.count("the master's address is unknown") == 1
