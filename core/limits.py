@@ -97,7 +97,7 @@ JSON_MAX_DEPTH: Final = 64
 """No body of the protocol nests deeper than 6; the lenient parser recurses."""
 
 CLIENTS_PER_GROUP_MAX: Final = 10_000
-"""Members of one group: the rebalance notice goes to each."""
+"""Members of one group: each gets the rebalance notice."""
 
 CLIENT_ID_MAX_BYTES: Final = 1_024
 """RocketMQ's clients make theirs of an address, a process id and an instance's name."""

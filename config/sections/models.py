@@ -86,7 +86,7 @@ class BrokerConfig:
     """Every setting of a broker, and of the name server that ``flintmq run`` starts beside it."""
 
     broker: BrokerSection = attrs.field(factory=BrokerSection)
-    """Who the broker is."""
+    """The broker's identity."""
     listen: ListenSection = attrs.field(factory=ListenSection)
     """Sockets."""
     namesrv: NamesrvSection = attrs.field(factory=NamesrvSection)
@@ -120,7 +120,7 @@ class BrokerConfig:
     admission: AdmissionSection = attrs.field(factory=AdmissionSection)
     """When the broker is busy."""
     acl: AclSection = attrs.field(factory=AclSection)
-    """Who may do what."""
+    """Access control."""
     authenticators: tuple[str, ...] = option((), pattern=r"\S+", expects="a list of names")
     """The authenticators in force, by name, in order; empty lets everyone in."""
     plugins: tuple[PluginRef, ...] = option(())

@@ -1,4 +1,4 @@
-"""Settings of replication (``ha:``): who follows whom, and how the two ends know each other."""
+"""Settings of replication (``ha:``): the master and its slaves, and how they authenticate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of who may do what (``acl:``) and of encrypted connections (``listen.tls:``)."""
+"""Settings of access control (``acl:``) and of encrypted connections (``listen.tls:``)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class AclAccount:
     """One account, under the names of RocketMQ's ``plain_acl.yml``."""
 
     access_key: str = attrs.field(alias="accessKey")
-    """Who it is; sent with every request."""
+    """The account's name; sent with every request."""
     secret_key: Secret = attrs.field(alias="secretKey", repr=False)
     """What its requests are signed with; never sent."""
     white_remote_address: str | None = attrs.field(alias="whiteRemoteAddress", default=None)
@@ -47,7 +47,7 @@ class AclAccount:
 
 @attrs.frozen(kw_only=True)
 class AclSection:
-    """``acl:`` — who may do what. Off until ``acl.enable`` or ``authenticators: [acl]`` switches it on."""
+    """``acl:`` — access control. Off until ``acl.enable`` or ``authenticators: [acl]`` switches it on."""
 
     enable: bool = option(False, rocketmq="aclEnable")
     """Every request must be signed by an account that may make it; the same as ``acl`` among the authenticators."""

@@ -1,4 +1,4 @@
-"""Settings of the broker as a server: who it is, where it listens, whom it registers with; and the name server's."""
+"""Settings of the broker as a server: its identity, its addresses, its name servers; and the name server's."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _role(text: str) -> str:
 
 @attrs.frozen(kw_only=True)
 class BrokerSection:
-    """``broker:`` — who the broker is."""
+    """``broker:`` — the broker's identity."""
 
     name: str = option("broker-a", rocketmq="brokerName", pattern=NAME, expects="a name without blanks")
     """The broker's name: masters and slaves of one set share it."""

@@ -118,7 +118,7 @@ class ConsumerGroupInfo:
         return len(self._counts) > 1
 
     def describe_contradictions(self, limit: int = 10) -> str:
-        """Who subscribes to what, differently from most; empty when all agree."""
+        """Return the members whose subscriptions differ from those of most; empty when all agree."""
         if not self.is_contradictory:
             return ""
         usual, _ = self._counts.most_common(1)[0]

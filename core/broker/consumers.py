@@ -37,7 +37,7 @@ class ConsumerTable:
 
     Args:
         clock: decides expiry.
-        notify_ids_changed: False never tells members (then they notice at their next rebalance, every 20 s).
+        notify_ids_changed: False never notifies members (then they notice at their next rebalance, every 20 s).
     """
 
     def __init__(self, clock: Clock, *, notify_ids_changed: bool = True) -> None:
@@ -130,7 +130,7 @@ class ConsumerTable:
             check_membership("consumer", group, len(members), len(self._groups_of.get(channel, ())))
 
     def _look_for_contradictions(self, info: ConsumerGroupInfo) -> None:
-        """Tells once when who contradicts whom has changed; heartbeats that bring nothing new cost a comparison."""
+        """Log once when the members whose subscriptions differ have changed; heartbeats without a change cost a comparison."""
         group = info.group_name
         if self._revisions.get(group) == info.revision:
             return
@@ -171,7 +171,7 @@ class ConsumerTable:
         return True
 
     def close_channel(self, channel: Channel) -> list[str]:
-        """Removes a connection that closed from every group and tells the others. Returns the groups it was in."""
+        """Remove a connection that closed from every group and notify the other members. Return the groups it was in."""
         groups = list(self._groups_of.get(channel, ()))
         for group in groups:
             self.unregister(group, channel)
@@ -200,7 +200,7 @@ class ConsumerTable:
         return {group: client_ids for group, client_ids in found.items() if client_ids}
 
     def runtime_info(self) -> dict[str, str]:
-        """For request 28: groups whose members subscribe differently, with the ids of those who do."""
+        """For request 28: groups whose members subscribe differently, with those members' ids."""
         found = "; ".join(f"{group}: {', '.join(ids[:10])}" for group, ids in self._told.items())
         return {"contradictorySubscriptions": found} if found else {}
 

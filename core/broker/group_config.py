@@ -20,9 +20,9 @@ class SubscriptionGroupConfig(msgspec.Struct, frozen=True, kw_only=True, rename=
     consume_from_min_enable: bool = True
     group_name: str = ""
     notify_consumer_ids_changed_enable: bool = True
-    """Tells members at once when another joins or leaves."""
+    """Notify members at once when another joins or leaves."""
     retry_max_times: Int = 16
-    """How often a message is delivered again before it goes to the dead letter queue."""
+    """How often a message is delivered again before it becomes a dead letter."""
     retry_queue_nums: Int = 1
     """Queues of the retry topic; 0 drops refused messages."""
     which_broker_when_consume_slowly: Long = 1

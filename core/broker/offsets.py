@@ -52,7 +52,7 @@ class ConsumerOffsetManager:
         return self._entries
 
     def commit(self, topic: str, group: str, queue_id: int, consumer_offset: int, client: str = "") -> None:
-        """Remembers that the group goes on at an offset. ``client`` is who said so, for the log.
+        """Remember that the group continues at an offset. ``client`` is the sender of the offset, for the log.
 
         Raises:
             RefusedError: SYSTEM_ERROR; the group is new to the queue, and too many offsets are kept already.
@@ -200,7 +200,7 @@ class ConsumerOffsetManager:
         }
 
     def persist(self) -> bool:
-        """Writes the file when something changed; says whether it did. Raises StoreError, and stays dirty."""
+        """Write the file when something changed. Return whether it did. Raises StoreError, and stays dirty."""
         if not self._dirty or self._file is None:
             return False
         self._file.save(self.to_wire())

@@ -12,7 +12,8 @@ DELAYED_DELIVERY: Final = "(delayed delivery)"
 
 
 class Readers:
-    """Who has read what, for the cleaner (see :class:`flintmq.plugins.retention.cleaner.ConsumerOffsets`). Loop thread.
+    """Which groups have read how far, for the cleaner (see :class:`flintmq.plugins.retention.cleaner.ConsumerOffsets`).
+    Loop thread.
 
     Groups that broadcast keep their offsets themselves, and are not seen here.
     """

@@ -179,7 +179,7 @@ class BrokerState:
     def dispatch(self) -> None:
         """Make what is readable visible: queues, index, held pulls.
 
-        Where more is left it goes on with the loop's next iteration; calls until then do nothing."""
+        Where more is left it continues with the loop's next iteration; calls until then do nothing."""
         if not self._dispatching:
             self._dispatch_some()
 

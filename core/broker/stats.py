@@ -1,7 +1,7 @@
 """What the broker counts (docs/internals/protocol.md, Runtime figures). Loop thread.
 
 The hot paths add once per batch and topic, to plain integers; they are folded into the table of counters with a past when
-somebody looks. Nothing is formatted, and no key is built, per message.
+they are read. Nothing is formatted, and no key is built, per message.
 """
 
 from __future__ import annotations

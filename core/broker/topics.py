@@ -209,7 +209,7 @@ class TopicConfigManager(ConfigManager[TopicConfig]):
         Args:
             topic: a name that :func:`names.check_topic_name` let pass.
             default_topic: the template the client asks for, usually ``TBW102``.
-            remote_address: who sends, for the log.
+            remote_address: the sender's address, for the log.
             client_default_queue_nums: how many queues the client would like.
             topic_sys_flag: flags of a retry topic made here.
 
@@ -292,7 +292,7 @@ class TopicConfigManager(ConfigManager[TopicConfig]):
         self.learned.clear()
 
     def put(self, config: TopicConfig) -> None:
-        """Adds or replaces a topic, persists and tells the listener.
+        """Add or replace a topic, persist the table and call the listener.
 
         Raises:
             RefusedError: SYSTEM_ERROR; the number of queues is negative or beyond :data:`QUEUE_NUMS_MAX`, or there are too
@@ -342,7 +342,7 @@ class TopicConfigManager(ConfigManager[TopicConfig]):
         return True
 
     def update_order_topics(self, order_topics: Collection[str]) -> None:
-        """Marks exactly these topics as ordered: what the name server's ORDER_TOPIC_CONFIG says.
+        """Mark exactly these topics as ordered: what the name server's ORDER_TOPIC_CONFIG says.
 
         See docs/internals/algorithms.md, Topics and groups.
         """

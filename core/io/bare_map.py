@@ -1,7 +1,7 @@
 """Shared maps of files that hold no descriptor, so that a store of ten thousand queues needs none for them.
 
 Python's ``mmap`` keeps a descriptor of its own for each map. So an anonymous map is made first, which has none, and the file is
-mapped in its place (``MAP_FIXED``); who it belongs to, and when it goes, stays Python's business.
+mapped in its place (``MAP_FIXED``); its owner and its lifetime stay Python's.
 
 Such a map is synced by ``msync``: the kernel syncs through the open file that the map holds, not through a descriptor. What
 went wrong with the file since it was mapped is reported there, once (mmap(2), msync(2); "Reporting writeback errors" in the
@@ -20,7 +20,7 @@ from typing import Final
 _LINUX: Final = sys.platform == "linux"
 _MAP_FIXED: Final = 0x10
 _MAP_NORESERVE: Final = 0x4000 if _LINUX else 0x40
-"""The anonymous map is never written to: it shall not count as memory that is promised to somebody."""
+"""The anonymous map is never written to: it shall not count as committed memory."""
 _MS_SYNC: Final = 0x4 if _LINUX else 0x10
 _FAILED: Final = ctypes.c_void_p(-1).value
 

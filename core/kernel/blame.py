@@ -1,4 +1,4 @@
-"""Who raised: failures are counted and named for the plugin whose code they came from.
+"""Finds the plugin whose code raised: failures are counted for it, and carry its name.
 
 The plugin that registered something is not always the one that failed: a built-in calls what a third party handed it, a
 plugin wraps another's dispatcher. So :class:`PluginCode` knows which code belongs to whom, and the innermost frame of a

@@ -163,7 +163,7 @@ def _load(origin: PluginOrigin, target: str) -> Any:
     """Imports ``package.module:object``; a class is instantiated. A module alone is the plugin itself.
 
     Raises:
-        PluginError: whatever goes wrong, because a plugin's import may raise anything.
+        PluginError: the plugin cannot be loaded; its import may raise anything.
     """
     module_name, _, path = target.partition(":")
     try:

@@ -310,7 +310,7 @@ class FlintSpecs:
 
         Services are made after recovery, started in the order of their registration before the broker listens, and stopped
         in the reverse order after it has ended listening. A built-in that raises in ``start`` stops the start of the broker;
-        of others a failure is counted and named, and the broker goes on without them."""
+        of others a failure is counted and named, and the broker continues without them."""
 
     @hookspec
     def flintmq_intake_steps(self, register: RegisterIntakeStep) -> None:

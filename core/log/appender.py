@@ -196,7 +196,7 @@ class Appender:
     ) -> tuple[list[DispatchRequest], int]:
         """Add the records of the plain messages in front that fit the file as it is: nearly all that ever come.
 
-        Plain are messages between IPv4 hosts outside transactions, whose properties somebody has looked at already.
+        Plain are messages between IPv4 hosts outside transactions, whose properties have been checked already.
 
         Args:
             start: physical offset of the last file.

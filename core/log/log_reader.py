@@ -119,7 +119,7 @@ class LogReader:
         """Walk the records between two positions, many at a time; ends where they cannot be read so.
 
         That is at bytes that are no record, at a record that reaches beyond the end, and at once when it is not worth while.
-        :meth:`batches` goes on with :meth:`requests` there.
+        :meth:`batches` continues with :meth:`requests` there.
         """
         if not bulk_scan.is_worth_it(to_offset_bytes - from_offset_bytes):
             return

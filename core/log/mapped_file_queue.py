@@ -110,7 +110,7 @@ class MappedFileQueue:
         """Makes the files that are missing before one, of zeros and not backed by disk."""
         while self.files and 0 < start - (missing := self.files[-1].start + self.file_bytes) <= _GAP_BYTES:
             path = self.files[-1].path.with_name(file_name(missing))
-            log.warning("%s is missing: its name was lost in a crash, or somebody removed it", path)
+            log.warning("%s is missing: its name was lost in a crash, or it was removed", path)
             region = self._disk.map_file(path, self.file_bytes, create=True, allocate=0)
             file = MappedFile(path, missing, self.file_bytes, region, self._step_bytes)
             file.set_positions(file.size)

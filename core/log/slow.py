@@ -1,4 +1,4 @@
-"""Says that the store was slow: one warning for an append, a flush or a commit that took more than half a second.
+"""Logs that the store was slow: one warning for an append, a flush or a commit that took more than half a second.
 
 The words and the bound are RocketMQ's (CommitLog, DefaultMessageStore, FlushRealTimeService, CommitRealTimeService), so that
 what watches its logs finds them here. A disk that stands still makes everybody slow at once: of each kind one line a second is

@@ -7,8 +7,8 @@
         columns.key_row, columns.key_hash                                one value a key, in the order of the index
 
 A row says the same as the request that :meth:`flintmq.core.log.commit_log.CommitLog.request_at` makes of that record; what
-cannot be read many at a time is left to the caller, who goes on record by record. Anything with a file of the log in memory may
-read it: a broker that starts, a rebuild, another process.
+cannot be read many at a time is left to the caller, which continues record by record. Anything with a file of the log
+in memory may read it: a broker that starts, a rebuild, another process.
 """
 
 from __future__ import annotations

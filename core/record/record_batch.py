@@ -6,8 +6,8 @@
         for request in batch.requests():
             ...
 
-Who takes a batch asks for the form that it needs: one request a record, the units in which the records were appended,
-or numpy columns. Each form is made when it is first asked for, and kept for those who take the batch next.
+A user of a batch asks for the form that it needs: one request a record, the units in which the records were appended,
+or numpy columns. Each form is made when it is first asked for, and kept for the next users of the batch.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class RecordBatch:
         return self._columns is not None
 
     def requests(self) -> Sequence[DispatchRequest]:
-        """Return one request a record. All who ask share the same objects."""
+        """Return one request a record. All callers share the same objects."""
         requests = self._requests
         if requests is None:
             columns = self._columns
@@ -129,7 +129,7 @@ class RecordBatch:
         """Walk the requests of some queues' records; of other records no request is made.
 
         Args:
-            queues: (topic, queue id). It may change while the walk goes on: each record is looked up when its turn comes.
+            queues: (topic, queue id). It may change during the walk: each record is looked up when its turn comes.
         """
         units: Sequence[AppendUnit] | None = self._requests or self._units
         if units is not None:

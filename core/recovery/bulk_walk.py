@@ -1,4 +1,5 @@
-"""Whole records checked many at a time with numpy, for :mod:`.log_walk`: the same checks, except who says what is wrong.
+"""Whole records checked many at a time with numpy, for :mod:`.log_walk`: the same checks, but :mod:`.log_walk`
+describes the errors.
 
 Used where :mod:`.bulk_scan` is.
 """

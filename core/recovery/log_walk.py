@@ -104,7 +104,7 @@ class LogWalk:
     Args:
         commit_log: whose files are walked.
         check_crc: whether bodies are checked against their CRC.
-        skips_damage: whether the walk goes on behind damage where valid records follow.
+        skips_damage: whether the walk continues behind damage where valid records follow.
         trusted_ms: after a crash, the store time up to which the checkpoint vouches for log and queues; None after a stop.
     """
 

@@ -61,7 +61,7 @@ class FoundStore:
     check_crc: bool
     """Whether the walk compares bodies with their CRC."""
     skips_damage: bool
-    """Whether the log goes on behind damage where valid records follow; RocketMQ ends it there."""
+    """Whether the log continues behind damage where valid records follow; RocketMQ ends it there."""
 
 
 @attrs.frozen
@@ -82,7 +82,7 @@ class RecoveryPlan:
     rewritten_from_offset_bytes: int | None
     """From where on the log is written to disk once more, because a sync of it may have failed; None for nothing."""
     rewinds_checkpoint_to_ms: int | None
-    """The store time to which the checkpoint goes back before queue units are cut; None where it stays."""
+    """The store time to which the checkpoint is set back before queue units are cut; None where it stays."""
     dispatched_from_offset_bytes: int
     """Where consume queues end after the recovery, and dispatch to all dispatchers begins."""
     indexed_from_offset_bytes: int | None
@@ -229,7 +229,7 @@ class _Planner:
         return start
 
     def _rewinds_to_ms(self, walked: Recovered, start: int) -> int | None:
-        """Return the time to which the checkpoint goes back where it vouches for units that are about to be cut."""
+        """Return the time to which the checkpoint is set back where it vouches for units that are about to be cut."""
         if bool(walked.holes) if self._clean else start < walked.vouched[0]:
             return trusted_before(self._files, walked.holes, start)
         return None

@@ -42,7 +42,7 @@ class Recovery:
             What the walk found, with the places in the quarantine; None without a log.
 
         Raises:
-            OSError: the disk refused something. A later start goes on from what is there.
+            OSError: the disk refused something. A later start continues from what is there.
             StoreError: the same; StoreFullError where it is full.
         """
         walked = plan.walked

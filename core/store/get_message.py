@@ -22,7 +22,7 @@ class GetMessageStatus(enum.Enum):
 
 
 class GetMessageResult(msgspec.Struct):
-    """Messages as slices of the log, which stay readable as long as somebody holds them."""
+    """Messages as slices of the log, which stay readable as long as they are referenced."""
 
     status: GetMessageStatus
     next_begin_offset: int

@@ -17,7 +17,7 @@ from flintmq.core.store.get_message import GetMessageResult, GetMessageStatus
 
 _SCAN_UNITS: Final = 800
 _READ_S: Final = 0.010
-"""How long one pull may read records for its filter, whose properties and expression a client chose; the next one goes on."""
+"""How long one pull may read records for its filter, whose properties and expression a client chose; the next one continues."""
 _READ_STEP: Final = 8
 
 

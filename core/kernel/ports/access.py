@@ -44,7 +44,7 @@ class Need:
 
 
 class Access(enum.Enum):
-    """Who may use a request code."""
+    """The accounts that may use a request code."""
 
     PUBLIC = "public"
     """Everyone, without a signature too."""
@@ -83,9 +83,9 @@ class AccessRule:
 PUBLIC: Final = AccessRule(Access.PUBLIC)
 """Everyone, without a signature too."""
 ACCOUNT: Final = AccessRule(Access.CLIENT)
-"""Every account: the code tells where things are, not what is in them."""
+"""Every account: the code shows where things are, not what is in them."""
 ADMIN: Final = AccessRule(Access.ADMIN)
-"""Administrators: the code changes something for others, or tells about everything."""
+"""Administrators: the code changes something for others, or shows everything."""
 
 
 @attrs.frozen

@@ -26,8 +26,8 @@ class CommitLogDispatcher(Protocol):
 class SupportsCommitted(Protocol):
     """A dispatcher that makes what it takes durable later than the store does.
 
-    Dispatch goes on after a restart where the consume queues end. A dispatcher that had more in memory than on disk, or was
-    switched off meanwhile, says here what it has; the store's start hands it the rest once more before anything new, so that
+    Dispatch continues after a restart where the consume queues end. A dispatcher that had more in memory than on disk, or was
+    switched off meanwhile, returns here what it has; the store's start hands it the rest once more before anything new, so that
     dispatch as a whole restarts from the lowest position of all dispatchers. Asked on the loop thread.
     """
 

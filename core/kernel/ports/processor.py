@@ -84,7 +84,7 @@ class RequestChannel(Channel, Protocol):
         ...
 
     def gave(self, count: int) -> None:
-        """Count answers to requests that :meth:`took` counted; reading goes on when enough of them are answered."""
+        """Count answers to requests that :meth:`took` counted; reading continues when enough of them are answered."""
         ...
 
 

@@ -94,7 +94,7 @@ class QueueReader(Protocol):
         ...
 
     def next_file_queue_offset(self, queue_offset: int) -> int:
-        """Return the logical offset at which a reader goes on that found nothing at an offset."""
+        """Return the logical offset at which a reader that found nothing at an offset continues."""
         ...
 
     def queue_offset_by_time(
@@ -134,7 +134,7 @@ class QueueReader(Protocol):
 
 
 class ConsumeQueues(CommitLogDispatcher, Protocol):
-    """The dispatcher ``consume_queue``: gives each visible record its unit, and hands units to those who read. Loop thread.
+    """The dispatcher ``consume_queue``: gives each visible record its unit, and hands units to readers. Loop thread.
 
     Visible records are those of :func:`flintmq.core.record.sys_flag.is_queued`. A record that comes again is ignored. Where a
     record's queue offset lies beyond the queue's end, because a damaged log lost messages, fillers keep the offsets of those

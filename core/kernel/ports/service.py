@@ -77,7 +77,7 @@ class SupportsHealth(Protocol):
 
 @runtime_checkable
 class SupportsFollowing(Protocol):
-    """A service whose positions a slave takes over, so that it goes on from them once it is the master."""
+    """A service whose positions a slave takes over, so that it continues from them once it is the master."""
 
     def positions_for_slaves(self) -> Mapping[str, object]:
         """Return the positions as members of the JSON object that a master answers to GET_ALL_DELAY_OFFSET (45)."""

@@ -42,7 +42,7 @@ class TagsCodes(Protocol):
             end_offset_bytes: the end of the recovered log.
 
         Raises:
-            StoreError: the note could not be written; the start goes on without it.
+            StoreError: the note could not be written; the start continues without it.
         """
         ...
 
