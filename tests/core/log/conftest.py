@@ -1,4 +1,4 @@
-"""No deadline for examples: the machine that runs the tests may be shared. And numpy is there from the first entry on."""
+"""Have numpy imported from the first entry on: what reads many records at a time is under test, not when it begins to."""
 
 from __future__ import annotations
 
