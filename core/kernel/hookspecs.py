@@ -214,7 +214,8 @@ class FlintSpecs:
 
         It receives what the dispatcher ``index`` receives, also what a recovery dispatches once more. One that is
         durable later than ``dispatch`` returns reports what it has with ``committed()``, and one that ignores records
-        by their position learns from ``truncate(end_offset_bytes)`` what the log has lost."""
+        by their position learns from ``truncate(end_offset_bytes)`` what the log has lost.
+        The kit ``flintmq.core.testing.index_kit`` checks an index builder."""
 
     @hookspec
     def flintmq_request_processors(self, register: RegisterProcessor) -> None:
@@ -310,7 +311,8 @@ class FlintSpecs:
 
         Services are made after recovery, started in the order of their registration before the broker listens, and stopped
         in the reverse order after it has ended listening. A built-in that raises in ``start`` stops the start of the broker;
-        of others a failure is counted and named, and the broker continues without them."""
+        of others a failure is counted and named, and the broker continues without them.
+        The kit ``flintmq.core.testing.service_kit`` checks a service."""
 
     @hookspec
     def flintmq_intake_steps(self, register: RegisterIntakeStep) -> None:
@@ -323,7 +325,8 @@ class FlintSpecs:
         and refuses it, too. Messages that concern no step cost nothing.
 
         The order is that of registration: the built-ins (retry, transactions, delay, timer), then others, then
-        ``trylast`` ones. ``@hookimpl(tryfirst=True)`` puts a step in front of the built-ins."""
+        ``trylast`` ones. ``@hookimpl(tryfirst=True)`` puts a step in front of the built-ins.
+        The kit ``flintmq.core.testing.intake_kit`` checks an intake step."""
 
     @hookspec
     def flintmq_system_topics(self, register: RegisterSystemTopic) -> None:

@@ -11,6 +11,7 @@ from flintmq_sqlite_store.queues import SqliteConsumeQueues
 from flintmq.core.kernel.ports import RecordBatch
 from flintmq.core.record.sys_flag import indexed, queued
 from flintmq.core.testing.dispatcher_kit import check_dispatcher, sample_batch, sample_requests
+from flintmq.core.testing.index_kit import check_index_builder
 
 
 def make_queues(path: str = ":memory:") -> SqliteConsumeQueues:
@@ -25,13 +26,8 @@ def test_the_queues_are_a_dispatcher() -> None:
     check_dispatcher(make_queues, observe=units)
 
 
-def test_the_index_is_a_dispatcher() -> None:
-    """Found by the keys of the kit's records."""
-    keys = {(r.topic, key) for r in sample_requests() for key in (r.uniq_key, *r.keys.split(" ")) if key}
-    check_dispatcher(
-        lambda: SqliteIndex(sqlite3.connect(":memory:")),
-        observe=lambda made: {key: made.query(*key, 99, 0, 2**62)[0] for key in keys},
-    )
+def test_the_index_keeps_the_rules_of_its_port() -> None:
+    check_index_builder(lambda: SqliteIndex(sqlite3.connect(":memory:")))
 
 
 def test_what_is_committed_is_there_after_a_restart(tmp_path: Path) -> None:

@@ -12,7 +12,9 @@ _TABLES: Final = """
 CREATE TABLE IF NOT EXISTS keys (
     topic TEXT, key TEXT, physical INTEGER, store_ms INTEGER, PRIMARY KEY (topic, key, physical)
 ) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS taken (id INTEGER PRIMARY KEY CHECK (id = 0), end INTEGER, store_ms INTEGER);
+CREATE TABLE IF NOT EXISTS taken (
+    id INTEGER PRIMARY KEY CHECK (id = 0), end INTEGER, store_ms INTEGER, physical INTEGER
+);
 """
 
 
@@ -22,8 +24,8 @@ class SqliteIndex:
     def __init__(self, rows: sqlite3.Connection) -> None:
         self._rows = rows
         rows.executescript(_TABLES)
-        taken = rows.execute("SELECT end, store_ms FROM taken").fetchone()
-        self._taken_until_bytes, self._last_ms = taken or (0, 0)
+        taken = rows.execute("SELECT end, store_ms, physical FROM taken").fetchone()
+        self._taken_until_bytes, self._last_ms, self._last_offset_bytes = taken or (0, 0, 0)
 
     def dispatch(self, batch: RecordBatch) -> None:
         """Take the keys of records that are not rolled back; those that were taken are ignored."""
@@ -36,11 +38,12 @@ class SqliteIndex:
             for key in (request.uniq_key, *request.keys.split(" "))
             if key
         ]
-        taken = (batch.end_offset_bytes, requests[-1].store_timestamp_ms)
+        last = requests[-1]
+        taken = (batch.end_offset_bytes, last.store_timestamp_ms, last.commit_log_offset_bytes)
         with self._rows:
             self._rows.executemany("INSERT OR IGNORE INTO keys VALUES (?, ?, ?, ?)", rows)
-            self._rows.execute("INSERT OR REPLACE INTO taken VALUES (0, ?, ?)", taken)
-        self._taken_until_bytes, self._last_ms = taken
+            self._rows.execute("INSERT OR REPLACE INTO taken VALUES (0, ?, ?, ?)", taken)
+        self._taken_until_bytes, self._last_ms, self._last_offset_bytes = taken
 
     def query(
         self, topic: str, key: str, max_num: int, begin_timestamp_ms: int, end_timestamp_ms: int
@@ -51,7 +54,7 @@ class SqliteIndex:
             "ORDER BY physical DESC LIMIT ?"
         )
         found = self._rows.execute(sql, (topic, key, begin_timestamp_ms, end_timestamp_ms, max_num)).fetchall()
-        return [physical for (physical,) in found], self._last_ms, self._taken_until_bytes
+        return [physical for (physical,) in found], self._last_ms, self._last_offset_bytes
 
     def committed(self) -> int:
         """Return the physical offset behind the last record that was taken: a start hands over what follows."""
@@ -62,7 +65,13 @@ class SqliteIndex:
         self._taken_until_bytes = min(self._taken_until_bytes, end_offset_bytes)
         with self._rows:
             self._rows.execute("DELETE FROM keys WHERE physical >= ?", (end_offset_bytes,))
-            self._rows.execute("UPDATE taken SET end = ?", (self._taken_until_bytes,))
+            if self._last_offset_bytes >= end_offset_bytes:
+                newest = self._rows.execute(
+                    "SELECT physical, store_ms FROM keys ORDER BY physical DESC LIMIT 1"
+                ).fetchone()
+                self._last_offset_bytes, self._last_ms = newest or (0, 0)
+            left = (self._taken_until_bytes, self._last_ms, self._last_offset_bytes)
+            self._rows.execute("UPDATE taken SET end = ?, store_ms = ?, physical = ?", left)
 
     def flush(self) -> None:
         """Do nothing: each batch is committed when it is dispatched."""
