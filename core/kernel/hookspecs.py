@@ -171,7 +171,7 @@ class FlintSpecs:
     call, with a store in a scratch folder. A hook is a plain function with the arguments below, by these names; one that
     registers returns nothing. Factories are plain functions; what they make is an object with the methods of its port in
     ``core/kernel/ports/``, as plain methods. The error names the plugin, the hook, the name that was registered, what was
-    expected and what was found. The built-ins are held to the same.
+    expected and what was found. A start trusts the built-ins; mypy and the tests hold them to the same.
 
     **Failures while it runs** are counted for the plugin whose code raised, wherever that was called from: of a plugin
     that calls another's code, or of a built-in that calls what a plugin gave it, the innermost that is a plugin's.

@@ -2,7 +2,7 @@
 
 One table, :data:`SHAPES`, says for each kind of thing what its factory is called with and which methods it makes. It is
 looked at once, while a broker is assembled: a mistake in a signature is an error at the start and in ``flintmq config
-check``, not a failure of the first message. Built-ins are held to the same table.
+check``, not a failure of the first message. A test holds the built-ins to the same table.
 """
 
 from __future__ import annotations
