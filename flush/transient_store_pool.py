@@ -26,7 +26,6 @@ class AnonymousBufferPool:
     def __init__(self, buffers: int, bytes_each: int) -> None:
         if buffers < 1 or bytes_each < 1:
             raise ValueError(f"a pool needs buffers and bytes_each of at least 1, got {buffers} and {bytes_each}")
-        self._bytes_each = bytes_each
         self._lock = threading.Lock()
         self._free: list[tuple[memoryview, mmap.mmap]] = []
         self._borrowed: dict[int, tuple[memoryview, mmap.mmap]] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import attrs
 
@@ -267,11 +267,3 @@ class FlushSection:
     """Settings of ``flush_real_time``."""
     commit_real_time: CommitRealTimeSection = attrs.field(factory=CommitRealTimeSection)
     """Settings of ``commit_real_time``."""
-
-
-FLUSH_STRATEGIES: Mapping[str, type] = {
-    "group_commit": GroupCommitSection,
-    "flush_real_time": FlushRealTimeSection,
-    "commit_real_time": CommitRealTimeSection,
-}
-"""The built-in strategies, each with the model of its section."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-PRIORITY: Final = 8
 READ: Final = 4
 WRITE: Final = 2
 INHERIT: Final = 1

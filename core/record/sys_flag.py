@@ -22,7 +22,6 @@ class Flagged(Protocol):
 R = TypeVar("R", bound=Flagged)
 
 COMPRESSED: Final = 0x1
-MULTI_TAGS: Final = 0x2
 TRANSACTION_NOT: Final = 0x0
 TRANSACTION_PREPARED: Final = 0x4
 TRANSACTION_COMMIT: Final = 0x8

@@ -13,7 +13,7 @@ import attrs
 
 from flintmq.core.broker.message_queue import MessageQueue
 from flintmq.core.errors import RefusedError, RemotingConnectError, RemotingError
-from flintmq.plugins.bench.frames import OPAQUE_BASE, PullFrame, SendFrame
+from flintmq.plugins.bench.frames import PullFrame, SendFrame
 from flintmq.plugins.bench.load import LoadConnection, PullConnection, SendConnection, Tally
 from flintmq.plugins.bench.result import BenchResult, percentile_ms, process_cpu_s
 from flintmq.remoting.client.access import ANYONE, Access
@@ -22,8 +22,6 @@ from flintmq.remoting.client.instance import ClientInstance
 from flintmq.remoting.client.route import TopicRoute
 from flintmq.remoting.client.transport import parse_address
 
-SLOTS_MAX: Final = OPAQUE_BASE
-"""Opaques have ten digits."""
 ROUTE_TRIES: Final = 1_000
 ROUTE_PAUSE_S: Final = 0.005
 """Short, because the row `start` waits for it."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import msgspec
 
 from flintmq.core.errors import FlintError
 from flintmq.core.record.host import host_text
@@ -92,17 +93,11 @@ def to_parquet(files: StoreFiles, wanted: Wanted, target: Path, progress: Callab
 
 
 def _row(record: Record) -> dict[str, Any]:
+    """Return the values of the schema's columns, among others."""
     return {
-        "topic": record.topic,
-        "queue_id": record.queue_id,
-        "queue_offset": record.queue_offset,
-        "commit_log_offset_bytes": record.commit_log_offset_bytes,
+        **msgspec.structs.asdict(record),
         "store_timestamp": record.store_timestamp_ms,
         "born_timestamp": record.born_timestamp_ms,
         "born_host": host_text(record.born_host),
-        "flag": record.flag,
-        "sys_flag": record.sys_flag,
-        "reconsume_times": record.reconsume_times,
         "properties": list(record.properties.items()),
-        "body": record.body,
     }

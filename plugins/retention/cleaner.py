@@ -91,8 +91,6 @@ class CleanCommitLogService:
         self._clock = store.clock
         self.manual_rounds = 0
         """Rounds left in which expired files are deleted at any hour (code 329)."""
-        self.deleted_files = 0
-        """Commit log files given up since the start."""
         self._bin = FileBin(store.disk, store.background)
         self._index_bin = FileBin(store.disk, store.background)
         self._round: Iterator[None] | None = None
@@ -195,7 +193,6 @@ class CleanCommitLogService:
             self._warned.pop(file.start, None)
             deleted += 1
             log.info("%s goes: %s", file.path, deletion.reason.value)
-        self.deleted_files += deleted
         self._bin.empty()
         if deleted == 0 and space.delete and space.forcibly:
             log.warning("the disk is nearly full, and no commit log file can be deleted")

@@ -22,8 +22,6 @@ CONNECT_TIMEOUT_MS: Final = 3_000
 
 RequestHandler = Callable[[RemotingCommand, str], "RemotingCommand | Awaitable[RemotingCommand | None] | None"]
 """Answers a request that the server at an address pushed; None: no answer."""
-ResponseCallback = Callable[["RemotingCommand | None", "RemotingError | None"], None]
-"""Called with an answer, or with why there is none."""
 
 
 class RpcHook(Protocol):

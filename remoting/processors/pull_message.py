@@ -27,7 +27,6 @@ from flintmq.remoting.wire.headers_message import PullMessageRequestHeader, Pull
 COMMIT_OFFSET: Final = 0x1
 SUSPEND: Final = 0x2
 SUBSCRIPTION: Final = 0x4
-CLASS_FILTER: Final = 0x8
 
 _NOT_FOUND: Final = int(ResponseCode.PULL_NOT_FOUND)
 _MOVED: Final = int(ResponseCode.PULL_OFFSET_MOVED)

@@ -195,14 +195,3 @@ class ResumeCheckHalfMessageRequestHeader(CommandHeader, kw_only=True):
     """323: ``msgId`` is an offsetMsgId."""
 
     msg_id: str | None = None
-
-
-class RegisterFilterServerRequestHeader(CommandHeader, kw_only=True):
-    """301."""
-
-    filter_server_addr: str
-
-
-class RegisterFilterServerResponseHeader(CommandHeader, kw_only=True):
-    broker_name: str
-    broker_id: Long

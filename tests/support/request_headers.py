@@ -11,8 +11,6 @@ from flintmq.plugins.builtin import BUILTIN_PLUGINS, NAME_SERVER_PLUGINS
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.headers_admin import (
     GetConsumerStatusRequestHeader,
-    RegisterFilterServerRequestHeader,
-    RegisterFilterServerResponseHeader,
     ResetOffsetRequestHeader,
 )
 from flintmq.remoting.wire.headers_message import (
@@ -35,13 +33,11 @@ REQUEST_HEADERS: Final[dict[int, Any]] = {
     RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: ConsumerGroupRequestHeader,
     RequestCode.RESET_CONSUMER_CLIENT_OFFSET: ResetOffsetRequestHeader,
     RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: GetConsumerStatusRequestHeader,
-    RequestCode.REGISTER_FILTER_SERVER: RegisterFilterServerRequestHeader,
     RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: ReplyMessageRequestHeader,
     **{code: one.header for code, one in DECLARED.items() if one.header is not None},
 }
 """By code; those that brokers send to clients included."""
 RESPONSE_HEADERS: Final[dict[int, Any]] = {
-    RequestCode.REGISTER_FILTER_SERVER: RegisterFilterServerResponseHeader,
     **{code: one.answer for code, one in DECLARED.items() if one.answer is not None},
 }
 """By the code of the request."""
