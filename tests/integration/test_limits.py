@@ -125,7 +125,7 @@ def test_what_is_held_for_all_connections(configure: Any, connect: Any) -> None:
         (heartbeat(producers=[f"g{number}" for number in range(4_097)]), "too many producer groups"),
         (heartbeat(producers=["p"] * 17_000), "objects"),
         (heartbeat("x" * 1_100_000), "at most 1048576"),
-        (b"{clientID:'" + b"x" * 40_000 + b"'}", "not plain JSON"),
+        (b"{clientID:'" + b"x" * 40_000 + b"'}", "no plain JSON"),
         (b'{"clientID":"c","a":[' + b"1," * 8_000 + b'1],"b":[' + b'{"$ref":"$.a"},' * 900 + b"1]}", "references name more"),
         (heartbeat(consumers=[{"groupName": "G", "subscriptionDataSet": [{"topic": "T"}] * 10_001}]), "10000 topics"),
     ],
