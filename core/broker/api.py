@@ -198,6 +198,7 @@ class BrokerHandle(Protocol):
         ...
 
 
-ServiceFactory = Callable[["BrokerApi"], "Service | None"]
-"""Makes a service, or None where the configuration asks for none. The store is recovered and the tables are loaded; nothing
-listens, and no other service has started."""
+ServiceFactory = Callable[..., "Service | None"]
+"""Makes a service of the :class:`BrokerApi`, and of a plugin's context where it has an argument for it; or None where the
+configuration asks for none. The store is recovered and the tables are loaded; nothing listens, and no other service has
+started."""

@@ -41,7 +41,7 @@ from flintmq.core.kernel.ports import (
 from flintmq.core.kernel.ports.processor import DefaultProcessorFactory, ProcessorFactory, RequestDeclaration
 
 if TYPE_CHECKING:
-    from flintmq.core.broker.api import BrokerApi, BrokerHandle, ServiceFactory
+    from flintmq.core.broker.api import BrokerHandle, ServiceFactory
     from flintmq.core.store.message_store import MessageStore
 
 PROJECT = "flintmq"
@@ -80,8 +80,9 @@ DispatcherFactory = Callable[[DispatcherContext[S]], CommitLogDispatcher]
 PoolFactory = Callable[[int, int], TransientStorePool]
 """Makes a pool of (buffers, bytes each), and of a :class:`PluginContext` if it asks for one."""
 IndexBuilderFactory = Callable[[DispatcherContext[S]], IndexBuilder]
-IntakeStepFactory = Callable[["BrokerApi"], IntakeStep]
-"""Makes an intake step; the services are made, and none has started."""
+IntakeStepFactory = Callable[..., IntakeStep]
+"""Makes an intake step of the :class:`flintmq.core.broker.api.BrokerApi`, and of a plugin's context where it has an argument
+for it; the services are made, and none has started."""
 AuthenticatorFactory = Callable[..., Authenticator]
 """Makes an authenticator of the plugin's settings."""
 

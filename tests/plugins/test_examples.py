@@ -34,6 +34,7 @@ NAMES = (
     "flintmq-direct-flush",
     "flintmq-request-watch",
     "flintmq-sqlite-store",
+    "flintmq-topic-quota",
 )
 
 PACKAGES = (
@@ -42,6 +43,7 @@ PACKAGES = (
     "flintmq_direct_flush",
     "flintmq_request_watch",
     "flintmq_sqlite_store",
+    "flintmq_topic_quota",
 )
 
 pytestmark = pytest.mark.skipif(

@@ -1,0 +1,54 @@
+"""A topic is stopped at its quota, and goes on in the next period."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from flintmq_topic_quota.quota import Quota, QuotaService, QuotaStep
+
+import flintmq
+from flintmq.config import load_config
+from flintmq.core.errors import RefusedError
+from flintmq.core.testing.intake_kit import IntakeSample, check_intake_step
+from flintmq.core.testing.service_kit import check_service
+from flintmq.core.testing.store import message
+
+
+def test_the_step_keeps_the_rules_of_intake_steps() -> None:
+    """The kit's messages are counted, and one too many is refused."""
+    fits, too_long = check_intake_step(
+        lambda: QuotaStep(Quota(10), "Logs"),
+        [IntakeSample(message("Logs", body=b"x" * 10)), IntakeSample(message("Logs", body=b"x" * 11))],
+    )
+    assert fits.refusal is None
+    assert too_long.refusal is not None
+    assert too_long.refusal.reason == "topic_quota.used"
+
+
+def test_the_service_keeps_the_rules_of_services() -> None:
+    """Each period begins at nothing."""
+    quota = Quota(10)
+    quota.take("Logs", 10)
+    assert QuotaService(quota, 60, None).health() == "the quota is used up: Logs"  # type: ignore[arg-type]
+    check_service(lambda timers: QuotaService(quota, 60, timers))
+    assert not quota.used_bytes
+
+
+def test_a_broker_refuses_what_is_too_much(tmp_path: Path) -> None:
+    """Other topics pass, and request 28 has the figure."""
+    text = "listen: {port: 0, vip: false}\ntopic_quota: {max_bytes: 10}\n"
+    (tmp_path / "broker.yaml").write_text(text + f"store: {{path: {tmp_path / 'store'}}}\n", encoding="utf-8")
+    loaded = load_config(tmp_path / "broker.yaml", [], {})
+
+    async def live() -> None:
+        async with flintmq.Broker(loaded) as broker:  # found by its entry point
+            await broker.put([flintmq.Message("Logs", b"x" * 8), flintmq.Message("Orders", b"x" * 80)])
+            with pytest.raises(RefusedError) as refused:
+                await broker.put([flintmq.Message("Logs", b"x" * 8)])
+            assert refused.value.key == "topic_quota.max_bytes"
+            figures = [source() for source in broker.state.runtime_sources]
+            assert any(one.get("topicQuotaUsedBytes") == "8" for one in figures)
+
+    asyncio.run(live())
