@@ -27,7 +27,10 @@ configuration key that changes the outcome. The same text goes into the answer's
 
 from __future__ import annotations
 
+import contextlib
 import errno
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 _REMARK_MAX_CHARS: Final = 4_000
@@ -173,3 +176,13 @@ def store_error_kind(error: OSError) -> type[StoreError]:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return StoreFullError
     return StoreExhaustedError if is_exhausted(error) else StoreError
+
+
+@contextlib.contextmanager
+def store_errors(root: Path) -> Iterator[None]:
+    """Make errors of the operating system errors of the store in a folder."""
+    try:
+        yield
+    except OSError as error:
+        kind = store_error_kind(error)
+        raise kind(f"{error.filename or root}: {error.strerror or error}") from error

@@ -18,6 +18,7 @@ from flintmq.core.errors import StoreError
 from flintmq.core.io.paths import feed_path
 from flintmq.core.kernel.hookspecs import DispatcherContext, RegisterDispatcher, hookimpl
 from flintmq.core.kernel.ports import CommitLogDispatcher
+from flintmq.core.store.log_files import commit_log_folders
 
 if TYPE_CHECKING:
     from flintmq.core.store.message_store import MessageStore
@@ -138,7 +139,7 @@ def _landing(context: DispatcherContext[object]) -> LandingFeeder | None:
     root = Path(settings.path).absolute()
 
     read_only = map(Path, store.config.store.read_only_commit_log_paths)
-    folders = tuple(str(folder.absolute()) for folder in (*store.commit_log_folders, *read_only))
+    folders = tuple(str(folder.absolute()) for folder in (*commit_log_folders(store.config.store), *read_only))
 
     def task() -> LandingTask:
         epochs = store.epochs.epochs

@@ -74,8 +74,8 @@ class BrokerApi(Protocol):
 
     @property
     def store(self) -> MessageStore:
-        """The store: ``get_message`` and ``message_at`` read messages, ``watermarks`` has every position. Messages are put
-        through :attr:`sink`."""
+        """The store: ``reader`` reads queues and messages, ``watermarks`` has every position. Messages are put through
+        :attr:`sink`."""
         ...
 
     @property

@@ -87,7 +87,7 @@ class BrokerState:
         self.locks = RebalanceLockManager(clock)
         self.hold = PullRequestHoldService(
             clock,
-            store.max_queue_offset,
+            store.reader.max_queue_offset,
             held_max=config.pull.held_max,
             held_per_connection_max=config.pull.held_per_connection_max,
         )

@@ -36,10 +36,10 @@ class WaitingStoreAdapter:
         return self._store.watermarks.flushed
 
     def min_queue_offset(self, topic: str, queue_id: int) -> int:
-        return self._store.min_queue_offset(topic, queue_id)
+        return self._store.reader.min_queue_offset(topic, queue_id)
 
     def max_queue_offset(self, topic: str, queue_id: int) -> int:
-        return self._store.max_queue_offset(topic, queue_id)
+        return self._store.reader.max_queue_offset(topic, queue_id)
 
     def queue_units(
         self, topic: str, queue_id: int, queue_offset: int, max_units: int

@@ -204,6 +204,13 @@ class EpochFile:
         self.replace(self.epochs.begun(start_offset_bytes, cause, self._make_id).kept_from(min_offset_bytes))
         return self.epochs.current
 
+    def begin_as_master(self, end_offset_bytes: int, min_offset_bytes: int) -> None:
+        """Begin a master's epoch at the log's end, durably. Raises StoreError, and then all is as it was."""
+        current = self.epochs.current
+        # What the recovery of this start or the last one found out is still true, and slaves must know of it.
+        recovered = current.start_offset_bytes == end_offset_bytes and current.cause == RECOVERED
+        self.begin(end_offset_bytes, RECOVERED if recovered else MASTER, min_offset_bytes)
+
     def replace(self, epochs: Epochs) -> None:
         """Takes over other epochs, durably: a slave's from its master. Raises StoreError, and then all is as it was."""
         temporary = self.path.with_name(self.path.name + ".tmp")

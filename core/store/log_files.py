@@ -24,6 +24,11 @@ class _Options(TypedDict):
     holds: bool
 
 
+def commit_log_folders(settings: StoreSection) -> tuple[Path, ...]:
+    """Return the folders where the commit log's files are made."""
+    return tuple(map(Path, settings.commit_log_paths)) or (Path(settings.path) / "commitlog",)
+
+
 def log_files(
     settings: StoreSection,
     folders: Sequence[Path],

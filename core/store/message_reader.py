@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import struct
 import time
+from collections.abc import Generator
 from functools import lru_cache
 from typing import Final
 
 from flintmq.config.sections.store import StoreSection
-from flintmq.core.kernel.ports import ConsumeQueues, MessageFilter
+from flintmq.core.kernel.ports import ConsumeQueues, IndexBuilder, MessageFilter
 from flintmq.core.log.commit_log import CommitLog
 from flintmq.core.record import record as rec
 from flintmq.core.record.queue_unit import FILLER_SIZE, UNIT, UNIT_BYTES
+from flintmq.core.steps import run_steps
 from flintmq.core.store.get_message import GetMessageResult, GetMessageStatus
+from flintmq.core.store.key_query import find_by_key
 
 _SCAN_UNITS: Final = 800
 _READ_S: Final = 0.010
@@ -22,17 +25,21 @@ _READ_STEP: Final = 8
 
 
 class MessageReader:
-    """Loop thread.
+    """Reads an opened store: queues, records, offsets by time, keys. Loop thread.
 
     Args:
         commit_log: what is read.
         queues: where the messages lie in it.
+        index: finds messages by key.
         settings: limits of one answer.
     """
 
-    def __init__(self, commit_log: CommitLog, queues: ConsumeQueues, settings: StoreSection) -> None:
+    def __init__(
+        self, commit_log: CommitLog, queues: ConsumeQueues, index: IndexBuilder, settings: StoreSection
+    ) -> None:
         self._commit_log = commit_log
         self._queues = queues
+        self._index = index
         self.settings = settings
         """May be replaced while the store is in use."""
         self._total_memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -44,6 +51,64 @@ class MessageReader:
     def is_in_memory(self, commit_log_offset_bytes: int) -> bool:
         """Return whether a message is so near the log's end that it counts as in memory."""
         return self._commit_log.max_offset_bytes - commit_log_offset_bytes <= self._memory_bytes
+
+    def topics(self) -> set[str]:
+        """Return the topics that have queues."""
+        return {topic for topic, _queue in self._queues.queues}
+
+    def max_queue_offset(self, topic: str, queue_id: int) -> int:
+        """Return the next message's logical offset; 0 for a queue that does not exist."""
+        queue = self._queues.find(topic, queue_id)
+        return queue.max_queue_offset if queue is not None else 0
+
+    def min_queue_offset(self, topic: str, queue_id: int) -> int:
+        """Return the oldest message's logical offset; 0 for a queue that does not exist."""
+        queue = self._queues.find(topic, queue_id)
+        return queue.min_queue_offset if queue is not None else 0
+
+    def queue_offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
+        """Find the message nearest in time (docs/internals/algorithms.md, Offset by time); binary search."""
+        queue = self._queues.find(topic, queue_id)
+        if queue is None:
+            return 0
+        return queue.queue_offset_by_time(
+            timestamp_ms, self._commit_log.min_offset_bytes, self._commit_log.store_timestamp_ms
+        )
+
+    def message_store_time(self, topic: str, queue_id: int, queue_offset: int) -> int:
+        """Return the store time in ms of a message, -1 when there is none at that offset."""
+        queue = self._queues.find(topic, queue_id)
+        unit = queue.unit(queue_offset) if queue is not None else None
+        return self._commit_log.store_timestamp_ms(unit[0]) if unit is not None else -1
+
+    def earliest_message_store_time(self, topic: str, queue_id: int) -> int:
+        """Return the store time in ms of a queue's oldest message, -1 for an empty one."""
+        return self.message_store_time(topic, queue_id, self.min_queue_offset(topic, queue_id))
+
+    def check_in_mem_by_consume_offset(self, topic: str, queue_id: int, queue_offset: int) -> bool:
+        """Return whether a message still counts as in memory; also true where there is none.
+
+        See docs/internals/algorithms.md, Offset by time.
+        """
+        queue = self._queues.find(topic, queue_id)
+        unit = queue.unit(queue_offset) if queue is not None else None
+        return unit is None or self.is_in_memory(unit[0])
+
+    def message_at(self, commit_log_offset_bytes: int) -> rec.Record | None:
+        """Return the record at a physical offset, or None when no whole record begins there."""
+        return self._commit_log.record(commit_log_offset_bytes)
+
+    def query_message(
+        self, topic: str, key: str, max_num: int, begin_timestamp_ms: int, end_timestamp_ms: int
+    ) -> tuple[list[memoryview], int, int]:
+        """Find messages by key at once; see :func:`.find_by_key`."""
+        return run_steps(self.query_message_steps(topic, key, max_num, begin_timestamp_ms, end_timestamp_ms))
+
+    def query_message_steps(
+        self, topic: str, key: str, max_num: int, begin_timestamp_ms: int, end_timestamp_ms: int
+    ) -> Generator[None, None, tuple[list[memoryview], int, int]]:
+        """Find messages by key in steps of some milliseconds; see :func:`.find_by_key`."""
+        return find_by_key(self._commit_log, self._index, topic, key, max_num, begin_timestamp_ms, end_timestamp_ms)
 
     def get_message(
         self, topic: str, queue_id: int, queue_offset: int, max_num: int, message_filter: MessageFilter | None
@@ -76,10 +141,11 @@ class MessageReader:
         return result
 
     def _collect_all(self, units: memoryview, max_num: int, result: GetMessageResult) -> bool:
-        """The ordinary pull: no filter, and all that fits one answer lies in one file and in memory.
+        """Collect an ordinary pull: no filter, and all that fits one answer lies in one file and in memory.
 
         Returns False, with nothing done, for every other one (a gap's filler units are larger than any answer).
         """
+        # _collect gives the same answer, but one unit at a time: an ordinary pull would cost several times as much.
         settings = self.settings
         count = min(max_num, settings.max_transfer_count_in_memory, len(units) // UNIT_BYTES)
         if count <= 0:

@@ -123,6 +123,11 @@ class ReputMessageService:
                 break
         return watermarks.dispatched < watermarks.readable
 
+    def run_all(self) -> None:
+        """Dispatch everything that is readable, as far as it can be dispatched. Blocks."""
+        while self.run():
+            pass
+
     def catch_up(self) -> None:
         """Dispatch everything that is readable, before anybody listens: many records at a time where that is worth it.
 

@@ -36,6 +36,16 @@ def trouble_of(
     return None if dispatch_error is None else _standing_still(dispatch_error)
 
 
+def slave_refusal() -> RefusedError:
+    """Return what a client gets that sends to a slave."""
+    return RefusedError(
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        "service not available now: the broker is a slave; send to its master",
+        reason="store.slave",
+        key="broker.role (brokerRole)",
+    )
+
+
 def _standing_still(error: StoreError) -> RefusedError:
     if isinstance(error, StoreFullError):
         return no_room(error)

@@ -5,7 +5,7 @@
     with opened(tmp_path) as store:
         store.put([message("orders", body=b"1")])
         store.dispatch()
-        assert store.max_queue_offset("orders", 0) == 1
+        assert store.reader.max_queue_offset("orders", 0) == 1
 """
 
 from __future__ import annotations

@@ -157,12 +157,12 @@ async def _measured(plan: FlushPlan, broker: Broker, contender: Contender, numbe
         await writers.run(plan.warmup_s)
     gc.collect()
     before_bytes = store.watermarks.wrote
-    counters = store.flush_service.statistics()
+    counters = store.services.flush_service.statistics()
     written, busy_s, cpu_s = written_bytes(), machine_busy_s(), time.process_time()
     seconds = await writers.run(plan.seconds)
     cpu_s = time.process_time() - cpu_s
     written, busy_s = written_bytes() - written, machine_busy_s() - busy_s
-    after = store.flush_service.statistics()
+    after = store.services.flush_service.statistics()
     latencies_s = array("d", sorted(writers.latencies_s))
     messages = len(latencies_s) * plan.batch
     rate = messages / seconds

@@ -148,16 +148,16 @@ def _sample(store: Path) -> list[tuple[str, int, str, int]]:
 def _lookup_us(store: MessageStore, sample: Sequence[tuple[str, int, str, int]]) -> float:
     keyed = [(topic, key) for topic, _queue_id, key, _stored_ms in sample if key]
     for topic, key in keyed:
-        if not store.query_message(topic, key, 32, 0, _ALL_TIME_MS)[0]:
+        if not store.reader.query_message(topic, key, 32, 0, _ALL_TIME_MS)[0]:
             raise StoreFormatError(
                 f"{store.root}: the index that was made again does not know the key {key} of {topic}"
             )
-    return _median_us([partial(store.query_message, topic, key, 32, 0, _ALL_TIME_MS) for topic, key in keyed])
+    return _median_us([partial(store.reader.query_message, topic, key, 32, 0, _ALL_TIME_MS) for topic, key in keyed])
 
 
 def _by_time_us(store: MessageStore, sample: Sequence[tuple[str, int, str, int]]) -> float:
     places = [(topic, queue_id, stored_ms) for topic, queue_id, _key, stored_ms in sample]
-    return _median_us([partial(store.queue_offset_by_time, *place) for place in places])
+    return _median_us([partial(store.reader.queue_offset_by_time, *place) for place in places])
 
 
 def _median_us(calls: Sequence[Callable[[], object]]) -> float:

@@ -106,7 +106,7 @@ class Assembly:
         if stores.waits_for_flushes:
             store.progressed.subscribe(state.progressed)
         if not (store.started_clean or config.broker.is_slave):
-            state.offsets.cut(store.max_queue_offset)
+            state.offsets.cut(store.reader.max_queue_offset)
         if not config.replicates:
             _begin_epoch_if_replicated(state)
         held.push_async_callback(self._end_writes)

@@ -85,7 +85,7 @@ class StoreAssembly:
         for entry in self._named:
             made: CommitLogDispatcher = self.store.consume_queues
             if entry.name != CONSUME_QUEUE:
-                made = self._kernel.guarded(entry, entry.value)(self._context(entry))
+                made = self._kernel.guarded(entry, entry.value)(self._context(entry, self.store.folder))
             essential = entry.essential or entry.name == CONSUME_QUEUE
             dispatchers.append(self._kernel.isolate(made, entry.owner, essential, entry.name))
         return dispatchers
@@ -113,21 +113,21 @@ class StoreAssembly:
             names.insert(0, FILTER_BITMAP)
         return self._kernel.registries.dispatchers.pick_all(names)
 
-    def _make_queues(self, _folder: StoreFolder) -> ConsumeQueues:
+    def _make_queues(self, folder: StoreFolder) -> ConsumeQueues:
         """Make the dispatcher ``consume_queue`` of the configuration."""
         (entry,) = [entry for entry in self._named if entry.name == CONSUME_QUEUE]
-        made = self._kernel.guarded(entry, entry.value)(self._context(entry))
+        made = self._kernel.guarded(entry, entry.value)(self._context(entry, folder))
         CONSUME_QUEUES.check_made(entry.owner, entry.name, made)
         return cast("ConsumeQueues", made)
 
-    def _make_index(self, _folder: StoreFolder) -> IndexBuilder:
+    def _make_index(self, folder: StoreFolder) -> IndexBuilder:
         registered = self._kernel.registries.index_builders.pick(self._config.index.builder)
-        return self._kernel.guarded(registered, registered.value)(self._context(registered))
+        return self._kernel.guarded(registered, registered.value)(self._context(registered, folder))
 
-    def _context(self, registered: Registered[Any]) -> DispatcherContext[Any]:
+    def _context(self, registered: Registered[Any], folder: StoreFolder) -> DispatcherContext[Any]:
         return DispatcherContext(
             store=self.store,
-            folder=self.store.folder,
+            folder=folder,
             settings=self._settings.of(registered),
             clock=self._clock,
             filters=self.filters,

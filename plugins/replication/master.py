@@ -50,7 +50,7 @@ class MasterReplication:
                 timeout_ms=config.ha.slave_timeout_ms,
                 fallbehind_max_bytes=config.ha.slave_fallbehind_max_bytes,
             )
-            store.wait_for_slaves(self.gate)
+            store.writer.wait_for_slaves(self.gate)
         self.master = HaMasterService(
             StoreLog(store, config.broker.name, api.address.host_port),
             self._settings,

@@ -110,7 +110,7 @@ class HaSlaveService:
         host, _, port = address.rpartition(":")
         # What a report claims to hold must be held: also what was written just before the last connection ended.
         store = self.log.store
-        if await until_flushed(store.flush_service.submit(store.watermarks.wrote)) is not FlushStatus.FLUSHED:
+        if await until_flushed(store.services.flush_service.submit(store.watermarks.wrote)) is not FlushStatus.FLUSHED:
             self.tell("the log could not be synced", is_serious=True)
             return
         loop = asyncio.get_running_loop()
@@ -194,7 +194,7 @@ class MasterConnection(asyncio.Protocol):
 
     def _append(self, chunks: list[LogChunk]) -> None:
         store = self._service.log.store
-        waiter = store.append_raw(chunks)
+        waiter = store.writer.append_raw(chunks)
         end = store.watermarks.wrote
         if waiter.status is FlushStatus.FLUSHED:
             self.link.report(end)

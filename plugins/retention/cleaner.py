@@ -33,6 +33,7 @@ from flintmq.core.retention.retention import (
     judge_space,
     plan_deletions,
 )
+from flintmq.core.store.log_files import commit_log_folders
 from flintmq.core.store.message_store import MessageStore
 from flintmq.plugins.retention.file_bin import FileBin
 
@@ -141,7 +142,9 @@ class CleanCommitLogService:
         """Measure the disks, and set or clear the store's ``disk_full``."""
         store = self._store
         policy = RetentionPolicy.of(store.config.store)
-        log_disks = [usage for folder in store.commit_log_folders if (usage := self._usage(folder)) is not None]
+        log_disks = [
+            usage for folder in commit_log_folders(store.config.store) if (usage := self._usage(folder)) is not None
+        ]
         space = judge_space(log_disks, self._usage(store.consume_queues.root), policy)
         files = store.commit_log.queue
         if isinstance(files, MultiPathMappedFileQueue):

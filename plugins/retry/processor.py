@@ -55,7 +55,7 @@ class SendBackProcessor(DeclaredProcessor):
             )
         if group.retry_queue_nums <= 0:
             return Response()
-        record = api.store.message_at(header.commit_log_offset_bytes)
+        record = api.store.reader.message_at(header.commit_log_offset_bytes)
         if record is None:
             raise RefusedError(
                 ResponseCode.SYSTEM_ERROR,

@@ -84,6 +84,6 @@ class ResumeCheckProcessor(DeclaredProcessor):
 
 
 async def _acknowledge(api: BrokerApi) -> None:
-    waiter = api.store.promise()
+    waiter = api.store.writer.promise()
     api.dispatch()
     await acknowledge(waiter, strict=api.config.store.compat == "strict")

@@ -37,10 +37,10 @@ class TransactionStoreAdapter:
         return self._store.watermarks.flushed
 
     def min_queue_offset(self, topic: str) -> int:
-        return self._store.min_queue_offset(topic, HALF_QUEUE_ID)
+        return self._store.reader.min_queue_offset(topic, HALF_QUEUE_ID)
 
     def max_queue_offset(self, topic: str) -> int:
-        return self._store.max_queue_offset(topic, HALF_QUEUE_ID)
+        return self._store.reader.max_queue_offset(topic, HALF_QUEUE_ID)
 
     def record(self, topic: str, queue_offset: int) -> Record | None:
         queue = self._store.consume_queues.find(topic, HALF_QUEUE_ID)
@@ -48,7 +48,7 @@ class TransactionStoreAdapter:
         return self._store.commit_log.record(unit[0], unit[1]) if unit is not None else None
 
     def record_at(self, commit_log_offset_bytes: int) -> Record | None:
-        return self._store.message_at(commit_log_offset_bytes)
+        return self._store.reader.message_at(commit_log_offset_bytes)
 
     def last_record(self) -> Record | None:
         queues = list(self._store.consume_queues.queues.values())

@@ -146,9 +146,9 @@ class AdminClientProcessor(DeclaredProcessor):
                     measured=f"queue {queue_id} of {header.topic}",
                 )
             if header.timestamp_ms == -1:
-                wanted = state.store.max_queue_offset(header.topic, queue_id)
+                wanted = state.store.reader.max_queue_offset(header.topic, queue_id)
             else:
-                wanted = state.store.queue_offset_by_time(header.topic, queue_id, header.timestamp_ms)
+                wanted = state.store.reader.queue_offset_by_time(header.topic, queue_id, header.timestamp_ms)
             wanted = max(0, wanted)
             queue = MessageQueue(state.config.broker.name, queue_id, header.topic)
             offsets[queue] = wanted if header.is_force or wanted < current else current
@@ -218,7 +218,7 @@ class AdminClientProcessor(DeclaredProcessor):
             offset_bytes = decode_message_id(message_id).commit_log_offset_bytes
         except ValueError as error:
             raise RefusedError(ResponseCode.SYSTEM_ERROR, str(error), reason="message_id.malformed") from error
-        record = self._state.store.message_at(offset_bytes)
+        record = self._state.store.reader.message_at(offset_bytes)
         piece = self._state.store.commit_log.slice(offset_bytes, record.size_bytes) if record is not None else None
         if piece is None:
             raise RefusedError(

@@ -121,8 +121,8 @@ class AdminGroupProcessor(DeclaredProcessor):
         store, offsets, behind = self._state.store, self._state.offsets, 0
         for queue_id in range(config.read_queue_nums):
             consumer_offset = max(0, offsets.query(topic, group, queue_id))
-            last_ms = store.message_store_time(topic, queue_id, consumer_offset - 1) if consumer_offset else 0
-            end = max(0, store.max_queue_offset(topic, queue_id))
+            last_ms = store.reader.message_store_time(topic, queue_id, consumer_offset - 1) if consumer_offset else 0
+            end = max(0, store.reader.max_queue_offset(topic, queue_id))
             behind += end - consumer_offset
             table.add(
                 MessageQueue(self._state.config.broker.name, queue_id, topic),
@@ -185,16 +185,16 @@ class AdminGroupProcessor(DeclaredProcessor):
 
     def _span(self, topic: str, group: str, queue_id: int) -> bodies.QueueTimeSpan:
         store = self._state.store
-        end = store.max_queue_offset(topic, queue_id)
+        end = store.reader.max_queue_offset(topic, queue_id)
         consumer_offset = self._state.offsets.query(topic, group, queue_id)
-        first_ms = store.earliest_message_store_time(topic, queue_id)
-        last_ms = store.message_store_time(topic, queue_id, end - 1)
+        first_ms = store.reader.earliest_message_store_time(topic, queue_id)
+        last_ms = store.reader.message_store_time(topic, queue_id, end - 1)
         consumed_ms = (
-            store.message_store_time(topic, queue_id, consumer_offset - 1) if consumer_offset > 0 else first_ms
+            store.reader.message_store_time(topic, queue_id, consumer_offset - 1) if consumer_offset > 0 else first_ms
         )
         delay_ms = 0
         if consumer_offset < end:
-            next_ms = store.message_store_time(topic, queue_id, max(0, consumer_offset))
+            next_ms = store.reader.message_store_time(topic, queue_id, max(0, consumer_offset))
             delay_ms = self._state.clock.now_ms() - next_ms if next_ms > 0 else 0
         return bodies.QueueTimeSpan(
             consume_time_stamp_ms=consumed_ms,

@@ -99,11 +99,11 @@ class AdminTopicProcessor(DeclaredProcessor):
         store = self._state.store
         table, time_slice = OffsetTable(), TimeSlice()
         for queue_id in range(config.write_queue_nums):
-            end = max(0, store.max_queue_offset(topic, queue_id))
-            last_ms = max(0, store.message_store_time(topic, queue_id, end - 1)) if end else 0
+            end = max(0, store.reader.max_queue_offset(topic, queue_id))
+            last_ms = max(0, store.reader.message_store_time(topic, queue_id, end - 1)) if end else 0
             table.add(
                 MessageQueue(self._state.config.broker.name, queue_id, topic),
-                bodies.TopicOffset(last_ms, end, max(0, store.min_queue_offset(topic, queue_id))),
+                bodies.TopicOffset(last_ms, end, max(0, store.reader.min_queue_offset(topic, queue_id))),
             )
             if time_slice.is_over:
                 await time_slice.renew()
@@ -129,7 +129,7 @@ class AdminTopicProcessor(DeclaredProcessor):
     def search_offset(self, request: Request) -> Response:
         """Return the queue offset of the first message stored at a time or later."""
         header = request.header(SearchOffsetRequestHeader)
-        found = self._state.store.queue_offset_by_time(header.topic, header.queue_id, header.timestamp_ms)
+        found = self._state.store.reader.queue_offset_by_time(header.topic, header.queue_id, header.timestamp_ms)
         return Response(ext_fields={"offset": str(found)})
 
     @handles(
@@ -141,7 +141,9 @@ class AdminTopicProcessor(DeclaredProcessor):
     def max_offset(self, request: Request) -> Response:
         """Return the queue offset behind the last message of a queue."""
         header = request.header(GetMaxOffsetRequestHeader)
-        return Response(ext_fields={"offset": str(self._state.store.max_queue_offset(header.topic, header.queue_id))})
+        return Response(
+            ext_fields={"offset": str(self._state.store.reader.max_queue_offset(header.topic, header.queue_id))}
+        )
 
     @handles(
         RequestCode.GET_MIN_OFFSET,
@@ -152,7 +154,9 @@ class AdminTopicProcessor(DeclaredProcessor):
     def min_offset(self, request: Request) -> Response:
         """Return the queue offset of the first message of a queue."""
         header = request.header(GetMinOffsetRequestHeader)
-        return Response(ext_fields={"offset": str(self._state.store.min_queue_offset(header.topic, header.queue_id))})
+        return Response(
+            ext_fields={"offset": str(self._state.store.reader.min_queue_offset(header.topic, header.queue_id))}
+        )
 
     @handles(
         RequestCode.GET_EARLIEST_MSG_STORETIME,
@@ -163,7 +167,7 @@ class AdminTopicProcessor(DeclaredProcessor):
     def earliest_store_time(self, request: Request) -> Response:
         """Return when the first message of a queue was stored."""
         header = request.header(GetEarliestMsgStoretimeRequestHeader)
-        found_ms = self._state.store.earliest_message_store_time(header.topic, header.queue_id)
+        found_ms = self._state.store.reader.earliest_message_store_time(header.topic, header.queue_id)
         return Response(ext_fields={"timestamp": str(found_ms)})
 
     @handles(RequestCode.QUERY_CONSUME_QUEUE, header=QueryConsumeQueueRequestHeader, needs=ADMIN)
@@ -206,7 +210,7 @@ class AdminTopicProcessor(DeclaredProcessor):
     def clean_unused(self, _request: Request) -> Response:
         """Delete the consume queues of topics that no longer exist."""
         topics = self._state.topics
-        for topic in self._state.store.topics():
+        for topic in self._state.store.reader.topics():
             if topic not in topics and not topics.is_system_topic(topic):
                 self._state.store.delete_topic(topic)
         return Response()

@@ -68,9 +68,9 @@ class ConsumerManageProcessor(DeclaredProcessor):
         if consumer_offset >= 0:
             return Response(ext_fields={"offset": str(consumer_offset)})
         store = self._state.store
-        if store.min_queue_offset(header.topic, header.queue_id) <= 0 and store.check_in_mem_by_consume_offset(
-            header.topic, header.queue_id, 0
-        ):
+        if store.reader.min_queue_offset(
+            header.topic, header.queue_id
+        ) <= 0 and store.reader.check_in_mem_by_consume_offset(header.topic, header.queue_id, 0):
             return Response(ext_fields={"offset": "0"})
         raise RefusedError(
             ResponseCode.QUERY_NOT_FOUND,

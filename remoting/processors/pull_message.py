@@ -98,7 +98,7 @@ class PullMessageProcessor:
         subscription = self._subscription(header, group)
         message_filter = self._filter(subscription, header.consumer_group)
         begin_s = state.clock.monotonic_s()
-        result = state.store.get_message(
+        result = state.store.reader.get_message(
             header.topic, header.queue_id, header.queue_offset, header.max_msg_nums, message_filter
         )
         stats = state.stats

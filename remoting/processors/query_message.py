@@ -41,7 +41,7 @@ class QueryMessageProcessor(DeclaredProcessor):
         The client compares topic and key again; candidates of a hash are checked here all the same.
         """
         header = request.header(QueryMessageRequestHeader)
-        steps = self._state.store.query_message_steps(
+        steps = self._state.store.reader.query_message_steps(
             header.topic,
             header.key,
             max(1, min(header.max_num, _MAX_NUM)),
@@ -78,7 +78,7 @@ class QueryMessageProcessor(DeclaredProcessor):
     def view(self, request: Request) -> Response:
         """Return the message at a physical offset."""
         header = request.header(ViewMessageRequestHeader)
-        record = self._state.store.message_at(header.commit_log_offset_bytes)
+        record = self._state.store.reader.message_at(header.commit_log_offset_bytes)
         piece = None
         if record is not None:
             piece = self._state.store.commit_log.slice(header.commit_log_offset_bytes, record.size_bytes)

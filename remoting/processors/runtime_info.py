@@ -12,6 +12,7 @@ import attrs
 
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.retention.retention import DiskUsage
+from flintmq.core.store.log_files import commit_log_folders
 from flintmq.remoting.wire.version import MQ_VERSION, version_name
 
 _SPANS_S: Final = (10, 60, 600)
@@ -185,7 +186,7 @@ class RuntimeInfo:
     def _disk(self) -> dict[str, str]:
         store = self._state.store
         root = self._usage(store.root)
-        logs = [self._usage(folder) for folder in store.commit_log_folders]
+        logs = [self._usage(folder) for folder in commit_log_folders(store.config.store)]
         return {
             "commitLogDiskRatio": f"{min(usage.used_ratio for usage in logs):.2f}",
             **{f"commitLogDiskRatio_{usage.folder}": f"{usage.used_ratio:.2f}" for usage in logs},

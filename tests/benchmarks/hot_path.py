@@ -156,7 +156,7 @@ class HotPath:
         reads = iter([self.read() for _ in range(calls * REPEATS)])
         found["whole"] = await cost_us(lambda: self._receive(next(reads)), calls, READ)
         found |= await self._whole_batches(calls)
-        assert state.store.max_queue_offset(TOPIC, 0) >= calls * REPEATS * READ * 2
+        assert state.store.reader.max_queue_offset(TOPIC, 0) >= calls * REPEATS * READ * 2
         found |= await self._pulls(calls)
         return found
 
@@ -180,7 +180,7 @@ class HotPath:
         await asyncio.sleep(0)
 
     async def _pulls(self, calls: int) -> dict[str, float]:
-        get = self._state.store.get_message
+        get = self._state.store.reader.get_message
         offsets = itertools.cycle(range(0, (calls - 1) * PULL or 1, PULL))
         found = {"get": await cost_us(lambda: _nothing(get(TOPIC, 0, next(offsets), PULL, None)), calls, PULL)}
         pulls = itertools.cycle([self._pull.next(at) for at in range(0, calls * PULL, PULL)])

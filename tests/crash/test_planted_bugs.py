@@ -24,7 +24,9 @@ from flintmq.core.recovery.plan import RecoveryPlan
 from flintmq.core.recovery.recovery import Recovery
 from flintmq.core.store import message_reader
 from flintmq.core.store.message_store import MessageStore
+from flintmq.core.store.opened_store import OpenedStore
 from flintmq.core.store.queue_flusher import QueueFlusher
+from flintmq.core.store.store_marks import StoreMarks
 from flintmq.core.testing.simulated_disk import SimulatedDisk, SimulatedRegion
 from flintmq.core.waiters import DONE
 from flintmq.dispatchers.consume_queue.consume_queue import ConsumeQueue
@@ -121,14 +123,14 @@ def describe_a_message_twice(patch: Patch) -> None:
 
 
 def reuse_a_queue_offset(patch: Patch) -> None:
-    def next_offsets(self: MessageStore) -> dict[tuple[str, int], int]:
+    def next_offsets(self: OpenedStore) -> dict[tuple[str, int], int]:
         return {key: max(0, queue.max_queue_offset - 1) for key, queue in self.consume_queues.queues.items()}
 
-    patch.setattr(MessageStore, "_next_queue_offsets", next_offsets)
+    patch.setattr(OpenedStore, "next_queue_offsets", next_offsets)
 
 
 def begin_offsets_anew(patch: Patch) -> None:
-    patch.setattr(MessageStore, "_next_queue_offsets", lambda _self: {})
+    patch.setattr(OpenedStore, "next_queue_offsets", lambda _self: {})
 
 
 def let_the_checkpoint_run_ahead(patch: Patch) -> None:
@@ -162,11 +164,11 @@ def trust_torn_units(patch: Patch) -> None:
 
 
 def trust_memory_after_a_power_cut(patch: Patch) -> None:
-    patch.setattr(MessageStore, "_same_boot", lambda _self: True)
+    patch.setattr(StoreMarks, "same_boot", lambda _self: True)
 
 
 def trust_memory_after_a_failed_sync(patch: Patch) -> None:
-    patch.setattr(MessageStore, "_forget_boot", lambda _self: None)
+    patch.setattr(StoreMarks, "forget_boot", lambda _self: None)
 
 
 def write_the_index_header_first(patch: Patch) -> None:
@@ -240,8 +242,7 @@ def count_what_was_found_as_synced(patch: Patch) -> None:
 
 
 def say_nothing_of_being_in_use(patch: Patch) -> None:
-    patch.setattr(MessageStore, "abort_file", property(lambda self: self.root / "flint" / "unused"))
-    patch.setattr(MessageStore, "_mark_abort", lambda _self: None)
+    patch.setattr(StoreMarks, "abort_file", property(lambda self: self._root / "flint" / "unused"))
     exists = SimulatedDisk.exists
     patch.setattr(SimulatedDisk, "exists", lambda self, path: path.name != "unused" and exists(self, path))
 
@@ -250,7 +251,7 @@ def call_a_store_clean_too_early(patch: Patch) -> None:
     settle = MessageStore._settle
 
     def early(self: MessageStore) -> bool:
-        self.disk.remove(self.abort_file)
+        self._marks.remove_abort()
         return settle(self)
 
     patch.setattr(MessageStore, "_settle", early)

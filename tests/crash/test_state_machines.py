@@ -432,9 +432,9 @@ class RetentionMachine(RuleBasedStateMachine):
     def everything_kept_can_be_read(self) -> None:
         given = 0
         for queue_id in range(3):
-            offset = self.store.min_queue_offset("T", queue_id)
-            while offset < self.store.max_queue_offset("T", queue_id):
-                result = self.store.get_message("T", queue_id, offset, 32, None)
+            offset = self.store.reader.min_queue_offset("T", queue_id)
+            while offset < self.store.reader.max_queue_offset("T", queue_id):
+                result = self.store.reader.get_message("T", queue_id, offset, 32, None)
                 assert result.next_begin_offset > offset
                 given += result.message_count
                 offset = result.next_begin_offset

@@ -154,7 +154,7 @@ def test_a_defect_in_what_is_done_to_a_heavy_batch_refuses_it_and_nobody_else(
                 answers += link.written()
             by_opaque = {answer.opaque: answer.code for answer in answers}
             codes.extend(by_opaque[one.opaque] for one in (heavy, light, later))
-            assert broker.state.store.max_queue_offset("Heavy", 0) == 1
+            assert broker.state.store.reader.max_queue_offset("Heavy", 0) == 1
             link.close()
             await asyncio.sleep(0)
 

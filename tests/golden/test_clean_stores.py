@@ -69,7 +69,7 @@ def expected(entry: dict[str, Any]) -> dict[str, Any]:
 
 def all_records(store: MessageStore) -> list[Record]:
     walked = store.commit_log.requests(store.commit_log.min_offset_bytes, store.commit_log.max_offset_bytes)
-    records = [store.message_at(request.commit_log_offset_bytes) for request in walked]
+    records = [store.reader.message_at(request.commit_log_offset_bytes) for request in walked]
     return [record for record in records if record is not None]
 
 
@@ -198,14 +198,14 @@ def test_offsets_are_what_the_live_broker_answered(clean: Any, tmp_path: Path, r
         for topic, queues in clean.part["state"]["topics"].items():
             for queue in queues:
                 key = (topic, queue["queueId"])
-                assert store.min_queue_offset(*key) == queue["minOffset"]
-                assert store.max_queue_offset(*key) == queue["maxOffset"]
+                assert store.reader.min_queue_offset(*key) == queue["minOffset"]
+                assert store.reader.max_queue_offset(*key) == queue["maxOffset"]
                 if not queue["maxOffset"]:
                     continue
-                assert store.earliest_message_store_time(*key) == queue["earliestMsgStoreTime"]
+                assert store.reader.earliest_message_store_time(*key) == queue["earliestMsgStoreTime"]
                 found: list[int] = []
                 while len(found) < queue["maxOffset"]:
-                    result = store.get_message(*key, queue["minOffset"] + len(found), 32, None)
+                    result = store.reader.get_message(*key, queue["minOffset"] + len(found), 32, None)
                     batch = b"".join(result.slices)
                     at = 0
                     while at < len(batch):
@@ -228,7 +228,7 @@ def test_queries_by_key_and_by_time_are_what_the_live_broker_answered(
     try:
         for query in golden.manifest.get("queries", []):
             end_ms = min(query["end"], FOREVER_MS)
-            slices, _time, _end = store.query_message(
+            slices, _time, _end = store.reader.query_message(
                 query["topic"], query["key"], query["maxNum"], query["begin"], end_ms
             )
             records = [decode_record(piece) for piece in slices]
@@ -239,7 +239,7 @@ def test_queries_by_key_and_by_time_are_what_the_live_broker_answered(
             assert [r.commit_log_offset_bytes for r in records] == query["commitLogOffsets"], query
         for search in golden.manifest.get("searchOffset", []):
             asked = (search["topic"], search["queueId"], search["timestamp"])
-            assert store.queue_offset_by_time(*asked) == search["offset"], search
+            assert store.reader.queue_offset_by_time(*asked) == search["offset"], search
     finally:
         store.close()
 
@@ -255,7 +255,7 @@ def test_what_was_sent_lies_where_the_answer_said(load_golden: Any, tmp_path: Pa
             if answer.get("offsetMsgId") is None:
                 continue
             for member, message_id in enumerate(answer["offsetMsgId"].split(",")):  # several: a batch
-                record = store.message_at(decode_message_id(message_id).commit_log_offset_bytes)
+                record = store.reader.message_at(decode_message_id(message_id).commit_log_offset_bytes)
                 assert record is not None
                 assert record.topic == sent.get("topic", record.topic)
                 assert (record.queue_id, record.queue_offset) == (answer["queueId"], answer["queueOffset"] + member)

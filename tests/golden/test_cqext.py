@@ -118,8 +118,8 @@ def test_each_group_gets_what_the_real_broker_gave_it(golden: Any, tmp_path: Pat
             found = set()
             for queue_id in (0, 1):
                 at = 0
-                while at < store.max_queue_offset("GoldenFilter", queue_id):
-                    result = store.get_message("GoldenFilter", queue_id, at, 32, made)
+                while at < store.reader.max_queue_offset("GoldenFilter", queue_id):
+                    result = store.reader.get_message("GoldenFilter", queue_id, at, 32, made)
                     for piece in result.slices:
                         record = decode_record(piece)
                         found.add((queue_id, record.queue_offset))

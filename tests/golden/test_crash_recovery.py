@@ -88,8 +88,8 @@ def test_recovers_to_what_the_real_broker_recovered_to(crash: Any, name: str, co
         assert requests[-1].commit_log_offset_bytes == recovered["lastRecord"]
         for topic, queues in recovered["queues"].items():
             for queue in queues:
-                assert store.min_queue_offset(topic, queue["queueId"]) == queue["minOffset"]
-                assert store.max_queue_offset(topic, queue["queueId"]) == queue["maxOffset"]
+                assert store.reader.min_queue_offset(topic, queue["queueId"]) == queue["minOffset"]
+                assert store.reader.max_queue_offset(topic, queue["queueId"]) == queue["maxOffset"]
         for key, units in recovered["consumequeue"].items():
             topic, queue_id = key.split("/")
             found = store.consume_queues.find(topic, int(queue_id))
@@ -170,7 +170,7 @@ def test_damage_in_the_middle_costs_what_is_damaged_and_no_more(crash: Any, name
             unit = queue.unit(request.queue_offset)
             assert unit == (request.commit_log_offset_bytes, request.message_size_bytes, request.tags_code)
             if request.uniq_key:
-                keyed, _time, _offset = store.query_message(request.topic, request.uniq_key, 64, 0, 2**63 - 1)
+                keyed, _time, _offset = store.reader.query_message(request.topic, request.uniq_key, 64, 0, 2**63 - 1)
                 assert len(keyed) == 1
         for topic, queue_id in store.consume_queues.queues:
             assert read_through(store, topic, queue_id) == sorted(
@@ -187,9 +187,9 @@ def all_requests(store: MessageStore) -> list[DispatchRequest]:
 def read_through(store: MessageStore, topic: str, queue_id: int) -> list[int]:
     """The queue offsets of what a consumer is given that reads all of a queue."""
     found: list[int] = []
-    offset = store.min_queue_offset(topic, queue_id)
-    while offset < store.max_queue_offset(topic, queue_id):
-        result = store.get_message(topic, queue_id, offset, 32, None)
+    offset = store.reader.min_queue_offset(topic, queue_id)
+    while offset < store.reader.max_queue_offset(topic, queue_id):
+        result = store.reader.get_message(topic, queue_id, offset, 32, None)
         assert result.next_begin_offset > offset
         found += [record.queue_offset for piece in result.slices for record in decode_records(piece)]
         offset = result.next_begin_offset

@@ -162,8 +162,8 @@ def test_salvage_saves_every_record_behind_the_damage(crash: Any, name: str, tmp
     found = {record.properties["UNIQ_KEY"]: record.body for record in messages(StoreFiles(target), Wanted())}
     store = open_store(target, config=config_of(target))
     try:
-        places = [(topic, queue_id) for topic in store.topics() for queue_id in range(8)]
-        queued = sum(store.max_queue_offset(*place) - store.min_queue_offset(*place) for place in places)
+        places = [(topic, queue_id) for topic in store.reader.topics() for queue_id in range(8)]
+        queued = sum(store.reader.max_queue_offset(*place) - store.reader.min_queue_offset(*place) for place in places)
         assert queued == saved.records
     finally:
         store.close()

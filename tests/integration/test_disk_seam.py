@@ -102,7 +102,7 @@ async def used(configure: Configure, disk: Any) -> None:
                         await producer.send(Message("Later", b"", properties=properties))
                     await producer.send(Message("Later", b"", delay_level=2))
                 await broker.put([flintmq.Message("In", b"y" * 3_000) for _ in range(500)])
-                assert len(broker.state.store.query_message(f"T{life}", "k", 9, 0, 2**62)[0]) >= 1
+                assert len(broker.state.store.reader.query_message(f"T{life}", "k", 9, 0, 2**62)[0]) >= 1
                 broker.state.offsets.persist()
                 broker.state.service(RetentionService).cleaner.delete_manually()
                 broker.state.service(RetentionService).cleaner.run()

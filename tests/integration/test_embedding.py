@@ -181,7 +181,7 @@ def test_put_spreads_over_the_queues_and_tells_where(configure: Any) -> None:
             store = broker.state.store
             assert store.watermarks.flushed == store.watermarks.wrote  # awaited means synced
             for number, result in enumerate(batch):
-                record = store.message_at(result.commit_log_offset_bytes)
+                record = store.reader.message_at(result.commit_log_offset_bytes)
                 assert record is not None
                 assert record.body == b"%d" % number
             assert len(await broker.put([])) == 0
@@ -395,7 +395,7 @@ def test_put_while_it_stops(configure: Any) -> None:
         async with flintmq.Broker(configure()) as again:
             store = again.state.store
             assert store.started_clean
-            assert [store.message_at(offset) is not None for offset in accepted] == [True] * len(accepted)
+            assert [store.reader.message_at(offset) is not None for offset in accepted] == [True] * len(accepted)
 
     run(live)
 

@@ -117,7 +117,7 @@ def test_a_foreign_index_builder_gets_what_a_recovery_dispatches(
     with flintmq.Broker(configure(foreign, store="killed"), plugins=plugins) as broker:
         put(broker, 40)
         for number in range(41):
-            found, _time_ms, _offset = broker.state.store.query_message("T", f"k{number}", 32, 0, 2**62)
+            found, _time_ms, _offset = broker.state.store.reader.query_message("T", f"k{number}", 32, 0, 2**62)
             assert len(found) == 1, number
     assert not any((tmp_path / "killed" / "index").glob("*"))
 
@@ -129,9 +129,9 @@ def test_a_replaced_consume_queue_gets_what_a_recovery_dispatches(configure: Con
         put(broker, *range(8))
         kill(tmp_path / "store", tmp_path / "killed", "mine/consumequeue")
     with flintmq.Broker(configure("topics.default_queue_nums=1", store="killed"), plugins=plugins) as broker:
-        ends = [broker.state.store.max_queue_offset("T", queue_id) for queue_id in range(4)]
+        ends = [broker.state.store.reader.max_queue_offset("T", queue_id) for queue_id in range(4)]
         put(broker, *range(8, 12))
-        after = [broker.state.store.max_queue_offset("T", queue_id) for queue_id in range(4)]
+        after = [broker.state.store.reader.max_queue_offset("T", queue_id) for queue_id in range(4)]
     assert sum(ends) == 8
     assert sum(after) == 12
     assert not any((tmp_path / "killed" / "consumequeue").glob("*"))
@@ -144,5 +144,5 @@ def test_a_consume_queue_that_cannot_be_read_is_refused_and_costs_nothing(config
     with pytest.raises(PluginError, match=r"my_queues.*consume_queue.*find\(topic, queue_id\)"):
         flintmq.Broker(configure(), plugins=(QueuePlugin(NoQueues),)).__enter__()
     with flintmq.Broker(configure()) as broker:
-        assert sum(broker.state.store.max_queue_offset("T", queue_id) for queue_id in range(4)) == 1
+        assert sum(broker.state.store.reader.max_queue_offset("T", queue_id) for queue_id in range(4)) == 1
         put(broker, 2)

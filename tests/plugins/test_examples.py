@@ -155,11 +155,11 @@ def test_queues_and_index_in_a_database_serve_a_broker_over_a_kill(tmp_path: Pat
     with broker("killed") as again:
         store = again.state.store
         sent = [again.put([flintmq.Message("T", b"%d" % number, keys=f"k{number}")])[0] for number in range(8, 12)]
-        offsets = [store.message_store_time("T", put.queue_id, put.queue_offset) for put in sent]
+        offsets = [store.reader.message_store_time("T", put.queue_id, put.queue_offset) for put in sent]
         assert all(time_ms > 0 for time_ms in offsets)
-        assert sum(store.max_queue_offset("T", queue_id) for queue_id in range(4)) == 12
+        assert sum(store.reader.max_queue_offset("T", queue_id) for queue_id in range(4)) == 12
         for number in range(12):
-            found, _time_ms, _offset = store.query_message("T", f"k{number}", 32, 0, 2**62)
+            found, _time_ms, _offset = store.reader.query_message("T", f"k{number}", 32, 0, 2**62)
             assert len(found) == 1, number
     for folder in ("consumequeue", "index"):
         assert not any((tmp_path / "killed" / folder).glob("*"))

@@ -188,7 +188,7 @@ class Check:
         queue_offset = first
         given: list[int] = []
         while queue_offset < first + len(units):
-            result = store.get_message(*key, queue_offset, 32, None)
+            result = store.reader.get_message(*key, queue_offset, 32, None)
             expect(result.next_begin_offset > queue_offset, "a read gets on", (key, queue_offset, result.status))
             given += [record.queue_offset for piece in result.slices for record in decode_records(piece)]
             queue_offset = result.next_begin_offset
@@ -220,7 +220,7 @@ class Check:
         if keys:
             at = self.rng.choice(list(keys))
             for topic, key in keys[at]:
-                pieces, _time, _offset = store.query_message(topic, key, 64, 0, _FOR_EVER_MS)
+                pieces, _time, _offset = store.reader.query_message(topic, key, 64, 0, _FOR_EVER_MS)
                 expect(len(pieces) == 1, "a key is found", (topic, key, at, len(pieces)))
 
     def _look_at_quarantine(self, after: Image, end: int) -> None:
@@ -255,7 +255,7 @@ class Check:
     def go_on(self, store: SteppedStore) -> None:
         """New messages take the next places."""
         for key in sorted(store.consume_queues.queues)[:2] or [("new", 0)]:
-            next_offset = store.max_queue_offset(*key)
+            next_offset = store.reader.max_queue_offset(*key)
             end = store.commit_log.wrote_offset_bytes
             put = store.put([message(key[0], key[1], b"after", uniq_key="AFTER")])
             (request,) = put.records
@@ -266,10 +266,10 @@ class Check:
             expect(request.commit_log_offset_bytes in places, "the log goes on", (request.commit_log_offset_bytes, end))
             while store.dispatch():
                 pass
-            result = store.get_message(*key, next_offset, 1, None)
+            result = store.reader.get_message(*key, next_offset, 1, None)
             bodies = [record.body for piece in result.slices for record in decode_records(piece)]
             expect(bodies == [b"after"], "a new message is found", (key, next_offset, result.status))
-            pieces, _time, _offset = store.query_message(key[0], "AFTER", 64, 0, _FOR_EVER_MS)
+            pieces, _time, _offset = store.reader.query_message(key[0], "AFTER", 64, 0, _FOR_EVER_MS)
             expect(pieces, "a new key is found", key)
 
 

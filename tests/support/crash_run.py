@@ -32,6 +32,7 @@ from flintmq.core.kernel.ports import (
 from flintmq.core.log.appender import Appendable
 from flintmq.core.log.store_lock import StoreLock
 from flintmq.core.store.message_store import MessageStore
+from flintmq.core.store.store_services import StoreServices
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.simulated_disk import SimulatedDisk
 from flintmq.core.testing.store import TAGS_CODES
@@ -72,6 +73,13 @@ class Steps(Protocol):
     def run_once(self, now_s: float) -> None: ...
 
 
+class SteppedServices(StoreServices):
+    """Services whose threads are not started."""
+
+    def start(self) -> None:
+        """Nothing runs by itself."""
+
+
 class SteppedStore(MessageStore):
     """A store without threads: its maker calls the rounds of its services. Queues and index are the built-in ones."""
 
@@ -82,33 +90,32 @@ class SteppedStore(MessageStore):
         make_index: MakeIndexBuilder = make_index,
         **named: Any,
     ) -> None:
-        super().__init__(*arguments, make_queues=make_queues, make_index=make_index, **named)
-
-    def _take_lock(self) -> StoreLock:
-        return NoLock()
-
-    def _make_id(self, length_bytes: int) -> str:
-        return "a5" * length_bytes  # the same seed makes the same bytes
-
-    def _start_services(self) -> None:
-        """Nothing runs by itself."""
+        super().__init__(
+            *arguments,
+            make_queues=make_queues,
+            make_index=make_index,
+            take_lock=lambda _root, _disk: NoLock(),
+            make_id=lambda length_bytes: "a5" * length_bytes,  # the same seed makes the same bytes
+            make_services=SteppedServices,
+            **named,
+        )
 
     def flush_round(self) -> None:
         """Do what the thread that syncs does when it wakes up."""
-        service: Any = self.flush_service
+        service: Any = self.services.flush_service
         part = getattr(service, "flusher", service)
         if isinstance(part, Steps):
             part.run_once(self.clock.monotonic_s())
 
     def commit_round(self) -> None:
         """Do what the thread that commits does, where there is one."""
-        service: Any = self.flush_service
+        service: Any = self.services.flush_service
         if hasattr(service, "flusher") and isinstance(service, Steps):
             service.run_once(self.clock.monotonic_s())
 
     def queue_round(self, least_pages: int) -> None:
         """Do what the thread that syncs queues does."""
-        self._flusher.flush(least_pages)
+        self.services.flusher.flush(least_pages)
 
 
 def start_stepped(store: SteppedStore) -> SteppedStore:

@@ -177,7 +177,7 @@ def read_all(run: CrashRun) -> None:
     for key, queue in store.consume_queues.queues.items():
         queue_offset = queue.min_queue_offset
         while queue_offset < queue.max_queue_offset:
-            result = store.get_message(*key, queue_offset, 32, None)
+            result = store.reader.get_message(*key, queue_offset, 32, None)
             expect(result.next_begin_offset > queue_offset, "a read gets on", (key, queue_offset, result.status))
             given |= {(*key, record.queue_offset) for piece in result.slices for record in decode_records(piece)}
             queue_offset = result.next_begin_offset

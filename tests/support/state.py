@@ -23,7 +23,9 @@ def state_of(config: BrokerConfig | None = None, clock: Clock | None = None, **p
     defaults: dict[str, Any] = {
         "loop": None,
         "address": BrokerAddress.of("127.0.0.1", 10911),
-        "store": SimpleNamespace(max_queue_offset=lambda _topic, _queue_id: 0, dispatch=lambda: False),
+        "store": SimpleNamespace(
+            reader=SimpleNamespace(max_queue_offset=lambda _topic, _queue_id: 0), dispatch=lambda: False
+        ),
         "topics": TopicConfigManager(None, clock, boot),
         "groups": SubscriptionGroupManager(None, clock),
         "offsets": ConsumerOffsetManager(),

@@ -67,11 +67,11 @@ def test_what_is_acknowledged_is_in_the_file(tmp_path: Path, mode: Mode) -> None
     store.close()
     store = store_at(tmp_path, mode)
     store.dispatch()
-    found = store.get_message("T", 0, 0, 1000, None)
+    found = store.reader.get_message("T", 0, 0, 1000, None)
     log = b"".join(bytes(piece) for piece in found.slices)
     assert found.message_count > 0
     assert all(body in log for body in bodies[: found.message_count])
-    assert store.max_queue_offset("T", 0) == len(bodies)
+    assert store.reader.max_queue_offset("T", 0) == len(bodies)
     store.close()
 
 

@@ -31,7 +31,7 @@ def test_what_is_put_is_stored_counted_and_visible(tmp_path: Path) -> None:
         sink, stats = sink_of(store)
         stored = sink.put([message("T", body=b"1"), message("T", body=b"2")])
         assert [(record.topic, record.queue_offset) for record in stored.requests()] == [("T", 0), ("T", 1)]
-        assert store.max_queue_offset("T", 0) == 2
+        assert store.reader.max_queue_offset("T", 0) == 2
         assert (stats.put_messages, stored.messages) == (2, 2)
         assert stored.waiter.status is FlushStatus.FLUSHED
         asyncio.run(stored.acknowledge())
@@ -43,9 +43,9 @@ def test_an_append_is_visible_when_the_caller_dispatches(tmp_path: Path) -> None
         sink, stats = sink_of(store)
         sink.append([message("T")])
         assert stats.put_messages == 1
-        assert store.max_queue_offset("T", 0) == 0
+        assert store.reader.max_queue_offset("T", 0) == 0
         store.dispatch()
-        assert store.max_queue_offset("T", 0) == 1
+        assert store.reader.max_queue_offset("T", 0) == 1
 
 
 def test_each_message_has_its_own_result(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ class CountingStore:
     def __init__(self, left: int = 1) -> None:
         self.left = left
         self.dispatched = 0
+        self.reader = self
 
     def max_queue_offset(self, topic: str, queue_id: int) -> int:
         return 0

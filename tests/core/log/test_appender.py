@@ -54,7 +54,7 @@ def test_a_file_ends_in_a_blank_when_record_and_blank_do_not_fit(tmp_path: Path,
             FILE_BYTES,
         ]
         store.dispatch()
-        assert store.max_queue_offset("T", 0) == 2
+        assert store.reader.max_queue_offset("T", 0) == 2
 
 
 def test_a_record_that_fits_with_its_blank_stays(tmp_path: Path) -> None:
@@ -124,8 +124,8 @@ def test_a_value_that_no_record_holds_is_refused_alone(tmp_path: Path, at: int) 
 def bodies(store: MessageStore, topic: str, queue_id: int) -> list[bytes]:
     """The bodies a consumer of a queue would see."""
     found: list[bytes] = []
-    while len(found) < store.max_queue_offset(topic, queue_id):
-        raw = b"".join(store.get_message(topic, queue_id, len(found), 32, None).slices)
+    while len(found) < store.reader.max_queue_offset(topic, queue_id):
+        raw = b"".join(store.reader.get_message(topic, queue_id, len(found), 32, None).slices)
         at = 0
         while at < len(raw):
             record = decode_record(raw, at)
@@ -250,7 +250,7 @@ def test_prepared_and_rolled_back_records_take_no_queue_offset(tmp_path: Path) -
         ):
             assert one(store, message(sys_flag=flag)).queue_offset == queue_offset
         store.dispatch()
-        assert store.max_queue_offset("T", 0) == 2
+        assert store.reader.max_queue_offset("T", 0) == 2
 
 
 @pytest.mark.parametrize(
@@ -278,10 +278,10 @@ def test_ipv6_hosts_are_stored(tmp_path: Path) -> None:
             for stored in (v6, pack_host("10.0.0.1", 1)):
                 item = message(body=b"x", tags="a", born_host=born, store_host=stored)
                 request = one(store, item)
-                record = store.message_at(request.commit_log_offset_bytes)
+                record = store.reader.message_at(request.commit_log_offset_bytes)
                 assert record is not None
                 assert (record.born_host, record.store_host, record.body) == (born, stored, b"x")
-                assert store.message_store_time("T", 0, request.queue_offset) == -1
+                assert store.reader.message_store_time("T", 0, request.queue_offset) == -1
                 assert (
                     store.commit_log.store_timestamp_ms(request.commit_log_offset_bytes) == request.store_timestamp_ms
                 )
@@ -294,7 +294,7 @@ def test_reading_the_log_at_any_place_gives_a_record_or_none(tmp_path: Path) -> 
     starts = {one(store, sized(150 + n)).commit_log_offset_bytes: 150 + n for n in range(40)}
     end = store.commit_log.max_offset_bytes
     for at in [-(2**63), -1, *range(end + 20), 2**62]:
-        record = store.message_at(at)
+        record = store.reader.message_at(at)
         assert (record.size_bytes if record is not None else None) == starts.get(at)
     assert store.commit_log.slice(0, 150) is not None
     assert store.commit_log.slice(0, 0) is None

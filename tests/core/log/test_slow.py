@@ -96,7 +96,7 @@ def test_what_a_slave_appends(tmp_path: Path, disk: SlowDisk, caplog: pytest.Log
         raw.release()
     with opened(tmp_path / "slave", strategy=BY_HAND, disk=disk, clock=disk.clock) as slave:
         disk.slow, disk.takes_ms = "write", 700
-        slave.append_raw(chunks)
+        slave.writer.append_raw(chunks)
         (line,) = lines(caplog)
         assert line.startswith("[NOTIFYME]putMessage in lock cost time(ms)=700, 3 messages, ")
         assert f"{slave.watermarks.wrote} bytes at 0" in line

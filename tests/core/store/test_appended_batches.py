@@ -213,7 +213,7 @@ def test_a_dispatcher_that_fails_within_batches_is_asked_again(
         assert store.reput.error is not None
         assert store.watermarks.dispatched == 0
     assert caplog.text.count("stands still") == 1
-    assert store.max_queue_offset("T", 0) == 4, "the queues have it, and will not take it twice"
+    assert store.reader.max_queue_offset("T", 0) == 4, "the queues have it, and will not take it twice"
     failing.error = None
     assert not store.dispatch()
     assert store.reput.error is None
@@ -256,13 +256,13 @@ def test_nothing_of_a_batch_is_dispatched_before_it_may_be_read(tmp_path: Path, 
         else:
             marks.committed = position - 1
         store.dispatch()
-        assert store.max_queue_offset("T", 0) == count - 1
+        assert store.reader.max_queue_offset("T", 0) == count - 1
         if synchronous:
             marks.flushed = position
         else:
             marks.committed = position
         store.dispatch()
-        assert store.max_queue_offset("T", 0) == count
+        assert store.reader.max_queue_offset("T", 0) == count
     store.close()
 
 
@@ -283,7 +283,7 @@ def test_the_largest_batch_is_dispatched_in_turns(tmp_path: Path, properties: by
         assert max(recorder.turns) <= 2_048
         keys = "".join([one.keys for one in recorder.seen[: recorder.turns[0]]])
         assert len(keys) + 8 * keys.count(" ") <= 16_384
-        assert store.max_queue_offset("T", 0) == count
+        assert store.reader.max_queue_offset("T", 0) == count
 
 
 @given(st.lists(members(), min_size=1, max_size=3), st.data())

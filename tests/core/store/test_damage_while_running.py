@@ -94,7 +94,7 @@ def put(store: MessageStore, numbers: Sequence[int]) -> list[DispatchRequest]:
 
 
 def visible(store: MessageStore) -> list[int]:
-    result = store.get_message("T", 0, 0, 800, None)
+    result = store.reader.get_message("T", 0, 0, 800, None)
     data = b"".join(bytes(piece) for piece in result.slices)
     return [number for number in range(1000) if b"%03d" % number * 30 in data]
 

@@ -54,12 +54,12 @@ def test_a_failed_sync_fences_the_store_for_good(tmp_path: Path) -> None:
         fill(store, 200)
     assert (refused.value.code, refused.value.reason) == (ResponseCode.SERVICE_NOT_AVAILABLE, "store.fenced")
     store.dispatch()
-    assert store.max_queue_offset("T", 0) == 1
+    assert store.reader.max_queue_offset("T", 0) == 1
     store.close()
     assert (tmp_path / "abort").exists()
     with opened(tmp_path) as again:
         assert not again.started_clean
-        assert again.max_queue_offset("T", 0) == 2  # written before the sync failed, and found valid
+        assert again.reader.max_queue_offset("T", 0) == 2  # written before the sync failed, and found valid
 
 
 def test_a_failed_sync_of_a_queue_only_costs_a_clean_exit(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_a_failed_sync_of_a_queue_only_costs_a_clean_exit(tmp_path: Path) -> Non
     store.close()
     assert (tmp_path / "abort").exists()
     with opened(tmp_path) as again:
-        assert again.max_queue_offset("T", 0) == 2
+        assert again.reader.max_queue_offset("T", 0) == 2
 
 
 # a full disk
@@ -96,7 +96,7 @@ def test_no_room_for_the_log_refuses_writes_and_goes_on_later(tmp_path: Path) ->
             assert isinstance(results(fill(store, 2000)), StoreFullError)
         assert fault.hits == 2
         assert snapshot(tmp_path, "commitlog") == before
-        assert store.message_at(0) is not None
+        assert store.reader.message_at(0) is not None
         small = results(fill(store, 200))
         assert isinstance(small, DispatchRequest)
         assert (small.commit_log_offset_bytes, small.queue_offset) == (3000, 1)
@@ -105,7 +105,7 @@ def test_no_room_for_the_log_refuses_writes_and_goes_on_later(tmp_path: Path) ->
         assert isinstance(late, DispatchRequest)
         assert (late.commit_log_offset_bytes, late.queue_offset) == (FILE_BYTES, 2)
         store.dispatch()
-        assert store.max_queue_offset("T", 0) == 3
+        assert store.reader.max_queue_offset("T", 0) == 3
 
 
 def test_no_room_within_one_put_keeps_what_fits(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_no_room_within_one_put_keeps_what_fits(tmp_path: Path) -> None:
         assert places == [(0, 0), (3000, 1), (3500, 2)]
         disk.heal()
         store.dispatch()
-        assert store.max_queue_offset("T", 0) == 3
+        assert store.reader.max_queue_offset("T", 0) == 3
 
 
 def test_no_room_to_grow_the_open_file(tmp_path: Path) -> None:
@@ -208,7 +208,7 @@ def test_no_room_for_the_index_loses_no_key_and_repeats_none(tmp_path: Path, ope
         store.index.flush()
         for number in range(20):
             for letter in "abc":
-                assert len(store.query_message("T", f"{letter}{number}", 8, 0, 2**63 - 1)[0]) == 1
+                assert len(store.reader.query_message("T", f"{letter}{number}", 8, 0, 2**63 - 1)[0]) == 1
     with opened(tmp_path / "sound", max_index_num=16) as store:
         for number in range(20):
             fill(store, 200, KEYS=f"a{number} b{number} c{number}")
@@ -234,4 +234,4 @@ def test_a_disk_that_is_full_at_the_start_leaves_nothing_behind(tmp_path: Path) 
     assert snapshot(tmp_path) == before
     with opened(tmp_path) as store:
         assert store.started_clean
-        assert store.max_queue_offset("T", 0) == 1
+        assert store.reader.max_queue_offset("T", 0) == 1

@@ -54,7 +54,7 @@ def test_the_message_nearest_in_time(
     """Ties go to the earlier message (docs/internals/algorithms.md, Offset by time)."""
     store, times = stored(tmp_path_factory.mktemp("store"), gaps_ms)
     for asked_ms in {START_MS + offset_ms for offset_ms in asked} | set(times) | {0, FOREVER_MS}:
-        assert store.queue_offset_by_time("T", 0, asked_ms) in nearest(times, asked_ms, 10)
+        assert store.reader.queue_offset_by_time("T", 0, asked_ms) in nearest(times, asked_ms, 10)
     store.close()
 
 
@@ -63,11 +63,11 @@ def test_time_does_not_lead_to_deleted_messages(tmp_path: Path) -> None:
     store, times = stored(tmp_path, [399] * 40)
     store.commit_log.queue.delete_before(2 * 4096)
     store.consume_queues.correct_min_offsets(store.commit_log.min_offset_bytes)
-    low = store.min_queue_offset("T", 0)
+    low = store.reader.min_queue_offset("T", 0)
     assert 10 < low < 20
-    assert store.queue_offset_by_time("T", 0, times[0]) == low
-    assert store.queue_offset_by_time("T", 0, times[low + 1]) == low + 1
-    assert store.earliest_message_store_time("T", 0) == times[low]
+    assert store.reader.queue_offset_by_time("T", 0, times[0]) == low
+    assert store.reader.queue_offset_by_time("T", 0, times[low + 1]) == low + 1
+    assert store.reader.earliest_message_store_time("T", 0) == times[low]
     store.close()
 
 
@@ -112,10 +112,10 @@ def test_keys_are_found_as_by_looking_at_every_message(
             store.dispatch()
         for topic in ("A", "B"):
             for key in [f"key{n}" for n in range(7)] + [f"{n:032X}" for n in range(len(items))]:
-                found, _time, _offset = store.query_message(topic, key, 10_000, begin_ms, end_ms)
+                found, _time, _offset = store.reader.query_message(topic, key, 10_000, begin_ms, end_ms)
                 assert [decode_record(piece).store_timestamp_ms for piece in found] == wanted.get((topic, key), [])
-                few, _time, _offset = store.query_message(topic, key, max_num, START_MS, FOREVER_MS)
-                everything, _time, _offset = store.query_message(topic, key, 10_000, START_MS, FOREVER_MS)
+                few, _time, _offset = store.reader.query_message(topic, key, max_num, START_MS, FOREVER_MS)
+                everything, _time, _offset = store.reader.query_message(topic, key, 10_000, START_MS, FOREVER_MS)
                 assert len(few) <= max_num
                 assert few == everything[len(everything) - len(few) :]
 
@@ -124,10 +124,10 @@ def test_the_index_says_how_far_it_is(tmp_path: Path) -> None:
     """The answer to a query carries the index's last time and offset."""
     clock = ManualClock(START_MS)
     with opened(tmp_path, clock=clock) as store:
-        assert store.query_message("T", "k", 1, 0, FOREVER_MS) == ([], 0, 0)
+        assert store.reader.query_message("T", "k", 1, 0, FOREVER_MS) == ([], 0, 0)
         store.put([message(), message(keys="k")])
         store.dispatch()
-        found, time_ms, offset = store.query_message("T", "k", 1, 0, FOREVER_MS)
+        found, time_ms, offset = store.reader.query_message("T", "k", 1, 0, FOREVER_MS)
         assert (len(found), time_ms, offset) == (1, START_MS, 92)
 
 
@@ -146,4 +146,4 @@ def test_old_index_files_go_with_the_log(tmp_path: Path) -> None:
         assert index.delete_before(2**62, lambda path, _file: removed.append(path.name)) == 2
         assert removed == [path.name for path in sorted((tmp_path / "index").iterdir())][:3]
         assert len(index.files) == 1
-        assert len(store.query_message("T", "k11", 1, 0, FOREVER_MS)[0]) == 1
+        assert len(store.reader.query_message("T", "k11", 1, 0, FOREVER_MS)[0]) == 1

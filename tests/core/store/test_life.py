@@ -186,7 +186,7 @@ def test_what_was_not_dispatched_is_dispatched_at_the_stop(tmp_path: Path) -> No
     store = make_store(tmp_path)
     store.open()
     assert store.started_clean
-    assert store.max_queue_offset("T", 0) == 5
+    assert store.reader.max_queue_offset("T", 0) == 5
     store.close()
 
 
@@ -213,7 +213,7 @@ def test_a_killed_broker_loses_nothing_that_was_in_its_files(
     assert not again.started_clean
     assert again.commit_log.max_offset_bytes == end
     assert again.recovered is None or again.recovered.cut is None
-    assert sum(again.max_queue_offset("T", queue_id) for queue_id in (0, 1)) == len(sizes)
+    assert sum(again.reader.max_queue_offset("T", queue_id) for queue_id in (0, 1)) == len(sizes)
     again.close()
     assert snapshot(root / "b", "commitlog", "consumequeue") == snapshot(root / "a", "commitlog", "consumequeue")
     assert list(snapshot(root / "b", "index").values()) == list(snapshot(root / "a", "index").values())
@@ -236,10 +236,10 @@ def test_a_torn_record_is_cut_and_its_place_written_anew(tmp_path: Path, keep: i
         assert store.commit_log.max_offset_bytes == start
         assert store.recovered is not None
         assert (store.recovered.cut is not None) == bool(raw[start : start + keep].strip(b"\0"))
-        assert store.max_queue_offset("T", 0) == 5
-        assert store.max_queue_offset("T", 3) == 0
+        assert store.reader.max_queue_offset("T", 0) == 5
+        assert store.reader.max_queue_offset("T", 3) == 0
         fill(store, 1)
-        assert store.max_queue_offset("T", 0) == 6
+        assert store.reader.max_queue_offset("T", 0) == 6
     shutil.copytree(tmp_path / "b", tmp_path / "c", ignore=shutil.ignore_patterns(*DERIVED))
     open_store(tmp_path / "c").close()
     left = {name: raw for name, raw in snapshot(tmp_path / "b", "consumequeue").items() if raw.strip(b"\0")}
@@ -264,7 +264,7 @@ def test_garbage_at_the_very_end_of_a_file_does_not_keep_a_broker_from_starting(
     (tmp_path / "abort").write_bytes(b"")
     with opened(tmp_path, check_crc_on_recover=check_crc) as store:
         assert store.commit_log.max_offset_bytes == end
-        assert store.max_queue_offset("T", 0) == 1
+        assert store.reader.max_queue_offset("T", 0) == 1
 
 
 def test_each_cut_is_kept_under_a_name_of_its_own(tmp_path: Path) -> None:
@@ -306,9 +306,9 @@ def test_a_log_that_is_gone_takes_its_queues_along(tmp_path: Path) -> None:
         fill(store, 5)
     shutil.rmtree(tmp_path / "commitlog")
     with opened(tmp_path) as store:
-        assert store.topics() == set()
+        assert store.reader.topics() == set()
         fill(store, 1)
-        assert store.max_queue_offset("T", 0) == 1
+        assert store.reader.max_queue_offset("T", 0) == 1
 
 
 def test_the_next_file_is_made_ahead_and_not_left_behind(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def test_where_the_offset_lies_decides_the_status(
     """Ten units a queue file: a read ends with its file, and the next one begins there."""
     with opened(tmp_path) as store:
         filled(store, count)
-        result = store.get_message("T", 0, asked, 32, None)
+        result = store.reader.get_message("T", 0, asked, 32, None)
         assert (result.status, result.next_begin_offset) == (status, following)
         assert (result.min_offset, result.max_offset) == ((0, count) if count else (0, 0))
         assert seen(result) == (list(range(asked, following)) if status is S.FOUND else [])
@@ -76,11 +76,11 @@ def test_where_the_offset_lies_decides_the_status(
 def test_asking_makes_no_queue(tmp_path: Path) -> None:
     """In RocketMQ every question about an unknown topic makes queue objects: a leak not copied."""
     with opened(tmp_path) as store:
-        store.get_message("nobody", 0, 0, 32, None)
-        assert store.max_queue_offset("nobody", 0) == store.min_queue_offset("nobody", 0) == 0
-        assert store.queue_offset_by_time("nobody", 0, 1) == 0
-        assert store.earliest_message_store_time("nobody", 0) == -1
-        assert store.topics() == set()
+        store.reader.get_message("nobody", 0, 0, 32, None)
+        assert store.reader.max_queue_offset("nobody", 0) == store.reader.min_queue_offset("nobody", 0) == 0
+        assert store.reader.queue_offset_by_time("nobody", 0, 1) == 0
+        assert store.reader.earliest_message_store_time("nobody", 0) == -1
+        assert store.reader.topics() == set()
         assert not (tmp_path / "consumequeue").exists()
 
 
@@ -91,7 +91,7 @@ def test_an_empty_queue_has_no_message(tmp_path: Path) -> None:
         queue = store.consume_queues.find("T", 0)
         assert queue is not None
         queue.truncate_physical(0)
-        assert store.get_message("T", 0, 0, 32, None).status is S.NO_MESSAGE_IN_QUEUE
+        assert store.reader.get_message("T", 0, 0, 32, None).status is S.NO_MESSAGE_IN_QUEUE
 
 
 def test_below_the_minimum_is_too_small(tmp_path: Path) -> None:
@@ -100,12 +100,12 @@ def test_below_the_minimum_is_too_small(tmp_path: Path) -> None:
         filled(store, 25, 1000)
         store.commit_log.queue.delete_before(2 * 4096)
         store.consume_queues.correct_min_offsets(store.commit_log.min_offset_bytes)
-        low = store.min_queue_offset("T", 0)
+        low = store.reader.min_queue_offset("T", 0)
         assert low == 8
-        result = store.get_message("T", 0, 3, 32, None)
+        result = store.reader.get_message("T", 0, 3, 32, None)
         assert (result.status, result.next_begin_offset) == (S.OFFSET_TOO_SMALL, low)
-        assert seen(store.get_message("T", 0, low, 2, None)) == [8, 9]
-        assert store.message_store_time("T", 0, 3) == -1
+        assert seen(store.reader.get_message("T", 0, low, 2, None)) == [8, 9]
+        assert store.reader.message_store_time("T", 0, 3) == -1
 
 
 def test_records_that_are_just_being_deleted_are_stepped_over(tmp_path: Path) -> None:
@@ -113,14 +113,14 @@ def test_records_that_are_just_being_deleted_are_stepped_over(tmp_path: Path) ->
     with opened(tmp_path, consume_queue_file_bytes=2000) as store:
         filled(store, 25, 1000)
         store.commit_log.queue.delete_before(2 * 4096)
-        assert seen(store.get_message("T", 0, 0, 5, None)) == [8, 9, 10, 11, 12]
-        all_gone = store.get_message("T", 0, 0, 32, Filter(frozenset({1})))
+        assert seen(store.reader.get_message("T", 0, 0, 5, None)) == [8, 9, 10, 11, 12]
+        all_gone = store.reader.get_message("T", 0, 0, 32, Filter(frozenset({1})))
         assert (all_gone.status, all_gone.next_begin_offset) == (S.NO_MATCHED_MESSAGE, 25)
         store.commit_log.queue.delete_before(2**40)
         queue = store.consume_queues.find("T", 0)
         assert queue is not None
         queue.truncate_physical(store.commit_log.min_offset_bytes)
-        gone = store.get_message("T", 0, 0, 32, None)
+        gone = store.reader.get_message("T", 0, 0, 32, None)
         assert gone.status is S.MESSAGE_WAS_REMOVING
         assert gone.next_begin_offset == gone.max_offset
 
@@ -147,7 +147,7 @@ def test_a_read_is_limited_by_count_and_bytes(
     """In memory and on disk have limits of their own; the first message is always given."""
     with opened(tmp_path, consume_queue_file_bytes=20_000, commit_log_file_bytes=16_384, **options) as store:
         filled(store, 50)
-        result = store.get_message("T", 0, 0, max_num, None)
+        result = store.reader.get_message("T", 0, 0, max_num, None)
         assert seen(result) == list(range(expected))
         assert result.next_begin_offset == expected
 
@@ -156,13 +156,13 @@ def test_messages_side_by_side_come_as_one_slice(tmp_path: Path) -> None:
     """Fewer pieces to send; a file's end or another queue's message ends a slice."""
     with opened(tmp_path, consume_queue_file_bytes=2000) as store:
         filled(store, 45)
-        result = store.get_message("T", 0, 0, 32, None)
+        result = store.reader.get_message("T", 0, 0, 32, None)
         assert [len(piece) for piece in result.slices] == [3200]
-        assert [len(piece) for piece in store.get_message("T", 0, 30, 32, None).slices] == [1000, 500]
+        assert [len(piece) for piece in store.reader.get_message("T", 0, 30, 32, None).slices] == [1000, 500]
         for queue_id in (1, 2, 1, 1):
             store.put([message(queue_id=queue_id)])
         store.dispatch()
-        assert len(store.get_message("T", 1, 0, 32, None).slices) == 2
+        assert len(store.reader.get_message("T", 1, 0, 32, None).slices) == 2
 
 
 def test_a_filter_is_asked_by_code_then_by_properties(tmp_path: Path) -> None:
@@ -172,14 +172,14 @@ def test_a_filter_is_asked_by_code_then_by_properties(tmp_path: Path) -> None:
             store.put([message(tags="AB"[number % 2], ok="yes" if number % 3 == 0 else "no")])
         store.dispatch()
         code_a = message(tags="A").tags_code
-        by_code = store.get_message("T", 0, 0, 32, Filter(frozenset({code_a})))
+        by_code = store.reader.get_message("T", 0, 0, 32, Filter(frozenset({code_a})))
         assert seen(by_code) == [0, 2, 4, 6, 8, 10]
         assert by_code.next_begin_offset == 12
-        limited = store.get_message("T", 0, 1, 2, Filter(frozenset({code_a})))
+        limited = store.reader.get_message("T", 0, 1, 2, Filter(frozenset({code_a})))
         assert (seen(limited), limited.next_begin_offset) == ([2, 4], 5)
-        both = store.get_message("T", 0, 0, 32, Filter(frozenset({code_a}), needs_properties=True))
+        both = store.reader.get_message("T", 0, 0, 32, Filter(frozenset({code_a}), needs_properties=True))
         assert (both.status, seen(both)) == (S.FOUND, [0, 6])
-        none = store.get_message("T", 0, 0, 32, Filter(frozenset()))
+        none = store.reader.get_message("T", 0, 0, 32, Filter(frozenset()))
         assert (none.status, none.next_begin_offset, none.slices) == (S.NO_MATCHED_MESSAGE, 12, [])
 
 
@@ -189,16 +189,16 @@ def test_at_most_800_units_are_looked_at(tmp_path: Path) -> None:
     with opened(tmp_path, **sizes) as store:
         store.put([message() for _ in range(1000)])
         store.dispatch()
-        result = store.get_message("T", 0, 0, 32, Filter(frozenset({1})))
+        result = store.reader.get_message("T", 0, 0, 32, Filter(frozenset({1})))
         assert (result.status, result.next_begin_offset) == (S.NO_MATCHED_MESSAGE, 800)
-        assert store.get_message("T", 0, 800, 32, Filter(frozenset({1}))).next_begin_offset == 1000
+        assert store.reader.get_message("T", 0, 800, 32, Filter(frozenset({1}))).next_begin_offset == 1000
 
 
 def test_slices_outlive_the_store(tmp_path: Path) -> None:
     """An answer that is being sent while the broker stops must not read unmapped memory."""
     with opened(tmp_path) as store:
         filled(store, 3)
-        result = store.get_message("T", 0, 0, 32, None)
+        result = store.reader.get_message("T", 0, 0, 32, None)
     assert seen(result) == [0, 1, 2]
 
 
@@ -206,9 +206,9 @@ def test_a_reader_far_behind_is_told(tmp_path: Path) -> None:
     """Then a slave could serve it better."""
     with opened(tmp_path, access_in_memory_ratio=0) as store:
         filled(store, 3)
-        assert store.get_message("T", 0, 0, 1, None).suggest_slave
-        assert not store.check_in_mem_by_consume_offset("T", 0, 0)
-        assert store.check_in_mem_by_consume_offset("T", 0, 99)
+        assert store.reader.get_message("T", 0, 0, 1, None).suggest_slave
+        assert not store.reader.check_in_mem_by_consume_offset("T", 0, 0)
+        assert store.reader.check_in_mem_by_consume_offset("T", 0, 99)
     with opened(tmp_path) as store:
-        assert not store.get_message("T", 0, 0, 1, None).suggest_slave
-        assert store.check_in_mem_by_consume_offset("T", 0, 0)
+        assert not store.reader.get_message("T", 0, 0, 1, None).suggest_slave
+        assert store.reader.check_in_mem_by_consume_offset("T", 0, 0)

@@ -36,15 +36,15 @@ def test_what_is_not_committed_is_not_there(tmp_path: Path) -> None:
     log = store.commit_log
     assert (log.wrote_offset_bytes, log.committed_offset_bytes, log.max_offset_bytes) == (300, 0, 0)
     assert not store.dispatch()
-    assert store.max_queue_offset("T", 0) == 0
-    assert store.message_at(0) is None
+    assert store.reader.max_queue_offset("T", 0) == 0
+    assert store.reader.message_at(0) is None
     assert log.flush(0) == 0
     assert log.commit(1) == 0
     assert log.commit(0) == 300
     assert log.flushed_offset_bytes == 0
     store.dispatch()
-    assert store.max_queue_offset("T", 0) == 1
-    assert store.message_at(0) is not None
+    assert store.reader.max_queue_offset("T", 0) == 1
+    assert store.reader.message_at(0) is not None
     assert log.flush(0) == 300
     store.close()
 
@@ -77,8 +77,8 @@ def test_an_exhausted_pool_costs_no_message_and_shows_no_hole(tmp_path: Path) ->
     flushed = [log.flush(0) for _ in range(4)]
     assert flushed == [FILE_BYTES, 2 * FILE_BYTES, 3 * FILE_BYTES, 3 * FILE_BYTES + 3000]
     store.dispatch()
-    assert store.max_queue_offset("T", 0) == 4
-    assert all(store.message_at(place) is not None for place in places)
+    assert store.reader.max_queue_offset("T", 0) == 4
+    assert all(store.reader.message_at(place) is not None for place in places)
     fill(store, 1000)
     assert log.commit(0) == log.wrote_offset_bytes
     store.close()
@@ -110,5 +110,5 @@ def test_after_a_restart_the_open_file_goes_on_without_a_buffer(tmp_path: Path) 
     assert pool.available_buffers == 1
     store.commit_log.commit(0)
     store.dispatch()
-    assert store.max_queue_offset("T", 0) == 2
+    assert store.reader.max_queue_offset("T", 0) == 2
     store.close()

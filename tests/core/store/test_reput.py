@@ -104,7 +104,7 @@ def test_arrival_is_told_after_the_dispatchers(tmp_path: Path) -> None:
         seen: list[int] = []
 
         def arrived(batch: RecordBatch) -> None:
-            seen.append(store.max_queue_offset("T", 0))
+            seen.append(store.reader.max_queue_offset("T", 0))
             assert batch[-1].queue_offset == 1
 
         store.reput.arrived.subscribe(arrived)
@@ -148,9 +148,9 @@ def test_a_long_way_behind_is_told_in_portions(tmp_path: Path) -> None:
         patch.setattr(reput_message_service, "_RUN_S", 60.0)
         store.put([message() for _ in range(10)])
         assert store.reput.run(max_batches=3)
-        assert store.max_queue_offset("T", 0) == 3
+        assert store.reader.max_queue_offset("T", 0) == 3
         assert not store.dispatch()
-        assert store.max_queue_offset("T", 0) == 10
+        assert store.reader.max_queue_offset("T", 0) == 10
 
 
 def test_a_long_way_behind_is_read_back_in_bulk(tmp_path: Path) -> None:
@@ -199,4 +199,4 @@ def test_what_is_not_taken_in_bulk_is_tried_one_by_one(tmp_path: Path, monkeypat
             pass
         assert failed
         assert store.reput.error is None
-        assert store.max_queue_offset("T", 0) == 2_000
+        assert store.reader.max_queue_offset("T", 0) == 2_000

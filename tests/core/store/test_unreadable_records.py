@@ -101,13 +101,13 @@ def test_a_start_keeps_all_that_lies_behind_an_unreadable_record(
         )
     try:
         at, read = 1, list[bytes]()
-        while (found := store.get_message("T", 0, at, 500, None)).status is GetMessageStatus.FOUND:
+        while (found := store.reader.get_message("T", 0, at, 500, None)).status is GetMessageStatus.FOUND:
             read += [one.body for piece in found.slices for one in strict_records(bytes(piece))]
             at = found.next_begin_offset
         assert read == [b"body %d" % number for number in range(2, 2 + BEHIND)]
         store.put([message("T", body=b"new")])
         store.dispatch()
-        assert store.max_queue_offset("T", 0) == 2 + BEHIND + 1
+        assert store.reader.max_queue_offset("T", 0) == 2 + BEHIND + 1
     finally:
         store.close()
     assert [(hole["from"], hole["to"]) for hole in said["damage"]] == [(start, end)]

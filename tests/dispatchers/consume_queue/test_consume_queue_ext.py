@@ -82,8 +82,8 @@ def fill(store: MessageStore, count: int, tags: Sequence[str] = ("A", "B", "C"))
 def offsets(store: MessageStore, wanted: MessageFilter | None) -> list[int]:
     found: list[int] = []
     at = 0
-    while at < store.max_queue_offset("T", 0):
-        result = store.get_message("T", 0, at, 1, wanted)
+    while at < store.reader.max_queue_offset("T", 0):
+        result = store.reader.get_message("T", 0, at, 1, wanted)
         if result.message_count:
             found.append(result.next_begin_offset - 1)
         at = result.next_begin_offset
@@ -305,8 +305,10 @@ def test_expired_files_go_with_the_queues(tmp_path: Path) -> None:
 def offsets_from(store: MessageStore, queue_offset: int) -> list[int]:
     return [
         offset
-        for offset in range(queue_offset, store.max_queue_offset("T", 0))
-        if store.get_message("T", 0, offset, 1, TagFilter(frozenset({tags_hash(tag) for tag in "ABC"}))).message_count
+        for offset in range(queue_offset, store.reader.max_queue_offset("T", 0))
+        if store.reader.get_message(
+            "T", 0, offset, 1, TagFilter(frozenset({tags_hash(tag) for tag in "ABC"}))
+        ).message_count
     ]
 
 

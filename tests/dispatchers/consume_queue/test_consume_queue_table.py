@@ -167,15 +167,15 @@ def test_deleting_a_topic_deletes_its_queues_only(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         store.put([message("A", queue_id) for queue_id in (0, 1, 3)] + [message("B", 0), message("A", 0)])
         store.dispatch()
-        assert store.topics() == {"A", "B"}
+        assert store.reader.topics() == {"A", "B"}
         store.delete_topic("A")
-        assert store.topics() == {"B"}
+        assert store.reader.topics() == {"B"}
         assert not (tmp_path / "consumequeue" / "A").exists()
-        assert store.max_queue_offset("A", 0) == 0
+        assert store.reader.max_queue_offset("A", 0) == 0
         store.put([message("A", 0)])
         store.dispatch()
-        assert (store.min_queue_offset("A", 0), store.max_queue_offset("A", 0)) == (0, 1)
-        assert store.max_queue_offset("B", 0) == 1
+        assert (store.reader.min_queue_offset("A", 0), store.reader.max_queue_offset("A", 0)) == (0, 1)
+        assert store.reader.max_queue_offset("B", 0) == 1
         store.delete_topic("never seen"[:5])
 
 

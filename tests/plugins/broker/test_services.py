@@ -163,7 +163,10 @@ def test_an_intake_step_redirects_and_refuses_by_property(tmp_path: Path) -> Non
                 [Message("T", b"x", properties={"HOLD": "1"}), Message("T", b"y", properties={"OTHER": "1"})]
             )
             store = broker.state.store
-            assert [store.message_at(one.commit_log_offset_bytes).topic for one in (held, plain)] == ["HOLD_TOPIC", "T"]  # type: ignore[union-attr]
+            assert [store.reader.message_at(one.commit_log_offset_bytes).topic for one in (held, plain)] == [
+                "HOLD_TOPIC",
+                "T",
+            ]  # type: ignore[union-attr]
             with pytest.raises(RefusedError, match="held for ever"):
                 await broker.put([Message("T", b"x", properties={"HOLD": "never"})])
             with pytest.raises(RefusedError, match=r"Sending message to topic\[HOLD_TOPIC\] is forbidden"):

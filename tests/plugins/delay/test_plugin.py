@@ -39,7 +39,7 @@ def test_a_delayed_message_waits_and_its_position_is_told(tmp_path: Path) -> Non
         async with flintmq.Broker(config(tmp_path)) as broker:
             (put,) = await broker.put([flintmq.Message("T", b"later", delay_level=3)])
             store = broker.state.store
-            record = store.message_at(put.commit_log_offset_bytes)
+            record = store.reader.message_at(put.commit_log_offset_bytes)
             assert record is not None
             assert (record.topic, record.queue_id) == (SCHEDULE_TOPIC, 2)
             broker.state.service(DelayService).schedule.replace({"offsetTable": {3: 7}})
@@ -59,7 +59,7 @@ def test_a_broker_without_it_delivers_at_once_and_answers_its_code_as_unsupporte
             )
             store = broker.state.store
             for put in (plain, delayed):
-                record = store.message_at(put.commit_log_offset_bytes)
+                record = store.reader.message_at(put.commit_log_offset_bytes)
                 assert record is not None
                 assert record.topic == "T"
             assert SCHEDULE_TOPIC not in broker.state.topics

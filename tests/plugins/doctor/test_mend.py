@@ -143,7 +143,7 @@ def test_salvage_saves_every_other_record(small: Small, tmp_path: Path, position
             ]
             left = [record for record in mine if record not in lost]
             wanted = next(record for record in left if record.queue_offset >= 11)
-            found = store.get_message(
+            found = store.reader.get_message(
                 "Orders", queue, int(table[str(queue)] if str(queue) in table else table[queue]), 1, None
             )
             assert bytes(found.slices[0])[88 : 88 + len(wanted.body)] == wanted.body

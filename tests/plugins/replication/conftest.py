@@ -54,7 +54,7 @@ class Pair:
         if self.slave_end.confirmed_offset_bytes is not None:
             self.slave_log.master_confirmed_offset_bytes = self.slave_end.confirmed_offset_bytes
         if chunks:
-            self.slave.append_raw(chunks)
+            self.slave.writer.append_raw(chunks)
             self.slave_end.report(self.slave.watermarks.wrote)
             while self.slave.dispatch():
                 pass

@@ -173,10 +173,10 @@ def test_the_tail_goes_to_the_quarantine(stores: Stores, tmp_path: Path, sealed:
     pair.settle()
     assert log_of(slave) == log_of(again)
     for queue_id in range(3):
-        assert slave.max_queue_offset("T", queue_id) == again.max_queue_offset("T", queue_id)
-        found = slave.get_message("T", queue_id, 0, 1000, None)
+        assert slave.reader.max_queue_offset("T", queue_id) == again.reader.max_queue_offset("T", queue_id)
+        found = slave.reader.get_message("T", queue_id, 0, 1000, None)
         assert b"lost" not in b"".join(found.slices)
-    keyed, _, _ = slave.query_message("T", "k7", 10, 0, 2**62)
+    keyed, _, _ = slave.reader.query_message("T", "k7", 10, 0, 2**62)
     assert len(keyed) == 2
     assert slave.epochs.epochs == again.epochs.epochs
 
@@ -185,19 +185,19 @@ def test_a_cut_slave_starts_clean(stores: Stores, tmp_path: Path) -> None:
     """A restart after a truncation finds what a slave that never had the tail would have."""
     with opened(tmp_path / "s") as slave:
         fill(slave, 30)
-        at = slave.get_message("T", 0, 5, 1, None)
+        at = slave.reader.get_message("T", 0, 5, 1, None)
         assert at.message_count == 1
         position = slave.consume_queues.find("T", 0).unit(5)[0]  # type: ignore[union-attr,index]
         slave.truncate(position)
-        assert slave.max_queue_offset("T", 0) == 5
+        assert slave.reader.max_queue_offset("T", 0) == 5
         log = log_of(slave)
     reopened = stores(tmp_path / "s")
     assert reopened.started_clean
     assert log_of(reopened) == log
     assert reopened.watermarks.wrote == position
-    assert reopened.max_queue_offset("T", 0) == 5
+    assert reopened.reader.max_queue_offset("T", 0) == 5
     fill(reopened, 1, "next")
-    assert b"next0" in b"".join(reopened.get_message("T", 0, 5, 1, None).slices)
+    assert b"next0" in b"".join(reopened.reader.get_message("T", 0, 5, 1, None).slices)
 
 
 def test_what_a_recovery_found_is_not_forgotten_by_the_next_master(stores: Stores, tmp_path: Path) -> None:
@@ -243,6 +243,6 @@ def test_a_cut_that_fails_is_made_good(tmp_path: Path, operation: Operation, aft
         assert log_of(reopened) == whole[:end]
         reopened.truncate(position)
         assert log_of(reopened) == whole[:position]
-        assert reopened.max_queue_offset("T", 0) == 5
+        assert reopened.reader.max_queue_offset("T", 0) == 5
         fill(reopened, 3, "next")
-        assert reopened.max_queue_offset("T", 0) == 6
+        assert reopened.reader.max_queue_offset("T", 0) == 6

@@ -17,7 +17,6 @@ from flintmq.core.errors import RefusedError, StoreError
 from flintmq.core.io.os_disk import OsDisk
 from flintmq.core.log.multi_path_queue import MultiPathMappedFileQueue
 from flintmq.core.store.get_message import GetMessageStatus
-from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import message, open_store, opened
 from flintmq.plugins.retention.cleaner import MANUAL_ROUNDS, CleanCommitLogService
@@ -136,18 +135,18 @@ def test_expired_files_go_and_everything_that_spoke_of_them(make: Any) -> None:
     # The file in which the young messages begin is kept: its newest message is young.
     assert bench.log_names[0] == store.commit_log.min_offset_bytes > 0
     assert bench.log_names[-1] == last
-    low = store.min_queue_offset("T", 0)
-    record = store.get_message("T", 0, low, 1, None)
+    low = store.reader.min_queue_offset("T", 0)
+    record = store.reader.get_message("T", 0, low, 1, None)
     assert record.status is GetMessageStatus.FOUND
-    assert store.get_message("T", 0, low - 1, 1, None).status is GetMessageStatus.OFFSET_TOO_SMALL
+    assert store.reader.get_message("T", 0, low - 1, 1, None).status is GetMessageStatus.OFFSET_TOO_SMALL
     assert store.consume_queues.find("T", 0).unit(low)[0] == store.commit_log.min_offset_bytes
     assert bench.queue_names()[0] == low * 20 // 200 * 200
     assert not (bench.path / "index" / first_name).exists()
-    assert store.query_message("T", "T-3", 10, 0, 2**60)[0] != []
+    assert store.reader.query_message("T", "T-3", 10, 0, 2**60)[0] != []
     bench.store.close()
     bench.open()
-    assert bench.store.min_queue_offset("T", 0) == low
-    assert bench.store.max_queue_offset("T", 0) == 28
+    assert bench.store.reader.min_queue_offset("T", 0) == low
+    assert bench.store.reader.max_queue_offset("T", 0) == 28
     assert bench.store.recovered.cut is None
 
 
@@ -190,13 +189,13 @@ def test_a_reader_keeps_what_it_holds(make: Any) -> None:
     """An answer that is being sent when its file is deleted arrives whole."""
     bench = make()
     bench.fill(12)
-    result = bench.store.get_message("T", 0, 0, 3, None)
+    result = bench.store.reader.get_message("T", 0, 0, 3, None)
     before = [bytes(piece) for piece in result.slices]
     bench.disk.used = 88
     bench.cleaner.run()
     assert bench.log_names[0] > 0
     assert [bytes(piece) for piece in result.slices] == before
-    assert bench.store.get_message("T", 0, 0, 3, None).status is GetMessageStatus.OFFSET_TOO_SMALL
+    assert bench.store.reader.get_message("T", 0, 0, 3, None).status is GetMessageStatus.OFFSET_TOO_SMALL
 
 
 def test_a_full_disk_refuses_writes_until_there_is_room(make: Any) -> None:
@@ -211,7 +210,7 @@ def test_a_full_disk_refuses_writes_until_there_is_room(make: Any) -> None:
     assert refused.value.reason == "store.disk_full"
     assert "store.disk_full_ratio" in refused.value.remark
     assert "91.0% used" in refused.value.remark
-    assert bench.store.get_message("T", 0, 0, 1, None).status is GetMessageStatus.FOUND
+    assert bench.store.reader.get_message("T", 0, 0, 1, None).status is GetMessageStatus.FOUND
     bench.disk.used = 90
     bench.cleaner.run()
     bench.fill(1)
@@ -261,7 +260,7 @@ def test_files_given_up_but_not_deleted_come_back_whole(make: Any) -> None:
     bench.disk.undeletable.clear()
     bench.open()
     assert bench.store.commit_log.min_offset_bytes == 0
-    assert bench.store.max_queue_offset("T", 0) == 12
+    assert bench.store.reader.max_queue_offset("T", 0) == 12
     bench.fill(1)
 
 
@@ -270,7 +269,7 @@ def test_large_files_are_unlinked_in_the_background(make: Any, monkeypatch: pyte
     bench = make()
     bench.fill(12)
     later = Later()
-    monkeypatch.setattr(MessageStore, "background", property(lambda _self: later))
+    monkeypatch.setattr(bench.store, "background", later)
     cleaner = CleanCommitLogService(bench.store)
     bench.disk.used = 88
     cleaner.run()
@@ -319,19 +318,19 @@ def test_a_topic_with_a_retention_of_its_own(make: Any) -> None:
     bench.fill(1, "short")
     bench.cleaner.run()
     assert bench.log_names[0] == 0
-    assert bench.store.min_queue_offset("short", 0) == 25
+    assert bench.store.reader.min_queue_offset("short", 0) == 25
     assert bench.queue_names("short") == [400]
-    assert bench.store.min_queue_offset("long", 0) == 0
+    assert bench.store.reader.min_queue_offset("long", 0) == 0
     assert bench.queue_names("long") == [0, 200, 400]
     bench.store.close()
     bench.open()
     bench.cleaner.expire_topics()
-    assert bench.store.min_queue_offset("short", 0) == 25
+    assert bench.store.reader.min_queue_offset("short", 0) == 25
     bench.clock.advance_ms(25 * HOUR_MS)
     bench.cleaner.run()
-    assert bench.store.min_queue_offset("short", 0) == bench.store.max_queue_offset("short", 0) == 26
+    assert bench.store.reader.min_queue_offset("short", 0) == bench.store.reader.max_queue_offset("short", 0) == 26
     bench.fill(1, "short")
-    assert bench.store.get_message("short", 0, 26, 1, None).status is GetMessageStatus.FOUND
+    assert bench.store.reader.get_message("short", 0, 26, 1, None).status is GetMessageStatus.FOUND
 
 
 def test_groups_are_told_before_they_lose_messages(make: Any, caplog: pytest.LogCaptureFixture) -> None:
@@ -378,13 +377,13 @@ def test_queues_of_deleted_messages_are_removed_when_asked(make: Any) -> None:
     bench.fill(12)
     bench.disk.used = 88
     bench.cleaner.run()
-    assert bench.store.min_queue_offset("old", 0) == 2
+    assert bench.store.reader.min_queue_offset("old", 0) == 2
     assert bench.cleaner.clean_expired_queues() == 1
-    assert bench.store.topics() == {"T", "SCHEDULE_TOPIC_XXXX"}
+    assert bench.store.reader.topics() == {"T", "SCHEDULE_TOPIC_XXXX"}
     assert not (bench.path / "consumequeue" / "old").exists()
     bench.fill(1, "old")
-    assert bench.store.max_queue_offset("old", 0) == 1
-    assert bench.store.get_message("old", 0, 0, 1, None).status is GetMessageStatus.FOUND
+    assert bench.store.reader.max_queue_offset("old", 0) == 1
+    assert bench.store.reader.get_message("old", 0, 0, 1, None).status is GetMessageStatus.FOUND
 
 
 def test_a_round_is_cut_into_slices(make: Any) -> None:
@@ -431,12 +430,12 @@ def test_files_are_spread_over_several_folders_and_found_again(tmp_path: Path) -
         assert (tmp_path / "b" / f"{4 * FILE:020d}").exists()  # its place would be a, but that disk is nearly full
     moved = {"commit_log_paths": (str(tmp_path / "b"),), "read_only_commit_log_paths": (str(tmp_path / "a"),)}
     with opened(tmp_path / "s", **(options | moved)) as store:
-        assert store.max_queue_offset("T", 0) == 20
+        assert store.reader.max_queue_offset("T", 0) == 20
         for _ in range(8):
             store.put([message(body=BODY)])
         store.dispatch()
         assert len(list((tmp_path / "a").iterdir())) == 2
-        assert sum(store.get_message("T", 0, first, 10, None).message_count for first in (0, 10, 20)) == 28
+        assert sum(store.reader.get_message("T", 0, first, 10, None).message_count for first in (0, 10, 20)) == 28
 
 
 def test_a_folder_without_room_is_passed_over(tmp_path: Path) -> None:
@@ -465,4 +464,4 @@ def test_warm_files_are_on_disk_before_they_are_used(tmp_path: Path) -> None:
     with opened(tmp_path / "other", warm=True, disk=disk, commit_log_file_bytes=1 << 20) as store:
         store.put([message(body=BODY)])
         store.dispatch()
-        assert store.max_queue_offset("T", 0) == 1
+        assert store.reader.max_queue_offset("T", 0) == 1

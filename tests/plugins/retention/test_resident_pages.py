@@ -79,7 +79,7 @@ def test_all_but_the_newest_goes_and_is_still_served(tmp_path: Path, evicted: li
         assert any(path.parent.name == "index" and start > 0 for path, start, _ in evicted)
         assert snapshot(tmp_path, "commitlog", "consumequeue", "index") == before
         units = [queue.unit(number) for number in range(COUNT)]
-        records = [store.message_at(unit[0]) for unit in units if unit is not None]
+        records = [store.reader.message_at(unit[0]) for unit in units if unit is not None]
         bodies = [record.body for record in records if record is not None]
         assert bodies == [b"%08d" % number * 32 for number in range(COUNT)]
 

@@ -25,7 +25,7 @@ def test_a_broker_without_it_stores_retries_as_they_come_and_takes_nothing_back(
     async def live() -> None:
         async with flintmq.Broker(config) as broker:
             for put in await broker.put([flintmq.Message("T", b"plain"), flintmq.Message("%RETRY%g", b"again")]):
-                record = broker.state.store.message_at(put.commit_log_offset_bytes)
+                record = broker.state.store.reader.message_at(put.commit_log_offset_bytes)
                 assert record is not None
                 assert record.topic == put.topic
             client = RemotingClient()

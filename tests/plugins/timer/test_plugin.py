@@ -32,7 +32,7 @@ def test_a_message_that_names_its_time_waits_only_where_there_are_timers(
         async with flintmq.Broker(config) as broker:
             message = flintmq.Message("T", b"later", properties={"TIMER_DELAY_MS": "60000"})
             for put in await broker.put([message]):
-                record = broker.state.store.message_at(put.commit_log_offset_bytes)
+                record = broker.state.store.reader.message_at(put.commit_log_offset_bytes)
                 assert record is not None
                 assert record.topic == lies_in
             figures = {name for source in broker.state.runtime_sources for name in source()}

@@ -421,4 +421,4 @@ def test_records_that_are_gone_are_told_and_passed_over(bench: Bench, caplog: py
     assert bench.service.discarded == 2
     ids = [line.rpartition(" [")[2] for line in caplog.messages if "[delivery." in line]
     assert ids == ["delivery.dead_letter]", "delivery.gone]"]
-    assert bench.store.max_queue_offset(UNDELIVERED_TOPIC, 0) == 1
+    assert bench.store.reader.max_queue_offset(UNDELIVERED_TOPIC, 0) == 1

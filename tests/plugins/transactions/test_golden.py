@@ -131,7 +131,7 @@ def test_open_transactions_go_on_as_the_reference_went_on(tmp_path: Path) -> Non
     compared = 0
     for request in broker.store.commit_log.requests(FIRST_CHECK, broker.store.watermarks.wrote):
         wanted = next(stored)
-        record = broker.store.message_at(request.commit_log_offset_bytes)
+        record = broker.store.reader.message_at(request.commit_log_offset_bytes)
         assert record is not None
         assert {
             "topic": record.topic,
@@ -165,7 +165,7 @@ def test_what_the_reference_ended_cannot_be_ended_again(tmp_path: Path) -> None:
         else:
             accepted.append(entry["properties"]["plan"])
     assert accepted == ["unknown"], "only the one that was given up is open, and can be ended once"
-    assert broker.store.max_queue_offset("GoldenTran", 0) == 3
+    assert broker.store.reader.max_queue_offset("GoldenTran", 0) == 3
     broker.close()
 
 

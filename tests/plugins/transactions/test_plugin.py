@@ -29,7 +29,7 @@ def test_a_broker_without_it_refuses_half_messages_and_answers_its_codes_as_unsu
         async with flintmq.Broker(config) as broker:
             committed = flintmq.Message("T", b"plain", properties={"TRAN_MSG": "false"})
             for put in await broker.put([committed]):
-                record = broker.state.store.message_at(put.commit_log_offset_bytes)
+                record = broker.state.store.reader.message_at(put.commit_log_offset_bytes)
                 assert record is not None
                 assert record.topic == "T"
             with pytest.raises(RefusedError) as refused:

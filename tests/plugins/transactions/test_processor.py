@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -68,7 +69,7 @@ def fields(place: int, offset: int, decision: int = 8, group: str = "pg") -> dic
 def test_ends_and_resumes(bench: Any, ask: Any) -> None:
     transactions = TransactionBench()
     bench.state.dispatch = lambda: None
-    bench.state.store.promise = lambda: KEPT
+    bench.state.store.writer = SimpleNamespace(promise=lambda: KEPT)
     end, resume = (
         EndTransactionProcessor(bench.state, transactions.service).handlers(),
         ResumeCheckProcessor(bench.state, transactions.service).handlers(),
@@ -109,7 +110,7 @@ def test_an_end_is_acknowledged_as_a_send_is(
     bench.state.dispatch = lambda: None
     bench.state.config = BrokerConfig(store=StoreSection(compat=compat))
     promise = Promise()
-    bench.state.store.promise = lambda: promise
+    bench.state.store.writer = SimpleNamespace(promise=lambda: promise)
     made = transactions.send("A")
     end = EndTransactionProcessor(bench.state, transactions.service).handlers()
 

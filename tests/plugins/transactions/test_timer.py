@@ -97,7 +97,7 @@ class Bench:
         self.store.dispatch()
 
     def delivered(self) -> int:
-        return self.store.max_queue_offset("T", 2)
+        return self.store.reader.max_queue_offset("T", 2)
 
 
 @pytest.mark.parametrize("restart", [False, True])

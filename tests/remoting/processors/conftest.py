@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from flintmq.config.sections.models import BrokerConfig
+from flintmq.config.sections.store import StoreSection
 from flintmq.core.errors import RefusedError, RemotingError
 from flintmq.core.io import fastjson
 from flintmq.core.io.os_disk import OS_DISK
@@ -47,15 +48,15 @@ class FakeStore:
         self.queues: dict[tuple[str, int], list[tuple[int, int]]] = {}
         self.root = root
         self.disk = OS_DISK
-        self.commit_log_folders = (root / "commitlog",)
         self.free_pool_buffers: int | None = None
         self.trouble = None
         self.in_memory = True
-        self.config: BrokerConfig | None = None
+        self.config = BrokerConfig(store=StoreSection(path=str(root)))
         self.watermarks = SimpleNamespace(wrote=2048, committed=2048, flushed=1149)
         self.reput = SimpleNamespace(behind_bytes=7)
         self.trouble: RefusedError | None = None
         self.consume_queues = self
+        self.reader = self
         self.commit_log = SimpleNamespace(
             min_offset_bytes=0,
             max_offset_bytes=2048,

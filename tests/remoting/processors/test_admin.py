@@ -62,7 +62,7 @@ def test_topics_are_made_changed_and_deleted(bench: Any, ask: Any) -> None:
     bench.state.offsets.commit("T", "g", 0, 1)
     assert ask(handlers, bench.request(Code.DELETE_TOPIC_IN_BROKER, {"topic": "T"})).code == 0
     assert bench.state.topics.select("T") is None
-    assert bench.store.topics() == set()
+    assert bench.store.reader.topics() == set()
     assert bench.state.offsets.query("T", "g", 0) == -1
     assert ask(handlers, bench.request(Code.DELETE_TOPIC_IN_BROKER, {"topic": "TBW102"})).code == 1
     assert (
@@ -122,7 +122,7 @@ def test_who_consumes_a_topic_and_cleaning_up(with_topic: Any, ask: Any) -> None
     bench.store.queues["unknown", 0] = []
     bench.store.queues["SCHEDULE_TOPIC_XXXX", 0] = []
     assert ask(handlers, bench.request(Code.CLEAN_UNUSED_TOPIC)).code == 0
-    assert bench.store.topics() == {"T", "SCHEDULE_TOPIC_XXXX"}
+    assert bench.store.reader.topics() == {"T", "SCHEDULE_TOPIC_XXXX"}
 
 
 def test_groups_are_made_changed_and_deleted(with_topic: Any, ask: Any) -> None:

@@ -117,7 +117,7 @@ async def _send(tmp_path: Path, fast_failure: bool) -> tuple[int, str]:
             clock.jumps = False
             await client.close()
             broker.state.dispatch()
-            stored = sum(broker.state.store.max_queue_offset("T", queue) for queue in range(4))
+            stored = sum(broker.state.store.reader.max_queue_offset("T", queue) for queue in range(4))
             assert stored == (1 if fast_failure else 2)
 
 

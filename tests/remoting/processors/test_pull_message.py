@@ -54,7 +54,7 @@ class Pulls:
         state.topics.create_in_send_back("T", 4)
         state.sink = MessageSink(state.store, state.stats, state.dispatch)
         state.hold = PullRequestHoldService(
-            bench.clock, self.store.max_queue_offset, held_max=10, held_per_connection_max=10
+            bench.clock, self.store.reader.max_queue_offset, held_max=10, held_per_connection_max=10
         )
         state.answers_as_bytes = False
         self.postponed: list[Request] = []

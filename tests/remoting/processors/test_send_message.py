@@ -14,10 +14,10 @@ import pytest
 
 from flintmq.config.sections.models import BrokerConfig
 from flintmq.core.broker.sink import MessageSink
-from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.ports import FlushStatus
 from flintmq.core.kernel.ports.processor import Request
 from flintmq.core.response_code import ResponseCode
+from flintmq.core.retention.retention import DiskFull
 from flintmq.core.testing.processor_kit import AnswerRecorder
 from flintmq.core.testing.store import open_store
 from flintmq.remoting.processors.send_message import SendMessageProcessor
@@ -85,7 +85,7 @@ class Sends:
     def waits(self) -> LateWaiter:
         """From now on appends are as durable as the returned waiter says."""
         waiter = LateWaiter()
-        self.store.promise = lambda: waiter
+        self.store.writer.promise = lambda: waiter
         return waiter
 
 
@@ -106,7 +106,7 @@ def test_sends_are_stored_and_answered(sends: Sends) -> None:
     assert first.ext_fields["queueId"] == "1"
     assert first.ext_fields["msgId"] == "7F00000100002A9F" + f"{0:016X}"
     assert (sends.pool.waiting, sends.peer.due) == (0, 0)
-    assert sends.store.max_queue_offset("T", 1) == 2
+    assert sends.store.reader.max_queue_offset("T", 1) == 2
 
 
 def test_bytes_say_the_same_as_objects(sends: Sends) -> None:
@@ -136,22 +136,18 @@ def test_a_refused_send_costs_its_neighbours_nothing(sends: Sends) -> None:
     answers = sends.process(sends.send(b"1"), *bad, sends.send(b"2"))
     by_code = sorted(answer.code for answer in answers)
     assert (by_code[:2], len([code for code in by_code if code])) == ([0, 0], 3)
-    assert sends.store.max_queue_offset("T", 1) == 2
+    assert sends.store.reader.max_queue_offset("T", 1) == 2
     assert (sends.pool.waiting, sends.peer.due, sends.state.stats.put_failed) == (0, 0, 3)
 
 
 def test_a_store_that_takes_nothing_refuses_all(sends: Sends) -> None:
     """And says why."""
-
-    def refuse() -> None:
-        raise RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, "service not available now", reason="store.slave")
-
-    sends.store.check_writeable = refuse  # type: ignore[method-assign]
+    sends.store.disk_full = DiskFull("", "")
     assert [answer.code for answer in sends.process(sends.send(), sends.send())] == [14, 14]
     sends.peer.answers.clear()
     sends.state.config = attrs.evolve(BrokerConfig(), broker=attrs.evolve(BrokerConfig().broker, role="SLAVE", id=1))
     assert [answer.code for answer in sends.process(sends.send())] == [14]
-    assert sends.store.max_queue_offset("T", 1) == 0
+    assert sends.store.reader.max_queue_offset("T", 1) == 0
 
 
 @pytest.mark.parametrize(
@@ -198,7 +194,7 @@ def test_a_send_that_does_not_wait_is_answered_at_once(sends: Sends) -> None:
 def test_one_way_sends_are_stored_and_not_answered(sends: Sends) -> None:
     """An answer would be taken for another request's."""
     assert sends.process(sends.send(flag=2)) == []
-    assert sends.store.max_queue_offset("T", 1) == 1
+    assert sends.store.reader.max_queue_offset("T", 1) == 1
     assert (sends.pool.waiting, sends.peer.due) == (0, 0)
 
 
