@@ -117,7 +117,7 @@ def test_a_plain_session_of_the_real_spark(bare_python: Path, name: str, call: s
         home = find_java().home
     except RuntimeMissingError as error:
         pytest.skip(str(error))
-    environment = {key: value for key, value in os.environ.items() if key != "PYSPARK_PYTHON"}
+    environment = {key: value for key, value in os.environ.items() if key not in ("PYSPARK_PYTHON", "PYTHONPATH")}
     environment |= {"JAVA_HOME": str(home), "PATH": f"{bare_python.parent}:{os.environ['PATH']}"}
     done = subprocess.run(
         [sys.executable, "-c", PLAIN.format(name=name, call=call)],
