@@ -12,7 +12,7 @@ from flintmq.plugins.acl.plugin import topic_of_record
 
 
 def api(record: Any) -> BrokerApi:
-    store = SimpleNamespace(message_at=lambda _offset: record)
+    store = SimpleNamespace(reader=SimpleNamespace(message_at=lambda _offset: record))
     return cast("BrokerApi", SimpleNamespace(store=store, topics=SimpleNamespace(holding_topics={"WAITING"})))
 
 
