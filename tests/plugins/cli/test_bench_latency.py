@@ -4,32 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 
 import pytest
 
-import flintmq
-
 from .conftest import RunCommand
-
-
-@pytest.fixture(scope="module")
-def name_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Yield the address of a name server with one broker."""
-    settings = [
-        f"store.path={tmp_path_factory.mktemp('latency') / 'store'}",
-        "store.commit_log_file_bytes=4MiB",
-        "index.enable=false",
-        "listen.port=0",
-        "listen.vip=false",
-        "nameserver.port=0",
-    ]
-    loaded = flintmq.load_config(None, settings, {})
-    with (
-        flintmq.NameServer(loaded) as names,
-        flintmq.Broker(loaded.with_overrides([f"namesrv.addresses={names.address}"])),
-    ):
-        yield names.address
 
 
 def test_latency(cli: RunCommand, name_server: str) -> None:

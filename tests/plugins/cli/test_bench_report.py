@@ -4,31 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+
+from flintmq.tests.support.bench_reports import a_report
 
 from .conftest import RunCommand
-
-
-def estimate(mean: float, half: float) -> dict[str, float]:
-    return {"mean": mean, "low": mean - half, "high": mean + half}
-
-
-def a_report(rate: float) -> dict[str, Any]:
-    figures = ("p50_ms", "p99_ms", "p999_ms", "cpu_us", "written_bytes_per_message", "syncs_per_s")
-    one = {"strategy": "group_commit", "rate": estimate(rate, 1.0)} | {name: estimate(2.0, 0.5) for name in figures}
-    return {
-        "report": "flintmq bench flush",
-        "format": 1,
-        "environment": {
-            "cpu": "x",
-            "cores": 2,
-            "system": "L",
-            "disk": {"filesystem": "ext4", "device": "d", "folder": "/a"},
-        },
-        "plan": {"threads": 4},
-        "config": {"group_commit": {"flush.strategy": "group_commit"}},
-        "strategies": [one],
-    }
 
 
 def test_a_report_as_it_is_printed(cli: RunCommand, tmp_path: Path) -> None:
