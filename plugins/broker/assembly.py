@@ -110,7 +110,6 @@ class Assembly:
         if not config.replicates:
             _begin_epoch_if_replicated(state)
         held.push_async_callback(self._end_writes)
-        timers.on_failed = kernel.blame_code
         self.services.make(state)
         held.push_async_callback(self.services.stop)
         for entry in kernel.registries.intake_steps.all():

@@ -83,7 +83,7 @@ class Broker(Service):
         self._disk = disk
         self._held = contextlib.AsyncExitStack()
         """What the start has taken so far; given back in reverse order, whatever fails on the way."""
-        self.timers = Timers()
+        self.timers = Timers(lambda timer, error: self.kernel.blame_code(timer, error))
         self.pools = Pools(self.loaded.config.admission, self._held)
         self._put: InProcessPut | None = None
         self._assembly: Assembly | None = None

@@ -12,21 +12,24 @@ log = logging.getLogger("flintmq.broker")
 
 
 class Timers:
-    """The timers of one service. Loop thread."""
+    """The timers of one server. Loop thread.
 
-    def __init__(self) -> None:
-        self.on_failed: Callable[[str, BaseException], bool] = lambda name, error: False
-        """Called with what failed in which timer; when it returns False, the failure is logged here."""
+    Args:
+        failed: called with which timer failed, and with what; when it returns False, the failure is logged here.
+    """
+
+    def __init__(self, failed: Callable[[str, BaseException], bool] = lambda name, error: False) -> None:
+        self._failed = failed
         self._handles: dict[int, asyncio.TimerHandle] = {}
         self._work: dict[str, Callable[[], float]] = {}
         self._count = 0
 
     def every(self, interval_s: float, work: Callable[[], object], name: str) -> None:
-        """Calls ``work`` every so many seconds, first after one interval."""
+        """Call ``work`` every so many seconds, first after one interval."""
         self.pace(interval_s, lambda: _then(work, interval_s), name)
 
     def pace(self, first_s: float, work: Callable[[], float], name: str) -> None:
-        """Calls ``work``, which says after how many seconds it wants to be called again."""
+        """Call ``work``, which returns after how many seconds it is to be called again."""
         self._work[name] = work
         key = self._count
         self._count += 1
@@ -37,7 +40,7 @@ class Timers:
             try:
                 wait_s = work()
             except PLUGIN_FAULTS as error:
-                if not self.on_failed(f"the timer '{name}'", error):
+                if not self._failed(f"the timer '{name}'", error):
                     log.exception("the timer '%s' failed; it goes on in %s s", name, wait_s)
             if key in self._handles:
                 self._handles[key] = loop.call_later(wait_s, tick)
@@ -45,11 +48,11 @@ class Timers:
         self._handles[key] = loop.call_later(first_s, tick)
 
     def run_now(self, name: str) -> None:
-        """Does a timer's work once, at once; when it is due stays as it is. Raises what the work raises."""
+        """Do the work of a timer once, now; when it is due does not change. Raises what the work raises."""
         self._work[name]()
 
     def cancel(self) -> None:
-        """Stops all of them."""
+        """Stop all of them."""
         for handle in self._handles.values():
             handle.cancel()
         self._handles.clear()

@@ -71,9 +71,11 @@ def test_a_failure_is_logged_and_the_timer_goes_on(
         handles.tick()
         assert "the timer 'broken' failed" in caplog.text
         assert handles.tick() == 1.0
+        timers.cancel()
         caplog.clear()
         seen: list[str] = []
-        timers.on_failed = lambda name, error: not seen.append(f"{name}: {error}")
+        handles, watched = Handles(loop, monkeypatch), Timers(lambda name, error: not seen.append(f"{name}: {error}"))
+        watched.every(5.0, fail, "broken")
         handles.tick()
         assert seen == ["the timer 'broken': a defect"]
         assert caplog.text == ""
