@@ -127,7 +127,9 @@ def test_a_bad_body_fails_is_null_or_is_dropped(spark: Any, store: Path, tmp_pat
         found = source(store, f"{kind}-bad") + DECODE[kind] % on_error
         return descriptor_file(tmp_path, found + "sinks: [{format: console}]\n")
 
-    with pytest.raises(PipelineError, match=rf"topic={kind}-bad .*queueId=0 queueOffset=1 is not a valid .*decode\.on_error"):
+    with pytest.raises(
+        PipelineError, match=rf"topic={kind}-bad .*queueId=0 queueOffset=1 is not a valid .*decode\.on_error"
+    ):
         go(spark, text("fail").replace("console", f"parquet, path: {tmp_path / 'x'}"))
     kept = plan(spark, loaded(text("'null'"))).last.orderBy("queueOffset").collect()
     assert [row.value is None for row in kept] == [False, True, False]
