@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -89,7 +90,15 @@ def topic(name_server: str, cli: RunCommand, request: pytest.FixtureRequest) -> 
     """A topic of the test's own, with two queues."""
     name = "T" + "".join(c if c.isalnum() else "_" for c in request.node.name)[:100]
     assert cli("topics", "create", name, "--queues", 2, "-n", name_server).code == 0
+    wait_for_route(cli, name, name_server)
     return name
+
+
+def wait_for_route(cli: RunCommand, topic: str, name_server: str) -> None:
+    """Return once the name server knows a topic: a broker registers it beside its answer to whoever made it."""
+    until_s = time.monotonic() + 10
+    while cli("topics", "show", topic, "-n", name_server).code != 0:
+        assert time.monotonic() < until_s, f"the name server does not know {topic}"
 
 
 @pytest.fixture

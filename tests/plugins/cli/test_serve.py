@@ -23,7 +23,7 @@ from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import request
 from flintmq.remoting.wire.headers_route import PutKVConfigRequestHeader
 
-from .conftest import RunCommand
+from .conftest import RunCommand, wait_for_route
 
 PROGRAM = "from flintmq.plugins.cli.main import main; main()"
 
@@ -57,6 +57,7 @@ def test_run_serves_and_stops(tmp_path: Path, cli: RunCommand, small: list[str])
         assert ready["store"] == str(store)
         assert int(ready["pid"]) == process.pid
         assert cli("send", "T", "hello", "-n", ready["namesrv"]).code == 0
+        wait_for_route(cli, "T", ready["namesrv"])
         assert "hello" in cli("consume", "T", "--count", 1, "-n", ready["namesrv"]).out
         process.send_signal(signal.SIGINT)
         process.send_signal(signal.SIGINT)
