@@ -6,22 +6,19 @@ Its rows lie in a database of their own, so it is crashed at the same moment as 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import attrs
 import pytest
 
 from flintmq.core.kernel.ports import DispatchRequest, IndexBuilder, RecordBatch, StoreFolder
 from flintmq.core.record.sys_flag import is_indexed
-from flintmq.core.testing.crash_states import states
-from flintmq.tests.support.crash_check import Check, UndetectableError
-from flintmq.tests.support.crash_run import ROOT, CrashFailure, CrashRun, Kind, SteppedStore
-from flintmq.tests.support.crash_suite import SCRIPTS
+from flintmq.tests.support.crash_check import Check
+from flintmq.tests.support.crash_run import ROOT, CrashFailure, Kind, SteppedStore
+from flintmq.tests.support.foreign_crash import crash_everywhere
 
 Rows = dict[int, tuple[str, frozenset[str]]]
 """Topic and keys of each record, by its physical offset."""
-
-SEEDS: Final = range(len(SCRIPTS))
 
 
 @attrs.define
@@ -113,20 +110,5 @@ class ForeignCheck(Check):
 @pytest.mark.parametrize("lazy", [False, True], ids=["commits each batch", "says what it committed"])
 def test_a_foreign_index_loses_nothing_in_a_crash(kind: Kind, lazy: bool) -> None:
     """Killed and without power, at operations all over the scripts that were thought out; restarts and kills within them."""
-    looked = 0
-    for seed in SEEDS:
-        database = Database(lazy)
-        run = CrashRun(kind, seed, store_class=store_over(database)).run(SCRIPTS[seed])
-        length = len(run.disk.journal)
-        numbers = sorted({length, *range(seed % 5, length, max(1, length // 3))})
-        for at, damage, image in states(run.disk, numbers, seed, ("lost", "kept", "sectors")):
-            store_class = store_over(database.at(at))
-            check = ForeignCheck(run, image, at, power_cut=damage not in ("killed", "cut"), store_class=store_class)
-            try:
-                check.run()
-            except UndetectableError:
-                continue
-            except CrashFailure as failure:
-                raise CrashFailure(f"{failure} [seed {seed}, behind operation {at}, {damage}]") from failure
-            looked += 1
+    looked = crash_everywhere(kind, lambda: Database(lazy), store_over, ForeignCheck)
     assert looked > 100

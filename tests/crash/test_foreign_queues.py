@@ -18,10 +18,9 @@ import pytest
 
 import flintmq
 from flintmq.core.kernel.ports import ConsumeQueues, QueueReader, StoreFolder
-from flintmq.core.testing.crash_states import states
-from flintmq.tests.support.crash_check import Check, UndetectableError
-from flintmq.tests.support.crash_run import ROOT, CrashFailure, CrashRun, Kind, SteppedStore
-from flintmq.tests.support.crash_suite import SCRIPTS
+from flintmq.tests.support.crash_check import Check
+from flintmq.tests.support.crash_run import ROOT, CrashFailure, Kind, SteppedStore
+from flintmq.tests.support.foreign_crash import crash_everywhere
 
 EXAMPLE: Final = Path(str(flintmq.__file__)).resolve().parent / "examples" / "flintmq-sqlite-store" / "src"
 
@@ -96,20 +95,5 @@ class ForeignCheck(Check):
 
 def test_foreign_queues_lose_nothing_in_a_crash(kind: Kind) -> None:
     """Killed and without power, at operations all over the scripts that were thought out; restarts and kills within them."""
-    looked = 0
-    for seed in range(len(SCRIPTS)):
-        database = Database()
-        run = CrashRun(kind, seed, store_class=store_over(database)).run(SCRIPTS[seed])
-        length = len(run.disk.journal)
-        numbers = sorted({length, *range(seed % 5, length, max(1, length // 3))})
-        for at, damage, image in states(run.disk, numbers, seed, ("lost", "kept", "sectors")):
-            store_class = store_over(database.at(at))
-            check = ForeignCheck(run, image, at, power_cut=damage not in ("killed", "cut"), store_class=store_class)
-            try:
-                check.run()
-            except UndetectableError:
-                continue
-            except CrashFailure as failure:
-                raise CrashFailure(f"{failure} [seed {seed}, behind operation {at}, {damage}]") from failure
-            looked += 1
+    looked = crash_everywhere(kind, Database, store_over, ForeignCheck)
     assert looked > 100
