@@ -19,8 +19,8 @@ from flintmq.plugins.acl.account import Account
 from flintmq.plugins.acl.account_store import AccountStore
 from flintmq.plugins.acl.replay import ReplayWindow
 from flintmq.remoting.wire.codes import PUSHED, RequestCode
+from flintmq.remoting.wire.header_codec import ACCESS_KEY, SIGNATURE
 from flintmq.remoting.wire.signature import verify
-from flintmq.remoting.wire.signature_fields import ACCESS_KEY, SIGNATURE
 
 _KNOWN_CODES: Final = frozenset(map(int, RequestCode))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 
-from flintmq.remoting.wire.signature_fields import SIGNATURE, SIGNED_AT
+from flintmq.remoting.wire.header_codec import SIGNATURE, SIGNED_AT
 
 
 class ReplayWindow:

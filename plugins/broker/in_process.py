@@ -15,8 +15,8 @@ from flintmq.core.kernel.ports import DispatchRequest, FlushStatus, FlushWaiter
 from flintmq.core.record.host import unpack_host
 from flintmq.core.record.properties import REAL_QUEUE_ID
 from flintmq.remoting.client.unique_id import UniqueIdMaker
+from flintmq.remoting.wire.codes import MQ_VERSION
 from flintmq.remoting.wire.headers_message import SendMessageRequestHeader
-from flintmq.remoting.wire.version import MQ_VERSION
 
 _DEFAULT_QUEUE_NUMS: Final = 4
 

@@ -11,7 +11,7 @@ from flintmq import __version__
 from flintmq.plugins.cli import exits, logs, options
 from flintmq.plugins.cli.commands import COMMANDS
 from flintmq.plugins.cli.parser import LazyGroup, ValueOf
-from flintmq.remoting.wire.version import MQ_VERSION, version_name
+from flintmq.remoting.wire.codes import MQ_VERSION, version_name
 
 
 class _Flintmq(LazyGroup):

@@ -18,7 +18,7 @@ from flintmq.remoting.client.admin import AdminClient
 from flintmq.remoting.wire.bodies import GroupList
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import request
-from flintmq.remoting.wire.headers_admin import QueryTopicConsumeByWhoRequestHeader
+from flintmq.remoting.wire.headers_admin import TopicRequestHeader
 
 
 @click.command(cls=Command)
@@ -133,7 +133,7 @@ def _first(text: str) -> float:
 async def _groups(admin: AdminClient, topic: str) -> list[dict[str, Any]]:
     """Return the groups that consume a topic, with their lag over all queues."""
     route = await admin.client.routes.route(topic)
-    header = QueryTopicConsumeByWhoRequestHeader(topic=topic)
+    header = TopicRequestHeader(topic=topic)
     groups: set[str] = set()
     for name in route.broker_addrs:
         answer = await admin.client.ask(route.address(name), request(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, header))

@@ -14,11 +14,12 @@ from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import RemotingCommand, request
 from flintmq.remoting.wire.header_codec import decode_header
 from flintmq.remoting.wire.headers_route import (
+    BrokerIdentityRequestHeader,
     RegisterBrokerRequestHeader,
     RegisterBrokerResponseHeader,
-    UnregisterBrokerRequestHeader,
+    body_crc32,
+    encode_register_broker_body,
 )
-from flintmq.remoting.wire.register_broker_body import body_crc32, encode_register_broker_body
 
 if TYPE_CHECKING:
     from flintmq.core.broker.api import BrokerApi
@@ -150,7 +151,7 @@ class Registration:
         api = self._api
         if not self.registered.get(address):
             return
-        header = UnregisterBrokerRequestHeader(
+        header = BrokerIdentityRequestHeader(
             broker_name=api.config.broker.name,
             broker_addr=api.address.host_port,
             cluster_name=api.config.broker.cluster,

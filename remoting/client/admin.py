@@ -34,10 +34,9 @@ from flintmq.remoting.wire.header_codec import CommandHeader
 from flintmq.remoting.wire.headers_admin import (
     CreateTopicRequestHeader,
     DeleteSubscriptionGroupRequestHeader,
-    DeleteTopicRequestHeader,
     GetConsumeStatsRequestHeader,
-    GetTopicStatsInfoRequestHeader,
     ResetOffsetRequestHeader,
+    TopicRequestHeader,
 )
 from flintmq.remoting.wire.headers_message import (
     ConsumerGroupRequestHeader,
@@ -142,7 +141,7 @@ class AdminClient(InstanceUser):
     async def delete_topic(self, topic: str, *, cluster: str | None = None) -> None:
         """Delete a topic and its messages' queues at the brokers, then its route at every name server."""
         targets = await self._targets(None, cluster)
-        await _ask_all(self.client, targets, RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequestHeader(topic=topic))
+        await _ask_all(self.client, targets, RequestCode.DELETE_TOPIC_IN_BROKER, TopicRequestHeader(topic=topic))
         header = DeleteTopicFromNamesrvRequestHeader(topic=topic, cluster_name=cluster)
         await _ask_all(self.client, self.client.routes.name_servers, RequestCode.DELETE_TOPIC_IN_NAMESRV, header)
 
@@ -154,7 +153,7 @@ class AdminClient(InstanceUser):
     async def topic_stats(self, topic: str) -> dict[MessageQueue, TopicOffset]:
         """First and last offset of each of a topic's queues."""
         stats: dict[MessageQueue, TopicOffset] = {}
-        header = GetTopicStatsInfoRequestHeader(topic=topic)
+        header = TopicRequestHeader(topic=topic)
         for answer in await self._ask_topic(topic, RequestCode.GET_TOPIC_STATS_INFO, header):
             stats.update(TopicStatsTable.decode(answer.body).offset_table)
         return stats

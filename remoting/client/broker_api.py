@@ -21,13 +21,12 @@ from flintmq.remoting.wire.header_codec import decode_header
 from flintmq.remoting.wire.headers_message import (
     ConsumerGroupRequestHeader,
     ConsumerSendMsgBackRequestHeader,
-    GetMaxOffsetRequestHeader,
-    GetMinOffsetRequestHeader,
     PullMessageRequestHeader,
     PullMessageResponseHeader,
     QueryConsumerOffsetRequestHeader,
     QueryConsumerOffsetResponseHeader,
     QueueOffsetResponseHeader,
+    QueueRequestHeader,
     SearchOffsetRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
@@ -221,13 +220,13 @@ class BrokerApi:
 
     async def max_offset(self, queue: MessageQueue) -> int:
         """The offset the queue's next message will have."""
-        header = GetMaxOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name)
+        header = QueueRequestHeader(topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name)
         answer = await self.client.ask(await self.address(queue), request(RequestCode.GET_MAX_OFFSET, header))
         return decode_header(QueueOffsetResponseHeader, answer.ext_fields).queue_offset
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """The offset of the queue's first message that is still there."""
-        header = GetMinOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name)
+        header = QueueRequestHeader(topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name)
         answer = await self.client.ask(await self.address(queue), request(RequestCode.GET_MIN_OFFSET, header))
         return decode_header(QueueOffsetResponseHeader, answer.ext_fields).queue_offset
 

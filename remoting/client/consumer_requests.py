@@ -13,11 +13,10 @@ from flintmq.remoting.wire.bodies import (
     GetConsumerStatusBody,
     ResetOffsetBody,
 )
-from flintmq.remoting.wire.codes import RequestCode, ResponseCode
+from flintmq.remoting.wire.codes import MQ_VERSION, RequestCode, ResponseCode, version_name
 from flintmq.remoting.wire.command import RemotingCommand, response
 from flintmq.remoting.wire.header_codec import decode_header
 from flintmq.remoting.wire.headers_admin import ConsumeMessageDirectlyRequestHeader, GetConsumerStatusRequestHeader
-from flintmq.remoting.wire.version import MQ_VERSION, version_name
 
 if TYPE_CHECKING:
     from flintmq.remoting.client.consumer import Consumer

@@ -21,7 +21,7 @@ from flintmq.core.response_code import ResponseCode
 from flintmq.remoting.processors import needs
 from flintmq.remoting.processors.answers import with_json
 from flintmq.remoting.wire import bodies
-from flintmq.remoting.wire.codes import RequestCode
+from flintmq.remoting.wire.codes import V3_0_7_SNAPSHOT, V3_1_8_SNAPSHOT, RequestCode, version_name
 from flintmq.remoting.wire.command import RemotingCommand
 from flintmq.remoting.wire.header_codec import encode_header
 from flintmq.remoting.wire.headers_admin import (
@@ -32,7 +32,6 @@ from flintmq.remoting.wire.headers_admin import (
     ResetOffsetRequestHeader,
 )
 from flintmq.remoting.wire.headers_message import ConsumerGroupRequestHeader
-from flintmq.remoting.wire.version import V3_0_7_SNAPSHOT, V3_1_8_SNAPSHOT, version_name
 
 ASK_CLIENT_TIMEOUT_S: Final = 10.0
 """How long a client may take to answer what is passed on to it."""

@@ -22,6 +22,7 @@ from flintmq.remoting.processors.answers import (
 from flintmq.remoting.processors.needs import group_need, topic_need
 from flintmq.remoting.processors.time_slice import TimeSlice
 from flintmq.remoting.wire import bodies
+from flintmq.remoting.wire.bodies import OffsetTable, consume_stats, consume_stats_list
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.headers_admin import (
     CloneGroupOffsetRequestHeader,
@@ -32,7 +33,6 @@ from flintmq.remoting.wire.headers_admin import (
     TopicGroupRequestHeader,
 )
 from flintmq.remoting.wire.json_body import Style, decode_request_body
-from flintmq.remoting.wire.offset_table import OffsetTable, consume_stats, consume_stats_list
 
 LONG_MAX = 2**63 - 1
 

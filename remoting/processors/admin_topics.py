@@ -14,23 +14,19 @@ from flintmq.remoting.processors import needs
 from flintmq.remoting.processors.answers import check_not_slave, topic_missing, with_json
 from flintmq.remoting.processors.time_slice import TimeSlice
 from flintmq.remoting.wire import bodies
+from flintmq.remoting.wire.bodies import OffsetTable, topic_stats
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.headers_admin import (
     CreateTopicRequestHeader,
-    DeleteTopicRequestHeader,
-    GetTopicStatsInfoRequestHeader,
     QueryConsumeQueueRequestHeader,
-    QueryTopicConsumeByWhoRequestHeader,
+    TopicRequestHeader,
 )
 from flintmq.remoting.wire.headers_message import (
-    GetEarliestMsgStoretimeRequestHeader,
     GetEarliestMsgStoretimeResponseHeader,
-    GetMaxOffsetRequestHeader,
-    GetMinOffsetRequestHeader,
     QueueOffsetResponseHeader,
+    QueueRequestHeader,
     SearchOffsetRequestHeader,
 )
-from flintmq.remoting.wire.offset_table import OffsetTable, topic_stats
 
 QUEUE_ENTRIES_MAX = 4_096
 """Consume queue entries in one answer."""
@@ -66,11 +62,11 @@ class AdminTopicProcessor(DeclaredProcessor):
         )
         return Response()
 
-    @handles(RequestCode.DELETE_TOPIC_IN_BROKER, header=DeleteTopicRequestHeader, needs=ADMIN, audited=True)
+    @handles(RequestCode.DELETE_TOPIC_IN_BROKER, header=TopicRequestHeader, needs=ADMIN, audited=True)
     def delete_topic(self, request: Request) -> Response:
         """Delete a topic: its settings, its queues and the groups' offsets in it."""
         check_not_slave(self._state)
-        topic = request.header(DeleteTopicRequestHeader).topic
+        topic = request.header(TopicRequestHeader).topic
         check_topic_name(topic)
         self._state.topics.check_not_system(topic)
         self._state.topics.delete(topic)
@@ -89,10 +85,10 @@ class AdminTopicProcessor(DeclaredProcessor):
         """List the system topics."""
         return Response(body=bodies.TopicList(None, sorted(self._state.topics.system_topics)).encode())
 
-    @handles(RequestCode.GET_TOPIC_STATS_INFO, header=GetTopicStatsInfoRequestHeader, needs=needs.topic(Permission.ANY))
+    @handles(RequestCode.GET_TOPIC_STATS_INFO, header=TopicRequestHeader, needs=needs.topic(Permission.ANY))
     async def topic_stats(self, request: Request) -> Response:
         """Return where each queue of a topic begins and ends, and when it was last written."""
-        topic = request.header(GetTopicStatsInfoRequestHeader).topic
+        topic = request.header(TopicRequestHeader).topic
         config = self._state.topics.select(topic)
         if config is None:
             raise topic_missing(topic)
@@ -111,12 +107,12 @@ class AdminTopicProcessor(DeclaredProcessor):
 
     @handles(
         RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
-        header=QueryTopicConsumeByWhoRequestHeader,
+        header=TopicRequestHeader,
         needs=needs.topic(Permission.ANY),
     )
     def consumed_by(self, request: Request) -> Response:
         """List the groups that subscribe to a topic now, and those that have offsets in it."""
-        topic = request.header(QueryTopicConsumeByWhoRequestHeader).topic
+        topic = request.header(TopicRequestHeader).topic
         groups = self._state.consumers.which_group_by_topic(topic) | self._state.offsets.which_group_by_topic(topic)
         return Response(body=bodies.GroupList(sorted(groups)).encode())
 
@@ -134,39 +130,39 @@ class AdminTopicProcessor(DeclaredProcessor):
 
     @handles(
         RequestCode.GET_MAX_OFFSET,
-        header=GetMaxOffsetRequestHeader,
+        header=QueueRequestHeader,
         answer=QueueOffsetResponseHeader,
         needs=needs.topic(Permission.ANY),
     )
     def max_offset(self, request: Request) -> Response:
         """Return the queue offset behind the last message of a queue."""
-        header = request.header(GetMaxOffsetRequestHeader)
+        header = request.header(QueueRequestHeader)
         return Response(
             ext_fields={"offset": str(self._state.store.reader.max_queue_offset(header.topic, header.queue_id))}
         )
 
     @handles(
         RequestCode.GET_MIN_OFFSET,
-        header=GetMinOffsetRequestHeader,
+        header=QueueRequestHeader,
         answer=QueueOffsetResponseHeader,
         needs=needs.topic(Permission.ANY),
     )
     def min_offset(self, request: Request) -> Response:
         """Return the queue offset of the first message of a queue."""
-        header = request.header(GetMinOffsetRequestHeader)
+        header = request.header(QueueRequestHeader)
         return Response(
             ext_fields={"offset": str(self._state.store.reader.min_queue_offset(header.topic, header.queue_id))}
         )
 
     @handles(
         RequestCode.GET_EARLIEST_MSG_STORETIME,
-        header=GetEarliestMsgStoretimeRequestHeader,
+        header=QueueRequestHeader,
         answer=GetEarliestMsgStoretimeResponseHeader,
         needs=needs.topic(Permission.ANY),
     )
     def earliest_store_time(self, request: Request) -> Response:
         """Return when the first message of a queue was stored."""
-        header = request.header(GetEarliestMsgStoretimeRequestHeader)
+        header = request.header(QueueRequestHeader)
         found_ms = self._state.store.reader.earliest_message_store_time(header.topic, header.queue_id)
         return Response(ext_fields={"timestamp": str(found_ms)})
 

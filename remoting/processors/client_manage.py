@@ -19,7 +19,7 @@ from flintmq.remoting.processors.answers import check_client_id
 from flintmq.remoting.processors.needs import group_need, topic_need
 from flintmq.remoting.wire import bodies
 from flintmq.remoting.wire.codes import RequestCode
-from flintmq.remoting.wire.headers_message import UnregisterClientRequestHeader, UnregisterClientResponseHeader
+from flintmq.remoting.wire.headers_message import UnregisterClientRequestHeader
 
 
 def _heartbeat_needs(body: bytes) -> list[Need]:
@@ -78,7 +78,6 @@ class ClientManageProcessor(DeclaredProcessor):
     @handles(
         RequestCode.UNREGISTER_CLIENT,
         header=UnregisterClientRequestHeader,
-        answer=UnregisterClientResponseHeader,
         pool="client",
         needs=needs.given_group(),
     )

@@ -15,11 +15,9 @@ from flintmq.remoting.wire import bodies
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.headers_message import (
     ConsumerGroupRequestHeader,
-    GetConsumerListByGroupResponseHeader,
     QueryConsumerOffsetRequestHeader,
     QueryConsumerOffsetResponseHeader,
     UpdateConsumerOffsetRequestHeader,
-    UpdateConsumerOffsetResponseHeader,
 )
 
 
@@ -32,7 +30,6 @@ class ConsumerManageProcessor(DeclaredProcessor):
     @handles(
         RequestCode.GET_CONSUMER_LIST_BY_GROUP,
         header=ConsumerGroupRequestHeader,
-        answer=GetConsumerListByGroupResponseHeader,
         pool="consumer",
         needs=needs.group(),
     )
@@ -81,7 +78,6 @@ class ConsumerManageProcessor(DeclaredProcessor):
     @handles(
         RequestCode.UPDATE_CONSUMER_OFFSET,
         header=UpdateConsumerOffsetRequestHeader,
-        answer=UpdateConsumerOffsetResponseHeader,
         pool="consumer",
         needs=needs.topic_and_group(),
     )

@@ -20,24 +20,21 @@ from flintmq.core.route.kv_config import ORDER_TOPIC_CONFIG, KVConfigManager
 from flintmq.core.route.route_manager import RouteInfoManager
 from flintmq.remoting.processors.answers import wants_standard_json, with_header, with_json
 from flintmq.remoting.wire import bodies
-from flintmq.remoting.wire.codes import RequestCode
+from flintmq.remoting.wire.codes import V4_9_4, RequestCode
 from flintmq.remoting.wire.headers_route import (
-    AddWritePermOfBrokerRequestHeader,
     AddWritePermOfBrokerResponseHeader,
+    BrokerIdentityRequestHeader,
+    BrokerNameRequestHeader,
     DeleteTopicFromNamesrvRequestHeader,
     GetRouteInfoRequestHeader,
     GetTopicsByClusterRequestHeader,
-    QueryDataVersionRequestHeader,
     QueryDataVersionResponseHeader,
     RegisterBrokerRequestHeader,
     RegisterBrokerResponseHeader,
-    UnregisterBrokerRequestHeader,
-    WipeWritePermOfBrokerRequestHeader,
     WipeWritePermOfBrokerResponseHeader,
+    decode_register_broker_body,
 )
 from flintmq.remoting.wire.json_body import decode_request_body, dumps
-from flintmq.remoting.wire.register_broker_body import decode_register_broker_body
-from flintmq.remoting.wire.version import V4_9_4
 
 
 class NamesrvRouteProcessor(DeclaredProcessor):
@@ -96,10 +93,10 @@ class NamesrvRouteProcessor(DeclaredProcessor):
             bodies.KVTable(order).encode() if order is not None else b"",
         )
 
-    @handles(RequestCode.UNREGISTER_BROKER, header=UnregisterBrokerRequestHeader, needs=ADMIN)
+    @handles(RequestCode.UNREGISTER_BROKER, header=BrokerIdentityRequestHeader, needs=ADMIN)
     def unregister_broker(self, request: Request) -> Response:
         """Remove a broker."""
-        header = request.header(UnregisterBrokerRequestHeader)
+        header = request.header(BrokerIdentityRequestHeader)
         self._routes.unregister(
             cluster=header.cluster_name,
             broker_name=header.broker_name,
@@ -110,13 +107,13 @@ class NamesrvRouteProcessor(DeclaredProcessor):
 
     @handles(
         RequestCode.QUERY_DATA_VERSION,
-        header=QueryDataVersionRequestHeader,
+        header=BrokerIdentityRequestHeader,
         answer=QueryDataVersionResponseHeader,
         needs=ADMIN,
     )
     def query_data_version(self, request: Request) -> Response:
         """Tell whether a registration would change anything; where it would not, count it as a sign of life."""
-        header = request.header(QueryDataVersionRequestHeader)
+        header = request.header(BrokerIdentityRequestHeader)
         changed = self._routes.is_data_version_changed(
             header.broker_addr, decode_request_body(request.body, DataVersion)
         )
@@ -183,26 +180,26 @@ class NamesrvRouteProcessor(DeclaredProcessor):
 
     @handles(
         RequestCode.WIPE_WRITE_PERM_OF_BROKER,
-        header=WipeWritePermOfBrokerRequestHeader,
+        header=BrokerNameRequestHeader,
         answer=WipeWritePermOfBrokerResponseHeader,
         needs=ADMIN,
         audited=True,
     )
     def wipe_write_perm(self, request: Request) -> Response:
         """Take the write permission from all topics of a broker."""
-        count = self._routes.topics.wipe_write_perm(request.header(WipeWritePermOfBrokerRequestHeader).broker_name)
+        count = self._routes.topics.wipe_write_perm(request.header(BrokerNameRequestHeader).broker_name)
         return with_header(WipeWritePermOfBrokerResponseHeader(wipe_topic_count=count))
 
     @handles(
         RequestCode.ADD_WRITE_PERM_OF_BROKER,
-        header=AddWritePermOfBrokerRequestHeader,
+        header=BrokerNameRequestHeader,
         answer=AddWritePermOfBrokerResponseHeader,
         needs=ADMIN,
         audited=True,
     )
     def add_write_perm(self, request: Request) -> Response:
         """Give the write permission back to all topics of a broker."""
-        count = self._routes.topics.add_write_perm(request.header(AddWritePermOfBrokerRequestHeader).broker_name)
+        count = self._routes.topics.add_write_perm(request.header(BrokerNameRequestHeader).broker_name)
         return with_header(AddWritePermOfBrokerResponseHeader(add_topic_count=count))
 
     @handles(RequestCode.DELETE_TOPIC_IN_NAMESRV, header=DeleteTopicFromNamesrvRequestHeader, needs=ADMIN, audited=True)

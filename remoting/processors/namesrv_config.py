@@ -16,10 +16,9 @@ from flintmq.remoting.processors.answers import check_changeable, format_propert
 from flintmq.remoting.wire import bodies
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.headers_route import (
-    DeleteKVConfigRequestHeader,
-    GetKVConfigRequestHeader,
     GetKVConfigResponseHeader,
     GetKVListByNamespaceRequestHeader,
+    KVKeyRequestHeader,
     PutKVConfigRequestHeader,
 )
 
@@ -65,12 +64,10 @@ class NamesrvConfigProcessor(DeclaredProcessor):
         self._kv.put(header.namespace, header.key, header.value)
         return Response()
 
-    @handles(
-        RequestCode.GET_KV_CONFIG, header=GetKVConfigRequestHeader, answer=GetKVConfigResponseHeader, needs=ACCOUNT
-    )
+    @handles(RequestCode.GET_KV_CONFIG, header=KVKeyRequestHeader, answer=GetKVConfigResponseHeader, needs=ACCOUNT)
     def get(self, request: Request) -> Response:
         """Return the value of a key in a namespace."""
-        header = request.header(GetKVConfigRequestHeader)
+        header = request.header(KVKeyRequestHeader)
         value = self._kv.get(header.namespace, header.key)
         if value is None:
             raise RefusedError(
@@ -80,10 +77,10 @@ class NamesrvConfigProcessor(DeclaredProcessor):
             )
         return with_header(GetKVConfigResponseHeader(value=value))
 
-    @handles(RequestCode.DELETE_KV_CONFIG, header=DeleteKVConfigRequestHeader, needs=ADMIN, audited=True)
+    @handles(RequestCode.DELETE_KV_CONFIG, header=KVKeyRequestHeader, needs=ADMIN, audited=True)
     def delete(self, request: Request) -> Response:
         """Delete a key from a namespace."""
-        header = request.header(DeleteKVConfigRequestHeader)
+        header = request.header(KVKeyRequestHeader)
         self._kv.delete(header.namespace, header.key)
         return Response()
 

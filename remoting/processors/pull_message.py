@@ -21,7 +21,7 @@ from flintmq.remoting.processors.offset_moved import OffsetMovedEvents
 from flintmq.remoting.server.server import RemotingServer
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import JSON
-from flintmq.remoting.wire.fast_answers import encode_pull_response_json
+from flintmq.remoting.wire.fast_json import encode_pull_response_json
 from flintmq.remoting.wire.headers_message import PullMessageRequestHeader, PullMessageResponseHeader
 
 COMMIT_OFFSET: Final = 0x1

@@ -13,7 +13,7 @@ import attrs
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.retention.retention import DiskUsage
 from flintmq.core.store.log_files import commit_log_folders
-from flintmq.remoting.wire.version import MQ_VERSION, version_name
+from flintmq.remoting.wire.codes import MQ_VERSION, version_name
 
 _SPANS_S: Final = (10, 60, 600)
 _SAMPLE_S: Final = 10

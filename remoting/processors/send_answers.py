@@ -13,7 +13,7 @@ from flintmq.core.kernel.ports.processor import Request, RequestChannel, Respons
 from flintmq.core.record.message_id import batch_message_id, offset_message_id
 from flintmq.remoting.server.pool import Pool
 from flintmq.remoting.wire.command import JSON
-from flintmq.remoting.wire.fast_answers import make_batch_ok_encoder, make_send_ok_encoder
+from flintmq.remoting.wire.fast_json import make_batch_ok_encoder, make_send_ok_encoder
 
 Owner = tuple[Request, int]
 """A send, and the queue id that its answer names."""

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
-from flintmq.remoting.wire.signature_fields import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, SIGNED_AT
+from flintmq.remoting.wire.header_codec import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, SIGNED_AT
 
 log = logging.getLogger("flintmq.audit")
 

@@ -24,7 +24,7 @@ from flintmq.core import limits
 from flintmq.core.command_flag import ONEWAY_FLAG, RESPONSE_FLAG
 from flintmq.core.errors import FrameError
 from flintmq.core.response_code import ResponseCode
-from flintmq.remoting.wire.codes import LANGUAGE_CODES, language_code, language_name
+from flintmq.remoting.wire.codes import LANGUAGE_CODES, MQ_VERSION, language_code, language_name
 from flintmq.remoting.wire.header_codec import CommandHeader, encode_header
 from flintmq.remoting.wire.lenient_header import (
     Int32,
@@ -36,7 +36,6 @@ from flintmq.remoting.wire.lenient_header import (
     java_text,
     malformed,
 )
-from flintmq.remoting.wire.version import MQ_VERSION
 
 JSON: Final = 0
 ROCKETMQ: Final = 1

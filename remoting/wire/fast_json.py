@@ -1,4 +1,4 @@
-"""The short way for hot requests: a JSON header becomes a typed object in one call.
+"""The short ways of the hot path: a request's JSON header becomes a typed object in one call, and an answer's is formatted.
 
 fastjson and every known client write ``code`` first, so the bytes up to the first comma say which typed decoder fits::
 
@@ -8,27 +8,26 @@ What it returns has ``code, flag, opaque, version, language, ext``, with ``ext``
 raises ``msgspec.MsgspecError`` (or ``RecursionError``) for everything unusual; the caller then goes the general way
 (``decode_command``, ``decode_header``), which ends in the same typed header or in the right refusal. The typed way keeps
 no extFields: with an authenticator in force, which signs over all of them, only the general way will do.
+
+The functions that write answers return everything of a frame but its body, which the caller writes behind it.
 """
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Final, Protocol
 
 import msgspec
 
-from flintmq.remoting.wire.codes import RequestCode
+from flintmq.core.record.message_id import batch_message_id
+from flintmq.remoting.wire.codes import MQ_VERSION, RequestCode
+from flintmq.remoting.wire.command import ANSWER_LANGUAGE, escape_as_fastjson
 from flintmq.remoting.wire.header_codec import CommandHeader
 from flintmq.remoting.wire.headers_message import (
-    ConsumerGroupRequestHeader,
-    ConsumerSendMsgBackRequestHeader,
-    EndTransactionRequestHeader,
-    GetMaxOffsetRequestHeader,
-    GetMinOffsetRequestHeader,
     PullMessageRequestHeader,
-    QueryConsumerOffsetRequestHeader,
     SendMessageRequestHeader,
     SendMessageRequestHeaderV2,
-    UpdateConsumerOffsetRequestHeader,
 )
 
 _Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
@@ -50,17 +49,8 @@ HOT_HEADERS: Final[dict[RequestCode, type[CommandHeader]]] = {
     RequestCode.SEND_BATCH_MESSAGE: SendMessageRequestHeaderV2,
     RequestCode.SEND_MESSAGE: SendMessageRequestHeader,
     RequestCode.PULL_MESSAGE: PullMessageRequestHeader,
-    RequestCode.QUERY_CONSUMER_OFFSET: QueryConsumerOffsetRequestHeader,
-    RequestCode.UPDATE_CONSUMER_OFFSET: UpdateConsumerOffsetRequestHeader,
-    RequestCode.GET_MAX_OFFSET: GetMaxOffsetRequestHeader,
-    RequestCode.GET_MIN_OFFSET: GetMinOffsetRequestHeader,
-    RequestCode.CONSUMER_SEND_MSG_BACK: ConsumerSendMsgBackRequestHeader,
-    RequestCode.END_TRANSACTION: EndTransactionRequestHeader,
-    RequestCode.GET_CONSUMER_LIST_BY_GROUP: ConsumerGroupRequestHeader,
-    RequestCode.SEND_REPLY_MESSAGE: SendMessageRequestHeader,
-    RequestCode.SEND_REPLY_MESSAGE_V2: SendMessageRequestHeaderV2,
 }
-"""The codes that clients send often, with the headers that their processors declare."""
+"""The codes that come with every message, with the headers that their processors declare."""
 
 
 def _decoder(model: type[CommandHeader]) -> msgspec.json.Decoder[TypedRequest]:
@@ -90,3 +80,76 @@ FAST_JSON: Final[dict[bytes, msgspec.json.Decoder[TypedRequest]]] = {
     b'{"code":%d' % code: _DECODERS[model] for code, model in HOT_HEADERS.items()
 }
 """Typed decoders by the header's bytes up to its first comma."""
+
+
+_pack_prefix: Final = struct.Struct(">II").pack
+_OPAQUE: Final = b'"flag":1,"language":"%b","opaque":%%d' % ANSWER_LANGUAGE.encode()
+_END: Final = b',"serializeTypeCurrentRPC":"JSON","version":%d}' % MQ_VERSION
+_PULL_TEMPLATE: Final = (
+    b'{"code":%d,"extFields":{"suggestWhichBrokerId":"%d","nextBeginOffset":"%d","maxOffset":"%d","minOffset":"%d"},'
+    + _OPAQUE
+    + b',"remark":"%b"'
+    + _END
+)
+
+
+def json_text(text: str) -> bytes:
+    """A string as a JSON literal, quotes included, as fastjson escapes it."""
+    return escape_as_fastjson(msgspec.json.encode(text))
+
+
+def make_send_ok_encoder(region_id: str, trace_on: bool, store_host_hex: str) -> Callable[[int, int, int, int], bytes]:
+    """A function that writes answers to stored sends: ``encode(opaque, queue_id, commit_log_offset, queue_offset)`` → a frame.
+
+    Args:
+        region_id: the broker's region, which every send answer repeats.
+        trace_on: likewise.
+        store_host_hex: the first part of every message id.
+    """
+    template = _send_ok_template(region_id, trace_on, store_host_hex.encode("ascii") + b"%016X")
+    pack_prefix = _pack_prefix
+
+    def encode_send_ok(opaque: int, queue_id: int, commit_log_offset_bytes: int, queue_offset: int) -> bytes:
+        header = template % (queue_id, commit_log_offset_bytes, queue_offset, opaque)
+        length = len(header)
+        return pack_prefix(4 + length, length) + header
+
+    return encode_send_ok
+
+
+def make_batch_ok_encoder(
+    region_id: str, trace_on: bool, store_host_hex: str
+) -> Callable[[int, int, Sequence[int], int], bytes]:
+    """A function that writes answers to stored batches: ``encode(opaque, queue_id, positions, queue_offset)`` → a frame."""
+    template = _send_ok_template(region_id, trace_on, b"%b")
+
+    def encode_batch_ok(opaque: int, queue_id: int, positions_bytes: Sequence[int], first_queue_offset: int) -> bytes:
+        message_ids = batch_message_id(store_host_hex, positions_bytes).encode("ascii")
+        header = template % (queue_id, message_ids, first_queue_offset, opaque)
+        return _pack_prefix(4 + len(header), len(header)) + header
+
+    return encode_batch_ok
+
+
+def _send_ok_template(region_id: str, trace_on: bool, message_id: bytes) -> bytes:
+    """To be filled with queue id, what ``message_id`` wants, queue offset and opaque."""
+    region = json_text(region_id).replace(b"%", b"%%")
+    said = b'"TRACE_ON":"%b","MSG_REGION":%b,"msgId":"%b"' % (b"true" if trace_on else b"false", region, message_id)
+    return b'{"code":0,"extFields":{"queueId":"%d",' + said + b',"queueOffset":"%d"},' + _OPAQUE + _END
+
+
+def encode_pull_response_json(
+    opaque: int,
+    code: int,
+    suggest_which_broker_id: int,
+    next_begin_queue_offset: int,
+    min_queue_offset: int,
+    max_queue_offset: int,
+    status: bytes,
+    body_length: int,
+) -> bytes:
+    """A pull answer up to its body; ``status`` is the store's status name (``FOUND``…), which needs no escapes."""
+    offsets = (next_begin_queue_offset, max_queue_offset, min_queue_offset)
+    header = _PULL_TEMPLATE % (code, suggest_which_broker_id, *offsets, opaque, status)
+    length = len(header)
+    return _pack_prefix(4 + length + body_length, length) + header

@@ -97,3 +97,12 @@ def encode_header(header: CommandHeader) -> dict[str, str]:
         else:
             ext_fields[wire_name] = str(value)
     return ext_fields
+
+
+ACCESS_KEY: Final = "AccessKey"
+SIGNATURE: Final = "Signature"
+SECURITY_TOKEN: Final = "SecurityToken"
+UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
+"""RocketMQ's client signs it, RocketMQ's broker verifies without it: both are accepted."""
+SIGNED_AT: Final = "FlintSignedAt"
+"""``<ms since 1970>-<random>``, written by FlintMQ's client for ``acl.replay_window_ms``."""

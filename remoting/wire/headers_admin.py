@@ -74,18 +74,6 @@ class TopicRequestHeader(CommandHeader, kw_only=True):
     topic: str
 
 
-class GetTopicStatsInfoRequestHeader(TopicRequestHeader, kw_only=True):
-    """202."""
-
-
-class DeleteTopicRequestHeader(TopicRequestHeader, kw_only=True):
-    """215: configuration and queues go."""
-
-
-class QueryTopicConsumeByWhoRequestHeader(TopicRequestHeader, kw_only=True):
-    """300."""
-
-
 class GetProducerConnectionListRequestHeader(CommandHeader, kw_only=True):
     """204."""
 
@@ -106,29 +94,25 @@ class GetConsumeStatsRequestHeader(CommandHeader, kw_only=True):
     topic: str | None = None
 
 
-class ResetOffsetRequestHeader(CommandHeader, kw_only=True):
-    """220 and 222: back (or forward) to a time; -1 is the end."""
-
-    topic: str
-    group: str
-    timestamp_ms: Long = field(name="timestamp")
-    is_force: bool
-
-
-class GetConsumerStatusRequestHeader(CommandHeader, kw_only=True):
-    """221 and 223."""
-
-    topic: str
-    group: str
-    client_addr: str | None = None
-    """A client id, in spite of its name; None asks all."""
-
-
 class TopicGroupRequestHeader(CommandHeader, kw_only=True):
     """303."""
 
     topic: str
     group: str
+
+
+class ResetOffsetRequestHeader(TopicGroupRequestHeader, kw_only=True):
+    """220 and 222: back (or forward) to a time; -1 is the end."""
+
+    timestamp_ms: Long = field(name="timestamp")
+    is_force: bool
+
+
+class GetConsumerStatusRequestHeader(TopicGroupRequestHeader, kw_only=True):
+    """221 and 223."""
+
+    client_addr: str | None = None
+    """A client id, in spite of its name; None asks all."""
 
 
 class GetConsumerRunningInfoRequestHeader(CommandHeader, kw_only=True):

@@ -11,8 +11,8 @@ from flintmq.core.io.typed_json import Int, Long
 from flintmq.remoting.wire.header_codec import CommandHeader
 
 
-class SendMessageRequestHeader(CommandHeader, kw_only=True):
-    """10 and 324: a message to be stored, with long names."""
+class _SentRequestHeader(CommandHeader, kw_only=True):
+    """What a producer says of a message."""
 
     producer_group: str
     topic: str
@@ -28,6 +28,11 @@ class SendMessageRequestHeader(CommandHeader, kw_only=True):
     """``name 0x01 value 0x02`` …"""
     reconsume_times: Int = 0
     unit_mode: bool = False
+
+
+class SendMessageRequestHeader(_SentRequestHeader, kw_only=True):
+    """10 and 324: a message to be stored, with long names."""
+
     max_reconsume_times: Int | None = None
     batch: bool = False
     broker_name: str | None = field(name="bname", default=None)
@@ -68,20 +73,9 @@ class SendMessageResponseHeader(CommandHeader, kw_only=True):
     trace_on: bool | None = field(name="TRACE_ON", default=None)
 
 
-class ReplyMessageRequestHeader(CommandHeader, kw_only=True):
+class ReplyMessageRequestHeader(_SentRequestHeader, kw_only=True):
     """326: a reply, pushed to the producer that asked."""
 
-    producer_group: str
-    topic: str
-    default_topic: str
-    default_topic_queue_nums: Int
-    queue_id: Int
-    sys_flag: Int
-    born_timestamp_ms: Long = field(name="bornTimestamp")
-    flag: Int
-    properties: str = ""
-    reconsume_times: Int = 0
-    unit_mode: bool = False
     born_host: str
     store_host: str
     store_timestamp_ms: Long = field(name="storeTimestamp")
@@ -155,28 +149,12 @@ class UpdateConsumerOffsetRequestHeader(CommandHeader, kw_only=True):
     broker_name: str | None = field(name="bname", default=None)
 
 
-class UpdateConsumerOffsetResponseHeader(CommandHeader, kw_only=True):
-    """Empty."""
-
-
 class QueueRequestHeader(CommandHeader, kw_only=True):
     """30, 31 and 32: about one queue."""
 
     topic: str
     queue_id: Int
     broker_name: str | None = field(name="bname", default=None)
-
-
-class GetMaxOffsetRequestHeader(QueueRequestHeader, kw_only=True):
-    """30: the offset the queue's next message will have."""
-
-
-class GetMinOffsetRequestHeader(QueueRequestHeader, kw_only=True):
-    """31: the queue's first offset that is still there."""
-
-
-class GetEarliestMsgStoretimeRequestHeader(QueueRequestHeader, kw_only=True):
-    """32: when the queue's first message was stored."""
 
 
 class QueueOffsetResponseHeader(CommandHeader, kw_only=True):
@@ -211,10 +189,6 @@ class UnregisterClientRequestHeader(CommandHeader, kw_only=True):
     client_id: str = field(name="clientID")
     producer_group: str | None = None
     consumer_group: str | None = None
-
-
-class UnregisterClientResponseHeader(CommandHeader, kw_only=True):
-    """Empty."""
 
 
 class ConsumerSendMsgBackRequestHeader(CommandHeader, kw_only=True):
@@ -261,7 +235,3 @@ class ConsumerGroupRequestHeader(CommandHeader, kw_only=True):
     """38, 40 and 203: about one consumer group."""
 
     consumer_group: str
-
-
-class GetConsumerListByGroupResponseHeader(CommandHeader, kw_only=True):
-    """Empty; the body lists the client ids."""

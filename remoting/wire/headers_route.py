@@ -1,9 +1,31 @@
-"""Headers of the name server and of what a broker tells it (docs/internals/protocol.md, Request codes)."""
+"""Headers of the name server, and what a broker registers there (docs/internals/protocol.md, Request codes and Registration).
+
+Compressed, the body of a registration is a zlib stream of::
+
+    int32 length | DataVersion JSON | int32 topics | (int32 length | "name read write perm SINGLE_TAG") * topics |
+    int32 length | filter server list JSON
+
+which loses a topic's ``order`` and system flag.
+"""
 
 from __future__ import annotations
 
-from flintmq.core.io.typed_json import Int, Long
+import struct
+import zlib
+from typing import Final
+
+import msgspec
+
+from flintmq.core.broker.data_version import DataVersion
+from flintmq.core.broker.topic_config import TopicConfig, TopicConfigSerializeWrapper
+from flintmq.core.errors import JsonSyntaxError, JsonTypeError, RefusedError
+from flintmq.core.io.typed_json import Int, Long, read_as
+from flintmq.core.limits import JSON_BODY_MAX_BYTES, REGISTERED_TOPICS_MAX, REQUEST_JSON_DIALECT_MAX_BYTES
+from flintmq.core.response_code import ResponseCode
+from flintmq.remoting.wire.bodies import RegisterBrokerBody
+from flintmq.remoting.wire.codes import V3_0_11
 from flintmq.remoting.wire.header_codec import CommandHeader
+from flintmq.remoting.wire.json_body import decode_as, decode_body, dumps
 
 
 class GetRouteInfoRequestHeader(CommandHeader, kw_only=True):
@@ -15,7 +37,7 @@ class GetRouteInfoRequestHeader(CommandHeader, kw_only=True):
 
 
 class BrokerIdentityRequestHeader(CommandHeader, kw_only=True):
-    """104 and 322: which broker is speaking."""
+    """104 and 322: which broker leaves, or asks whether what is known of it is still current."""
 
     broker_name: str
     broker_addr: str
@@ -41,42 +63,25 @@ class RegisterBrokerResponseHeader(CommandHeader, kw_only=True):
     master_addr: str | None = None
 
 
-class UnregisterBrokerRequestHeader(BrokerIdentityRequestHeader, kw_only=True):
-    """104: a broker leaves."""
-
-
-class QueryDataVersionRequestHeader(BrokerIdentityRequestHeader, kw_only=True):
-    """322: is what you know of me still current?"""
-
-
 class QueryDataVersionResponseHeader(CommandHeader, kw_only=True):
     changed: bool
 
 
-class PutKVConfigRequestHeader(CommandHeader, kw_only=True):
+class KVKeyRequestHeader(CommandHeader, kw_only=True):
+    """101 and 102: about one value."""
+
+    namespace: str
+    key: str
+
+
+class PutKVConfigRequestHeader(KVKeyRequestHeader, kw_only=True):
     """100."""
 
-    namespace: str
-    key: str
     value: str
-
-
-class GetKVConfigRequestHeader(CommandHeader, kw_only=True):
-    """101."""
-
-    namespace: str
-    key: str
 
 
 class GetKVConfigResponseHeader(CommandHeader, kw_only=True):
     value: str | None = None
-
-
-class DeleteKVConfigRequestHeader(CommandHeader, kw_only=True):
-    """102."""
-
-    namespace: str
-    key: str
 
 
 class GetKVListByNamespaceRequestHeader(CommandHeader, kw_only=True):
@@ -98,8 +103,8 @@ class GetTopicsByClusterRequestHeader(CommandHeader, kw_only=True):
     cluster: str
 
 
-class WipeWritePermOfBrokerRequestHeader(CommandHeader, kw_only=True):
-    """205: takes a broker's topics out of writing."""
+class BrokerNameRequestHeader(CommandHeader, kw_only=True):
+    """205 and 327: takes a broker's topics out of writing, and puts them back."""
 
     broker_name: str
 
@@ -108,11 +113,116 @@ class WipeWritePermOfBrokerResponseHeader(CommandHeader, kw_only=True):
     wipe_topic_count: Int
 
 
-class AddWritePermOfBrokerRequestHeader(CommandHeader, kw_only=True):
-    """327: puts them back."""
-
-    broker_name: str
-
-
 class AddWritePermOfBrokerResponseHeader(CommandHeader, kw_only=True):
     add_topic_count: Int
+
+
+_INT32: Final = struct.Struct(">i")
+_COMPRESSION_LEVEL: Final = 9
+
+
+def body_crc32(data: bytes) -> int:
+    """The checksum a registration carries for its body as sent."""
+    return zlib.crc32(data) & 0x7FFFFFFF
+
+
+def encode_register_broker_body(body: RegisterBrokerBody, *, compressed: bool = False) -> bytes:
+    """The body of a REGISTER_BROKER request."""
+    if not compressed:
+        return body.encode()
+    wrapper = body.topic_config_serialize_wrapper
+    parts = [_sized(dumps(wrapper.data_version)), _INT32.pack(len(wrapper.topic_config_table))]
+    parts += (
+        _sized(
+            f"{topic.topic_name} {topic.read_queue_nums} {topic.write_queue_nums} {topic.perm} "
+            f"{topic.topic_filter_type}".encode()
+        )
+        for topic in wrapper.topic_config_table.values()
+    )
+    parts.append(_sized(msgspec.json.encode(body.filter_server_list)))
+    return zlib.compress(b"".join(parts), _COMPRESSION_LEVEL)
+
+
+def _sized(part: bytes) -> bytes:
+    return _INT32.pack(len(part)) + part
+
+
+def decode_register_broker_body(data: bytes, *, compressed: bool, version: int, crc32: int = 0) -> RegisterBrokerBody:
+    """The body of a REGISTER_BROKER request; an absent one is DataVersion {0,0} with no topics.
+
+    Args:
+        data: as received.
+        compressed: the header's flag.
+        version: the broker's version ordinal: before V3_0_11 the body is the bare topic table.
+        crc32: the header's ``bodyCrc32``; 0 is not checked.
+
+    Raises:
+        RefusedError: the checksum differs (``crc32 not match``).
+        JsonSyntaxError: it cannot be read.
+    """
+    if crc32 and body_crc32(data) != crc32:
+        raise RefusedError(
+            ResponseCode.SYSTEM_ERROR, "crc32 not match", reason="register.crc", measured=str(body_crc32(data))
+        )
+    if not data:
+        return RegisterBrokerBody()
+    if version < V3_0_11:
+        _check_topics(data.count(b'"topicName"'))
+        wrapper = decode_as(data, TopicConfigSerializeWrapper, dialect_max_bytes=REQUEST_JSON_DIALECT_MAX_BYTES)
+        return RegisterBrokerBody([], wrapper)
+    if not compressed:
+        _check_topics(data.count(b'"topicName"'))
+        return decode_as(data, RegisterBrokerBody, dialect_max_bytes=REQUEST_JSON_DIALECT_MAX_BYTES)
+    try:
+        return _decode_parts(_inflate(data))
+    except JsonTypeError:
+        raise
+    except (struct.error, ValueError, zlib.error) as failure:
+        raise JsonSyntaxError(f"the compressed registration is malformed: {failure}") from failure
+
+
+def _check_topics(count: int) -> None:
+    if count > REGISTERED_TOPICS_MAX:
+        raise JsonSyntaxError(f"{count} topics are registered; at most {REGISTERED_TOPICS_MAX}")
+
+
+def _inflate(data: bytes) -> bytes:
+    stream = zlib.decompressobj()
+    plain = stream.decompress(data, JSON_BODY_MAX_BYTES)
+    if not stream.eof:
+        raise ValueError(f"it is cut off or longer than {JSON_BODY_MAX_BYTES} bytes")
+    return plain
+
+
+def _decode_parts(plain: bytes) -> RegisterBrokerBody:
+    version, position = _part(plain, 0)
+    (topics,) = _INT32.unpack_from(plain, position)
+    position += _INT32.size
+    _check_topics(topics)
+    table: dict[str, TopicConfig] = {}
+    for _ in range(topics):
+        line, position = _part(plain, position)
+        name, read, write, perm, filter_type = line.decode().split(" ")
+        table[name] = read_as(
+            {
+                "perm": perm,
+                "readQueueNums": read,
+                "topicFilterType": filter_type,
+                "topicName": name,
+                "writeQueueNums": write,
+            },
+            TopicConfig,
+        )
+    filters, position = _part(plain, position)
+    return RegisterBrokerBody(
+        decode_as(filters or b"[]", list[str]), TopicConfigSerializeWrapper(decode_body(version, DataVersion), table)
+    )
+
+
+def _part(plain: bytes, position: int) -> tuple[bytes, int]:
+    (length,) = _INT32.unpack_from(plain, position)
+    start = position + _INT32.size
+    end = start + length
+    if length < 0 or end > len(plain):
+        raise ValueError(f"a part of {length} bytes at {position} of {len(plain)}")
+    return plain[start:end], end

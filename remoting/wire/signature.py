@@ -11,7 +11,7 @@ import hmac
 from collections.abc import Mapping
 
 from flintmq.config.secret import Secret
-from flintmq.remoting.wire.signature_fields import ACCESS_KEY, SIGNATURE, SIGNED_AT, UNIQUE_KEY_QUERY
+from flintmq.remoting.wire.header_codec import ACCESS_KEY, SIGNATURE, SIGNED_AT, UNIQUE_KEY_QUERY
 
 
 def signed_content(ext_fields: Mapping[str, str], body: bytes, *, without: str = "") -> bytes:

@@ -26,7 +26,7 @@ from flintmq.core.kernel.ports.processor import Request
 from flintmq.plugins.bench.frames import PullFrame, SendFrame
 from flintmq.remoting.server.channel import ServerChannel
 from flintmq.remoting.server.request import decode_request
-from flintmq.remoting.wire.fast_answers import make_send_ok_encoder
+from flintmq.remoting.wire.fast_json import make_send_ok_encoder
 from flintmq.remoting.wire.frame import FrameDecoder
 from flintmq.remoting.wire.headers_message import SendMessageRequestHeaderV2
 

@@ -34,8 +34,8 @@ from flintmq.remoting.wire import bodies
 from flintmq.remoting.wire.command import decode_command
 from flintmq.remoting.wire.frame import FrameDecoder
 from flintmq.remoting.wire.header_codec import decode_header
+from flintmq.remoting.wire.headers_route import decode_register_broker_body
 from flintmq.remoting.wire.json_body import Body
-from flintmq.remoting.wire.register_broker_body import decode_register_broker_body
 from flintmq.tests.support.request_headers import REQUEST_HEADERS, RESPONSE_HEADERS
 
 SLOW_S: Final = 0.050

@@ -22,7 +22,7 @@ from flintmq.dispatchers.index import index_file
 from flintmq.remoting.wire.bodies import RegisterBrokerBody
 from flintmq.remoting.wire.codes import RequestCode as Code
 from flintmq.remoting.wire.command import encode_command, request
-from flintmq.remoting.wire.register_broker_body import encode_register_broker_body
+from flintmq.remoting.wire.headers_route import encode_register_broker_body
 
 
 @pytest.fixture(scope="module")

@@ -41,13 +41,12 @@ from flintmq.remoting.wire.bodies import (
 )
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import decode_command, encode_command, split_frame
-from flintmq.remoting.wire.fast_answers import encode_pull_response_json, make_send_ok_encoder
-from flintmq.remoting.wire.fast_json import FAST_JSON
+from flintmq.remoting.wire.fast_json import FAST_JSON, encode_pull_response_json, make_send_ok_encoder
 from flintmq.remoting.wire.frame import FrameDecoder
 from flintmq.remoting.wire.header_codec import decode_header, encode_header
 from flintmq.remoting.wire.headers_message import PullMessageResponseHeader, SendMessageResponseHeader
+from flintmq.remoting.wire.headers_route import decode_register_broker_body, encode_register_broker_body
 from flintmq.remoting.wire.json_body import Body, Style, decode_body, dumps
-from flintmq.remoting.wire.register_broker_body import decode_register_broker_body, encode_register_broker_body
 from flintmq.tests.support.request_headers import REQUEST_HEADERS, RESPONSE_HEADERS
 
 Frames = list[dict[str, Any]]

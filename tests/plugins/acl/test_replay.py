@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flintmq.plugins.acl.replay import ReplayWindow
-from flintmq.remoting.wire.signature_fields import SIGNATURE, SIGNED_AT
+from flintmq.remoting.wire.header_codec import SIGNATURE, SIGNED_AT
 
 NOW_MS = 1_700_000_000_000
 

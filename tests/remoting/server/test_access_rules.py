@@ -19,8 +19,8 @@ from flintmq.core.testing.clock import ManualClock
 from flintmq.plugins.acl.account_store import AccountStore
 from flintmq.plugins.acl.authenticator import AclAuthenticator
 from flintmq.remoting.wire.codes import RequestCode
+from flintmq.remoting.wire.header_codec import SIGNATURE
 from flintmq.remoting.wire.signature import add_signature, sign, signed_content, verify
-from flintmq.remoting.wire.signature_fields import SIGNATURE
 from flintmq.tests.support.request_headers import DECLARED
 
 SECRET = "a secret of some length"

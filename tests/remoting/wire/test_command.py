@@ -22,7 +22,7 @@ from flintmq.remoting.wire.command import (
     request,
     response,
 )
-from flintmq.remoting.wire.fast_answers import (
+from flintmq.remoting.wire.fast_json import (
     json_text,
     make_batch_ok_encoder,
     make_send_ok_encoder,

@@ -6,7 +6,14 @@ import msgspec
 import pytest
 
 from flintmq.core.errors import RefusedError
-from flintmq.remoting.wire.codes import LanguageCode, RequestCode, language_code, language_name
+from flintmq.remoting.wire.codes import (
+    MQ_VERSION,
+    LanguageCode,
+    RequestCode,
+    language_code,
+    language_name,
+    version_name,
+)
 from flintmq.remoting.wire.fast_json import FAST_JSON, HOT_HEADERS
 from flintmq.remoting.wire.header_codec import decode_header, encode_header
 from flintmq.remoting.wire.headers_message import (
@@ -16,7 +23,6 @@ from flintmq.remoting.wire.headers_message import (
     SendMessageRequestHeaderV2,
 )
 from flintmq.remoting.wire.headers_route import RegisterBrokerRequestHeader
-from flintmq.remoting.wire.version import MQ_VERSION, version_name
 from flintmq.tests.support.request_headers import DECLARED, REQUEST_HEADERS, RESPONSE_HEADERS
 
 SEND = {"a": "pg", "b": "T", "c": "TBW102", "d": "4", "e": "-1", "f": "0", "g": "1700000000000", "h": "0"}

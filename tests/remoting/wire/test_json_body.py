@@ -26,13 +26,13 @@ from flintmq.remoting.wire.bodies import (
     ResetOffsetBody,
     TopicList,
 )
-from flintmq.remoting.wire.json_body import decode_body, dumps
-from flintmq.remoting.wire.register_broker_body import (
+from flintmq.remoting.wire.codes import MQ_VERSION
+from flintmq.remoting.wire.headers_route import (
     body_crc32,
     decode_register_broker_body,
     encode_register_broker_body,
 )
-from flintmq.remoting.wire.version import MQ_VERSION
+from flintmq.remoting.wire.json_body import decode_body, dumps
 
 ROUTE = TopicRouteData(
     broker_datas=[BrokerData(broker_addrs={1: "b:2", 0: "a:1"}, broker_name="broker-ä", cluster="C")],

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from flintmq.core.broker.message_queue import MessageQueue
 from flintmq.core.io import fastjson
-from flintmq.remoting.wire.bodies import OffsetWrapper, TopicOffset
-from flintmq.remoting.wire.offset_table import OffsetTable, consume_stats, consume_stats_list, topic_stats
+from flintmq.remoting.wire.bodies import (
+    OffsetTable,
+    OffsetWrapper,
+    TopicOffset,
+    consume_stats,
+    consume_stats_list,
+    topic_stats,
+)
 
 QUEUE = MessageQueue('broker "a"', 3, "T")
 
