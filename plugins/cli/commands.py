@@ -8,8 +8,8 @@ from flintmq.plugins.cli.parser import LazyGroup, Table
 
 COMMANDS: Final[Table] = {
     "run": ("run:run", "Run a name server and a broker in one process."),
-    "namesrv": ("namesrv:namesrv", "Run a name server."),
-    "broker": ("broker:broker", "Run a broker that registers with name servers."),
+    "namesrv": ("run:namesrv", "Run a name server."),
+    "broker": ("run:broker", "Run a broker that registers with name servers."),
     "demo": (
         "demo:demo",
         "Start FlintMQ with each flush strategy, send messages over the wire, consume them and check every one.",
@@ -135,7 +135,7 @@ config = LazyGroup(
             "Translate RocketMQ's broker.conf to YAML; what cannot be taken over is listed on stderr with the reason.",
         ),
         "check": (
-            "config_check:check",
+            "plugins:check",
             "Check a configuration, its plugins included, without starting anything. "
             "Exit code 2 says what is wrong and where.",
         ),

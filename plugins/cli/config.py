@@ -9,11 +9,12 @@ import attrs
 import click
 
 from flintmq.config import LoadedConfig, load_config, rows, to_yaml
+from flintmq.config.loading.schema import Role
 from flintmq.config.rocketmq.importing import import_broker_conf
 from flintmq.config.rocketmq.properties import decode_properties
 from flintmq.plugins.cli import options
 from flintmq.plugins.cli.exits import CommandError, ExitCode, warn
-from flintmq.plugins.cli.output import print_json, print_table
+from flintmq.plugins.cli.output import print_json, print_rows
 from flintmq.plugins.cli.parser import Command
 
 
@@ -25,32 +26,30 @@ from flintmq.plugins.cli.parser import Command
 @options.role
 @options.as_json
 def show(
-    config: Path | None, settings: tuple[str, ...], changed: bool, as_yaml: bool, role: options.RoleName, as_json: bool
+    config: Path | None, settings: tuple[str, ...], changed: bool, as_yaml: bool, role: Role, as_json: bool
 ) -> None:
-    """Show every setting with where its value comes from, and RocketMQ's name for it."""
-    loaded = load_config(config, settings, role=role.value)
+    loaded = load_config(config, settings, role=role)
     warn_ignored(loaded)
     if as_yaml:
         print(to_yaml(loaded.config, only_changed=changed), end="")
         return
-    found = [row for row in rows(loaded) if not changed or row.origin != "default"]
+    found = [attrs.asdict(row) for row in rows(loaded) if not changed or row.origin != "default"]
     if as_json:
-        print_json([attrs.asdict(row) for row in found])
-        return
-    print_table(("key", "value", "from", "RocketMQ"), ((row.key, row.value, row.origin, row.rocketmq) for row in found))
+        print_json(found)
+    else:
+        print_rows(found, {"key": "key", "value": "value", "from": "origin", "RocketMQ": "rocketmq"})
 
 
 @click.command("import", cls=Command)
 @click.argument("file", type=options.PATH, help="RocketMQ's broker.conf or namesrv.conf.")
 @click.option("--output", "-o", type=options.PATH, metavar="FILE", help="Write the YAML here; else to stdout.")
 @options.role
-def import_(file: Path, output: Path | None, role: options.RoleName) -> None:
-    """Translate RocketMQ's broker.conf to YAML; what cannot be taken over is listed on stderr with the reason."""
+def import_(file: Path, output: Path | None, role: Role) -> None:
     try:
         text = decode_properties(file.read_bytes())
     except OSError as error:
         raise CommandError(f"{file}: {error.strerror or error}", ExitCode.USAGE) from error
-    imported = import_broker_conf(text, role=role.value, file=str(file))
+    imported = import_broker_conf(text, role=role, file=str(file))
     for name, value, why in imported.dropped:
         print(f"dropped {name}={value}: {why}", file=sys.stderr)
     if output is None:

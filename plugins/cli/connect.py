@@ -26,9 +26,8 @@ T = TypeVar("T")
 HINT = "is one running? Start one with 'flintmq run', or name another with -n HOST:PORT"
 
 
-def checked_name_servers(given: str | None) -> str:
+def checked_name_servers(text: str) -> str:
     """Return the name servers to ask. Raises ``CommandError`` for text that does not name an address."""
-    text = given or DEFAULT_NAME_SERVER
     for address in text.replace(",", ";").split(";"):
         host, _, port = address.strip().rpartition(":")
         if not host or not port.isdecimal() or int(port) > 65535:
@@ -49,7 +48,6 @@ def access_to_own(settings: Sequence[str] = ()) -> Access:
     Raises:
         ConfigError: a setting is wrong, or see :func:`access`.
     """
-
     said = access()
     config = load_config(None, settings).config
     tls, namesrv = config.listen.tls, config.namesrv
@@ -64,19 +62,19 @@ def access_to_own(settings: Sequence[str] = ()) -> Access:
     return attrs.evolve(said, signer=signer, ssl_context=context)
 
 
-def with_client(given: str | None, work: Callable[[ClientInstance], Awaitable[T]]) -> T:
-    """Run work with a client of these name servers and close the client.
+def with_client(work: Callable[[ClientInstance], Awaitable[T]]) -> T:
+    """Run work with a client of the name servers that the command line or the environment names, and close the client.
 
     Raises:
         CommandError: no server answers; the message says what to do.
         ConfigError: see :func:`access`.
         RefusedError: a request was refused.
     """
-    addresses = checked_name_servers(given)
-    signing = access()
+    said = {**os.environ, **given_access}
+    addresses = checked_name_servers(said.get("NAMESRV_ADDR") or DEFAULT_NAME_SERVER)
+    signing = access_of(said)
 
     async def run() -> T:
-
         client = ClientInstance(addresses, **signing.options())
         try:
             return await work(client)
@@ -89,14 +87,9 @@ def with_client(given: str | None, work: Callable[[ClientInstance], Awaitable[T]
         raise CommandError(f"{error}; {HINT}", ExitCode.NETWORK) from error
 
 
-def with_admin(given: str | None, work: Callable[[AdminClient], Awaitable[T]]) -> T:
+def with_admin(work: Callable[[AdminClient], Awaitable[T]]) -> T:
     """Run work with an administration client; see :func:`with_client`."""
-
-    async def run(client: ClientInstance) -> T:
-
-        return await work(AdminClient(client=client))
-
-    return with_client(given, run)
+    return with_client(lambda client: work(AdminClient(client=client)))
 
 
 def is_missing(error: RefusedError) -> bool:

@@ -49,7 +49,6 @@ PULL_SIZE = 32
 @options.as_json
 def consume(
     topic: str,
-    namesrv: str | None,
     group: str | None,
     tags: str,
     begin: str,
@@ -72,7 +71,7 @@ def consume(
         else:
             await _join(client, topic, tags, begin, timestamp_ms, printer, group, broadcast)
 
-    with_client(namesrv, work)
+    with_client(work)
     if count is not None and printer.printed < count:
         raise CommandError(f"{printer.printed} of {count} messages came within {timeout}")
 

@@ -44,7 +44,6 @@ What to try next:
 @click.option("--keep", is_flag=True, help="Keep the temporary folder.")
 @options.as_json
 def demo(store: Path | None, messages: int, keep: bool, as_json: bool) -> None:
-    """Start FlintMQ with each flush strategy, send messages over the wire, consume them and check every one."""
     root = _fresh(store)
     keeps = keep or store is not None
     if not as_json:

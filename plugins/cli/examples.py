@@ -81,12 +81,3 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "plugins": ("flintmq plugins -c broker.yaml",),
 }
 """By the words that name the command."""
-
-
-def epilog(words: str) -> str | None:
-    """Return what ends the help of the command of these words; None for a command without examples."""
-    found = EXAMPLES.get(words)
-    if found is None:
-        return None
-    # click leaves the lines of a paragraph alone that begins with a backspace.
-    return "\n".join(("\b", f"Example{'s' if len(found) > 1 else ''}:", *(f"  {line}" for line in found)))

@@ -10,11 +10,10 @@ from flintmq.core.broker.group_config import SubscriptionGroupConfig, Subscripti
 from flintmq.core.broker.topic_name import RETRY_PREFIX, SYSTEM_GROUP_PREFIX
 from flintmq.core.errors import RefusedError
 from flintmq.plugins.cli import options
-from flintmq.plugins.cli.commands import COMMANDS
 from flintmq.plugins.cli.connect import is_missing, with_admin
 from flintmq.plugins.cli.exits import CommandError, warn
 from flintmq.plugins.cli.options import timestamp_ms
-from flintmq.plugins.cli.output import print_json, print_table
+from flintmq.plugins.cli.output import print_done, print_json, print_rows
 from flintmq.plugins.cli.parser import Group
 from flintmq.remoting.client.admin import AdminClient
 from flintmq.remoting.wire.codes import RequestCode
@@ -25,32 +24,28 @@ all_option = click.option("--all", "all_", is_flag=True, help="Also the system's
 group_argument = click.argument("group", help="The consumer group.")
 
 
-@click.group(cls=Group, invoke_without_command=True, help=COMMANDS["groups"][1])
+@click.group(cls=Group, invoke_without_command=True)
 @click.pass_context
 @options.name_servers
 @all_option
 @options.as_json
-def groups(ctx: click.Context, /, namesrv: str | None, **listed: bool) -> None:
-    ctx.obj = namesrv
+def groups(ctx: click.Context, /, **listed: bool) -> None:
     if ctx.invoked_subcommand is None:
-        ctx.invoke(list_, namesrv=namesrv, **listed)
+        ctx.invoke(list_, **listed)
 
 
 @groups.command("list")
-@click.pass_context
 @options.name_servers
 @all_option
 @options.as_json
-def list_(ctx: click.Context, namesrv: str | None, all_: bool, as_json: bool) -> None:
+def list_(all_: bool, as_json: bool) -> None:
     """List the groups that brokers know, with their members."""
-    found = with_admin(namesrv or ctx.obj, lambda admin: _groups(admin, all_))
+    found = with_admin(lambda admin: _groups(admin, all_))
     if as_json:
         print_json(found)
         return
-    print_table(
-        ("group", "members#", "topics", "brokers"),
-        ((row["group"], len(row["members"]), ", ".join(row["topics"]), ", ".join(row["brokers"])) for row in found),
-    )
+    counted = (row | {"members": len(row["members"])} for row in found)
+    print_rows(counted, {"group": "group", "members#": "members", "topics": "topics", "brokers": "brokers"})
     for row in found:
         _warn_of_contradictions(row)
 
@@ -99,12 +94,11 @@ async def _members(admin: AdminClient, group: str, address: str) -> tuple[list[s
 
 
 @groups.command()
-@click.pass_context
 @group_argument
 @click.argument("topic", required=False, help="Only this topic; else all that members subscribe to.")
 @options.name_servers
 @options.as_json
-def show(ctx: click.Context, group: str, topic: str | None, namesrv: str | None, as_json: bool) -> None:
+def show(group: str, topic: str | None, as_json: bool) -> None:
     """Show how far a group has come in each queue, and how far it lags behind."""
 
     async def work(admin: AdminClient) -> dict[str, Any]:
@@ -122,24 +116,18 @@ def show(ctx: click.Context, group: str, topic: str | None, namesrv: str | None,
             "queues": queues,
         }
 
-    found = with_admin(namesrv or ctx.obj, work)
+    found = with_admin(work)
     if as_json:
         print_json(found)
         return
-    print_table(
-        ("topic", "queue", "consumed to#", "next offset#", "lag#"),
-        (
-            (
-                queue["topic"],
-                f"{queue['broker']}:{queue['queue_id']}",
-                queue["consumer_offset"],
-                queue["broker_queue_offset"],
-                queue["lag"],
-            )
-            for queue in found["queues"]
-        ),
-        title=f"{group}: {len(found['members'])} members, lag {found['lag']:,}",
-    )
+    columns = {
+        "topic": "topic",
+        "queue": "{broker}:{queue_id}",
+        "consumed to#": "consumer_offset",
+        "next offset#": "broker_queue_offset",
+        "lag#": "lag",
+    }
+    print_rows(found["queues"], columns, title=f"{group}: {len(found['members'])} members, lag {found['lag']:,}")
     _warn_of_contradictions(found)
 
 
@@ -160,62 +148,45 @@ async def lags(admin: AdminClient, group: str, topic: str) -> list[dict[str, Any
 
 
 @groups.command()
-@click.pass_context
 @group_argument
 @options.name_servers
 @click.option("--retries", type=click.IntRange(min=0), default=16, metavar="N", help="Before a dead letter.")
 @options.as_json
-def create(ctx: click.Context, group: str, namesrv: str | None, retries: int, as_json: bool) -> None:
+def create(group: str, retries: int, as_json: bool) -> None:
     """Create a group at every broker, or change one."""
-
-    async def work(admin: AdminClient) -> None:
-
-        await admin.create_group(SubscriptionGroupConfig(group_name=group, retry_max_times=retries))
-
-    with_admin(namesrv or ctx.obj, work)
-    if as_json:
-        print_json({"group": group, "retries": retries})
-    else:
-        print(f"group {group} is there")
+    made = SubscriptionGroupConfig(group_name=group, retry_max_times=retries)
+    with_admin(lambda admin: admin.create_group(made))
+    print_done(f"group {group} is there", as_json, group=group, retries=retries)
 
 
 @groups.command()
-@click.pass_context
 @group_argument
 @click.argument("topic", help="The topic.")
 @click.option("--to", required=True, metavar="first|last|TIME", help="Where the members go on.")
 @options.name_servers
 @options.as_json
-def reset(ctx: click.Context, group: str, topic: str, to: str, namesrv: str | None, as_json: bool) -> None:
+def reset(group: str, topic: str, to: str, as_json: bool) -> None:
     """Send a group's online members back or forward in a topic."""
     time_ms = {"first": 0, "last": -1}.get(to)
     if time_ms is None:
         time_ms = timestamp_ms(to, "--to")
-
-    async def work(admin: AdminClient) -> list[dict[str, Any]]:
-        offsets = await admin.reset_offset(topic, group, time_ms)
-        return [
-            {"broker": queue.broker_name, "queue_id": queue.queue_id, "consumer_offset": offset}
-            for queue, offset in sorted(offsets.items())
-        ]
-
-    queues = with_admin(namesrv or ctx.obj, work)
+    offsets = with_admin(lambda admin: admin.reset_offset(topic, group, time_ms))
+    queues = [
+        {"broker": queue.broker_name, "queue_id": queue.queue_id, "consumer_offset": offset}
+        for queue, offset in sorted(offsets.items())
+    ]
     if as_json:
         print_json({"group": group, "topic": topic, "queues": queues})
         return
-    print_table(
-        ("queue", "goes on at#"),
-        ((f"{queue['broker']}:{queue['queue_id']}", queue["consumer_offset"]) for queue in queues),
-    )
+    print_rows(queues, {"queue": "{broker}:{queue_id}", "goes on at#": "consumer_offset"})
 
 
 @groups.command()
-@click.pass_context
 @group_argument
 @options.name_servers
 @click.option("--offsets", is_flag=True, help="Also forget how far it has come.")
 @options.as_json
-def delete(ctx: click.Context, group: str, namesrv: str | None, offsets: bool, as_json: bool) -> None:
+def delete(group: str, offsets: bool, as_json: bool) -> None:
     """Delete a group at every broker."""
 
     async def work(admin: AdminClient) -> None:
@@ -223,8 +194,5 @@ def delete(ctx: click.Context, group: str, namesrv: str | None, offsets: bool, a
             raise CommandError(f"there is no group {group}")
         await admin.delete_group(group, remove_offset=offsets)
 
-    with_admin(namesrv or ctx.obj, work)
-    if as_json:
-        print_json({"group": group, "deleted": True})
-    else:
-        print(f"group {group} is deleted")
+    with_admin(work)
+    print_done(f"group {group} is deleted", as_json, group=group, deleted=True)

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import functools
+import os
 import sys
 from collections.abc import Sequence
+from typing import Final
 
 import click
 
 from flintmq import __version__
-from flintmq.plugins.cli import exits, logs, options
+from flintmq.config import ConfigError, PluginRef, load_config
+from flintmq.core.kernel.finder import may_have_entry_points
+from flintmq.plugins.cli import exits, options
 from flintmq.plugins.cli.commands import COMMANDS
-from flintmq.plugins.cli.parser import LazyGroup, ValueOf
+from flintmq.plugins.cli.parser import LazyGroup
 from flintmq.remoting.wire.codes import MQ_VERSION, version_name
+
+PLUGINS_VARIABLE: Final = "FLINTMQ_PLUGINS"
 
 
 class _Flintmq(LazyGroup):
@@ -28,16 +35,23 @@ class _Flintmq(LazyGroup):
         return [*super().rows(ctx), *brought]
 
 
+@functools.cache
 def _plugin_commands() -> dict[str, click.Command]:
-    from flintmq.plugins.cli.plugin_commands import commands  # loads plugins, which only few command lines ask for
+    """Return the commands that plugins bring: installed plugins', and those named in ``FLINTMQ_PLUGINS``.
 
-    return {name: command for name, command in commands().items() if name not in COMMANDS}
+    A plugin that cannot be loaded costs its own commands and a warning, never the command line.
+    """
+    if PLUGINS_VARIABLE not in os.environ and not may_have_entry_points():
+        return {}
+    from flintmq.plugins.cli.plugin_command import load_commands  # with the kernel and typer, which only this needs
 
-
-def _print_version(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
-    if wanted:
-        print(f"flintmq {__version__} (RocketMQ {version_name(MQ_VERSION)})")
-        ctx.exit()
+    configured: tuple[PluginRef, ...] = ()
+    if PLUGINS_VARIABLE in os.environ:
+        try:
+            configured = load_config(environ={PLUGINS_VARIABLE: os.environ[PLUGINS_VARIABLE]}).config.plugins
+        except ConfigError as error:
+            exits.warn(str(error))
+    return load_commands(configured)
 
 
 @click.group(
@@ -50,24 +64,15 @@ def _print_version(ctx: click.Context, parameter: click.Parameter, wanted: bool)
     "4 network, 5 store fenced. Access control and TLS of every client: --access-key, --secret-key-file, --tls-ca and others, "
     "or FLINT_ACCESS_KEY, FLINT_SECRET_KEY, FLINT_TLS_CA.",
 )
-@click.option(
-    "--version",
-    is_flag=True,
-    expose_value=False,
-    is_eager=True,
-    callback=_print_version,
+@click.version_option(
+    __version__,
+    message=f"flintmq %(version)s (RocketMQ {version_name(MQ_VERSION)})",
     help="Print the version and exit.",
 )
-@click.option(
-    "--log-level",
-    type=ValueOf(logs.LogLevel),
-    default="warning",
-    help="What is logged to stderr; debug adds tracebacks.",
-)
+@options.log_level("warning")
 @click.pass_context
-def app(ctx: click.Context, log_level: logs.LogLevel) -> None:
-    """Configure logging; print help where no command is named."""
-    logs.configure(log_level)
+def app(ctx: click.Context) -> None:
+    """Print help where no command is named."""
     if ctx.invoked_subcommand is None:
         print(ctx.get_help())
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import enum
+import logging
+import os
+import sys
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TextIO, TypeVar
 
 import click
 
 from flintmq.config.errors import ConfigError
 from flintmq.config.units import parse_duration
 from flintmq.plugins.cli.exits import CommandError, ExitCode
-from flintmq.plugins.cli.logs import LogLevel
-from flintmq.plugins.cli.parser import AccessOption, ValueOf
+from flintmq.plugins.cli.parser import AccessOption
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -23,11 +24,7 @@ PATH: Final = click.Path(path_type=Path)
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 config_file = click.option(
-    "--config",
-    "-c",
-    type=PATH,
-    metavar="FILE",
-    help="The configuration: YAML, or RocketMQ's broker.conf.",
+    "--config", "-c", type=PATH, metavar="FILE", help="The configuration: YAML, or RocketMQ's broker.conf."
 )
 settings = click.option(
     "--set",
@@ -39,39 +36,12 @@ settings = click.option(
 store = click.option("--store", metavar="DIR", help="The store's folder.")
 port = click.option("--port", type=click.IntRange(min=0, max=65535), metavar="N", help="0 takes a free port.")
 host = click.option("--host", metavar="HOST", help="The address to listen at.")
-level = click.option("--log-level", type=ValueOf(LogLevel), default="info", help="What is logged to stderr.")
-
-
-class RoleName(enum.StrEnum):
-    """The server whose meaning an ambiguous RocketMQ name has."""
-
-    BROKER = "broker"
-    NAMESRV = "namesrv"
-
-
-role = click.option("--role", type=ValueOf(RoleName), default="broker", help="Whose listenPort and the like are meant.")
-
-_name_servers = click.option(
-    "--namesrv",
-    "-n",
-    metavar="HOST:PORT[;HOST:PORT]",
-    envvar="NAMESRV_ADDR",
-    show_envvar=True,
-    help=f"The name servers; {DEFAULT_NAME_SERVER} by default.",
+role = click.option(
+    "--role",
+    type=click.Choice(["broker", "namesrv"]),
+    default="broker",
+    help="Whose listenPort and the like are meant.",
 )
-
-
-def name_servers(command: F) -> F:
-    """Give a client's command ``--namesrv``, and the options by which it signs and encrypts."""
-    return _name_servers(access(command))
-
-
-def access(command: F) -> F:
-    """Give a client's command the options by which it signs and encrypts."""
-    for name, (text, metavar) in reversed(ACCESS.items()):
-        command = access_option(name, text, metavar)(command)
-    return command
-
 
 ACCESS: Final = {
     "access-key": ("The account that requests are signed with.", "KEY"),
@@ -82,28 +52,14 @@ ACCESS: Final = {
     "tls-key": ("Its private key; else in the same file.", "FILE"),
     "tls-insecure": ("Encrypt, and accept any certificate.", None),
 }
-"""Name → help and metavar; an option without a metavar is a flag."""
+"""The options by which a client signs and encrypts. Name → help and metavar; an option without a metavar is a flag."""
 
 given_access: Final[dict[str, str]] = {}
-"""What the command line says, by the name of the variable that says the same (:mod:`flintmq.remoting.client.environment`).
+"""What a client's command line says, by the environment variable that says the same: the name servers, and how to sign and
+encrypt (:mod:`flintmq.remoting.client.environment`).
 
 One process runs one command at a time; :func:`flintmq.plugins.cli.main.run_command_line` empties it.
 """
-
-
-def access_option(name: str, text: str, metavar: str | None) -> Callable[[F], F]:
-    """Return the decorator that gives a command one access option."""
-    return click.option(
-        f"--{name}",
-        cls=AccessOption,
-        is_flag=metavar is None,
-        metavar=metavar,
-        envvar=access_variable(name),
-        show_envvar=True,
-        expose_value=False,
-        callback=note_access,
-        help=text,
-    )
 
 
 def access_variable(name: str) -> str:
@@ -112,9 +68,74 @@ def access_variable(name: str) -> str:
 
 
 def note_access(ctx: object, parameter: Any, value: Any) -> None:
-    """Note the value of an access option."""
-    if value:
-        given_access[access_variable(str(parameter.name))] = "1" if value is True else str(value)
+    """Note what the command line says; the environment speaks for itself."""
+    text = "1" if value is True else str(value)
+    if value and text != os.environ.get(parameter.envvar):
+        given_access[parameter.envvar] = text
+
+
+def access(command: F) -> F:
+    """Give a client's command the options by which it signs and encrypts."""
+    for name, (text, metavar) in reversed(ACCESS.items()):
+        command = click.option(
+            f"--{name}",
+            cls=AccessOption,
+            is_flag=metavar is None,
+            metavar=metavar,
+            envvar=access_variable(name),
+            show_envvar=True,
+            expose_value=False,
+            callback=note_access,
+            help=text,
+        )(command)
+    return command
+
+
+def name_servers(command: F) -> F:
+    """Give a client's command ``--namesrv``, and the options by which it signs and encrypts."""
+    return click.option(
+        "--namesrv",
+        "-n",
+        metavar="HOST:PORT[;HOST:PORT]",
+        envvar="NAMESRV_ADDR",
+        show_envvar=True,
+        expose_value=False,
+        callback=note_access,
+        help=f"The name servers; {DEFAULT_NAME_SERVER} by default.",
+    )(access(command))
+
+
+def log_level(default: str) -> Callable[[F], F]:
+    """Give a command ``--log-level``, which takes effect before the command runs."""
+    return click.option(
+        "--log-level",
+        type=click.Choice(["debug", "info", "warning", "error"]),
+        default=default,
+        expose_value=False,
+        callback=_configure_logging,
+        help="What is logged to stderr; debug adds tracebacks.",
+    )
+
+
+def _configure_logging(_ctx: object, _parameter: object, level: str) -> None:
+    """Have FlintMQ's and asyncio's loggers write to stderr; the level of the last call counts."""
+    flintmq = logging.getLogger("flintmq")
+    flintmq.setLevel(level.upper())
+    for logger in (flintmq, logging.getLogger("asyncio")):
+        logger.handlers[:] = [one for one in logger.handlers if not isinstance(one, _StderrHandler)]
+        logger.addHandler(_StderrHandler())
+
+
+class _StderrHandler(logging.StreamHandler):  # type: ignore[type-arg]
+    """Writes to what stderr is at the time. The class tells FlintMQ's handlers from others."""
+
+    def __init__(self) -> None:
+        logging.Handler.__init__(self)
+        self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+
+    @property
+    def stream(self) -> TextIO:
+        return sys.stderr
 
 
 def timestamp_ms(text: str, option: str) -> int:

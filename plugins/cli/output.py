@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -46,10 +46,30 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, tit
     console().print(table)
 
 
+def print_rows(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, str], *, title: str = "") -> None:
+    """Print a table of what ``--json`` prints.
+
+    Args:
+        rows: the values of each row by name.
+        columns: heading → the name of a value, or a text with names of values in braces.
+        title: what stands above the table.
+    """
+    cells = ([what.format_map(row) if "{" in what else row[what] for what in columns.values()] for row in rows)
+    print_table(tuple(columns), cells, title=title)
+
+
 def _cell(value: object) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
-    return str(value)
+    return ", ".join(value) if isinstance(value, list) else str(value)
+
+
+def print_done(text: str, as_json: bool, **done: object) -> None:
+    """Print what was done, as a sentence or as JSON."""
+    if as_json:
+        print_json(done)
+    else:
+        print(text)
 
 
 def body_fields(body: bytes) -> dict[str, str]:

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from flintmq.plugins.cli.examples import epilog
+from flintmq.plugins.cli.examples import EXAMPLES
 
 ACCESS_SECTION: Final = "Access control and TLS"
 E = TypeVar("E", bound=str)
@@ -37,17 +37,16 @@ class AccessOption(click.Option):
 
 
 class Command(click.Command):
-    """A command whose help ends with its examples."""
+    """A command whose help lists its access options by themselves."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options, then the access options, then the commands of a group."""
-        options: list[tuple[str, str]] = []
-        access: list[tuple[str, str]] = []
+        """Write the options, then the access options."""
+        sections: dict[str, list[tuple[str, str]]] = {"Options": [], ACCESS_SECTION: []}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
             if record is not None and not isinstance(parameter, click.Argument):
-                (access if isinstance(parameter, AccessOption) else options).append(record)
-        for title, records in (("Options", options), (ACCESS_SECTION, access)):
+                sections[ACCESS_SECTION if isinstance(parameter, AccessOption) else "Options"].append(record)
+        for title, records in sections.items():
             if records:
                 with formatter.section(title):
                     formatter.write_dl(records)
@@ -86,13 +85,15 @@ class LazyGroup(Group):
         return list(self._table)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command; None where there is none of this name."""
-        if cmd_name not in self._table:
-            return None
-        module, _, name = self._table[cmd_name][0].partition(":")
-        command: click.Command = getattr(_imported(f"flintmq.plugins.cli.{module}"), name)
-        add_examples(command, f"{self._words} {cmd_name}".strip())
-        return command
+        """Import a command, whose help is its docstring, or else its line; None where there is none of this name."""
+        if cmd_name in self._table and cmd_name not in self.commands:
+            place, line = self._table[cmd_name]
+            module, _, name = place.partition(":")
+            command: click.Command = getattr(_imported(f"flintmq.plugins.cli.{module}"), name)
+            command.help = command.help or line
+            _add_examples(command, f"{self._words} {cmd_name}".strip())
+            self.add_command(command, cmd_name)
+        return self.commands.get(cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the names and lines of the table; nothing is imported for that."""
@@ -121,8 +122,11 @@ def _imported(module: str) -> ModuleType:
             gc.enable()
 
 
-def add_examples(command: click.Command, words: str) -> None:
+def _add_examples(command: click.Command, words: str) -> None:
     """End the help of a command, and of the commands in its group, with their examples."""
-    command.epilog = command.epilog or epilog(words)
+    if words in EXAMPLES:
+        # click leaves the lines of a paragraph alone that begins with a backspace.
+        title = "Examples:" if len(EXAMPLES[words]) > 1 else "Example:"
+        command.epilog = "\n".join(("\b", title, *(f"  {line}" for line in EXAMPLES[words])))
     for name, inner in getattr(command, "commands", {}).items():
-        add_examples(inner, f"{words} {name}")
+        _add_examples(inner, f"{words} {name}")

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Annotated, Any, cast
 
 import click
+import importlib_metadata
 import typer
 import typer.core
 import typer.main
@@ -19,6 +20,7 @@ from flintmq.config.errors import ConfigError
 from flintmq.config.sections.models import PluginRef
 from flintmq.core.errors import FlintError, PluginError
 from flintmq.core.kernel.blame import brief
+from flintmq.core.kernel.finder import ENTRY_POINT_GROUP
 from flintmq.core.kernel.kernel import Kernel
 from flintmq.core.kernel.plugin_shapes import COMMAND
 from flintmq.core.kernel.registry import CommandSpec, Registered
@@ -50,8 +52,8 @@ class PluginCommand(click.Command):
             ctx.exit(code)
 
 
-def load_commands(installed: list[str], configured: tuple[PluginRef, ...]) -> dict[str, click.Command]:
-    """Return the commands of these plugins; warn of plugins and commands that cannot be used.
+def load_commands(configured: tuple[PluginRef, ...]) -> dict[str, click.Command]:
+    """Return the commands of installed plugins and of these; warn of plugins and commands that cannot be used.
 
     All plugins are loaded at once, which settles which one wins a name; one by one when that fails, to find the culprit.
     """
@@ -60,6 +62,7 @@ def load_commands(installed: list[str], configured: tuple[PluginRef, ...]) -> di
     except PluginError:
         pass
     found: dict[str, click.Command] = {}
+    installed = sorted({point.name for point in importlib_metadata.entry_points(group=ENTRY_POINT_GROUP)})
     for name in installed:
         others = [other for other in installed if other != name]
         try:

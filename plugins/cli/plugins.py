@@ -1,18 +1,31 @@
-"""``flintmq plugins``: what is loaded, from where, which hooks it has, what it registered."""
+"""``flintmq plugins`` and ``flintmq config check``: what would be loaded, and whether a start could use it."""
 
 from __future__ import annotations
 
+import asyncio
+import tempfile
 from pathlib import Path
+from typing import Final
 
+import attrs
 import click
 
-from flintmq.config import LoadedConfig, load_config
+from flintmq.config import BrokerConfig, LoadedConfig, load_config
+from flintmq.config.loading.schema import Role
 from flintmq.core.kernel.kernel import Kernel
+from flintmq.plugins.broker.broker import Broker
+from flintmq.plugins.broker.plugin_settings import PluginSettings
 from flintmq.plugins.broker.processors import ProcessorsPlugin
 from flintmq.plugins.builtin import BUILTIN_PLUGINS
 from flintmq.plugins.cli import options
-from flintmq.plugins.cli.output import print_json, print_table
+from flintmq.plugins.cli.config import warn_ignored
+from flintmq.plugins.cli.output import print_done, print_json, print_table
 from flintmq.plugins.cli.parser import Command
+from flintmq.plugins.cli.plugin_command import made_command
+from flintmq.plugins.name_server.name_server import NameServer
+
+_SCRATCH_FILE_BYTES: Final = 8 * 1024 * 1024
+"""Of the scratch store's log, and of the buffers that a pool is asked for."""
 
 
 @click.command(cls=Command)
@@ -20,8 +33,7 @@ from flintmq.plugins.cli.parser import Command
 @options.settings
 @options.as_json
 def plugins(config: Path | None, settings: tuple[str, ...], as_json: bool) -> None:
-    """List the plugins a broker of this configuration would load."""
-    found = assembled(load_config(config, settings or ()), config).describe()
+    found = _assembled(load_config(config, settings), config).describe()
     if as_json:
         print_json(
             [
@@ -51,7 +63,44 @@ def plugins(config: Path | None, settings: tuple[str, ...], as_json: bool) -> No
     )
 
 
-def assembled(loaded: LoadedConfig, file: Path | None) -> Kernel:
+@click.command(cls=Command)
+@click.argument("file", type=options.PATH, help="A configuration: YAML, or RocketMQ's broker.conf.")
+@options.settings
+@options.role
+@options.as_json
+def check(file: Path, settings: tuple[str, ...], role: Role, as_json: bool) -> None:
+    loaded = load_config(file, settings, role=role)
+    plugins = _check_plugins(loaded, file)
+    changed = sum(origin.kind != "default" for origin in loaded.origins.values())
+    warn_ignored(loaded)
+    text = f"{file}: ok, {changed} settings, {plugins} plugins"
+    ignored = [{"name": entry.name, "line": entry.origin.line, "why": entry.why} for entry in loaded.ignored]
+    print_done(text, as_json, file=str(file), ok=True, settings=changed, plugins=plugins, ignored=ignored)
+
+
+def _check_plugins(loaded: LoadedConfig, file: Path) -> int:
+    """Return the number of plugins that a start would load.
+
+    Raises:
+        ConfigError, PluginError, StoreError: something that the configuration names does not exist, a section does not fit
+            its model, or a start could not use what a plugin makes.
+    """
+    kernel = _assembled(loaded, file)
+    chosen = loaded.config
+    kernel.registries.check_dispatchers(chosen.dispatchers)
+    kernel.registries.pools.pick(chosen.flush.pool)
+    kernel.registries.index_builders.pick(chosen.index.builder)
+    PluginSettings(kernel, loaded).check()
+    for command in kernel.registries.cli_commands.all():
+        made_command(command)
+    with tempfile.TemporaryDirectory(prefix="flintmq-check-") as folder:
+        scratch = attrs.evolve(loaded, config=_in(Path(folder), chosen))
+        asyncio.run(Broker(scratch).check())
+        NameServer(scratch).check()
+    return sum(info.enabled for info in kernel.describe())
+
+
+def _assembled(loaded: LoadedConfig, file: Path | None) -> Kernel:
     """Return the kernel a broker of this configuration would have. Raises ``PluginError``."""
     return Kernel.assemble(
         loaded.config.plugins,
@@ -59,3 +108,19 @@ def assembled(loaded: LoadedConfig, file: Path | None) -> Kernel:
         disabled=loaded.config.disabled_plugins,
         config_path=file,
     )
+
+
+def _in(folder: Path, config: BrokerConfig) -> BrokerConfig:
+    """Return the configuration with a store of its own: the configured one is not touched.
+
+    Accounts are those of the configured one, which are only read.
+    """
+    store = attrs.evolve(
+        config.store,
+        path=str(folder),
+        commit_log_paths=(),
+        read_only_commit_log_paths=(),
+        commit_log_file_bytes=min(config.store.commit_log_file_bytes, _SCRATCH_FILE_BYTES),
+    )
+    acl = attrs.evolve(config.acl, file=str(config.account_file)) if config.acl.enable else config.acl
+    return attrs.evolve(config, store=store, acl=acl)

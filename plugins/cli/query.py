@@ -20,10 +20,7 @@ from flintmq.remoting.client.message import MessageExt
 @click.option("--id", "message_id", help="The sender's id (with TOPIC) or the broker's (offset msg id).")
 @click.option("--max", "max_num", type=click.IntRange(min=1), default=32, metavar="N", help="At most so many.")
 @options.as_json
-def query(
-    topic: str | None, namesrv: str | None, key: str | None, message_id: str | None, max_num: int, as_json: bool
-) -> None:
-    """Find messages by key or id. Nothing found is a failure (exit code 1)."""
+def query(topic: str | None, key: str | None, message_id: str | None, max_num: int, as_json: bool) -> None:
     if (key is None) == (message_id is None):
         raise CommandError("give one of: --key KEY, --id ID", ExitCode.USAGE)
     if topic is None and key is not None:
@@ -44,12 +41,11 @@ def query(
             hint = "" if topic is not None else "; a sender's id needs the topic too"
             raise CommandError(f"'{message_id[:80]}' is not a broker's message id{hint}", ExitCode.USAGE) from error
 
-    found = with_admin(namesrv, work)
-    if as_json:
-        for message in found:
+    found = with_admin(work)
+    for message in found:
+        if as_json:
             print_json(message_json(message))
-    else:
-        for message in found:
+        else:
             _show(message)
     if not found:
         raise CommandError(f"no message of topic {topic} has the {'key' if key else 'id'} '{key or message_id}'")

@@ -47,7 +47,6 @@ PATTERN = bytes(range(33, 127))
 def send(
     topic: str,
     bodies: tuple[str, ...],
-    namesrv: str | None,
     file: Path | None,
     lines: bool,
     count: int,
@@ -85,7 +84,7 @@ def send(
         else:
             _print_summary(topic, total, sum(len(m.body) for m in messages) * count, begin_s, results, as_json)
 
-    with_client(namesrv, work)
+    with_client(work)
 
 
 async def _send_all(

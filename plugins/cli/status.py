@@ -25,8 +25,7 @@ from flintmq.remoting.wire.headers_admin import TopicRequestHeader
 @options.name_servers
 @click.option("--topic", "-t", help="Also how far this topic's groups lag behind.")
 @options.as_json
-def status(namesrv: str | None, topic: str | None, as_json: bool) -> None:
-    """Show clusters, brokers, rates, totals and disks. Ends with 1 when something is wrong with a broker's store."""
+def status(topic: str | None, as_json: bool) -> None:
 
     async def work(admin: AdminClient) -> dict[str, Any]:
         found: dict[str, Any] = {
@@ -39,7 +38,7 @@ def status(namesrv: str | None, topic: str | None, as_json: bool) -> None:
             found["groups"] = await _groups(admin, topic)
         return found
 
-    found = with_admin(namesrv, work)
+    found = with_admin(work)
     if as_json:
         print_json(found)
     else:

@@ -37,7 +37,6 @@ store_dir_argument = click.argument("store", type=options.PATH, metavar="STORE",
 @options.settings
 @options.as_json
 def verify(store: Path, settings: tuple[str, ...], as_json: bool) -> None:
-    """Check every record, queue unit, index slot and configuration file. Changes nothing."""
     files, loaded = _open(store, settings)
     with _progress(f"checking {store}", files.log_bytes) as progress:
         report = check(files, told_delays(loaded), progress)
@@ -73,7 +72,6 @@ def explain(
     settings: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Explain a place, a message or a key; without any of them, what a start would decide."""
     files, loaded = _open(store, settings)
     if position is not None:
         found = doctor.explain_position(files, position)
@@ -91,7 +89,6 @@ def explain(
 @options.settings
 @options.as_json
 def repair(store: Path, settings: tuple[str, ...], as_json: bool) -> None:
-    """Recover the log, then make queues and index again from it; the old ones are kept in STORE/flint/replaced."""
     files, loaded = _open(store, settings)
     config = fitting(loaded.config, files)
     total = files.log_bytes
@@ -109,7 +106,6 @@ def repair(store: Path, settings: tuple[str, ...], as_json: bool) -> None:
 @options.settings
 @options.as_json
 def salvage(store: Path, target: Path, settings: tuple[str, ...], as_json: bool) -> None:
-    """Copy everything whole, also what lies behind damage, into a new store. The old one is not changed."""
     files, loaded = _open(store, settings)
     with _progress(f"saving {store}", files.log_bytes) as progress:
         saved = save(files, target, progress, told_delays(loaded))
@@ -128,7 +124,6 @@ def salvage(store: Path, target: Path, settings: tuple[str, ...], as_json: bool)
 @click.argument("other", type=options.PATH, metavar="OTHER", help="The store to compare with.")
 @options.as_json
 def diff(store: Path, other: Path, as_json: bool) -> None:
-    """Compare two stores: logs record by record, topics, groups and offsets. Differences are exit code 1."""
     left, _ = _open(store, ())
     right, _ = _open(other, ())
     with _progress(f"comparing {store} and {other}", left.log_bytes) as progress:
@@ -157,7 +152,6 @@ def cat(
     limit: int | None,
     parquet: Path | None,
 ) -> None:
-    """Print messages as JSON lines, in the log's order, or write them as Parquet."""
     files, _config = _open(store, ())
     wanted = Wanted(
         topic=topic,

@@ -67,7 +67,6 @@ def engine_options(command: F) -> F:
 def rebuild(
     store: Path, out: Path | None, settings: tuple[str, ...], as_json: bool, **engine: Unpack[EngineChoice]
 ) -> None:
-    """Make queues and index again from the log of a large, sound store, in parallel; see 'repair' for one that is not."""
     loaded = load_config(None, settings, {})
     with _engine(**engine) as runner, _bars() as report:
         from flintmq.plugins.spark.maintenance.rebuild import rebuild as make  # _engine has looked for its extra
@@ -99,7 +98,6 @@ def export(
     as_json: bool,
     **engine: Unpack[EngineChoice],
 ) -> None:
-    """Write the messages of a time range into Parquet files."""
     with _engine(**engine) as runner, _bars() as report:
         from flintmq.plugins.spark.maintenance.export import export as write  # _engine has looked for its extra
 
@@ -136,7 +134,6 @@ def compact(
     as_json: bool,
     **engine: Unpack[EngineChoice],
 ) -> None:
-    """Write the newest message of each key (KEYS) of each topic into Parquet files. The store is not changed."""
     with _engine(**engine) as runner, _bars() as report:
         from flintmq.plugins.spark.maintenance.compact import compact as write  # _engine has looked for its extra
 
@@ -166,7 +163,6 @@ def audit(
     as_json: bool,
     **engine: Unpack[EngineChoice],
 ) -> None:
-    """Look for holes in queues, changed bodies and messages that are there twice, and count by topic. Changes nothing."""
     with _engine(**engine) as runner, _bars() as report:
         from flintmq.plugins.spark.maintenance.audit import audit as look  # _engine has looked for its extra
 

@@ -13,7 +13,7 @@ import attrs
 import pytest
 
 import flintmq
-from flintmq.plugins.cli import plugin_commands
+from flintmq.plugins.cli import main
 from flintmq.plugins.cli.main import run_command_line
 
 SMALL = (
@@ -63,11 +63,11 @@ def cli(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> R
 @pytest.fixture(autouse=True)
 def _nothing_stays() -> Iterator[None]:
     """A command sets up logging and loads plugins for its process: no other test may notice."""
-    plugin_commands.commands.cache_clear()
+    main._plugin_commands.cache_clear()
     loggers = [logging.getLogger(name) for name in ("flintmq", "asyncio")]
     before = [(logger.level, list(logger.handlers)) for logger in loggers]
     yield
-    plugin_commands.commands.cache_clear()
+    main._plugin_commands.cache_clear()
     for logger, (level, handlers) in zip(loggers, before, strict=True):
         logger.setLevel(level)
         logger.handlers[:] = handlers
