@@ -17,6 +17,12 @@ def sync_folder(folder: Path) -> None:
         pass
 
 
+def sync_file(file: Path) -> None:
+    """Make the bytes of a file that somebody has written durable. Raises OSError."""
+    with file.open("rb") as stream:
+        os.fsync(stream.fileno())
+
+
 @contextlib.contextmanager
 def named_durably(folder: Path) -> Iterator[None]:
     """Make the names durable that the body makes or removes in a folder, which is opened before anything is changed."""

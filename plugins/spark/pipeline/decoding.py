@@ -6,11 +6,9 @@ import json
 from typing import TYPE_CHECKING, Final
 
 from flintmq.plugins.spark.pipeline.arrow_decoder import decoded_column
-from flintmq.plugins.spark.pipeline.avro_decoder import AvroDecoder
-from flintmq.plugins.spark.pipeline.avro_types import avro_type, parse_avro
+from flintmq.plugins.spark.pipeline.avro import AvroDecoder, avro_type, parse_avro
 from flintmq.plugins.spark.pipeline.load import LoadedPipeline
-from flintmq.plugins.spark.pipeline.protobuf_decoder import ProtobufDecoder
-from flintmq.plugins.spark.pipeline.protobuf_types import message_descriptor, protobuf_type
+from flintmq.plugins.spark.pipeline.protobuf import ProtobufDecoder, message_descriptor, protobuf_type
 from flintmq.plugins.spark.pipeline.requirements import require
 
 if TYPE_CHECKING:

@@ -7,13 +7,11 @@ committed again. So streams are exactly-once.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import time
 import urllib.parse
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,6 +25,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from flintmq.core.io.folders import sync_file, sync_folder
 from flintmq.plugins.spark.errors import OptionError, SchemaError
 
 if TYPE_CHECKING:
@@ -70,20 +69,21 @@ class DeltaSource(DataSource):
     def schema(self) -> StructType:
         raise OptionError(f"{FORMAT} only writes")
 
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        return DeltaBatchWriter(_table(self.options, schema), overwrite)
+    def writer(self, schema: StructType, overwrite: bool) -> DeltaWriter:
+        return _writer(self.options, schema, overwrite)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802 -- Spark's
-        return DeltaStreamWriter(_table(self.options, schema), overwrite)
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DeltaWriter:  # noqa: N802 -- Spark's
+        return _writer(self.options, schema, overwrite)
 
 
 @attrs.frozen
-class DeltaTableWriter:
-    """Writes files of one table and commits them. A value that pickles."""
+class DeltaWriter(DataSourceArrowWriter, DataSourceStreamArrowWriter):
+    """Writes files of one table and commits them: a batch, or each micro-batch, in one commit. A value that pickles."""
 
     folder: Path
     schema_json: str
     partition_by: tuple[str, ...] = ()
+    overwrite: bool = False
 
     @property
     def arrow_schema(self) -> pyarrow.Schema:
@@ -111,7 +111,7 @@ class DeltaTableWriter:
                 f"the Delta table {self.folder} is partitioned by {theirs_by}: make partition_by the same"
             )
 
-    def write(self, batches: Iterator[pyarrow.RecordBatch]) -> WrittenFiles:
+    def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WrittenFiles:
         """What a task does: writes its rows, makes them durable, says where they are."""
         import pyarrow as pa
         import pyarrow.dataset as ds
@@ -120,19 +120,19 @@ class DeltaTableWriter:
         found: list[WrittenFile] = []
 
         def written(file: Any) -> None:
-            relative = str(Path(file.path).relative_to(self.folder))
-            found.append(WrittenFile(relative, Path(file.path).stat().st_size, file.metadata.num_rows))
-
-        def rows() -> Iterator[pa.RecordBatch]:
-            for batch in batches:
-                yield batch.cast(schema)
+            place = Path(file.path)
+            if file.metadata.num_rows:
+                relative = str(place.relative_to(self.folder))
+                found.append(WrittenFile(relative, place.stat().st_size, file.metadata.num_rows))
+            else:  # a task without rows still writes a file
+                place.unlink()
 
         partitioning = None
         if self.partition_by:
             fields = pa.schema([schema.field(name) for name in self.partition_by])
             partitioning = ds.partitioning(fields, flavor="hive")
         ds.write_dataset(
-            pa.RecordBatchReader.from_batches(schema, rows()),
+            pa.RecordBatchReader.from_batches(schema, (batch.cast(schema) for batch in iterator)),
             self.folder,
             format="parquet",
             partitioning=partitioning,
@@ -142,27 +142,14 @@ class DeltaTableWriter:
             max_rows_per_file=ROWS_PER_FILE,
             max_rows_per_group=ROWS_PER_GROUP,
         )
-        kept = self._without_empty(found)
-        self._make_durable(kept)
-        return WrittenFiles(tuple(kept), TaskContext.get().getLocalProperty(QUERY_ID))
+        places = [self.folder / file.path for file in found]
+        for place in places:
+            sync_file(place)
+        for folder in {place.parent for place in places}:
+            sync_folder(folder)
+        return WrittenFiles(tuple(found), TaskContext.get().getLocalProperty(QUERY_ID))
 
-    def _without_empty(self, found: Sequence[WrittenFile]) -> list[WrittenFile]:
-        """A task without rows still writes a file."""
-        for file in found:
-            if file.rows == 0:
-                (self.folder / file.path).unlink()
-        return [file for file in found if file.rows]
-
-    def _make_durable(self, files: Iterable[WrittenFile]) -> None:
-        places = [self.folder / file.path for file in files]
-        for place in dict.fromkeys([*places, *(place.parent for place in places)]):
-            handle = os.open(place, os.O_RDONLY)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
-
-    def commit(self, messages: Sequence[WriterCommitMessage | None], overwrite: bool, batch_id: int | None) -> None:
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int | None = None) -> None:  # noqa: N803 -- Spark's
         """Make files part of the table, all at once; those of a batch that is committed already are removed instead."""
         from deltalake import CommitProperties, DeltaTable, Schema, Transaction
         from deltalake.transaction import AddAction
@@ -174,12 +161,12 @@ class DeltaTableWriter:
         tasks = [message for message in messages if isinstance(message, WrittenFiles)]
         properties = None
         query_id = next((task.query_id for task in tasks if task.query_id), None)
-        if batch_id is not None and query_id is not None:
+        if batchId is not None and query_id is not None:
             done = table.transaction_version(f"flintmq:{query_id}")
-            if done is not None and done >= batch_id:
-                self.remove(messages)
+            if done is not None and done >= batchId:
+                self.abort(messages)
                 return
-            properties = CommitProperties(app_transactions=[Transaction(f"flintmq:{query_id}", batch_id)])
+            properties = CommitProperties(app_transactions=[Transaction(f"flintmq:{query_id}", batchId)])
         now_ms = time.time_ns() // 1_000_000
         actions = [
             AddAction(
@@ -193,50 +180,15 @@ class DeltaTableWriter:
             for task in tasks
             for file in task.files
         ]
-        if actions or overwrite:
-            mode = "overwrite" if overwrite else "append"
+        if actions or self.overwrite:
+            mode = "overwrite" if self.overwrite else "append"
             table.create_write_transaction(actions, mode, schema, list(self.partition_by), commit_properties=properties)
 
-    def remove(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int | None = None) -> None:  # noqa: N803 -- Spark's
         """Remove files that no commit will name."""
         for message in messages:
             for file in message.files if isinstance(message, WrittenFiles) else ():
-                with contextlib.suppress(FileNotFoundError):
-                    (self.folder / file.path).unlink()
-
-
-class DeltaBatchWriter(DataSourceArrowWriter):
-    """Writes one batch in one commit."""
-
-    def __init__(self, table: DeltaTableWriter, overwrite: bool) -> None:
-        self._table = table
-        self._overwrite = overwrite
-
-    def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WriterCommitMessage:
-        return self._table.write(iterator)
-
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._table.commit(messages, self._overwrite, None)
-
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._table.remove(messages)
-
-
-class DeltaStreamWriter(DataSourceStreamArrowWriter):
-    """Writes each micro-batch in one commit, once."""
-
-    def __init__(self, table: DeltaTableWriter, overwrite: bool) -> None:
-        self._table = table
-        self._overwrite = overwrite
-
-    def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WriterCommitMessage:
-        return self._table.write(iterator)
-
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 -- Spark's
-        self._table.commit(messages, self._overwrite, batchId)
-
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 -- Spark's
-        self._table.remove(messages)
+                (self.folder / file.path).unlink(missing_ok=True)
 
 
 def partition_values(path: str) -> dict[str, str | None]:
@@ -265,7 +217,7 @@ def local_folder(path: str) -> Path:
     return Path(path).absolute()
 
 
-def _table(options: Mapping[str, str], schema: StructType) -> DeltaTableWriter:
+def _writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> DeltaWriter:
     if not options.get("path"):
         raise OptionError(f"{FORMAT} needs the option path")
     partition_by = tuple(name.strip() for name in (options.get("partitionBy") or "").split(",") if name.strip())
@@ -275,6 +227,6 @@ def _table(options: Mapping[str, str], schema: StructType) -> DeltaTableWriter:
             raise SchemaError(
                 f"a table cannot be partitioned by {name}, a {types.get(name, 'column that is not there')}"
             )
-    table = DeltaTableWriter(local_folder(options["path"]), schema.json(), partition_by)
-    table.check()
-    return table
+    writer = DeltaWriter(local_folder(options["path"]), schema.json(), partition_by, overwrite)
+    writer.check()
+    return writer

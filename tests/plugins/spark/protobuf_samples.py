@@ -7,7 +7,7 @@ from typing import Any
 from google.protobuf import descriptor_pb2, timestamp_pb2
 from google.protobuf.message_factory import GetMessageClass
 
-from flintmq.plugins.spark.pipeline.protobuf_types import message_descriptor
+from flintmq.plugins.spark.pipeline.protobuf import message_descriptor
 
 MESSAGE = "shop.Order"
 _TYPE = descriptor_pb2.FieldDescriptorProto

@@ -17,8 +17,7 @@ pa = pytest.importorskip("pyarrow")
 
 from flintmq.config.errors import ConfigError  # noqa: E402
 from flintmq.plugins.spark.pipeline.arrow_decoder import decode_array  # noqa: E402
-from flintmq.plugins.spark.pipeline.avro_decoder import AvroDecoder, fingerprint  # noqa: E402
-from flintmq.plugins.spark.pipeline.avro_types import avro_type, parse_avro  # noqa: E402
+from flintmq.plugins.spark.pipeline.avro import AvroDecoder, avro_type, fingerprint, parse_avro  # noqa: E402  # noqa: E402
 
 SCHEMA: dict[str, Any] = {
     "type": "record",

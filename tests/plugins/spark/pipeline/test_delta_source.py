@@ -17,7 +17,7 @@ from pyspark.sql import types as spark  # noqa: E402
 
 from flintmq.plugins.spark.errors import OptionError, SchemaError  # noqa: E402
 from flintmq.plugins.spark.pipeline import delta_source  # noqa: E402
-from flintmq.plugins.spark.pipeline.delta_source import DeltaSource, DeltaTableWriter, local_folder, partition_values  # noqa: E402
+from flintmq.plugins.spark.pipeline.delta_source import DeltaSource, DeltaWriter, local_folder, partition_values  # noqa: E402
 
 SCHEMA = spark.StructType(
     [
@@ -60,8 +60,8 @@ def rows(first: int, last: int, zone: str = "UTC") -> Any:
     )
 
 
-def table_of(folder: Path, *partition_by: str) -> DeltaTableWriter:
-    return DeltaTableWriter(folder, SCHEMA.json(), partition_by)
+def table_of(folder: Path, *partition_by: str, overwrite: bool = False) -> DeltaWriter:
+    return DeltaWriter(folder, SCHEMA.json(), partition_by, overwrite)
 
 
 def content(folder: Path) -> list[dict[str, Any]]:
@@ -75,13 +75,14 @@ def test_tasks_files_become_rows_at_the_commit(tmp_path: Path, partition_by: tup
     table = table_of(tmp_path / "t", *partition_by)
     messages = [table.write(iter([rows(0, 10, "Europe/Berlin"), rows(10, 20)])), table.write(iter([]))]
     assert not DeltaTable.is_deltatable(str(tmp_path / "t"))
-    table.commit(messages, overwrite=False, batch_id=None)
+    table.commit(messages)
     found = content(tmp_path / "t")
     assert [row["id"] for row in found] == list(range(20))
     assert [row["city"] for row in found[:5]] == ["c 0/ä", "c 1/ä", "c 2/ä", "c 3/ä", None]
     assert found[7]["at"] == NOON
     assert found[7]["counts"] == [("a", 7)]
-    table.commit([table.write(iter([rows(5, 6)]))], overwrite=True, batch_id=None)
+    replacing = table_of(tmp_path / "t", *partition_by, overwrite=True)
+    replacing.commit([replacing.write(iter([rows(5, 6)]))])
     assert [row["id"] for row in content(tmp_path / "t")] == [5]
 
 
@@ -89,14 +90,14 @@ def test_a_batch_that_is_run_again_is_committed_once(tmp_path: Path, task: _Cont
     """A driver killed behind its commit runs the batch again: the rows are there already, and the new files go away."""
     task.query_id = "5f1c"
     table = table_of(tmp_path)
-    table.commit([table.write(iter([rows(0, 3)]))], overwrite=False, batch_id=0)
-    table.commit([table.write(iter([rows(3, 6)]))], overwrite=False, batch_id=1)
+    table.commit([table.write(iter([rows(0, 3)]))], 0)
+    table.commit([table.write(iter([rows(3, 6)]))], 1)
     again = table.write(iter([rows(3, 6)]))
-    table.commit([again], overwrite=False, batch_id=1)
+    table.commit([again], 1)
     assert [row["id"] for row in content(tmp_path)] == list(range(6))
     assert not any((tmp_path / file.path).exists() for file in again.files)
     task.query_id = "another"
-    table.commit([table.write(iter([rows(6, 7)]))], overwrite=False, batch_id=0)
+    table.commit([table.write(iter([rows(6, 7)]))], 0)
     assert len(content(tmp_path)) == 7
 
 
@@ -105,13 +106,13 @@ def test_what_a_failed_write_left_is_removed(tmp_path: Path) -> None:
     table = table_of(tmp_path, "city")
     written = table.write(iter([rows(0, 10)]))
     assert all((tmp_path / file.path).exists() for file in written.files)
-    table.remove([written, None])
+    table.abort([written, None])
     assert not list(tmp_path.rglob("*.parquet"))
 
 
 def test_a_table_of_another_shape_is_refused(tmp_path: Path) -> None:
     """Files with other columns would make the whole table unreadable."""
-    table_of(tmp_path).commit([], overwrite=False, batch_id=None)
+    table_of(tmp_path).commit([])
     wider = spark.StructType([*SCHEMA.fields, spark.StructField("more", spark.StringType())])
     options = {"path": str(tmp_path)}
     with pytest.raises(SchemaError, match="other columns: more differ"):

@@ -16,8 +16,12 @@ from protobuf_samples import MESSAGE, descriptor_set, new_order  # noqa: E402
 
 from flintmq.config.errors import ConfigError  # noqa: E402
 from flintmq.plugins.spark.pipeline.arrow_decoder import decode_array  # noqa: E402
-from flintmq.plugins.spark.pipeline.protobuf_decoder import ProtobufDecoder, behind_registry_header  # noqa: E402
-from flintmq.plugins.spark.pipeline.protobuf_types import message_descriptor, protobuf_type  # noqa: E402
+from flintmq.plugins.spark.pipeline.protobuf import (  # noqa: E402  # noqa: E402
+    ProtobufDecoder,
+    behind_registry_header,
+    message_descriptor,
+    protobuf_type,
+)
 
 
 def decode(bodies: list[bytes | None]) -> list[Any]:

@@ -1,0 +1,177 @@
+"""Avro bodies: their schema as a Spark type, and their decoder; plain, behind a schema registry's header, or Avro's own.
+
+Unions of null and one type are that type; of ``int`` and ``long``, or ``float`` and ``double``, the wider one. Any other union
+has no column type, and a type that contains itself none of finite depth: both are refused by name.
+"""
+
+from __future__ import annotations
+
+import datetime
+import io
+import json
+import struct
+import uuid
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import attrs
+
+from flintmq.config.errors import ConfigError
+from flintmq.plugins.spark.pipeline.arrow_decoder import BodyDecoder
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType
+
+REGISTRY_HEADER_BYTES: Final = 5
+"""A zero and the schema's number."""
+SINGLE_OBJECT_MAGIC: Final = b"\xc3\x01"
+"""What Avro's single-object header begins with; the fingerprint of the schema follows."""
+
+_PRIMITIVES: Final = {
+    "boolean": "BooleanType",
+    "int": "IntegerType",
+    "long": "LongType",
+    "float": "FloatType",
+    "double": "DoubleType",
+    "bytes": "BinaryType",
+    "string": "StringType",
+    "enum": "StringType",
+    "fixed": "BinaryType",
+}
+_LOGICAL: Final = {
+    "date": "DateType",
+    "timestamp-millis": "TimestampType",
+    "timestamp-micros": "TimestampType",
+    "local-timestamp-millis": "TimestampNTZType",
+    "local-timestamp-micros": "TimestampNTZType",
+    "time-millis": "StringType",
+    "time-micros": "StringType",
+    "uuid": "StringType",
+}
+"""Logical types that fastavro decodes, beside decimals; any other is its plain type."""
+_WIDER: Final = {frozenset({"int", "long"}): "long", frozenset({"float", "double"}): "double"}
+
+
+def parse_avro(text: str) -> dict[str, Any]:
+    """A schema of JSON text; its top level must be a record.
+
+    Raises:
+        ConfigError: it is not such a schema.
+    """
+    import fastavro
+
+    try:
+        schema = fastavro.parse_schema(json.loads(text))
+    except (ValueError, TypeError, fastavro.schema.SchemaParseException, fastavro.schema.UnknownType) as error:
+        raise ConfigError(f"no Avro schema: {' '.join(str(error).split())[:200]}") from error
+    if not isinstance(schema, dict) or schema.get("type") != "record":
+        raise ConfigError("an Avro schema of bodies must be a record")
+    return schema
+
+
+def avro_type(schema: dict[str, Any]) -> DataType:
+    """The Spark type of values of a parsed schema.
+
+    Raises:
+        ConfigError: a type has no counterpart; names the field.
+    """
+    return _type(schema, "the record", {}, ())
+
+
+def _type(schema: Any, where: str, named: dict[str, Any], inside: tuple[str, ...]) -> DataType:
+    """The type of a place in a schema, with the named types met so far, and the records around it."""
+    from pyspark.sql import types as spark
+
+    if isinstance(schema, list):
+        return _type(_only_arm(schema, where), where, named, inside)
+    if isinstance(schema, str):
+        if schema == "null":
+            raise ConfigError(f"{where} is always null in Avro, which no column can be")
+        if schema in _PRIMITIVES:
+            return getattr(spark, _PRIMITIVES[schema])()
+        if schema not in named:
+            raise ConfigError(f"{where} has the unknown Avro type '{schema[:80]}'")
+        return _type(named[schema], where, named, inside)
+    kind, name, logical = schema["type"], schema.get("name", ""), schema.get("logicalType")
+    if name:
+        named[name] = schema
+    if kind in ("record", "error"):
+        if name in inside:
+            raise ConfigError(f"{where}: the Avro record '{name}' contains itself, which no column can")
+        return spark.StructType(
+            [
+                spark.StructField(one["name"], _type(one["type"], f"{where}.{one['name']}", named, (*inside, name)))
+                for one in schema["fields"]
+            ]
+        )
+    if kind == "array":
+        return spark.ArrayType(_type(schema["items"], f"{where}[]", named, inside))
+    if kind == "map":
+        return spark.MapType(spark.StringType(), _type(schema["values"], f"{where}{{}}", named, inside))
+    if logical == "decimal":
+        return spark.DecimalType(schema["precision"], schema.get("scale", 0))
+    if logical in _LOGICAL and kind != "enum":
+        return getattr(spark, _LOGICAL[logical])()
+    return _type(kind, where, named, inside)
+
+
+def _only_arm(arms: list[Any], where: str) -> Any:
+    present = [arm for arm in arms if arm != "null"]
+    if len(present) == 1:
+        return present[0]
+    wider = _WIDER.get(frozenset(arm for arm in present if isinstance(arm, str))) if len(present) == 2 else None
+    if wider is None:
+        raise ConfigError(f"{where} is an Avro union of {len(present)} types, which no column can be")
+    return wider
+
+
+@attrs.frozen
+class AvroDecoder:
+    """Makes the decoder of bodies of one schema. A value that pickles."""
+
+    schema_json: str
+    """The schema the bodies were written with."""
+    framing: Literal["plain", "confluent", "single_object"] = "plain"
+
+    def __call__(self) -> BodyDecoder:
+        import fastavro
+
+        schema = fastavro.parse_schema(json.loads(self.schema_json))
+        header = b""
+        header_bytes = 0
+        if self.framing == "confluent":
+            header, header_bytes = b"\0", REGISTRY_HEADER_BYTES
+        elif self.framing == "single_object":
+            header = SINGLE_OBJECT_MAGIC + fingerprint(self.schema_json)
+            header_bytes = len(header)
+
+        def decode(body: bytes) -> Any:
+            if not body.startswith(header) or len(body) < header_bytes:
+                raise ValueError(f"no {self.framing} header of this schema")
+            stream = io.BytesIO(body)
+            stream.seek(header_bytes)
+            try:
+                value = fastavro.schemaless_reader(stream, schema, None)
+            except (struct.error, AssertionError, fastavro.read.SchemaResolutionError) as error:
+                raise ValueError(str(error)) from error
+            if stream.read(1):
+                raise ValueError("bytes behind the record")
+            return plain(value)
+
+        return decode
+
+
+def fingerprint(schema_json: str) -> bytes:
+    """The CRC-64-AVRO of the schema's canonical form, as it stands in a single-object header."""
+    import fastavro
+
+    canonical = fastavro.schema.to_parsing_canonical_form(json.loads(schema_json))
+    return bytes.fromhex(fastavro.schema.fingerprint(canonical, "CRC-64-AVRO"))
+
+
+def plain(value: Any) -> Any:
+    """fastavro's value as Arrow takes it: times of day and UUIDs are text in Spark."""
+    if isinstance(value, dict):
+        return {name: plain(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [plain(inner) for inner in value]
+    return str(value) if isinstance(value, (uuid.UUID, datetime.time)) else value

@@ -1,0 +1,168 @@
+"""Protobuf bodies by a descriptor set, without generated code: their Spark type, as in ``from_protobuf``, and their decoder.
+
+``uint32`` is a ``bigint`` and ``uint64`` a ``decimal(20,0)``, because Spark has no unsigned types; enums are their names;
+``google.protobuf.Timestamp`` is a timestamp and ``Duration`` an interval. A message that contains itself has no column type.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import attrs
+
+from flintmq.config.errors import ConfigError
+from flintmq.plugins.spark.pipeline.arrow_decoder import BodyDecoder
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType
+
+_VARINT_MAX_BYTES: Final = 10
+
+Convert = Callable[[Any], Any]
+"""Makes what Arrow takes of what protobuf has."""
+
+
+def message_descriptor(descriptor_set: bytes, message: str) -> Any:
+    """The descriptor of a message type out of a descriptor set.
+
+    Args:
+        descriptor_set: what ``protoc --include_imports --descriptor_set_out=FILE`` writes.
+        message: the type with its package.
+
+    Raises:
+        ConfigError: the bytes are not a descriptor set, imports are missing, or the message is unknown.
+    """
+    from google.protobuf import descriptor_pb2, descriptor_pool
+    from google.protobuf import message as protobuf_message
+
+    files = descriptor_pb2.FileDescriptorSet()
+    try:
+        files.ParseFromString(descriptor_set)
+    except protobuf_message.DecodeError as error:
+        raise ConfigError("no descriptor set; protoc --descriptor_set_out makes one") from error
+    pool = descriptor_pool.DescriptorPool()
+    try:
+        for file in files.file:
+            pool.Add(file)
+        return pool.FindMessageTypeByName(message)
+    except TypeError as error:
+        raise ConfigError(f"imports are missing ({error}); call protoc with --include_imports") from error
+    except KeyError as error:
+        known = [f"{file.package}.{one.name}".strip(".") for file in files.file for one in file.message_type]
+        raise ConfigError(f"there is no message '{message}', only {', '.join(known[:20])}") from error
+
+
+def protobuf_type(descriptor: Any) -> DataType:
+    """The Spark type of a message. Raises ``ConfigError`` where it contains itself."""
+    return _message(descriptor, ())[0]
+
+
+@attrs.frozen
+class ProtobufDecoder:
+    """Makes the decoder of bodies of one message type. A value that pickles."""
+
+    descriptor_set: bytes
+    message: str
+    framing: Literal["plain", "confluent"] = "plain"
+
+    def __call__(self) -> BodyDecoder:
+        from google.protobuf import message as protobuf_message
+        from google.protobuf.message_factory import GetMessageClass
+
+        descriptor = message_descriptor(self.descriptor_set, self.message)
+        make, (_type, convert) = GetMessageClass(descriptor), _message(descriptor, ())
+        strip = behind_registry_header if self.framing == "confluent" else bytes
+
+        def decode(body: bytes) -> Any:
+            message = make()
+            try:
+                message.ParseFromString(strip(body))
+            except protobuf_message.DecodeError as error:
+                raise ValueError(str(error)) from error
+            return convert(message)
+
+        return decode
+
+
+def behind_registry_header(body: bytes) -> bytes:
+    """What follows a schema registry's header: a zero, the schema's number, the path of the message type in its file."""
+    if len(body) < 6 or body[0] != 0:
+        raise ValueError("no schema registry header")
+    count, position = _varint(body, 5)
+    for _ in range(count):
+        _, position = _varint(body, position)
+    return body[position:]
+
+
+def _varint(body: bytes, position: int) -> tuple[int, int]:
+    """A zigzag number, never negative here, and where it ends."""
+    value = 0
+    for place, byte in enumerate(body[position : position + _VARINT_MAX_BYTES]):
+        value |= (byte & 0x7F) << (7 * place)
+        if byte < 0x80:
+            return value >> 1, position + place + 1
+    raise ValueError("a number of the schema registry header does not end")
+
+
+def _message(descriptor: Any, inside: tuple[str, ...]) -> tuple[DataType, Convert]:
+    """A message's type and how its values are made, given the messages around it."""
+    from pyspark.sql import types as spark
+
+    name = descriptor.full_name
+    if name == "google.protobuf.Timestamp":
+        return spark.TimestampType(), lambda stamp: stamp.ToDatetime(tzinfo=datetime.UTC)
+    if name == "google.protobuf.Duration":
+        return spark.DayTimeIntervalType(), lambda duration: duration.ToTimedelta()
+    if name in inside:
+        raise ConfigError(f"the message {name} contains itself, which no column can")
+    types, converts = [], []
+    for field in descriptor.fields:
+        column, convert = _field(field, (*inside, name))
+        types.append(spark.StructField(field.name, column))
+        converts.append((field.name, convert, field.has_presence))
+
+    def convert_message(message: Any) -> dict[str, Any]:
+        return {
+            name: convert(getattr(message, name)) if not tracked or message.HasField(name) else None
+            for name, convert, tracked in converts
+        }
+
+    return spark.StructType(types), convert_message
+
+
+def _field(field: Any, inside: tuple[str, ...]) -> tuple[DataType, Convert]:
+    from pyspark.sql import types as spark
+
+    if field.is_repeated and field.message_type is not None and field.message_type.GetOptions().map_entry:
+        entry = field.message_type.fields_by_name
+        (key_type, key), (value_type, value) = _single(entry["key"], inside), _single(entry["value"], inside)
+        return spark.MapType(key_type, value_type), lambda found: [(key(name), value(found[name])) for name in found]
+    column, single = _single(field, inside)
+    if field.is_repeated:
+        return spark.ArrayType(column), lambda found: [single(one) for one in found]
+    return column, single
+
+
+def _single(field: Any, inside: tuple[str, ...]) -> tuple[DataType, Convert]:
+    from pyspark.sql import types as spark
+
+    if field.message_type is not None:
+        return _message(field.message_type, inside)
+    if field.enum_type is not None:
+        names = {value.number: value.name for value in field.enum_type.values}
+        return spark.StringType(), lambda number: names.get(number, str(number))
+    if field.cpp_type == field.CPPTYPE_UINT64:
+        return spark.DecimalType(20, 0), Decimal
+    by_kind: dict[int, DataType] = {
+        field.CPPTYPE_INT32: spark.IntegerType(),
+        field.CPPTYPE_INT64: spark.LongType(),
+        field.CPPTYPE_UINT32: spark.LongType(),
+        field.CPPTYPE_DOUBLE: spark.DoubleType(),
+        field.CPPTYPE_FLOAT: spark.FloatType(),
+        field.CPPTYPE_BOOL: spark.BooleanType(),
+        field.CPPTYPE_STRING: spark.BinaryType() if field.type == field.TYPE_BYTES else spark.StringType(),
+    }
+    return by_kind[field.cpp_type], lambda value: value
