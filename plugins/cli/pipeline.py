@@ -21,13 +21,10 @@ from flintmq.plugins.cli.output import console, print_json, print_table
 from flintmq.plugins.cli.parser import Command
 from flintmq.plugins.cli.pipeline_demo import make_store
 from flintmq.plugins.spark.pipeline.load import load_pipeline
-from flintmq.plugins.spark.pipeline.planning import PlannedPipeline, check_source, plan
-from flintmq.plugins.spark.pipeline.progress import BarProgress
-from flintmq.plugins.spark.pipeline.references import Redactor
-from flintmq.plugins.spark.pipeline.requirements import require
+from flintmq.plugins.spark.pipeline.planning import PlannedPipeline, check_source, pipeline_session, plan
+from flintmq.plugins.spark.pipeline.references import Redactor, require
 from flintmq.plugins.spark.pipeline.running import PipelineError, PipelineResult, bound_sinks
 from flintmq.plugins.spark.pipeline.running import run as run_pipeline
-from flintmq.plugins.spark.pipeline.session import pipeline_session
 
 
 @click.command(cls=Command)
@@ -95,7 +92,7 @@ def _run(planned: PlannedPipeline, *, as_json: bool) -> PipelineResult:
     )
     with _interrupted_by_sigterm(), Progress(*columns, console=console(stderr=True), disable=as_json) as bars:
         try:
-            return run_pipeline(planned, show=show, progress=BarProgress(bars))
+            return run_pipeline(planned, show=show, bars=None if as_json else bars)
         except PipelineError as error:
             raise CommandError(str(error)) from error
         except KeyboardInterrupt:

@@ -9,7 +9,7 @@ from flintmq.plugins.spark.pipeline.arrow_decoder import decoded_column
 from flintmq.plugins.spark.pipeline.avro import AvroDecoder, avro_type, parse_avro
 from flintmq.plugins.spark.pipeline.load import LoadedPipeline
 from flintmq.plugins.spark.pipeline.protobuf import ProtobufDecoder, message_descriptor, protobuf_type
-from flintmq.plugins.spark.pipeline.requirements import require
+from flintmq.plugins.spark.pipeline.references import require
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -51,9 +51,9 @@ def _column(messages: DataFrame, loaded: LoadedPipeline) -> Column:
     if section.format == "json":
         return _json(body, loaded)
     if section.format == "avro":
-        schema_json = _schema_text(loaded)
+        key, schema_json = _schema(loaded)
         require("avro", "decode.format: avro", loaded.origin("decode.format"))
-        with loaded.placed("decode.schema_file" if section.schema is None else "decode.schema"):
+        with loaded.placed(key):
             result = avro_type(parse_avro(schema_json))
         return decoded_column(body, AvroDecoder(json.dumps(json.loads(schema_json)), section.framing), result)
     require("protobuf", "decode.format: protobuf", loaded.origin("decode.format"))
@@ -87,8 +87,8 @@ def json_schema(loaded: LoadedPipeline) -> StructType:
     from pyspark.errors import PySparkException
     from pyspark.sql.types import StructType
 
-    text = _schema_text(loaded).strip()
-    key = "decode.schema" if loaded.pipeline.decode.schema is not None else "decode.schema_file"
+    key, text = _schema(loaded)
+    text = text.strip()
     try:
         found: DataType = StructType.fromJson(json.loads(text)) if text.startswith("{") else StructType.fromDDL(text)
     except (PySparkException, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -99,12 +99,13 @@ def json_schema(loaded: LoadedPipeline) -> StructType:
     return found
 
 
-def _schema_text(loaded: LoadedPipeline) -> str:
+def _schema(loaded: LoadedPipeline) -> tuple[str, str]:
+    """The key that has the schema, and its text."""
     section = loaded.pipeline.decode
     if section.schema is not None:
-        return section.schema
+        return "decode.schema", section.schema
     assert section.schema_file is not None
-    return loaded.read_text("decode.schema_file", section.schema_file)
+    return "decode.schema_file", loaded.read_text("decode.schema_file", section.schema_file)
 
 
 def _checked(messages: DataFrame, column: Column, loaded: LoadedPipeline) -> DataFrame:

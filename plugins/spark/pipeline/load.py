@@ -27,7 +27,7 @@ from flintmq.plugins.spark.pipeline.models import (
     StreamSection,
     TopicSink,
 )
-from flintmq.plugins.spark.pipeline.references import Text, names_a_secret
+from flintmq.plugins.spark.pipeline.references import Text, as_text, names_a_secret, read_file
 
 M = TypeVar("M")
 
@@ -90,21 +90,13 @@ class LoadedPipeline:
             ConfigError: it cannot be read or is larger than ``SCHEMA_FILE_MAX_BYTES``.
         """
         place = path if self.file is None else self.file.parent / path
-        try:
-            with place.open("rb") as stream:
-                content = stream.read(SCHEMA_FILE_MAX_BYTES + 1)
-        except OSError as error:
-            raise self.error(key, f"'{key}': {place} cannot be read: {error.strerror or error}") from error
-        if len(content) > SCHEMA_FILE_MAX_BYTES:
-            raise self.error(key, f"'{key}': {place} has more than {SCHEMA_FILE_MAX_BYTES} bytes")
-        return content
+        with self.placed(key):
+            return read_file(place, SCHEMA_FILE_MAX_BYTES, str(place))
 
     def read_text(self, key: str, path: Path) -> str:
         """Read a file as text; see :meth:`read`. Raises ``ConfigError`` also where it is not UTF-8."""
-        try:
-            return self.read(key, path).decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise self.error(key, f"'{key}': {path} is not UTF-8") from error
+        with self.placed(key):
+            return as_text(self.read(key, path), str(path))
 
 
 def load_pipeline(file: Path, overrides: Sequence[str] = ()) -> LoadedPipeline:

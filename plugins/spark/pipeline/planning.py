@@ -1,9 +1,10 @@
-"""Makes data frames of a pipeline: source, decode, steps. Spark analyses every query here, and nothing is read."""
+"""A pipeline's session, and its data frames: source, decode, steps. Spark analyses every query here, and nothing is read."""
 
 from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Literal
@@ -15,10 +16,11 @@ from flintmq.plugins.spark.options import ReadOptions
 from flintmq.plugins.spark.pipeline.decoding import decoded
 from flintmq.plugins.spark.pipeline.load import LoadedPipeline
 from flintmq.plugins.spark.pipeline.models import Watermark
-from flintmq.plugins.spark.pipeline.references import Redactor, Text
+from flintmq.plugins.spark.pipeline.references import Redactor, Text, require
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
 
 ExplainMode = Literal["simple", "extended", "codegen", "cost", "formatted"]
 
@@ -105,17 +107,13 @@ def plan(spark: SparkSession, loaded: LoadedPipeline) -> PlannedPipeline:
         text = step.sql if step.sql_file is None else loaded.read_text(f"{key}.sql_file", step.sql_file)
         with analysed(loaded, f"{key}.sql" if step.sql_file is None else f"{key}.sql_file", redactor):
             frame = spark.sql(str(text).strip().removesuffix(";"))
-            _must_be_query(frame, loaded, key)
+            if not frame.columns:
+                raise loaded.error(f"{key}.sql", f"'{key}.sql' is not a query: it gives no columns")
         if step.watermark is not None:
             frame = _late(frame, step.watermark, loaded, f"{key}.watermark", redactor)
         frames[step.view] = frame.persist() if step.cache else frame
         frames[step.view].createOrReplaceTempView(step.view)
     return PlannedPipeline(loaded, frames, redactor)
-
-
-def _must_be_query(frame: DataFrame, loaded: LoadedPipeline, key: str) -> None:
-    if not frame.columns:
-        raise loaded.error(f"{key}.sql", f"'{key}.sql' is not a query: it gives no columns")
 
 
 def _late(frame: DataFrame, watermark: Watermark, loaded: LoadedPipeline, key: str, redactor: Redactor) -> DataFrame:
@@ -146,3 +144,40 @@ def first_words(error: BaseException) -> str:
     if "Traceback (most recent call last)" in text and python:
         text = python[-1]
     return " ".join(text.split())[:1_000]
+
+
+@contextlib.contextmanager
+def pipeline_session(loaded: LoadedPipeline, master: str | None = None) -> Iterator[SparkSession]:
+    """A session for a pipeline, ended afterwards.
+
+    Args:
+        loaded: the pipeline, whose ``spark`` section counts where the command line says nothing.
+        master: see :class:`~flintmq.plugins.spark.pipeline.models.SparkSection`.
+
+    Raises:
+        ConfigError: PySpark is not installed, or a secret is missing.
+        RuntimeMissingError: Java is not installed.
+    """
+    require("spark", "a pipeline")
+    from pyspark.sql import SparkSession
+
+    from flintmq.plugins.spark import register, session
+
+    chosen = master or loaded.pipeline.spark.master
+    conf = revealed(loaded, "spark.conf", loaded.pipeline.spark.conf, Redactor())
+    conf = {"spark.app.name": loaded.pipeline.name, "spark.ui.showConsoleProgress": "false", **conf}
+    if chosen is not None and chosen.startswith("sc://"):
+        own = {name: value for name, value in conf.items() if name.startswith("spark.sql.")}  # the rest is the server's
+        spark = SparkSession.builder.remote(chosen).config(map=own).create()
+        register(spark)
+    elif (
+        master is None and "PYSPARK_GATEWAY_PORT" in os.environ
+    ):  # spark-submit's command line says master and settings
+        spark = SparkSession.builder.config(map=conf).getOrCreate()
+        register(spark)
+    else:
+        spark = session(master=chosen or "local[*]", conf=conf)
+    try:
+        yield spark
+    finally:
+        spark.stop()

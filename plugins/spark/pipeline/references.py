@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ from typing import Final
 import attrs
 
 from flintmq.config.errors import ConfigError
+from flintmq.config.loading.raw import DEFAULT, Origin
 from flintmq.config.secret import SHOWN
 
 SECRET_FILE_MAX_BYTES: Final = 64 * 1024
@@ -49,24 +51,32 @@ class Reference:
         if self.env is not None:
             found = (os.environ if environ is None else environ).get(self.env)
         else:
-            found = self._read()
+            assert self.file is not None
+            content = read_file(self.file, SECRET_FILE_MAX_BYTES, self.place)
+            found = as_text(content, self.place).rstrip("\r\n")
         if not found:
             raise ConfigError(f"{self.place} is {'empty' if found == '' else 'not set'}")
         return found
 
-    def _read(self) -> str:
-        assert self.file is not None
-        try:
-            with self.file.open("rb") as stream:
-                content = stream.read(SECRET_FILE_MAX_BYTES + 1)
-        except OSError as error:
-            raise ConfigError(f"{self.place} cannot be read: {error.strerror or error}") from error
-        if len(content) > SECRET_FILE_MAX_BYTES:
-            raise ConfigError(f"{self.place} has more than {SECRET_FILE_MAX_BYTES} bytes")
-        try:
-            return content.decode("utf-8").rstrip("\r\n")
-        except UnicodeDecodeError as error:
-            raise ConfigError(f"{self.place} is not UTF-8") from error
+
+def read_file(file: Path, max_bytes: int, what: str) -> bytes:
+    """A file's content. Raises ``ConfigError``, which calls it ``what``, where it cannot be read or is larger."""
+    try:
+        with file.open("rb") as stream:
+            content = stream.read(max_bytes + 1)
+    except OSError as error:
+        raise ConfigError(f"{what} cannot be read: {error.strerror or error}") from error
+    if len(content) > max_bytes:
+        raise ConfigError(f"{what} has more than {max_bytes} bytes")
+    return content
+
+
+def as_text(content: bytes, what: str) -> str:
+    """A file's content as text. Raises ``ConfigError`` where it is not UTF-8."""
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{what} is not UTF-8") from error
 
 
 Text = str | Reference
@@ -101,3 +111,36 @@ class Redactor:
         for secret in sorted(self._secrets, key=len, reverse=True):
             text = text.replace(secret, SHOWN)
         return text
+
+
+EXTRAS: Final = {
+    "spark": ("pyspark", "flintmq[spark]"),
+    "avro": ("fastavro", "flintmq[avro]"),
+    "protobuf": ("google.protobuf", "flintmq[protobuf]"),
+    "delta": ("deltalake", "flintmq[delta]"),
+}
+"""What for → the module it takes, and what to install."""
+
+
+def is_installed(what: str) -> bool:
+    """Whether an optional part's module can be imported."""
+    try:
+        return importlib.util.find_spec(EXTRAS[what][0]) is not None
+    except ModuleNotFoundError:  # a parent package is missing
+        return False
+
+
+def require(what: str, wanted_by: str, origin: Origin = DEFAULT) -> None:
+    """Make sure that an optional part is there.
+
+    Args:
+        what: a key of ``EXTRAS``.
+        wanted_by: what asks for it, for the error.
+        origin: where it asks.
+
+    Raises:
+        ConfigError: it is not; says what to install.
+    """
+    if not is_installed(what):
+        module, extra = EXTRAS[what]
+        raise origin.error(f"{wanted_by} needs {module}: pip install '{extra}'", key=what)

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from flintmq.core.errors import FlintError
+from flintmq.plugins.spark.job_progress import watched_tasks
 from flintmq.plugins.spark.pipeline.planning import PlannedPipeline, first_words
-from flintmq.plugins.spark.pipeline.progress import QUIET, PipelineProgress
 from flintmq.plugins.spark.pipeline.sinks import BoundSink, ShowRows
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, Observation
     from pyspark.sql.streaming import StreamingQuery
+    from rich.progress import Progress
 
 POLL_S: Final = 0.25
 ROWS: Final = "flintmq_rows"
@@ -61,13 +62,13 @@ def bound_sinks(planned: PlannedPipeline, show: ShowRows = print) -> list[BoundS
     return sinks
 
 
-def run(planned: PlannedPipeline, *, show: ShowRows = print, progress: PipelineProgress = QUIET) -> PipelineResult:
+def run(planned: PlannedPipeline, *, show: ShowRows = print, bars: Progress | None = None) -> PipelineResult:
     """Run a pipeline to its end; one with trigger ``processingTime`` until it is stopped.
 
     Args:
         planned: the pipeline.
         show: called with what console sinks have.
-        progress: called with how far the pipeline is.
+        bars: where tasks of batches and rows of streams are shown; None for nowhere.
 
     Raises:
         ConfigError: a sink could not be written.
@@ -77,7 +78,7 @@ def run(planned: PlannedPipeline, *, show: ShowRows = print, progress: PipelineP
     sinks = bound_sinks(planned, show)
     pipeline = planned.loaded.pipeline
     try:
-        results = _stream(sinks, progress) if pipeline.is_streaming else [_write(sink, progress) for sink in sinks]
+        results = _stream(sinks, bars) if pipeline.is_streaming else [_write(sink, bars) for sink in sinks]
     finally:
         for step in pipeline.steps:
             if step.cache:
@@ -85,41 +86,63 @@ def run(planned: PlannedPipeline, *, show: ShowRows = print, progress: PipelineP
     return PipelineResult(pipeline.name, pipeline.is_streaming, tuple(results))
 
 
-def _observed(frame: DataFrame) -> DataFrame:
+def _observed(frame: DataFrame, observation: Observation | str) -> DataFrame:
     from pyspark.sql.functions import count, lit
 
-    return frame.observe(ROWS, count(lit(1)).alias("rows"))
+    return frame.observe(observation, count(lit(1)).alias("rows"))
 
 
-def _write(sink: BoundSink, progress: PipelineProgress) -> SinkResult:
+def _write(sink: BoundSink, bars: Progress | None) -> SinkResult:
     from pyspark.sql import Observation
-    from pyspark.sql.functions import count, lit
 
     observation = Observation(ROWS)
     begin_s = time.monotonic()
     # Of the console only the first rows are asked for, and what Spark passes over in silence is never counted: waiting for the
     # count would last for ever.
     uncounted = sink.sink.format == "console" or getattr(sink.sink, "mode", "") == "ignore"
-    frame = sink.frame if uncounted else sink.frame.observe(observation, count(lit(1)).alias("rows"))
-    with _named(sink), progress.writing(sink):
+    frame = sink.frame if uncounted else _observed(sink.frame, observation)
+    with _named(sink), _task_bar(sink, bars):
         wrote = sink.write(frame)
     rows = None if uncounted else int(observation.get.get("rows") or 0)
     return SinkResult(sink.sink.name, sink.sink.format, rows, int(wrote), time.monotonic() - begin_s)
 
 
-def _stream(sinks: Sequence[BoundSink], progress: PipelineProgress) -> list[SinkResult]:
+@contextlib.contextmanager
+def _task_bar(sink: BoundSink, bars: Progress | None) -> Iterator[None]:
+    if bars is None:
+        yield
+        return
+    bar = bars.add_task(sink.sink.name, total=None)
+    try:
+        if sink.is_remote:
+            yield
+        else:
+            with watched_tasks(
+                sink.spark.sparkContext,
+                f"pipeline sink {sink.sink.name}",
+                lambda done, total: bars.update(bar, total=total, completed=done),
+            ):
+                yield
+    finally:
+        bars.update(bar, total=1, completed=1)
+
+
+def _stream(sinks: Sequence[BoundSink], bars: Progress | None) -> list[SinkResult]:
     begin_s = time.monotonic()
     queries: list[StreamingQuery] = []
     counts = [StreamCount() for _ in sinks]
+    tasks = [bars.add_task(sink.sink.name, total=None) for sink in sinks] if bars is not None else []
     try:
         for sink in sinks:
             with _named(sink):
-                queries.append(sink.start(_observed(sink.frame)))
-        while any(_is_active(query) for query in queries):
+                queries.append(sink.start(_observed(sink.frame, ROWS)))
+        while any(query.isActive for query in queries):
             time.sleep(POLL_S)
-            for sink, query, count in zip(sinks, queries, counts, strict=True):
+            for query, count in zip(queries, counts, strict=True):
                 count.look_at(query)
-                progress.streamed(sink, count)
+            if bars is not None:
+                for sink, count, task in zip(sinks, counts, tasks, strict=True):
+                    bars.update(task, description=f"{sink.sink.name}: {count}")
             _raise_failed(sinks, queries)
         _raise_failed(sinks, queries)
     finally:
@@ -153,6 +176,9 @@ class StreamCount:
     def rows(self) -> int:
         return sum(self.rows_of.values())
 
+    def __str__(self) -> str:
+        return f"{self.rows:,} rows, {len(self.rows_of):,} batches, {self.rows_per_s:,.0f} rows/s"
+
     def look_at(self, query: StreamingQuery) -> None:
         """Take in what the query says about its latest batches."""
         for report in query.recentProgress:
@@ -161,10 +187,6 @@ class StreamCount:
             if read or written:
                 self.rows_of[int(report["batchId"])] = written
                 self.rows_per_s = float(report["processedRowsPerSecond"] or 0.0)
-
-
-def _is_active(query: StreamingQuery) -> bool:
-    return bool(query.isActive)
 
 
 def _raise_failed(sinks: Sequence[BoundSink], queries: Sequence[StreamingQuery]) -> None:

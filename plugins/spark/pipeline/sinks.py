@@ -13,7 +13,7 @@ from flintmq.config.errors import ConfigError
 from flintmq.plugins.spark.errors import SparkPluginError
 from flintmq.plugins.spark.pipeline.models import ConsoleSink, FileSink, JdbcSink, Sink, TopicSink
 from flintmq.plugins.spark.pipeline.planning import PlannedPipeline, analysed, revealed
-from flintmq.plugins.spark.pipeline.requirements import require
+from flintmq.plugins.spark.pipeline.references import require
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -61,9 +61,13 @@ class BoundSink:
         """
         sink = self.sink
         if isinstance(sink, FileSink):
-            self._check_columns(sink.partition_by, "partition_by")
-            if sink.format == "delta" and not self._native_delta:
-                require("delta", f"'{self.key}.format': delta", self._origin("format"))
+            columns = self.frame.columns
+            missing = next((name for name in sink.partition_by if name not in columns), None)
+            if missing is not None:
+                raise self._error("partition_by", f"the rows have no column '{missing}', only {', '.join(columns)}")
+            if self._is_our_delta:
+                format_key = f"{self.key}.format"
+                require("delta", f"'{format_key}': delta", self.planned.loaded.origin(format_key))
                 self._check_delta(sink)
         elif isinstance(sink, JdbcSink):
             self._jdbc_options(sink)
@@ -83,17 +87,13 @@ class BoundSink:
         if isinstance(sink, ConsoleSink):
             self.show(sink.name, table_text(frame, sink))
             return True
-        if isinstance(sink, FileSink) and sink.format == "delta" and not self._native_delta:
-            return self._write_delta(frame, sink)
-        writer = frame.write.mode("append" if isinstance(sink, TopicSink) else getattr(sink, "mode", "append"))
+        mode = sink.mode if isinstance(sink, (FileSink, JdbcSink)) else "append"
+        if isinstance(sink, FileSink) and self._is_our_delta:
+            if self._check_delta(sink) and mode == "ignore":
+                return False
+            mode = "overwrite" if mode == "overwrite" else "append"
         with analysed(self.planned.loaded, self.key, self.planned.redactor):
-            if isinstance(sink, FileSink):
-                writer = writer.options(**self._revealed("options", sink.options)).partitionBy(*sink.partition_by)
-                writer.format(sink.format).save(sink.path)
-            elif isinstance(sink, JdbcSink):
-                writer.format("jdbc").options(**self._jdbc_options(sink)).save()
-            elif isinstance(sink, TopicSink):
-                writer.format("flintmq").options(**self._topic_options(sink)).save()
+            self._into(frame.write.mode(mode)).save()
         return True
 
     def start(self, frame: DataFrame) -> StreamingQuery:
@@ -109,99 +109,67 @@ class BoundSink:
         else:
             writer = writer.trigger(processingTime=f"{stream.interval_ms} milliseconds")
         with analysed(self.planned.loaded, self.key, self.planned.redactor):
-            return self._started(writer, sink)
+            if isinstance(sink, JdbcSink):
+                writer = writer.foreachBatch(jdbc_batches(self._jdbc_options(sink), sink.batch_column))
+            elif isinstance(sink, ConsoleSink) and not self.is_remote:
+                writer = writer.foreachBatch(console_batches(sink, self.show))
+            else:
+                writer = self._into(writer)
+            return writer.start()
 
-    def _started(self, writer: Any, sink: Sink) -> StreamingQuery:
-        query: StreamingQuery
-        if isinstance(sink, FileSink) and sink.format == "delta" and not self._native_delta:
-            query = self._delta_options(writer.format(self._registered_delta()), sink).start()
-        elif isinstance(sink, FileSink):
-            writer = writer.options(**self._revealed("options", sink.options)).partitionBy(*sink.partition_by)
-            query = writer.format(sink.format).start(sink.path)
-        elif isinstance(sink, JdbcSink):
-            query = writer.foreachBatch(jdbc_batches(self._jdbc_options(sink), sink.batch_column)).start()
-        elif isinstance(sink, TopicSink):
-            query = writer.format("flintmq").options(**self._topic_options(sink)).start()
-        elif self.is_remote:  # the server shows the rows: nothing else can show them as they come
-            assert isinstance(sink, ConsoleSink)
-            query = writer.format("console").option("numRows", sink.rows).option("truncate", sink.truncate).start()
-        else:
-            assert isinstance(sink, ConsoleSink)
-            query = writer.foreachBatch(console_batches(sink, self.show)).start()
-        return query
+    def _into(self, writer: Any) -> Any:
+        """A writer, of a batch or of a stream, with the format, the options and the place of the sink."""
+        sink = self.sink
+        if isinstance(sink, JdbcSink):
+            return writer.format("jdbc").options(**self._jdbc_options(sink))
+        if isinstance(sink, TopicSink):
+            return writer.format("flintmq").options(**self._topic_options(sink))
+        if isinstance(sink, ConsoleSink):  # through Spark Connect only the server can show rows as they come
+            return writer.format("console").option("numRows", sink.rows).option("truncate", sink.truncate)
+        assert isinstance(sink, FileSink)
+        if self._is_our_delta:
+            from flintmq.plugins.spark.pipeline.delta_source import FORMAT, DeltaSource, local_folder
 
-    def _revealed(self, inner: str, options: Any) -> dict[str, str]:
-        return revealed(self.planned.loaded, f"{self.key}.{inner}", options, self.planned.redactor)
-
-    def _origin(self, inner: str) -> Any:
-        return self.planned.loaded.origin(f"{self.key}.{inner}")
+            self.spark.dataSource.register(DeltaSource)
+            writer = writer.format(FORMAT).option("path", str(local_folder(sink.path)))
+            return writer.option("partitionBy", ",".join(sink.partition_by))
+        options = revealed(self.planned.loaded, f"{self.key}.options", sink.options, self.planned.redactor)
+        writer = writer.format(sink.format).options(**options).partitionBy(*sink.partition_by)
+        return writer.option("path", sink.path)
 
     def _error(self, inner: str, message: str) -> ConfigError:
         key = f"{self.key}.{inner}" if inner else self.key
         return self.planned.loaded.error(key, f"'{key}': {self.planned.redactor.clean(message)}")
 
-    def _check_columns(self, names: tuple[str, ...], inner: str) -> None:
-        columns = self.frame.columns
-        for name in names:
-            if name not in columns:
-                raise self._error(inner, f"the rows have no column '{name}', only {', '.join(columns)}")
-
-    # --- Delta without a jar ---
-
     @property
-    def _native_delta(self) -> bool:
-        """Whether the session has Delta's own extension: then Spark writes."""
-        return NATIVE_DELTA in (self.spark.conf.get("spark.sql.extensions", "") or "")
+    def _is_our_delta(self) -> bool:
+        """Whether the sink is a Delta table that is written without a jar: with Delta's own extension, Spark writes it."""
+        own = self.spark.conf.get("spark.sql.extensions", "") or ""
+        return self.sink.format == "delta" and NATIVE_DELTA not in own
 
-    def _check_delta(self, sink: FileSink) -> None:
+    def _check_delta(self, sink: FileSink) -> bool:
+        """Return whether the table is there; refuse one that may not be."""
+        from deltalake import DeltaTable
+
         from flintmq.plugins.spark.pipeline.delta_source import local_folder
 
         try:
             folder = local_folder(sink.path)
         except SparkPluginError as error:
             raise self._error("path", str(error)) from error
-        if not self.planned.loaded.pipeline.is_streaming and sink.mode == "errorifexists":
-            from deltalake import DeltaTable
-
-            if DeltaTable.is_deltatable(str(folder)):
-                raise self._error("path", f"there is a Delta table {folder} already; 'mode: append' adds to it")
-
-    def _registered_delta(self) -> str:
-        from flintmq.plugins.spark.pipeline.delta_source import FORMAT, DeltaSource
-
-        self.spark.dataSource.register(DeltaSource)
-        return FORMAT
-
-    def _delta_options(self, writer: Any, sink: FileSink) -> Any:
-        from flintmq.plugins.spark.pipeline.delta_source import local_folder
-
-        return writer.option("path", str(local_folder(sink.path))).option("partitionBy", ",".join(sink.partition_by))
-
-    def _write_delta(self, frame: DataFrame, sink: FileSink) -> bool:
-        from deltalake import DeltaTable
-
-        from flintmq.plugins.spark.pipeline.delta_source import local_folder
-
-        if sink.mode == "ignore" and DeltaTable.is_deltatable(str(local_folder(sink.path))):
-            return False
-        self._check_delta(sink)
-        writer = frame.write.mode("overwrite" if sink.mode == "overwrite" else "append")
-        with analysed(self.planned.loaded, self.key, self.planned.redactor):
-            self._delta_options(writer.format(self._registered_delta()), sink).save()
-        return True
-
-    # --- databases ---
+        is_there: bool = DeltaTable.is_deltatable(str(folder))
+        if is_there and not self.planned.loaded.pipeline.is_streaming and sink.mode == "errorifexists":
+            raise self._error("path", f"there is a Delta table {folder} already; 'mode: append' adds to it")
+        return is_there
 
     def _jdbc_options(self, sink: JdbcSink) -> dict[str, str]:
+        loaded, redactor = self.planned.loaded, self.planned.redactor
         given = {"url": sink.url, "dbtable": sink.table, "user": sink.user, "password": sink.password}
-        given["driver"] = sink.driver
-        own = {name: value for name, value in given.items() if value is not None}
+        own = {name: value for name, value in {**given, "driver": sink.driver}.items() if value is not None}
         return {
-            **self._revealed("options", sink.options),
-            **revealed(self.planned.loaded, self.key, own, self.planned.redactor),
+            **revealed(loaded, f"{self.key}.options", sink.options, redactor),
+            **revealed(loaded, self.key, own, redactor),
         }
-
-    # --- topics ---
 
     def _topic_options(self, sink: TopicSink) -> dict[str, str]:
         return revealed(self.planned.loaded, self.key, sink.options, self.planned.redactor)

@@ -1,0 +1,46 @@
+"""How far the jobs of a Spark session are."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+_POLL_S: Final = 0.25
+
+
+@contextlib.contextmanager
+def watched_tasks(context: SparkContext, description: str, report: Callable[[int, int], None]) -> Iterator[None]:
+    """Tell how many tasks have ended of those known so far, while this thread's jobs run in the block.
+
+    Args:
+        context: of a session in this process, not through Spark Connect.
+        description: what Spark calls the jobs.
+        report: called by another thread with tasks that have ended, and all that are known; never with none known.
+    """
+    group = f"flintmq-{uuid.uuid4().hex}"
+    ended = threading.Event()
+
+    def watch() -> None:
+        tracker = context.statusTracker()
+        while not ended.wait(_POLL_S):
+            jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+            stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
+            known = [stage for stage in stages if stage is not None]
+            total = sum(stage.numTasks for stage in known)
+            if total:
+                report(sum(stage.numCompletedTasks for stage in known), total)
+
+    context.setJobGroup(group, description, interruptOnCancel=True)
+    watcher = threading.Thread(target=watch, name="flintmq-progress", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watcher.join()
