@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING
 from flintmq.core.broker.stats_table import SAMPLE_INTERVAL_S
 from flintmq.core.kernel.hookspecs import RegisterProcessor, hookimpl
 from flintmq.core.kernel.ports.processor import DeclaredProcessor, declared_by
-from flintmq.remoting.processors.admin_broker import AdminBrokerProcessor
+from flintmq.remoting.processors.admin_broker import AdminBrokerProcessor, RuntimeInfo
 from flintmq.remoting.processors.admin_clients import AdminClientProcessor
 from flintmq.remoting.processors.admin_groups import AdminGroupProcessor
 from flintmq.remoting.processors.admin_topics import AdminTopicProcessor
-from flintmq.remoting.processors.client_manage import ClientManageProcessor
-from flintmq.remoting.processors.consumer_manage import ConsumerManageProcessor
+from flintmq.remoting.processors.clients import ClientManageProcessor, ConsumerManageProcessor
 from flintmq.remoting.processors.pull_message import PullMessageProcessor
 from flintmq.remoting.processors.query_message import QueryMessageProcessor
 from flintmq.remoting.processors.reply_message import ReplyMessageProcessor
-from flintmq.remoting.processors.runtime_info import RuntimeInfo
 from flintmq.remoting.processors.send_message import SendMessageProcessor
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from flintmq.plugins.broker.secure_links import TLS_RELOAD_S, server_tls
 from flintmq.plugins.broker.server_parts import ServerParts
 from flintmq.plugins.broker.service import Service
 from flintmq.plugins.builtin import BROKER_ONLY, NAME_SERVER_PLUGINS
-from flintmq.remoting.processors.namesrv_config import NamesrvSettings
+from flintmq.remoting.processors.namesrv import NamesrvSettings
 from flintmq.remoting.server.bind import bind
 from flintmq.remoting.server.channel import ServerChannel
 from flintmq.remoting.server.handler_threads import HandlerThreads

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from flintmq.core.kernel.hookspecs import RegisterProcessor, hookimpl
 from flintmq.core.kernel.ports.processor import declared_by
-from flintmq.remoting.processors.namesrv import NamesrvRouteProcessor
-from flintmq.remoting.processors.namesrv_config import NamesrvConfigProcessor
+from flintmq.remoting.processors.namesrv import NamesrvConfigProcessor, NamesrvRouteProcessor
 
 if TYPE_CHECKING:
     from flintmq.plugins.name_server.name_server import NameServer

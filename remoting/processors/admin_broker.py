@@ -1,40 +1,40 @@
-"""Answers questions about the broker and changes its settings at run time.
+"""Answers questions about the broker, its runtime figures among them, and changes its settings at run time.
 
 See docs/internals/protocol.md, Request codes and Runtime figures.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Final
 
+import attrs
 import msgspec
 
 from flintmq.config.errors import ConfigError
 from flintmq.config.runtime import RUNTIME_KEYS, as_properties, evolve
 from flintmq.core.broker.data_version import DataVersion
 from flintmq.core.broker.state import BrokerState
-from flintmq.core.broker.stats_table import StatsSpan
-from flintmq.core.errors import RefusedError
+from flintmq.core.broker.stats_table import StatsTable
 from flintmq.core.filter.bloom import BloomFilter
 from flintmq.core.kernel.ports.access import ADMIN
 from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Response, handles
-from flintmq.core.response_code import ResponseCode
+from flintmq.core.retention.retention import DiskUsage
+from flintmq.core.store.log_files import commit_log_folders
 from flintmq.remoting.processors.answers import (
     check_changeable,
     format_properties,
     read_properties,
     with_header,
 )
+from flintmq.remoting.server.pool import Pool
 from flintmq.remoting.wire import bodies
-from flintmq.remoting.wire.codes import RequestCode
+from flintmq.remoting.wire.codes import MQ_VERSION, RequestCode, version_name
 from flintmq.remoting.wire.headers_admin import GetBrokerConfigResponseHeader, ViewBrokerStatsDataRequestHeader
-
-
-class StatsView(Protocol):
-    """Counters that can be looked at: :class:`flintmq.core.broker.stats_table.StatsTable`."""
-
-    def view(self, name: str, key: str) -> tuple[StatsSpan, StatsSpan, StatsSpan] | None: ...
+from flintmq.remoting.wire.refusal import system_error
 
 
 class AdminBrokerProcessor(DeclaredProcessor):
@@ -42,7 +42,7 @@ class AdminBrokerProcessor(DeclaredProcessor):
 
     Args:
         state: the broker's.
-        runtime_info: the figures of 28, such as those of :class:`flintmq.remoting.processors.runtime_info.RuntimeInfo`.
+        runtime_info: the figures of 28, such as those of :class:`flintmq.remoting.processors.admin_broker.RuntimeInfo`.
         stats: the counters of 315.
     """
 
@@ -50,7 +50,7 @@ class AdminBrokerProcessor(DeclaredProcessor):
         self,
         state: BrokerState,
         runtime_info: Callable[[], Mapping[str, str]],
-        stats: StatsView,
+        stats: StatsTable,
     ) -> None:
         self._state = state
         self._runtime_info = runtime_info
@@ -68,7 +68,7 @@ class AdminBrokerProcessor(DeclaredProcessor):
         try:
             config = evolve(self._state.config, changes)
         except ConfigError as error:
-            raise RefusedError(ResponseCode.SYSTEM_ERROR, str(error), reason="config.value") from error
+            raise system_error(str(error), reason="config.value") from error
         self._state.update_config(config)
         self._version = self._version.next(self._state.clock)
         return Response()
@@ -94,10 +94,202 @@ class AdminBrokerProcessor(DeclaredProcessor):
         header = request.header(ViewBrokerStatsDataRequestHeader)
         found = self._stats.view(header.stats_name, header.stats_key)
         if found is None:
-            raise RefusedError(
-                ResponseCode.SYSTEM_ERROR,
-                f"The stats <{header.stats_name}> <{header.stats_key}> not exist",
-                reason="stats.missing",
+            raise system_error(
+                f"The stats <{header.stats_name}> <{header.stats_key}> not exist", reason="stats.missing"
             )
         minute, hour, day = (bodies.BrokerStatsItem(span.avgpt, span.sum, span.tps) for span in found)
         return Response(body=bodies.BrokerStatsData(day, hour, minute).encode())
+
+
+_SPANS_S: Final = (10, 60, 600)
+_SAMPLE_S: Final = 10
+_NO_POOL_BUFFERS: Final = 2**31 - 1
+"""What RocketMQ shows as free buffers without a transient store pool."""
+_POOL_KEYS: Final = {
+    "send": ("sendThreadPoolQueueSize", "sendThreadPoolQueueCapacity", "sendThreadPoolQueueHeadWaitTimeMills"),
+    "pull": ("pullThreadPoolQueueSize", "pullThreadPoolQueueCapacity", "pullThreadPoolQueueHeadWaitTimeMills"),
+    "query": ("queryThreadPoolQueueSize", "queryThreadPoolQueueCapacity", "queryThreadPoolQueueHeadWaitTimeMills"),
+    "end_transaction": ("EndTransactionQueueSize", "EndTransactionThreadPoolQueueCapacity", ""),
+}
+
+
+ALARM: Final = "flintAlarm"
+"""What is wrong with the store, in the words that a client that sends gets; the figure is there only when something is."""
+
+
+@attrs.frozen
+class _Totals:
+    at_s: float
+    put: int
+    found: int
+    missed: int
+    handed_out: int
+
+
+class RuntimeInfo:
+    """Gathers the figures. Loop thread; the caller's timer calls :meth:`sample` every 10 s.
+
+    Args:
+        state: the broker's.
+        pools: the server's queues by name: ``send``, ``pull``, ``query``, ``end_transaction``; a missing one counts as empty.
+        on_failed: called with what one of the state's further sources raised; its figures are left out. False raises it on.
+    """
+
+    def __init__(
+        self,
+        state: BrokerState,
+        pools: Mapping[str, Pool],
+        on_failed: Callable[[str, Exception], bool] = lambda doing, error: False,
+    ) -> None:
+        self._on_failed = on_failed
+        self._state = state
+        self._pools = pools
+        self._samples: deque[_Totals] = deque(maxlen=_SPANS_S[-1] // _SAMPLE_S + 1)
+        self._day = self._today()
+        self._put_mornings = (0, 0)
+        self._get_mornings = (0, 0)
+        self.sample()
+
+    def _today(self) -> int:
+        return datetime.fromtimestamp(self._state.clock.now_ms() // 1000).toordinal()
+
+    def _totals(self) -> _Totals:
+        stats = self._state.stats
+        now_s = self._state.clock.monotonic_s()
+        return _Totals(now_s, stats.put_messages, stats.get_found, stats.get_missed, stats.get_messages)
+
+    def sample(self) -> None:
+        """Remembers the counters, for rates, and at midnight, for totals of the day."""
+        now = self._totals()
+        self._samples.append(now)
+        today = self._today()
+        if today != self._day:
+            self._day = today
+            self._put_mornings = (self._put_mornings[1], now.put)
+            self._get_mornings = (self._get_mornings[1], now.handed_out)
+
+    def __call__(self) -> dict[str, str]:
+        """Every figure as text."""
+        info = self._identity() | self._rates() | self._days() | self._queues() | self._store() | self._disk()
+        info |= self._state.consumers.runtime_info()
+        for source in self._state.runtime_sources:
+            try:
+                info |= {str(name): str(value) for name, value in source().items()}
+            except Exception as error:
+                if not self._on_failed("a source of runtime figures", error):
+                    raise
+        return info
+
+    def _identity(self) -> dict[str, str]:
+        boot_ms = self._state.stats.boot_timestamp_ms
+        minutes, seconds = divmod(max(0, self._state.clock.now_ms() - boot_ms) // 1000, 60)
+        hours, minutes = divmod(minutes, 60)
+        days, hours = divmod(hours, 24)
+        return {
+            "brokerVersion": str(MQ_VERSION),
+            "brokerVersionDesc": version_name(MQ_VERSION),
+            "bootTimestamp": str(boot_ms),
+            "startAcceptSendRequestTimeStamp": "0",
+            "runtime": f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]",
+        }
+
+    def _rates(self) -> dict[str, str]:
+        now = self._totals()
+        starts = []
+        for span_s in _SPANS_S:
+            old = [sample for sample in self._samples if now.at_s - sample.at_s >= span_s]
+            if old:
+                starts.append(old[-1])
+        starts = starts or [self._samples[0]]
+        return {
+            "putTps": _tps((now.put - s.put, now.at_s - s.at_s) for s in starts),
+            "getFoundTps": _tps((now.found - s.found, now.at_s - s.at_s) for s in starts),
+            "getMissTps": _tps((now.missed - s.missed, now.at_s - s.at_s) for s in starts),
+            "getTotalTps": _tps((now.found + now.missed - s.found - s.missed, now.at_s - s.at_s) for s in starts),
+            "getTransferedTps": _tps((now.handed_out - s.handed_out, now.at_s - s.at_s) for s in starts),
+        }
+
+    def _days(self) -> dict[str, str]:
+        stats = self._state.stats
+        return {
+            "msgPutTotalYesterdayMorning": str(self._put_mornings[0]),
+            "msgPutTotalTodayMorning": str(self._put_mornings[1]),
+            "msgPutTotalTodayNow": str(stats.put_messages),
+            "msgGetTotalYesterdayMorning": str(self._get_mornings[0]),
+            "msgGetTotalTodayMorning": str(self._get_mornings[1]),
+            "msgGetTotalTodayNow": str(stats.get_messages),
+        }
+
+    def _queues(self) -> dict[str, str]:
+        info: dict[str, str] = {}
+        for name, (size, capacity, head_wait) in _POOL_KEYS.items():
+            pool = self._pools.get(name)
+            info[size] = str(pool.waiting if pool is not None else 0)
+            info[capacity] = str(pool.capacity if pool is not None else 0)
+            if head_wait:
+                info[head_wait] = "0"  # the loop takes a request as soon as it is read
+        return info
+
+    def _store(self) -> dict[str, str]:
+        store, stats = self._state.store, self._state.stats
+        trouble = store.trouble
+        log, marks = store.commit_log, store.watermarks
+        average = stats.put_bytes / stats.put_messages if stats.put_messages else 0.0
+        return {
+            "commitLogMinOffset": str(log.min_offset_bytes),
+            "commitLogMaxOffset": str(log.max_offset_bytes),
+            "earliestMessageTimeStamp": str(_earliest_ms(self._state)),
+            "dispatchBehindBytes": str(store.reput.behind_bytes),
+            "dispatchMaxBuffer": "0",
+            **({ALARM: trouble.remark} if trouble is not None else {}),
+            "remainHowManyDataToCommit": _bytes_text(marks.wrote - marks.committed),
+            "remainHowManyDataToFlush": _bytes_text(marks.wrote - marks.flushed),
+            "remainTransientStoreBufferNumbs": str(
+                _NO_POOL_BUFFERS if store.free_pool_buffers is None else store.free_pool_buffers
+            ),
+            "pageCacheLockTimeMills": "0",
+            "putMessageTimesTotal": str(stats.put_messages),
+            "putMessageFailedTimes": str(stats.put_failed),
+            "putMessageSizeTotal": str(stats.put_bytes),
+            "putMessageAverageSize": str(average),
+            "putMessageDistributeTime": stats.put_times_text(),
+            "putLatency99": f"{stats.put_latency_ms(0.99):.2f}",
+            "putLatency999": f"{stats.put_latency_ms(0.999):.2f}",
+            "putMessageEntireTimeMax": str(round(stats.put_time_max_s * 1000)),
+            "getMessageEntireTimeMax": str(round(stats.get_time_max_s * 1000)),
+        }
+
+    def _disk(self) -> dict[str, str]:
+        store = self._state.store
+        root = self._usage(store.root)
+        logs = [self._usage(folder) for folder in commit_log_folders(store.config.store)]
+        return {
+            "commitLogDiskRatio": f"{min(usage.used_ratio for usage in logs):.2f}",
+            **{f"commitLogDiskRatio_{usage.folder}": f"{usage.used_ratio:.2f}" for usage in logs},
+            "consumeQueueDiskRatio": f"{self._usage(store.root / 'consumequeue').used_ratio:.2f}",
+            "commitLogDirCapacity": f"Total : {_bytes_text(root.total_bytes)}, Free : {_bytes_text(root.free_bytes)}.",
+        }
+
+    def _usage(self, folder: Path) -> DiskUsage:
+        return DiskUsage(folder, *self._state.store.disk.usage(folder))
+
+
+def _earliest_ms(state: BrokerState) -> int:
+    """Store time of the oldest record, -1 in an empty log."""
+    log = state.store.commit_log
+    return log.store_timestamp_ms(log.min_offset_bytes) if log.max_offset_bytes > log.min_offset_bytes else -1
+
+
+def _tps(pairs: Iterable[tuple[int, float]]) -> str:
+    return " ".join(str(count / max(span_s, 0.001)) for count, span_s in pairs)
+
+
+def _bytes_text(count: int) -> str:
+    if count < 1024:
+        return f"{max(0, count)} B"
+    size = float(count)
+    for unit in ("KiB", "MiB", "GiB", "TiB"):
+        size /= 1024
+        if size < 1024 or unit == "TiB":
+            break
+    return f"{size:.1f} {unit}"

@@ -32,6 +32,7 @@ from flintmq.remoting.wire.headers_admin import (
     ResetOffsetRequestHeader,
 )
 from flintmq.remoting.wire.headers_message import ConsumerGroupRequestHeader
+from flintmq.remoting.wire.refusal import system_error
 
 ASK_CLIENT_TIMEOUT_S: Final = 10.0
 """How long a client may take to answer what is passed on to it."""
@@ -78,9 +79,7 @@ class AdminClientProcessor(DeclaredProcessor):
         group = request.header(GetProducerConnectionListRequestHeader).producer_group
         members = self._state.producers.members(group)
         if not members:
-            raise RefusedError(
-                ResponseCode.SYSTEM_ERROR, f"the producer group[{group}] not exist", reason="producer.not_online"
-            )
+            raise system_error(f"the producer group[{group}] not exist", reason="producer.not_online")
         return with_json({"connectionSet": [_connection(member) for member in members]})
 
     @handles(RequestCode.GET_ALL_PRODUCER_INFO, needs=ADMIN)
@@ -129,8 +128,7 @@ class AdminClientProcessor(DeclaredProcessor):
         state = self._state
         config = state.topics.select(header.topic)
         if config is None:
-            raise RefusedError(
-                ResponseCode.SYSTEM_ERROR,
+            raise system_error(
                 f"[reset-offset] reset offset failed, no topic in this broker. topic={header.topic}",
                 reason="topic.missing",
             )
@@ -138,8 +136,7 @@ class AdminClientProcessor(DeclaredProcessor):
         for queue_id in range(config.write_queue_nums):
             current = state.offsets.query(header.topic, header.group, queue_id)
             if current < 0:
-                raise RefusedError(
-                    ResponseCode.SYSTEM_ERROR,
+                raise system_error(
                     f"The consumer group <{header.group}> not exist",
                     reason="offset.missing",
                     measured=f"queue {queue_id} of {header.topic}",
@@ -157,8 +154,7 @@ class AdminClientProcessor(DeclaredProcessor):
     def _check_versions(info: ConsumerGroupInfo, least: int) -> None:
         for member in info.members.values():
             if member.version < least:
-                raise RefusedError(
-                    ResponseCode.SYSTEM_ERROR,
+                raise system_error(
                     f"the client does not support this feature. version={version_name(member.version)}",
                     reason="client.too_old",
                     measured=member.client_id,
@@ -170,10 +166,8 @@ class AdminClientProcessor(DeclaredProcessor):
         header = request.header(GetConsumerStatusRequestHeader)
         info = self._state.consumers.find(header.group)
         if info is None:
-            raise RefusedError(
-                ResponseCode.SYSTEM_ERROR,
-                f"No Any Consumer online in the consumer group: [{header.group}]",
-                reason="group.not_online",
+            raise system_error(
+                f"No Any Consumer online in the consumer group: [{header.group}]", reason="group.not_online"
             )
         self._check_versions(info, V3_0_7_SNAPSHOT)
         members = [m for m in info.members.values() if header.client_addr in (None, "", m.client_id)]
@@ -216,26 +210,19 @@ class AdminClientProcessor(DeclaredProcessor):
         try:
             offset_bytes = decode_message_id(message_id).commit_log_offset_bytes
         except ValueError as error:
-            raise RefusedError(ResponseCode.SYSTEM_ERROR, str(error), reason="message_id.malformed") from error
+            raise system_error(str(error), reason="message_id.malformed") from error
         record = self._state.store.reader.message_at(offset_bytes)
         piece = self._state.store.commit_log.slice(offset_bytes, record.size_bytes) if record is not None else None
         if piece is None:
-            raise RefusedError(
-                ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset_bytes}", reason="message.gone"
-            )
+            raise system_error(f"can not find message by the offset, {offset_bytes}", reason="message.gone")
         return bytes(piece)
 
     def _member(self, group: str, client_id: str) -> ClientChannelInfo:
         member = self._state.consumers.find_member(group, client_id)
         if member is None:
-            raise RefusedError(
-                ResponseCode.SYSTEM_ERROR,
-                f"The Consumer <{group}> <{client_id}> not online",
-                reason="client.not_online",
-            )
+            raise system_error(f"The Consumer <{group}> <{client_id}> not online", reason="client.not_online")
         if member.version < V3_1_8_SNAPSHOT:
-            raise RefusedError(
-                ResponseCode.SYSTEM_ERROR,
+            raise system_error(
                 f"The Consumer <{client_id}> Version <{version_name(member.version)}> too low to finish, "
                 "please upgrade it to V3_1_8_SNAPSHOT",
                 reason="client.too_old",

@@ -13,6 +13,7 @@ from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Resp
 from flintmq.core.limits import GROUP_MAX_BYTES, TOPIC_MAX_BYTES
 from flintmq.remoting.processors import needs
 from flintmq.remoting.processors.answers import (
+    TimeSlice,
     check_client_id,
     check_not_slave,
     topic_missing,
@@ -20,7 +21,6 @@ from flintmq.remoting.processors.answers import (
     with_json,
 )
 from flintmq.remoting.processors.needs import group_need, topic_need
-from flintmq.remoting.processors.time_slice import TimeSlice
 from flintmq.remoting.wire import bodies
 from flintmq.remoting.wire.bodies import OffsetTable, consume_stats, consume_stats_list
 from flintmq.remoting.wire.codes import RequestCode

@@ -6,13 +6,10 @@ from flintmq.core.broker.message_queue import MessageQueue
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.topic_config import TopicConfig
 from flintmq.core.broker.topic_name import check_topic_name
-from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.ports.access import ACCOUNT, ADMIN, Permission
 from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Response, handles
-from flintmq.core.response_code import ResponseCode
 from flintmq.remoting.processors import needs
-from flintmq.remoting.processors.answers import check_not_slave, topic_missing, with_json
-from flintmq.remoting.processors.time_slice import TimeSlice
+from flintmq.remoting.processors.answers import TimeSlice, check_not_slave, topic_missing, with_json
 from flintmq.remoting.wire import bodies
 from flintmq.remoting.wire.bodies import OffsetTable, topic_stats
 from flintmq.remoting.wire.codes import RequestCode
@@ -27,6 +24,7 @@ from flintmq.remoting.wire.headers_message import (
     QueueRequestHeader,
     SearchOffsetRequestHeader,
 )
+from flintmq.remoting.wire.refusal import system_error
 
 QUEUE_ENTRIES_MAX = 4_096
 """Consume queue entries in one answer."""
@@ -173,15 +171,12 @@ class AdminTopicProcessor(DeclaredProcessor):
         topic = header.topic or ""
         queue = self._state.store.consume_queues.find(topic, header.queue_id)
         if queue is None:
-            raise RefusedError(
-                ResponseCode.SYSTEM_ERROR, f"{header.queue_id}@{topic} is not exist!", reason="queue.missing"
-            )
+            raise system_error(f"{header.queue_id}@{topic} is not exist!", reason="queue.missing")
         body = bodies.QueryConsumeQueueResponseBody(
             min_queue_index=queue.min_queue_offset, max_queue_index=queue.max_queue_offset
         )
         if not queue.min_queue_offset <= header.index < queue.max_queue_offset:
-            raise RefusedError(
-                ResponseCode.SYSTEM_ERROR,
+            raise system_error(
                 f"Index {header.index} of {header.queue_id}@{topic} is not exist!",
                 reason="queue.offset",
                 measured=f"{queue.min_queue_offset} to {queue.max_queue_offset - 1} are there",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import asyncio
+import time
+from collections.abc import Generator, Mapping
+from typing import Any, Final, TypeVar
 
 from flintmq.config.errors import ConfigError
 from flintmq.config.rocketmq.java_properties import parse_properties
@@ -14,6 +16,7 @@ from flintmq.core.limits import CLIENT_ID_MAX_BYTES, REQUEST_SETTINGS_MAX_BYTES
 from flintmq.core.response_code import ResponseCode
 from flintmq.remoting.wire.header_codec import CommandHeader, encode_header
 from flintmq.remoting.wire.json_body import dumps
+from flintmq.remoting.wire.refusal import system_error
 
 
 def with_header(header: CommandHeader, body: bytes = b"") -> Response:
@@ -33,8 +36,7 @@ def check_not_slave(state: BrokerState) -> None:
         RefusedError: SYSTEM_ERROR; this is a slave.
     """
     if state.config.broker.is_slave:
-        raise RefusedError(
-            ResponseCode.SYSTEM_ERROR,
+        raise system_error(
             "Can't modify topic or subscription group from slave broker, please execute it from master broker.",
             reason="store.slave",
             key="broker.role (brokerRole)",
@@ -69,8 +71,7 @@ def check_client_id(client_id: str) -> None:
         RefusedError: SYSTEM_ERROR.
     """
     if len(client_id.encode("utf-8", "surrogatepass")) > CLIENT_ID_MAX_BYTES:
-        raise RefusedError(
-            ResponseCode.SYSTEM_ERROR,
+        raise system_error(
             f"the client id {client_id[:40]}... is longer than {CLIENT_ID_MAX_BYTES} bytes",
             reason="client.illegal",
             measured=f"{len(client_id)} characters",
@@ -100,8 +101,7 @@ def read_properties(body: bytes) -> dict[str, str]:
         RefusedError: SYSTEM_ERROR; it is not UTF-8, malformed, or larger than any change of settings.
     """
     if len(body) > REQUEST_SETTINGS_MAX_BYTES:
-        raise RefusedError(
-            ResponseCode.SYSTEM_ERROR,
+        raise system_error(
             f"settings of more than {REQUEST_SETTINGS_MAX_BYTES} bytes",
             reason="config.too_long",
             measured=f"{len(body)} bytes",
@@ -109,9 +109,7 @@ def read_properties(body: bytes) -> dict[str, str]:
     try:
         return {entry.key: entry.value for entry in parse_properties(body.decode("utf-8"))}
     except (UnicodeDecodeError, ConfigError) as error:
-        raise RefusedError(
-            ResponseCode.SYSTEM_ERROR, f"string2Properties error: {error}", reason="config.malformed"
-        ) from error
+        raise system_error(f"string2Properties error: {error}", reason="config.malformed") from error
 
 
 def check_changeable(changes: Mapping[str, str], allowed: Mapping[str, Any], keys: frozenset[str]) -> None:
@@ -132,3 +130,48 @@ def check_changeable(changes: Mapping[str, str], allowed: Mapping[str, Any], key
                 f"Can not update config {name[:80]} while running",
                 reason="config.not_changeable",
             )
+
+
+T = TypeVar("T")
+
+SLICE_S: Final = 0.004
+"""How long one request may keep the loop at a stretch."""
+
+
+class TimeSlice:
+    """The time that a piece of work may take before other clients are served. Made where the work begins. ::
+
+    time_slice = TimeSlice()
+    for queue_id in range(65_536):
+        ...
+        if time_slice.is_over:
+            await time_slice.renew()
+    """
+
+    __slots__ = ("_until_s",)
+
+    def __init__(self) -> None:
+        self._until_s = time.perf_counter() + SLICE_S
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether the time is used up."""
+        return time.perf_counter() >= self._until_s
+
+    async def renew(self) -> None:
+        """Let the loop do what else is due, then begin another slice."""
+        await asyncio.sleep(0)
+        self._until_s = time.perf_counter() + SLICE_S
+
+
+async def in_slices(steps: Generator[None, None, T]) -> T:
+    """Do work that is made in steps to its end, and serve other clients in between."""
+    time_slice = TimeSlice()
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            value: T = end.value
+            return value
+        if time_slice.is_over:
+            await time_slice.renew()

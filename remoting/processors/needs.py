@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 from flintmq.core.broker.topic_name import RETRY_PREFIX
-from flintmq.core.errors import FlintError, RefusedError
+from flintmq.core.errors import FlintError
 from flintmq.core.kernel.ports.access import Access, AccessFacts, AccessRule, Caller, Need, Permission
 from flintmq.core.kernel.ports.processor import Header
-from flintmq.core.response_code import ResponseCode
+from flintmq.remoting.wire.refusal import system_error
 
 
 class _NamesARecord(Header, Protocol):
@@ -44,9 +44,7 @@ def named(caller: Caller, field: str) -> str:
     """
     value = caller.ext_fields.get(field)
     if not value:
-        raise RefusedError(
-            ResponseCode.SYSTEM_ERROR, f"AclException: the request has no {field}", reason="acl.unspecific"
-        )
+        raise system_error(f"AclException: the request has no {field}", reason="acl.unspecific")
     return value
 
 
@@ -130,6 +128,6 @@ def body(needs: Callable[[bytes], Sequence[Need]]) -> AccessRule:
         try:
             return needs(caller.body)
         except FlintError as error:
-            raise RefusedError(ResponseCode.SYSTEM_ERROR, str(error)[:500], reason="acl.unspecific") from error
+            raise system_error(str(error)[:500], reason="acl.unspecific") from error
 
     return AccessRule(Access.CLIENT, checked)

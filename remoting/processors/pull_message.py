@@ -23,6 +23,7 @@ from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import JSON
 from flintmq.remoting.wire.fast_json import encode_pull_response_json
 from flintmq.remoting.wire.headers_message import PullMessageRequestHeader, PullMessageResponseHeader
+from flintmq.remoting.wire.refusal import system_error
 
 COMMIT_OFFSET: Final = 0x1
 SUSPEND: Final = 0x2
@@ -177,8 +178,7 @@ class PullMessageProcessor:
                 key="the topic's permission (mqadmin updateTopicPerm)",
             )
         if not 0 <= header.queue_id < config.read_queue_nums:
-            raise RefusedError(
-                ResponseCode.SYSTEM_ERROR,
+            raise system_error(
                 f"queueId[{header.queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:"
                 f"[{config.read_queue_nums}] consumer:[{remote_address}]",
                 reason="queue.illegal",

@@ -8,13 +8,14 @@ from flintmq.core.kernel.ports.access import Permission
 from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Response, handles
 from flintmq.core.response_code import ResponseCode
 from flintmq.remoting.processors import needs
-from flintmq.remoting.processors.time_slice import in_slices
+from flintmq.remoting.processors.answers import in_slices
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.headers_message import (
     QueryMessageRequestHeader,
     QueryMessageResponseHeader,
     ViewMessageRequestHeader,
 )
+from flintmq.remoting.wire.refusal import system_error
 
 _MAX_NUM = 64
 """RocketMQ's ``defaultQueryMaxNum`` is 32; its admin client asks for 64."""
@@ -83,9 +84,7 @@ class QueryMessageProcessor(DeclaredProcessor):
         if record is not None:
             piece = self._state.store.commit_log.slice(header.commit_log_offset_bytes, record.size_bytes)
         if piece is None:
-            raise RefusedError(
-                ResponseCode.SYSTEM_ERROR,
-                f"can not find message by the offset, {header.commit_log_offset_bytes}",
-                reason="message.gone",
+            raise system_error(
+                f"can not find message by the offset, {header.commit_log_offset_bytes}", reason="message.gone"
             )
         return Response(body=bytes(piece))

@@ -33,6 +33,7 @@ from flintmq.remoting.wire.headers_message import (
     SendMessageRequestHeaderV2,
     SendMessageResponseHeader,
 )
+from flintmq.remoting.wire.refusal import system_error
 
 PUSH_TIMEOUT_S: Final = 10.0
 """How long the requester may take to say that it has the reply."""
@@ -96,16 +97,10 @@ class ReplyMessageProcessor(DeclaredProcessor):
 
     async def _push(self, request: Request, header: SendMessageRequestHeader, client_id: str) -> None:
         if not client_id:
-            raise RefusedError(
-                ResponseCode.SYSTEM_ERROR, f"reply message properties[{REPLY_TO_CLIENT}] is null", reason="reply.nobody"
-            )
+            raise system_error(f"reply message properties[{REPLY_TO_CLIENT}] is null", reason="reply.nobody")
         channel = self._state.producers.find_channel(client_id)
         if channel is None:
-            raise RefusedError(
-                ResponseCode.SYSTEM_ERROR,
-                f"push reply message fail, channel of <{client_id}> not found.",
-                reason="reply.offline",
-            )
+            raise system_error(f"push reply message fail, channel of <{client_id}> not found.", reason="reply.offline")
         pushed = ReplyMessageRequestHeader(
             producer_group=header.producer_group,
             topic=header.topic,
@@ -126,15 +121,11 @@ class ReplyMessageProcessor(DeclaredProcessor):
         try:
             answer = await cast("Askable", channel).invoke(code, encode_header(pushed), request.body, PUSH_TIMEOUT_S)
         except RemotingError as error:
-            raise RefusedError(
-                ResponseCode.SYSTEM_ERROR,
-                f"push reply message to {client_id} fail.",
-                reason="reply.not_taken",
-                measured=str(error),
+            raise system_error(
+                f"push reply message to {client_id} fail.", reason="reply.not_taken", measured=str(error)
             ) from error
         if answer.code != ResponseCode.SUCCESS:
-            raise RefusedError(
-                ResponseCode.SYSTEM_ERROR,
+            raise system_error(
                 f"push reply message to {client_id} fail.",
                 reason="reply.refused",
                 measured=f"code {answer.code}, {answer.remark}",

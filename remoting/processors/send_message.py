@@ -22,9 +22,8 @@ from flintmq.core.record.batch import MessageBatch, look_into_steps
 from flintmq.core.record.properties import REAL_QUEUE_ID
 from flintmq.core.record.record import MessageExtBrokerInner
 from flintmq.remoting.processors import needs
-from flintmq.remoting.processors.fast_failure import FastFailure
 from flintmq.remoting.processors.send_answers import Owner, SendAnswers
-from flintmq.remoting.processors.send_queue import SendQueue
+from flintmq.remoting.processors.send_queue import FastFailure, SendQueue
 from flintmq.remoting.server.pool import Pool
 from flintmq.remoting.server.server import RemotingServer
 from flintmq.remoting.wire.codes import RequestCode

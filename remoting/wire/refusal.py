@@ -15,6 +15,11 @@ from flintmq.core.log.no_room import no_room
 from flintmq.core.response_code import ResponseCode
 
 
+def system_error(message: str, *, reason: str, measured: str = "", key: str = "") -> RefusedError:
+    """SYSTEM_ERROR, which is RocketMQ's answer wherever it has no code of its own. Arguments: see :class:`RefusedError`."""
+    return RefusedError(ResponseCode.SYSTEM_ERROR, message, reason=reason, measured=measured, key=key)
+
+
 def unsupported(code: int) -> RefusedError:
     """REQUEST_CODE_NOT_SUPPORTED, in the words of RocketMQ."""
     return RefusedError(
@@ -24,27 +29,22 @@ def unsupported(code: int) -> RefusedError:
 
 def hook_failed(error: BaseException) -> RefusedError:
     """Return the refusal of a request on which a hook raised something other than a refusal."""
-    return RefusedError(
-        ResponseCode.SYSTEM_ERROR,
-        f"a hook of the broker's refused the request: {brief(error)}",
-        reason="hook.failed",
-    )
+    return system_error(f"a hook of the broker's refused the request: {brief(error)}", reason="hook.failed")
 
 
 def refusal_of(error: BaseException) -> RefusedError:
     """An error as a refusal: its text, and for what is not ours its type."""
     if isinstance(error, RefusedError):
         return error
-    code = ResponseCode.SYSTEM_ERROR
+    text = str(error)[:1000]
     if isinstance(error, JsonTypeError):
-        measured = f"{error.field} = {error.measured}"[:1000]
-        return RefusedError(code, str(error)[:1000], reason="request.field", measured=measured)
+        return system_error(text, reason="request.field", measured=f"{error.field} = {error.measured}"[:1000])
     if isinstance(error, JsonSyntaxError):
-        return RefusedError(code, str(error)[:1000], reason="request.malformed")
+        return system_error(text, reason="request.malformed")
     if isinstance(error, StoreExhaustedError):
         return no_room(error)
     if isinstance(error, StoreError):
-        return RefusedError(code, str(error)[:1000], reason="store.failed")
+        return system_error(text, reason="store.failed")
     if isinstance(error, FlintError):
-        return RefusedError(code, str(error)[:1000], reason="request.failed")
-    return RefusedError(code, brief(error), reason="broker.defect")
+        return system_error(text, reason="request.failed")
+    return system_error(brief(error), reason="broker.defect")

@@ -20,7 +20,7 @@ from flintmq.dispatchers.spark_feed.feed_file import FeedMarks, FeedState, feed_
 from flintmq.dispatchers.spark_feed.feed_publisher import FeedPublisher
 from flintmq.plugins.broker.broker import Broker
 from flintmq.plugins.spark_feed import find_feed
-from flintmq.remoting.processors.runtime_info import RuntimeInfo
+from flintmq.remoting.processors.admin_broker import RuntimeInfo
 
 NEEDS_ARROW = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("numpy", "pyarrow")), reason="needs numpy and pyarrow"

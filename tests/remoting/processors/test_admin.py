@@ -15,12 +15,11 @@ from flintmq.core.broker.topic_config import TopicConfig
 from flintmq.core.errors import RemotingTimeoutError
 from flintmq.core.io import fastjson
 from flintmq.core.io.fastjson import ObjectKey
-from flintmq.remoting.processors.admin_broker import AdminBrokerProcessor
+from flintmq.remoting.processors.admin_broker import AdminBrokerProcessor, RuntimeInfo
 from flintmq.remoting.processors.admin_clients import AdminClientProcessor
 from flintmq.remoting.processors.admin_groups import AdminGroupProcessor
 from flintmq.remoting.processors.admin_topics import AdminTopicProcessor
 from flintmq.remoting.processors.answers import format_properties, read_properties
-from flintmq.remoting.processors.runtime_info import RuntimeInfo
 from flintmq.remoting.wire.codes import RequestCode as Code
 from flintmq.remoting.wire.command import RemotingCommand
 

@@ -10,8 +10,7 @@ import attrs
 from flintmq.core.broker.topic_config import TopicConfig
 from flintmq.core.errors import RefusedError
 from flintmq.core.io import fastjson
-from flintmq.remoting.processors.client_manage import ClientManageProcessor
-from flintmq.remoting.processors.consumer_manage import ConsumerManageProcessor
+from flintmq.remoting.processors.clients import ClientManageProcessor, ConsumerManageProcessor
 from flintmq.remoting.wire.codes import RequestCode as Code
 
 

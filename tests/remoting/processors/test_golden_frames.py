@@ -21,10 +21,8 @@ from flintmq.remoting.processors.admin_broker import AdminBrokerProcessor
 from flintmq.remoting.processors.admin_clients import AdminClientProcessor
 from flintmq.remoting.processors.admin_groups import AdminGroupProcessor
 from flintmq.remoting.processors.admin_topics import AdminTopicProcessor
-from flintmq.remoting.processors.client_manage import ClientManageProcessor
-from flintmq.remoting.processors.consumer_manage import ConsumerManageProcessor
-from flintmq.remoting.processors.namesrv import NamesrvRouteProcessor
-from flintmq.remoting.processors.namesrv_config import NamesrvConfigProcessor, NamesrvSettings
+from flintmq.remoting.processors.clients import ClientManageProcessor, ConsumerManageProcessor
+from flintmq.remoting.processors.namesrv import NamesrvConfigProcessor, NamesrvRouteProcessor, NamesrvSettings
 from flintmq.remoting.server.request import decode_request
 
 SHARED = Path(os.environ.get("FLINTMQ_SHARED") or Path(flintmq.__file__).resolve().parent.parent / "shared")

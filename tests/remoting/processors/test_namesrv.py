@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
-from flintmq.config.sections.models import NamesrvConfig
+from flintmq.config import NamesrvConfig
 from flintmq.core.io import fastjson
+from flintmq.core.kernel.ports.processor import declared_by
 from flintmq.core.route.kv_config import KVConfigManager
 from flintmq.core.route.route_manager import RouteInfoManager
-from flintmq.remoting.processors.namesrv import NamesrvRouteProcessor
-from flintmq.remoting.processors.namesrv_config import NamesrvConfigProcessor, NamesrvSettings
+from flintmq.core.testing.processor_kit import Sample, check_request_processor
+from flintmq.remoting.processors.namesrv import NamesrvConfigProcessor, NamesrvRouteProcessor, NamesrvSettings
+from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.codes import RequestCode as Code
 
 from .conftest import ClientChannel
@@ -205,3 +207,25 @@ def test_only_listed_settings_may_be_changed(names: Names) -> None:
     assert "serverChannelMaxIdleTimeSeconds=121\n" in names.ask(Code.GET_NAMESRV_CONFIG).body.decode()
     for refused, code in ((b"kvConfigPath=/etc/passwd", 16), (b"orderMessageEnable=maybe", 1), (b"\xff", 1)):
         assert names.ask(Code.UPDATE_NAMESRV_CONFIG, refused).code == code
+
+
+def test_values_and_settings_by_the_kit() -> None:
+    """A value that was put is found until it is deleted; settings are told without an error."""
+    key = {"namespace": "N", "key": "k"}
+    samples = [
+        Sample(RequestCode.PUT_KV_CONFIG, {**key, "value": "v"}),
+        Sample(RequestCode.GET_KV_CONFIG, key),
+        Sample(RequestCode.GET_KVLIST_BY_NAMESPACE, {"namespace": "N"}),
+        Sample(RequestCode.DELETE_KV_CONFIG, key),
+        Sample(RequestCode.GET_KV_CONFIG, key),
+        Sample(RequestCode.UPDATE_NAMESRV_CONFIG, body=b"orderMessageEnable=true"),
+        Sample(RequestCode.GET_NAMESRV_CONFIG),
+    ]
+    settings = NamesrvSettings(NamesrvConfig())
+    answers = check_request_processor(
+        lambda: NamesrvConfigProcessor(KVConfigManager(), settings), declared_by(NamesrvConfigProcessor), samples
+    )
+    assert [answer.code for answer in answers] == [0, 0, 0, 0, 22, 0, 0]
+    assert answers[1].ext_fields == {"value": "v"}
+    assert settings.config.order_message_enable
+    assert b"orderMessageEnable=true" in bytes(answers[-1].body)

@@ -1,0 +1,211 @@
+"""Takes the heartbeats of clients and their farewells, and what consumers ask about members and offsets of their group.
+
+See docs/internals/protocol.md, Request codes; docs/internals/algorithms.md, Groups and offsets, and Offset by time.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from flintmq.core.broker.state import BrokerState
+from flintmq.core.broker.subscription import TAG, SubscriptionData
+from flintmq.core.broker.topic_config import UNIT_SUB_FLAG
+from flintmq.core.broker.topic_name import is_name, retry_topic
+from flintmq.core.errors import RefusedError
+from flintmq.core.kernel.ports.access import Need, Permission
+from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Response, handles
+from flintmq.core.limits import TOPIC_MAX_BYTES
+from flintmq.core.response_code import ResponseCode
+from flintmq.remoting.processors import needs
+from flintmq.remoting.processors.answers import check_client_id, group_missing, topic_missing
+from flintmq.remoting.wire import bodies
+from flintmq.remoting.wire.codes import RequestCode
+from flintmq.remoting.wire.headers_message import (
+    ConsumerGroupRequestHeader,
+    QueryConsumerOffsetRequestHeader,
+    QueryConsumerOffsetResponseHeader,
+    UnregisterClientRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from flintmq.remoting.wire.refusal import system_error
+
+
+def _heartbeat_needs(body: bytes) -> list[Need]:
+    found = []
+    for consumer in bodies.HeartbeatData.of_request(body).consumer_data_set:
+        found.append(needs.group_need(consumer.group_name))
+        found += [needs.topic_need(wanted.topic, Permission.SUB) for wanted in consumer.subscription_data_set]
+    return found
+
+
+def _check_needs(body: bytes) -> list[Need]:
+    wanted = bodies.CheckClientRequestBody.of_request(body)
+    subscription = wanted.subscription_data
+    return [
+        needs.group_need(wanted.group),
+        *((needs.topic_need(subscription.topic, Permission.SUB),) if subscription else ()),
+    ]
+
+
+class ClientManageProcessor(DeclaredProcessor):
+    """Answers heartbeats, farewells and checks of subscriptions. Loop thread."""
+
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
+
+    @handles(RequestCode.HEART_BEAT, pool="heartbeat", needs=needs.body(_heartbeat_needs))
+    def heartbeat(self, request: Request) -> Response:
+        """Register a client with its groups and subscriptions."""
+        body = bodies.HeartbeatData.of_request(request.body)
+        check_client_id(body.client_id)
+        for consumer in body.consumer_data_set:
+            self._register_consumer(request, body.client_id, consumer)
+        for producer in body.producer_data_set:
+            self._state.producers.register(
+                producer.group_name, request.channel, body.client_id, request.language, request.version
+            )
+        return Response()
+
+    def _register_consumer(self, request: Request, client_id: str, data: bodies.ConsumerData) -> None:
+        config = self._state.groups.select(data.group_name)
+        if config is not None:
+            topic = retry_topic(data.group_name)
+            if is_name(topic, TOPIC_MAX_BYTES):
+                flag = UNIT_SUB_FLAG if data.unit_mode else 0
+                self._state.topics.create_in_send_back(topic, max(0, config.retry_queue_nums), topic_sys_flag=flag)
+        self._state.consumers.register(
+            data.group_name,
+            request.channel,
+            client_id,
+            [_with_type(wanted) for wanted in data.subscription_data_set],
+            language=request.language,
+            version=request.version,
+            consume_type=data.consume_type,
+            message_model=data.message_model,
+            consume_from_where=data.consume_from_where,
+            notify=config is None or config.notify_consumer_ids_changed_enable,
+        )
+
+    @handles(
+        RequestCode.UNREGISTER_CLIENT,
+        header=UnregisterClientRequestHeader,
+        pool="client",
+        needs=needs.given_group(),
+    )
+    def unregister(self, request: Request) -> Response:
+        """Remove a client from a group of producers, of consumers, or both."""
+        header = request.header(UnregisterClientRequestHeader)
+        if header.producer_group:
+            self._state.producers.unregister(header.producer_group, request.channel)
+        if header.consumer_group:
+            config = self._state.groups.find(header.consumer_group)
+            notify = config is None or config.notify_consumer_ids_changed_enable
+            self._state.consumers.unregister(header.consumer_group, request.channel, notify=notify)
+        return Response(ext_fields={})
+
+    @handles(RequestCode.CHECK_CLIENT_CONFIG, pool="client", needs=needs.body(_check_needs))
+    def check_client_config(self, request: Request) -> Response:
+        """Check whether a subscription that is not a list of tags can be served."""
+        wanted = bodies.CheckClientRequestBody.of_request(request.body).subscription_data
+        if wanted is None or wanted.expression_type in ("", TAG):
+            return Response()
+        factory = self._state.filter_factory(wanted.expression_type)
+        factory(wanted.sub_string, wanted.code_set)
+        return Response()
+
+
+def _with_type(wanted: SubscriptionData) -> SubscriptionData:
+    return wanted if wanted.expression_type else msgspec.structs.replace(wanted, expression_type=TAG)
+
+
+class ConsumerManageProcessor(DeclaredProcessor):
+    """Answers about members and offsets of a group. Loop thread."""
+
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
+
+    @handles(
+        RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+        header=ConsumerGroupRequestHeader,
+        pool="consumer",
+        needs=needs.group(),
+    )
+    def consumer_list(self, request: Request) -> Response:
+        """Return the client ids of a consumer group's members.
+
+        A group without members is refused: the client then keeps the queues it has
+        (docs/internals/protocol.md, What an answer must have).
+        """
+        group = request.header(ConsumerGroupRequestHeader).consumer_group
+        info = self._state.consumers.find(group)
+        if info is None or not info.client_ids:
+            raise system_error(f"no consumer for this group, {group}", reason="group.not_online")
+        return Response(ext_fields={}, body=bodies.ConsumerIdList(info.client_ids).encode())
+
+    @handles(
+        RequestCode.QUERY_CONSUMER_OFFSET,
+        header=QueryConsumerOffsetRequestHeader,
+        answer=QueryConsumerOffsetResponseHeader,
+        pool="consumer",
+        needs=needs.topic_and_group(),
+    )
+    def query_offset(self, request: Request) -> Response:
+        """Return the consumer offset of a group in a queue.
+
+        A group without an offset starts at 0 while the queue begins there and its first message is in memory.
+        Otherwise the answer is QUERY_NOT_FOUND, and the consumer's own ``ConsumeFromWhere`` decides.
+        """
+        header = request.header(QueryConsumerOffsetRequestHeader)
+        consumer_offset = self._state.offsets.query(header.topic, header.consumer_group, header.queue_id)
+        if consumer_offset >= 0:
+            return Response(ext_fields={"offset": str(consumer_offset)})
+        store = self._state.store
+        if store.reader.min_queue_offset(
+            header.topic, header.queue_id
+        ) <= 0 and store.reader.check_in_mem_by_consume_offset(header.topic, header.queue_id, 0):
+            return Response(ext_fields={"offset": "0"})
+        raise RefusedError(
+            ResponseCode.QUERY_NOT_FOUND,
+            f"Not found, group {header.consumer_group} has no offset in queue {header.queue_id} of {header.topic}",
+            reason="offset.missing",
+        )
+
+    @handles(
+        RequestCode.UPDATE_CONSUMER_OFFSET,
+        header=UpdateConsumerOffsetRequestHeader,
+        pool="consumer",
+        needs=needs.topic_and_group(),
+    )
+    def update_offset(self, request: Request) -> Response:
+        """Commit the consumer offset of a group in a queue that exists, so that the table stays bounded."""
+        header = request.header(UpdateConsumerOffsetRequestHeader)
+        if header.commit_consumer_offset < 0:
+            raise system_error(
+                "a consumer offset is 0 or more", reason="offset.negative", measured=str(header.commit_consumer_offset)
+            )
+        self._check_known(header)
+        self._state.offsets.commit(
+            header.topic,
+            header.consumer_group,
+            header.queue_id,
+            header.commit_consumer_offset,
+            request.channel.remote_address,
+        )
+        return Response(ext_fields={})
+
+    def _check_known(self, header: UpdateConsumerOffsetRequestHeader) -> None:
+        state, topic, group = self._state, header.topic, header.consumer_group
+        if state.offsets.query(topic, group, header.queue_id) >= 0:
+            return
+        config = state.topics.select(topic)
+        if config is None:
+            raise topic_missing(topic)
+        queues = max(config.read_queue_nums, config.write_queue_nums)
+        if not 0 <= header.queue_id < queues:
+            raise system_error(
+                f"queueId[{header.queue_id}] is illegal, topic:[{topic}] has {queues} queues",
+                reason="queue.illegal",
+                measured=f"queue {header.queue_id}",
+            )
+        if state.groups.select(group) is None:
+            raise group_missing(group)
