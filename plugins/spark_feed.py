@@ -132,8 +132,7 @@ def _landing(context: DispatcherContext[object]) -> LandingFeeder | None:
         )
     from flintmq.plugins.spark.landing.feeder import LanderHandle, LandingFeeder
     from flintmq.plugins.spark.landing.manifest import committed_position
-    from flintmq.plugins.spark.landing.source import LogSource
-    from flintmq.plugins.spark.landing.task import LandingTask
+    from flintmq.plugins.spark.landing.task import LandingTask, LogSource
 
     marks = store.watermarks
     root = Path(settings.path).absolute()

@@ -21,10 +21,10 @@ from flintmq.remoting.wire.signature import add_signature
 
 ROOT = Path(str(flintmq.__file__)).parent
 SERVERS = ("config", "core", "dispatchers", "flush", "remoting", "plugins")
-TOOLS = ("core/testing", "plugins/cli", "plugins/bench", "plugins/spark/java.py",
+TOOLS = ("core/testing", "plugins/cli", "plugins/bench", "plugins/spark/session.py",
          "plugins/spark/worker_python.py")  # fmt: skip
-"""Run by people, never by a server: ``java.py`` starts Spark for a program that asks for a session, ``worker_python.py`` asks
-the Python that Spark would run in it what it has."""
+"""Run by people, never by a server: ``session.py`` starts Spark for a program that asks for a session, ``worker_python.py``
+asks the Python that Spark would run in it what it has."""
 BANNED_MODULES = {"subprocess", "pty", "pickle", "shelve", "marshal", "dill", "cloudpickle", "xmlrpc", "code", "codeop"}
 BANNED_CALLS = {"eval", "exec", "compile", "__import__"}
 BANNED_METHODS = {"system", "popen", "fork", "execv", "execve", "execvp", "spawnv", "spawnl", "posix_spawn",

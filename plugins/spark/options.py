@@ -1,8 +1,9 @@
-"""The options of a read, in one table: how each is read, what it means, and where it applies (docs/spark.md).
+"""The options of a read and of a write: how each is read, what it means, and where it applies (docs/spark.md).
 
 Names know no case, as everywhere in Spark. An unknown one is an error that names the nearest known one: a misspelled
 ``failOnDataloss`` that is ignored costs data.
 """
+# ruff: noqa: RUF009 - what the defaults call makes attributes
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from typing import Any, Final, Literal
 
 import attrs
 
+from flintmq.core.limits import BATCH_MAX_MESSAGES
 from flintmq.plugins.spark import option_values as values
 from flintmq.plugins.spark.errors import OptionError
 from flintmq.plugins.spark.option_values import Place
@@ -19,6 +21,8 @@ from flintmq.plugins.spark.schema import ALL_NAMES, chosen, nearest
 
 Transport = Literal["store", "broker"]
 Visibility = Literal["flushed", "dispatched", "confirmed"]
+
+DEFAULT_GROUP: Final = "FLINTMQ_SPARK_WRITER"
 
 
 @attrs.frozen
@@ -36,166 +40,195 @@ class Option:
     """The transport that knows it; None for both."""
 
 
+def _option(
+    name: str,
+    read: Callable[[str, str], Any],
+    default: str | None,
+    meaning: str,
+    *,
+    shown: str | None = None,
+    aliases: tuple[str, ...] = (),
+    only: Transport | None = None,
+) -> Any:
+    """An attribute that an option sets; the default is text, or None for an option that is not set, ``shown`` for readers."""
+    shown = (default or "") if shown is None else shown
+    value = None if default is None else read(name, default)
+    return attrs.field(default=value, metadata={"option": Option(name, read, shown, meaning, aliases, only)})
+
+
 def _columns(option: str, value: str) -> tuple[str, ...]:
     return chosen(values.names(option, value))
 
 
-READ_OPTIONS: Final = (
-    Option(
-        "path", values.text, "", "A store's folder; reads its files. This or `nameServer` or `brokerAddr` is needed."
-    ),
-    Option("nameServer", values.text, "", "Addresses `host:port`, separated by `;`; pulls from the brokers they know."),
-    Option("brokerAddr", values.text, "", "One broker's `host:port`; pulls from it without a name server."),
-    Option("subscribe", values.names, "all but system topics", "Topics, separated by commas.", ("topic",)),
-    Option("subscribePattern", values.pattern, "", "A regular expression that must fit a topic's whole name."),
-    Option("queues", values.queues, "all", 'Queues of topics, as JSON: `{"orders": [0, 1]}`.'),
-    Option("tags", values.tags, "*", "`a || b`: messages with one of these tags.", ("subExpression",)),
-    Option(
+@attrs.frozen
+class ReadOptions:
+    """The options of one read, checked; None for what was not asked for. A value that pickles: it travels to the workers."""
+
+    path: str | None = _option(
+        "path",
+        values.text,
+        None,
+        "A store's folder; reads its files. This or `nameServer` or `brokerAddr` is needed.",
+    )
+    name_server: str | None = _option(
+        "nameServer", values.text, None, "Addresses `host:port`, separated by `;`; pulls from the brokers they know."
+    )
+    broker_addr: str | None = _option(
+        "brokerAddr", values.text, None, "One broker's `host:port`; pulls from it without a name server."
+    )
+    subscribe: tuple[str, ...] | None = _option(
+        "subscribe",
+        values.names,
+        None,
+        "Topics, separated by commas.",
+        shown="all but system topics",
+        aliases=("topic",),
+    )
+    subscribe_pattern: re.Pattern[str] | None = _option(
+        "subscribePattern", values.pattern, None, "A regular expression that must fit a topic's whole name."
+    )
+    queues: Mapping[str, frozenset[int]] | None = _option(
+        "queues", values.queues, None, 'Queues of topics, as JSON: `{"orders": [0, 1]}`.', shown="all"
+    )
+    tags: tuple[str, ...] = _option(
+        "tags", values.tags, "*", "`a || b`: messages with one of these tags.", aliases=("subExpression",)
+    )
+    """Empty for every message."""
+    include_system_topics: bool = _option(
         "includeSystemTopics",
         values.boolean,
         "false",
         "Also delayed messages in waiting, half messages, retries and dead letters (`SCHEDULE_TOPIC_XXXX`, `RMQ_SYS_*`, "
         "`%RETRY%*`, `%DLQ%*`). A topic that `subscribe` names is read in any case.",
-    ),
-    Option(
+    )
+    starting_offsets: Place | None = _option(
         "startingOffsets",
         values.place,
-        "earliest; a stream: latest",
+        None,
         '`earliest`, `latest`, `{"topic": {"broker": {"0": 23}}}` (-2 earliest, -1 latest) or `{"broker": {"phys": 1048576}}`.',
-    ),
-    Option("endingOffsets", values.place, "latest", "The same, for the end of a batch read; exclusive."),
-    Option("startingTimestamp", values.milliseconds_since_1970, "", "Messages stored from then on, in ms since 1970."),
-    Option("endingTimestamp", values.milliseconds_since_1970, "", "Messages stored before then, in ms since 1970."),
-    Option(
+        shown="earliest; a stream: latest",
+    )
+    ending_offsets: Place | None = _option(
+        "endingOffsets", values.place, None, "The same, for the end of a batch read; exclusive.", shown="latest"
+    )
+    starting_timestamp_ms: int | None = _option(
+        "startingTimestamp",
+        values.milliseconds_since_1970,
+        None,
+        "Messages stored from then on, in ms since 1970.",
+    )
+    ending_timestamp_ms: int | None = _option(
+        "endingTimestamp", values.milliseconds_since_1970, None, "Messages stored before then, in ms since 1970."
+    )
+    starting_offsets_by_timestamp_strategy: Literal["error", "latest"] = _option(
         "startingOffsetsByTimestampStrategy",
         values.one_of("error", "latest"),
         "error",
         "When nothing was stored since `startingTimestamp`: an error, or begin at the latest.",
-    ),
-    Option("maxOffsetsPerTrigger", values.count, "", "At most so many messages in a micro-batch."),
-    Option(
+    )
+    max_offsets_per_trigger: int | None = _option(
+        "maxOffsetsPerTrigger", values.count, None, "At most so many messages in a micro-batch."
+    )
+    max_bytes_per_trigger: int | None = _option(
         "maxBytesPerTrigger",
         values.size_bytes,
-        "256m; none beside maxOffsetsPerTrigger",
+        None,
         "At most so many bytes of records in a micro-batch, but at least one message.",
-    ),
-    Option("minOffsetsPerTrigger", values.count, "", "No micro-batch before so many messages are there."),
-    Option("maxTriggerDelay", values.duration_ms, "15m", "But one after this time in any case."),
-    Option(
+        shown="256m; none beside maxOffsetsPerTrigger",
+    )
+    """See :attr:`bytes_per_trigger`."""
+    min_offsets_per_trigger: int | None = _option(
+        "minOffsetsPerTrigger", values.count, None, "No micro-batch before so many messages are there."
+    )
+    max_trigger_delay_ms: int = _option(
+        "maxTriggerDelay", values.duration_ms, "15m", "But one after this time in any case."
+    )
+    max_partition_bytes: int = _option(
         "maxPartitionBytes",
         values.size_bytes,
         "64m",
         "How many bytes of records a task reads, about; 16 times as many where consume queues tell all.",
-    ),
-    Option("minPartitions", values.count, "", "At least so many tasks, where there are as many messages."),
-    Option("batchRows", values.count, "10000", "An Arrow batch ends at so many rows …"),
-    Option("batchBytes", values.size_bytes, "16m", "… or at so many bytes of records, whichever comes first."),
-    Option("columns", _columns, "all", "Read only these columns, in this order; `.schema(...)` does the same."),
-    Option(
+    )
+    min_partitions: int | None = _option(
+        "minPartitions", values.count, None, "At least so many tasks, where there are as many messages."
+    )
+    batch_rows: int = _option("batchRows", values.count, "10000", "An Arrow batch ends at so many rows …")
+    batch_bytes: int = _option(
+        "batchBytes", values.size_bytes, "16m", "… or at so many bytes of records, whichever comes first."
+    )
+    columns: tuple[str, ...] = _option(
+        "columns",
+        _columns,
+        ",".join(ALL_NAMES),
+        "Read only these columns, in this order; `.schema(...)` does the same.",
+        shown="all",
+    )
+    visibility: Visibility | None = _option(
         "visibility",
         values.one_of("flushed", "dispatched", "confirmed"),
-        "flushed",
+        None,
         "How far a store that is being written is read: what is synced, what consumers can see, what a slave has too.",
+        shown="flushed",
         only="store",
-    ),
-    Option(
+    )
+    """None when it was not asked for: ``flushed`` as far as the store tells."""
+    fail_on_data_loss: bool = _option(
         "failOnDataLoss",
         values.boolean,
         "true",
         "When messages that should be read are gone: an error, or a warning and on with the oldest there is.",
-    ),
-    Option("verifyCrc", values.boolean, "false", "Check each body's CRC-32."),
-    Option(
+    )
+    verify_crc: bool = _option("verifyCrc", values.boolean, "false", "Check each body's CRC-32.")
+    bad_records: Literal["fail", "skip"] = _option(
         "badRecords",
         values.one_of("fail", "skip"),
         "fail",
         "Where no record is though one should be: an error, or go on.",
-    ),
-    Option("rawBody", values.boolean, "false", "Leave compressed bodies as they are stored."),
-    Option(
+    )
+    raw_body: bool = _option("rawBody", values.boolean, "false", "Leave compressed bodies as they are stored.")
+    properties_format: Literal["map", "json"] = _option(
         "propertiesFormat",
         values.one_of("map", "json"),
         "map",
         "The type of `properties`: a map, or a string of JSON as rocketmq-spark has it.",
-    ),
-    Option(
+    )
+    pushdown: bool = _option(
         "pushdown",
         values.boolean,
         "false",
         "Prune by the query's own filters, in batches; needs `spark.sql.python.filterPushdown.enabled` (`session()` sets it).",
-    ),
-    Option(
+    )
+    broker_name: str | None = _option(
         "brokerName",
         values.text,
-        "",
+        None,
         "What stands in the column `brokerName`, and names the broker in offsets.",
         only="store",
-    ),
-    Option(
+    )
+    commit_log_path: tuple[str, ...] | None = _option(
         "commitLogPath",
         values.names,
-        "`commitlog` in the store",
+        None,
         "Folders of the commit log, separated by commas, when the broker keeps it elsewhere.",
+        shown="`commitlog` in the store",
         only="store",
-    ),
-    Option(
+    )
+    commit_group: str | None = _option(
         "commitGroup",
         values.text,
-        "",
+        None,
         "Also commit offsets to the broker as this group, for its lag display.",
         only="broker",
-    ),
-    Option("pullBatchSize", values.count, "256", "How many messages a pull asks for.", only="broker"),
-    Option("pullTimeoutMs", values.count, "3000", "How long an answer may take, in ms.", only="broker"),
-    Option("pullPipeline", values.count, "4", "How many pulls are under way at once.", only="broker"),
-)
-"""Every option of a read, in the order of the documentation."""
-
-
-@attrs.frozen
-class ReadOptions:
-    """The options of one read, checked. A value that pickles: it travels to the workers."""
-
-    path: str | None = None
-    name_server: str | None = None
-    broker_addr: str | None = None
-    subscribe: tuple[str, ...] | None = None
-    """None for every topic."""
-    subscribe_pattern: re.Pattern[str] | None = None
-    queues: Mapping[str, frozenset[int]] | None = None
-    tags: tuple[str, ...] = ()
-    """Empty for every message."""
-    include_system_topics: bool = False
-    starting_offsets: Place | None = None
-    """None for the default of the read."""
-    ending_offsets: Place | None = None
-    starting_timestamp_ms: int | None = None
-    ending_timestamp_ms: int | None = None
-    starting_offsets_by_timestamp_strategy: Literal["error", "latest"] = "error"
-    max_offsets_per_trigger: int | None = None
-    max_bytes_per_trigger: int | None = None
-    """None when it was not asked for: see :attr:`bytes_per_trigger`."""
-    min_offsets_per_trigger: int | None = None
-    max_trigger_delay_ms: int = 15 * 60 * 1000
-    max_partition_bytes: int = 64 * 1024 * 1024
-    min_partitions: int | None = None
-    batch_rows: int = 10_000
-    batch_bytes: int = 16 * 1024 * 1024
-    columns: tuple[str, ...] = ALL_NAMES
-    visibility: Visibility | None = None
-    """None when it was not asked for: ``flushed`` as far as the store tells."""
-    fail_on_data_loss: bool = True
-    verify_crc: bool = False
-    bad_records: Literal["fail", "skip"] = "fail"
-    raw_body: bool = False
-    properties_format: Literal["map", "json"] = "map"
-    pushdown: bool = False
-    broker_name: str | None = None
-    commit_log_path: tuple[str, ...] = ()
-    commit_group: str | None = None
-    pull_batch_size: int = 256
-    pull_timeout_ms: int = 3_000
-    pull_pipeline: int = 4
+    )
+    pull_batch_size: int = _option(
+        "pullBatchSize", values.count, "256", "How many messages a pull asks for.", only="broker"
+    )
+    pull_timeout_ms: int = _option(
+        "pullTimeoutMs", values.count, "3000", "How long an answer may take, in ms.", only="broker"
+    )
+    pull_pipeline: int = _option(
+        "pullPipeline", values.count, "4", "How many pulls are under way at once.", only="broker"
+    )
 
     @property
     def transport(self) -> Transport:
@@ -216,55 +249,105 @@ class ReadOptions:
         Raises:
             OptionError: one is unknown, comes twice by two names, has a value that cannot be used, or does not go with another.
         """
-        fields = {field_of(name): value for name, value in parse(READ_OPTIONS, given).items()}
-        options = cls(**fields)
-        _check(options, fields)
+        found = _parsed(cls, given)
+        options = cls(**found)
+        _check(options, found)
         return options
 
 
-def parse(table: tuple[Option, ...], given: Mapping[str, str]) -> dict[str, Any]:
-    """Read options by a table; the result is by the table's names.
+@attrs.frozen
+class WriteOptions:
+    """The options of one write, checked. A value that pickles: it travels to the workers."""
+
+    name_server: str | None = _option(
+        "nameServer", values.text, None, "Addresses `host:port`, separated by `;`. This or `brokerAddr` is needed."
+    )
+    broker_addr: str | None = _option(
+        "brokerAddr", values.text, None, "One broker's `host:port`, without a name server; its topics must exist."
+    )
+    topic: str | None = _option("topic", values.text, None, "Where rows go that have no column `topic`, or null in it.")
+    group: str = _option("group", values.text, DEFAULT_GROUP, "The producer group.")
+    send_batch: int = _option(
+        "sendBatch", values.count, "256", f"At most so many rows in a request, {BATCH_MAX_MESSAGES} being the most."
+    )
+    send_pipeline: int = _option(
+        "sendPipeline", values.count, "4", "How many requests of a task are under way at once."
+    )
+    send_timeout_ms: int = _option("sendTimeoutMs", values.count, "3000", "How long an answer may take, in ms.")
+    send_attempts: int = _option(
+        "sendAttempts", values.count, "6", "How often a request is sent before the task fails."
+    )
+    max_message_size_bytes: int = _option(
+        "maxMessageSize",
+        values.size_bytes,
+        "4m",
+        "The largest request, as the brokers' `maxMessageSize` has it; a larger body fails the query.",
+    )
+    compress_over_bytes: int | None = _option(
+        "compressOver",
+        values.size_bytes,
+        None,
+        "Bodies of this size and more are compressed, in requests of their own.",
+    )
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> WriteOptions:
+        """Read the options of a ``df.write`` or ``writeStream``.
+
+        Raises:
+            OptionError: one is unknown or has a value that cannot be used, or the address is missing, or more than one
+                is given.
+        """
+        # Spark hands a stream's own options on to the sink; they are not for us.
+        options = cls(**_parsed(cls, {name: value for name, value in given.items() if name.lower() not in _SPARKS}))
+        if (options.name_server is None) is (options.broker_addr is None):
+            raise OptionError("where to? Give one of the options nameServer and brokerAddr")
+        if options.send_batch > BATCH_MAX_MESSAGES:
+            raise OptionError(f"option sendBatch must be at most {BATCH_MAX_MESSAGES}, not {options.send_batch}")
+        return options
+
+
+_SPARKS: Final = ("checkpointlocation", "queryname", "path")
+
+
+def _table(of: type[attrs.AttrsInstance]) -> dict[str, Option]:
+    return {field.name: field.metadata["option"] for field in attrs.fields(of)}
+
+
+READ_OPTIONS: Final = _table(ReadOptions)
+"""Attribute to option, of every option of a read; in the order of the documentation."""
+
+
+def _parsed(of: type[attrs.AttrsInstance], given: Mapping[str, str]) -> dict[str, Any]:
+    """The values of options, by attribute.
 
     Raises:
         OptionError: one is unknown, comes twice by two names, or has a value that cannot be used.
     """
-    known = {name.lower(): option for option in table for name in (option.name, *option.aliases)}
+    table = _table(of)
+    fields = {name.lower(): field for field, option in table.items() for name in (option.name, *option.aliases)}
     found: dict[str, Any] = {}
     for name, value in given.items():
-        option = known.get(name.lower())
-        if option is None:
-            raise OptionError(f"unknown option {name[:80]!r}{nearest(name, [one.name for one in known.values()])}")
-        if option.name in found:
+        field = fields.get(name.lower())
+        if field is None:
+            raise OptionError(f"unknown option {name[:80]!r}{nearest(name, [one.name for one in table.values()])}")
+        option = table[field]
+        if field in found:
             raise OptionError(f"option {option.name} is given twice, also as {' or '.join(option.aliases)}")
-        found[option.name] = option.read(option.name, value)
+        found[field] = option.read(option.name, value)
     return found
 
 
-_FIELDS: Final = {
-    "startingTimestamp": "starting_timestamp_ms",
-    "endingTimestamp": "ending_timestamp_ms",
-    "maxTriggerDelay": "max_trigger_delay_ms",
-    "maxMessageSize": "max_message_size_bytes",
-    "compressOver": "compress_over_bytes",
-}
-"""Attributes that end in a unit, by option."""
-
-
-def field_of(option: str) -> str:
-    """Return the attribute that holds an option."""
-    return _FIELDS.get(option) or re.sub(r"(?<=[a-z])([A-Z])", r"_\1", option).lower()
-
-
-def _check(options: ReadOptions, fields: Mapping[str, Any]) -> None:
+def _check(options: ReadOptions, found: Mapping[str, Any]) -> None:
     """What no option can tell by itself."""
-    addresses = [name for name in ("path", "name_server", "broker_addr") if name in fields]
+    addresses = [READ_OPTIONS[name].name for name in ("path", "name_server", "broker_addr") if name in found]
     if len(addresses) != 1:
-        got = " and ".join(_name(field) for field in addresses) or "none of them"
         raise OptionError(
-            f"where from? Give one of load('/data/store'), option nameServer or option brokerAddr; there is {got}"
+            "where from? Give one of load('/data/store'), option nameServer or option brokerAddr; "
+            f"there is {' and '.join(addresses) or 'none of them'}"
         )
-    for option in READ_OPTIONS:
-        if option.only not in (None, options.transport) and field_of(option.name) in fields:
+    for option in map(READ_OPTIONS.__getitem__, found):
+        if option.only not in (None, options.transport):
             way = "nameServer or brokerAddr" if option.only == "broker" else "load('/data/store')"
             raise OptionError(f"option {option.name} only goes with {way}")
     if options.subscribe is not None and options.subscribe_pattern is not None:
@@ -272,11 +355,7 @@ def _check(options: ReadOptions, fields: Mapping[str, Any]) -> None:
     if options.transport == "broker" and options.subscribe is None and options.subscribe_pattern is None:
         raise OptionError("pulling from a broker needs the option subscribe or subscribePattern")
     for end in ("starting", "ending"):
-        if f"{end}_offsets" in fields and f"{end}_timestamp_ms" in fields:
+        if f"{end}_offsets" in found and f"{end}_timestamp_ms" in found:
             raise OptionError(f"give either {end}Offsets or {end}Timestamp")
     if (options.min_offsets_per_trigger or 0) > (options.max_offsets_per_trigger or 2**63):
         raise OptionError("minOffsetsPerTrigger is more than maxOffsetsPerTrigger")
-
-
-def _name(field: str) -> str:
-    return next(option.name for option in READ_OPTIONS if field_of(option.name) == field)

@@ -1,6 +1,6 @@
 """The port between Spark's readers and what messages are read from: files of a store, or a broker over the wire.
 
-The readers (:mod:`~flintmq.plugins.spark.batch_reader`, :mod:`~flintmq.plugins.spark.stream_reader`) know Spark; a transport
+The readers (:mod:`~flintmq.plugins.spark.source`) know Spark; a transport
 knows offsets. It is made from :class:`~flintmq.plugins.spark.options.ReadOptions`, pickled to the workers, and opens nothing
 before it is used there. No method is called from two threads at once.
 
@@ -18,10 +18,11 @@ import attrs
 if TYPE_CHECKING:
     import pyarrow
 
-    from flintmq.plugins.spark.bounds import Bounds
 
 Offset = dict[str, Any]
 """A position in everything that is read, as JSON."""
+Part = Any
+"""What one task reads: a small value of the transport's that pickles."""
 
 
 @attrs.frozen
@@ -32,8 +33,41 @@ class Limit:
     max_bytes: int | None = None
 
 
-class Part(Protocol):
-    """What one task reads: a small value that pickles. Its content is the transport's business."""
+_INT64_MIN = -(2**63)
+_INT64_MAX = 2**63 - 1
+
+
+@attrs.frozen
+class Range:
+    """Whole numbers from ``low`` to ``high``, both included."""
+
+    low: int = _INT64_MIN
+    high: int = _INT64_MAX
+
+    def both(self, other: Range) -> Range:
+        """What lies in both."""
+        return Range(max(self.low, other.low), min(self.high, other.high))
+
+    @property
+    def is_empty(self) -> bool:
+        return self.low > self.high
+
+
+ANY = Range()
+"""Every number."""
+
+
+@attrs.frozen
+class Bounds:
+    """What a query's own filters say about its rows: those outside cannot be in the result; those inside may or may not."""
+
+    topics: frozenset[str] | None = None
+    """None for any."""
+    tags: frozenset[str] | None = None
+    queue_id: Range = ANY
+    queue_offset: Range = ANY
+    physical_offset: Range = ANY
+    store_timestamp_ms: Range = ANY
 
 
 class MessageTransport(Protocol):

@@ -9,7 +9,7 @@ from typing import Any, Final
 import attrs
 from pyspark.sql import datasource as spark
 
-from flintmq.plugins.spark.bounds import Bounds, Range
+from flintmq.plugins.spark.ports import Bounds, Range
 from flintmq.plugins.spark.schema import BY_NAME
 
 _RANGES: Final = {

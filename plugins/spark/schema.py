@@ -6,12 +6,12 @@ imported when a schema is asked for, not before.
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import attrs
 
+from flintmq.config import errors
 from flintmq.plugins.spark.errors import SchemaError
 
 if TYPE_CHECKING:
@@ -85,9 +85,8 @@ def chosen(names: Sequence[str]) -> tuple[str, ...]:
 
 def nearest(name: str, known: Sequence[str]) -> str:
     """``; did you mean 'x'?`` where something known is near, else the list of what is known."""
-    by_lower = {one.lower(): one for one in known}
-    close = difflib.get_close_matches(name.strip().lower()[:80], by_lower, n=1, cutoff=0.6)
-    return f"; did you mean {by_lower[close[0]]!r}?" if close else f"; known are: {', '.join(known)}"
+    close = errors.nearest(name.strip(), known)
+    return f"; did you mean {close!r}?" if close else f"; known are: {', '.join(known)}"
 
 
 def type_of(name: str, properties_format: PropertiesFormat = "map") -> str:
@@ -97,8 +96,8 @@ def type_of(name: str, properties_format: PropertiesFormat = "map") -> str:
     return BY_NAME[name.lower()].type
 
 
-def arrow_type(name: str, properties_format: PropertiesFormat = "map") -> pyarrow.DataType:
-    """The Arrow type that Spark demands for a column, to the time zone."""
+def arrow_schema(columns: Sequence[str], properties_format: PropertiesFormat = "map") -> pyarrow.Schema:
+    """The Arrow schema of batches with these columns. Spark compares it to the last bit, with the time zone."""
     import pyarrow as pa
 
     types: dict[str, Any] = {
@@ -109,31 +108,14 @@ def arrow_type(name: str, properties_format: PropertiesFormat = "map") -> pyarro
         "binary": pa.binary(),
         "map<string,string>": pa.map_(pa.string(), pa.string()),
     }
-    return types[type_of(name, properties_format)]
-
-
-def arrow_schema(columns: Sequence[str], properties_format: PropertiesFormat = "map") -> pyarrow.Schema:
-    """The Arrow schema of batches with these columns. Spark compares it to the last bit."""
-    import pyarrow as pa
-
-    return pa.schema([(name, arrow_type(name, properties_format)) for name in columns])
+    return pa.schema([(name, types[type_of(name, properties_format)]) for name in columns])
 
 
 def spark_schema(columns: Sequence[str] = ALL_NAMES, properties_format: PropertiesFormat = "map") -> StructType:
     """The Spark schema of a data frame with these columns; every column may be null."""
-    from pyspark.sql import types as spark
+    from pyspark.sql.pandas.types import from_arrow_schema
 
-    types: dict[str, spark.DataType] = {
-        "string": spark.StringType(),
-        "int": spark.IntegerType(),
-        "bigint": spark.LongType(),
-        "timestamp": spark.TimestampType(),
-        "binary": spark.BinaryType(),
-        "map<string,string>": spark.MapType(spark.StringType(), spark.StringType()),
-    }
-    return spark.StructType(
-        [spark.StructField(name, types[type_of(name, properties_format)]) for name in chosen(columns)]
-    )
+    return from_arrow_schema(arrow_schema(chosen(columns), properties_format))
 
 
 def columns_of(schema: StructType, properties_format: PropertiesFormat = "map") -> tuple[str, ...]:
@@ -155,3 +137,41 @@ def columns_of(schema: StructType, properties_format: PropertiesFormat = "map") 
         if not field.nullable:
             raise SchemaError(f"the column {name} may be null, the schema says NOT NULL: leave that out")
     return names
+
+
+SENT_TYPES: Final[Mapping[str, tuple[str, ...]]] = {
+    "topic": ("string",),
+    "body": ("binary", "string"),
+    "tags": ("string",),
+    "keys": ("string",),
+    "shardingKey": ("string",),
+    "flag": ("int",),
+    "delayLevel": ("int",),
+    "properties": ("map<string,string>",),
+}
+"""The columns of rows that are written, which make a message, each with the types it may have."""
+
+
+def check_sent_columns(schema: StructType, *, has_topic: bool) -> None:
+    """Whether rows of a schema can be sent. Columns of a read that no producer decides are passed over.
+
+    Args:
+        schema: of the rows.
+        has_topic: whether the write names a topic for rows that name none.
+
+    Raises:
+        SchemaError: no body, no topic, a column of another type, or one that nothing is known of.
+    """
+    types = {field.name: field.dataType.simpleString() for field in schema.fields}
+    for name, given in types.items():
+        wanted = SENT_TYPES.get(name)
+        if wanted is not None and given not in wanted:
+            raise SchemaError(f"the column {name} must be {' or '.join(wanted)}, not {given}: cast it")
+        if wanted is None and name not in ALL_NAMES:
+            raise SchemaError(
+                f"a message has no {name!r}{nearest(name, list(SENT_TYPES))}: select what shall be sent, rename the rest"
+            )
+    if "body" not in types:
+        raise SchemaError(f"the rows have no column body, only {', '.join(types)}: name what shall be sent 'body'")
+    if "topic" not in types and not has_topic:
+        raise SchemaError("where do the rows go? Give the option topic, or a column topic")

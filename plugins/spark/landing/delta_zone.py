@@ -10,11 +10,11 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from flintmq.core.io.clock import Clock
-from flintmq.plugins.spark.landing.errors import LandingError
-from flintmq.plugins.spark.landing.manifest import Commit, LandedFile
-from flintmq.plugins.spark.landing.parquet_zone import check_source
-from flintmq.plugins.spark.landing.source import LogSource
+import attrs
+
+from flintmq.plugins.spark.landing.manifest import Commit, LandedFile, check_source
+from flintmq.plugins.spark.landing.parquet_zone import dates
+from flintmq.plugins.spark.landing.task import LandingError, LogSource
 
 if TYPE_CHECKING:
     import pyarrow
@@ -24,41 +24,31 @@ _COMPRESSION: Final[dict[str, _Codec]] = {"zstd": "ZSTD", "snappy": "SNAPPY", "n
 
 
 class DeltaZone:
-    """See :class:`flintmq.plugins.spark.landing.zone.LandingZone`.
+    """See :class:`flintmq.plugins.spark.landing.lander.LandingZone`.
 
     The table has every column of the Parquet zone, with ``topic`` and ``date`` as partitions. Several brokers may land in one
     table.
     """
 
-    def __init__(self, root: Path, source: LogSource, clock: Clock, compression: str) -> None:
+    def __init__(self, root: Path, source: LogSource, compression: str) -> None:
         self._root = root
         self._source = source
-        self._clock = clock
         self._compression = compression
-        self._committed: int | None = None
+        self._application = f"flintmq:{source.store_id}"
 
-    @property
-    def _application(self) -> str:
-        return f"flintmq:{self._source.store_id}"
-
-    @property
-    def committed_bytes(self) -> int | None:
-        return self._committed
-
-    def open(self) -> None:
+    def open(self) -> int | None:
         from deltalake import DeltaTable
 
-        self._committed = None
         if not DeltaTable.is_deltatable(str(self._root)):
-            return
+            return None
         table = DeltaTable(str(self._root))
         version = table.transaction_version(self._application)
         if version is None:
-            return
-        self._committed = int(version)
+            return None
         last = self._last_commit(table)
         if last is not None:
             check_source(self._root, self._source, last)
+        return int(version)
 
     def _last_commit(self, table: Any) -> Commit | None:
         """This store's newest commit, from the table's history; None where that was cleaned up."""
@@ -71,47 +61,26 @@ class DeltaZone:
                 return commit
         return None
 
-    def publish(
-        self, start_offset_bytes: int, end_offset_bytes: int, rows: pyarrow.Table, *, lost_to_bytes: int | None = None
-    ) -> Commit:
+    def publish(self, commit: Commit, rows: pyarrow.Table) -> Commit:
         from deltalake import CommitProperties, Transaction, WriterProperties, write_deltalake
 
-        files = () if not rows.num_rows else (LandedFile(f"@{end_offset_bytes}", "", rows.num_rows, rows.nbytes),)
-        commit = Commit(
-            start_offset_bytes=start_offset_bytes,
-            end_offset_bytes=end_offset_bytes,
-            files=files,
-            store_id=self._source.store_id,
-            epoch=self._source.epoch,
-            broker_name=self._source.broker_name,
-            committed_at_ms=self._clock.now_ms(),
-            lost_to_bytes=lost_to_bytes,
-        )
+        end = commit.end_offset_bytes
+        if rows.num_rows:
+            commit = attrs.evolve(commit, files=(LandedFile(f"@{end}", "", rows.num_rows, rows.nbytes),))
         try:
             write_deltalake(
                 str(self._root),
-                with_date(rows),
+                rows.append_column("date", dates(rows)),
                 mode="append",
                 partition_by=["topic", "date"],
                 writer_properties=WriterProperties(compression=_COMPRESSION[self._compression]),
                 commit_properties=CommitProperties(
                     custom_metadata={"flintmq": commit.to_json()},
-                    app_transactions=[Transaction(self._application, end_offset_bytes)],
+                    app_transactions=[Transaction(self._application, end)],
                 ),
             )
+        except OSError:
+            raise
         except Exception as error:
-            if isinstance(error, OSError):
-                raise
             raise LandingError(f"{self._root}: the Delta table cannot be appended to: {error}") from error
-        self._committed = end_offset_bytes
         return commit
-
-    def close(self) -> None:
-        """Keep nothing open."""
-
-
-def with_date(rows: pyarrow.Table) -> pyarrow.Table:
-    """The rows and a column ``date``: the day of the store time in UTC."""
-    import pyarrow as pa
-
-    return rows.append_column("date", rows.column("storeTimestamp").cast(pa.timestamp("us")).cast(pa.date32()))

@@ -19,8 +19,7 @@ import attrs
 from flintmq.config.sections.feed import LandingSection
 from flintmq.core.errors import FlintError
 from flintmq.core.io.clock import Clock
-from flintmq.plugins.spark.landing.errors import LandingLossError
-from flintmq.plugins.spark.landing.task import Landed
+from flintmq.plugins.spark.landing.task import Landed, LandingLossError
 from flintmq.plugins.spark.landing.worker import is_final
 
 log = logging.getLogger("flintmq.landing")

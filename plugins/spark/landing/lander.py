@@ -2,18 +2,51 @@
 
 from __future__ import annotations
 
+import fcntl
+import time
 from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol
 
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
 from flintmq.core.io.disk import Disk
 from flintmq.core.io.os_disk import OS_DISK
 from flintmq.plugins.spark.decoder import Decoder, RowFilter
-from flintmq.plugins.spark.landing.errors import LandingLossError
-from flintmq.plugins.spark.landing.lock import ZoneLock
 from flintmq.plugins.spark.landing.log_reader import LogReader
+from flintmq.plugins.spark.landing.manifest import MANIFEST_FOLDER, Commit
 from flintmq.plugins.spark.landing.parquet_zone import ParquetZone
-from flintmq.plugins.spark.landing.task import Landed, LandingTask
-from flintmq.plugins.spark.landing.zone import LandingZone
+from flintmq.plugins.spark.landing.task import Landed, LandingLossError, LandingTask, LandingTroubleError
+
+if TYPE_CHECKING:
+    import pyarrow
+
+_LOCK_TRY_S: Final = 0.05
+
+
+class LandingZone(Protocol):
+    """A place where a stretch of the log lands in one step. One user at a time: the lander keeps others out."""
+
+    def open(self) -> int | None:
+        """Finishes or undoes what a crash interrupted. Everything below the physical offset returned has landed; None: nothing.
+
+        Raises:
+            LandingError: the zone belongs to another log, or is damaged; says what to change.
+        """
+        ...
+
+    def publish(self, commit: Commit, rows: pyarrow.Table) -> Commit:
+        """Make rows visible, durably and once: after a crash either all of a commit is there or nothing.
+
+        Args:
+            commit: all about it but the files; it begins where the last one ended.
+            rows: every column of :mod:`flintmq.plugins.spark.schema`, in the log's order.
+
+        Returns:
+            the commit with its files.
+
+        Raises:
+            StoreError, OSError: it could not be made durable; nothing has happened, or the next opening finishes it.
+        """
+        ...
 
 
 class Lander:
@@ -24,22 +57,24 @@ class Lander:
         begin_offset_bytes: where a new landing zone begins.
 
     Raises:
-        LandingError: the zone cannot be used; see :meth:`flintmq.plugins.spark.landing.zone.LandingZone.open`.
+        LandingError: the zone cannot be used; see :meth:`LandingZone.open`.
         LandingTroubleError: another lander is at work in it.
     """
 
     def __init__(
         self, task: LandingTask, begin_offset_bytes: int, disk: Disk = OS_DISK, clock: Clock = SYSTEM_CLOCK
     ) -> None:
-        self._lock: ZoneLock | None = ZoneLock(Path(task.path)) if disk is OS_DISK else None
+        self._source = task.source
+        self._clock = clock
+        self._lock = ZoneLock(Path(task.path)) if disk is OS_DISK else None
         try:
-            self._zone = _zone(task, disk, clock)
-            self._zone.open()
+            self._zone = _zone(task, disk)
+            committed = self._zone.open()
         except BaseException:
             self.close()
             raise
-        self._reader = LogReader([Path(folder) for folder in task.log_folders], _decoder(task))
-        committed = self._zone.committed_bytes
+        rows = RowFilter(topics=frozenset(task.topics) or None, system_topics=task.include_system_topics)
+        self._reader = LogReader(task.log_folders, Decoder(rows=rows, broker_name=task.source.broker_name))
         self._start = begin_offset_bytes if committed is None else committed
         """Where the next commit begins."""
         self._at = self._start
@@ -64,29 +99,39 @@ class Lander:
             BadRecordError: the log is damaged.
             StoreError, OSError: the zone cannot be written; the same step can be tried again.
         """
-        if self._unsettled:
-            self._settle()
+        if (
+            self._unsettled
+        ):  # whether the last step has happened only the zone can tell; it finishes or removes what there is
+            committed = self._zone.open()
+            self._at = self._start = self._start if committed is None else committed
+            self._unsettled = False
         stood, lost_to = self._at, None
         try:
-            stretch = self._reader.read(stood, limit_offset_bytes, max_bytes)
+            rows, end = self._reader.read(stood, limit_offset_bytes, max_bytes)
         except LandingLossError as error:
             if not skip_lost or error.lost_to_bytes > limit_offset_bytes:
                 raise
             lost_to = error.lost_to_bytes
-            stretch = self._reader.read(lost_to, limit_offset_bytes, max_bytes)
-        end = stretch.end_offset_bytes
-        if not stretch.rows.num_rows and lost_to is None:
+            rows, end = self._reader.read(lost_to, limit_offset_bytes, max_bytes)
+        if not rows.num_rows and lost_to is None:
             self._at = end
-            return Landed(
-                committed_bytes=self._start, read_to_bytes=self._at, rows=0, files=0, file_bytes=0, lost_bytes=0
-            )
+            return Landed(committed_bytes=self._start, read_to_bytes=end)
+        commit = Commit(
+            start_offset_bytes=self._start,
+            end_offset_bytes=end,
+            store_id=self._source.store_id,
+            epoch=self._source.epoch,
+            broker_name=self._source.broker_name,
+            committed_at_ms=self._clock.now_ms(),
+            lost_to_bytes=lost_to,
+        )
         self._unsettled = True
-        commit = self._zone.publish(self._start, end, stretch.rows, lost_to_bytes=lost_to)
+        commit = self._zone.publish(commit, rows)
         self._unsettled = False
         self._start = self._at = end
         return Landed(
-            committed_bytes=self._start,
-            read_to_bytes=self._at,
+            committed_bytes=end,
+            read_to_bytes=end,
             rows=commit.rows,
             files=len(commit.files),
             file_bytes=sum(file.size_bytes for file in commit.files),
@@ -95,30 +140,48 @@ class Lander:
 
     def close(self) -> None:
         """Let the next lander in. Idempotent."""
-        if hasattr(self, "_zone"):
-            self._zone.close()
         if self._lock is not None:
             self._lock.release()
-            self._lock = None
-
-    def _settle(self) -> None:
-        """After a failed step: whether it has happened only the zone can tell; it finishes or removes what there is."""
-        self._zone.open()
-        committed = self._zone.committed_bytes
-        self._start = self._start if committed is None else committed
-        self._at = self._start
-        self._unsettled = False
 
 
-def _zone(task: LandingTask, disk: Disk, clock: Clock) -> LandingZone:
+def _zone(task: LandingTask, disk: Disk) -> LandingZone:
     if task.format == "delta":
         from flintmq.plugins.spark.landing.delta_zone import DeltaZone
 
-        return DeltaZone(Path(task.path), task.source, clock, task.compression)
-    return ParquetZone(disk, Path(task.path), task.source, clock, task.compression)
+        return DeltaZone(Path(task.path), task.source, task.compression)
+    return ParquetZone(disk, Path(task.path), task.source, task.compression)
 
 
-def _decoder(task: LandingTask) -> Decoder:
-    topics = frozenset(task.topics) if task.topics else None
-    rows = RowFilter(topics=topics, system_topics=task.include_system_topics)
-    return Decoder(rows=rows, broker_name=task.source.broker_name)
+class ZoneLock:
+    """Keeps two landers out of one landing zone, from construction until :meth:`release`.
+
+    The process of a broker that was killed finishes what it is at before it notices; the next one waits for it.
+
+    Args:
+        root: the landing zone's folder.
+        wait_s: how long to wait while another process has it.
+
+    Raises:
+        LandingTroubleError: another process holds it.
+        OSError: the lock file cannot be made.
+    """
+
+    def __init__(self, root: Path, wait_s: float = 10.0) -> None:
+        path = root / MANIFEST_FOLDER / "lock"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("ab")
+        until_s = time.monotonic() + wait_s
+        while True:
+            try:
+                return fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                if time.monotonic() >= until_s:
+                    self._file.close()
+                    raise LandingTroubleError(
+                        f"{root}: another broker's landing zone; stop that broker, or set spark_feed.landing.path"
+                    ) from error
+            time.sleep(_LOCK_TRY_S)
+
+    def release(self) -> None:
+        """Let the next one in. Idempotent."""
+        self._file.close()

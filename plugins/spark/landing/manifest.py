@@ -19,9 +19,10 @@ from typing import Any, Final
 import attrs
 
 from flintmq.core.io.disk import Disk
-from flintmq.plugins.spark.landing.errors import LandingError
-from flintmq.plugins.spark.landing.names import MANIFEST_FOLDER
+from flintmq.plugins.spark.landing.task import LandingError, LogSource
 
+MANIFEST_FOLDER: Final = "_flintmq"
+"""Readers pass over names that begin with an underscore."""
 VERSION: Final = 1
 JOIN_AT: Final = 1_000
 """So many commits are joined into one file."""
@@ -48,7 +49,7 @@ class Commit:
     """Physical offset of the first byte of the log that it covers."""
     end_offset_bytes: int
     """Physical offset behind the last one."""
-    files: tuple[LandedFile, ...]
+    files: tuple[LandedFile, ...] = ()
     """Topic by topic, day by day."""
     store_id: str
     """The store that the log belongs to."""
@@ -105,11 +106,6 @@ class Manifest:
         self.last: Commit | None = self._load_last()
         """The newest commit."""
 
-    @property
-    def committed_bytes(self) -> int | None:
-        """Everything below this physical offset has landed; None before the first commit."""
-        return self.last.end_offset_bytes if self.last is not None else None
-
     def add(self, commit: Commit) -> None:
         """Publish a commit, durably; from now on it has happened. Raises StoreError or OSError, and then it has not."""
         temporary = self.folder / f".{commit.name}"
@@ -159,6 +155,21 @@ class Manifest:
         if last.end_offset_bytes != self._ranges[-1][1]:
             raise LandingError(f"{path} does not tell what its name says; land into another folder")
         return last
+
+
+def check_source(root: Path, source: LogSource, last: Commit) -> None:
+    """Refuse a zone that another log, or an abandoned history of this one, has landed in. Raises LandingError."""
+    if last.store_id != source.store_id:
+        raise LandingError(
+            f"{root}: messages of another store (id {last.store_id}, broker {last.broker_name}) land here, "
+            f"this one has id {source.store_id}: set spark_feed.landing.path to another folder"
+        )
+    cut = source.cut_below(last.epoch, last.end_offset_bytes)
+    if cut is not None:
+        raise LandingError(
+            f"{root}: the log has landed up to position {last.end_offset_bytes}, but a recovery cut it at {cut} since: "
+            "the rows behind that are no longer in the log. Set spark_feed.landing.path to another folder"
+        )
 
 
 def committed_position(disk: Disk, root: Path) -> int | None:

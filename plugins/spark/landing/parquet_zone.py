@@ -19,17 +19,19 @@ the files.
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import re
+from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from flintmq.core.io.clock import Clock
+import attrs
+
 from flintmq.core.io.disk import Disk
-from flintmq.plugins.spark.landing.errors import LandingError
-from flintmq.plugins.spark.landing.manifest import Commit, LandedFile, Manifest
-from flintmq.plugins.spark.landing.names import MANIFEST_FOLDER, date_folder, part_name, topic_folder
-from flintmq.plugins.spark.landing.partitions import partitions
-from flintmq.plugins.spark.landing.source import LogSource
+from flintmq.plugins.spark.landing.manifest import MANIFEST_FOLDER, Commit, LandedFile, Manifest, check_source
+from flintmq.plugins.spark.landing.task import LogSource
 
 if TYPE_CHECKING:
     import pyarrow
@@ -39,77 +41,54 @@ log = logging.getLogger("flintmq.landing")
 ROW_GROUP_BYTES: Final = 128 * 1024 * 1024
 """More is never one row group: a reader holds a whole one in memory."""
 _ROW_GROUP_ROWS: Final = 1_048_576
+_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
+"""What Hive, Spark and pyarrow read as null."""
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_-]")
+_VALUE_BYTES_MAX: Final = 200
 
 
 class ParquetZone:
-    """See :class:`flintmq.plugins.spark.landing.zone.LandingZone`.
+    """See :class:`flintmq.plugins.spark.landing.lander.LandingZone`.
 
     Args:
         disk: where the zone lies.
         root: its folder; made when it is opened.
         source: the log that lands here.
-        clock: time.
         compression: the files'.
     """
 
-    def __init__(self, disk: Disk, root: Path, source: LogSource, clock: Clock, compression: str) -> None:
+    def __init__(self, disk: Disk, root: Path, source: LogSource, compression: str) -> None:
         self._disk = disk
         self._root = root
         self._source = source
-        self._clock = clock
         self._compression = compression
-        self._manifest: Manifest | None = None
 
-    @property
-    def manifest(self) -> Manifest:
-        """The commits; only while it is open."""
-        if self._manifest is None:
-            raise LandingError(f"{self._root}: the landing zone is not open")
-        return self._manifest
-
-    @property
-    def committed_bytes(self) -> int | None:
-        return self.manifest.committed_bytes
-
-    def open(self) -> None:
+    def open(self) -> int | None:
         self._disk.make_folder(self._root / MANIFEST_FOLDER)
-        manifest = Manifest(self._disk, self._root)
-        if manifest.last is not None:
-            check_source(self._root, self._source, manifest.last)
-        manifest.clean()
-        if manifest.last is not None:
-            self._name_files(manifest.last)
+        self._manifest = Manifest(self._disk, self._root)
+        last = self._manifest.last
+        if last is not None:
+            check_source(self._root, self._source, last)
+        self._manifest.clean()
+        if last is not None:
+            self._name_files(last)
         self._sweep()
-        self._manifest = manifest
+        return last.end_offset_bytes if last is not None else None
 
-    def publish(
-        self, start_offset_bytes: int, end_offset_bytes: int, rows: pyarrow.Table, *, lost_to_bytes: int | None = None
-    ) -> Commit:
-        name = part_name(start_offset_bytes, end_offset_bytes)
+    def publish(self, commit: Commit, rows: pyarrow.Table) -> Commit:
+        name = f"part-{commit.start_offset_bytes:020d}-{commit.end_offset_bytes:020d}.parquet"
         files = []
-        for part in partitions(rows):
-            folder = f"{topic_folder(part.topic)}/{date_folder(part.day)}"
-            data = self._encode(part.rows)
+        for topic, day, part in partitions(rows):
+            folder = f"{topic_folder(topic)}/{date_folder(day)}"
+            data = self._encode(part)
             self._disk.make_folder(self._root / folder)
             self._disk.write_file(self._root / folder / f".{name}", data)
-            files.append(LandedFile(f"{folder}/{name}", part.topic, part.rows.num_rows, len(data)))
-        commit = Commit(
-            start_offset_bytes=start_offset_bytes,
-            end_offset_bytes=end_offset_bytes,
-            files=tuple(files),
-            store_id=self._source.store_id,
-            epoch=self._source.epoch,
-            broker_name=self._source.broker_name,
-            committed_at_ms=self._clock.now_ms(),
-            lost_to_bytes=lost_to_bytes,
-        )
-        self.manifest.add(commit)
+            files.append(LandedFile(f"{folder}/{name}", topic, part.num_rows, len(data)))
+        commit = attrs.evolve(commit, files=tuple(files))
+        self._manifest.add(commit)
         self._name_files(commit)
-        self.manifest.join_old()
+        self._manifest.join_old()
         return commit
-
-    def close(self) -> None:
-        self._manifest = None
 
     def _encode(self, rows: pyarrow.Table) -> bytes:
         import pyarrow as pa
@@ -122,7 +101,6 @@ class ParquetZone:
             sink,
             compression=self._compression,
             row_group_size=max(1, min(_ROW_GROUP_ROWS, ROW_GROUP_BYTES // row_bytes)),
-            write_statistics=True,
             store_schema=False,
         )
         data: bytes = sink.getvalue().to_pybytes()
@@ -149,16 +127,45 @@ class ParquetZone:
                         self._disk.remove(path)
 
 
-def check_source(root: Path, source: LogSource, last: Commit) -> None:
-    """Refuse a zone that another log, or an abandoned history of this one, has landed in. Raises LandingError."""
-    if last.store_id != source.store_id:
-        raise LandingError(
-            f"{root}: messages of another store (id {last.store_id}, broker {last.broker_name}) land here, "
-            f"this one has id {source.store_id}: set spark_feed.landing.path to another folder"
-        )
-    cut = source.cut_below(last.epoch, last.end_offset_bytes)
-    if cut is not None:
-        raise LandingError(
-            f"{root}: the log has landed up to position {last.end_offset_bytes}, but a recovery cut it at {cut} since: "
-            "the rows behind that are no longer in the log. Set spark_feed.landing.path to another folder"
-        )
+def partitions(rows: pyarrow.Table) -> Iterator[tuple[str, date | None, pyarrow.Table]]:
+    """Topic, day and rows of each part, in the log's order, without the columns that the folder tells."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    keys = pa.table({"topic": pc.fill_null(rows["topic"], ""), "date": dates(rows)}).combine_chunks()
+    by_key = [("topic", "ascending"), ("date", "ascending")]
+    counts = keys.group_by(["topic", "date"]).aggregate([([], "count_all")]).sort_by(by_key)
+    rows = rows.drop_columns(["topic"])
+    if counts.num_rows > 1:
+        rows = rows.take(pc.sort_indices(keys, by_key))  # stable: equal keys stay in the log's order
+    start = 0
+    for part in counts.to_pylist():
+        yield part["topic"], part["date"], rows.slice(start, part["count_all"])
+        start += part["count_all"]
+
+
+def dates(rows: pyarrow.Table) -> pyarrow.ChunkedArray:
+    """The days of the store times, in UTC; null where that is not a time."""
+    import pyarrow as pa
+
+    return rows["storeTimestamp"].cast(pa.timestamp("us")).cast(pa.date32())
+
+
+def topic_folder(topic: str) -> str:
+    """``topic=Orders``; any character but letters, digits, ``-`` and ``_`` is written as ``%25``, which readers decode.
+
+    A topic comes from clients and may hold anything in a store of another maker: no name made of it leaves the zone. One too
+    long for a file system ends in a hash; the manifest has its name.
+    """
+    value = "".join(
+        one if _PLAIN.fullmatch(one) else "".join(f"%{byte:02X}" for byte in one.encode("utf-8", "replace"))
+        for one in topic
+    )
+    if len(value) > _VALUE_BYTES_MAX:
+        value = f"{value[:150]}-{hashlib.sha256(topic.encode('utf-8', 'replace')).hexdigest()[:32]}"
+    return f"topic={value or _NULL}"
+
+
+def date_folder(day: date | None) -> str:
+    """``date=2026-11-22``."""
+    return f"date={day or _NULL}"

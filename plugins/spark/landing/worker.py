@@ -16,8 +16,7 @@ from typing import Any, Final, TextIO
 import attrs
 
 from flintmq.core.errors import FlintError
-from flintmq.plugins.spark.landing.errors import LandingError, LandingLossError, LandingTroubleError
-from flintmq.plugins.spark.landing.task import Landed, LandingTask
+from flintmq.plugins.spark.landing.task import Landed, LandingError, LandingLossError, LandingTask, LandingTroubleError
 
 MODULE: Final = "flintmq.plugins.spark.landing.worker"
 _NICE: Final = 19

@@ -9,12 +9,12 @@ from typing import Final
 import attrs
 
 from flintmq.plugins.doctor.files import StoreFiles
-from flintmq.plugins.spark.bounds import Range
 from flintmq.plugins.spark.decoder import RowFilter
 from flintmq.plugins.spark.maintenance.engines import Engine
 from flintmq.plugins.spark.maintenance.part_task import PartTask, first_store_time_ms, new_folder, write_part
 from flintmq.plugins.spark.maintenance.pieces import Piece, log_bytes, plan
 from flintmq.plugins.spark.maintenance.rebuild import Report
+from flintmq.plugins.spark.ports import Range
 
 SLACK_MS: Final = 600_000
 """Store times may go back by so much when a broker's clock is set: pieces are left out with this to spare."""

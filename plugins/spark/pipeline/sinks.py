@@ -175,11 +175,12 @@ class BoundSink:
         return revealed(self.planned.loaded, self.key, sink.options, self.planned.redactor)
 
     def _check_topic(self, sink: TopicSink) -> None:
-        from flintmq.plugins.spark.write_options import WriteOptions, check_columns
+        from flintmq.plugins.spark.options import WriteOptions
+        from flintmq.plugins.spark.schema import check_sent_columns
 
         options = self._topic_options(sink)
         try:
-            check_columns(self.frame.schema, WriteOptions.parse(options))
+            check_sent_columns(self.frame.schema, has_topic=WriteOptions.parse(options).topic is not None)
         except SparkPluginError as error:
             named = next((name for name in options if name.casefold() in str(error).casefold()), "")
             raise self._error(named, str(error)) from error

@@ -12,22 +12,28 @@ import attrs
 
 from flintmq.core.errors import JsonSyntaxError
 from flintmq.core.io import fastjson
-from flintmq.plugins.spark.bounds import ANY, Bounds, Range
 from flintmq.plugins.spark.decoder import Decoder, RowFilter
 from flintmq.plugins.spark.errors import DataLossError, UnknownTopicError
 from flintmq.plugins.spark.options import ReadOptions
-from flintmq.plugins.spark.ports import Limit, Offset, Part
+from flintmq.plugins.spark.ports import ANY, Bounds, Limit, Offset, Part, Range
 from flintmq.plugins.spark.schema import nearest
-from flintmq.plugins.spark.store.by_time import first_place_from
-from flintmq.plugins.spark.store.limits import Told, always_fits, cut_at_limit, rows_between
-from flintmq.plugins.spark.store.offsets import StoreOffset, check_history, check_reached
 from flintmq.plugins.spark.store.piece_reader import PieceReader
-from flintmq.plugins.spark.store.pieces import Piece, StorePart, parted, target_bytes, whole_pieces
-from flintmq.plugins.spark.store.places import Places, queue_ranges
+from flintmq.plugins.spark.store.pieces import (
+    Piece,
+    StorePart,
+    Told,
+    always_fits,
+    cut_at_limit,
+    parted,
+    rows_between,
+    target_bytes,
+    whole_pieces,
+)
+from flintmq.plugins.spark.store.places import Places, StoreOffset, check_history, check_reached, queue_ranges
 from flintmq.plugins.spark.store.queue_units import QueueUnits, list_queues, list_topics
-from flintmq.plugins.spark.store.record_places import first_place, is_record, splitters
+from flintmq.plugins.spark.store.record_places import first_place, first_place_from, is_record, splitters
 from flintmq.plugins.spark.store.unit_rows import told_by_units
-from flintmq.plugins.spark.store.view import StoreView, open_view, root_of
+from flintmq.plugins.spark.store.visible_end import StoreView, open_view, root_of
 
 if TYPE_CHECKING:
     import pyarrow

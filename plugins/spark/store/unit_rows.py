@@ -24,10 +24,10 @@ import pyarrow as pa
 from flintmq.core.record.heads import read_heads
 from flintmq.core.record.record import RECORD_MIN_BYTES
 from flintmq.core.record.sys_flag import is_queued
-from flintmq.plugins.spark.bounds import ANY, Range
 from flintmq.plugins.spark.decoder import Decoder, RowFilter
 from flintmq.plugins.spark.decoder.heads import Bools, Ints
 from flintmq.plugins.spark.decoder.slices import take_slices
+from flintmq.plugins.spark.ports import ANY, Range
 from flintmq.plugins.spark.schema import arrow_schema
 from flintmq.plugins.spark.store.log_files import Bytes
 from flintmq.plugins.spark.store.pieces import Piece

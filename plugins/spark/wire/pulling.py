@@ -11,8 +11,8 @@ import asyncio
 import collections
 import concurrent.futures
 import logging
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import numpy as np
@@ -20,12 +20,17 @@ import numpy as np
 from flintmq.core.broker.message_queue import MessageQueue
 from flintmq.core.broker.subscription import SubscriptionData, build_subscription
 from flintmq.core.errors import RefusedError
+from flintmq.plugins.spark.decoder import Decoder
 from flintmq.plugins.spark.decoder.chain import walk
 from flintmq.plugins.spark.decoder.heads import Ints
 from flintmq.plugins.spark.errors import BadRecordError, DataLossError
 from flintmq.plugins.spark.wire.client import WireClient, again
 from flintmq.plugins.spark.wire.ranges import QueueRange
 from flintmq.remoting.client.broker_api import PulledRecords, PullStatus
+
+if TYPE_CHECKING:
+    import pyarrow
+
 
 log = logging.getLogger("flintmq.spark")
 
@@ -181,3 +186,37 @@ def _wanted(records: bytes, wanted: QueueRange) -> Pulled:
 def _place(wanted: QueueRange) -> str:
     queue = wanted.queue
     return f"topic {queue.topic}, broker {queue.broker_name}, queue {queue.queue_id}, queue offset {wanted.start}"
+
+
+def batches(
+    pulled: Iterable[Pulled], decoder: Decoder, batch_rows: int, batch_bytes: int
+) -> Iterator[pyarrow.RecordBatch]:
+    """Decode what is pulled, in batches of ``batch_rows`` or ``batch_bytes``, whichever comes first, and one answer more.
+
+    Raises:
+        BadRecordError: see :meth:`Decoder.decode`.
+    """
+    held: list[Pulled] = []
+    rows = size_bytes = 0
+    for one in pulled:
+        full = rows + len(one.starts) > batch_rows or size_bytes + len(one.records) > batch_bytes
+        if held and (full or one.queue.broker_name != held[0].queue.broker_name):
+            yield from _decoded(held, decoder)
+            held, rows, size_bytes = [], 0, 0
+        held.append(one)
+        rows += len(one.starts)
+        size_bytes += len(one.records)
+    if held:
+        yield from _decoded(held, decoder)
+
+
+def _decoded(held: list[Pulled], decoder: Decoder) -> Iterator[pyarrow.RecordBatch]:
+    begins = np.cumsum([0, *(len(one.records) for one in held)])
+    starts = np.concatenate([one.starts + begin for one, begin in zip(held, begins, strict=False)])
+    records = held[0].records if len(held) == 1 else b"".join(one.records for one in held)
+    queue = held[0].queue
+    batch = attrs.evolve(decoder, broker_name=queue.broker_name).decode(
+        records, starts, f"answers of {queue.broker_name}"
+    )
+    if batch.num_rows:
+        yield batch

@@ -9,15 +9,14 @@ from typing import Literal
 from flintmq.core.broker.message_queue import MessageQueue
 from flintmq.core.errors import RefusedError
 from flintmq.core.response_code import ResponseCode
-from flintmq.plugins.spark.bounds import Range
 from flintmq.plugins.spark.decoder import Decoder, RowFilter
 from flintmq.plugins.spark.decoder.rows import is_system_topic
 from flintmq.plugins.spark.errors import OptionError, UnknownTopicError
 from flintmq.plugins.spark.option_values import EARLIEST_QUEUE_OFFSET, LATEST_QUEUE_OFFSET, Place
 from flintmq.plugins.spark.options import ReadOptions
-from flintmq.plugins.spark.wire.batches import batches
+from flintmq.plugins.spark.ports import Range
 from flintmq.plugins.spark.wire.client import WireClient, again
-from flintmq.plugins.spark.wire.pulling import Puller
+from flintmq.plugins.spark.wire.pulling import Puller, batches
 from flintmq.plugins.spark.wire.ranges import QueueRange
 from flintmq.remoting.wire.bodies import TopicOffset
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
 from flintmq.core.broker.message_queue import MessageQueue
-from flintmq.plugins.spark.bounds import Bounds
-from flintmq.plugins.spark.wire.offsets import ordered
+from flintmq.plugins.spark.errors import CheckpointError
+from flintmq.plugins.spark.ports import Bounds, Offset
 
 SMALL_BYTES: Final = 8 * 1024 * 1024
 """Less than this is not worth a task of its own (docs/spark.md)."""
@@ -100,3 +100,66 @@ def limited_rows(ranges: Sequence[QueueRange], max_rows: int) -> dict[MessageQue
         return {one.queue: one.start for one in ranges} | {one.queue: one.start + 1 for one in longest}
     left, waiting = max_rows - len(ranges), sum(one.rows - 1 for one in ranges)
     return {one.queue: one.start + 1 + (one.rows - 1) * left // waiting for one in ranges}
+
+
+VERSION: Final = 1
+_INT64_MAX: Final = 2**63 - 1
+
+
+@attrs.frozen
+class WireOffset:
+    """The offset of a read over the wire: how far each queue is.
+
+    ::
+
+        {"v": 1, "transport": "broker", "queues": {"orders": {"broker-a": {"0": 23, "1": 17}}}}
+    """
+
+    queues: Mapping[MessageQueue, int] = attrs.field(factory=dict)
+    """Queue to the queue offset of its next message."""
+
+    def to_json(self) -> Offset:
+        """Return the form in which Spark keeps it."""
+        found: dict[str, dict[str, dict[str, int]]] = {}
+        for queue in sorted(self.queues, key=_order):
+            brokers = found.setdefault(queue.topic, {})
+            brokers.setdefault(queue.broker_name, {})[str(queue.queue_id)] = self.queues[queue]
+        return {"v": VERSION, "transport": "broker", "queues": found}
+
+    @classmethod
+    def from_json(cls, offset: Mapping[str, Any]) -> WireOffset:
+        """Read it back.
+
+        Raises:
+            CheckpointError: it is another transport's, of a later version, or no offset.
+        """
+        transport = offset.get("transport")
+        if transport != "broker":
+            raise CheckpointError(
+                f"the checkpoint was written by a query with transport {transport!r}, this one pulls from brokers: offsets of "
+                "one mean nothing to the other. Go on with load('/data/store'), or give another checkpointLocation"
+            )
+        if offset.get("v") != VERSION:
+            raise CheckpointError(
+                f"the checkpoint has offsets of version {offset.get('v')!r}, this FlintMQ reads {VERSION}"
+            )
+        queues = {}
+        try:
+            for topic, brokers in offset["queues"].items():
+                for broker_name, numbers in brokers.items():
+                    for queue_id, queue_offset in numbers.items():
+                        if type(queue_offset) is not int or not 0 <= queue_offset <= _INT64_MAX:
+                            raise ValueError(queue_offset)
+                        queues[MessageQueue(broker_name, int(queue_id), topic)] = queue_offset
+        except (KeyError, AttributeError, ValueError) as error:
+            raise CheckpointError(f"the checkpoint's offset is none: {str(offset)[:200]}") from error
+        return cls(queues)
+
+
+def _order(queue: MessageQueue) -> tuple[str, str, int]:
+    return queue.topic, queue.broker_name, queue.queue_id
+
+
+def ordered(queues: Mapping[MessageQueue, int]) -> list[MessageQueue]:
+    """Queues by topic, broker and number."""
+    return sorted(queues, key=_order)

@@ -10,8 +10,8 @@ from expected_rows import rows_of
 
 from flintmq.plugins.spark.options import ReadOptions
 from flintmq.plugins.spark.ports import Limit, Offset
-from flintmq.plugins.spark.store import StoreTransport
 from flintmq.plugins.spark.store.pieces import StorePart
+from flintmq.plugins.spark.store.transport import StoreTransport
 
 Row = dict[str, Any]
 

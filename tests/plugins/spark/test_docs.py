@@ -33,7 +33,7 @@ def test_every_option_stands_there_as_it_is() -> None:
     assert rows_of("Options") == [
         f"| {', '.join(f'`{name}`' for name in (one.name, *one.aliases))} | {cell(one.default)} | {ONLY[one.only]} | "
         f"{cell(one.meaning)} |"
-        for one in READ_OPTIONS
+        for one in READ_OPTIONS.values()
     ]
 
 

@@ -41,7 +41,7 @@ SAMPLES = {
 
 def given(name: str, value: str) -> dict[str, str]:
     """An option with whatever it needs beside it."""
-    option = next(one for one in READ_OPTIONS if one.name == name)
+    option = next(one for one in READ_OPTIONS.values() if one.name == name)
     if name in ("path", "nameServer", "brokerAddr"):
         beside = {} if name == "path" else {"subscribe": "a"}
     elif option.only == "broker":
@@ -51,7 +51,7 @@ def given(name: str, value: str) -> dict[str, str]:
     return {**beside, name: value}
 
 
-@pytest.mark.parametrize("option", READ_OPTIONS, ids=lambda one: one.name)
+@pytest.mark.parametrize("option", READ_OPTIONS.values(), ids=lambda one: one.name)
 def test_each_option_is_read_in_any_case_by_each_name(option: Any) -> None:
     """Spark hands names over in lower case; a value must change exactly its own attribute."""
     value = SAMPLES.get(option.name, "7")

@@ -12,10 +12,10 @@ from served import Served
 
 from flintmq.core.errors import RefusedError, RemotingError
 from flintmq.plugins.spark.errors import OptionError, RowError, SchemaError, SparkPluginError
+from flintmq.plugins.spark.options import WriteOptions
+from flintmq.plugins.spark.schema import check_sent_columns
 from flintmq.plugins.spark.wire import client as wire_client
-from flintmq.plugins.spark.wire.row_messages import row_messages
-from flintmq.plugins.spark.wire.sending import Sender
-from flintmq.plugins.spark.write_options import WriteOptions, check_columns
+from flintmq.plugins.spark.wire.sending import Sender, row_messages
 from flintmq.remoting.client.producer import Producer
 
 pa = pytest.importorskip("pyarrow")
@@ -195,12 +195,12 @@ def schema(**columns: str) -> Any:
 def test_columns_that_make_no_message_are_refused(columns: dict[str, str], says: str) -> None:
     """A misspelt column that is silently left out costs data."""
     with pytest.raises(SchemaError, match=says):
-        check_columns(schema(**columns), options())
+        check_sent_columns(schema(**columns), has_topic=True)
 
 
 def test_columns_of_a_read_are_passed_over() -> None:
     """Copying a topic must work without dropping columns; without a topic anywhere it must not."""
     rows = schema(body="binary", queueOffset="bigint", sysFlag="int")
-    check_columns(rows, options())
+    check_sent_columns(rows, has_topic=True)
     with pytest.raises(SchemaError, match="option topic"):
-        check_columns(rows, WriteOptions.parse({"nameServer": "h:1"}))
+        check_sent_columns(rows, has_topic=False)

@@ -14,7 +14,6 @@ import pytest
 from served import Served
 
 import flintmq.plugins.spark.wire.pulling as pulling
-from flintmq.plugins.spark.bounds import Bounds, Range
 from flintmq.plugins.spark.errors import (
     CheckpointError,
     DataLossError,
@@ -23,7 +22,7 @@ from flintmq.plugins.spark.errors import (
     UnknownTopicError,
 )
 from flintmq.plugins.spark.options import ReadOptions
-from flintmq.plugins.spark.ports import Limit
+from flintmq.plugins.spark.ports import Bounds, Limit, Range
 from flintmq.plugins.spark.wire_transport import WireTransport
 
 TOPIC = "orders"

@@ -111,10 +111,10 @@ finally:
 def test_a_plain_session_of_the_real_spark(bare_python: Path, name: str, call: str) -> None:
     """Made before ``session`` or ``register`` could choose the Python: neither lets a query run into the worker's traceback."""
     pytest.importorskip("pyspark", reason="needs PySpark")
-    from flintmq.plugins.spark.java import find_java
+    from flintmq.plugins.spark.session import find_java
 
     try:
-        home = find_java().home
+        home = find_java()
     except RuntimeMissingError as error:
         pytest.skip(str(error))
     environment = {key: value for key, value in os.environ.items() if key not in ("PYSPARK_PYTHON", "PYTHONPATH")}

@@ -12,9 +12,8 @@ import attrs
 import pytest
 from landing_log import SOURCE, LittleLog
 
-from flintmq.plugins.spark.landing.errors import LandingError
 from flintmq.plugins.spark.landing.lander import Lander
-from flintmq.plugins.spark.landing.source import LogSource
+from flintmq.plugins.spark.landing.task import LandingError, LogSource
 
 deltalake = pytest.importorskip("deltalake", reason="needs deltalake: pip install 'flintmq[delta]'")
 

@@ -10,9 +10,8 @@ import pytest
 
 from flintmq.config.sections.models import LandingSection
 from flintmq.core.testing.clock import ManualClock
-from flintmq.plugins.spark.landing.errors import LandingError, LandingLossError, LandingTroubleError
 from flintmq.plugins.spark.landing.feeder import FeederState, LandingFeeder
-from flintmq.plugins.spark.landing.task import Landed
+from flintmq.plugins.spark.landing.task import Landed, LandingError, LandingLossError, LandingTroubleError
 
 KIB = 1024
 SETTINGS = LandingSection(path="x", roll_bytes=64 * KIB, roll_interval_ms=10_000, queue_bytes=256 * KIB)

@@ -15,12 +15,10 @@ from zone_files import offsets, on_disk, visible
 from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.core.io.os_disk import OS_DISK
 from flintmq.plugins.spark.errors import BadRecordError
-from flintmq.plugins.spark.landing.errors import LandingError, LandingLossError, LandingTroubleError
-from flintmq.plugins.spark.landing.lander import Lander
-from flintmq.plugins.spark.landing.lock import ZoneLock
+from flintmq.plugins.spark.landing.lander import Lander, ZoneLock
 from flintmq.plugins.spark.landing.manifest import Manifest, committed_position
-from flintmq.plugins.spark.landing.names import date_folder, topic_folder
-from flintmq.plugins.spark.landing.source import LogSource
+from flintmq.plugins.spark.landing.parquet_zone import date_folder, topic_folder
+from flintmq.plugins.spark.landing.task import LandingError, LandingLossError, LandingTroubleError, LogSource
 
 
 def land_all(lander: Lander, end: int, max_bytes: int = 1 << 20) -> None:
@@ -257,8 +255,7 @@ def test_no_topic_leaves_the_zone() -> None:
         assert "/" not in name
         assert "." not in name
         assert len(name.encode()) < 255
-    assert date_folder(0) == "date=1970-01-01"
-    assert date_folder(20_000) == f"date={date(2024, 10, 4)}"
+    assert date_folder(date(2024, 10, 4)) == "date=2024-10-04"
     assert date_folder(None) == "date=__HIVE_DEFAULT_PARTITION__"
 
 

@@ -16,16 +16,14 @@ from stores import config_of, index_of, queues_of
 from flintmq.plugins.delay.delay_levels import DELAY_LEVEL_MS
 from flintmq.plugins.doctor.files import StoreFiles
 from flintmq.plugins.spark.errors import RuntimeMissingError
-from flintmq.plugins.spark.java import find_java
 from flintmq.plugins.spark.landing.lander import Lander
-from flintmq.plugins.spark.landing.source import LogSource
-from flintmq.plugins.spark.landing.task import LandingTask
+from flintmq.plugins.spark.landing.task import LandingTask, LogSource
 from flintmq.plugins.spark.maintenance.audit import audit
 from flintmq.plugins.spark.maintenance.compact import compact
 from flintmq.plugins.spark.maintenance.engines import InlineEngine
 from flintmq.plugins.spark.maintenance.export import export
 from flintmq.plugins.spark.maintenance.rebuild import rebuild
-from flintmq.plugins.spark.session import require_pyspark
+from flintmq.plugins.spark.session import find_java, require_pyspark
 
 PROGRAM = """
 import json, sys

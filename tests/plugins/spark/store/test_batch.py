@@ -13,8 +13,8 @@ from reading import batch, places, planned, read_parts, transport
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import message, open_store
-from flintmq.plugins.spark.bounds import Bounds, Range
 from flintmq.plugins.spark.errors import DataLossError, OptionError, UnknownTopicError
+from flintmq.plugins.spark.ports import Bounds, Range
 from flintmq.plugins.spark.store.pieces import StorePart
 
 TOPICS = ("orders", "payments", "%RETRY%group", "SCHEDULE_TOPIC_XXXX")

@@ -15,8 +15,8 @@ from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.store import message, open_store
 from flintmq.plugins.spark.errors import CheckpointError, DataLossError
 from flintmq.plugins.spark.ports import Limit
-from flintmq.plugins.spark.store import limits
-from flintmq.plugins.spark.store.offsets import StoreOffset
+from flintmq.plugins.spark.store import pieces
+from flintmq.plugins.spark.store.places import StoreOffset
 
 
 def joined(batches: list[list[Row]]) -> list[Row]:
@@ -84,7 +84,7 @@ def test_limits_hold_where_queues_do_not_tell_all(
     half_told: Path, limit: Limit, options: dict[str, str], step_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A copy of a log without its queues, or what a crash has left of them: what they do not name is found by walking."""
-    monkeypatch.setattr(limits, "_STEP_BYTES", step_bytes)
+    monkeypatch.setattr(pieces, "_STEP_BYTES", step_bytes)
     reader = transport(half_told, **options)
     batches, end = stream(reader, reader.initial("earliest"), limit)
     assert joined(batches) == batch(half_told, **options)

@@ -14,8 +14,8 @@ from reading import Row, batch, planned, read_parts, transport
 from flintmq.core.record.queue_unit import UNIT, UNIT_BYTES
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import message, open_store
-from flintmq.plugins.spark.bounds import Bounds, Range
 from flintmq.plugins.spark.decoder import Decoder
+from flintmq.plugins.spark.ports import Bounds, Range
 from flintmq.plugins.spark.store import unit_rows
 
 NAMES = ("topic", "brokerName", "queueId", "queueOffset", "physicalOffset", "storeSize")

