@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Self
 
-import attrs
+import msgspec
 
 from flintmq.core.broker.advertised import Advertised, host_port
 from flintmq.core.record.host import pack_host
 
 
-@attrs.frozen
-class BrokerAddress:
+class BrokerAddress(msgspec.Struct, frozen=True):
     """How a broker is reached."""
 
     host_port: str
@@ -20,7 +19,7 @@ class BrokerAddress:
     """The address as records and message ids hold it."""
     listening_port: int
     """The port that it listens on."""
-    advertised: Advertised = attrs.field(factory=Advertised)
+    advertised: Advertised = msgspec.field(default_factory=Advertised)
     """Other addresses that clients get, by the network that they come from."""
 
     @classmethod

@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-import attrs
+import msgspec
 
 CLIENT: Final = "client"
 """``listen.advertised_host: client``, and the word for it in the registration."""
@@ -24,8 +24,7 @@ _ENTRY: Final = re.compile(r"([A-Za-z0-9_-]{1,64})=([^\s;,=]{1,255}:\d{1,5})")
 _ENTRIES_MAX: Final = 64
 
 
-@attrs.frozen
-class Viewpoint:
+class Viewpoint(msgspec.Struct, frozen=True):
     """The listener and the address at which a client reached the name server."""
 
     listener: str = ""
@@ -38,11 +37,10 @@ HERE: Final = Viewpoint()
 """The viewpoint from which addresses are as they were registered."""
 
 
-@attrs.frozen
-class Advertised:
+class Advertised(msgspec.Struct, frozen=True):
     """The addresses of a broker beyond the one it registers under."""
 
-    by_listener: Mapping[str, str] = attrs.field(factory=dict)
+    by_listener: Mapping[str, str] = msgspec.field(default_factory=dict)
     """``host:port`` by the name of the name server's listener."""
     as_client: bool = False
     """Clients reach it at every address of its machine."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import attrs
+import msgspec
 
 from flintmq.core.kernel.ports.channel import Channel
 
 
-@attrs.define(eq=False)
-class ClientChannelInfo:
+class ClientChannelInfo(msgspec.Struct, eq=False):
     """One client of one group. Compared by identity."""
 
     channel: Channel

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-import attrs
+import msgspec
 
 from flintmq.core.io.clock import Clock
 
@@ -20,8 +20,7 @@ _SERIES: Final = ((10.0, 7), (600.0, 7), (3600.0, 25))
 """Seconds between snapshots and how many are kept: a minute, an hour, a day."""
 
 
-@attrs.frozen
-class StatsSpan:
+class StatsSpan(msgspec.Struct, frozen=True):
     """What was counted in a span of time."""
 
     sum: int

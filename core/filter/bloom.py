@@ -11,7 +11,6 @@ import math
 from collections.abc import Iterable
 from typing import Any, Final
 
-import attrs
 import msgspec
 
 from flintmq.core.io.typed_json import Int
@@ -28,22 +27,21 @@ class StoredBloom(msgspec.Struct, rename="camel"):
     bit_pos: list[Int] = msgspec.field(default_factory=list)
 
 
-@attrs.frozen
-class BloomFilterData:
+class BloomFilterData(msgspec.Struct, frozen=True):
     """One group's positions in the bit maps of one topic."""
 
     bit_num: int
     """Length of the bit map."""
     bit_pos: tuple[int, ...]
     """The group's positions, in the order of their hash functions."""
-    mask: int = attrs.field(init=False, eq=False, repr=False)
-    """The positions as a little-endian integer."""
+    mask: int = 0
+    """The positions as a little-endian integer; made of them."""
 
-    def __attrs_post_init__(self) -> None:
+    def __post_init__(self) -> None:
         mask = 0
         for position in self.bit_pos:
             mask |= 1 << position
-        object.__setattr__(self, "mask", mask)
+        msgspec.structs.force_setattr(self, "mask", mask)
 
     def is_hit(self, bit_map: bytes | memoryview) -> bool:
         """Whether all positions are set: no means that the message does not fit, yes that it may."""

@@ -15,7 +15,7 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-import attrs
+import msgspec
 
 from flintmq.core.client_log import printable
 from flintmq.core.errors import FlintError, PluginError
@@ -134,11 +134,10 @@ def brief(error: BaseException) -> str:
     return printable(f"{type(error).__name__}: {' '.join(text.split())}".rstrip(": "), _ERROR_MAX_CHARS)
 
 
-@attrs.define
-class _Faults:
+class _Faults(msgspec.Struct):
     count: int = 0
     last: str = ""
-    seen: dict[tuple[str, type[BaseException]], int] = attrs.field(factory=dict)
+    seen: dict[tuple[str, type[BaseException]], int] = msgspec.field(default_factory=dict)
 
 
 class Blame:

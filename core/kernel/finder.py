@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import attrs
+import msgspec
 
 from flintmq.config.errors import nearest
 from flintmq.config.sections.models import PluginRef
@@ -23,8 +23,7 @@ ENTRY_POINT_GROUP: Final = "flintmq"
 _ANNOUNCED: Final = f"[{ENTRY_POINT_GROUP}]".encode()
 
 
-@attrs.frozen
-class FoundPlugin:
+class FoundPlugin(msgspec.Struct, frozen=True):
     """A plugin that was found; loaded unless it is switched off."""
 
     origin: PluginOrigin

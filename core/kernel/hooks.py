@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-import attrs
+import msgspec
 import pluggy
 
 from flintmq.config.errors import nearest
@@ -23,8 +23,7 @@ from flintmq.core.kernel.plugin_shapes import Signature, drop, is_async, shown
 HOOK_PREFIX: Final = "flintmq_"
 
 
-@attrs.frozen
-class Hook:
+class Hook(msgspec.Struct, frozen=True):
     """One plugin's implementation of one hook: a bare function, without pluggy."""
 
     owner: PluginOrigin

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 
-import attrs
+import msgspec
 
 
 class PluginSource(enum.Enum):
@@ -17,8 +17,7 @@ class PluginSource(enum.Enum):
     """Handed over as an object by the program the broker lives in."""
 
 
-@attrs.frozen
-class PluginOrigin:
+class PluginOrigin(msgspec.Struct, frozen=True):
     """Names a plugin, for errors, lists and blame. Read-only, any thread."""
 
     name: str
@@ -39,8 +38,7 @@ class PluginOrigin:
         return f"plugin '{self.name}' ({self.source.value}{place})"
 
 
-@attrs.frozen
-class PluginInfo:
+class PluginInfo(msgspec.Struct, frozen=True):
     """One line of ``flintmq plugins``."""
 
     origin: PluginOrigin

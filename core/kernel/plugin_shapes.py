@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-import attrs
+import msgspec
 
 from flintmq.config.errors import nearest
 from flintmq.core.errors import PluginError
@@ -26,8 +26,7 @@ _TEXT_MAX_CHARS: Final = 120
 _ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+")
 
 
-@attrs.frozen
-class Shape:
+class Shape(msgspec.Struct, frozen=True):
     """What one kind of registration has to be."""
 
     kind: str
@@ -36,11 +35,11 @@ class Shape:
     """Where it is registered."""
     arguments: Signature
     """What the factory is called with."""
-    methods: Mapping[str, Signature] = attrs.field(factory=dict)
+    methods: Mapping[str, Signature] = msgspec.field(default_factory=dict)
     """What it makes must have these; plain functions all of them."""
-    optional: Mapping[str, Signature] = attrs.field(factory=dict)
+    optional: Mapping[str, Signature] = msgspec.field(default_factory=dict)
     """And may have these."""
-    results: Mapping[str, Callable[[Any], str]] = attrs.field(factory=dict)
+    results: Mapping[str, Callable[[Any], str]] = msgspec.field(default_factory=dict)
     """Checks of what some of its methods return: each gives what was expected instead, None for a good result."""
     values: tuple[str, ...] = ()
     """Attributes that are values, not methods; all of them are needed."""

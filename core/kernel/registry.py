@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, Generic, TypeVar
 
-import attrs
+import msgspec
 
 from flintmq.config.errors import nearest
 from flintmq.core.errors import PluginError
@@ -28,8 +28,7 @@ def is_name(name: object) -> bool:
     return isinstance(name, str) and _NAME.fullmatch(name) is not None
 
 
-@attrs.frozen
-class Registered(Generic[T]):
+class Registered(msgspec.Struct, Generic[T], frozen=True):
     """One thing a plugin registered."""
 
     name: str
@@ -153,7 +152,7 @@ class Registry(Generic[T]):
     def _as_essential_as_built_in(self, entry: Registered[T]) -> Registered[T]:
         """What replaces an essential built-in is essential, whatever its author thought."""
         if not entry.essential and entry.name in self.essential_names():
-            return attrs.evolve(entry, essential=True)
+            return msgspec.structs.replace(entry, essential=True)
         return entry
 
     def _unknown(self, name: str, known: Iterable[str]) -> PluginError:
@@ -173,8 +172,7 @@ THREADS_DEFAULT: Final = 4
 THREADS_MAX: Final = 256
 
 
-@attrs.frozen
-class ProcessorSpec:
+class ProcessorSpec(msgspec.Struct, frozen=True):
     """A request processor as it was registered."""
 
     declarations: tuple[RequestDeclaration, ...]
@@ -199,8 +197,7 @@ class ProcessorSpec:
 SERVERS: Final = ("broker", "nameserver")
 
 
-@attrs.frozen
-class ServerPart:
+class ServerPart(msgspec.Struct, frozen=True):
     """Something that was registered for a server as a whole: a default processor, a connection listener, an RPC hook."""
 
     factory: Any
@@ -216,8 +213,7 @@ class ServerPart:
         return self.at in (server, "both")
 
 
-@attrs.frozen
-class CommandSpec:
+class CommandSpec(msgspec.Struct, frozen=True):
     """A subcommand of ``flintmq`` as it was registered."""
 
     command: Any
@@ -253,5 +249,5 @@ def one_processor_per_code(processors: Iterable[Registered[ProcessorSpec]]) -> t
     for entry in entries:
         left = tuple(declared[code] for code in entry.value.codes if claimed[code] is entry)
         if left:
-            kept.append(attrs.evolve(entry, value=attrs.evolve(entry.value, declarations=left)))
+            kept.append(msgspec.structs.replace(entry, value=msgspec.structs.replace(entry.value, declarations=left)))
     return tuple(kept)

@@ -31,7 +31,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Self
 
-import attrs
+import msgspec
 
 from flintmq.core.errors import StoreError, StoreFormatError, store_error_kind
 from flintmq.core.io.disk import Disk
@@ -57,8 +57,7 @@ def random_id(length_bytes: int) -> str:
     return os.urandom(length_bytes).hex()
 
 
-@attrs.frozen
-class Epoch:
+class Epoch(msgspec.Struct, frozen=True):
     """A stretch of the log, up to the start of the next one or the log's end."""
 
     number: int
@@ -71,8 +70,7 @@ class Epoch:
     """Why it began: ``created``, ``recovered`` or ``master``."""
 
 
-@attrs.frozen
-class Epochs:
+class Epochs(msgspec.Struct, frozen=True):
     """A store's id and its epochs, oldest first; never empty, starts and numbers strictly ascending."""
 
     store_id: str
@@ -105,7 +103,7 @@ class Epochs:
         """These and a new epoch, which replaces those that begin at its start or behind it."""
         kept = tuple(epoch for epoch in self.entries if epoch.start_offset_bytes < start_offset_bytes)
         made = Epoch(self.current.number + 1, start_offset_bytes, make_id(_EPOCH_ID_BYTES), cause)
-        return attrs.evolve(self, entries=(*kept, made))
+        return msgspec.structs.replace(self, entries=(*kept, made))
 
     def kept_from(self, min_offset_bytes: int) -> Self:
         """Without epochs whose every byte lies before a position (the log's oldest), and without the oldest of very many."""
@@ -113,19 +111,19 @@ class Epochs:
         while len(entries) > 1 and entries[1].start_offset_bytes <= min_offset_bytes:
             entries = entries[1:]
         entries = entries[-HA_EPOCHS_MAX:]
-        return attrs.evolve(self, entries=entries)
+        return msgspec.structs.replace(self, entries=entries)
 
     def cut_at(self, end_offset_bytes: int) -> Self:
         """Return the epochs of a log that ends at a position: without epochs that begin behind it."""
         kept = tuple(epoch for epoch in self.entries if epoch.start_offset_bytes <= end_offset_bytes)
-        return attrs.evolve(self, entries=kept or self.entries[:1])
+        return msgspec.structs.replace(self, entries=kept or self.entries[:1])
 
     def to_bytes(self) -> bytes:
         """The file's content."""
         content: dict[str, Any] = {
             "format": FORMAT,
             "store_id": self.store_id,
-            "epochs": [attrs.asdict(epoch) for epoch in self.entries],
+            "epochs": [msgspec.structs.asdict(epoch) for epoch in self.entries],
         }
         content["crc32"] = _checksum(content)
         return json.dumps(content, indent=1).encode("ascii") + b"\n"

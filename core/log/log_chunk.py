@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import attrs
+import msgspec
 
 
-@attrs.frozen
-class LogChunk:
+class LogChunk(msgspec.Struct, frozen=True):
     """Checked bytes of one file of a commit log: whole records, or the blank end of the file."""
 
     offset_bytes: int

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
 from typing import TYPE_CHECKING, Final
 
-import attrs
+import msgspec
 
 from flintmq.core.io.lazy_numpy import numpy
 from flintmq.core.record import bulk_scan
@@ -35,8 +35,7 @@ RequestAt = Callable[[int], "DispatchRequest"]
 """Reads the record at a place in a file alone. Raises RecordError."""
 
 
-@attrs.frozen(eq=False)
-class RecordColumns:
+class RecordColumns(msgspec.Struct, frozen=True, eq=False):
     """Consecutive records of one file. All columns have one value a record, but those of keys."""
 
     physical: Column

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-import attrs
+import msgspec
 
 from flintmq.core.io import lazy_numpy
 from flintmq.core.io.lazy_numpy import numpy
@@ -48,8 +48,7 @@ def is_worth_it(log_bytes: int) -> bool:
     return True
 
 
-@attrs.frozen(eq=False)
-class Layout:
+class Layout(msgspec.Struct, frozen=True, eq=False):
     """Consecutive whole records, a row each. Places are positions in the file; lengths are in bytes."""
 
     begin: Column
@@ -88,7 +87,7 @@ class Layout:
 
 
 def _columns_of(rows: Layout) -> dict[str, Column]:
-    return {field.name: getattr(rows, field.name) for field in attrs.fields(Layout) if field.name != "end_at"}
+    return {name: getattr(rows, name) for name in Layout.__struct_fields__ if name != "end_at"}
 
 
 def chain(view: memoryview, at: int, end_at: int, rows: int) -> list[int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import attrs
+import msgspec
 
 from flintmq.core.io.lazy_numpy import numpy
 from flintmq.core.record.bulk_scan import Layout, Topics, rows_of_bytes
@@ -89,8 +89,7 @@ class Properties:
         return numpy.searchsorted(self._row_begin, places, "right") - 1
 
 
-@attrs.frozen(eq=False)
-class Texts:
+class Texts(msgspec.Struct, frozen=True, eq=False):
     """Pieces of a text, each of a row."""
 
     text: bytes

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-import attrs
+import msgspec
 
 from flintmq.core.io.lazy_numpy import numpy
 from flintmq.core.record.layout import HEAD, HEAD_AT, HEAD_V4, V6_MORE_BYTES, head_dtype
@@ -27,8 +27,7 @@ _BEHIND_BORN_HOST: Final = _NAMES[_NAMES.index("born_host") + 1 : _NAMES.index("
 _BEHIND_BOTH_HOSTS: Final = _NAMES[_NAMES.index("store_host") + 1 :]
 
 
-@attrs.define(slots=True)
-class Heads:
+class Heads(msgspec.Struct):
     """The fixed fields of records, and where their variable parts lie; positions are indices of the bytes."""
 
     raw: NDArray[Any]
@@ -56,9 +55,7 @@ class Heads:
 
     def chosen(self, mask: Bools) -> Heads:
         """Return the heads of some of the records."""
-        return Heads(
-            *(None if value is None else value[mask] for value in attrs.astuple(self, recurse=False))  # type: ignore[arg-type]
-        )
+        return Heads(*(None if value is None else value[mask] for value in msgspec.structs.astuple(self)))  # type: ignore[arg-type]
 
     @property
     def store_timestamp_ms(self) -> Ints:

@@ -12,7 +12,7 @@ import struct
 from itertools import accumulate
 from typing import Final
 
-import attrs
+import msgspec
 
 from flintmq.core.record.host import V4_BYTES, V6_BYTES
 from flintmq.core.record.sys_flag import BORN_HOST_V6, HOSTS_V6, STORE_HOST_V6
@@ -20,8 +20,7 @@ from flintmq.core.record.sys_flag import BORN_HOST_V6, HOSTS_V6, STORE_HOST_V6
 _LETTERS: Final = {"int8": "b", "int16": "h", "int32": "i", "uint32": "I", "int64": "q"}
 
 
-@attrs.frozen
-class Field:
+class Field(msgspec.Struct, frozen=True):
     """One field of a record."""
 
     name: str

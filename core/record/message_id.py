@@ -5,13 +5,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-import attrs
+import msgspec
 
 from flintmq.core.record.host import V4_BYTES, V6_BYTES, unpack_host
 
 
-@attrs.frozen
-class MessageId:
+class MessageId(msgspec.Struct, frozen=True):
     """An offsetMsgId taken apart."""
 
     ip: str

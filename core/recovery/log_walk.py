@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-import attrs
+import msgspec
 
 from flintmq.core.io import lazy_numpy
 from flintmq.core.log.commit_log import CommitLog
@@ -38,8 +38,7 @@ _ANY_RECORD: Final = re.compile(
 _HEAD: Final = picked("size", "magic", "physical_offset")
 
 
-@attrs.frozen
-class Cut:
+class Cut(msgspec.Struct, frozen=True):
     """What a recovery took off the end of the log."""
 
     offset_bytes: int
@@ -54,8 +53,7 @@ class Cut:
     """Where the bytes that were cut are kept; None when they were zeros."""
 
 
-@attrs.frozen
-class Hole:
+class Hole(msgspec.Struct, frozen=True):
     """Damage in the middle: where records were lost, and now a filler lies."""
 
     start_offset_bytes: int
@@ -70,8 +68,7 @@ class Hole:
     """Where the bad bytes are kept; None when they were zeros."""
 
 
-@attrs.frozen
-class Recovered:
+class Recovered(msgspec.Struct, frozen=True):
     """The result of walking the log."""
 
     start_offset_bytes: int
@@ -150,14 +147,14 @@ class LogWalk:
             cut = Cut(end, reason, damaged=False, stale=False, quarantine=None)
             self._saw_older = False
             found = self._behind(index, at)
-            cut = attrs.evolve(cut, stale=found is None and self._saw_older)
+            cut = msgspec.structs.replace(cut, stale=found is None and self._saw_older)
             if found is None or (self._skips_damage and self._is_torn_append(index, at, found)):
                 while at == 0 and index > first_file and self._is_blank(files[index - 1]):
                     index -= 1  # it was filled because records followed, and they are gone too
-                    cut = attrs.evolve(cut, offset_bytes=(end := files[index].start))
+                    cut = msgspec.structs.replace(cut, offset_bytes=(end := files[index].start))
                 break
             if not self._skips_damage:
-                cut = attrs.evolve(cut, damaged=True)
+                cut = msgspec.structs.replace(cut, damaged=True)
                 break
             cut = None
             index, at = found

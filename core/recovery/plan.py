@@ -12,7 +12,7 @@ import enum
 from collections.abc import Sequence
 from typing import Final
 
-import attrs
+import msgspec
 
 from flintmq.core.kernel.ports import (
     ConsumeQueues,
@@ -43,8 +43,7 @@ class LastStop(enum.Enum):
     """The machine may have stopped with it: only what was synced is sure to be there."""
 
 
-@attrs.frozen
-class FoundStore:
+class FoundStore(msgspec.Struct, frozen=True):
     """What a start finds on disk: the input of :func:`plan_start`."""
 
     last_stop: LastStop
@@ -64,8 +63,7 @@ class FoundStore:
     """Whether the log continues behind damage where valid records follow; RocketMQ ends it there."""
 
 
-@attrs.frozen
-class RecoveryPlan:
+class RecoveryPlan(msgspec.Struct, frozen=True):
     """What a start will do. Positions are physical offsets in bytes."""
 
     last_stop: LastStop
@@ -126,7 +124,7 @@ class _Planner:
         end = walked.end_offset_bytes
         # Pass 2: bytes behind the end are cut only where some of them are not zero.
         if walked.cut is not None and not data_behind(self._files, end):
-            walked = attrs.evolve(walked, cut=None)
+            walked = msgspec.structs.replace(walked, cut=None)
         # Pass 3: the position from which queues are written again, and the one from which the index is.
         start = self._clean_dispatch_start(walked) if self._clean else self._crashed_dispatch_start(walked)
         rewinds_to_ms = self._rewinds_to_ms(walked, start)

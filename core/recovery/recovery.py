@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-import attrs
+import msgspec
 
 from flintmq.core.io.disk import Disk
 from flintmq.core.kernel.ports import ConsumeQueues, IndexBuilder, SupportsTruncate
@@ -20,8 +20,7 @@ from flintmq.core.recovery.repair import data_behind, repair
 log = logging.getLogger("flintmq.store")
 
 
-@attrs.frozen
-class Recovery:
+class Recovery(msgspec.Struct, frozen=True):
     """The parts of a store that a recovery changes."""
 
     disk: Disk

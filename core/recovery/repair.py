@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-import attrs
+from msgspec.structs import replace
 
 from flintmq.core.io.disk import Disk
 from flintmq.core.log.commit_log import CommitLog
@@ -59,11 +59,9 @@ def repair(disk: Disk, quarantine: Path, commit_log: CommitLog, walked: Recovere
         StoreError: the same; StoreFullError where it is full.
     """
     holes = tuple(_fill(disk, quarantine, commit_log.queue.files, hole) for hole in walked.holes)
-    found = attrs.evolve(walked, holes=holes)
+    found = replace(walked, holes=holes)
     return (
-        found
-        if found.cut is None
-        else attrs.evolve(found, cut=_take_tail(disk, quarantine, commit_log, found, found.cut))
+        found if found.cut is None else replace(found, cut=_take_tail(disk, quarantine, commit_log, found, found.cut))
     )
 
 
@@ -103,7 +101,7 @@ def _fill(disk: Disk, quarantine: Path, files: Sequence[MappedFile], hole: Hole)
         hole.reason,
         path,
     )
-    return attrs.evolve(hole, quarantine=path)
+    return replace(hole, quarantine=path)
 
 
 def _fillers(physical_offset_bytes: int, length: int, store_timestamp_ms: int) -> list[bytes]:
@@ -149,7 +147,7 @@ def _take_tail(disk: Disk, quarantine: Path, commit_log: CommitLog, found: Recov
     level = logging.ERROR if cut.damaged else logging.WARNING
     what = "damage in the middle: valid records follow" if cut.damaged else "torn tail"
     log.log(level, "commit log cut at %d (%s, %s); what was cut is in %s", cut.offset_bytes, what, cut.reason, path)
-    return attrs.evolve(cut, quarantine=path)
+    return replace(cut, quarantine=path)
 
 
 def _data(file: MappedFile, begin: int, end: int) -> Iterator[tuple[int, int, bytes]]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-import attrs
+import msgspec
 
 from flintmq.config.sections.store import StoreSection
 
@@ -19,8 +19,7 @@ DELETE_FILES_MAX: Final = 10
 _HOUR_MS: Final = 3_600_000
 
 
-@attrs.frozen
-class RetentionPolicy:
+class RetentionPolicy(msgspec.Struct, frozen=True):
     """The settings of retention."""
 
     reserved_ms: int
@@ -68,8 +67,7 @@ class RetentionPolicy:
 # space
 
 
-@attrs.frozen
-class DiskUsage:
+class DiskUsage(msgspec.Struct, frozen=True):
     """The disk a folder lies on."""
 
     folder: Path
@@ -88,16 +86,14 @@ class DiskUsage:
         return f"{self.used_ratio:.1%} used, {self.free_bytes} bytes free at {self.folder}"
 
 
-@attrs.frozen
-class DiskFull:
+class DiskFull(msgspec.Struct, frozen=True):
     """The reason why writes are refused."""
 
     measured: str
     key: str
 
 
-@attrs.frozen
-class Space:
+class Space(msgspec.Struct, frozen=True):
     """What the disks ask for."""
 
     delete: bool = False
@@ -138,15 +134,14 @@ def judge_space(log_disks: Sequence[DiskUsage], queue_disk: DiskUsage | None, po
 
 def full_folders(log_disks: Sequence[DiskUsage], policy: RetentionPolicy) -> frozenset[Path]:
     """Return the folders of the commit log in which no file is made while another has room."""
-    judged = ((usage, judge_disk(usage, attrs.evolve(policy, clean_forcibly=True))) for usage in log_disks)
+    judged = ((usage, judge_disk(usage, msgspec.structs.replace(policy, clean_forcibly=True))) for usage in log_disks)
     return frozenset(usage.folder for usage, space in judged if space.forcibly)
 
 
 # files
 
 
-@attrs.frozen
-class LogFile:
+class LogFile(msgspec.Struct, frozen=True):
     """A file of the commit log."""
 
     start_offset_bytes: int
@@ -159,8 +154,7 @@ class LogFile:
         return self.start_offset_bytes + self.size_bytes
 
 
-@attrs.frozen
-class Moment:
+class Moment(msgspec.Struct, frozen=True):
     """The circumstances of one round."""
 
     now_ms: int
@@ -182,8 +176,7 @@ class Reason(enum.Enum):
     FORCIBLY = "the disk is nearly full"
 
 
-@attrs.frozen
-class Deletion:
+class Deletion(msgspec.Struct, frozen=True):
     """One file to delete."""
 
     file: LogFile

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-import attrs
 import msgspec
 from msgspec import field
 
@@ -56,8 +55,7 @@ class ClusterInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     cluster_addr_table: dict[str, list[str]] = field(default_factory=dict)
 
 
-@attrs.frozen
-class RegisterResult:
+class RegisterResult(msgspec.Struct, frozen=True):
     """The answer to a broker that registers; both are None for a master."""
 
     ha_server_address: str | None = None

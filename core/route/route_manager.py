@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-import attrs
+import msgspec
 from msgspec.structs import replace
 
 from flintmq.core.broker.advertised import HERE, Advertised, Viewpoint
@@ -26,8 +26,7 @@ BROKER_EXPIRY_S = 120.0
 """A broker that did not register for so long is forgotten."""
 
 
-@attrs.define
-class _LiveBroker:
+class _LiveBroker(msgspec.Struct):
     """A broker process that registered."""
 
     last_update_s: float

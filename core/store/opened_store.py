@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 
-import attrs
+import msgspec
 
 from flintmq.config.sections.models import BrokerConfig
 from flintmq.core.io.clock import Clock
@@ -32,8 +32,7 @@ from flintmq.core.store.log_files import commit_log_folders, log_files
 from flintmq.core.store.store_marks import StoreMarks
 
 
-@attrs.frozen(eq=False)
-class OpenedStore:
+class OpenedStore(msgspec.Struct, frozen=True, eq=False):
     """The parts of a store whose files are mapped."""
 
     last_stop: LastStop
@@ -94,8 +93,7 @@ class OpenedStore:
         return {key: queue.max_queue_offset for key, queue in self.consume_queues.queues.items()}
 
 
-@attrs.frozen
-class StoreLoader:
+class StoreLoader(msgspec.Struct, frozen=True):
     """Maps the files of a store."""
 
     config: BrokerConfig

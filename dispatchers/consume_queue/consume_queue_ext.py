@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-import attrs
 import msgspec
 
 from flintmq.core.io.disk import Disk
@@ -49,8 +48,7 @@ class ExtUnit(msgspec.Struct, frozen=True, gc=False):
     """Which groups' filters the message fits; None when that was not computed."""
 
 
-@attrs.frozen
-class ExtFiles:
+class ExtFiles(msgspec.Struct, frozen=True):
     """Where such files are, and whether new units are written."""
 
     root: Path

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-import attrs
+import msgspec
 
 from flintmq.core.io import lazy_numpy
 from flintmq.core.io.lazy_numpy import numpy
@@ -33,8 +33,7 @@ def is_worth_it(count: int) -> bool:
     return count >= LEAST and lazy_numpy.ready()
 
 
-@attrs.frozen(eq=False)
-class EntryColumns:
+class EntryColumns(msgspec.Struct, frozen=True, eq=False):
     """Entries to be added, in order."""
 
     key_hash: Column

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import attrs
+import msgspec
 
 from flintmq.core.errors import StoreFormatError
 from flintmq.core.io.disk import Disk
@@ -30,12 +30,11 @@ _UNKNOWN: Final = -(2**62)
 _UNKNOWN_END: Final = _UNKNOWN + 2**60
 
 
-@attrs.define
-class DelayTimes:
+class DelayTimes(msgspec.Struct):
     """Delays by level and place. Not thread-safe."""
 
-    levels: dict[int, Runs] = attrs.field(factory=dict)
-    guessed_ms: Mapping[int, int] = attrs.field(factory=dict)
+    levels: dict[int, Runs] = msgspec.field(default_factory=dict)
+    guessed_ms: Mapping[int, int] = msgspec.field(default_factory=dict)
     """By level, what to take where nothing is known; no level for none."""
 
     def delay_ms(self, level: int, physical_offset_bytes: int) -> int | None:

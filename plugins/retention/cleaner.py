@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Final, Protocol, runtime_checkable
 
-import attrs
+import msgspec
 
 from flintmq.core.errors import StoreError
 from flintmq.core.kernel.ports import QueueReader
@@ -59,8 +59,7 @@ class PrunableIndex(Protocol):
     def delete_before(self, min_physical_offset_bytes: int, remove: Callable[[Path, object], None]) -> int: ...
 
 
-@attrs.frozen
-class Unread:
+class Unread(msgspec.Struct, frozen=True):
     """The messages in one file that a group has not consumed, by its stored offsets."""
 
     group: str

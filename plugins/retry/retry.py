@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-import attrs
+import msgspec
 
 from flintmq.core.broker.group_config import SubscriptionGroupConfig
 from flintmq.core.broker.topic_name import DLQ_QUEUE_NUMS, dlq_topic, retry_topic
@@ -23,8 +23,7 @@ FIRST_RETRY_LEVEL: Final = 3
 """The delay level of the first retry when the consumer names none: 10 s."""
 
 
-@attrs.frozen
-class SendBackPlan:
+class SendBackPlan(msgspec.Struct, frozen=True):
     """Where a message that was sent back is stored."""
 
     topic: str

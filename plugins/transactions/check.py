@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-import attrs
+import msgspec
 
 from flintmq.config.rocketmq.system_topics import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
 from flintmq.config.sections.models import BrokerConfig
@@ -49,8 +49,7 @@ SLICE_BYTES: Final = 1024 * 1024
 _HOUR_MS: Final = 3_600_000
 
 
-@attrs.frozen
-class _Question:
+class _Question(msgspec.Struct, frozen=True):
     """A request to a producer that waits until its copy can be read."""
 
     end_offset_bytes: int

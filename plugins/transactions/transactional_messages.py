@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-import attrs
+import msgspec
 
 from flintmq.config.rocketmq.system_topics import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
 from flintmq.config.sections.models import BrokerConfig
@@ -36,8 +36,7 @@ EARLY_MAX: Final = 10_000
 """Ends that came before their half message can be read, kept until it can."""
 
 
-@attrs.frozen
-class EndTransaction:
+class EndTransaction(msgspec.Struct, frozen=True):
     """What a producer decided (37)."""
 
     producer_group: str

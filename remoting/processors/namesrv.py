@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-import attrs
-import msgspec
+from msgspec.structs import replace
 
 from flintmq.config.errors import ConfigError
 from flintmq.config.runtime import NAMESRV_RUNTIME_KEYS, evolve_namesrv, namesrv_as_properties
@@ -96,7 +95,7 @@ class NamesrvRouteProcessor(DeclaredProcessor):
             channel=request.channel,
             data_version=wrapper.data_version,
             topics=[
-                config if config.topic_name else msgspec.structs.replace(config, topic_name=name)
+                config if config.topic_name else replace(config, topic_name=name)
                 for name, config in wrapper.topic_config_table.items()
             ],
             filter_servers=body.filter_server_list,
@@ -153,7 +152,7 @@ class NamesrvRouteProcessor(DeclaredProcessor):
                 reason="route.missing",
             )
         if self._order_message_enable():
-            route = msgspec.structs.replace(route, order_topic_conf=self._kv.get(ORDER_TOPIC_CONFIG, header.topic))
+            route = replace(route, order_topic_conf=self._kv.get(ORDER_TOPIC_CONFIG, header.topic))
         standard = header.accept_standard_json_only or request.version >= V4_9_4
         return with_json(route, standard=standard)
 
@@ -237,7 +236,7 @@ def _advertised(text: str | None, request: Request) -> Advertised:
         return Advertised()
     said = Advertised.parse(text)
     channel = request.channel
-    return attrs.evolve(said, as_client=said.as_client and channel.remote_host == channel.local_host)
+    return replace(said, as_client=said.as_client and channel.remote_host == channel.local_host)
 
 
 def _topic_list(topics: list[str], broker_address: str | None = None) -> Response:

@@ -6,15 +6,14 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 
-import attrs
+import msgspec
 
 from flintmq.core.limits import FIRST_FRAME_TIMEOUT_S, FRAME_TIMEOUT_S
 from flintmq.remoting.server.channel import ServerChannel
 from flintmq.remoting.server.server_hooks import ServerHooks
 
 
-@attrs.frozen
-class ConnectionLimits:
+class ConnectionLimits(msgspec.Struct, frozen=True):
     """What one server grants all its connections together."""
 
     connections: int

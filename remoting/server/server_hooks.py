@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import attrs
+import msgspec
 
 from flintmq.core.kernel.ports.processor import Request, Response
 from flintmq.remoting.server.channel import ServerChannel
@@ -19,8 +19,7 @@ BeforeHook = Callable[[Request], object]
 AfterHook = Callable[[Request, Response], None]
 
 
-@attrs.frozen
-class ServerHooks:
+class ServerHooks(msgspec.Struct, frozen=True):
     """RocketMQ's ``ChannelEventListener`` and the two sides of its ``RPCHook``. Loop thread.
 
     Only those of :attr:`before` may raise; the maker of the tuples catches what the others raise.

@@ -10,7 +10,7 @@ import enum
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-import attrs
+import msgspec
 
 
 class Permission(enum.Flag):
@@ -29,8 +29,7 @@ class Permission(enum.Flag):
         return bool(self & needed)
 
 
-@attrs.frozen
-class Need:
+class Need(msgspec.Struct, frozen=True):
     """One topic or consumer group that a request is about, and what it does with it."""
 
     name: str
@@ -58,8 +57,7 @@ TopicAt = Callable[[int], "str | None"]
 """Returns the topic that clients know a record by, given its physical offset; None when the record does not exist."""
 
 
-@attrs.frozen
-class AccessFacts:
+class AccessFacts(msgspec.Struct, frozen=True):
     """What a rule may look up to say what a request needs."""
 
     trace_topic: str
@@ -68,8 +66,7 @@ class AccessFacts:
     """The topic of a record in the log."""
 
 
-@attrs.frozen
-class AccessRule:
+class AccessRule(msgspec.Struct, frozen=True):
     """What one request code needs of its sender."""
 
     access: Access
@@ -88,8 +85,7 @@ ADMIN: Final = AccessRule(Access.ADMIN)
 """Administrators: the code changes something for others, or shows everything."""
 
 
-@attrs.frozen
-class Caller:
+class Caller(msgspec.Struct, frozen=True):
     """The sender of a request and what it sent, for an authenticator to judge."""
 
     remote_host: str

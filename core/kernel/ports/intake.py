@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-import attrs
+import msgspec
 
 if TYPE_CHECKING:
     from flintmq.core.record.batch import MessageBatch
     from flintmq.core.record.record import MessageExtBrokerInner
 
 
-@attrs.frozen
-class Sent:
+class Sent(msgspec.Struct, frozen=True):
     """What a send says beside its message."""
 
     version: int

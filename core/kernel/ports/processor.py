@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import ClassVar, Final, Protocol, Self, TypeVar
 
-import attrs
 import msgspec
 
 from flintmq.core.command_flag import ONEWAY_FLAG
@@ -172,8 +171,7 @@ ProcessorFactory = Callable[..., RequestProcessor | BatchProcessor]
 """Makes a processor of the broker or the name server; of a plugin's context, too, where it has an argument for it."""
 
 
-@attrs.frozen
-class RequestDeclaration:
+class RequestDeclaration(msgspec.Struct, frozen=True):
     """The facts of one request code at one server: everything that is said about it is derived from here."""
 
     code: int
@@ -194,7 +192,9 @@ class RequestDeclaration:
         """Return this declaration with the rule and the audit of a built-in one whose code it takes over without own facts."""
         if self.needs is not None:
             return self
-        return attrs.evolve(self, needs=other.needs, audited=other.audited, header=self.header or other.header)
+        return msgspec.structs.replace(
+            self, needs=other.needs, audited=other.audited, header=self.header or other.header
+        )
 
 
 _DECLARED: Final = "__flintmq_declared__"

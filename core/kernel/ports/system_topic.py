@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
-import attrs
+import msgspec
 
 if TYPE_CHECKING:
     from flintmq.config.sections.models import BrokerConfig
@@ -51,8 +51,7 @@ TagsCodesFactory = Callable[["BrokerConfig", "Disk"], TagsCodes]
 """Makes the rule of one store, after its folder is locked and before anything is read from the log."""
 
 
-@attrs.frozen
-class SystemTopic:
+class SystemTopic(msgspec.Struct, frozen=True):
     """A topic that belongs to a feature of the broker."""
 
     name: str

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-import attrs
 import pytest
+from msgspec.structs import replace
 
 from flintmq.core.broker.hold import HeldPull, PullRequestHoldService
 from flintmq.core.errors import RefusedError
@@ -71,7 +71,7 @@ def test_of_records_read_in_bulk_requests_are_made_only_of_queues_at_which_a_pul
         return records[row]
 
     def batch() -> RecordBatch:
-        return RecordBatch.of_columns(attrs.evolve(columns_of(records), request_at=request_at))
+        return RecordBatch.of_columns(replace(columns_of(records), request_at=request_at))
 
     assert held.service.arrived(batch()) == 0
     assert not made

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from flintmq.config.sections.models import StoreSection
 from flintmq.core.retention.retention import (
@@ -94,7 +94,7 @@ def test_a_nearly_full_disk_takes_files_that_have_not_expired() -> None:
 
 def test_bytes_are_kept_at_least() -> None:
     """At any hour, and never so much that less than the wanted bytes remain."""
-    policy = attrs.evolve(POLICY, retention_bytes=2500)
+    policy = replace(POLICY, retention_bytes=2500)
     found = list(plan_deletions(files(0, 0, 0, 0, 0), moment(5, end=4600), policy))
     assert starts(found) == [0, 1000]
     assert {deletion.reason for deletion in found} == {Reason.BYTES}
@@ -102,7 +102,7 @@ def test_bytes_are_kept_at_least() -> None:
 
 def test_what_is_still_needed_stays() -> None:
     """A file that must still be synced or dispatched is not deleted under anybody's hands."""
-    needed = attrs.evolve(moment(4), deletable_until_bytes=1500)
+    needed = replace(moment(4), deletable_until_bytes=1500)
     assert starts(plan_deletions(files(80, 80, 80, 0), needed, POLICY)) == [0]
 
 
@@ -127,7 +127,7 @@ def test_the_plan_is_the_models(
     retention_bytes: int,
 ) -> None:
     """The model says of each file by itself whether it may go; the plan is the longest run of those, and no more."""
-    policy = attrs.evolve(POLICY, retention_bytes=retention_bytes)
+    policy = replace(POLICY, retention_bytes=retention_bytes)
     log = files(*ages)
     end = max(0, (len(log) - 1) * 1000 + tail)
     now = Moment(NOW_MS, hour, end, needed_from, Space(delete, forcibly), manual)
@@ -150,7 +150,7 @@ def test_the_plan_is_the_models(
 
 def test_unread_files_are_held_up_to_a_length() -> None:
     """A dead group must not fill the disk for ever."""
-    policy = attrs.evolve(POLICY, hold_until_consumed=True, hold_max_bytes=5000)
+    policy = replace(POLICY, hold_until_consumed=True, hold_max_bytes=5000)
     file = files(80)[0]
     assert is_held(file, 5000, policy)
     assert not is_held(file, 5001, policy)
@@ -173,7 +173,7 @@ def test_unread_files_are_held_up_to_a_length() -> None:
 )
 def test_the_references_thresholds(used: int, expected: tuple[bool, bool, bool]) -> None:
     """75, 85 and 90 percent: above each, not at it."""
-    policy = attrs.evolve(POLICY, min_free_bytes=0)
+    policy = replace(POLICY, min_free_bytes=0)
     space = judge_disk(disk(used), policy)
     assert (space.delete, space.forcibly, space.full is not None) == expected
 
@@ -195,19 +195,19 @@ def test_little_free_space_is_full_whatever_the_ratio() -> None:
     assert space.delete
     assert space.forcibly
     assert "50.0% used" in space.full.measured
-    assert judge_disk(DiskUsage(Path("/a"), 0, 0, 0), attrs.evolve(POLICY, min_free_bytes=0)).full is not None
+    assert judge_disk(DiskUsage(Path("/a"), 0, 0, 0), replace(POLICY, min_free_bytes=0)).full is not None
 
 
 def test_files_are_deleted_forcibly_only_where_that_is_allowed() -> None:
     """cleanFileForciblyEnable: false keeps what has not expired, and refuses writes instead."""
-    space = judge_disk(disk(95), attrs.evolve(POLICY, clean_forcibly=False))
+    space = judge_disk(disk(95), replace(POLICY, clean_forcibly=False))
     assert space.full is not None
     assert not space.forcibly
 
 
 def test_of_several_disks_the_least_used_one_counts() -> None:
     """Files can still be made there; the queues' disk counts by itself."""
-    policy = attrs.evolve(POLICY, min_free_bytes=0)
+    policy = replace(POLICY, min_free_bytes=0)
     full, half = disk(95, folder="/full"), disk(50, folder="/half")
     assert judge_space([full, half], half, policy) == Space()
     assert judge_space([full, half], full, policy).full is not None
@@ -228,7 +228,7 @@ def test_a_disk_that_cannot_be_measured_asks_for_nothing() -> None:
 )
 def test_full_is_never_less_urgent_than_nearly_full(used: int, free: int, enough: int, minimum: int) -> None:
     """Whoever refuses writes must also try to make room."""
-    policy = attrs.evolve(POLICY, enough_free_bytes=enough, min_free_bytes=minimum)
+    policy = replace(POLICY, enough_free_bytes=enough, min_free_bytes=minimum)
     space = judge_disk(DiskUsage(Path("/a"), used + free, used, free), policy)
     if space.full is not None:
         assert space.forcibly
