@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, TypeVar
 
 import attrs
 
@@ -90,6 +90,19 @@ def with_client(work: Callable[[ClientInstance], Awaitable[T]]) -> T:
 def with_admin(work: Callable[[AdminClient], Awaitable[T]]) -> T:
     """Run work with an administration client; see :func:`with_client`."""
     return with_client(lambda client: work(AdminClient(client=client)))
+
+
+async def until_first(*work: Coroutine[Any, Any, object]) -> None:
+    """Do work side by side until one part of it has ended; the others are cancelled. Raises what that part raises."""
+    tasks = [asyncio.ensure_future(part) for part in work]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def is_missing(error: RefusedError) -> bool:

@@ -8,7 +8,7 @@ import click
 
 from flintmq.core.broker.message_queue import MessageQueue
 from flintmq.plugins.cli import options
-from flintmq.plugins.cli.connect import with_client
+from flintmq.plugins.cli.connect import until_first, with_client
 from flintmq.plugins.cli.exits import CommandError
 from flintmq.plugins.cli.output import message_json, message_text, print_json
 from flintmq.plugins.cli.parser import Command
@@ -134,17 +134,8 @@ async def _read(
                 printer.take(message)
             queue_offset = pulled.next_begin_queue_offset
 
-    followers = [asyncio.ensure_future(follow(queue)) for queue in await reader.queues(topic)]
-    waiting = asyncio.ensure_future(printer.wait())
-    try:
-        await asyncio.wait({waiting, *followers}, return_when=asyncio.FIRST_COMPLETED)
-        for follower in followers:
-            if follower.done():
-                follower.result()
-    finally:
-        for task in (waiting, *followers):
-            task.cancel()
-        await asyncio.gather(waiting, *followers, return_exceptions=True)
+    queues = await reader.queues(topic)
+    await until_first(printer.wait(), *map(follow, queues))
 
 
 async def _join(

@@ -5,12 +5,14 @@ from __future__ import annotations
 import base64
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import ProgressColumn, TaskID
 
     from flintmq.remoting.client.message import MessageExt
 
@@ -116,6 +118,27 @@ def message_text(message: MessageExt) -> str:
 def when(timestamp_ms: int) -> str:
     """Return a time for people, local; ``-`` for none."""
     return f"{datetime.fromtimestamp(timestamp_ms / 1000):%Y-%m-%d %H:%M:%S}" if timestamp_ms > 0 else "-"
+
+
+@contextmanager
+def progress_bars(done_column: ProgressColumn) -> Iterator[Callable[[str, int, int], None]]:
+    """Show a progress bar for each step on stderr, if stderr is a terminal.
+
+    What is yielded takes a step's name, how much of it is done, and its total. ``done_column`` says how much that is.
+    """
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), done_column, TimeRemainingColumn())
+    target = console(stderr=True)
+    with Progress(*columns, console=target, disable=not target.is_terminal, transient=True) as bar:
+        steps: dict[str, TaskID] = {}
+
+        def report(what: str, done: int, total: int) -> None:
+            if what not in steps:
+                steps[what] = bar.add_task(what, total=max(total, 1))
+            bar.update(steps[what], completed=done)
+
+        yield report
 
 
 def print_found(found: dict[str, Any], as_json: bool) -> None:

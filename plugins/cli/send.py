@@ -15,7 +15,7 @@ from flintmq.core.broker.message_queue import MessageQueue
 from flintmq.plugins.cli import options
 from flintmq.plugins.cli.connect import with_client
 from flintmq.plugins.cli.exits import CommandError, ExitCode
-from flintmq.plugins.cli.output import print_json, print_table
+from flintmq.plugins.cli.output import print_done, print_json, print_rows
 from flintmq.plugins.cli.parser import Command
 from flintmq.remoting.client.instance import ClientInstance
 from flintmq.remoting.client.message import Message
@@ -65,24 +65,38 @@ def send(
     Prints where each was stored; with --count only how many and how fast.
     """
 
-    user_properties = _properties(properties or ())
+    user_properties = _properties(properties)
     messages = [
         Message(topic, body, tags=tags, keys=keys.split(), properties=user_properties, delay_level=delay_level)
-        for body in _bodies(bodies or (), file, lines, size)
+        for body in _bodies(bodies, file, lines, size)
     ]
     total = len(messages) * count
 
     async def work(client: ClientInstance) -> None:
-
         begin_s = time.perf_counter()
         async with Producer(group, client=client) as producer:
             target = await _queue(producer, topic, queue) if queue is not None else None
             repeated = itertools.chain.from_iterable(itertools.repeat(messages, count))
             results = await _send_all(producer, repeated, target, batch, 1 if count == 1 else IN_FLIGHT)
+        seconds = max(time.perf_counter() - begin_s, 1e-6)
         if count == 1 and batch == 1:
             _print_each(results, as_json)
         else:
-            _print_summary(topic, total, sum(len(m.body) for m in messages) * count, begin_s, results, as_json)
+            print_done(
+                f"sent {total:,} messages to {topic} in {seconds:.2f} s: {total / seconds:,.0f}/s",
+                as_json,
+                topic=topic,
+                messages=total,
+                requests=len(results),
+                body_bytes=sum(len(message.body) for message in messages) * count,
+                seconds=round(seconds, 6),
+                messages_per_s=round(total / seconds, 1),
+            )
+        bad = [result.status.name for result in results if result.status.name != "SEND_OK"]
+        if bad:
+            raise CommandError(
+                f"{len(bad)} of {len(results)} requests were stored, but not as durably as asked: {bad[0]}"
+            )
 
     with_client(work)
 
@@ -147,58 +161,27 @@ async def _queue(producer: Producer, topic: str, text: str) -> MessageQueue:
 
 
 def _print_each(results: Sequence[SendResult], as_json: bool) -> None:
-    if as_json:
-        for result in results:
-            print_json(
-                {
-                    "status": result.status.name,
-                    "msg_id": result.msg_id,
-                    "offset_msg_id": result.offset_msg_id,
-                    "topic": result.queue.topic,
-                    "broker": result.queue.broker_name,
-                    "queue_id": result.queue.queue_id,
-                    "queue_offset": result.queue_offset,
-                }
-            )
-    else:
-        print_table(
-            ("status", "queue", "offset#", "msg id", "offset msg id"),
-            (
-                (
-                    result.status.name,
-                    f"{result.queue.broker_name}:{result.queue.queue_id}",
-                    result.queue_offset,
-                    result.msg_id,
-                    result.offset_msg_id,
-                )
-                for result in results
-            ),
-        )
-    _fail_unless_durable(results)
-
-
-def _print_summary(
-    topic: str, total: int, body_bytes: int, begin_s: float, results: Sequence[SendResult], as_json: bool
-) -> None:
-
-    seconds = max(time.perf_counter() - begin_s, 1e-6)
-    if as_json:
-        print_json(
-            {
-                "topic": topic,
-                "messages": total,
-                "requests": len(results),
-                "body_bytes": body_bytes,
-                "seconds": round(seconds, 6),
-                "messages_per_s": round(total / seconds, 1),
-            }
-        )
-    else:
-        print(f"sent {total:,} messages to {topic} in {seconds:.2f} s: {total / seconds:,.0f}/s")
-    _fail_unless_durable(results)
-
-
-def _fail_unless_durable(results: Sequence[SendResult]) -> None:
-    bad = [result.status.name for result in results if result.status.name != "SEND_OK"]
-    if bad:
-        raise CommandError(f"{len(bad)} of {len(results)} requests were stored, but not as durably as asked: {bad[0]}")
+    rows = [
+        {
+            "status": result.status.name,
+            "msg_id": result.msg_id,
+            "offset_msg_id": result.offset_msg_id,
+            "topic": result.queue.topic,
+            "broker": result.queue.broker_name,
+            "queue_id": result.queue.queue_id,
+            "queue_offset": result.queue_offset,
+        }
+        for result in results
+    ]
+    if not as_json:
+        columns = {
+            "status": "status",
+            "queue": "{broker}:{queue_id}",
+            "offset#": "queue_offset",
+            "msg id": "msg_id",
+            "offset msg id": "offset_msg_id",
+        }
+        print_rows(rows, columns)
+        return
+    for row in rows:
+        print_json(row)

@@ -12,7 +12,7 @@ from flintmq.plugins.cli import options
 from flintmq.plugins.cli.connect import with_admin
 from flintmq.plugins.cli.exits import ExitCode
 from flintmq.plugins.cli.groups import lags
-from flintmq.plugins.cli.output import print_json, print_table
+from flintmq.plugins.cli.output import print_json, print_rows, print_table
 from flintmq.plugins.cli.parser import Command
 from flintmq.remoting.client.admin import AdminClient
 from flintmq.remoting.wire.bodies import GroupList
@@ -159,80 +159,65 @@ def _show(found: dict[str, Any]) -> None:
             "disk#",
             "up",
         ),
-        (
-            (
-                row["cluster"],
-                f"{row['broker']}:{row['id']}",
-                row["address"],
-                *(
-                    (row["error"], *[""] * 7)
-                    if "error" in row
-                    else (
-                        row["version"],
-                        f"{row['put_per_s']:,.1f}",
-                        f"{row['get_per_s']:,.1f}",
-                        row["put_today"],
-                        row["got_today"],
-                        _size(row["commit_log_bytes"]),
-                        f"{row['disk_ratio']:.0%}",
-                        row["uptime"],
-                    )
-                ),
-            )
-            for row in brokers
-        ),
+        map(_cells, brokers),
         title=f"name servers {', '.join(found['name_servers'])}: {len(brokers)} brokers, {found['topics']} topics",
     )
     for row in brokers:
         if "alarm" in row:
             print(f"ALARM {row['broker']}:{row['id']} {row['address']}: {row['alarm']}")
-    landings = [(row["broker"], row["feed"]["landing"]) for row in brokers if "landing" in row.get("feed", {})]
-    if landings:
-        print_table(
-            ("broker", "landing", "behind#", "for#", "rows#", "files#", "lost#", "why"),
-            (
-                (
-                    name,
-                    landing["state"],
-                    _size(landing["lag_bytes"]),
-                    f"{landing['lag_ms'] / 1000:.1f} s",
-                    landing["rows"],
-                    landing["files"],
-                    _size(landing["lost_bytes"]),
-                    landing["error"],
-                )
-                for name, landing in landings
-            ),
-            title="landing zones",
-        )
-    _show_plugins(brokers)
+    if landings := [
+        {"broker": row["broker"], **row["feed"]["landing"]} for row in brokers if "landing" in row.get("feed", {})
+    ]:
+        for landing in landings:
+            landing |= {"behind": _size(landing["lag_bytes"]), "lost": _size(landing["lost_bytes"])}
+            landing["lag_s"] = landing["lag_ms"] / 1000
+        columns = {
+            "broker": "broker",
+            "landing": "state",
+            "behind#": "behind",
+            "for#": "{lag_s:.1f} s",
+            "rows#": "rows",
+            "files#": "files",
+            "lost#": "lost",
+            "why": "error",
+        }
+        print_rows(landings, columns, title="landing zones")
+    if failed := [{"broker": row["broker"], **plugin} for row in brokers for plugin in row.get("plugins", ())]:
+        columns = {
+            "broker": "broker",
+            "plugin": "name",
+            "errors#": "errors",
+            "the last one": "last_error",
+            "switched off": "switched_off",
+        }
+        print_rows(failed, columns, title="plugins that failed")
+    if blocked := [row for row in brokers if row.get("loop_blocked", {}).get("times")]:
+        columns = {
+            "broker": "broker",
+            "times#": "{loop_blocked[times]:,}",
+            "longest#": "{loop_blocked[max_ms]} ms",
+            "the last time by": "{loop_blocked[by]}",
+        }
+        print_rows(blocked, columns, title="the event loop stood still")
     if "groups" in found:
-        print_table(
-            ("group", "lag#"),
-            ((row["group"], row["lag"]) for row in found["groups"]),
-            title=f"groups of {found['topic']}",
-        )
+        print_rows(found["groups"], {"group": "group", "lag#": "lag"}, title=f"groups of {found['topic']}")
 
 
-def _show_plugins(brokers: list[dict[str, Any]]) -> None:
-    """Print the plugins that failed and the blocked times of the event loop, where there are any."""
-    failed = [(row["broker"], plugin) for row in brokers for plugin in row.get("plugins", ())]
-    if failed:
-        print_table(
-            ("broker", "plugin", "errors#", "the last one", "switched off"),
-            (
-                (name, plugin["name"], plugin["errors"], plugin["last_error"], plugin["switched_off"])
-                for name, plugin in failed
-            ),
-            title="plugins that failed",
-        )
-    blocked = [(row["broker"], row["loop_blocked"]) for row in brokers if row.get("loop_blocked", {}).get("times")]
-    if blocked:
-        print_table(
-            ("broker", "times#", "longest#", "the last time by"),
-            ((name, loop["times"], f"{loop['max_ms']} ms", loop["by"]) for name, loop in blocked),
-            title="the event loop stood still",
-        )
+def _cells(row: dict[str, Any]) -> tuple[object, ...]:
+    place = (row["cluster"], f"{row['broker']}:{row['id']}", row["address"])
+    if "error" in row:
+        return (*place, row["error"], *[""] * 7)
+    return (
+        *place,
+        row["version"],
+        f"{row['put_per_s']:,.1f}",
+        f"{row['get_per_s']:,.1f}",
+        row["put_today"],
+        row["got_today"],
+        _size(row["commit_log_bytes"]),
+        f"{row['disk_ratio']:.0%}",
+        row["uptime"],
+    )
 
 
 def _size(count: int) -> str:

@@ -11,13 +11,14 @@ from pathlib import Path
 
 import attrs
 import click
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import DownloadColumn
 
 from flintmq.config import LoadedConfig, load_config
+from flintmq.config.sections.store import StoreSection
 from flintmq.core.log.store_lock import is_locked
 from flintmq.plugins.cli import options
 from flintmq.plugins.cli.exits import CommandError, ExitCode, warn
-from flintmq.plugins.cli.output import console, print_found, print_json, print_table
+from flintmq.plugins.cli.output import print_found, print_json, print_table, progress_bars
 from flintmq.plugins.cli.parser import Command
 from flintmq.plugins.delay.delay_levels import DelayLevels
 from flintmq.plugins.doctor import explain as doctor
@@ -172,15 +173,18 @@ def cat(
 
 def _open(store: Path, settings: tuple[str, ...]) -> tuple[StoreFiles, LoadedConfig]:
     loaded = load_config(None, settings, {})
-    config = loaded.config
     geometry = None
-    if settings and any("slot" in text.lower() or "index" in text.lower() for text in settings):
-        geometry = IndexGeometry(config.index.max_hash_slot_num, config.index.max_index_num)
-    folders = [Path(path) for path in (*config.store.commit_log_paths, *config.store.read_only_commit_log_paths)]
-    files = StoreFiles(store, geometry, folders)
+    if any("slot" in text.lower() or "index" in text.lower() for text in settings):
+        geometry = IndexGeometry(loaded.config.index.max_hash_slot_num, loaded.config.index.max_index_num)
+    files = StoreFiles(store, geometry, log_folders(loaded.config.store))
     if is_locked(store):
         warn(f"a broker runs on {store}: what it writes meanwhile may look like damage")
     return files, loaded
+
+
+def log_folders(config: StoreSection) -> list[Path]:
+    """Return the folders of the log that the command line names besides the store's own."""
+    return [Path(path) for path in (*config.commit_log_paths, *config.read_only_commit_log_paths)]
 
 
 def told_delays(loaded: LoadedConfig) -> dict[int, int] | None:
@@ -201,13 +205,5 @@ def _queue_place(text: str) -> tuple[str, int, int]:
 
 @contextmanager
 def _progress(what: str, total_bytes: int) -> Iterator[Callable[[int], None]]:
-    """Show a progress bar on stderr, if stderr is a terminal."""
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True), TimeRemainingColumn())
-    target = console(stderr=True)
-    with Progress(*columns, console=target, disable=not target.is_terminal, transient=True) as bar:
-        task = bar.add_task(what, total=max(total_bytes, 1))
-
-        def update(done: int) -> None:
-            bar.update(task, completed=done)
-
-        yield update
+    with progress_bars(DownloadColumn(binary_units=True)) as report:
+        yield lambda done: report(what, done, total_bytes)

@@ -12,21 +12,20 @@ from typing import Any, Final, TypedDict, TypeVar, Unpack
 
 import attrs
 import click
-from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import TaskProgressColumn
 
 from flintmq.config import load_config
 from flintmq.core.log.store_lock import is_locked
 from flintmq.dispatchers.spark_feed.feed_file import feed_path, read_feed
 from flintmq.plugins.cli import options
 from flintmq.plugins.cli.exits import ExitCode, warn
-from flintmq.plugins.cli.output import console, print_found
+from flintmq.plugins.cli.output import print_found, progress_bars
 from flintmq.plugins.cli.parser import Command
-from flintmq.plugins.cli.store import told_delays
+from flintmq.plugins.cli.store import log_folders, store_dir_argument, told_delays
 from flintmq.plugins.doctor.files import StoreFiles
 from flintmq.plugins.spark.maintenance import engines
 from flintmq.plugins.spark.maintenance.engines import Engine
 
-store_dir_argument = click.argument("store", type=options.PATH, metavar="STORE", help="The store's folder.")
 out_dir_argument = click.argument("out", type=options.PATH, metavar="OUT", help="A new folder for the result.")
 F = TypeVar("F", bound=Callable[..., Any])
 _ENGINE: Final = (
@@ -68,7 +67,7 @@ def rebuild(
     store: Path, out: Path | None, settings: tuple[str, ...], as_json: bool, **engine: Unpack[EngineChoice]
 ) -> None:
     loaded = load_config(None, settings, {})
-    with _engine(**engine) as runner, _bars() as report:
+    with _engine(**engine) as runner, progress_bars(TaskProgressColumn()) as report:
         from flintmq.plugins.spark.maintenance.rebuild import rebuild as make  # _engine has looked for its extra
 
         made = make(store, loaded.config, told_delays(loaded), runner, out=out, report=report)
@@ -98,7 +97,7 @@ def export(
     as_json: bool,
     **engine: Unpack[EngineChoice],
 ) -> None:
-    with _engine(**engine) as runner, _bars() as report:
+    with _engine(**engine) as runner, progress_bars(TaskProgressColumn()) as report:
         from flintmq.plugins.spark.maintenance.export import export as write  # _engine has looked for its extra
 
         written = write(
@@ -134,7 +133,7 @@ def compact(
     as_json: bool,
     **engine: Unpack[EngineChoice],
 ) -> None:
-    with _engine(**engine) as runner, _bars() as report:
+    with _engine(**engine) as runner, progress_bars(TaskProgressColumn()) as report:
         from flintmq.plugins.spark.maintenance.compact import compact as write  # _engine has looked for its extra
 
         written = write(
@@ -163,7 +162,7 @@ def audit(
     as_json: bool,
     **engine: Unpack[EngineChoice],
 ) -> None:
-    with _engine(**engine) as runner, _bars() as report:
+    with _engine(**engine) as runner, progress_bars(TaskProgressColumn()) as report:
         from flintmq.plugins.spark.maintenance.audit import audit as look  # _engine has looked for its extra
 
         found = look(
@@ -187,8 +186,7 @@ def _engine(engine: str, workers: int | None, master: str) -> Iterator[Engine]:
 
 def _files(store: Path, settings: tuple[str, ...]) -> StoreFiles:
     config = load_config(None, settings, {}).config
-    folders = [Path(path) for path in (*config.store.commit_log_paths, *config.store.read_only_commit_log_paths)]
-    return StoreFiles(store, log_folders=folders)
+    return StoreFiles(store, log_folders=log_folders(config.store))
 
 
 def _end(store: Path) -> int | None:
@@ -196,7 +194,6 @@ def _end(store: Path) -> int | None:
 
     Without a feed the log's newest bytes may look torn.
     """
-
     if not is_locked(store):
         return None
     feed = read_feed(feed_path(store))
@@ -207,19 +204,3 @@ def _end(store: Path) -> int | None:
         )
         return None
     return feed.end_offset_bytes()
-
-
-@contextmanager
-def _bars() -> Iterator[Callable[[str, int, int], None]]:
-    """Show a progress bar for each step on stderr, if stderr is a terminal."""
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    target = console(stderr=True)
-    with Progress(*columns, console=target, disable=not target.is_terminal, transient=True) as bar:
-        steps: dict[str, TaskID] = {}
-
-        def report(what: str, done: int, total: int) -> None:
-            if what not in steps:
-                steps[what] = bar.add_task(what, total=max(total, 1))
-            bar.update(steps[what], completed=done)
-
-        yield report

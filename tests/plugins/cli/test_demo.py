@@ -8,8 +8,8 @@ import attrs
 import pytest
 
 from flintmq.core.broker.message_queue import MessageQueue
-from flintmq.plugins.cli import demo_run
-from flintmq.plugins.cli.demo_run import _Sent, body_of, key_of, verify
+from flintmq.plugins.cli import demo
+from flintmq.plugins.cli.demo import _Sent, body_of, key_of, verify
 from flintmq.remoting.client.message import MessageExt
 from flintmq.remoting.client.producer import SendResult, SendStatus
 
@@ -27,7 +27,7 @@ def test_every_strategy_verifies(cli: RunCommand, tmp_path: Path) -> None:
     for row in shown["strategies"]:
         assert row["verified"] is True
         assert row["messages"] == 100
-        assert (row["found_by_key"], row["found_by_id"]) == (demo_run.LOOK_UPS, demo_run.LOOK_UPS)
+        assert (row["found_by_key"], row["found_by_id"]) == (demo.LOOK_UPS, demo.LOOK_UPS)
         assert (tmp_path / "d" / row["strategy"] / "commitlog").is_dir()
     assert cli("demo", "--store", tmp_path / "d").code == 2, "an old store is not a fresh one"
 
@@ -35,13 +35,13 @@ def test_every_strategy_verifies(cli: RunCommand, tmp_path: Path) -> None:
 def _sent_and_came(count: int = 6) -> tuple[list[_Sent], list[MessageExt]]:
     sent, came = [], []
     for number in range(count):
-        queue = MessageQueue("b", 0, demo_run.TOPIC)
+        queue = MessageQueue("b", 0, demo.TOPIC)
         msg_id = f"ID{number}"
         result = SendResult(SendStatus.SEND_OK, msg_id, f"OFF{number}", queue, number)
         sent.append(_Sent(number, 0, result))
         came.append(
             MessageExt(
-                topic=demo_run.TOPIC,
+                topic=demo.TOPIC,
                 body=body_of("s", number),
                 properties={"UNIQ_KEY": msg_id, "KEYS": key_of(number)},
                 queue_id=0,
