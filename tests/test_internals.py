@@ -24,7 +24,7 @@ from flintmq.dispatchers.consume_queue.consume_queue import ConsumeQueue
 from flintmq.dispatchers.consume_queue.consume_queue_ext import ConsumeQueueExt
 from flintmq.dispatchers.index.index_file import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES, IndexFile
 from flintmq.dispatchers.spark_feed import feed_file
-from flintmq.plugins.replication import plain_stream
+from flintmq.plugins.replication.streams import FrameType, plain_pieces
 
 ROOT: Final = Path(str(flintmq.__file__)).resolve().parent
 PAGES: Final = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*/README.md")])
@@ -276,8 +276,9 @@ def test_the_checkpoint_lies_as_the_page_says(tmp_path: Path) -> None:
 
 def test_the_replication_stream_lies_as_the_page_says() -> None:
     """RocketMQ's brokers read these bytes."""
-    assert read_by_page("Replication stream", plain_stream.encode_report(77)) == ({"maxPhysicalOffset": 77}, 8)
-    header = plain_stream.encode_header(77, 5)
+    (report,) = plain_pieces(FrameType.HELD, 77)
+    assert read_by_page("Replication stream", report) == ({"maxPhysicalOffset": 77}, 8)
+    header, _ = plain_pieces(FrameType.DATA, 77, 0, b"12345")
     assert read_by_page("Replication stream 2", header) == ({"physicalOffset": 77, "size": 5}, 12)
 
 

@@ -142,7 +142,6 @@ class BrokerStats:
     def replicated(self, messages: int, size_bytes: int) -> None:
         """Counts records that a slave took over from its master: they are its messages and bytes put (request 28), and, as in
         RocketMQ's ReputMessageService, of no topic's sends."""
-        self._fold()
         self.put_messages += messages
         self.put_bytes += size_bytes
         self._folded_put += messages

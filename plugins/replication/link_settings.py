@@ -7,13 +7,30 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+import attrs
+
 from flintmq.config.errors import ConfigError
 from flintmq.config.sections.replication import SECRET_MIN_LENGTH
-from flintmq.plugins.replication.link import LinkSettings
+from flintmq.plugins.replication.agreement import Truncate
 
 if TYPE_CHECKING:
     from flintmq.config import BrokerConfig
-    from flintmq.plugins.replication.agreement import Truncate
+
+
+@attrs.frozen(kw_only=True)
+class LinkSettings:
+    """The settings of an end."""
+
+    heartbeat_s: float
+    """Silence after which it says that it lives."""
+    housekeeping_s: float
+    """Silence of the other end after which the connection is given up."""
+    batch_bytes: int
+    """Bytes of the log in one frame, at most."""
+    secret: bytes | None = attrs.field(default=None, repr=False)
+    """What both ends know; None speaks RocketMQ's stream."""
+    truncate: Truncate = "proven"
+    """A slave's: what it may do with a tail that its master does not have."""
 
 
 def link_settings(config: BrokerConfig) -> LinkSettings:

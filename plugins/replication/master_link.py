@@ -13,13 +13,15 @@ from __future__ import annotations
 
 import enum
 import secrets
+from collections.abc import Callable
 
 from flintmq.core.errors import NotFollowedError, ReplicationError
 from flintmq.core.limits import HA_HANDSHAKE_TIMEOUT_S, HA_SLAVE_FRAME_MAX_BYTES
-from flintmq.plugins.replication import plain_stream, sealed_stream
+from flintmq.plugins.replication import streams
 from flintmq.plugins.replication.agreement import LogState, agree
-from flintmq.plugins.replication.link import Buffer, LinkSettings, MasterLog
-from flintmq.plugins.replication.sealed_stream import FrameType, Keys, Sealer, Unsealer
+from flintmq.plugins.replication.link_settings import LinkSettings
+from flintmq.plugins.replication.store_log import StoreLog
+from flintmq.plugins.replication.streams import Buffer, Frame, FrameType, Keys, Sealer, Unsealer, plain_pieces
 
 
 class Stage(enum.Enum):
@@ -39,7 +41,7 @@ class MasterLink:
         now_s: the time, on a monotonic clock.
     """
 
-    def __init__(self, log: MasterLog, settings: LinkSettings, now_s: float) -> None:
+    def __init__(self, log: StoreLog, settings: LinkSettings, now_s: float) -> None:
         self._log = log
         self._settings = settings
         self._began_s = self._read_s = self._wrote_s = now_s
@@ -50,11 +52,13 @@ class MasterLink:
         """The position up to which the slave holds the log, as it reports."""
         self.slave: LogState | None = None
         """The state of the slave's log; None for a RocketMQ broker, which does not send it."""
-        self._reports = plain_stream.Reports()
         self._greeting = b""
-        self._sealer: Sealer | None = None
-        self._unsealer: Unsealer | None = None
         self._answers: list[Buffer] = []
+        self._decode: Callable[[bytes], list[Frame]] | None = None
+        """What reads the stream; None until the greeting of FlintMQ's has made the keys."""
+        self._encode: Callable[[FrameType, int, int, Buffer], list[Buffer]] = plain_pieces
+        if settings.secret is None:
+            self._decode = streams.Reports().receive
 
     def receive(self, data: bytes, now_s: float) -> None:
         """Take bytes of the slave.
@@ -63,63 +67,32 @@ class MasterLink:
             ReplicationError: it breaks the rules, or must not follow. :meth:`farewell` says so to it.
         """
         self._read_s = now_s
-        if self._settings.secret is None:
-            report = self._reports.receive(data)
-            if report is not None:
-                self._reported(report)
-            return
-        if self.stage is Stage.GREETING:
+        if self._decode is None:
             data = self._greet(data)
-        if data and self._unsealer is not None:
-            for frame in self._unsealer.receive(data):
+        if self._decode is not None:
+            for frame in self._decode(data):
                 self._framed(frame)
-
-    # RocketMQ's stream
-
-    def _reported(self, offset_bytes: int) -> None:
-        if self.stage is Stage.TRANSFER:
-            self._held(offset_bytes)
-            return
-        end = self._log.end_offset_bytes
-        if offset_bytes == 0:
-            self.next_offset_bytes = max(self._log.min_offset_bytes, end - end % self._log.file_bytes)
-        else:
-            self._held(offset_bytes)
-            self.next_offset_bytes = offset_bytes
-        self.stage = Stage.TRANSFER
-
-    def _held(self, offset_bytes: int) -> None:
-        if offset_bytes > self._log.end_offset_bytes:
-            raise NotFollowedError(
-                f"the slave's log ends at {offset_bytes}, this master's at {self._log.end_offset_bytes}: it follows another "
-                "master, or this one was restored from an older copy. Decide which log counts, and start the other broker "
-                "with an empty store"
-            )
-        self.held_offset_bytes = offset_bytes
-
-    # FlintMQ's
 
     def _greet(self, data: bytes) -> bytes:
         """Take the hello and answer it; return the bytes that follow."""
         secret = self._settings.secret
         assert secret is not None
-        hello_bytes = sealed_stream.HELLO.size
+        hello_bytes = streams.HELLO.size
         self._greeting += data
         if len(self._greeting) < hello_bytes:
             return b""
         greeting, rest = self._greeting[:hello_bytes], self._greeting[hello_bytes:]
         self._greeting = b""
-        slave_nonce = sealed_stream.read_hello(greeting)
-        nonce = secrets.token_bytes(sealed_stream.NONCE_BYTES)
+        (slave_nonce,) = streams.read_greeting(streams.HELLO, greeting)
+        nonce = secrets.token_bytes(streams.NONCE_BYTES)
         keys = Keys.derive(secret, slave_nonce, nonce)
-        self._sealer, self._unsealer = Sealer(keys.master), Unsealer(keys.slave, HA_SLAVE_FRAME_MAX_BYTES)
-        challenge = (sealed_stream.MAGIC, sealed_stream.VERSION, nonce, keys.proof)
-        self._answers.append(sealed_stream.CHALLENGE.pack(*challenge))
+        self._encode = Sealer(keys.master).seal
+        self._decode = Unsealer(keys.slave, HA_SLAVE_FRAME_MAX_BYTES).receive
+        self._answers.append(streams.CHALLENGE.pack(streams.MAGIC, streams.VERSION, nonce, keys.proof))
         self.stage = Stage.PROVING
         return rest
 
-    def _framed(self, frame: sealed_stream.SealedFrame) -> None:
-        assert self._sealer is not None
+    def _framed(self, frame: Frame) -> None:
         if frame.type is FrameType.GOODBYE:
             raise ReplicationError(f"the slave leaves: {frame.body[:500].decode('utf-8', 'replace')}")
         if self.stage is Stage.PROVING and frame.type is FrameType.STATE:
@@ -127,17 +100,24 @@ class MasterLink:
             mine = self._log.state()
             # With "always": the tail is the slave's, and what becomes of it is the slave's to say.
             agreement = agree(mine, self.slave, "always")
-            self._answers += self._sealer.seal(FrameType.STATE, 0, 0, mine.to_bytes())
+            self._answers += self._encode(FrameType.STATE, 0, 0, mine.to_bytes())
             self.next_offset_bytes = agreement.from_offset_bytes
             return
-        if self.slave is None or frame.type is not FrameType.HELD:
+        if frame.type is not FrameType.HELD or (self.stage is Stage.PROVING and self.slave is None):
             raise ReplicationError(f"the slave sent a frame {frame.type.name} in stage {self.stage.value}")
-        if self.stage is Stage.PROVING and frame.offset_bytes > self.next_offset_bytes:
-            raise ReplicationError(f"the slave follows from {frame.offset_bytes}, not from {self.next_offset_bytes}")
-        self._held(frame.offset_bytes)
+        held, end = frame.offset_bytes, self._log.end_offset_bytes
+        if self.stage is Stage.PROVING and held > self.next_offset_bytes:
+            raise ReplicationError(f"the slave follows from {held}, not from {self.next_offset_bytes}")
+        if held > end:
+            raise NotFollowedError(
+                f"the slave's log ends at {held}, this master's at {end}: it follows another master, or this one was restored "
+                "from an older copy. Decide which log counts, and start the other broker with an empty store"
+            )
+        if self.stage is Stage.GREETING:  # a RocketMQ slave, whose first report is the request
+            last_file = end - end % self._log.file_bytes
+            self.next_offset_bytes = held or max(self._log.min_offset_bytes, last_file)
+        self.held_offset_bytes = held
         self.stage = Stage.TRANSFER
-
-    # out
 
     def output(self, budget_bytes: int, now_s: float) -> list[Buffer]:
         """Return what is to be written now: answers, pieces of the log of about so many bytes, or a heartbeat.
@@ -165,17 +145,14 @@ class MasterLink:
         return out
 
     def _data(self, offset_bytes: int, piece: Buffer) -> list[Buffer]:
-        if self._sealer is None:
-            header = plain_stream.encode_header(offset_bytes, len(piece))
-            return [header, piece] if piece else [header]
         kind = FrameType.DATA if piece else FrameType.HEARTBEAT
-        return self._sealer.seal(kind, offset_bytes, self._log.confirmed_offset_bytes, piece)
+        return self._encode(kind, offset_bytes, self._log.confirmed_offset_bytes, piece)
 
     def farewell(self, reason: str) -> list[Buffer]:
         """Return a frame that says why the connection ends; nothing in RocketMQ's stream, or before the slave is known."""
-        if self._sealer is None or self.stage is Stage.GREETING:
+        if self._settings.secret is None or self.stage is Stage.GREETING:
             return []
-        return [*self._answers, *self._sealer.seal(FrameType.GOODBYE, 0, 0, reason.encode("utf-8"))]
+        return [*self._answers, *self._encode(FrameType.GOODBYE, 0, 0, reason.encode("utf-8"))]
 
     def is_dead(self, now_s: float) -> bool:
         """Return whether the other end was silent for too long."""

@@ -1,22 +1,37 @@
-"""The service of a slave: its connection to the master, and the master's tables."""
+"""The service of a slave: its connection to the master, made again after each end, and the master's tables."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import logging
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from flintmq.config.errors import ConfigError
+from flintmq.core.broker.durability import until_flushed
+from flintmq.core.errors import FlintError, NotFollowedError
+from flintmq.core.io.clock import Clock
+from flintmq.core.kernel.ports import FlushStatus
 from flintmq.core.kernel.ports.replication import MasterDirectory
+from flintmq.core.log.log_chunk import LogChunk
 from flintmq.plugins.broker.secure_links import name_server_client, replication_client_tls
-from flintmq.plugins.replication.link_settings import link_settings, wants_tls
-from flintmq.plugins.replication.slave_service import HaSlaveService
+from flintmq.plugins.replication.link_settings import LinkSettings, link_settings, wants_tls
+from flintmq.plugins.replication.slave_link import SlaveLink, SlaveStage
 from flintmq.plugins.replication.slave_synchronize import SlaveSynchronize
 from flintmq.plugins.replication.store_log import SlaveStoreLog
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from flintmq.core.broker.api import BrokerApi
     from flintmq.core.kernel.ports import RecordBatch
+
+log = logging.getLogger("flintmq.ha")
+
+_TICK_MAX_S: Final = 1.0
+_CONNECT_TIMEOUT_S: Final = 5.0
 
 
 class SlaveReplication:
@@ -82,13 +97,10 @@ class SlaveReplication:
         self._api.dispatch()
 
     def _arrived(self, batch: RecordBatch) -> None:
-        self._learn(batch.queues())
-
-    def _learn(self, queues: Iterable[tuple[str, int]]) -> None:
         """Note the queues of topics that the master's table does not have yet."""
         topics = self._api.topics
         seen: dict[str, int] = {}
-        for topic, queue_id in queues:
+        for topic, queue_id in batch.queues():
             if topic not in topics or topic in topics.learned:
                 seen[topic] = max(seen.get(topic, 0), queue_id + 1)
         news = [topics.learn(topic, queue_nums) for topic, queue_nums in seen.items()]
@@ -109,3 +121,222 @@ class SlaveReplication:
             return configured
         await directory.register_all()  # it may have come, or moved, since the last time
         return directory.master_ha_address or None
+
+
+class HaSlaveService:
+    """Follows a master. Loop thread.
+
+    Args:
+        slave_log: the log that follows.
+        settings: how the connection behaves.
+        clock: time.
+        find_master: returns the address of the master's replication port, or None while it is unknown.
+        reconnect_s: how long to wait before connecting again.
+        on_appended: called when more of the log is here, with the number of records and their bytes.
+        make_context: makes what encrypts a connection, for each one because certificates are renewed; None leaves it plain.
+    """
+
+    def __init__(
+        self,
+        slave_log: SlaveStoreLog,
+        settings: LinkSettings,
+        clock: Clock,
+        *,
+        find_master: Callable[[], Awaitable[str | None]],
+        reconnect_s: float,
+        on_appended: Callable[[int, int], None],
+        make_context: Callable[[], ssl.SSLContext] | None = None,
+    ) -> None:
+        self.log = slave_log
+        self.settings = settings
+        self.clock = clock
+        self._find_master = find_master
+        self._reconnect_s = reconnect_s
+        self.on_appended = on_appended
+        self._make_context = make_context
+        self._task: asyncio.Task[None] | None = None
+        self._connection: MasterConnection | None = None
+        self._told = ""
+        self.connects = 0
+        """Connections made so far."""
+
+    @property
+    def is_following(self) -> bool:
+        """Whether a master can be reached, and is followed."""
+        connection = self._connection
+        return connection is not None and connection.link.stage is SlaveStage.FOLLOWING and connection.is_open
+
+    @property
+    def master_client_address(self) -> str:
+        """The ``host:port`` at which clients reach the master, as the master says; empty when it does not."""
+        link = self._connection.link if self._connection is not None else None
+        return link.master.address if link is not None and link.master is not None else ""
+
+    def start(self) -> None:
+        """Begin to follow; a master that cannot be reached is tried again."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        """End the connection. Idempotent."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._follow_once()
+            except (FlintError, ConfigError, OSError, TimeoutError) as error:
+                self.tell(f"{error or type(error).__name__}", is_serious=isinstance(error, NotFollowedError))
+            except Exception as error:  # a defect here must not end the following for good
+                log.exception("following the master failed")
+                self.tell(f"{type(error).__name__}: {error}", is_serious=True)
+            await asyncio.sleep(self._reconnect_s)
+
+    def tell(self, reason: str, *, is_serious: bool = False) -> None:
+        """Log why the master is not followed; the same reason once only."""
+        if reason != self._told:
+            self._told = reason
+            log.log(logging.ERROR if is_serious else logging.WARNING, "the master is not followed: %s", reason)
+
+    async def _follow_once(self) -> None:
+        address = await self._find_master()
+        if address is None:
+            self.tell("the master's address is unknown (ha.master_address, namesrv.addresses)")
+            return
+        host, _, port = address.rpartition(":")
+        # What a report claims to hold must be held: also what was written just before the last connection ended.
+        store = self.log.store
+        if await until_flushed(store.services.flush_service.submit(store.watermarks.wrote)) is not FlushStatus.FLUSHED:
+            self.tell("the log could not be synced", is_serious=True)
+            return
+        loop = asyncio.get_running_loop()
+        context = self._make_context() if self._make_context is not None else None
+        async with asyncio.timeout(_CONNECT_TIMEOUT_S):
+            _, connection = await loop.create_connection(
+                lambda: MasterConnection(self, address), host.strip("[]"), int(port), ssl=context
+            )
+        self.connects += 1
+        self._connection = connection
+        try:
+            await connection.closed
+        finally:
+            self._connection = None
+            connection.abort()
+
+    def followed(self, address: str) -> None:
+        """Take note that the master at an address is followed now."""
+        self._told = ""
+        log.info("following the master at %s from %d on", address, self.log.end_offset_bytes)
+
+    def runtime_info(self) -> dict[str, str]:
+        """Return figures for request 28."""
+        return {"haFollows": str(self.is_following).lower(), "haConnects": str(self.connects)}
+
+
+class MasterConnection(asyncio.Protocol):
+    """The socket to the master."""
+
+    def __init__(self, service: HaSlaveService, address: str) -> None:
+        self._service = service
+        self._address = address
+        self.link = SlaveLink(service.log, service.settings, service.clock.monotonic_s())
+        self._loop = asyncio.get_running_loop()
+        self.closed: asyncio.Future[None] = self._loop.create_future()
+        self._transport: asyncio.Transport | None = None
+        self._tick: asyncio.TimerHandle | None = None
+        self._followed = False
+
+    @property
+    def is_open(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._write()
+        self._schedule_tick()
+
+    def _schedule_tick(self) -> None:
+        settings = self._service.settings
+        wait_s = min(_TICK_MAX_S, settings.heartbeat_s / 4, settings.housekeeping_s / 4)
+        self._tick = self._loop.call_later(wait_s, self._on_tick)
+
+    def _on_tick(self) -> None:
+        if self.link.is_dead(self._service.clock.monotonic_s()):
+            self._give_up("the master is silent (ha.housekeeping_interval_ms)")
+            self.abort()
+            return
+        self._write()
+        self._schedule_tick()
+
+    def data_received(self, data: bytes) -> None:
+        service, link = self._service, self.link
+        try:
+            chunks = link.receive(data, service.clock.monotonic_s())
+            if chunks:
+                self._append(chunks)
+        except FlintError as error:
+            self._give_up(str(error), is_serious=isinstance(error, NotFollowedError))
+            return
+        if link.stage is SlaveStage.FOLLOWING and not self._followed:
+            self._followed = True
+            service.followed(self._address)
+        self._write()
+
+    def _append(self, chunks: list[LogChunk]) -> None:
+        store = self._service.log.store
+        waiter = store.writer.append_raw(chunks)
+        end = store.watermarks.wrote
+        if waiter.status is FlushStatus.FLUSHED:
+            self.link.report(end)
+        else:
+            waiter.add_done_callback(partial(self._flushed, end))
+        self._service.on_appended(
+            sum([chunk.messages for chunk in chunks]), sum([chunk.messages_bytes for chunk in chunks])
+        )
+
+    def _flushed(self, end_offset_bytes: int, status: FlushStatus) -> None:
+        """Report a position that is durable now. The flush service's thread."""
+        if status is FlushStatus.FLUSHED:
+            with contextlib.suppress(RuntimeError):  # the loop has ended: no waiter is left
+                self._loop.call_soon_threadsafe(self._report, end_offset_bytes)
+
+    def _report(self, end_offset_bytes: int) -> None:
+        if self.is_open:
+            self.link.report(end_offset_bytes)
+            self._write()
+
+    def _write(self) -> None:
+        transport = self._transport
+        if transport is not None and not transport.is_closing():
+            out = self.link.output(self._service.clock.monotonic_s())
+            if out:
+                transport.writelines(out)
+
+    def _give_up(self, reason: str, *, is_serious: bool = False) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        self._service.tell(reason, is_serious=is_serious)
+        transport.writelines(self.link.farewell(reason))
+        transport.close()
+
+    def abort(self) -> None:
+        """End the connection at once."""
+        if self._tick is not None:
+            self._tick.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self._tick is not None:
+            self._tick.cancel()
+        self._transport = None
+        if self._followed:
+            self._service.tell(f"the connection to {self._address} ended{f': {error}' if error else ''}")
+        if not self.closed.done():
+            self.closed.set_result(None)

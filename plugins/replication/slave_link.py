@@ -5,7 +5,8 @@
     start ─► (RocketMQ's stream) FOLLOWING
     start ─hello─► CHALLENGED ─state─► AGREEING ─► FOLLOWING
 
-What comes is checked record by record before it is given to the log (:mod:`flintmq.plugins.replication.record_check`).
+Frames cut records anywhere. Bytes are kept until a record is whole, then it is checked as a recovery would: magic, lengths that
+add up, body checksum, its own position, a topic that may become a folder. What passes is appended byte for byte.
 """
 
 from __future__ import annotations
@@ -13,14 +14,18 @@ from __future__ import annotations
 import enum
 import hmac
 import secrets
+from collections.abc import Callable
 
 from flintmq.core.errors import NotFollowedError, ReplicationError
+from flintmq.core.limits import HA_RECORD_MAX_BYTES
 from flintmq.core.log.log_chunk import LogChunk
-from flintmq.plugins.replication import plain_stream, sealed_stream
+from flintmq.core.record.check import RecordCheck
+from flintmq.core.record.record import BLANK_MIN_BYTES, MAGIC_BLANK, RECORD_MIN_BYTES, SIZE_AND_MAGIC, RecordError
+from flintmq.plugins.replication import streams
 from flintmq.plugins.replication.agreement import LogState, agree
-from flintmq.plugins.replication.link import Buffer, LinkSettings, SlaveLog
-from flintmq.plugins.replication.record_check import RecordChecker
-from flintmq.plugins.replication.sealed_stream import FrameType, Keys, Sealer, Unsealer
+from flintmq.plugins.replication.link_settings import LinkSettings
+from flintmq.plugins.replication.store_log import SlaveStoreLog
+from flintmq.plugins.replication.streams import Buffer, Frame, FrameType, Keys, Sealer, Unsealer, plain_pieces
 
 
 class SlaveStage(enum.Enum):
@@ -35,33 +40,29 @@ class SlaveLink:
     """One connection to a master. Loop thread.
 
     Args:
-        log: what follows; everything in it must be held already.
+        log: what follows; everything in it must be held already. It learns what the master has promised or shown.
         settings: see :class:`LinkSettings`.
         now_s: the time, on a monotonic clock.
     """
 
-    def __init__(self, log: SlaveLog, settings: LinkSettings, now_s: float) -> None:
+    def __init__(self, log: SlaveStoreLog, settings: LinkSettings, now_s: float) -> None:
         self._log = log
         self._settings = settings
         self._read_s = self._wrote_s = now_s
-        self.confirmed_offset_bytes: int | None = None
-        """The last end that the master sent of what it has promised or shown of its log; None before the first."""
         self.master: LogState | None = None
         """What the master says of itself; None of RocketMQ's."""
-        self._held_offset_bytes = 0
-        self._frames = plain_stream.Frames()
+        self._held_offset_bytes = self._confirmed_offset_bytes = 0
         self._challenge = b""
-        self._nonce = secrets.token_bytes(sealed_stream.NONCE_BYTES)
-        self._sealer: Sealer | None = None
-        self._unsealer: Unsealer | None = None
+        self._nonce = secrets.token_bytes(streams.NONCE_BYTES)
+        self._decode: Callable[[bytes], list[Frame]] = streams.Frames().receive
+        self._encode: Callable[[FrameType, int, int, Buffer], list[Buffer]] = plain_pieces
         self._checker: RecordChecker | None = None
         self._out: list[Buffer] = []
         if settings.secret is None:
-            self.stage = SlaveStage.FOLLOWING
             self._follow(log.end_offset_bytes)
         else:
             self.stage = SlaveStage.CHALLENGED
-            self._out.append(sealed_stream.HELLO.pack(sealed_stream.MAGIC, sealed_stream.VERSION, self._nonce))
+            self._out.append(streams.HELLO.pack(streams.MAGIC, streams.VERSION, self._nonce))
 
     def _follow(self, from_offset_bytes: int) -> None:
         if from_offset_bytes:
@@ -78,38 +79,34 @@ class SlaveLink:
             StoreError: the log could not be made ready to follow.
         """
         self._read_s = now_s
-        if self._settings.secret is None:
-            chunks: list[LogChunk] = []
-            for frame in self._frames.receive(data):
-                chunks += self._piece(frame.offset_bytes, frame.body)
-            return chunks
         if self.stage is SlaveStage.CHALLENGED:
             data = self._answer(data)
-        chunks = []
-        if data and self._unsealer is not None:
-            for sealed in self._unsealer.receive(data):
-                chunks += self._framed(sealed)
+            if not data:
+                return []
+        chunks: list[LogChunk] = []
+        for frame in self._decode(data):
+            chunks += self._framed(frame)
         return chunks
 
     def _answer(self, data: bytes) -> bytes:
         """Take the challenge and answer with this end's state; return the bytes that follow."""
         secret = self._settings.secret
         assert secret is not None
-        challenge_bytes = sealed_stream.CHALLENGE.size
+        challenge_bytes = streams.CHALLENGE.size
         self._challenge += data
         if len(self._challenge) < challenge_bytes:
             return b""
         challenge, rest = self._challenge[:challenge_bytes], self._challenge[challenge_bytes:]
-        nonce, proof = sealed_stream.read_challenge(challenge)
+        nonce, proof = streams.read_greeting(streams.CHALLENGE, challenge)
         keys = Keys.derive(secret, self._nonce, nonce)
         if not hmac.compare_digest(keys.proof, proof):
             raise ReplicationError("the master does not know the secret (ha.secret, ha.secret_file)")
-        self._sealer, self._unsealer = Sealer(keys.slave), Unsealer(keys.master)
-        self._out += self._sealer.seal(FrameType.STATE, 0, 0, self._log.state().to_bytes())
+        self._encode, self._decode = Sealer(keys.slave).seal, Unsealer(keys.master).receive
+        self._out += self._encode(FrameType.STATE, 0, 0, self._log.state().to_bytes())
         self.stage = SlaveStage.AGREEING
         return rest
 
-    def _framed(self, frame: sealed_stream.SealedFrame) -> list[LogChunk]:
+    def _framed(self, frame: Frame) -> list[LogChunk]:
         if frame.type is FrameType.GOODBYE:
             raise NotFollowedError(f"the master says: {frame.body[:2000].decode('utf-8', 'replace')}")
         if self.stage is SlaveStage.AGREEING and frame.type is FrameType.STATE:
@@ -120,7 +117,9 @@ class SlaveLink:
             return []
         if self.stage is not SlaveStage.FOLLOWING or frame.type not in (FrameType.DATA, FrameType.HEARTBEAT):
             raise ReplicationError(f"the master sent a frame {frame.type.name} in stage {self.stage.value}")
-        self.confirmed_offset_bytes = max(self.confirmed_offset_bytes or 0, frame.second_offset_bytes)
+        if frame.second_offset_bytes is not None:
+            self._confirmed_offset_bytes = max(self._confirmed_offset_bytes, frame.second_offset_bytes)
+            self._log.master_confirmed_offset_bytes = self._confirmed_offset_bytes
         return self._piece(frame.offset_bytes, frame.body)
 
     def _piece(self, offset_bytes: int, body: bytes) -> list[LogChunk]:
@@ -144,10 +143,7 @@ class SlaveLink:
     def report(self, held_offset_bytes: int) -> None:
         """Report with the next output how far the log is held."""
         self._held_offset_bytes = held_offset_bytes
-        if self._sealer is not None:
-            self._out += self._sealer.seal(FrameType.HELD, held_offset_bytes)
-        else:
-            self._out.append(plain_stream.encode_report(held_offset_bytes))
+        self._out += self._encode(FrameType.HELD, held_offset_bytes, 0, b"")
 
     def output(self, now_s: float) -> list[Buffer]:
         """Return what is to be written now: what waits, or a report where none was sent for long."""
@@ -159,11 +155,119 @@ class SlaveLink:
         return out
 
     def farewell(self, reason: str) -> list[Buffer]:
-        """Return a frame that says why the connection ends; nothing in RocketMQ's stream."""
-        if self._sealer is None:
+        """Return a frame that says why the connection ends; nothing in RocketMQ's stream, or before the master is known."""
+        if self._settings.secret is None or self.stage is SlaveStage.CHALLENGED:
             return []
-        return [*self._out, *self._sealer.seal(FrameType.GOODBYE, 0, 0, reason.encode("utf-8"))]
+        return [*self._out, *self._encode(FrameType.GOODBYE, 0, 0, reason.encode("utf-8"))]
 
     def is_dead(self, now_s: float) -> bool:
         """Return whether the master was silent for too long."""
         return now_s - self._read_s >= self._settings.housekeeping_s
+
+
+class RecordChecker:
+    """Takes the bytes of a log in order and returns what may be appended: whole valid records, and the blank ends of files.
+
+    Args:
+        end_offset_bytes: the end of the slave's log.
+        file_bytes: size of one file of it.
+    """
+
+    def __init__(self, end_offset_bytes: int, file_bytes: int) -> None:
+        self._at = end_offset_bytes
+        self._file_bytes = file_bytes
+        self._pending = bytearray()
+        """The beginning of a record that is not whole yet."""
+        self._blank_until = 0
+        self._records = RecordCheck()
+
+    @property
+    def received_offset_bytes(self) -> int:
+        """The position of the next byte that is expected."""
+        return self._at + len(self._pending)
+
+    def receive(self, offset_bytes: int, data: bytes) -> list[LogChunk]:
+        """Take the next bytes.
+
+        Args:
+            offset_bytes: their place, as the master says.
+            data: the bytes.
+
+        Returns:
+            What is checked now, at most one chunk for each file; none while a record is not whole.
+
+        Raises:
+            ReplicationError: not the bytes that are expected, or no valid record. Nothing of it was given back.
+        """
+        if offset_bytes != self.received_offset_bytes:
+            raise ReplicationError(
+                f"the master sent position {offset_bytes}, and this log goes on at {self.received_offset_bytes}"
+            )
+        pending = self._pending
+        come: bytes | bytearray = data
+        if pending:
+            pending += data
+            come = pending
+        chunks: list[LogChunk] = []
+        done = 0
+        with memoryview(come) as view:
+            while done < len(view):
+                taken, stored_ms, messages, size_bytes = self._take(view[done:], self._at + done)
+                if not taken:
+                    break
+                checked = bytes(view[done : done + taken])
+                chunks.append(LogChunk(self._at + done, checked, stored_ms, messages, size_bytes))
+                done += taken
+        if come is pending:
+            del pending[:done]
+        else:
+            pending += data[done:]
+        self._at += done
+        return chunks
+
+    def _take(self, view: memoryview, start: int) -> tuple[int, int, int, int]:
+        """Return how much of a view may be appended to the file that holds ``start``.
+
+        Returns:
+            The number of bytes from the front, the last store time, the number of records, and the sum of their sizes.
+        """
+        room = self._file_bytes - start % self._file_bytes
+        view = view[: min(room, len(view))]
+        at = stored_ms = messages = size_bytes = 0
+        while at < len(view):
+            if start + at < self._blank_until:
+                at = len(view)  # the view ends with the file, and so does the blank
+                break
+            if len(view) - at < BLANK_MIN_BYTES:
+                if room - at < BLANK_MIN_BYTES:
+                    at = len(view)  # nothing fits there: no queue has what lies there
+                break
+            size, magic = SIZE_AND_MAGIC.unpack_from(view, at)
+            if magic == MAGIC_BLANK:
+                self._blank_until = start + room
+                continue
+            if not RECORD_MIN_BYTES <= size <= min(room - at, HA_RECORD_MAX_BYTES):
+                raise ReplicationError(
+                    f"no record at position {start + at}: size {size}, magic 0x{magic:08X}, and the file ends after "
+                    f"{room - at} bytes (is store.commit_log_file_bytes that of the master?)"
+                )
+            if len(view) - at < size:
+                break
+            stored_ms = self._check(view, at, start + at)
+            at += size
+            messages += 1
+            size_bytes += size
+        return at, stored_ms, messages, size_bytes
+
+    def _check(self, view: memoryview, at: int, physical_offset_bytes: int) -> int:
+        """Return the store time of the record at a place of a view that holds all of it. Raises ReplicationError."""
+        plain = self._records.plain(view, at, len(view), physical_offset_bytes)
+        if plain is not None:
+            return plain[2]
+        try:
+            return self._records.record(view, at, physical_offset_bytes).store_timestamp_ms
+        except RecordError as error:
+            raise ReplicationError(
+                f"the master's record at position {physical_offset_bytes} is damaged: {error} "
+                "(with the master stopped, flintmq store repair takes it out)"
+            ) from error

@@ -13,7 +13,7 @@ log = logging.getLogger("flintmq.ha")
 
 
 class StoreLog:
-    """Implements :class:`~flintmq.plugins.replication.link.MasterLog`.
+    """The log of a master, which slaves follow.
 
     Args:
         store: open and started.
@@ -32,11 +32,12 @@ class StoreLog:
 
     @property
     def end_offset_bytes(self) -> int:
+        """The end of what may be sent."""
         return self.store.watermarks.committed
 
     @property
     def confirmed_offset_bytes(self) -> int:
-        """See :class:`~flintmq.plugins.replication.link.MasterLog`.
+        """The position up to which the log was promised or shown to clients.
 
         Where an acknowledgement stands for a sync, nothing behind the synced position was promised, and a recovery keeps what
         is before it. Otherwise everything that is sent may be acknowledged before the next frame can say so.
@@ -49,7 +50,7 @@ class StoreLog:
         return self.store.commit_log.queue.file_bytes
 
     def read(self, offset_bytes: int, max_bytes: int) -> memoryview | None:
-        """See :class:`~flintmq.plugins.replication.link.MasterLog`."""
+        """Return bytes from a position on, within one file and below the end; None when that file is deleted."""
         file = self.store.commit_log.queue.find(offset_bytes)
         if file is None:
             return None
@@ -57,7 +58,6 @@ class StoreLog:
         return file.view[at : min(at + max_bytes, file.size, self.end_offset_bytes - file.start)]
 
     def state(self) -> LogState:
-        """See :class:`~flintmq.plugins.replication.link.MasterLog`."""
         return LogState(
             broker_name=self._broker_name,
             epochs=self.store.epochs.epochs,
@@ -70,7 +70,7 @@ class StoreLog:
 
 
 class SlaveStoreLog(StoreLog):
-    """Implements :class:`~flintmq.plugins.replication.link.SlaveLog`, too."""
+    """The log of a slave."""
 
     def __init__(self, store: MessageStore, broker_name: str, address: str) -> None:
         super().__init__(store, broker_name, address)
@@ -87,7 +87,7 @@ class SlaveStoreLog(StoreLog):
         return self.end_offset_bytes if told is None else told
 
     def follow(self, agreement: Agreement, epochs: Epochs) -> None:
-        """See :class:`~flintmq.plugins.replication.link.SlaveLog`."""
+        """End the log where the agreement says, and take over the master's epochs. Raises StoreError."""
         if agreement.truncate_to_bytes is not None:
             end = self.end_offset_bytes
             kept = self.store.truncate(agreement.truncate_to_bytes)

@@ -12,7 +12,7 @@ from flintmq.core.log.slow import SlowLog
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import BY_HAND, message, opened
 from flintmq.flush.transient_store_pool import AnonymousBufferPool
-from flintmq.plugins.replication.record_check import RecordChecker
+from flintmq.plugins.replication.slave_link import RecordChecker
 from flintmq.tests.support.faulty_disk import FaultyDisk, Operation
 
 FILE_BYTES = 4096

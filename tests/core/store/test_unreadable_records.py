@@ -24,7 +24,7 @@ from flintmq.plugins.doctor.finding import Level
 from flintmq.plugins.doctor.rebuild import fitting, has_damage, rebuild
 from flintmq.plugins.doctor.salvage import salvage
 from flintmq.plugins.doctor.verify import verify
-from flintmq.plugins.replication.record_check import RecordChecker
+from flintmq.plugins.replication.slave_link import RecordChecker
 from flintmq.tests.support.records import HOST_V4, HOST_V6, RecordFields
 from flintmq.tests.support.strict_reader import strict_log, strict_records
 

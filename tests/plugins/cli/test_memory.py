@@ -29,7 +29,7 @@ UNWANTED = {
     # Ours.
     "flintmq.plugins.acl.account_store",
     "flintmq.plugins.filters.parser",
-    "flintmq.plugins.replication.sealed_stream",
+    "flintmq.plugins.replication.streams",
     "flintmq.dispatchers.spark_feed.feed_file",
     "flintmq.flush.group_commit",
     "flintmq.flush.transient_store_pool",

@@ -10,7 +10,7 @@ import pytest
 
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.store import message, opened
-from flintmq.plugins.replication.link import LinkSettings
+from flintmq.plugins.replication.link_settings import LinkSettings
 from flintmq.plugins.replication.master_link import MasterLink
 from flintmq.plugins.replication.slave_link import SlaveLink
 from flintmq.plugins.replication.store_log import SlaveStoreLog, StoreLog
@@ -51,8 +51,6 @@ class Pair:
     def deliver(self, data: bytes) -> None:
         """Gives the slave bytes; what passes is appended, dispatched and reported."""
         chunks = self.slave_end.receive(data, self.now_s)
-        if self.slave_end.confirmed_offset_bytes is not None:
-            self.slave_log.master_confirmed_offset_bytes = self.slave_end.confirmed_offset_bytes
         if chunks:
             self.slave.writer.append_raw(chunks)
             self.slave_end.report(self.slave.watermarks.wrote)

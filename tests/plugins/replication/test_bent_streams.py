@@ -14,8 +14,8 @@ from flintmq.core.record.record import decode_records
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.store import message
 from flintmq.plugins.replication.agreement import LogState
-from flintmq.plugins.replication.link import LinkSettings
-from flintmq.plugins.replication.record_check import RecordChecker
+from flintmq.plugins.replication.link_settings import LinkSettings
+from flintmq.plugins.replication.slave_link import RecordChecker
 
 from .conftest import Pair, fill, log_of
 

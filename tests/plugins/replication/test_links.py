@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import attrs
@@ -14,11 +15,11 @@ from flintmq.core.errors import NotFollowedError, ReplicationError, StoreError
 from flintmq.core.kernel.ports import FlushStrategy
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.store import BY_HAND, BY_HAND_SYNCHRONOUS, opened
-from flintmq.plugins.replication import plain_stream, sealed_stream
-from flintmq.plugins.replication.link import LinkSettings
+from flintmq.plugins.replication import streams
+from flintmq.plugins.replication.link_settings import LinkSettings
 from flintmq.plugins.replication.master_link import Stage
-from flintmq.plugins.replication.sealed_stream import FrameType, Keys, Sealer, Unsealer
 from flintmq.plugins.replication.slave_link import SlaveStage
+from flintmq.plugins.replication.streams import FrameType, Keys, Sealer, Unsealer, plain_pieces
 
 from .conftest import SECRET, Pair, fill, log_of
 
@@ -137,14 +138,19 @@ def test_the_recorded_stream_of_the_reference() -> None:
     if path is None:
         pytest.skip("no golden frames beside the checkout")
     for recorded in json.loads(gzip.decompress(path.read_bytes()))["connections"]:
-        frames = plain_stream.Frames().receive(bytes.fromhex(recorded["master_to_slave_hex"]))
+        frames = streams.Frames().receive(bytes.fromhex(recorded["master_to_slave_hex"]))
         assert [[frame.offset_bytes, len(frame.body)] for frame in frames] == recorded["master_headers"]
-        reports = plain_stream.Reports()
+        reports = streams.Reports()
         raw = bytes.fromhex(recorded["slave_to_master_hex"])
-        assert [reports.receive(raw[at : at + 8]) for at in range(0, len(raw), 8)] == recorded["slave_reports"]
-        assert b"".join(map(plain_stream.encode_report, recorded["slave_reports"])) == raw
-        written = [plain_stream.encode_header(f.offset_bytes, len(f.body)) + f.body for f in frames]
-        assert b"".join(written).hex() == recorded["master_to_slave_hex"]
+        said = [report for at in range(0, len(raw), 8) for report in reports.receive(raw[at : at + 8])]
+        assert [report.offset_bytes for report in said] == recorded["slave_reports"]
+        assert b"".join(_plain(said)) == raw
+        assert b"".join(_plain(frames)).hex() == recorded["master_to_slave_hex"]
+
+
+def _plain(frames: list[streams.Frame]) -> Iterator[bytes | memoryview]:
+    for frame in frames:
+        yield from plain_pieces(frame.type, frame.offset_bytes, 0, frame.body)
 
 
 def _golden() -> Path | None:
@@ -159,20 +165,20 @@ def _golden() -> Path | None:
 
 def test_only_the_newest_report_counts() -> None:
     """A slave reports faster than a master reads (docs/internals/store-format.md, Replication stream)."""
-    reports = plain_stream.Reports()
-    raw = b"".join(map(plain_stream.encode_report, (1, 2, 3)))
-    assert reports.receive(raw[:20]) == 2
-    assert reports.receive(raw[20:23]) is None
-    assert reports.receive(raw[23:]) == 3
+    reports = streams.Reports()
+    raw = struct.pack(">3q", 1, 2, 3)
+    assert [report.offset_bytes for report in reports.receive(raw[:20])] == [2]
+    assert reports.receive(raw[20:23]) == []
+    assert [report.offset_bytes for report in reports.receive(raw[23:])] == [3]
 
 
 @pytest.mark.parametrize("frame", [(0, -1), (-1, 10), (0, 2**31 - 1)])
 def test_frames_that_make_no_sense(frame: tuple[int, int]) -> None:
     """Nothing a peer says may become unbounded memory."""
     with pytest.raises(ReplicationError):
-        plain_stream.Frames().receive(plain_stream.encode_header(*frame))
+        streams.Frames().receive(struct.pack(">qi", *frame))
     with pytest.raises(ReplicationError):
-        plain_stream.Reports().receive(plain_stream.encode_report(-5))
+        streams.Reports().receive(struct.pack(">q", -5))
 
 
 # FlintMQ's stream
@@ -229,7 +235,7 @@ def test_somebody_else_at_the_port(sealed_pair: Pair, greeting: bytes) -> None:
 
 def test_another_version_is_told(sealed_pair: Pair) -> None:
     """Two releases that do not understand each other must say so."""
-    hello = sealed_stream.HELLO.pack(sealed_stream.MAGIC, 2, b"n" * 32)
+    hello = streams.HELLO.pack(streams.MAGIC, 2, b"n" * 32)
     with pytest.raises(ReplicationError, match="version 2"):
         sealed_pair.master_end.receive(hello, 100.0)
 
@@ -275,8 +281,7 @@ def test_frames_out_of_turn(sealed_pair: Pair) -> None:
     sealed_pair.master_end.receive(hello, 100.0)
     sealed_pair.deliver(sealed_pair.to_slave())
     assert sealed_pair.slave_end.stage is SlaveStage.AGREEING
-    assert sealed_pair.slave_end._sealer is not None
-    held = b"".join(sealed_pair.slave_end._sealer.seal(FrameType.HELD, 0))
+    held = b"".join(sealed_pair.slave_end._encode(FrameType.HELD, 0, 0, b""))
     with pytest.raises(ReplicationError):
         sealed_pair.master_end.receive(held, 100.0)
     assert sealed_pair.master_end.stage is Stage.PROVING
