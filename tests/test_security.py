@@ -14,10 +14,10 @@ from flintmq.config import LoadedConfig, load_config
 from flintmq.config.loading.schema import KEYS, aliases
 from flintmq.config.runtime import NAMESRV_RUNTIME_KEYS, RUNTIME_KEYS
 from flintmq.config.secret import Secret
-from flintmq.remoting.client.blocking import BlockingRemotingClient
 from flintmq.remoting.wire.codes import RequestCode as Code
 from flintmq.remoting.wire.command import RemotingCommand, request
 from flintmq.remoting.wire.signature import add_signature
+from flintmq.tests.support.blocking_client import blocking_client
 
 ROOT = Path(str(flintmq.__file__)).parent
 SERVERS = ("config", "core", "dispatchers", "flush", "remoting", "plugins")
@@ -79,7 +79,7 @@ def ask(
     sent = dict(fields or {})
     if key:
         add_signature(sent, body, key, Secret(SECRET), "")
-    with BlockingRemotingClient() as client:
+    with blocking_client() as client:
         return client.invoke(address, request(code, sent, body), 5_000)
 
 
@@ -131,7 +131,7 @@ def test_cve_2023_33246_settings_of_a_broker_are_an_allow_list(tmp_path: Path) -
     refused = sorted({*KEYS, *aliases("broker"), *others} - allowed)
     with flintmq.Broker(small(tmp_path)) as broker:
         before = broker.config
-        with BlockingRemotingClient() as client:
+        with blocking_client() as client:
             for name in refused:
                 command = request(Code.UPDATE_BROKER_CONFIG, {}, f"{name}=/tmp/x\ntraceOn=false\n".encode())
                 assert client.invoke(broker.address, command, 5_000).code == 16, name
@@ -143,7 +143,7 @@ def test_cve_2023_37582_settings_of_a_name_server_are_an_allow_list(tmp_path: Pa
     allowed = {*NAMESRV_RUNTIME_KEYS, *(entry.key for entry in NAMESRV_RUNTIME_KEYS.values())}
     others = {"configStorePath", "configStorePathName", "kvConfigPath", "rocketmqHome"}
     target = tmp_path / "written"
-    with flintmq.NameServer(small(tmp_path)) as name_server, BlockingRemotingClient() as client:
+    with flintmq.NameServer(small(tmp_path)) as name_server, blocking_client() as client:
         before = name_server.config
         for name in sorted({*KEYS, *aliases("namesrv"), *others} - allowed):
             command = request(Code.UPDATE_NAMESRV_CONFIG, {}, f"{name}={target}\n".encode())
@@ -175,7 +175,7 @@ def test_cve_2024_23321_no_answer_holds_a_secret(tmp_path: Path, caplog: pytest.
            f"namesrv.access_key={ADMIN}", f"namesrv.secret_key={SECRET}")  # fmt: skip
     with flintmq.NameServer(small(tmp_path, *own)) as names:  # noqa: SIM117 - the broker needs its address
         with flintmq.Broker(small(tmp_path, *own, f"namesrv.addresses={names.address}")) as broker:
-            with BlockingRemotingClient() as client:
+            with blocking_client() as client:
                 for address in (broker.address, names.address):
                     for code in Code:
                         for key in (ADMIN, "other-key", ""):

@@ -31,7 +31,7 @@ def name_server_client(config: BrokerConfig) -> RemotingClient:
     client = RemotingClient(ssl_context=_name_server_tls(config))
     namesrv = config.namesrv
     if namesrv.access_key is not None and namesrv.secret_key is not None:
-        from flintmq.remoting.client.acl_signer import AclSigner
+        from flintmq.remoting.client.access import AclSigner
 
         client.add_hook(AclSigner(namesrv.access_key, namesrv.secret_key))
     return client

@@ -13,10 +13,8 @@ from flintmq.config import load_config
 from flintmq.core.errors import RefusedError, RemotingError
 from flintmq.plugins.cli.exits import CommandError, ExitCode
 from flintmq.plugins.cli.options import DEFAULT_NAME_SERVER, given_access
-from flintmq.remoting.client.access import Access
-from flintmq.remoting.client.acl_signer import AclSigner
+from flintmq.remoting.client.access import Access, AclSigner, access_of
 from flintmq.remoting.client.admin import AdminClient
-from flintmq.remoting.client.environment import access_of
 from flintmq.remoting.client.instance import ClientInstance
 from flintmq.remoting.server.tls import client_context
 from flintmq.remoting.wire.codes import ResponseCode

@@ -56,7 +56,7 @@ ACCESS: Final = {
 
 given_access: Final[dict[str, str]] = {}
 """What a client's command line says, by the environment variable that says the same: the name servers, and how to sign and
-encrypt (:mod:`flintmq.remoting.client.environment`).
+encrypt (:mod:`flintmq.remoting.client.access`).
 
 One process runs one command at a time; :func:`flintmq.plugins.cli.main.run_command_line` empties it.
 """

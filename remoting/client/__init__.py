@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from flintmq.core.broker.message_queue import MessageQueue
-    from flintmq.remoting.client.acl_signer import AclSigner
+    from flintmq.remoting.client.access import AclSigner
     from flintmq.remoting.client.admin import AdminClient
-    from flintmq.remoting.client.blocking import BlockingRemotingClient
     from flintmq.remoting.client.broker_api import PullResult, PullStatus
     from flintmq.remoting.client.consumer import Consumer
     from flintmq.remoting.client.consumer_settings import ConsumeResult, ConsumerSettings
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 __all__ = [
     "AclSigner",
     "AdminClient",
-    "BlockingRemotingClient",
     "ClientInstance",
     "ConsumeResult",
     "Consumer",
@@ -50,36 +48,26 @@ __all__ = [
 ]
 
 _HOMES = {
-    "AclSigner": "flintmq.remoting.client.acl_signer",
-    "AdminClient": "flintmq.remoting.client.admin",
-    "BlockingRemotingClient": "flintmq.remoting.client.blocking",
-    "ClientInstance": "flintmq.remoting.client.instance",
-    "ConsumeResult": "flintmq.remoting.client.consumer_settings",
-    "Consumer": "flintmq.remoting.client.consumer",
-    "ConsumerSettings": "flintmq.remoting.client.consumer_settings",
-    "Message": "flintmq.remoting.client.message",
-    "MessageExt": "flintmq.remoting.client.message",
-    "MessageQueue": "flintmq.remoting.wire.bodies",
-    "Producer": "flintmq.remoting.client.producer",
-    "PullConsumer": "flintmq.remoting.client.pull_consumer",
-    "PullResult": "flintmq.remoting.client.broker_api",
-    "PullStatus": "flintmq.remoting.client.broker_api",
-    "RemotingClient": "flintmq.remoting.client.transport",
-    "RpcHook": "flintmq.remoting.client.transport",
-    "SendResult": "flintmq.remoting.client.producer",
-    "SendStatus": "flintmq.remoting.client.producer",
-    "TransactionProducer": "flintmq.remoting.client.transaction_producer",
-    "TransactionResult": "flintmq.remoting.client.transaction_producer",
-    "TransactionState": "flintmq.remoting.client.transaction_producer",
-    "make_reply": "flintmq.remoting.client.request_reply",
+    "access": ("AclSigner",),
+    "admin": ("AdminClient",),
+    "broker_api": ("PullResult", "PullStatus"),
+    "consumer": ("Consumer",),
+    "consumer_settings": ("ConsumeResult", "ConsumerSettings"),
+    "instance": ("ClientInstance",),
+    "message": ("Message", "MessageExt", "MessageQueue"),
+    "producer": ("Producer", "SendResult", "SendStatus"),
+    "pull_consumer": ("PullConsumer",),
+    "request_reply": ("make_reply",),
+    "transaction_producer": ("TransactionProducer", "TransactionResult", "TransactionState"),
+    "transport": ("RemotingClient", "RpcHook"),
 }
+_HOME_OF = {name: f"flintmq.remoting.client.{home}" for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
+    if name not in _HOME_OF:
         raise AttributeError(f"module 'flintmq.remoting.client' has no attribute {name!r}")
-    value = getattr(importlib.import_module(home), name)
+    value = getattr(importlib.import_module(_HOME_OF[name]), name)
     globals()[name] = value
     return value
 

@@ -15,8 +15,7 @@ from flintmq.core.record.message_id import decode_message_id
 from flintmq.core.record.properties import UNIQ_KEY
 from flintmq.core.route.route_data import ClusterInfo, TopicRouteData
 from flintmq.remoting.client.broker_api import BrokerApi
-from flintmq.remoting.client.instance import ClientInstance, checked
-from flintmq.remoting.client.instance_user import InstanceUser
+from flintmq.remoting.client.instance import ClientInstance, InstanceUser, checked
 from flintmq.remoting.client.message import MessageExt, decode_messages
 from flintmq.remoting.client.route import MASTER_ID
 from flintmq.remoting.wire.bodies import (

@@ -18,21 +18,27 @@ from flintmq.core.broker.subscription import TAG, SubscriptionData, build_subscr
 from flintmq.core.broker.topic_name import RETRY_PREFIX
 from flintmq.core.errors import RefusedError
 from flintmq.remoting.client.broker_api import BrokerApi
-from flintmq.remoting.client.consume_service import ConsumeService
-from flintmq.remoting.client.consumer_requests import ConsumerRequests
+from flintmq.remoting.client.consume_service import ConsumeService, Membership, ProcessQueue
 from flintmq.remoting.client.consumer_settings import BROADCASTING, ConsumerSettings, Listener
-from flintmq.remoting.client.instance import ClientInstance, repeat
-from flintmq.remoting.client.instance_user import InstanceUser
-from flintmq.remoting.client.membership import Membership
-from flintmq.remoting.client.message import MessageExt
+from flintmq.remoting.client.instance import ClientInstance, InstanceUser, repeat
+from flintmq.remoting.client.message import MessageExt, decode_messages
 from flintmq.remoting.client.offset_store import BrokerOffsetStore, FileOffsetStore, OffsetStore, commit_offsets
-from flintmq.remoting.client.process_queue import ProcessQueue
-from flintmq.remoting.client.pull_loop import PullLoop
 from flintmq.remoting.client.rebalancer import Rebalancer
+from flintmq.remoting.client.transport import RequestHandler
 from flintmq.remoting.client.unique_id import make_client_id
-from flintmq.remoting.wire.bodies import CheckClientRequestBody, ConsumerData
-from flintmq.remoting.wire.codes import RequestCode
-from flintmq.remoting.wire.command import request
+from flintmq.remoting.wire.bodies import (
+    CheckClientRequestBody,
+    ConsumeMessageDirectlyResult,
+    ConsumerData,
+    ConsumerRunningInfo,
+    ConsumeStatus,
+    GetConsumerStatusBody,
+    ResetOffsetBody,
+)
+from flintmq.remoting.wire.codes import MQ_VERSION, RequestCode, ResponseCode, version_name
+from flintmq.remoting.wire.command import RemotingCommand, request, response
+from flintmq.remoting.wire.header_codec import decode_header
+from flintmq.remoting.wire.headers_admin import ConsumeMessageDirectlyRequestHeader, GetConsumerStatusRequestHeader
 
 
 class Consumer(InstanceUser):
@@ -80,7 +86,7 @@ class Consumer(InstanceUser):
         self._started = False
         self._offsets = offset_store or self._default_offset_store()
         self.consumption = ConsumeService(self.member, listener, self._start)
-        self.rebalancer = Rebalancer(self.member, self._offsets, PullLoop(self.member, self.consumption.submit).run)
+        self.rebalancer = Rebalancer(self.member, self._offsets, self.consumption.run)
 
     # --- life ---
 
@@ -187,3 +193,85 @@ class Consumer(InstanceUser):
             await self.client.ask(route.address(broker_name), command)
             return
         raise RefusedError(17, f"topic {subscription.topic} has no broker", reason="route.no-broker")
+
+
+class ConsumerRequests:
+    """Answers pushed requests for one consumer. Loop thread only."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+
+    def register(self) -> None:
+        """Register the handlers of these requests with the consumer's client."""
+        handlers: dict[int, RequestHandler] = {
+            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._members_changed,
+            RequestCode.RESET_CONSUMER_CLIENT_OFFSET: self._reset_offset,
+            RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: self._status,
+            RequestCode.GET_CONSUMER_RUNNING_INFO: self._running_info,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY: self._consume_directly,
+        }
+        for code, handler in handlers.items():
+            self._consumer.client.register_group_processor(code, self._consumer.group, handler)
+
+    def _members_changed(self, command: RemotingCommand, address: str) -> None:
+        self._consumer.rebalancer.soon()
+
+    async def _reset_offset(self, command: RemotingCommand, address: str) -> None:
+        await self._consumer.rebalancer.reset_offsets(ResetOffsetBody.decode(command.body).offset_table)
+
+    def _status(self, command: RemotingCommand, address: str) -> RemotingCommand:
+        header = decode_header(GetConsumerStatusRequestHeader, command.ext_fields)
+        offsets = {
+            queue: held.commit_offset
+            for queue, held in self._consumer.process_queues.items()
+            if queue.topic == header.topic
+        }
+        return response(command, ResponseCode.SUCCESS, body=GetConsumerStatusBody({}, offsets).encode())
+
+    def _running_info(self, command: RemotingCommand, address: str) -> RemotingCommand:
+        consumer = self._consumer
+        info = ConsumerRunningInfo(
+            mq_table={
+                queue: held.info(locked=consumer.settings.orderly) for queue, held in consumer.process_queues.items()
+            },
+            properties={
+                "PROP_NAMESERVER_ADDR": ";".join(consumer.client.routes.name_servers),
+                "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
+                "PROP_CONSUMEORDERLY": str(consumer.settings.orderly).lower(),
+                "PROP_THREADPOOL_CORE_SIZE": str(consumer.settings.concurrency),
+                "PROP_CLIENT_VERSION": version_name(MQ_VERSION),
+                "PROP_CONSUMER_START_TIMESTAMP": str(consumer.started_at_ms),
+            },
+            status_table={topic: self._statistics(topic) for topic in consumer.subscriptions},
+            subscription_set=list(consumer.subscriptions.values()),
+        )
+        return response(command, ResponseCode.SUCCESS, body=info.encode())
+
+    def _statistics(self, topic: str) -> ConsumeStatus:
+        counts = self._consumer.member.counts[topic]
+        seconds = max((self._consumer.client.clock.now_ms() - self._consumer.started_at_ms) / 1000, 0.001)
+        return ConsumeStatus(
+            consume_failed_msgs=counts.failed,
+            consume_failed_tps=round(counts.failed / seconds, 3),
+            consume_ok_tps=round(counts.consumed / seconds, 3),
+            consume_rt_ms=round(counts.consume_time_s * 1000 / max(counts.consumed + counts.failed, 1), 3),
+            pull_rt_ms=round(counts.pull_time_s * 1000 / max(counts.pulls, 1), 3),
+            pull_tps=round(counts.pulled / seconds, 3),
+        )
+
+    async def _consume_directly(self, command: RemotingCommand, address: str) -> RemotingCommand:
+        header = decode_header(ConsumeMessageDirectlyRequestHeader, command.ext_fields)
+        consumer = self._consumer
+        begin_s = consumer.client.clock.monotonic_s()
+        result = ConsumeMessageDirectlyResult(order=consumer.settings.orderly, consume_result="CR_SUCCESS")
+        (message,) = decode_messages(command.body, header.broker_name or "")
+        try:
+            outcome = await consumer.consumption.consume(message)
+        except Exception as failure:  # it is the answer
+            result.consume_result = "CR_THROW_EXCEPTION"
+            result.remark = f"{type(failure).__name__}: {failure}"
+        else:
+            if outcome.value != "success":
+                result.consume_result = "CR_LATER"
+        result.spent_time_ms = int((consumer.client.clock.monotonic_s() - begin_s) * 1000)
+        return response(command, ResponseCode.SUCCESS, body=result.encode())

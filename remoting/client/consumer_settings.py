@@ -1,16 +1,16 @@
-"""The settings of a consumer, and what its listener returns."""
+"""The settings of a consumer, what its listener returns, and which member consumes which queue."""
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Final, Literal
 
 import attrs
 
+from flintmq.core.broker.message_queue import MessageQueue
 from flintmq.remoting.client.message import MessageExt
-from flintmq.remoting.client.rebalance import AllocateStrategy, allocate_averagely
 
 CLUSTERING: Final = "CLUSTERING"
 BROADCASTING: Final = "BROADCASTING"
@@ -29,6 +29,26 @@ class ConsumeResult(enum.Enum):
 
 Listener = Callable[[MessageExt], "ConsumeResult | Awaitable[ConsumeResult | None] | None"]
 """Consume one message. A coroutine function runs on the loop, any other function in a thread."""
+
+
+AllocateStrategy = Callable[[str, Sequence[str], Sequence[MessageQueue]], list[MessageQueue]]
+"""(client id, all members, all queues) → the queues of this client."""
+
+
+def allocate_averagely(client_id: str, members: Sequence[str], queues: Sequence[MessageQueue]) -> list[MessageQueue]:
+    """RocketMQ's default: neighbouring queues, evenly; the first members get one more when it does not come out even.
+
+    Members and queues are put in order first. A client that is not a member gets nothing.
+    """
+    ordered = sorted(members)
+    if client_id not in ordered:
+        return []
+    index = ordered.index(client_id)
+    share, rest = divmod(len(queues), len(ordered))
+    start = index * share + min(index, rest)
+    return sorted(queues, key=lambda queue: (queue.topic, queue.broker_name, queue.queue_id))[
+        start : start + share + (index < rest)
+    ]
 
 
 @attrs.frozen(kw_only=True)

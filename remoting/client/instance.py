@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any, Final, Self
 
 from flintmq.core.errors import FlintError, RefusedError, RemotingError
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
@@ -191,3 +191,34 @@ async def repeat(interval_s: float, work: Callable[[], Awaitable[object]]) -> No
             await work()
         except (FlintError, OSError) as failure:
             log.warning("%s: %s", getattr(work, "__qualname__", work), failure)
+
+
+class InstanceUser:
+    """Holds a :class:`ClientInstance`. Loop thread only.
+
+    Args:
+        name_servers: ``host:port;host:port`` or a sequence; not looked at when a ``client`` is handed over.
+        client: an instance shared with others; it is not closed with this user.
+        instance_options: for a :class:`ClientInstance` of its own.
+    """
+
+    def __init__(
+        self, name_servers: str | Sequence[str], client: ClientInstance | None, instance_options: Mapping[str, Any]
+    ) -> None:
+        self.client = client or ClientInstance(name_servers, **instance_options)
+        self._owns_client = client is None
+
+    async def start(self) -> None:
+        """Called when an ``async with`` begins; nothing needs it here."""
+
+    async def close(self) -> None:
+        """Close the connections, unless they are shared. Idempotent."""
+        if self._owns_client:
+            await self.client.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.close()

@@ -25,10 +25,8 @@ from flintmq.core.record.properties import (
     properties_to_string,
 )
 from flintmq.core.route.route_data import QueueData
-from flintmq.remoting.client.compression import compress
-from flintmq.remoting.client.instance import ClientInstance, checked
-from flintmq.remoting.client.instance_user import InstanceUser
-from flintmq.remoting.client.message import Message, MessageExt
+from flintmq.remoting.client.instance import ClientInstance, InstanceUser, checked
+from flintmq.remoting.client.message import Message, MessageExt, compress
 from flintmq.remoting.client.request_reply import is_reply, make_reply
 from flintmq.remoting.client.route import TopicRoute, make_topic_route
 from flintmq.remoting.client.unique_id import UNIQUE_IDS

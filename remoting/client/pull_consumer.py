@@ -8,8 +8,7 @@ from typing import Any
 from flintmq.core.broker.message_queue import MessageQueue
 from flintmq.core.broker.subscription import TAG, build_subscription
 from flintmq.remoting.client.broker_api import BrokerApi, PullResult
-from flintmq.remoting.client.instance import ClientInstance
-from flintmq.remoting.client.instance_user import InstanceUser
+from flintmq.remoting.client.instance import ClientInstance, InstanceUser
 
 
 class PullConsumer(InstanceUser):

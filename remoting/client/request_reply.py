@@ -21,8 +21,7 @@ import attrs
 
 from flintmq.core.broker.topic_name import reply_topic
 from flintmq.core.record import properties as props
-from flintmq.remoting.client.compression import decompress
-from flintmq.remoting.client.message import Message, MessageExt
+from flintmq.remoting.client.message import Message, MessageExt, decompress
 from flintmq.remoting.wire.codes import RequestCode, ResponseCode
 from flintmq.remoting.wire.command import RemotingCommand, response
 from flintmq.remoting.wire.header_codec import decode_header

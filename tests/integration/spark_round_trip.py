@@ -98,10 +98,10 @@ def run(
 
 async def _create_topics(namesrv: str, environment: Mapping[str, str]) -> None:
     from flintmq.core.errors import RefusedError
+    from flintmq.remoting.client.access import access_of
     from flintmq.remoting.client.admin import AdminClient
-    from flintmq.remoting.client.environment import options_of_environment
 
-    async with AdminClient(namesrv, **options_of_environment(environment)) as admin:
+    async with AdminClient(namesrv, **access_of(environment).options()) as admin:
         for topic in (OUT, AGAIN):
             await admin.create_topic(topic, queues=4)
             for _ in range(600):

@@ -13,7 +13,7 @@ import pytest
 import flintmq
 from flintmq.config import load_config
 from flintmq.remoting.client import AdminClient, Consumer, ConsumerSettings, Message, MessageExt, Producer
-from flintmq.remoting.client.acl_signer import AclSigner
+from flintmq.remoting.client.access import AclSigner
 
 from .conftest import PEER, Peer
 from .mqadmin import Mqadmin

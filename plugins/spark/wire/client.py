@@ -19,10 +19,10 @@ from flintmq.core.errors import FlintError, RefusedError, RemotingError
 from flintmq.core.response_code import ResponseCode
 from flintmq.core.route.route_data import BrokerData, QueueData, TopicRouteData
 from flintmq.plugins.spark.errors import OptionError, SparkPluginError
+from flintmq.remoting.client.access import access_of
 from flintmq.remoting.client.admin import AdminClient
 from flintmq.remoting.client.blocking import LoopThread
 from flintmq.remoting.client.broker_api import BrokerApi
-from flintmq.remoting.client.environment import options_of_environment
 from flintmq.remoting.client.instance import ClientInstance
 from flintmq.remoting.client.route import RouteCache
 from flintmq.remoting.wire.bodies import TopicOffset
@@ -66,7 +66,7 @@ class WireClient:
     @staticmethod
     async def _make(name_server: str | None, broker_addr: str | None) -> ClientInstance:
         try:
-            instance = ClientInstance(name_server or broker_addr or "", **options_of_environment(os.environ))
+            instance = ClientInstance(name_server or broker_addr or "", **access_of(os.environ).options())
         except (ConfigError, ValueError) as error:
             raise OptionError(f"option nameServer or brokerAddr: {error}") from error
         if broker_addr is not None:

@@ -16,7 +16,7 @@ import flintmq
 from flintmq.config import ConfigError, load_config
 from flintmq.core.errors import RefusedError
 from flintmq.remoting.client import AdminClient
-from flintmq.remoting.client.environment import options_of_environment
+from flintmq.remoting.client.access import Access, access_of
 
 from .conftest import SMALL, RunCommand
 
@@ -33,7 +33,7 @@ def test_keys_of_the_environment_open_a_closed_name_server(tmp_path: Path) -> No
     async def topics(environ: dict[str, str]) -> list[str]:
         async with (
             flintmq.NameServer(config) as names,
-            AdminClient(names.address, **options_of_environment(environ)) as admin,
+            AdminClient(names.address, **access_of(environ).options()) as admin,
         ):
             return await admin.topic_list()
 
@@ -46,10 +46,10 @@ def test_half_of_the_keys_is_a_mistake() -> None:
     """And so is a file of authorities that is not there; the secret is in no message."""
     for name in KEYS:
         with pytest.raises(ConfigError, match="go together"):
-            options_of_environment({name: KEYS[name]})
+            access_of({name: KEYS[name]})
     with pytest.raises(ConfigError, match="FLINT_TLS_CA"):
-        options_of_environment({**KEYS, "FLINT_TLS_CA": "/nowhere/ca.pem"})
-    assert options_of_environment({}) == {}
+        access_of({**KEYS, "FLINT_TLS_CA": "/nowhere/ca.pem"})
+    assert access_of({}) == Access()
 
 
 SECRET = "a secret of some length"

@@ -12,10 +12,7 @@ from flintmq.core.broker.group_config import SubscriptionGroupConfig
 from flintmq.core.broker.message_queue import MessageQueue
 from flintmq.core.broker.topic_config import TopicConfigSerializeWrapper
 from flintmq.core.errors import RefusedError
-from flintmq.core.record.sys_flag import COMPRESSED
-from flintmq.remoting.client import compression
 from flintmq.remoting.client.admin import AdminClient
-from flintmq.remoting.client.compression import CompressionError, compress, decompress
 from flintmq.remoting.wire.bodies import (
     ConsumerConnection,
     ConsumeStats,
@@ -115,26 +112,3 @@ def test_messages_are_found_by_key_and_by_id(fake_peer: Any, fake_broker: Any) -
         assert (found.body, found.offset_msg_id) == (b"two", msg_id)
 
     run(fake_peer, fake_broker, test)
-
-
-def test_bodies_are_decompressed_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    body, flags = compress(b"x" * 1000)
-    assert decompress(body, flags) == b"x" * 1000
-    assert decompress(body, COMPRESSED) == b"x" * 1000
-    assert decompress(b"plain", 0) == b"plain"
-    for damaged, bits in ((b"nonsense", flags), (body[:-2], flags), (b"x", COMPRESSED | 0x400)):
-        with pytest.raises(CompressionError):
-            decompress(damaged, bits)
-    monkeypatch.setattr(compression, "DECOMPRESSED_MAX_BYTES", 999)
-    with pytest.raises(CompressionError, match="longer than 999"):
-        decompress(body, flags)
-
-
-@pytest.mark.parametrize("method", [0x100, 0x200])
-def test_methods_of_packages_that_are_missing_say_so(method: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> None:
-        raise ImportError(name)
-
-    monkeypatch.setattr(compression, "import_module", missing)
-    with pytest.raises(CompressionError, match="not installed"):
-        decompress(b"x", COMPRESSED | method)

@@ -16,12 +16,17 @@ from flintmq.core.broker.message_queue import MessageQueue
 from flintmq.core.errors import JsonSyntaxError, RefusedError
 from flintmq.remoting.client.broker_api import PullStatus
 from flintmq.remoting.client.consumer import Consumer
-from flintmq.remoting.client.consumer_settings import BROADCASTING, FROM_FIRST, FROM_TIMESTAMP, ConsumerSettings
+from flintmq.remoting.client.consumer_settings import (
+    BROADCASTING,
+    FROM_FIRST,
+    FROM_TIMESTAMP,
+    ConsumerSettings,
+    allocate_averagely,
+)
 from flintmq.remoting.client.consumer_settings import ConsumeResult as Result
 from flintmq.remoting.client.message import MessageExt
 from flintmq.remoting.client.offset_store import FileOffsetStore
 from flintmq.remoting.client.pull_consumer import PullConsumer
-from flintmq.remoting.client.rebalance import allocate_averagely
 from flintmq.remoting.wire.bodies import (
     ConsumeMessageDirectlyResult,
     ConsumerRunningInfo,

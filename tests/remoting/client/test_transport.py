@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from flintmq.core.errors import RefusedError, RemotingConnectError, RemotingError, RemotingTimeoutError
-from flintmq.remoting.client.blocking import BlockingRemotingClient
 from flintmq.remoting.client.transport import RemotingClient, parse_address
 from flintmq.remoting.wire.command import ROCKETMQ, RemotingCommand, request, response
+from flintmq.tests.support.blocking_client import blocking_client
 
 Peer = Any
 
@@ -214,18 +214,17 @@ def test_addresses() -> None:
             parse_address(wrong)
 
 
-def test_the_blocking_client_asks_from_a_plain_thread(fake_peer: type[Peer]) -> None:
+def test_a_plain_thread_asks_by_way_of_a_loop_thread(fake_peer: type[Peer]) -> None:
     """The peer runs in a loop of its own; the client's calls block a worker thread, as a script would."""
 
     async def run() -> None:
         async with fake_peer() as peer:
 
             def ask() -> int:
-                with BlockingRemotingClient() as client:
-                    client.invoke_oneway(peer.address, request(15))
+                with blocking_client() as client:
                     return client.invoke(peer.address, request(1), 5_000).code
 
             assert await asyncio.to_thread(ask) == 0
-            assert [asked.code for asked in peer.requests] == [15, 1]
+            assert [asked.code for asked in peer.requests] == [1]
 
     asyncio.run(run())

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from flintmq.remoting.client import compression
-from flintmq.remoting.client.compression import CompressionError, compress, decompress
+from flintmq.remoting.client import message
+from flintmq.remoting.client.message import CompressionError, compress, decompress
 
 
 def test_what_was_compressed_comes_back() -> None:
@@ -32,7 +32,7 @@ def test_a_damaged_stream_is_refused(cut: int) -> None:
 
 def test_a_bomb_is_refused_before_it_goes_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """64 MiB of zeros fit into 64 KB; what is beyond the limit is not made."""
-    monkeypatch.setattr(compression, "DECOMPRESSED_MAX_BYTES", 1_000_000)
+    monkeypatch.setattr(message, "DECOMPRESSED_MAX_BYTES", 1_000_000)
     with pytest.raises(CompressionError, match="longer than 1000000"):
         decompress(zlib.compress(bytes(64 * 1024 * 1024)), 0x301)
 
@@ -41,8 +41,8 @@ def test_a_bomb_is_refused_before_it_goes_off(monkeypatch: pytest.MonkeyPatch) -
 def test_other_methods_are_bounded_too(package: str, flags: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the package gives, more than asked for or exactly the limit: a body is whole, or refused. Where it is not
     installed, a message says so."""
-    monkeypatch.setattr(compression, "DECOMPRESSED_MAX_BYTES", 1_000)
-    monkeypatch.setattr(compression, "_ONE_MORE", 1_001)
+    monkeypatch.setattr(message, "DECOMPRESSED_MAX_BYTES", 1_000)
+    monkeypatch.setattr(message, "_ONE_MORE", 1_001)
     asked: list[int] = []
 
     class Stream:
@@ -65,9 +65,9 @@ def test_other_methods_are_bounded_too(package: str, flags: int, monkeypatch: py
         module.ZstdDecompressor = lambda: type("Decompressor", (), {"stream_reader": lambda _self, _body: stream})()
         return module
 
-    monkeypatch.setattr(compression, "import_module", lambda name: having(1_000))
+    monkeypatch.setattr(message, "import_module", lambda name: having(1_000))
     assert decompress(b"", flags) == b"x" * 1_000
-    monkeypatch.setattr(compression, "import_module", lambda name: having(10_000))
+    monkeypatch.setattr(message, "import_module", lambda name: having(10_000))
     with pytest.raises(CompressionError, match="longer than"):
         decompress(b"", flags)
     assert asked == [1_001, 1_001]
@@ -75,7 +75,7 @@ def test_other_methods_are_bounded_too(package: str, flags: int, monkeypatch: py
     def missing(name: str) -> Any:
         raise ImportError(name)
 
-    monkeypatch.setattr(compression, "import_module", missing)
+    monkeypatch.setattr(message, "import_module", missing)
     with pytest.raises(CompressionError, match="not installed"):
         decompress(b"", flags)
 
