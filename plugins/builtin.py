@@ -7,6 +7,7 @@ from typing import Final
 from flintmq.config.sections.models import CommitRealTimeSection, FlushRealTimeSection, GroupCommitSection
 from flintmq.core.kernel.hookspecs import (
     DispatcherContext,
+    FolderContext,
     RegisterDispatcher,
     RegisterFlushStrategy,
     RegisterIndexBuilder,
@@ -95,16 +96,16 @@ def _buffer_pool(buffers: int, bytes_each: int) -> TransientStorePool:
     return AnonymousBufferPool(buffers, bytes_each)
 
 
-def _consume_queue(context: DispatcherContext[object]) -> CommitLogDispatcher:
+def _consume_queue(context: FolderContext[object]) -> CommitLogDispatcher:
     return make_consume_queues(context.folder)
 
 
 def _index(context: DispatcherContext[object]) -> CommitLogDispatcher:
-    """The index builder of the configuration: the store has opened it, because recovery needs it."""
+    """The index builder of the configuration, which recovery needed first."""
     return context.store.index
 
 
-def _index_builder(context: DispatcherContext[object]) -> IndexBuilder:
+def _index_builder(context: FolderContext[object]) -> IndexBuilder:
     return make_index(context.folder)
 
 

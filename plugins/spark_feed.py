@@ -87,7 +87,7 @@ def make_dispatcher(context: DispatcherContext[object]) -> CommitLogDispatcher:
     from flintmq.dispatchers.spark_feed.feed_publisher import FeedPublisher
     from flintmq.dispatchers.spark_feed.spark_feed import SparkFeed
 
-    store: MessageStore = context.store
+    store = context.store
     publisher = FeedPublisher(store, context.clock, lambda: store.epochs.epochs.current.number)
     return SparkFeed(publisher, _landing(context))
 
@@ -119,7 +119,7 @@ def figures(feed: SparkFeed, store: MessageStore) -> Mapping[str, str]:
 
 
 def _landing(context: DispatcherContext[object]) -> LandingFeeder | None:
-    store: MessageStore = context.store
+    store = context.store
     settings = store.config.spark_feed.landing
     if settings.path is None:
         return None

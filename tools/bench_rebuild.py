@@ -28,7 +28,7 @@ from flintmq.config.sections.models import BrokerConfig
 from flintmq.core.io import lazy_numpy
 from flintmq.core.record import bulk_scan
 from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.store import BY_HAND, make_store, message, start_store
+from flintmq.core.testing.store import BY_HAND, message, open_store
 from flintmq.dispatchers.index import index_bulk
 from flintmq.plugins.bench.result import machine_facts
 from flintmq.plugins.delay.delay_levels import DELAY_LEVEL_MS
@@ -52,7 +52,7 @@ def config_of(root: Path, records: int) -> BrokerConfig:
 
 def fill(root: Path, records: int) -> None:
     clock = ManualClock()
-    store = start_store(make_store(root, config=config_of(root, records), strategy=BY_HAND, clock=clock))
+    store = open_store(root, config=config_of(root, records), strategy=BY_HAND, clock=clock)
     body = bytes(range(128))
     try:
         for first in range(0, records, BATCH):

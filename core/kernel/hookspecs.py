@@ -42,7 +42,7 @@ from flintmq.core.kernel.ports.processor import DefaultProcessorFactory, Process
 
 if TYPE_CHECKING:
     from flintmq.core.broker.api import BrokerHandle, ServiceFactory
-    from flintmq.core.store.message_store import MessageStore
+    from flintmq.core.store.opened_store import OpenedStore
 
 PROJECT = "flintmq"
 S = TypeVar("S")
@@ -51,19 +51,26 @@ hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
 
 
-@attrs.frozen
-class DispatcherContext(Generic[S_co]):
-    """What a dispatcher's factory is given; ``DispatcherContext[MySection]`` names the type of its settings."""
+@attrs.frozen(kw_only=True)
+class FolderContext(Generic[S_co]):
+    """What the factories of index builders and of ``consume_queue`` are given: a start recovers the log with what they make, so
+    there is no open store yet. ``FolderContext[MySection]`` names the type of the settings."""
 
-    store: MessageStore
-    """The store it will be fed from. While ``consume_queue`` and index builders are made it is not open yet."""
     folder: StoreFolder
-    """The same store as a start finds it: for dispatchers that keep files in it, such as consume queues and an index."""
+    """The store as a start finds it: for what keeps files in it."""
     settings: S_co
     """The plugin's own section of the configuration (see ``flintmq_config_sections``), or None."""
     clock: Clock
     filters: Mapping[str, MessageFilterFactory] = attrs.field(factory=dict)
     """The factories of message filters, by expression type."""
+
+
+@attrs.frozen(kw_only=True)
+class DispatcherContext(FolderContext[S_co]):
+    """What the factories of all other dispatchers are given."""
+
+    store: OpenedStore
+    """The store it will be fed from: recovered, and not in use yet. It can be read; to write, a plugin waits for its broker."""
 
 
 @attrs.frozen
@@ -79,7 +86,7 @@ class PluginContext(Generic[S_co]):
 DispatcherFactory = Callable[[DispatcherContext[S]], CommitLogDispatcher]
 PoolFactory = Callable[[int, int], TransientStorePool]
 """Makes a pool of (buffers, bytes each), and of a :class:`PluginContext` if it asks for one."""
-IndexBuilderFactory = Callable[[DispatcherContext[S]], IndexBuilder]
+IndexBuilderFactory = Callable[[FolderContext[S]], IndexBuilder]
 IntakeStepFactory = Callable[..., IntakeStep]
 """Makes an intake step of the :class:`flintmq.core.broker.api.BrokerApi`, and of a plugin's context where it has an argument
 for it; the services are made, and none has started."""
@@ -196,8 +203,8 @@ class FlintSpecs:
         An optional dispatcher that raises loses the batch it raised on, and is off until the broker is restarted after five
         failures within a minute; an essential one stops acknowledgements. One that
         is durable later than the store says what it has with ``committed()``, and is handed the rest at a start. What
-        replaces ``consume_queue`` is a :class:`flintmq.core.kernel.ports.ConsumeQueues`: consumers, retention and the next
-        start read its units."""
+        replaces ``consume_queue`` is a :class:`flintmq.core.kernel.ports.ConsumeQueues`, made of a :class:`FolderContext`:
+        consumers, retention and the next start read its units."""
 
     @hookspec
     def flintmq_flush_services(self, register: RegisterFlushStrategy) -> None:
@@ -211,7 +218,7 @@ class FlintSpecs:
 
     @hookspec
     def flintmq_index_builders(self, register: RegisterIndexBuilder) -> None:
-        """Index builders: ``register(name, factory)``. ``index.builder`` picks one.
+        """Index builders: ``register(name, factory)``, made of a :class:`FolderContext`. ``index.builder`` picks one.
 
         It receives what the dispatcher ``index`` receives, also what a recovery dispatches once more. One that is
         durable later than ``dispatch`` returns reports what it has with ``committed()``, and one that ignores records

@@ -7,276 +7,142 @@ flush made more readable.
 
 from __future__ import annotations
 
-import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
 
 from flintmq.config.sections.models import BrokerConfig
-from flintmq.core.errors import (
-    RefusedError,
-    StoreError,
-    StoreFencedError,
-    store_errors,
-)
+from flintmq.core.errors import RefusedError, StoreError, StoreFencedError, store_errors
 from flintmq.core.event import Event
-from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
-from flintmq.core.io.disk import Disk
-from flintmq.core.io.os_disk import OS_DISK
-from flintmq.core.kernel.ports import (
-    CommitLogDispatcher,
-    ConsumeQueues,
-    FlushContext,
-    FlushStrategy,
-    IndexBuilder,
-    MakeConsumeQueues,
-    MakeIndexBuilder,
-    StoreFolder,
-    SupportsClose,
-    TagsCodesFactory,
-    TransientStorePool,
-)
+from flintmq.core.kernel.ports import CommitLogDispatcher, SupportsClose
 from flintmq.core.log.appender import Appendable
-from flintmq.core.log.commit_log import CommitLog
-from flintmq.core.log.epochs import EpochFile, random_id
-from flintmq.core.log.store_checkpoint import StoreCheckpoint
-from flintmq.core.log.store_lock import StoreLock
-from flintmq.core.log.watermarks import Watermarks
-from flintmq.core.recovery.log_walk import Recovered
-from flintmq.core.recovery.plan import RecoveryPlan, plan_start
-from flintmq.core.recovery.replay import replay, truncate
 from flintmq.core.retention.retention import DiskFull
-from flintmq.core.store.message_reader import MessageReader
 from flintmq.core.store.message_writer import MessageWriter
-from flintmq.core.store.opened_store import OpenedStore, StoreLoader
+from flintmq.core.store.opened_store import OpenedStore, StoreSpec, recover
 from flintmq.core.store.put import Put
 from flintmq.core.store.reput_message_service import ReputMessageService
-from flintmq.core.store.store_marks import StoreMarks
 from flintmq.core.store.store_services import StoreServices
 from flintmq.core.store.trouble import slave_refusal, trouble_of
 
 log = logging.getLogger("flintmq.store")
 
+MakeDispatchers = Callable[[OpenedStore], Iterable[CommitLogDispatcher]]
+"""Makes the receivers of records, in this order: among them the store's ``consume_queues``, and its ``index`` where it is fed,
+or what wraps them. The store closes them, last one first."""
 
-class MessageStore:
-    """A store in a folder. ``open`` recovers it; ``close`` leaves it clean.
+
+def open_store(spec: StoreSpec, make_dispatchers: MakeDispatchers) -> MessageStore:
+    """Recover a store, let its dispatchers catch up, mark it as in use, and start its flush services.
+
+    :meth:`MessageStore.close` leaves it clean.
 
     Args:
-        config: sizes, paths, limits; ``update_config`` changes what may change while running.
-        strategy: the flush strategy.
-        tags_codes: by topic, what makes the rule of its tags codes where these are not the hashes of the tags.
-        make_queues: makes the consume queues when the store is opened.
-        make_index: makes the index builder then.
-        settings: the settings of the flush strategy.
-        pool: the transient store pool, when the strategy uses one; closed with the store.
-        indexes: whether a dispatcher feeds the index builder; None takes ``index.enable``. Where none does, no record is
-            handed to it again.
-        take_lock: keeps other brokers off the store's folder.
-        make_id: makes the ids of epochs.
-        make_services: makes what flushes the log and the queues.
+        spec: what it is opened from.
+        make_dispatchers: called once the store is recovered.
+
+    Raises:
+        StoreLockedError: another broker has it.
+        StoreFormatError: files of another size or name.
+        StoreError: the folder cannot be written, a record cannot be read, an essential dispatcher gave up, or the disk is full.
+    """
+    opened = recover(spec)
+    try:
+        with store_errors(opened.root):
+            return _started(opened, tuple(make_dispatchers(opened)))
+    except BaseException:
+        opened.close()
+        raise
+
+
+def _started(opened: OpenedStore, dispatchers: Sequence[CommitLogDispatcher]) -> MessageStore:
+    for dispatcher in dispatchers:
+        inner = getattr(dispatcher, "inner", dispatcher)
+        if inner not in (opened.consume_queues, opened.index) and isinstance(dispatcher, SupportsClose):
+            opened.dispatchers.callback(dispatcher.close)
+    commit_log, reput = opened.commit_log, ReputMessageService(opened.commit_log, dispatchers)
+    with opened.marks.distrusting_memory():
+        reput.replay()
+        reput.catch_up()
+        if reput.error is not None:
+            raise reput.error
+        if not opened.started_clean or (opened.recovered is not None and opened.recovered.holes):
+            opened.consume_queues.correct_min_offsets(commit_log.min_offset_bytes)
+    commit_log.appender.next_queue_offset = opened.next_queue_offsets()
+    store = MessageStore(opened, reput)
+    opened.marks.mark_boot()
+    opened.marks.mark_abort()
+    if opened.config.store.warm and not commit_log.queue.files:
+        commit_log.queue.prepare(0)
+    store.services.start()
+    return store
+
+
+class MessageStore:
+    """A store in a folder, recovered and in use: :func:`open_store` makes it.
+
+    Args:
+        opened: its parts.
+        reput: hands what is appended to the dispatchers, which have caught up.
     """
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        strategy: FlushStrategy[Any],
-        tags_codes: Mapping[str, TagsCodesFactory] = MappingProxyType({}),
-        *,
-        make_queues: MakeConsumeQueues,
-        make_index: MakeIndexBuilder,
-        settings: object = None,
-        pool: TransientStorePool | None = None,
-        disk: Disk = OS_DISK,
-        clock: Clock = SYSTEM_CLOCK,
-        indexes: bool | None = None,
-        take_lock: Callable[[Path, Disk], StoreLock] = StoreLock,
-        make_id: Callable[[int], str] = random_id,
-        make_services: type[StoreServices] = StoreServices,
-    ) -> None:
-        self.config = config
-        self._indexes = config.index.enable if indexes is None else indexes
-        self.strategy = strategy
-        self.root = Path(config.store.path)
-        self.clock = clock
-        self.disk = disk
-        self._settings = settings
-        self._pool = pool
-        self._take_lock = take_lock
-        self._make_services = make_services
-        self._marks = StoreMarks(disk, self.root)
-        self._loader = StoreLoader(config, disk, clock, self._marks, pool, tags_codes, make_queues, make_index, make_id)
-        self._held = contextlib.ExitStack()
-        """Gives back what was opened."""
-        self._started = False
-        self._is_clean = False
-        """Whether the store may be left without the mark of a crash."""
-        self.watermarks = Watermarks(synchronous=strategy.synchronous)
-        self.progressed: Event[[]] = Event()
+    def __init__(self, opened: OpenedStore, reput: ReputMessageService) -> None:
+        self._opened = opened
+        self._closed = False
+        self.config = opened.config
+        """The settings in force."""
+        self.root = opened.root
+        self.clock = opened.spec.clock
+        self.disk = opened.disk
+        self.commit_log = opened.commit_log
+        self.watermarks = opened.watermarks
+        self.checkpoint = opened.checkpoint
+        self.epochs = opened.epochs
+        self.consume_queues = opened.consume_queues
+        self.index = opened.index
+        self.reader = opened.reader
+        self.background = opened.background
+        """The thread for slow file work, in order; None without one."""
+        self.started_clean = opened.started_clean
+        self.recovered = opened.recovered
+        """What the recovery found; None where the log was not walked."""
+        self.progressed = opened.progressed
         """More became readable. Published on the flush service's thread."""
-        self.fenced: Event[[str]] = Event()
+        self.fenced = opened.fenced
         """A sync failed, for the given reason. Published once, on the flush service's thread."""
         self.appended: Event[[]] = Event()
         """Messages were appended. Published after each append, on the loop thread."""
-        self.recovered: Recovered | None = None
-        self.started_clean = True
         self.disk_full: DiskFull | None = None
         """Why writes are refused for want of space; set and taken back by the cleaner."""
-        self.background: Executor | None = None
-        """The thread for slow file work, in order; None without one."""
-        self._opened: OpenedStore
-        self.folder: StoreFolder
-        self.commit_log: CommitLog
-        self.consume_queues: ConsumeQueues
-        self.checkpoint: StoreCheckpoint
-        self.epochs: EpochFile
-        self.index: IndexBuilder
-        self.reader: MessageReader
-        """Reads queues and records, from :meth:`open` on."""
-        self.reput: ReputMessageService
-        self.services: StoreServices
-        self.writer: MessageWriter
-        """Appends, from :meth:`start` on."""
-
-    # life
-
-    def open(self) -> None:
-        """Lock the folder, map the files, plan the recovery and carry it out. Clients write only after :meth:`start`.
-
-        Raises:
-            StoreLockedError: another broker has it.
-            StoreFormatError: files of another size or name.
-            StoreError: the folder cannot be written.
-        """
-        with self._loaded() as opened:
-            plan = plan_start(opened.found(self.config, indexes=self._indexes))
-            self.recovered = opened.recovery(self._marks).run(plan)
-            self.watermarks.dispatched = plan.dispatched_from_offset_bytes
-            self.reput = ReputMessageService(self.commit_log)
-
-    def plan(self) -> RecoveryPlan:
-        """Return what :meth:`open` would do, and close the store again.
-
-        Finding out may remove what a crash left half made, so a caller that only reads passes a disk that drops what is
-        written.
-
-        Raises:
-            StoreError: as :meth:`open` does.
-        """
-        with self._loaded() as opened:
-            plan = plan_start(opened.found(self.config, indexes=self._indexes))
-        with store_errors(self.root):
-            self._held.close()
-        return plan
-
-    @contextlib.contextmanager
-    def _loaded(self) -> Iterator[OpenedStore]:
-        """Lock the store and map its files; release everything that was opened if the work under it fails."""
-        with store_errors(self.root), contextlib.ExitStack() as undo:
-            self._is_clean = False
-            self.disk.make_folder(self.root)
-            undo.callback(self._take_lock(self.root, self.disk).release)
-            undo.callback(self._remove_abort_if_clean)
-            if self._pool is not None:
-                undo.callback(self._pool.close)
-            with self._marks.distrusting_memory():
-                opened = self._loader.load(self.watermarks, on_progress=self.progressed.publish, on_fenced=self._fenced)
-                undo.enter_context(opened.held)
-                self._opened = opened
-                self.folder, self.started_clean = opened.folder, opened.folder.was_stopped
-                self.commit_log, self.checkpoint, self.epochs = opened.commit_log, opened.checkpoint, opened.epochs
-                self.consume_queues, self.index = opened.consume_queues, opened.index
-                self.background = opened.background
-                self.reader = MessageReader(self.commit_log, self.consume_queues, self.index, self.config.store)
-                yield opened
-            self._held = undo.pop_all()
-
-    def _remove_abort_if_clean(self) -> None:
-        if self._is_clean:
-            self._marks.remove_abort()
-
-    def begin_tags_codes(self) -> None:
-        """Have the rules of tags codes note from where on they hold; call it before :meth:`start`.
-
-        Raises:
-            StoreError: the disk refused; then the note is missing until the next start.
-        """
-        for rule in self.commit_log.tags_codes.values():
-            rule.begin(self.watermarks.wrote)
+        self.reput = reput
+        self.services = StoreServices(opened)
+        self.writer = MessageWriter(
+            self.commit_log,
+            reput,
+            self.services,
+            self.clock,
+            check_writeable=self.check_writeable,
+            fence=self._fence,
+            appended=self.appended.publish,
+        )
 
     @property
     def free_pool_buffers(self) -> int | None:
         """Buffers of the transient store pool that no file has; None without a pool."""
-        return self._pool.available_buffers if self._pool is not None else None
-
-    def start(self, dispatchers: Sequence[CommitLogDispatcher]) -> None:
-        """Let the dispatchers catch up, then start the flush services and mark the store as in use.
-
-        Args:
-            dispatchers: the receivers of records, in this order: among them :attr:`consume_queues`, and :attr:`index`
-                where it is fed, or what wraps them. The store closes them, last one first.
-
-        Raises:
-            StoreError: a record cannot be read, an essential dispatcher gave up, or the disk is full.
-        """
-        opened = self._opened
-        self.reput.dispatchers = tuple(dispatchers)
-        for dispatcher in dispatchers:
-            inner = getattr(dispatcher, "inner", dispatcher)
-            if inner not in (self.consume_queues, self.index) and isinstance(dispatcher, SupportsClose):
-                opened.dispatchers.callback(dispatcher.close)
-        with store_errors(self.root):
-            with self._marks.distrusting_memory():
-                self._catch_up()
-            self.commit_log.appender.next_queue_offset = opened.next_queue_offsets()
-            self.services = self._make_services(
-                opened,
-                self.strategy,
-                FlushContext(log=self.commit_log, clock=self.clock, settings=self._settings, pool=self._pool),
-                self.config.store,
-                self.clock,
-                self._marks.forget_boot,
-            )
-            self.writer = MessageWriter(
-                self.commit_log,
-                self.reput,
-                self.services,
-                self.clock,
-                check_writeable=self.check_writeable,
-                fence=self._fence,
-                appended=self.appended.publish,
-            )
-            self._marks.mark_boot()
-            self._marks.mark_abort()
-        if self.config.store.warm and not self.commit_log.queue.files:
-            self.commit_log.queue.prepare(0)
-        self._started = True
-        self.services.start()
-
-    def _catch_up(self) -> None:
-        """Hand the dispatchers whatever they lack of the log, as :meth:`start` says."""
-        self._replay()
-        self.reput.catch_up()
-        if self.reput.error is not None:
-            raise self.reput.error
-        if not self.started_clean or (self.recovered is not None and self.recovered.holes):
-            self.consume_queues.correct_min_offsets(self.commit_log.min_offset_bytes)
-
-    def _replay(self) -> None:
-        """Have dispatchers forget what the log has lost, and hand them what they lack of what is dispatched."""
-        truncate(self.reput.dispatchers, self.watermarks.wrote)
-        replay(self.reput.dispatchers, self.commit_log, self.watermarks.dispatched)
+        pool = self._opened.spec.pool
+        return pool.available_buffers if pool is not None else None
 
     def close(self) -> None:
         """Make everything durable, release every file and the lock. Leaves ``abort`` behind only when something failed."""
-        with store_errors(self.root), self._held:
-            if self._started:
-                self._started = False
+        if self._closed:
+            return
+        self._closed = True
+        with store_errors(self.root), self._opened.lock:
+            with self._opened.files:
                 self.watermarks.replicated = None  # no reader is left, and what is in the log belongs into queues
                 self.services.flush_service.stop()
-                self._is_clean = self._settle()
+                is_clean = self._settle()
+            if is_clean:
+                self._opened.marks.remove_abort()
 
     def end_writes(self) -> None:
         """Make everything that was appended durable, as far as that can be done. Nothing is appended any more. Blocks.
@@ -286,7 +152,7 @@ class MessageStore:
         Raises:
             StoreError: the disk refused something.
         """
-        if self._started:
+        if not self._closed:
             with store_errors(self.root):
                 self.services.flush_service.stop()
 
@@ -312,11 +178,7 @@ class MessageStore:
         if self.watermarks.fence_reason is None:
             self.watermarks.fence_reason = reason
             log.critical("%s", reason)
-            self._fenced(reason)
-
-    def _fenced(self, reason: str) -> None:
-        self._marks.forget_boot()
-        self.fenced.publish(reason)
+            self.fenced.publish(reason)
 
     def update_config(self, config: BrokerConfig) -> None:
         """Take settings that may change while running (reads and limits)."""
@@ -369,11 +231,11 @@ class MessageStore:
         try:
             with store_errors(self.root):
                 self.index.flush()
-                kept = self._opened.recovery(self._marks).cut_back(end_offset_bytes)
+                kept = self._opened.recovery().cut_back(end_offset_bytes)
                 self.watermarks.dispatched = min(self.watermarks.dispatched, end_offset_bytes)
                 self.reput.forget()
                 self.commit_log.appender.next_queue_offset = self._opened.next_queue_offsets()
-                self._replay()
+                self.reput.replay()
         except StoreError as error:
             self._fence(f"the log could not be cut: {error}; restart the broker to recover")
             raise

@@ -1,19 +1,25 @@
-"""The files of a store as a start finds them: locked, mapped, and not recovered yet."""
+"""What a store is opened from, and its parts once its files are mapped and its log is recovered."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import msgspec
 
 from flintmq.config.sections.models import BrokerConfig
-from flintmq.core.io.clock import Clock
+from flintmq.core.errors import store_errors
+from flintmq.core.event import Event
+from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
 from flintmq.core.io.disk import Disk
+from flintmq.core.io.os_disk import OS_DISK
 from flintmq.core.kernel.ports import (
     ConsumeQueues,
+    FlushStrategy,
     IndexBuilder,
     MakeConsumeQueues,
     MakeIndexBuilder,
@@ -22,64 +28,142 @@ from flintmq.core.kernel.ports import (
     TransientStorePool,
 )
 from flintmq.core.log.commit_log import CommitLog
-from flintmq.core.log.epochs import EpochFile, epochs_path
-from flintmq.core.log.mapped_file_queue import MappedFileQueue
+from flintmq.core.log.epochs import EpochFile, epochs_path, random_id
 from flintmq.core.log.store_checkpoint import StoreCheckpoint
+from flintmq.core.log.store_lock import StoreLock
 from flintmq.core.log.watermarks import Watermarks
-from flintmq.core.recovery.plan import FoundStore, LastStop
+from flintmq.core.recovery.log_walk import Recovered
+from flintmq.core.recovery.plan import FoundStore, LastStop, RecoveryPlan, plan_start
 from flintmq.core.recovery.recovery import Recovery
 from flintmq.core.store.log_files import commit_log_folders, log_files
+from flintmq.core.store.message_reader import MessageReader
 from flintmq.core.store.store_marks import StoreMarks
 
 
-class OpenedStore(msgspec.Struct, frozen=True, eq=False):
-    """The parts of a store whose files are mapped."""
+class StoreSpec(msgspec.Struct, frozen=True, eq=False, kw_only=True):
+    """What a store is opened from."""
 
-    last_stop: LastStop
-    """How the store was left."""
+    config: BrokerConfig
+    """Sizes, paths, limits."""
+    strategy: FlushStrategy[Any]
+    make_queues: MakeConsumeQueues
+    make_index: MakeIndexBuilder
+    tags_codes: Mapping[str, TagsCodesFactory] = MappingProxyType({})
+    """By topic, what makes the rule of its tags codes where these are not the hashes of the tags."""
+    settings: object = None
+    """The settings of the flush strategy."""
+    pool: TransientStorePool | None = None
+    """The transient store pool, when the strategy uses one; closed with the store."""
+    disk: Disk = OS_DISK
+    clock: Clock = SYSTEM_CLOCK
+    indexes: bool | None = None
+    """Whether a dispatcher feeds the index builder; None takes ``index.enable``. Where none does, it gets no record again."""
+    make_id: Callable[[int], str] = random_id
+    """Makes the id of an epoch, of so many bytes."""
+    runs: bool = True
+    """Whether the services that flush run by themselves; one who calls their rounds says no."""
+
+    @property
+    def root(self) -> Path:
+        """The store's folder."""
+        return Path(self.config.store.path)
+
+
+class OpenedStore(msgspec.Struct, frozen=True, eq=False):
+    """The parts of a store that is open and recovered: it can be read, and nothing is written to it. Loop thread."""
+
+    spec: StoreSpec
+    marks: StoreMarks
     folder: StoreFolder
     """What consume queues and index were made from."""
+    last_stop: LastStop
+    """How the store was left."""
     commit_log: CommitLog
     checkpoint: StoreCheckpoint
     epochs: EpochFile
     consume_queues: ConsumeQueues
     index: IndexBuilder
+    reader: MessageReader
+    """Reads queues and records."""
     background: Executor | None
     """The thread for slow file work, in order; None without one."""
+    progressed: Event[[]]
+    """More became readable. Published on the flush service's thread."""
+    fenced: Event[[str]]
+    """A sync failed, for the given reason. Published once, on the flush service's thread."""
+    lock: contextlib.ExitStack
+    """Lets others take the store."""
+    files: contextlib.ExitStack
+    """Ends the background work, closes the dispatchers, and closes the files."""
     dispatchers: contextlib.ExitStack
     """Closes the dispatchers: after the background work has ended, before the files are closed."""
-    held: contextlib.ExitStack
-    """Ends the background work, closes the dispatchers, and closes the files."""
+    recovered: Recovered | None = None
+    """What the recovery found; None where the log was not walked."""
 
-    def found(self, config: BrokerConfig, *, indexes: bool) -> FoundStore:
-        """Return what a recovery is planned from.
+    @property
+    def root(self) -> Path:
+        """The store's folder."""
+        return self.folder.root
 
-        Args:
-            config: how a recovery treats damage.
-            indexes: whether a dispatcher feeds the index builder.
+    @property
+    def disk(self) -> Disk:
+        """What the store reads, writes and syncs through."""
+        return self.folder.disk
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The settings at the start."""
+        return self.folder.config
+
+    @property
+    def started_clean(self) -> bool:
+        """Whether the last broker on the store stopped in order."""
+        return self.folder.was_stopped
+
+    @property
+    def watermarks(self) -> Watermarks:
+        """How far the log is written, synced, dispatched."""
+        return self.commit_log.watermarks
+
+    def next_queue_offsets(self) -> dict[tuple[str, int], int]:
+        """Return the logical offset of each queue's next message."""
+        return {key: queue.max_queue_offset for key, queue in self.consume_queues.queues.items()}
+
+    def begin_tags_codes(self) -> None:
+        """Have the rules of tags codes note from where on they hold: before anything is dispatched or appended.
+
+        Raises:
+            StoreError: the disk refused; then the note is missing until the next start.
         """
-        return FoundStore(
-            self.last_stop,
-            self.commit_log,
-            self.consume_queues,
-            self.index if indexes else None,
-            self.checkpoint.min_timestamp_ms,
-            self.epochs.epochs.current.start_offset_bytes,
-            check_crc=config.store.check_crc_on_recover,
-            skips_damage=config.store.compat == "safe",
+        for rule in self.commit_log.tags_codes.values():
+            rule.begin(self.watermarks.wrote)
+
+    def plan(self) -> RecoveryPlan:
+        """Return what a recovery of the files as they are would do."""
+        indexes = self.config.index.enable if self.spec.indexes is None else self.spec.indexes
+        return plan_start(
+            FoundStore(
+                self.last_stop,
+                self.commit_log,
+                self.consume_queues,
+                self.index if indexes else None,
+                self.checkpoint.min_timestamp_ms,
+                self.epochs.epochs.current.start_offset_bytes,
+                check_crc=self.config.store.check_crc_on_recover,
+                skips_damage=self.config.store.compat == "safe",
+            )
         )
 
-    def recovery(self, marks: StoreMarks) -> Recovery:
+    def recovery(self) -> Recovery:
         """Return what changes the store's files in a recovery."""
-        folder = self.folder
 
         def mark_in_use() -> None:
-            if folder.was_stopped:
-                marks.mark_abort()
+            if self.started_clean:
+                self.marks.mark_abort()
 
         return Recovery(
-            folder.disk,
-            folder.root / "flint" / "quarantine",
+            self.disk,
+            self.root / "flint" / "quarantine",
             self.commit_log,
             self.consume_queues,
             self.index,
@@ -88,96 +172,116 @@ class OpenedStore(msgspec.Struct, frozen=True, eq=False):
             mark_in_use,
         )
 
-    def next_queue_offsets(self) -> dict[tuple[str, int], int]:
-        """Return the logical offset of each queue's next message."""
-        return {key: queue.max_queue_offset for key, queue in self.consume_queues.queues.items()}
+    def close(self) -> None:
+        """Close the files as they are, and let others take the store; a crashed one is crashed still."""
+        with store_errors(self.root), self.lock:
+            self.files.close()
 
 
-class StoreLoader(msgspec.Struct, frozen=True):
-    """Maps the files of a store."""
+def recover(spec: StoreSpec) -> OpenedStore:
+    """Lock a store's folder, map the files, plan the recovery and carry it out. The caller closes what is returned.
 
-    config: BrokerConfig
-    disk: Disk
-    clock: Clock
-    marks: StoreMarks
-    pool: TransientStorePool | None
-    tags_codes: Mapping[str, TagsCodesFactory]
-    """By topic, what makes the rule of its tags codes where these are not the hashes of the tags."""
-    make_queues: MakeConsumeQueues
-    make_index: MakeIndexBuilder
-    make_id: Callable[[int], str]
-    """Makes the id of an epoch, of so many bytes."""
-
-    def load(
-        self,
-        watermarks: Watermarks,
-        *,
-        on_progress: Callable[[], None],
-        on_fenced: Callable[[str], None],
-    ) -> OpenedStore:
-        """Map the store's files, and end each queue where its valid units end. Whatever was opened is closed on failure.
-
-        Args:
-            watermarks: the positions of the commit log, set by it.
-            on_progress: called when more becomes readable.
-            on_fenced: called with the reason when a sync fails.
-
-        Raises:
-            OSError: the disk refused something.
-            StoreError: files of another size or name.
-        """
-        disk, root, settings = self.disk, Path(self.config.store.path), self.config.store
-        started_clean = self.marks.is_clean()
-        same_boot = not started_clean and self.marks.same_boot()
-        if not started_clean:
-            disk.sync_folder(root)
-        with contextlib.ExitStack() as undo:
-            files = undo.enter_context(contextlib.ExitStack())
-            dispatchers = undo.enter_context(contextlib.ExitStack())
-            background = None
-            if settings.preallocate or settings.warm:
-                background = ThreadPoolExecutor(1, thread_name_prefix="flintmq-allocate")
-            queue = log_files(settings, commit_log_folders(settings), disk, self.pool, background)
-            files.callback(queue.close)
-            if background is not None:
-                undo.callback(_end_background, queue, background)
-            queue.load(crashed=not started_clean)
-            checkpoint = StoreCheckpoint(disk, root / "checkpoint")
-            files.callback(checkpoint.close)
-            rules = {topic: make(self.config, disk) for topic, make in self.tags_codes.items()}
-            commit_log = CommitLog(
-                queue, watermarks, checkpoint, self.clock, rules, on_progress=on_progress, on_fenced=on_fenced
-            )
-            epochs = EpochFile(disk, epochs_path(root), queue.min_offset_bytes, self.make_id)
-            folder = StoreFolder(
-                root,
-                self.config,
-                disk,
-                self.clock,
-                checkpoint,
-                started_clean,
-                same_boot,
-                queue.min_offset_bytes,
-                self.marks.forget_boot,
-            )
-            consume_queues = self.make_queues(folder)
-            files.callback(consume_queues.close)
-            index = self.make_index(folder)
-            files.callback(index.close)
-            return OpenedStore(
-                LastStop.CLEAN if started_clean else LastStop.KILLED if same_boot else LastStop.CRASHED,
-                folder,
-                commit_log,
-                checkpoint,
-                epochs,
-                consume_queues,
-                index,
-                background,
-                dispatchers,
-                undo.pop_all(),
-            )
+    Raises:
+        StoreLockedError: another broker has it.
+        StoreFormatError: files of another size or name.
+        StoreError: the folder cannot be written.
+    """
+    with _mapped(spec) as (mapped, kept):
+        plan = mapped.plan()
+        opened = msgspec.structs.replace(mapped, recovered=mapped.recovery().run(plan))
+        opened.watermarks.dispatched = plan.dispatched_from_offset_bytes
+        kept.pop_all()
+    return opened
 
 
-def _end_background(queue: MappedFileQueue, background: Executor) -> None:
-    queue.closing = True
-    background.shutdown(wait=True)
+def plan_of(spec: StoreSpec) -> RecoveryPlan:
+    """Return what :func:`recover` would do, and close the store again.
+
+    Finding out may remove what a crash left half made, so a caller that only reads passes a disk that drops what is written.
+
+    Raises:
+        StoreError: as :func:`recover` does.
+    """
+    with _mapped(spec) as (mapped, _kept):
+        return mapped.plan()
+
+
+@contextlib.contextmanager
+def _mapped(spec: StoreSpec) -> Iterator[tuple[OpenedStore, contextlib.ExitStack]]:
+    """Lock a store and map its files; at the end release all that the stack still holds."""
+    marks = StoreMarks(spec.disk, spec.root)
+    with store_errors(spec.root), marks.distrusting_memory(), contextlib.ExitStack() as kept:
+        spec.disk.make_folder(spec.root)
+        lock = kept.enter_context(contextlib.ExitStack())
+        lock.callback(StoreLock(spec.root, spec.disk).release)
+        files = kept.enter_context(contextlib.ExitStack())
+        yield _load(spec, marks, lock, files), kept
+
+
+def _load(spec: StoreSpec, marks: StoreMarks, lock: contextlib.ExitStack, files: contextlib.ExitStack) -> OpenedStore:
+    """Map the files of a store, each queue ended where its valid units end."""
+    config, disk, root = spec.config, spec.disk, spec.root
+    settings = config.store
+    last_stop = marks.last_stop()
+    if last_stop is not LastStop.CLEAN:
+        disk.sync_folder(root)
+    progressed: Event[[]] = Event()
+    fenced: Event[[str]] = Event()
+    fenced.subscribe(lambda _reason: marks.forget_boot())
+    if spec.pool is not None:
+        files.callback(spec.pool.close)
+    parts = files.enter_context(contextlib.ExitStack())
+    dispatchers = files.enter_context(contextlib.ExitStack())
+    background = None
+    if settings.preallocate or settings.warm:
+        background = ThreadPoolExecutor(1, thread_name_prefix="flintmq-allocate")
+        files.callback(background.shutdown)
+    queue = log_files(settings, commit_log_folders(settings), disk, spec.pool, background)
+    parts.callback(queue.close)
+    files.callback(setattr, queue, "closing", True)  # what waits in the background is not made any more
+    queue.load(crashed=last_stop is not LastStop.CLEAN)
+    checkpoint = StoreCheckpoint(disk, root / "checkpoint")
+    parts.callback(checkpoint.close)
+    commit_log = CommitLog(
+        queue,
+        Watermarks(synchronous=spec.strategy.synchronous),
+        checkpoint,
+        spec.clock,
+        {topic: make(config, disk) for topic, make in spec.tags_codes.items()},
+        on_progress=progressed.publish,
+        on_fenced=fenced.publish,
+    )
+    epochs = EpochFile(disk, epochs_path(root), queue.min_offset_bytes, spec.make_id)
+    folder = StoreFolder(
+        root,
+        config,
+        disk,
+        spec.clock,
+        checkpoint,
+        last_stop is LastStop.CLEAN,
+        last_stop is LastStop.KILLED,
+        queue.min_offset_bytes,
+        marks.forget_boot,
+    )
+    consume_queues = spec.make_queues(folder)
+    parts.callback(consume_queues.close)
+    index = spec.make_index(folder)
+    parts.callback(index.close)
+    return OpenedStore(
+        spec,
+        marks,
+        folder,
+        last_stop,
+        commit_log,
+        checkpoint,
+        epochs,
+        consume_queues,
+        index,
+        MessageReader(commit_log, consume_queues, index, settings),
+        background,
+        progressed,
+        fenced,
+        lock,
+        files,
+        dispatchers,
+    )

@@ -20,6 +20,7 @@ from flintmq.core.event import Event
 from flintmq.core.io import lazy_numpy
 from flintmq.core.kernel.ports import AppendedBatch, AppendUnit, CommitLogDispatcher, RecordBatch
 from flintmq.core.log.commit_log import CommitLog
+from flintmq.core.recovery.replay import replay, truncate
 
 log = logging.getLogger("flintmq.store")
 
@@ -55,13 +56,17 @@ def _fitting(batch: AppendedBatch, readable: int, messages_max: int, keys_length
 
 
 class ReputMessageService:
-    """Moves ``dispatched`` up to ``readable``."""
+    """Moves ``dispatched`` up to ``readable``.
 
-    def __init__(self, commit_log: CommitLog) -> None:
+    Args:
+        commit_log: what is dispatched.
+        dispatchers: those that receive the records, in this order.
+    """
+
+    def __init__(self, commit_log: CommitLog, dispatchers: Sequence[CommitLogDispatcher]) -> None:
         self._log = commit_log
         self._watermarks = commit_log.watermarks
-        self.dispatchers: tuple[CommitLogDispatcher, ...] = ()
-        """The dispatchers that receive the records, in this order."""
+        self.dispatchers = tuple(dispatchers)
         self.arrived: Event[[RecordBatch]] = Event()
         """Every dispatcher has a batch (wakes held pulls)."""
         self._waiting: deque[AppendUnit] = deque()
@@ -141,6 +146,15 @@ class ReputMessageService:
                 watermarks.dispatched = columns.end_offset_bytes
         while self.run() and self.error is None:
             pass
+
+    def replay(self) -> None:
+        """Have the dispatchers forget what the log has lost, and hand them what they lack of what is dispatched.
+
+        Raises:
+            StoreError: a dispatcher names a position at which no record begins.
+        """
+        truncate(self.dispatchers, self._watermarks.wrote)
+        replay(self.dispatchers, self._log, self._watermarks.dispatched)
 
     def _read_in_bulk(self, readable: int) -> RecordBatch | None:
         """Read some of a long way behind in bulk, as a slave that catches up has it; None where it is not, or cannot be."""

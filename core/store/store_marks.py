@@ -9,6 +9,7 @@ from pathlib import Path
 from flintmq.core.errors import StoreError
 from flintmq.core.io.disk import Disk
 from flintmq.core.recovery.boot import boot_path, is_same_boot
+from flintmq.core.recovery.plan import LastStop
 
 
 class StoreMarks:
@@ -28,9 +29,12 @@ class StoreMarks:
         """The file that exists while a broker runs on the store; a start that finds it knows of a crash."""
         return self._root / "abort"
 
-    def is_clean(self) -> bool:
-        """Return whether the store was closed in order, or never used."""
-        return not self._disk.exists(self.abort_file)
+    def last_stop(self) -> LastStop:
+        """Return how the store was left; one that was never used is a clean one."""
+        if not self._disk.exists(self.abort_file):
+            return LastStop.CLEAN
+        # After a kill all that was written is still there, because the machine did not stop with the process.
+        return LastStop.KILLED if is_same_boot(self._disk, self._root) else LastStop.CRASHED
 
     def mark_abort(self) -> None:
         """Make a crash from now on show at the next start."""
@@ -40,14 +44,10 @@ class StoreMarks:
         """Record that the store is closed in order."""
         self._disk.remove(self.abort_file)
 
-    def same_boot(self) -> bool:
-        """Return whether all that a crashed process wrote is still there, because the machine did not stop with it."""
-        return is_same_boot(self._disk, self._root)
-
     def mark_boot(self) -> None:
         """Note the boot of the kernel under which the store is in use from now on."""
         now = self._disk.incarnation(self._root).encode()
-        if not self.same_boot() and now:
+        if not is_same_boot(self._disk, self._root) and now:
             path = boot_path(self._root)
             self._disk.make_folder(path.parent)
             self._disk.write_file(path, now)

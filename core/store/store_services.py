@@ -1,15 +1,26 @@
-"""The services that make a store durable: the flush strategy's own, and the flusher of the queues."""
+"""What makes a store durable: the flush strategy's own service, and FlushConsumeQueue, which syncs queues and checkpoint.
+
+FlushConsumeQueue forces queue files to disk now and then in its own thread, and after a complete round the checkpoint. Nothing
+is acknowledged by it: queues can be rebuilt from the log; the checkpoint only says from where.
+
+See docs/internals/algorithms.md, Flush strategies.
+"""
 
 from __future__ import annotations
 
+import errno
+import logging
+import threading
 from collections.abc import Callable
-from typing import Any
 
 from flintmq.config.sections.store import StoreSection
+from flintmq.core.errors import is_exhausted
 from flintmq.core.io.clock import Clock
-from flintmq.core.kernel.ports import FlushCommitLogService, FlushContext, FlushStrategy
+from flintmq.core.kernel.ports import ConsumeQueues, FlushCommitLogService, FlushContext
+from flintmq.core.log.store_checkpoint import StoreCheckpoint
 from flintmq.core.store.opened_store import OpenedStore
-from flintmq.core.store.queue_flusher import QueueFlusher
+
+log = logging.getLogger("flintmq.store")
 
 
 class StoreServices:
@@ -17,46 +28,31 @@ class StoreServices:
 
     Args:
         opened: what they make durable.
-        strategy: the flush strategy.
-        context: what the strategy's service is made from.
-        settings: the intervals of the flusher.
-        clock: its monotonic side decides when a round of the flusher is thorough.
-        sync_failed: called on the flusher's thread when a sync of the queues has failed.
     """
 
-    def __init__(
-        self,
-        opened: OpenedStore,
-        strategy: FlushStrategy[Any],
-        context: FlushContext[Any],
-        settings: StoreSection,
-        clock: Clock,
-        sync_failed: Callable[[], None],
-    ) -> None:
+    def __init__(self, opened: OpenedStore) -> None:
         self._opened = opened
-        self._strategy = strategy
-        self._context = context
-        self._settings = settings
-        self._clock = clock
-        self._sync_failed = sync_failed
-        self.flusher = self._make_flusher()
-        self.flush_service: FlushCommitLogService = strategy.factory(context)
+        spec = opened.spec
+        self._context = FlushContext(log=opened.commit_log, clock=spec.clock, settings=spec.settings, pool=spec.pool)
+        self.flusher = self._make_flusher(spec.config.store)
+        self.flush_service: FlushCommitLogService = spec.strategy.factory(self._context)
 
-    def _make_flusher(self) -> QueueFlusher:
+    def _make_flusher(self, settings: StoreSection) -> QueueFlusher:
         return QueueFlusher(
             self._opened.consume_queues,
             self._opened.checkpoint,
-            self._clock,
-            interval_ms=self._settings.flush_consume_queue_interval_ms,
-            least_pages=self._settings.flush_consume_queue_least_pages,
-            thorough_interval_ms=self._settings.flush_consume_queue_thorough_interval_ms,
-            sync_failed=self._sync_failed,
+            self._opened.spec.clock,
+            interval_ms=settings.flush_consume_queue_interval_ms,
+            least_pages=settings.flush_consume_queue_least_pages,
+            thorough_interval_ms=settings.flush_consume_queue_thorough_interval_ms,
+            sync_failed=self._opened.marks.forget_boot,
         )
 
     def start(self) -> None:
-        """Start both services."""
-        self.flush_service.start()
-        self.flusher.start()
+        """Start both services, where they run by themselves."""
+        if self._opened.spec.runs:
+            self.flush_service.start()
+            self.flusher.start()
 
     def stop(self) -> None:
         """Make durable what was appended, as far as that can be done, and stop both services. Blocks."""
@@ -69,7 +65,103 @@ class StoreServices:
         Args:
             settings: the intervals of the flusher.
         """
-        self._settings = settings
-        self.flusher = self._make_flusher()
-        self.flush_service = self._strategy.factory(self._context)
+        self.flusher = self._make_flusher(settings)
+        self.flush_service = self._opened.spec.strategy.factory(self._context)
         self.start()
+
+
+class QueueFlusher:
+    """Makes queues durable in rounds of its own thread.
+
+    Args:
+        queues: what is made durable.
+        checkpoint: moves when everything is.
+        clock: its monotonic side decides when a round is thorough.
+        interval_ms: between two rounds.
+        least_pages: files with so many dirty pages are forced in every round.
+        thorough_interval_ms: everything is forced as often.
+        sync_failed: called once, on the flusher's thread, when the first sync has failed, or a round for another reason.
+    """
+
+    def __init__(
+        self,
+        queues: ConsumeQueues,
+        checkpoint: StoreCheckpoint,
+        clock: Clock,
+        *,
+        interval_ms: int,
+        least_pages: int,
+        thorough_interval_ms: int,
+        sync_failed: Callable[[], None],
+    ) -> None:
+        self._queues = queues
+        self._checkpoint = checkpoint
+        self._clock = clock
+        self._interval_s = interval_ms / 1000
+        self._least_pages = least_pages
+        self._thorough_s = thorough_interval_ms / 1000
+        self._last_thorough_s = clock.monotonic_s()
+        self._failed: OSError | None = None
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.failures = 0
+        """Rounds that ended in an error."""
+        self._sync_failed = sync_failed
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._loop, name="flintmq-flush-queues", daemon=True)
+        self._thread.start()
+
+    def _loop(self) -> None:
+        while not self._stop.wait(self._interval_s):
+            self.run_once()
+
+    def run_once(self) -> None:
+        """One round; an error is logged and counted, and the checkpoint stays where it was. Never raises."""
+        now_s = self._clock.monotonic_s()
+        thorough = now_s - self._last_thorough_s >= self._thorough_s
+        if self._failed is not None:
+            return
+        try:
+            self.flush(0 if thorough else self._least_pages)
+        except OSError as error:
+            self.failures += 1
+            log.error("consume queues could not be synced (they will be rebuilt from the log if need be): %s", error)
+            return
+        except Exception as error:
+            # A fault of ours, not the disk's: the thread must not end of it unseen, nor the checkpoint move any more.
+            self.failures += 1
+            self._failed = OSError(errno.EIO, f"{type(error).__name__}: {error}")
+            log.critical("consume queues are not synced any more; the next start rebuilds them", exc_info=error)
+            self._sync_failed()
+            return
+        if thorough:
+            self._last_thorough_s = now_s
+
+    def flush(self, least_pages: int) -> None:
+        """Forces queue files, and with 0 (everything) the checkpoint too. Raises OSError, once a sync has failed at each call.
+
+        After a failed sync it is unknown what is on disk, whatever a second one returns: the checkpoint stays where it
+        is, so that the next start writes the queues again from there.
+        """
+        if self._failed is not None:
+            raise OSError(self._failed.errno, f"an earlier sync failed: {self._failed.strerror}")
+        stored_ms = self._queues.last_store_timestamp_ms
+        try:
+            self._queues.flush(least_pages)
+        except OSError as error:
+            if not is_exhausted(error):  # else nothing could be opened for it, and nothing was tried
+                self._failed = error
+                self._sync_failed()
+            raise
+        if least_pages == 0:
+            if stored_ms > self._checkpoint.logics_msg_timestamp_ms:
+                self._checkpoint.logics_msg_timestamp_ms = stored_ms
+            self._checkpoint.flush()
+
+    def stop(self) -> None:
+        """Ends the thread after its round. Idempotent."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None

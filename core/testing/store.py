@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,7 +36,9 @@ from flintmq.core.record.batch import MessageBatch
 from flintmq.core.record.host import pack_host
 from flintmq.core.record.properties import AlikeProperties, properties_to_string
 from flintmq.core.record.record import MessageExtBrokerInner
+from flintmq.core.store import message_store
 from flintmq.core.store.message_store import MessageStore
+from flintmq.core.store.opened_store import StoreSpec
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.waiters import DONE, FENCED, CompletedWaiter
 from flintmq.dispatchers.consume_queue.consume_queue_table import make_consume_queues
@@ -103,7 +105,7 @@ BY_HAND_SYNCHRONOUS: Final = FlushStrategy("by_hand_synchronous", FlushByHand, s
 """Readable and durable when the test flushes."""
 
 
-def make_store(
+def store_spec(
     path: Path,
     *,
     config: BrokerConfig | None = None,
@@ -112,13 +114,14 @@ def make_store(
     clock: Clock | None = None,
     pool: TransientStorePool | None = None,
     settings: object = None,
+    tags_codes: Mapping[str, TagsCodesFactory] = TAGS_CODES,
     commit_log_file_bytes: int = 4096,
     consume_queue_file_bytes: int = 200,
     max_hash_slot_num: int = 16,
     max_index_num: int = 64,
     **options: Any,
-) -> MessageStore:
-    """Make a store that is not open yet; no file is made ahead.
+) -> StoreSpec:
+    """Say what a store is opened from: with the built-in queues and index, and no file made ahead.
 
     ``config`` stands for all sizes, its path is replaced. ``options`` are further settings of the section ``store``.
     """
@@ -130,10 +133,10 @@ def make_store(
         }
         config = BrokerConfig(index=IndexSection(max_hash_slot_num=max_hash_slot_num, max_index_num=max_index_num))
     config = attrs.evolve(config, store=attrs.evolve(config.store, **section))
-    return MessageStore(
-        config,
-        strategy,
-        TAGS_CODES,
+    return StoreSpec(
+        config=config,
+        strategy=strategy,
+        tags_codes=tags_codes,
         make_queues=make_consume_queues,
         make_index=make_index,
         settings=settings,
@@ -143,26 +146,20 @@ def make_store(
     )
 
 
-def start_store(store: MessageStore, *more: CommitLogDispatcher) -> MessageStore:
-    """Open and start a store with queues, index and further dispatchers."""
-    store.open()
-    try:
-        store.start([store.consume_queues, store.index, *more])
-    except BaseException:
-        store.close()
-        raise
-    return store
+def start_store(spec: StoreSpec, *more: CommitLogDispatcher) -> MessageStore:
+    """Open a store with queues, index and further dispatchers. The caller closes it."""
+    return message_store.open_store(spec, lambda opened: [opened.consume_queues, opened.index, *more])
 
 
-def open_store(path: Path, **arguments: Any) -> MessageStore:
-    """Make an open, started store; takes what :func:`make_store` takes. The caller closes it."""
-    return start_store(make_store(path, **arguments))
+def open_store(path: Path, *more: CommitLogDispatcher, **arguments: Any) -> MessageStore:
+    """Open a store as :func:`start_store` does; takes what :func:`store_spec` takes."""
+    return start_store(store_spec(path, **arguments), *more)
 
 
 @contextlib.contextmanager
-def opened(path: Path, **arguments: Any) -> Iterator[MessageStore]:
-    """Make an open, started store that is closed at the end, whatever happens."""
-    store = open_store(path, **arguments)
+def opened(path: Path, *more: CommitLogDispatcher, **arguments: Any) -> Iterator[MessageStore]:
+    """Open a store as :func:`open_store` does, and close it at the end, whatever happens."""
+    store = open_store(path, *more, **arguments)
     try:
         yield store
     finally:

@@ -21,9 +21,10 @@ import attrs
 from flintmq.config import BrokerConfig, load_config
 from flintmq.core.errors import RefusedError
 from flintmq.core.io.clock import SYSTEM_CLOCK
+from flintmq.core.store.opened_store import recover
 from flintmq.core.testing.crash_states import CrashPoint
 from flintmq.core.testing.simulated_disk import SimulatedDisk
-from flintmq.core.testing.store import make_store
+from flintmq.core.testing.store import store_spec
 from flintmq.plugins.bench.flush_plan import Contender, FlushPlan
 from flintmq.plugins.bench.flush_round import QUIET, TOPIC, Writers
 from flintmq.plugins.broker.broker import Broker
@@ -121,12 +122,11 @@ def _cut(
     for at in chosen:
         point.advance(acknowledged[at].journal)
         image = point.power_cut("lost", rng)
-        store = make_store(
-            root, config=config, disk=SimulatedDisk(image, boot="after", journal=False), clock=SYSTEM_CLOCK
-        )
-        store.open()
-        recovered = store.commit_log.wrote_offset_bytes
-        store.close()
+        disk_after = SimulatedDisk(image, boot="after", journal=False)
+        with contextlib.closing(
+            recover(store_spec(root, config=config, disk=disk_after, clock=SYSTEM_CLOCK))
+        ) as opened:
+            recovered = opened.commit_log.wrote_offset_bytes
         lost = sum(1 for one in acknowledged[: at + 1] if one.end_bytes > recovered)
         if lost > most[1]:
             most = (at, lost)

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from flintmq.core.kernel.kernel import Kernel
     from flintmq.core.kernel.ports.processor import Request
     from flintmq.core.kernel.registry import ProcessorSpec, Registered
-    from flintmq.core.store.message_store import MessageStore
     from flintmq.plugins.broker.broker import Broker
     from flintmq.plugins.broker.periodic import Timers
     from flintmq.plugins.broker.plugin_settings import PluginSettings
@@ -80,10 +79,8 @@ class Assembly:
         """Which processor answers a request code."""
         features = kernel.registries.features_topics()
         stores = StoreAssembly(config, kernel, settings, disk, clock)
-        store = stores.store
-        store.open()
+        store = stores.open()
         held.push_async_callback(asyncio.to_thread, store.close)  # every file is synced; the loop goes on meanwhile
-        _begin_tags_codes(store)
         counted = frozenset(topic.name for topic in features if topic.counts_queues)
         self.state = state = BrokerState(
             config,
@@ -101,7 +98,6 @@ class Assembly:
             intake_steps=IntakeSteps(),
         )
         held.callback(self._hand_over)
-        store.start(stores.dispatchers())
         store.reput.arrived.subscribe(state.hold.arrived)
         if stores.waits_for_flushes:
             store.progressed.subscribe(state.progressed)
@@ -178,13 +174,6 @@ class Assembly:
         except StoreError as error:  # positions that stand for more than is on disk are not written then
             log.error("the log could not be made durable: %s", error)
         self.services.persist()
-
-
-def _begin_tags_codes(store: MessageStore) -> None:
-    try:
-        store.begin_tags_codes()
-    except StoreError as error:  # a full disk: what was noted last still counts
-        log.error("the newest notes on tags codes are lost: %s", error)
 
 
 def _pool_of(pools: Pools, entry: Registered[ProcessorSpec], name: str) -> Pool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import attrs
 
-from flintmq.core.kernel.hookspecs import DispatcherContext, DispatcherFactory
+from flintmq.core.errors import StoreError
+from flintmq.core.kernel.hookspecs import DispatcherContext, DispatcherFactory, FolderContext
 from flintmq.core.kernel.plugin_shapes import CONSUME_QUEUES
 from flintmq.core.kernel.ports import (
     CommitLogDispatcher,
@@ -19,7 +21,8 @@ from flintmq.core.kernel.ports import (
     TransientStorePool,
     tags_codes_of,
 )
-from flintmq.core.store.message_store import MessageStore
+from flintmq.core.store.message_store import MessageStore, open_store
+from flintmq.core.store.opened_store import OpenedStore, StoreSpec
 from flintmq.plugins.builtin import CONSUME_QUEUE, INDEX
 
 if TYPE_CHECKING:
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
     from flintmq.core.kernel.kernel import Kernel
     from flintmq.core.kernel.registry import Registered
     from flintmq.plugins.broker.plugin_settings import PluginSettings
+
+log = logging.getLogger("flintmq.broker")
 
 FILTER_BITMAP: Final = "filter_bitmap"
 """The dispatcher that ``pull.calc_filter_bitmap`` puts before all others."""
@@ -66,10 +71,10 @@ class StoreAssembly:
         of_strategy = settings.of_strategy(registered)
         self.waits_for_flushes = strategy.synchronous or strategy.uses_pool
         """Whether what is appended becomes readable with a flush or a commit only."""
-        self.store = MessageStore(
-            config,
-            strategy,
-            tags_codes_of(kernel.registries.features_topics()),
+        self._spec = StoreSpec(
+            config=config,
+            strategy=strategy,
+            tags_codes=tags_codes_of(kernel.registries.features_topics()),
             settings=of_strategy,
             pool=self._pool(strategy, of_strategy),
             disk=disk,
@@ -79,13 +84,22 @@ class StoreAssembly:
             indexes=any(entry.name == INDEX and entry.owner.built_in for entry in self._named),
         )
 
-    def dispatchers(self) -> list[CommitLogDispatcher]:
+    def open(self) -> MessageStore:
+        """Open the store. Raises ``StoreError``, and ``PluginError`` for a dispatcher that cannot be made."""
+        return open_store(self._spec, self._dispatchers)
+
+    def _dispatchers(self, opened: OpenedStore) -> list[CommitLogDispatcher]:
         """Return the dispatchers that are switched on, in order, each with its failures counted for its plugin."""
+        try:
+            opened.begin_tags_codes()
+        except StoreError as error:  # a full disk: what was noted last still counts
+            log.error("the newest notes on tags codes are lost: %s", error)
         dispatchers: list[CommitLogDispatcher] = []
         for entry in self._named:
-            made: CommitLogDispatcher = self.store.consume_queues
+            made: CommitLogDispatcher = opened.consume_queues
             if entry.name != CONSUME_QUEUE:
-                made = self._kernel.guarded(entry, entry.value)(self._context(entry, self.store.folder))
+                context = DispatcherContext(store=opened, **self._given(entry, opened.folder))
+                made = self._kernel.guarded(entry, entry.value)(context)
             essential = entry.essential or entry.name == CONSUME_QUEUE
             dispatchers.append(self._kernel.isolate(made, entry.owner, essential, entry.name))
         return dispatchers
@@ -116,19 +130,15 @@ class StoreAssembly:
     def _make_queues(self, folder: StoreFolder) -> ConsumeQueues:
         """Make the dispatcher ``consume_queue`` of the configuration."""
         (entry,) = [entry for entry in self._named if entry.name == CONSUME_QUEUE]
-        made = self._kernel.guarded(entry, entry.value)(self._context(entry, folder))
+        make = cast("Callable[[FolderContext[Any]], CommitLogDispatcher]", entry.value)  # needs no open store
+        made = self._kernel.guarded(entry, make)(FolderContext(**self._given(entry, folder)))
         CONSUME_QUEUES.check_made(entry.owner, entry.name, made)
         return cast("ConsumeQueues", made)
 
     def _make_index(self, folder: StoreFolder) -> IndexBuilder:
         registered = self._kernel.registries.index_builders.pick(self._config.index.builder)
-        return self._kernel.guarded(registered, registered.value)(self._context(registered, folder))
+        return self._kernel.guarded(registered, registered.value)(FolderContext(**self._given(registered, folder)))
 
-    def _context(self, registered: Registered[Any], folder: StoreFolder) -> DispatcherContext[Any]:
-        return DispatcherContext(
-            store=self.store,
-            folder=folder,
-            settings=self._settings.of(registered),
-            clock=self._clock,
-            filters=self.filters,
-        )
+    def _given(self, registered: Registered[Any], folder: StoreFolder) -> dict[str, Any]:
+        settings = self._settings.of(registered)
+        return {"folder": folder, "settings": settings, "clock": self._clock, "filters": self.filters}

@@ -19,10 +19,11 @@ from flintmq.core.record.queue_unit import FILLER_SIZE, UNIT, UNIT_BYTES, is_add
 from flintmq.core.record.record import Record
 from flintmq.core.recovery.log_walk import Cut
 from flintmq.core.recovery.plan import RecoveryPlan
+from flintmq.core.store.opened_store import plan_of
 from flintmq.dispatchers.index.index_file import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES
 from flintmq.plugins.doctor.files import StoreFiles, misfits, read_bytes
 from flintmq.plugins.doctor.look_disk import LookDisk
-from flintmq.plugins.doctor.rebuild import fitting, store_of
+from flintmq.plugins.doctor.rebuild import fitting, spec_of
 from flintmq.plugins.doctor.verify_config import CHECKPOINT, CHECKPOINT_NAMES
 from flintmq.plugins.doctor.verify_index import INDEX_ENTRY, INDEX_HEADER
 from flintmq.plugins.doctor.verify_queues import ext_units
@@ -177,7 +178,7 @@ def explain_start(files: StoreFiles, config: BrokerConfig = BrokerConfig()) -> d
     refuses: list[str] = []
     plan = None
     try:
-        plan = store_of(fitting(config, files), disk=LookDisk()).plan()
+        plan = plan_of(spec_of(fitting(config, files), disk=LookDisk()))
     except StoreError as error:
         refuses = _refusals(files, raw) or [str(error)]
     return {

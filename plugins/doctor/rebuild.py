@@ -28,7 +28,8 @@ from flintmq.core.kernel.ports import (
 )
 from flintmq.core.log.store_lock import StoreLock
 from flintmq.core.record.queue_unit import UNIT_BYTES
-from flintmq.core.store.message_store import MessageStore
+from flintmq.core.store.message_store import MessageStore, open_store
+from flintmq.core.store.opened_store import OpenedStore, StoreSpec
 from flintmq.core.waiters import DONE
 from flintmq.dispatchers.consume_queue.consume_queue_table import make_consume_queues
 from flintmq.dispatchers.index.index_service import make_index
@@ -71,7 +72,7 @@ IDLE: Final = FlushStrategy("idle", _idle)
 class _Progress:
     """Reports how much of the log is done."""
 
-    def __init__(self, store: MessageStore, progress: Callable[[int], None]) -> None:
+    def __init__(self, store: OpenedStore, progress: Callable[[int], None]) -> None:
         self._store = store
         self._progress = progress
 
@@ -215,28 +216,24 @@ def opened(
     Raises:
         StoreError: it cannot be opened, or its log not be read.
     """
-    store = store_of(config, delay_level_ms)
-    store.open()
-    try:
-        dispatchers: list[CommitLogDispatcher] = [store.consume_queues]
+
+    def dispatchers(found: OpenedStore) -> Iterator[CommitLogDispatcher]:
+        yield found.consume_queues
         if config.index.enable:
-            dispatchers.append(store.index)
+            yield found.index
         if progress is not None:
-            dispatchers.append(_Progress(store, progress))
-        store.start(dispatchers)
+            yield _Progress(found, progress)
+
+    with contextlib.closing(open_store(spec_of(config, delay_level_ms), dispatchers)) as store:
         yield store
-    finally:
-        store.close()
 
 
-def store_of(
-    config: BrokerConfig, delay_level_ms: Mapping[int, int] | None = None, disk: Disk = OS_DISK
-) -> MessageStore:
-    """Return a store with the built-in queues and index, not open yet, that takes no appends."""
-    return MessageStore(
-        config,
-        IDLE,
-        {SCHEDULE_TOPIC: partial(tags_codes_with, delay_level_ms or DELAY_LEVEL_MS)},
+def spec_of(config: BrokerConfig, delay_level_ms: Mapping[int, int] | None = None, disk: Disk = OS_DISK) -> StoreSpec:
+    """Return what a store with the built-in queues and index is opened from that takes no appends."""
+    return StoreSpec(
+        config=config,
+        strategy=IDLE,
+        tags_codes={SCHEDULE_TOPIC: partial(tags_codes_with, delay_level_ms or DELAY_LEVEL_MS)},
         make_queues=make_consume_queues,
         make_index=make_index,
         disk=disk,

@@ -55,7 +55,7 @@ def _filter_bitmap(context: DispatcherContext[object]) -> CommitLogDispatcher:
     from flintmq.dispatchers.filter_bitmap import CalcBitMap
     from flintmq.plugins.filters.consumer_filters import load_filters
 
-    return CalcBitMap(load_filters(context.store.config, context.filters, context.clock, context.store.disk))
+    return CalcBitMap(load_filters(context.folder.config, context.filters, context.clock, context.folder.disk))
 
 
 def _service(api: BrokerApi) -> FilterService:

@@ -9,12 +9,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import attrs
+import msgspec
 import pytest
 
 from flintmq.core.kernel.ports import DispatchRequest, IndexBuilder, RecordBatch, StoreFolder
 from flintmq.core.record.sys_flag import is_indexed
+from flintmq.core.store.message_store import MessageStore
 from flintmq.tests.support.crash_check import Check
-from flintmq.tests.support.crash_run import ROOT, CrashFailure, Kind, SteppedStore
+from flintmq.tests.support.crash_run import ROOT, ChangeSpec, CrashFailure, Kind
 from flintmq.tests.support.foreign_crash import crash_everywhere
 
 Rows = dict[int, tuple[str, frozenset[str]]]
@@ -74,24 +76,20 @@ class ForeignIndex:
     def close(self) -> None: ...
 
 
-def store_over(database: Database) -> type[SteppedStore]:
+def store_over(database: Database) -> ChangeSpec:
     """Stores whose index builder keeps its rows there."""
 
-    class Store(SteppedStore):
-        def __init__(self, *arguments: Any, **named: Any) -> None:
-            super().__init__(*arguments, **named, make_index=self._foreign_index)
+    def foreign_index(folder: StoreFolder) -> IndexBuilder:
+        journal: Sequence[object] = getattr(folder.disk, "journal", ())
+        return ForeignIndex(database, lambda: len(journal))
 
-        def _foreign_index(self, folder: StoreFolder) -> IndexBuilder:
-            journal: Sequence[object] = getattr(folder.disk, "journal", ())
-            return ForeignIndex(database, lambda: len(journal))
-
-    return Store
+    return lambda spec: msgspec.structs.replace(spec, make_index=foreign_index)
 
 
 class ForeignCheck(Check):
     """Looks at the foreign rows, and at the folder where the built-in index would lie."""
 
-    def _look_at_index(self, store: SteppedStore, records: dict[int, DispatchRequest]) -> None:
+    def _look_at_index(self, store: MessageStore, records: dict[int, DispatchRequest]) -> None:
         index = store.index
         assert isinstance(index, ForeignIndex)
         wanted: Rows = {}

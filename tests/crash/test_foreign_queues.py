@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import Any, Final
 
 import attrs
+import msgspec
 import pytest
 
 import flintmq
 from flintmq.core.kernel.ports import ConsumeQueues, QueueReader, StoreFolder
+from flintmq.core.store.message_store import MessageStore
 from flintmq.tests.support.crash_check import Check
-from flintmq.tests.support.crash_run import ROOT, CrashFailure, Kind, SteppedStore
+from flintmq.tests.support.crash_run import ROOT, ChangeSpec, CrashFailure, Kind
 from flintmq.tests.support.foreign_crash import crash_everywhere
 
 EXAMPLE: Final = Path(str(flintmq.__file__)).resolve().parent / "examples" / "flintmq-sqlite-store" / "src"
@@ -63,27 +65,23 @@ class Database:
         return rows
 
 
-def store_over(database: Database) -> type[SteppedStore]:
+def store_over(database: Database) -> ChangeSpec:
     """Stores whose consume queues lie in a database."""
 
-    class Store(SteppedStore):
-        def __init__(self, *arguments: Any, **named: Any) -> None:
-            super().__init__(*arguments, **named, make_queues=self._foreign_queues)
+    def foreign_queues(folder: StoreFolder) -> ConsumeQueues:
+        rows = database.connect(getattr(folder.disk, "journal", ()))
+        made: ConsumeQueues = importlib.import_module("flintmq_sqlite_store.queues").SqliteConsumeQueues(
+            rows, folder.root
+        )
+        return made
 
-        def _foreign_queues(self, folder: StoreFolder) -> ConsumeQueues:
-            rows = database.connect(getattr(folder.disk, "journal", ()))
-            made: ConsumeQueues = importlib.import_module("flintmq_sqlite_store.queues").SqliteConsumeQueues(
-                rows, folder.root
-            )
-            return made
-
-    return Store
+    return lambda spec: msgspec.structs.replace(spec, make_queues=foreign_queues)
 
 
 class ForeignCheck(Check):
     """Reads the units from the database."""
 
-    def look(self, store: SteppedStore) -> None:
+    def look(self, store: MessageStore) -> None:
         super().look(store)
         if files := store.disk.list_folders(ROOT / "consumequeue"):
             raise CrashFailure(f"the built-in queues stay away; seen: {files}")

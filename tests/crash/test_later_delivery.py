@@ -20,7 +20,7 @@ from flintmq.core.record.record import MessageExtBrokerInner
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.crash_states import KINDS, CrashPoint
 from flintmq.core.testing.simulated_disk import SimulatedDisk
-from flintmq.core.testing.store import BY_HAND, TAGS_CODES, message
+from flintmq.core.testing.store import BY_HAND, message, start_store
 from flintmq.plugins.delay import schedule
 from flintmq.plugins.delay.delay_levels import DelayLevels
 from flintmq.plugins.delay.intake_step import redirect_to_schedule
@@ -29,7 +29,7 @@ from flintmq.plugins.timer import timer_service, timer_wheel
 from flintmq.plugins.timer.timer_message import TimerRedirect
 from flintmq.plugins.timer.timer_service import TimerMessageService, TimerPositions
 from flintmq.plugins.timer.timer_wheel import TimerWheel
-from flintmq.tests.support.crash_run import CONFIG, SteppedStore, start_stepped
+from flintmq.tests.support.crash_run import CONFIG, stepped
 
 STEPS: Final = (
     *("send", "pass_time", "flush", "persist", "restart"),
@@ -68,7 +68,7 @@ class TimerRun:
         self.look()
 
     def _open(self) -> None:
-        self.store = start_stepped(SteppedStore(CONFIG, BY_HAND, TAGS_CODES, disk=self.disk, clock=self.clock))
+        self.store = start_store(stepped(CONFIG, BY_HAND, disk=self.disk, clock=self.clock))
         self._begin(WaitingStoreAdapter(self.store, BrokerStats(self.clock)))
 
     # what is delivered later: timers here

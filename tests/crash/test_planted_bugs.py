@@ -22,11 +22,11 @@ from flintmq.core.recovery import log_walk, plan, recovery, repair
 from flintmq.core.recovery.log_walk import LogWalk, Recovered
 from flintmq.core.recovery.plan import RecoveryPlan
 from flintmq.core.recovery.recovery import Recovery
-from flintmq.core.store import message_reader
+from flintmq.core.store import message_reader, store_marks
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.store.opened_store import OpenedStore
-from flintmq.core.store.queue_flusher import QueueFlusher
 from flintmq.core.store.store_marks import StoreMarks
+from flintmq.core.store.store_services import QueueFlusher
 from flintmq.core.testing.simulated_disk import SimulatedDisk, SimulatedRegion
 from flintmq.core.waiters import DONE
 from flintmq.dispatchers.consume_queue.consume_queue import ConsumeQueue
@@ -164,7 +164,7 @@ def trust_torn_units(patch: Patch) -> None:
 
 
 def trust_memory_after_a_power_cut(patch: Patch) -> None:
-    patch.setattr(StoreMarks, "same_boot", lambda _self: True)
+    patch.setattr(store_marks, "is_same_boot", lambda *_all: True)
 
 
 def trust_memory_after_a_failed_sync(patch: Patch) -> None:
@@ -251,7 +251,7 @@ def call_a_store_clean_too_early(patch: Patch) -> None:
     settle = MessageStore._settle
 
     def early(self: MessageStore) -> bool:
-        self._marks.remove_abort()
+        self._opened.marks.remove_abort()
         return settle(self)
 
     patch.setattr(MessageStore, "_settle", early)

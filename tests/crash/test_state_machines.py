@@ -20,11 +20,11 @@ from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.crash_states import KINDS, CrashPoint
 from flintmq.core.testing.journaled_files import Image
 from flintmq.core.testing.simulated_disk import SimulatedDisk
-from flintmq.core.testing.store import BY_HAND, TAGS_CODES, message
+from flintmq.core.testing.store import BY_HAND, message, start_store
 from flintmq.dispatchers.consume_queue.consume_queue_table import ConsumeQueueTable
 from flintmq.dispatchers.index.index_service import IndexService
 from flintmq.plugins.retention.cleaner import CleanCommitLogService
-from flintmq.tests.support.crash_run import CONFIG, SteppedStore, start_stepped
+from flintmq.tests.support.crash_run import CONFIG, stepped
 from flintmq.tests.support.effort import examples
 
 ROOT = Path("/store")
@@ -51,7 +51,7 @@ class CommitLogMachine(RuleBasedStateMachine):
         self._open()
 
     def _open(self) -> None:
-        self.store = start_stepped(SteppedStore(CONFIG, BY_HAND, TAGS_CODES, disk=self.disk, clock=self.clock))
+        self.store = start_store(stepped(CONFIG, BY_HAND, disk=self.disk, clock=self.clock))
 
     @rule(sizes=st.lists(st.integers(0, 3_000), min_size=1, max_size=4), batch=st.booleans())
     def put(self, sizes: list[int], batch: bool) -> None:
@@ -79,7 +79,7 @@ class CommitLogMachine(RuleBasedStateMachine):
 
     @rule()
     def flush_queues(self) -> None:
-        self.store.queue_round(0)
+        self.store.services.flusher.flush(0)
 
     @rule(milliseconds=st.integers(0, 10_000))
     def wait(self, milliseconds: int) -> None:
@@ -398,8 +398,7 @@ class RetentionMachine(RuleBasedStateMachine):
     @initialize()
     def open(self) -> None:
         self.clock = ManualClock()
-        store = SteppedStore(CONFIG, BY_HAND, TAGS_CODES, disk=SimulatedDisk(), clock=self.clock)
-        self.store = start_stepped(store)
+        self.store = start_store(stepped(CONFIG, BY_HAND, disk=SimulatedDisk(), clock=self.clock))
         self.cleaner = CleanCommitLogService(self.store)
         self.stored: list[tuple[int, int, int]] = []
 

@@ -19,8 +19,9 @@ from flintmq.config.loading.load import load_text
 from flintmq.config.rocketmq.importing import import_broker_conf
 from flintmq.config.sections.models import BrokerConfig
 from flintmq.core.store.message_store import MessageStore
+from flintmq.core.store.opened_store import StoreSpec
 from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.store import make_store, open_store
+from flintmq.core.testing.store import open_store, store_spec
 
 NOW_MS = 1_800_000_000_000
 """Later than anything RocketMQ stored."""
@@ -64,9 +65,9 @@ class GoldenStore:
         lines = [line for line in self.manifest["brokerProperties"] if not line.startswith("enableConsumeQueueExt")]
         return load_text(import_broker_conf("\n".join(lines)).yaml).config
 
-    def make(self, folder: Path) -> MessageStore:
-        """A store on an unpacked copy, not open yet."""
-        return make_store(folder, clock=ManualClock(NOW_MS), config=self._config())
+    def spec(self, folder: Path) -> StoreSpec:
+        """What a store on an unpacked copy is opened from."""
+        return store_spec(folder, clock=ManualClock(NOW_MS), config=self._config())
 
     def open(self, folder: Path, **options: Any) -> MessageStore:
         """An open, started store on an unpacked copy; ``options`` are further settings of the section ``store``."""

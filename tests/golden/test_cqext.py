@@ -11,9 +11,9 @@ import pytest
 from flintmq.core.filter.bloom import BloomFilter
 from flintmq.core.io.json_file import JsonFile
 from flintmq.core.record.record import decode_record
-from flintmq.core.store.message_store import MessageStore
+from flintmq.core.store.message_store import MessageStore, open_store
 from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.store import make_store, snapshot
+from flintmq.core.testing.store import snapshot, store_spec
 from flintmq.dispatchers.filter_bitmap import CalcBitMap
 from flintmq.plugins.filters.consumer_filters import ConsumerFilterManager
 from flintmq.plugins.filters.sql92 import sql92_filter
@@ -38,7 +38,7 @@ def filters_of(golden: Any, root: Path) -> ConsumerFilterManager:
 
 def open_with_filters(golden: Any, root: Path, filters: ConsumerFilterManager) -> MessageStore:
     given = dict(line.split("=") for line in golden.manifest["brokerProperties"])
-    store = make_store(
+    spec = store_spec(
         root,
         commit_log_file_bytes=int(given["mappedFileSizeCommitLog"]),
         consume_queue_file_bytes=int(given["mappedFileSizeConsumeQueue"]),
@@ -47,9 +47,7 @@ def open_with_filters(golden: Any, root: Path, filters: ConsumerFilterManager) -
         consume_queue_ext_enable=given["enableConsumeQueueExt"] == "true",
         consume_queue_ext_file_bytes=int(given["mappedFileSizeConsumeQueueExt"]),
     )
-    store.open()
-    store.start([CalcBitMap(filters), store.consume_queues, store.index])
-    return store
+    return open_store(spec, lambda opened: [CalcBitMap(filters), opened.consume_queues, opened.index])
 
 
 @pytest.mark.parametrize("crashed", [False, True])

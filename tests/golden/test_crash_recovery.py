@@ -12,6 +12,7 @@ from flintmq.core.kernel.ports import DispatchRequest
 from flintmq.core.record.record import decode_records
 from flintmq.core.recovery.repair import LOST_TOPIC
 from flintmq.core.store.message_store import MessageStore
+from flintmq.core.store.opened_store import recover
 from flintmq.core.testing.store import snapshot
 from flintmq.dispatchers.index.index_service import IndexService
 
@@ -281,9 +282,7 @@ def test_a_queue_that_was_cut_on_a_clean_start_has_no_stale_units(crash: Any, tm
 def test_opening_without_starting_leaves_a_crashed_store_crashed(crash: Any, tmp_path: Path) -> None:
     """What recovery found is complete only when the dispatchers caught up; until then the next start must recover again."""
     root, recovered = crashed(crash, "kill9", tmp_path)
-    store = crash.make(root)
-    store.open()
-    store.close()
+    recover(crash.spec(root)).close()
     assert (root / "abort").exists()
     store = crash.open(root)
     store.index.flush()

@@ -19,7 +19,7 @@ from broker_process import Promises
 
 import flintmq
 from flintmq.core.errors import RefusedError, StoreError, StoreLockedError
-from flintmq.core.kernel.hookspecs import DispatcherContext
+from flintmq.core.kernel.hookspecs import FolderContext
 from flintmq.core.kernel.ports import FlushStatus, RecordBatch
 from flintmq.core.log.store_lock import StoreLock
 from flintmq.core.response_code import ResponseCode
@@ -230,7 +230,7 @@ class Failing:
     def flintmq_dispatchers(self, register: Any) -> None:
         plugin = self
 
-        def make(context: DispatcherContext) -> ConsumeQueueTable:
+        def make(context: FolderContext) -> ConsumeQueueTable:
             queues = make_consume_queues(context.folder)
             dispatch = queues.dispatch
 

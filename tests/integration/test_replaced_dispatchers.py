@@ -13,7 +13,7 @@ import pytest
 
 import flintmq
 from flintmq.core.errors import PluginError
-from flintmq.core.kernel.hookspecs import DispatcherContext, RegisterDispatcher, RegisterIndexBuilder, hookimpl
+from flintmq.core.kernel.hookspecs import FolderContext, RegisterDispatcher, RegisterIndexBuilder, hookimpl
 from flintmq.core.kernel.ports import CommitLogDispatcher, IndexBuilder, RecordBatch
 from flintmq.dispatchers.consume_queue.consume_queue_table import ConsumeQueueTable, make_consume_queues
 
@@ -54,13 +54,13 @@ class SqliteIndexPlugin:
 
     @hookimpl
     def flintmq_index_builders(self, register: RegisterIndexBuilder) -> None:
-        def make(_context: DispatcherContext) -> IndexBuilder:
+        def make(_context: FolderContext) -> IndexBuilder:
             return SqliteIndex(self._path)
 
         register("sqlite", make)
 
 
-def elsewhere(context: DispatcherContext) -> ConsumeQueueTable:
+def elsewhere(context: FolderContext) -> ConsumeQueueTable:
     """Queues like the built-in ones, in another folder."""
     return make_consume_queues(attrs.evolve(context.folder, root=context.folder.root / "mine"))
 
@@ -68,7 +68,7 @@ def elsewhere(context: DispatcherContext) -> ConsumeQueueTable:
 class NoQueues:
     """Keeps messages elsewhere."""
 
-    def __init__(self, _context: DispatcherContext) -> None:
+    def __init__(self, _context: FolderContext) -> None:
         self.got = 0
 
     def dispatch(self, batch: RecordBatch) -> None:
@@ -80,7 +80,7 @@ class QueuePlugin:
 
     plugin_name = "my_queues"
 
-    def __init__(self, make: Callable[[DispatcherContext], CommitLogDispatcher]) -> None:
+    def __init__(self, make: Callable[[FolderContext], CommitLogDispatcher]) -> None:
         self._make = make
 
     @hookimpl

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -20,10 +21,11 @@ from flintmq.config.sections.models import PluginRef
 from flintmq.core.kernel.hookspecs import DispatcherContext
 from flintmq.core.kernel.kernel import Kernel
 from flintmq.core.kernel.plugin_info import PluginSource
+from flintmq.core.store.opened_store import recover
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.dispatcher_kit import sample_batch
 from flintmq.core.testing.flush_kit import check_flush_service
-from flintmq.core.testing.store import opened
+from flintmq.core.testing.store import store_spec
 from flintmq.plugins.builtin import BUILTIN_PLUGINS
 
 ROOT = Path(str(flintmq.__file__)).resolve().parent
@@ -106,7 +108,7 @@ def test_the_audit_dispatcher_works_through_the_kernel(installed: Path) -> None:
     (model,) = [entry.value for entry in kernel.registries.config_sections.all() if entry.name == section]
     path = installed.parent / "audit.jsonl"
     settings = model(path=str(path), max_bytes=8192)
-    with opened(installed.parent / "store") as store:
+    with contextlib.closing(recover(store_spec(installed.parent / "store"))) as store:
         context = DispatcherContext(store=store, folder=store.folder, settings=settings, clock=ManualClock())
         isolated = kernel.isolate(registered.value(context), registered.owner, registered.essential)
         isolated.dispatch(sample_batch(20))

@@ -15,7 +15,7 @@ from flintmq.config.errors import ConfigError
 from flintmq.core.io.os_disk import OS_DISK
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.store import BY_HAND, make_store, message, start_store
+from flintmq.core.testing.store import BY_HAND, message, open_store
 from flintmq.dispatchers.spark_feed.feed_file import FeedMarks, FeedState, feed_path, read_feed
 from flintmq.dispatchers.spark_feed.feed_publisher import FeedPublisher
 from flintmq.plugins.broker.broker import Broker
@@ -58,7 +58,7 @@ def pending() -> list[Callable[[], None]]:
 @pytest.fixture
 def fed(tmp_path: Path, pending: list[Callable[[], None]]) -> Iterator[tuple[MessageStore, FeedPublisher]]:
     """A store that is flushed by hand, its publisher, and the calls it wants later."""
-    store = start_store(make_store(tmp_path, strategy=BY_HAND, clock=ManualClock()))
+    store = open_store(tmp_path, strategy=BY_HAND, clock=ManualClock())
     publisher = FeedPublisher(store, store.clock, lambda: 7)
     publisher.open(lambda _delay_s, call: pending.append(call))
     try:

@@ -14,14 +14,15 @@ from flintmq.core.record.queue_unit import FILLER_SIZE, UNIT, UNIT_BYTES
 from flintmq.core.record.record import HEAD_V4_BYTES, MAGIC_BLANK, decode_records
 from flintmq.core.record.sys_flag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from flintmq.core.recovery.repair import LOST_TOPIC
+from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.journaled_files import Image
 from flintmq.core.testing.simulated_disk import SimulatedDisk
-from flintmq.core.testing.store import IMMEDIATE, TAGS_CODES, message
+from flintmq.core.testing.store import IMMEDIATE, message, start_store
 from flintmq.dispatchers.consume_queue.consume_queue import ConsumeQueue
 from flintmq.dispatchers.index.index_file import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES
 from flintmq.dispatchers.index.index_service import IndexService
-from flintmq.tests.support.crash_run import ROOT, CrashFailure, CrashRun, SteppedStore, start_stepped
+from flintmq.tests.support.crash_run import ROOT, ChangeSpec, CrashFailure, CrashRun, stepped
 
 _HEAD: Final = re.compile(rb"\d{20} \d+")
 _BLANK: Final = MAGIC_BLANK.to_bytes(4, "big")
@@ -60,13 +61,13 @@ class Check:
         power_cut: bool,
         survivors: dict[int, DispatchRequest] | None = None,
         boot: str = "",
-        store_class: type[SteppedStore] = SteppedStore,
+        change: ChangeSpec = lambda spec: spec,
     ) -> None:
         self._run = run
         self._image = image
         self._number = number
         self._boot = (boot or run.disk.boot) + (" cut" if power_cut else "")
-        self._store_class = store_class
+        self._change = change
         self.survivors = run.survivors(number, power_cut=power_cut) if survivors is None else survivors
         self.rng = random.Random(number)
         self._partial = False
@@ -95,21 +96,20 @@ class Check:
             self._close(again)
         return disk
 
-    def _open(self, disk: SimulatedDisk) -> SteppedStore:
+    def _open(self, disk: SimulatedDisk) -> MessageStore:
         clock = ManualClock(self._run.clock.now_ms() + 60_000)
-        store = self._store_class(self._run.config, IMMEDIATE, TAGS_CODES, disk=disk, clock=clock)
         try:
-            return start_stepped(store)
+            return start_store(self._change(stepped(self._run.config, IMMEDIATE, disk=disk, clock=clock)))
         except (FlintError, OSError) as error:
             raise CrashFailure(f"a recovery never fails; seen: {error!r}") from error
 
     @staticmethod
-    def _close(store: SteppedStore) -> None:
+    def _close(store: MessageStore) -> None:
         store.close()
 
     # what was promised
 
-    def look(self, store: SteppedStore) -> None:
+    def look(self, store: MessageStore) -> None:
         """Log, queues, index and reads."""
         log = store.commit_log
         found = list(log.requests(log.min_offset_bytes, log.max_offset_bytes))
@@ -134,7 +134,7 @@ class Check:
         self._look_at_queues(store, records)
         self._look_at_index(store, records)
 
-    def _look_at_queues(self, store: SteppedStore, records: dict[int, DispatchRequest]) -> None:
+    def _look_at_queues(self, store: MessageStore, records: dict[int, DispatchRequest]) -> None:
         model: dict[tuple[str, int], tuple[int, list[bytes]]] = {}
         for request in records.values():
             if request.sys_flag & TRANSACTION_PREPARED:
@@ -183,7 +183,7 @@ class Check:
         files = queue.files.files
         return files[0].start // UNIT_BYTES if files else 0, b"".join(bytes(file.view) for file in files)
 
-    def _read(self, store: SteppedStore, key: tuple[str, int], first: int, units: list[bytes]) -> None:
+    def _read(self, store: MessageStore, key: tuple[str, int], first: int, units: list[bytes]) -> None:
         """A consumer is given everything, once, and comes to the end."""
         queue_offset = first
         given: list[int] = []
@@ -195,7 +195,7 @@ class Check:
         wanted = [first + at for at, unit in enumerate(units) if unit != _FILLER]
         expect(given == wanted, "a consumer is given every message once", (key, given, wanted))
 
-    def _look_at_index(self, store: SteppedStore, records: dict[int, DispatchRequest]) -> None:
+    def _look_at_index(self, store: MessageStore, records: dict[int, DispatchRequest]) -> None:
         index = store.index
         assert isinstance(index, IndexService)
         index.flush()
@@ -252,7 +252,7 @@ class Check:
 
     # afterwards
 
-    def go_on(self, store: SteppedStore) -> None:
+    def go_on(self, store: MessageStore) -> None:
         """New messages take the next places."""
         for key in sorted(store.consume_queues.queues)[:2] or [("new", 0)]:
             next_offset = store.reader.max_queue_offset(*key)

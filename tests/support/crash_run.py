@@ -24,18 +24,15 @@ from flintmq.core.kernel.ports import (
     DispatchRequest,
     FlushStatus,
     FlushStrategy,
-    MakeConsumeQueues,
-    MakeIndexBuilder,
     TransientStorePool,
     requests_of,
 )
 from flintmq.core.log.appender import Appendable
-from flintmq.core.log.store_lock import StoreLock
 from flintmq.core.store.message_store import MessageStore
-from flintmq.core.store.store_services import StoreServices
+from flintmq.core.store.opened_store import StoreSpec
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.simulated_disk import SimulatedDisk
-from flintmq.core.testing.store import TAGS_CODES
+from flintmq.core.testing.store import TAGS_CODES, start_store
 from flintmq.dispatchers.consume_queue.consume_queue_table import make_consume_queues
 from flintmq.dispatchers.index.index_service import make_index
 from flintmq.plugins.retention.cleaner import CleanCommitLogService
@@ -56,16 +53,6 @@ class CrashFailure(AssertionError):
     """A promise was broken. Says which, and what was seen."""
 
 
-class NoLock(StoreLock):
-    """The lock of a store that lies on no disk."""
-
-    def __init__(self) -> None:
-        self._release = None
-
-    def release(self) -> None:
-        """Nothing is held."""
-
-
 @runtime_checkable
 class Steps(Protocol):
     """A service whose rounds are called by hand."""
@@ -73,60 +60,38 @@ class Steps(Protocol):
     def run_once(self, now_s: float) -> None: ...
 
 
-class SteppedServices(StoreServices):
-    """Services whose threads are not started."""
-
-    def start(self) -> None:
-        """Nothing runs by itself."""
+ChangeSpec = Callable[[StoreSpec], StoreSpec]
+"""Puts a part of another's into a store."""
 
 
-class SteppedStore(MessageStore):
-    """A store without threads: its maker calls the rounds of its services. Queues and index are the built-in ones."""
-
-    def __init__(
-        self,
-        *arguments: Any,
-        make_queues: MakeConsumeQueues = make_consume_queues,
-        make_index: MakeIndexBuilder = make_index,
-        **named: Any,
-    ) -> None:
-        super().__init__(
-            *arguments,
-            make_queues=make_queues,
-            make_index=make_index,
-            take_lock=lambda _root, _disk: NoLock(),
-            make_id=lambda length_bytes: "a5" * length_bytes,  # the same seed makes the same bytes
-            make_services=SteppedServices,
-            **named,
-        )
-
-    def flush_round(self) -> None:
-        """Do what the thread that syncs does when it wakes up."""
-        service: Any = self.services.flush_service
-        part = getattr(service, "flusher", service)
-        if isinstance(part, Steps):
-            part.run_once(self.clock.monotonic_s())
-
-    def commit_round(self) -> None:
-        """Do what the thread that commits does, where there is one."""
-        service: Any = self.services.flush_service
-        if hasattr(service, "flusher") and isinstance(service, Steps):
-            service.run_once(self.clock.monotonic_s())
-
-    def queue_round(self, least_pages: int) -> None:
-        """Do what the thread that syncs queues does."""
-        self.services.flusher.flush(least_pages)
+def stepped(config: BrokerConfig, strategy: FlushStrategy[Any], **more: Any) -> StoreSpec:
+    """Say what a store without threads is opened from: its maker calls the rounds of its services. Queues and index are the
+    built-in ones."""
+    return StoreSpec(
+        config=config,
+        strategy=strategy,
+        tags_codes=TAGS_CODES,
+        make_queues=make_consume_queues,
+        make_index=make_index,
+        make_id=lambda length_bytes: "a5" * length_bytes,  # the same seed makes the same bytes
+        runs=False,
+        **more,
+    )
 
 
-def start_stepped(store: SteppedStore) -> SteppedStore:
-    """Open and start a store with queues and index."""
-    store.open()
-    try:
-        store.start([store.consume_queues, store.index])
-    except BaseException:
-        store.close()
-        raise
-    return store
+def flush_round(store: MessageStore) -> None:
+    """Do what the thread that syncs does when it wakes up."""
+    service: Any = store.services.flush_service
+    part = getattr(service, "flusher", service)
+    if isinstance(part, Steps):
+        part.run_once(store.clock.monotonic_s())
+
+
+def commit_round(store: MessageStore) -> None:
+    """Do what the thread that commits does, where there is one."""
+    service: Any = store.services.flush_service
+    if hasattr(service, "flusher") and isinstance(service, Steps):
+        service.run_once(store.clock.monotonic_s())
 
 
 @attrs.frozen
@@ -156,7 +121,7 @@ class CrashRun:
         kind: the flush strategy that is driven.
         seed: decides about sizes, queues and keys.
         disk: what the store lies on; an empty one by default.
-        store_class: the store, which may be one with a bug.
+        change: puts a part of another's into the store.
         config: sizes and times.
     """
 
@@ -166,7 +131,7 @@ class CrashRun:
         seed: int,
         *,
         disk: SimulatedDisk | None = None,
-        store_class: type[SteppedStore] = SteppedStore,
+        change: ChangeSpec = lambda spec: spec,
         config: BrokerConfig = CONFIG,
     ) -> None:
         self.kind = kind
@@ -174,7 +139,7 @@ class CrashRun:
         self.config = config
         self.disk = disk if disk is not None else SimulatedDisk()
         self.clock = ManualClock()
-        self._store_class = store_class
+        self._change = change
         self._messages = CrashMessages(seed)
         self._halves: list[DispatchRequest] = []
         self.appended: dict[int, DispatchRequest] = {}
@@ -197,19 +162,10 @@ class CrashRun:
 
     # life
 
-    def _make(self) -> SteppedStore:
-        return self._store_class(
-            self.config,
-            self.kind.strategy,
-            TAGS_CODES,
-            settings=self.kind.settings,
-            pool=self.kind.pool() if self.kind.pool is not None else None,
-            disk=self.disk,
-            clock=self.clock,
-        )
-
-    def _start(self) -> SteppedStore:
-        store = start_stepped(self._make())
+    def _start(self) -> MessageStore:
+        pool = self.kind.pool() if self.kind.pool is not None else None
+        given = {"settings": self.kind.settings, "pool": pool, "disk": self.disk, "clock": self.clock}
+        store = start_store(self._change(stepped(self.config, self.kind.strategy, **given)))
         fenced: list[str] = []
 
         def fence(reason: str) -> None:
@@ -222,7 +178,7 @@ class CrashRun:
         self._mark(store)
         return store
 
-    def _mark(self, store: SteppedStore) -> None:
+    def _mark(self, store: MessageStore) -> None:
         marks = store.watermarks
         self.marks.append(Mark(len(self.disk.journal), marks.committed, marks.flushed))
 
@@ -287,15 +243,15 @@ class CrashRun:
             self._put(self._messages.committed(self._halves.pop(0)))
 
     def flush(self) -> None:
-        self.store.flush_round()
+        flush_round(self.store)
 
     def commit(self) -> None:
-        self.store.commit_round()
+        commit_round(self.store)
 
     def flush_while_putting(self) -> None:
         self.disk.during_sync = self.put
         try:
-            self.store.flush_round()
+            flush_round(self.store)
         finally:
             self.disk.during_sync = None
 
@@ -305,7 +261,7 @@ class CrashRun:
 
     def flush_queues(self, least_pages: int) -> None:
         try:
-            self.store.queue_round(least_pages)
+            self.store.services.flusher.flush(least_pages)
         except OSError:
             self.refused += 1  # its thread logs it and goes on
 

@@ -22,7 +22,7 @@ from flintmq.core.testing.crash_states import KINDS, CrashPoint, states
 from flintmq.core.testing.journaled_files import Image
 from flintmq.core.testing.simulated_disk import SimulatedDisk
 from flintmq.tests.support.crash_check import Check, UndetectableError, expect
-from flintmq.tests.support.crash_run import CrashFailure, CrashRun, Kind, SteppedStore
+from flintmq.tests.support.crash_run import CrashFailure, CrashRun, Kind
 
 SCRIPTS: Final = (
     "pCfd",
@@ -57,7 +57,6 @@ def explore(
     budget: int,
     seed: int = 0,
     *,
-    store_class: type[SteppedStore] = SteppedStore,
     scripts: Callable[[int], str] = script_of,
 ) -> Counter[str]:
     """Recover distinct crash states until the budget is spent, and return how many of each kind.
@@ -70,13 +69,13 @@ def explore(
     while len(seen) < budget:
         script = scripts(seed)
         where = f"strategy {kind.strategy.name}, seed {seed}, script {script}"
-        run = _run(kind, seed, script, where, store_class)
+        run = _run(kind, seed, script, where)
         rng = random.Random(seed)
         number = len(run.disk.journal)
         numbers = sorted(rng.sample(range(number + 1), min(_POINTS, number + 1)))
         for at, damage, image in states(run.disk, numbers, seed):
             power_cut = damage not in ("killed", "cut")
-            check = Check(run, image, at, power_cut=power_cut, store_class=store_class)
+            check = Check(run, image, at, power_cut=power_cut)
             key = (image.key(), power_cut, len(check.survivors))
             if key in seen:
                 continue
@@ -94,7 +93,7 @@ def explore_recoveries(kind: Kind, budget: int, seed: int = 0) -> Counter[str]:
     while tally.total() < budget:
         script = script_of(seed)
         where = f"strategy {kind.strategy.name}, seed {seed}, script {script}"
-        run = _run(kind, seed, script, where, SteppedStore)
+        run = _run(kind, seed, script, where)
         rng = random.Random(seed)
         number = rng.randrange(len(run.disk.journal) + 1)
         damages = ("killed", *rng.sample(KINDS, 2))
@@ -125,7 +124,7 @@ def explore_errors(kind: Kind, budget: int, seed: int = 0) -> Counter[str]:
     tally: Counter[str] = Counter()
     while tally.total() < budget:
         script = script_of(seed)
-        asked = _run(kind, seed, script, "", SteppedStore).disk.asked
+        asked = _run(kind, seed, script, "").disk.asked
         rng = random.Random(seed)
         syncs = [number for number, what in enumerate(asked) if what == "sync"]
         others = [number for number, what in enumerate(asked) if what not in ("sync", "write")]
@@ -189,9 +188,9 @@ def read_all(run: CrashRun) -> None:
             expect(place in given, "reads go on", place)
 
 
-def _run(kind: Kind, seed: int, script: str, where: str, store_class: type[SteppedStore]) -> CrashRun:
+def _run(kind: Kind, seed: int, script: str, where: str) -> CrashRun:
     try:
-        return CrashRun(kind, seed, store_class=store_class).run(script)
+        return CrashRun(kind, seed).run(script)
     except CrashFailure as failure:
         raise CrashFailure(f"{failure} [{where}]") from failure
     except Exception as problem:

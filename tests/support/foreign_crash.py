@@ -7,7 +7,7 @@ from typing import Protocol, Self, TypeVar
 
 from flintmq.core.testing.crash_states import states
 from flintmq.tests.support.crash_check import Check, UndetectableError
-from flintmq.tests.support.crash_run import CrashFailure, CrashRun, Kind, SteppedStore
+from flintmq.tests.support.crash_run import ChangeSpec, CrashFailure, CrashRun, Kind
 from flintmq.tests.support.crash_suite import SCRIPTS
 
 
@@ -25,7 +25,7 @@ D = TypeVar("D", bound=CrashedDatabase)
 def crash_everywhere(
     kind: Kind,
     make_database: Callable[[], D],
-    store_over: Callable[[D], type[SteppedStore]],
+    store_over: Callable[[D], ChangeSpec],
     check_class: type[Check],
 ) -> int:
     """Crash every script that was thought out, at operations all over it, and check what is left.
@@ -33,7 +33,7 @@ def crash_everywhere(
     Args:
         kind: the flush strategy.
         make_database: makes an empty database, for each script.
-        store_over: makes the class of stores whose part keeps its rows in a database.
+        store_over: puts the part into a store that keeps its rows in a database.
         check_class: what is true of a store after a crash.
 
     Returns:
@@ -45,12 +45,12 @@ def crash_everywhere(
     looked = 0
     for seed in range(len(SCRIPTS)):
         database = make_database()
-        run = CrashRun(kind, seed, store_class=store_over(database)).run(SCRIPTS[seed])
+        run = CrashRun(kind, seed, change=store_over(database)).run(SCRIPTS[seed])
         length = len(run.disk.journal)
         numbers = sorted({length, *range(seed % 5, length, max(1, length // 3))})
         for at, damage, image in states(run.disk, numbers, seed, ("lost", "kept", "sectors")):
-            store_class = store_over(database.at(at))
-            check = check_class(run, image, at, power_cut=damage not in ("killed", "cut"), store_class=store_class)
+            power_cut = damage not in ("killed", "cut")
+            check = check_class(run, image, at, power_cut=power_cut, change=store_over(database.at(at)))
             try:
                 check.run()
             except UndetectableError:

@@ -31,12 +31,12 @@ from flintmq.core.recovery.log_walk import LogWalk, Recovered
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.journaled_files import Image
 from flintmq.core.testing.simulated_disk import SimulatedDisk
-from flintmq.core.testing.store import BY_HAND, TAGS_CODES, make_store
+from flintmq.core.testing.store import BY_HAND, start_store, store_spec
 from flintmq.dispatchers.index import index_bulk
 from flintmq.plugins.delay.delay_levels import DELAY_LEVEL_MS
 from flintmq.plugins.delay.delay_times import DelayTimes
 from flintmq.plugins.delay.tags_codes import DelayTagsCodes
-from flintmq.tests.support.crash_run import SteppedStore, start_stepped
+from flintmq.tests.support.crash_run import stepped
 from flintmq.tests.support.effort import examples
 
 FILE_BYTES = 4096
@@ -321,11 +321,11 @@ def test_a_long_log_is_worth_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
 def started(image: Image, compat: str) -> tuple[dict[Path, bytes], type[BaseException] | None]:
     """What a start leaves on the disk; index files by number, for their names are times."""
     disk = SimulatedDisk(image, journal=False)
-    config = make_store(ROOT, compat=compat, consume_queue_file_bytes=100).config
-    store = SteppedStore(config, BY_HAND, TAGS_CODES, disk=disk, clock=ManualClock())
+    config = store_spec(ROOT, compat=compat, consume_queue_file_bytes=100).config
+    spec = stepped(config, BY_HAND, disk=disk, clock=ManualClock())
     failure: type[BaseException] | None = None
     try:
-        start_stepped(store).close()
+        start_store(spec).close()
     except StoreError as error:
         failure = type(error)
     files = disk.image().files

@@ -11,8 +11,9 @@ from flintmq.core.io.os_disk import OS_DISK
 from flintmq.core.record import record as rec
 from flintmq.core.recovery.boot import boot_path
 from flintmq.core.recovery.plan import LastStop, RecoveryPlan
+from flintmq.core.store import opened_store
 from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.store import make_store, message, open_store, snapshot
+from flintmq.core.testing.store import message, open_store, snapshot, store_spec
 
 FILE_BYTES = 4096
 COUNT = 100
@@ -40,7 +41,7 @@ def crashed(tmp_path: Path) -> Path:
 
 
 def plan_of(root: Path) -> RecoveryPlan:
-    return make_store(root, commit_log_file_bytes=FILE_BYTES, max_index_num=1_000).plan()
+    return opened_store.plan_of(store_spec(root, commit_log_file_bytes=FILE_BYTES, max_index_num=1_000))
 
 
 def log_end(root: Path) -> int:

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from flintmq.core.testing.store import make_store, message, opened
+from flintmq.core.store.message_store import open_store
+from flintmq.core.store.opened_store import plan_of, recover
+from flintmq.core.testing.store import message, opened, store_spec
 
 FILE_BYTES = 4096
 
@@ -31,9 +33,9 @@ def test_what_is_cut_is_kept_and_the_store_is_marked_first(
 ) -> None:
     """A crash in the middle of a recovery must not leave a store that looks clean."""
     root, end = torn
-    store = make_store(root, commit_log_file_bytes=FILE_BYTES)
+    spec = store_spec(root, commit_log_file_bytes=FILE_BYTES)
     kept: list[bool] = []
-    write_file = store.disk.write_file
+    write_file = spec.disk.write_file
 
     def noted(path: Path, data: bytes) -> None:
         if path.parent.name == "quarantine":
@@ -41,8 +43,8 @@ def test_what_is_cut_is_kept_and_the_store_is_marked_first(
         write_file(path, data)
 
     with monkeypatch.context() as patch:
-        patch.setattr(store.disk, "write_file", noted)
-        store.open()
+        patch.setattr(spec.disk, "write_file", noted)
+        store = recover(spec)
     try:
         assert kept == [True]
         assert store.recovered is not None
@@ -57,11 +59,9 @@ def test_what_is_cut_is_kept_and_the_store_is_marked_first(
 def test_a_recovery_happens_once(torn: tuple[Path, int]) -> None:
     """The bytes that were cut are zeros now, and everything else is as the plan wanted it."""
     root, end = torn
-    store = make_store(root, commit_log_file_bytes=FILE_BYTES)
-    store.open()
-    store.start([])
-    store.close()
-    plan = make_store(root, commit_log_file_bytes=FILE_BYTES).plan()
+    spec = store_spec(root, commit_log_file_bytes=FILE_BYTES)
+    open_store(spec, lambda _opened: ()).close()
+    plan = plan_of(spec)
     assert plan.walked is not None
     assert plan.walked.end_offset_bytes == plan.dispatched_from_offset_bytes == end
     assert not plan.changes_log

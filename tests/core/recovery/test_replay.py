@@ -9,7 +9,7 @@ import pytest
 from flintmq.core.errors import StoreError
 from flintmq.core.kernel.ports import RecordBatch
 from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.store import make_store, message, start_store
+from flintmq.core.testing.store import message, open_store
 
 
 class Keeper:
@@ -41,7 +41,7 @@ class Keeper:
 @pytest.fixture
 def offsets(tmp_path: Path) -> list[int]:
     """Where the records of a stopped store begin, and at last where its log ends."""
-    store = start_store(make_store(tmp_path, clock=ManualClock()))
+    store = open_store(tmp_path, clock=ManualClock())
     try:
         found = [store.put([message(body=b"x" * 300)]).records[0].commit_log_offset_bytes for _ in range(30)]
         store.dispatch()
@@ -51,7 +51,7 @@ def offsets(tmp_path: Path) -> list[int]:
 
 
 def started(tmp_path: Path, *dispatchers: Keeper) -> None:
-    store = start_store(make_store(tmp_path, clock=ManualClock(1_800_000_000_000)), *dispatchers)
+    store = open_store(tmp_path, *dispatchers, clock=ManualClock(1_800_000_000_000))
     try:
         assert all(not dispatcher.closed for dispatcher in dispatchers)
     finally:

@@ -15,17 +15,18 @@ from flintmq.core.kernel.ports import AppendedBatch, DispatchRequest, RecordBatc
 from flintmq.core.record.host import pack_host
 from flintmq.core.record.record import MessageExtBrokerInner
 from flintmq.core.store import reput_message_service
-from flintmq.core.store.message_store import MessageStore
+from flintmq.core.store.message_store import open_store
+from flintmq.core.store.opened_store import OpenedStore
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import (
     BY_HAND,
     BY_HAND_SYNCHRONOUS,
     batch,
-    make_store,
     message,
     opened,
     snapshot,
     start_store,
+    store_spec,
 )
 from flintmq.dispatchers.index import index_bulk
 from flintmq.tests.support.effort import examples
@@ -104,7 +105,7 @@ def test_batches_write_the_bytes_that_their_messages_alone_write(
 class Recorder:
     """Takes requests only; checks the ceiling when it is called."""
 
-    def __init__(self, store: MessageStore) -> None:
+    def __init__(self, store: OpenedStore) -> None:
         self._marks = store.watermarks
         self.seen: list[DispatchRequest] = []
         self.turns: list[int] = []
@@ -145,9 +146,10 @@ def test_a_batch_may_become_readable_in_parts(
         if forget:
             patch.setattr(reput_message_service, "_WAITING_MAX", 3)
         patch.setattr(reput_message_service, "_BATCH", 4)
-        store = make_store(root / "a", strategy=BY_HAND, clock=ManualClock(), commit_log_file_bytes=16_384)
-        recorder = kind(store)
-        start_store(store, recorder)
+        spec = store_spec(root / "a", strategy=BY_HAND, clock=ManualClock(), commit_log_file_bytes=16_384)
+        store = open_store(spec, lambda opened: [opened.consume_queues, opened.index, kind(opened)])
+        recorder = store.reput.dispatchers[-1]
+        assert isinstance(recorder, Recorder)
         marks = store.watermarks
         marks.replicated = 0
         arrived: list[DispatchRequest] = []
@@ -177,7 +179,7 @@ def test_a_batch_may_become_readable_in_parts(
 class Failing(UnitRecorder):
     """Cannot take anything until it is told that it can."""
 
-    def __init__(self, store: MessageStore, error: Exception) -> None:
+    def __init__(self, store: OpenedStore, error: Exception) -> None:
         super().__init__(store)
         self.error: Exception | None = error
 
@@ -202,10 +204,10 @@ def test_a_dispatcher_that_fails_within_batches_is_asked_again(
 ) -> None:
     """Dispatch stands still with what the one before has taken already; then nothing is missing, twice or out of order."""
     puts = [[alike(1, 3), alike(4, 1)], [alike(5, 2), alike(7, 4)]]
-    store = make_store(tmp_path / "a", clock=ManualClock(), commit_log_file_bytes=16_384)
-    failing = kind(store, error)
-    store.open()
-    store.start([store.consume_queues, failing, store.index])
+    spec = store_spec(tmp_path / "a", clock=ManualClock(), commit_log_file_bytes=16_384)
+    store = open_store(spec, lambda opened: [opened.consume_queues, kind(opened, error), opened.index])
+    failing = store.reput.dispatchers[1]
+    assert isinstance(failing, Failing)
     appended: list[DispatchRequest] = []
     appended += requests_of(store.put([whole(one) for one in puts[0]]).records)  # type: ignore[misc]
     for _ in range(3):
@@ -230,10 +232,9 @@ def alike(first: int, count: int) -> Members:
 
 def test_all_who_take_requests_take_the_same(tmp_path: Path) -> None:
     """What one dispatcher notes in a request, as the bit map, is for those that stand behind it."""
-    store = make_store(tmp_path, clock=ManualClock())
-    first, second, third = UnitRecorder(store), Recorder(store), Recorder(store)
-    store.open()
-    store.start([first, second, third])
+    spec = store_spec(tmp_path, clock=ManualClock())
+    store = open_store(spec, lambda opened: [UnitRecorder(opened), Recorder(opened), Recorder(opened)])
+    first, second, third = store.reput.dispatchers
     store.put([batch(alike(0, 3)), message(), batch(alike(3, 2))])
     store.dispatch()
     assert first.seen == second.seen
@@ -245,8 +246,7 @@ def test_all_who_take_requests_take_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize("synchronous", [True, False])
 def test_nothing_of_a_batch_is_dispatched_before_it_may_be_read(tmp_path: Path, synchronous: bool) -> None:
     """Under a synchronous strategy, and with a pool's buffer, what is appended waits; a sync may cover a part of it."""
-    store = make_store(tmp_path, strategy=BY_HAND_SYNCHRONOUS if synchronous else BY_HAND, clock=ManualClock())
-    start_store(store)
+    store = start_store(store_spec(tmp_path, strategy=BY_HAND_SYNCHRONOUS if synchronous else BY_HAND))
     marks = store.watermarks
     (appended,) = store.put([batch(alike(0, 5))]).results
     assert isinstance(appended, AppendedBatch)

@@ -22,7 +22,7 @@ from flintmq.core.response_code import ResponseCode
 from flintmq.core.store import reput_message_service
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.store import BY_HAND, make_store, message, open_store, start_store
+from flintmq.core.testing.store import BY_HAND, message, open_store
 
 FILE_BYTES = 64 * 1024
 COUNT = 12
@@ -194,10 +194,8 @@ def test_a_step_that_raises_stops_promises_until_it_works(
 ) -> None:
     """Any exception of any dispatcher, a queue's put included: refused meanwhile, told once each way, nothing is skipped."""
     failing = Failing()
-    store = start_store(
-        make_store(tmp_path, strategy=BY_HAND, commit_log_file_bytes=FILE_BYTES, consume_queue_file_bytes=2_000),
-        failing,
-    )
+    sizes = {"commit_log_file_bytes": FILE_BYTES, "consume_queue_file_bytes": 2_000}
+    store = open_store(tmp_path, failing, strategy=BY_HAND, **sizes)
     failing.error = error
     put(store, [1])
     for _ in range(3):

@@ -19,8 +19,9 @@ from flintmq.core.log.store_lock import StoreLock
 from flintmq.core.record.record import MAGIC_V1, RECORD_MIN_BYTES, record_size
 from flintmq.core.record.sys_flag import BORN_HOST_V6, STORE_HOST_V6
 from flintmq.core.store.message_store import MessageStore
+from flintmq.core.store.opened_store import recover
 from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.store import BY_HAND, make_store, message, open_store, opened, snapshot
+from flintmq.core.testing.store import BY_HAND, message, open_store, opened, snapshot, store_spec
 from flintmq.tests.support.effort import examples
 from flintmq.tests.support.faulty_disk import FaultyDisk
 
@@ -183,11 +184,10 @@ def test_what_was_not_dispatched_is_dispatched_at_the_stop(tmp_path: Path) -> No
     store.put([message() for _ in range(5)])
     store.close()
     store.close()
-    store = make_store(tmp_path)
-    store.open()
-    assert store.started_clean
-    assert store.reader.max_queue_offset("T", 0) == 5
-    store.close()
+    found = recover(store_spec(tmp_path))
+    assert found.started_clean
+    assert found.reader.max_queue_offset("T", 0) == 5
+    found.close()
 
 
 @given(st.lists(st.integers(0, 900), max_size=25), st.integers(0, 25), st.integers(0, 25))

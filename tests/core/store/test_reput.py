@@ -17,7 +17,7 @@ from flintmq.core.record.record import MessageExtBrokerInner
 from flintmq.core.record.sys_flag import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from flintmq.core.store import reput_message_service
 from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.store import BY_HAND, make_store, message, open_store, opened, snapshot, start_store
+from flintmq.core.testing.store import BY_HAND, message, open_store, opened, snapshot
 from flintmq.tests.support.effort import examples
 
 V6 = pack_host("fd00::1", 1)
@@ -70,7 +70,7 @@ def test_every_record_is_dispatched_once_in_order_and_below_the_ceiling(
             patch.setattr(reput_message_service, "_WAITING_MAX", 3)
         patch.setattr(reput_message_service, "_BATCH", 4)
         recorder = Recorder()
-        store = start_store(make_store(root / "a", strategy=BY_HAND, clock=ManualClock()), recorder)
+        store = open_store(root / "a", recorder, strategy=BY_HAND, clock=ManualClock())
         watermarks = store.watermarks
         watermarks.replicated = 0
         appended: list[DispatchRequest] = []

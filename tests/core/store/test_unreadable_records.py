@@ -16,7 +16,7 @@ from flintmq.core.record.queue_unit import UNIT
 from flintmq.core.record.record import encode_blank
 from flintmq.core.store.get_message import GetMessageStatus
 from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.store import make_store, message, open_store
+from flintmq.core.testing.store import message, open_store, store_spec
 from flintmq.plugins.delay.delay_levels import DELAY_LEVEL_MS
 from flintmq.plugins.doctor.explain import explain_position, explain_start
 from flintmq.plugins.doctor.files import StoreFiles
@@ -188,7 +188,7 @@ def test_repair_takes_out_what_an_ordinary_start_does_not_walk(tmp_path: Path) -
     open_store(tmp_path, clock=ManualClock(FIRST_MS + 10_000), **sizes).close()
     (found,) = (one for one in verify(StoreFiles(tmp_path), DELAY_LEVEL_MS).findings if "damage" in one.what)
     assert found.where == f"commit log {start}..{end}"
-    config = fitting(make_store(tmp_path, **sizes).config, StoreFiles(tmp_path))
+    config = fitting(store_spec(tmp_path, **sizes).config, StoreFiles(tmp_path))
     rebuild(tmp_path, config, DELAY_LEVEL_MS, damaged=has_damage(StoreFiles(tmp_path), config))
     report = verify(StoreFiles(tmp_path), DELAY_LEVEL_MS)
     assert (report.is_sound, report.records) == (True, 2 + BEHIND + 4)

@@ -15,8 +15,9 @@ from flintmq.core.io.os_disk import OS_DISK
 from flintmq.core.kernel.ports import DispatchRequest, MessageFilter, RecordBatch
 from flintmq.core.record.java_hash import tags_hash
 from flintmq.core.record.queue_unit import MAX_ADDRESS, is_address
-from flintmq.core.store.message_store import MessageStore
-from flintmq.core.testing.store import make_store, message, opened, snapshot
+from flintmq.core.store.message_store import MessageStore, open_store
+from flintmq.core.store.opened_store import recover
+from flintmq.core.testing.store import message, opened, snapshot, store_spec
 from flintmq.dispatchers.consume_queue.consume_queue_ext import ConsumeQueueExt, ExtUnit
 from flintmq.plugins.filters.tags import TagFilter
 from flintmq.tests.support.faulty_disk import FaultyDisk
@@ -67,10 +68,7 @@ class WantsEven:
 
 
 def opened_with_bit_maps(root: Path, **options: Any) -> MessageStore:
-    store = make_store(root, **options)
-    store.open()
-    store.start([BitMaps(), store.consume_queues, store.index])
-    return store
+    return open_store(store_spec(root, **options), lambda opened: [BitMaps(), opened.consume_queues, opened.index])
 
 
 def fill(store: MessageStore, count: int, tags: Sequence[str] = ("A", "B", "C")) -> None:
@@ -317,7 +315,7 @@ def test_files_of_another_size_are_refused(tmp_path: Path) -> None:
     with opened(tmp_path, **ON) as store:
         fill(store, 1)
     with pytest.raises(StoreFormatError, match="mappedFileSizeConsumeQueueExt"):
-        make_store(tmp_path, consume_queue_ext_file_bytes=2048).open()
+        recover(store_spec(tmp_path, consume_queue_ext_file_bytes=2048))
 
 
 def test_a_put_that_fails_says_so(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Mapping
 from functools import partial
@@ -14,10 +15,9 @@ from hypothesis import strategies as st
 from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.core.errors import StoreFormatError
 from flintmq.core.store.message_store import MessageStore
+from flintmq.core.store.opened_store import recover
 from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.store import IMMEDIATE, make_store, message, snapshot, start_store
-from flintmq.dispatchers.consume_queue.consume_queue_table import make_consume_queues
-from flintmq.dispatchers.index.index_service import make_index
+from flintmq.core.testing.store import message, snapshot, start_store, store_spec
 from flintmq.plugins.delay.delay_times import (
     DelayTimes,
     delay_times_path,
@@ -35,23 +35,10 @@ OTHERS = {1: 7_000, 2: 60_000, 3: 1_000}
 
 def started(root: Path, levels: Mapping[int, int], clock: ManualClock) -> MessageStore:
     """A store as a broker with these levels starts it."""
-    rules = {SCHEDULE_TOPIC: partial(tags_codes_with, levels)}
-    made = MessageStore(
-        make_store(root).config, IMMEDIATE, rules, make_queues=make_consume_queues, make_index=make_index, clock=clock
-    )
-    made.open()
-    made.begin_tags_codes()
-    made.close()
-    return start_store(
-        MessageStore(
-            make_store(root).config,
-            IMMEDIATE,
-            rules,
-            make_queues=make_consume_queues,
-            make_index=make_index,
-            clock=clock,
-        )
-    )
+    spec = store_spec(root, tags_codes={SCHEDULE_TOPIC: partial(tags_codes_with, levels)}, clock=clock)
+    with contextlib.closing(recover(spec)) as opened:
+        opened.begin_tags_codes()
+    return start_store(spec)
 
 
 def put(store: MessageStore, count: int, level: int = 1) -> None:

@@ -3,6 +3,7 @@ because a store was looked at, or mended, with other delay levels than its broke
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import shutil
 from collections.abc import Mapping
@@ -13,11 +14,9 @@ import pytest
 
 from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.core.record.queue_unit import UNIT, UNIT_BYTES
-from flintmq.core.store.message_store import MessageStore
+from flintmq.core.store.opened_store import recover
 from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.store import IMMEDIATE, make_store, message, snapshot, start_store
-from flintmq.dispatchers.consume_queue.consume_queue_table import make_consume_queues
-from flintmq.dispatchers.index.index_service import make_index
+from flintmq.core.testing.store import message, snapshot, start_store, store_spec
 from flintmq.plugins.delay.delay_levels import DELAY_LEVEL_MS
 from flintmq.plugins.delay.delay_times import delay_times_path
 from flintmq.plugins.delay.tags_codes import tags_codes_with
@@ -35,24 +34,11 @@ QUEUE = f"consumequeue/{SCHEDULE_TOPIC}/0/{0:020d}"
 
 def run(root: Path, levels: Mapping[int, int], clock: ManualClock, *, noted: bool) -> None:
     """One life of a broker with these levels; a RocketMQ notes them nowhere."""
-    rules = {SCHEDULE_TOPIC: partial(tags_codes_with, levels)}
-    store = MessageStore(
-        make_store(root).config, IMMEDIATE, rules, make_queues=make_consume_queues, make_index=make_index, clock=clock
-    )
-    store.open()
-    if noted:
-        store.begin_tags_codes()
-    store.close()
-    store = start_store(
-        MessageStore(
-            make_store(root).config,
-            IMMEDIATE,
-            rules,
-            make_queues=make_consume_queues,
-            make_index=make_index,
-            clock=clock,
-        )
-    )
+    spec = store_spec(root, tags_codes={SCHEDULE_TOPIC: partial(tags_codes_with, levels)}, clock=clock)
+    with contextlib.closing(recover(spec)) as opened:
+        if noted:
+            opened.begin_tags_codes()
+    store = start_store(spec)
     try:
         for number in range(12):
             level = 1 + number % len(levels)
@@ -78,7 +64,7 @@ def is_noted(root: Path) -> bool:
 
 
 def repair(root: Path, levels: Mapping[int, int] | None = None) -> None:
-    config = fitting(make_store(root).config, StoreFiles(root))
+    config = fitting(store_spec(root).config, StoreFiles(root))
     rebuild(root, config, levels, damaged=has_damage(StoreFiles(root), config))
 
 

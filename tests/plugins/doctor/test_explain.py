@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import shutil
@@ -12,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from flintmq.core.testing.store import make_store
+from flintmq.core.store.opened_store import recover
+from flintmq.core.testing.store import store_spec
 from flintmq.plugins.doctor.explain import (
     explain_key,
     explain_position,
@@ -132,9 +134,7 @@ def test_a_broken_chain_ends(small: Small) -> None:
 
 def start_of(root: Path, config: Any) -> dict[str, Any]:
     """What a real start found on a copy."""
-    store = make_store(root, config=config)
-    store.open()
-    try:
+    with contextlib.closing(recover(store_spec(root, config=config))) as store:
         found = store.recovered
         return {
             "log_ends_at": store.watermarks.wrote,
@@ -144,8 +144,6 @@ def start_of(root: Path, config: Any) -> dict[str, Any]:
             "cut": None if found is None or found.cut is None else found.cut.offset_bytes,
             "clean": store.started_clean,
         }
-    finally:
-        store.close()
 
 
 @pytest.mark.parametrize("clean", [True, False])
@@ -155,7 +153,7 @@ def test_the_decision_of_a_start_is_what_a_start_decides(
     """Bits flipped and pages lost anywhere in the log, after clean stops and after crashes; others with FLINTMQ_DAMAGE_SEED."""
     seed = int(os.environ.get("FLINTMQ_DAMAGE_SEED", "1"))
     chance = random.Random(seed)
-    config = fitting(make_store(small.root, max_hash_slot_num=16, max_index_num=64).config, small.files)
+    config = fitting(store_spec(small.root, max_hash_slot_num=16, max_index_num=64).config, small.files)
     if not clean:
         (small.root / "abort").touch()
     end = small.records[-1].end

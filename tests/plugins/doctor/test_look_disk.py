@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import shutil
 import tempfile
@@ -14,8 +15,8 @@ from hypothesis import strategies as st
 from flintmq.core.io.os_disk import OS_DISK
 from flintmq.core.recovery.boot import boot_path
 from flintmq.core.recovery.plan import LastStop, RecoveryPlan
-from flintmq.core.store.message_store import MessageStore
-from flintmq.core.testing.store import make_store, snapshot
+from flintmq.core.store.opened_store import OpenedStore, StoreSpec, plan_of, recover
+from flintmq.core.testing.store import snapshot, store_spec
 from flintmq.dispatchers.index.index_service import IndexService
 from flintmq.plugins.doctor.explain import explain_start
 from flintmq.plugins.doctor.files import StoreFiles
@@ -24,9 +25,9 @@ from flintmq.plugins.doctor.look_disk import LookDisk
 from .conftest import FILE_BYTES, Small
 
 
-def store_of(root: Path, *, looks: bool = False) -> MessageStore:
+def spec_of(root: Path, *, looks: bool = False) -> StoreSpec:
     disk = {"disk": LookDisk()} if looks else {}
-    return make_store(root, commit_log_file_bytes=FILE_BYTES, **disk)
+    return store_spec(root, commit_log_file_bytes=FILE_BYTES, **disk)
 
 
 def damage(root: Path, chance: random.Random) -> None:
@@ -54,7 +55,7 @@ def damage(root: Path, chance: random.Random) -> None:
         path.write_bytes(raw)
 
 
-def indexed_from(store: MessageStore) -> int | None:
+def indexed_from(store: OpenedStore) -> int | None:
     """From where on records that are not dispatched are handed to the index again; None for none."""
     assert isinstance(store.index, IndexService)
     committed = store.index.committed()
@@ -64,7 +65,7 @@ def indexed_from(store: MessageStore) -> int | None:
     return committed if committed < store.watermarks.dispatched else None
 
 
-def done(store: MessageStore) -> tuple[object, ...]:
+def done(store: OpenedStore) -> tuple[object, ...]:
     """What a start that has opened a store did, in the words of its plan."""
     found = store.recovered
     return (
@@ -100,30 +101,27 @@ def test_a_start_does_what_was_planned(original: Path, seed: int) -> None:
         shutil.copytree(original, root)
         damage(root, random.Random(seed))
         before = snapshot(root)
-        store = store_of(root)
+        spec = spec_of(root)
         try:
-            plan = store_of(root, looks=True).plan()
+            plan = plan_of(spec_of(root, looks=True))
         except Exception as refused:
             assert snapshot(root) == before
             with pytest.raises(type(refused)):
-                store.open()
+                recover(spec)
             return
-        said = explain_start(StoreFiles(root), store.config)
+        said = explain_start(StoreFiles(root), spec.config)
         assert snapshot(root) == before
-        store.open()
-        try:
+        with contextlib.closing(recover(spec)) as store:
             assert planned(plan, 0) == done(store)
             assert store.started_clean == (plan.last_stop is LastStop.CLEAN)
             assert said["walks_from"] == plan.walked_from_offset_bytes
             assert said["log_ends_at"] == store.watermarks.wrote
             assert said["refuses"] == []
-        finally:
-            store.close()
 
 
 def test_what_is_removed_is_hidden(small: Small) -> None:
     """Else a checkpoint that a crash left empty would be refused by the plan, where a start makes a new one."""
     (small.root / "checkpoint").write_bytes(b"")
-    plan = store_of(small.root, looks=True).plan()
+    plan = plan_of(spec_of(small.root, looks=True))
     assert plan.walked is not None
     assert (small.root / "checkpoint").read_bytes() == b""

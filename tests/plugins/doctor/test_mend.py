@@ -11,7 +11,7 @@ from flintmq.config.sections.models import BrokerConfig
 from flintmq.core.errors import StoreError, StoreFormatError, StoreLockedError
 from flintmq.core.io import fastjson
 from flintmq.core.record.queue_unit import UNIT_BYTES
-from flintmq.core.testing.store import make_store, open_store, snapshot
+from flintmq.core.testing.store import open_store, snapshot, store_spec
 from flintmq.plugins.delay.delay_levels import DELAY_LEVEL_MS
 from flintmq.plugins.doctor.files import StoreFiles
 from flintmq.plugins.doctor.rebuild import fitting, has_damage, rebuild
@@ -25,7 +25,7 @@ KEY = ("Orders", 0)
 
 
 def config_of(root: Path) -> BrokerConfig:
-    return fitting(make_store(root, max_hash_slot_num=16, max_index_num=64).config, StoreFiles(root))
+    return fitting(store_spec(root, max_hash_slot_num=16, max_index_num=64).config, StoreFiles(root))
 
 
 def repair(root: Path) -> tuple[int, Path | None]:
@@ -79,7 +79,7 @@ def test_repair_keeps_what_lies_behind_damage(small: Small) -> None:
     bad = small.records[3]
     small.flip_log(bad.start + 6)
     config = config_of(small.root)
-    strict = BrokerConfig(store=make_store(small.root, compat="strict").config.store)
+    strict = BrokerConfig(store=store_spec(small.root, compat="strict").config.store)
     before = snapshot(small.root)
     with pytest.raises(StoreFormatError, match="salvage"):
         has_damage(small.files, strict)

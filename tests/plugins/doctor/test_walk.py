@@ -12,7 +12,7 @@ import pytest
 
 from flintmq.core.errors import StoreError
 from flintmq.core.record import record as rec
-from flintmq.core.testing.store import make_store, message
+from flintmq.core.testing.store import message, store_spec
 from flintmq.plugins.delay.delay_levels import DELAY_LEVEL_MS
 from flintmq.plugins.doctor.files import StoreFiles
 from flintmq.plugins.doctor.rebuild import fitting, rebuild
@@ -192,7 +192,7 @@ def _use(one: Small, target: Path) -> None:
         return
     saved = salvage(one.files, target)
     assert saved.records == whole
-    config = fitting(make_store(target).config, StoreFiles(target))
+    config = fitting(store_spec(target).config, StoreFiles(target))
     rebuild(target, config, DELAY_LEVEL_MS)
     after = verify(StoreFiles(target), DELAY_LEVEL_MS)
     # What stands in a file of config nobody can mend; everything else is made anew.

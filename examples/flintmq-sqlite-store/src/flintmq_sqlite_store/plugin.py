@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-from flintmq.core.kernel.hookspecs import DispatcherContext, RegisterDispatcher, RegisterIndexBuilder, hookimpl
+from flintmq.core.kernel.hookspecs import FolderContext, RegisterDispatcher, RegisterIndexBuilder, hookimpl
 from flintmq_sqlite_store.index import SqliteIndex
 from flintmq_sqlite_store.queues import SqliteConsumeQueues
 
@@ -20,12 +20,12 @@ def flintmq_index_builders(register: RegisterIndexBuilder) -> None:
     register("sqlite", make_index)
 
 
-def make_queues(context: DispatcherContext[object]) -> SqliteConsumeQueues:
+def make_queues(context: FolderContext[object]) -> SqliteConsumeQueues:
     folder = context.folder.root / "flint"
     return SqliteConsumeQueues(_connect(folder / "queues.db"), folder)
 
 
-def make_index(context: DispatcherContext[object]) -> SqliteIndex:
+def make_index(context: FolderContext[object]) -> SqliteIndex:
     return SqliteIndex(_connect(context.folder.root / "flint" / "index.db"))
 
 

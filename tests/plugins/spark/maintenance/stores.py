@@ -11,7 +11,7 @@ import attrs
 from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.config.sections.models import BrokerConfig, IndexSection
 from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.store import make_store, message, snapshot, start_store
+from flintmq.core.testing.store import message, open_store, snapshot
 from flintmq.plugins.delay.delay_levels import DELAY_LEVEL_MS
 from flintmq.plugins.doctor import rebuild as doctor
 
@@ -28,7 +28,7 @@ def config_of(root: Path, **store: Any) -> BrokerConfig:
 def fill(root: Path, count: int = 300, **store: Any) -> None:
     """A store that a broker stopped: queues of several files, tags, keys, delays, transactions, several index files."""
     clock = ManualClock(BEGIN_MS)
-    opened = start_store(make_store(root, config=config_of(root, **store), clock=clock))
+    opened = open_store(root, config=config_of(root, **store), clock=clock)
     try:
         for number in range(count):
             topic = ("Orders", "Payments", "a|b%c")[number % 3]

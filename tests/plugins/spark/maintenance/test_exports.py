@@ -12,7 +12,7 @@ from stores import BEGIN_MS, config_of
 
 from flintmq.core.record.record import Record, decode_record
 from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.store import make_store, message, start_store
+from flintmq.core.testing.store import message, open_store
 from flintmq.plugins.doctor.files import StoreFiles
 from flintmq.plugins.doctor.walk import Kind, walk
 from flintmq.plugins.spark.maintenance import export as export_module
@@ -85,7 +85,7 @@ def test_export_of_a_time_range_and_of_topics(tmp_path: Path, template: Path, mo
 def test_a_clock_that_went_back_hides_nothing(tmp_path: Path) -> None:
     """Pieces are left out with ten minutes to spare: what was stored while the clock was wrong is still found."""
     clock = ManualClock(BEGIN_MS)
-    store = start_store(make_store(tmp_path / "store", config=config_of(tmp_path / "store"), clock=clock))
+    store = open_store(tmp_path / "store", config=config_of(tmp_path / "store"), clock=clock)
     try:
         for number in range(60):
             store.put([message("Orders", 0, b"x" * 2_000)])
@@ -116,7 +116,7 @@ def test_compaction_keeps_the_newest_of_each_key(tmp_path: Path, template: Path,
 
 def test_compaction_takes_the_last_over_pieces(tmp_path: Path) -> None:
     """A key that is in every file of the log ends up with one message: the last."""
-    store = start_store(make_store(tmp_path / "store", config=config_of(tmp_path / "store"), clock=ManualClock()))
+    store = open_store(tmp_path / "store", config=config_of(tmp_path / "store"), clock=ManualClock())
     try:
         for number in range(100):
             store.put([message("T", 0, b"x" * 1_000, keys=f"k{number % 3}")])
@@ -150,7 +150,7 @@ def test_an_audit_finds_what_is_wrong(tmp_path: Path, template: Path) -> None:
     """A changed body, a queue with a hole, a message that was sent twice: each with its place."""
     root = tmp_path / "store"
     shutil.copytree(template, root)
-    store = start_store(make_store(root, config=config_of(root), clock=ManualClock(1_800_000_000_000)))
+    store = open_store(root, config=config_of(root), clock=ManualClock(1_800_000_000_000))
     twice = "7F00000100000000000000000000FFFF"
     try:
         places = [

@@ -15,11 +15,8 @@ from stores import FILE_BYTES, config_of, fill, index_of, loop_rebuilt, queues_o
 from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.core.errors import StoreError, StoreLockedError
 from flintmq.core.log.store_lock import StoreLock
-from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.store import IMMEDIATE, make_store, message, start_store
-from flintmq.dispatchers.consume_queue.consume_queue_table import make_consume_queues
-from flintmq.dispatchers.index.index_service import make_index
+from flintmq.core.testing.store import message, open_store
 from flintmq.plugins.delay.delay_levels import DELAY_LEVEL_MS
 from flintmq.plugins.delay.tags_codes import tags_codes_with
 from flintmq.plugins.doctor.files import StoreFiles
@@ -97,7 +94,7 @@ def test_a_body_that_looks_like_a_record_is_none(tmp_path: Path, monkeypatch: py
     fill(root, 5)
     raw = (root / "commitlog" / f"{0:020d}").read_bytes()
     size = int.from_bytes(raw[:4], "big")
-    store = start_store(make_store(root, config=config_of(root), clock=ManualClock(1_800_000_000_000)))
+    store = open_store(root, config=config_of(root), clock=ManualClock(1_800_000_000_000))
     try:
         for _ in range(40):
             at = store.watermarks.wrote
@@ -132,7 +129,7 @@ def test_a_log_whose_beginning_is_deleted(tmp_path: Path, store: Path) -> None:
 
 def test_a_topic_that_was_deleted_and_made_again(tmp_path: Path, store: Path) -> None:
     """Condition 1: offsets begin anew at 0; that queue, and no other, is made by the broker's own code, in order."""
-    opened = start_store(make_store(store, config=config_of(store), clock=ManualClock(1_800_000_000_000)))
+    opened = open_store(store, config=config_of(store), clock=ManualClock(1_800_000_000_000))
     try:
         opened.delete_topic("Orders")
         for number in range(20):
@@ -178,7 +175,7 @@ def test_a_message_of_several_queues_is_refused(tmp_path: Path, store: Path) -> 
     root = store
     name = "INNER_MULTI_DISPATCH"
     for properties, body, refused in (({}, f"{name}\x01a,b".encode(), False), ({name: "a,b"}, b"", True)):
-        opened = start_store(make_store(root, config=config_of(root), clock=ManualClock(1_800_000_000_000)))
+        opened = open_store(root, config=config_of(root), clock=ManualClock(1_800_000_000_000))
         try:
             opened.put([message("Orders", 0, body, **properties)])
             opened.dispatch()
@@ -300,7 +297,7 @@ def test_a_kill_in_the_middle_of_the_swap(tmp_path: Path, store: Path, monkeypat
     with pytest.raises(Killed):
         rebuilt(store)
     assert not (store / "consumequeue").exists()
-    start_store(make_store(store, config=config_of(store), clock=ManualClock(1_800_000_000_000))).close()
+    open_store(store, config=config_of(store), clock=ManualClock(1_800_000_000_000)).close()
     assert (queues_of(store), index_of(store)) == (before, index_before)
     monkeypatch.undo()
     rebuilt(store)
@@ -312,16 +309,7 @@ def test_delivery_times_are_kept_where_nobody_tells_the_levels(tmp_path: Path) -
     root = tmp_path / "own"
     levels = {level: delay_ms + 2_000 for level, delay_ms in DELAY_LEVEL_MS.items()}
     rules = {SCHEDULE_TOPIC: partial(tags_codes_with, levels)}
-    opened = start_store(
-        MessageStore(
-            config_of(root),
-            IMMEDIATE,
-            rules,
-            make_queues=make_consume_queues,
-            make_index=make_index,
-            clock=ManualClock(1_700_000_000_000),
-        )
-    )
+    opened = open_store(root, config=config_of(root), tags_codes=rules, clock=ManualClock(1_700_000_000_000))
     try:
         for level in (1, 3, 3, 18):
             opened.put([message("SCHEDULE_TOPIC_XXXX", level - 1, b"later", DELAY=str(level))])
