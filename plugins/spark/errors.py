@@ -12,7 +12,8 @@
         ├── BadRecordError        bytes that should be a record are none
         ├── RowError              a row that cannot become a message
         ├── DataLossError         messages that should be read are gone
-        └── CheckpointError       an offset of another transport, store or history
+        ├── CheckpointError       an offset of another transport, store or history
+        └── MaintenanceError      work on a store that cannot be done, or not in this way
 """
 
 from __future__ import annotations
@@ -58,3 +59,7 @@ class DataLossError(SparkPluginError):
 
 class CheckpointError(SparkPluginError):
     """An offset that belongs to another transport, another store, or another history of this one."""
+
+
+class MaintenanceError(SparkPluginError):
+    """The work cannot be done on this store, or not in this way; says what can."""

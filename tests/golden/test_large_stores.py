@@ -15,11 +15,11 @@ from .test_doctor import config_of
 
 pytest.importorskip("pyarrow", reason="needs pyarrow")
 
+from flintmq.plugins.spark.errors import MaintenanceError
 from flintmq.plugins.spark.landing.lander import Lander
 from flintmq.plugins.spark.landing.task import LandingTask, LogSource
 from flintmq.plugins.spark.maintenance.audit import audit
 from flintmq.plugins.spark.maintenance.engines import InlineEngine
-from flintmq.plugins.spark.maintenance.errors import MaintenanceError
 from flintmq.plugins.spark.maintenance.rebuild import rebuild
 
 

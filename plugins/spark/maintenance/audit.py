@@ -20,10 +20,9 @@ from flintmq.plugins.delay.delay_times import DelayTimes
 from flintmq.plugins.doctor.files import StoreFiles, map_read_only
 from flintmq.plugins.spark.decoder import Decoder
 from flintmq.plugins.spark.decoder.bodies import wrong_crc
-from flintmq.plugins.spark.maintenance.engines import Engine
-from flintmq.plugins.spark.maintenance.pieces import Piece, log_bytes, plan
-from flintmq.plugins.spark.maintenance.rebuild import Report
-from flintmq.plugins.spark.maintenance.rebuild_task import QueueKey, check_end, columns_of
+from flintmq.plugins.spark.maintenance.engines import Engine, Report, silent
+from flintmq.plugins.spark.maintenance.pieces import PieceTask, check_end, columns_of, plan
+from flintmq.plugins.spark.maintenance.rebuild_task import QueueKey
 
 if TYPE_CHECKING:
     from flintmq.core.record.bulk_columns import RecordColumns
@@ -34,10 +33,9 @@ _UNIQ: Final = np.dtype([("hash", "<u8"), ("physical", "<i8")])
 
 
 @attrs.frozen
-class AuditTask:
+class AuditTask(PieceTask):
     """What one task reads."""
 
-    piece: Piece
     uniq_path: str | None
     """Where it leaves hashes of unique keys; None when duplicates are not looked for."""
 
@@ -51,13 +49,19 @@ class TopicCount:
     first_timestamp_ms: int
     last_timestamp_ms: int
 
-    def plus(self, other: TopicCount) -> TopicCount:
+    def plus(self, other: TopicCount | None) -> TopicCount:
+        if other is None:
+            return self
         return TopicCount(
             self.messages + other.messages,
             self.bytes + other.bytes,
             min(self.first_timestamp_ms, other.first_timestamp_ms),
             max(self.last_timestamp_ms, other.last_timestamp_ms),
         )
+
+
+Hole = dict[str, Any]
+"""Topic, queue, wanted and found queue offset, and the position of the message; None for that between two pieces."""
 
 
 @attrs.frozen
@@ -68,10 +72,10 @@ class AuditDone:
     topics: dict[str, TopicCount]
     queues: dict[QueueKey, tuple[int, int]]
     """First and last queue offset of each queue."""
-    holes: tuple[tuple[str, int, int, int, int], ...]
-    """Topic, queue, wanted and found queue offset, position: within the piece."""
+    holes: list[Hole]
+    """The first ones within the piece."""
     hole_count: int
-    wrong_crcs: tuple[int, ...]
+    wrong_crcs: list[int]
     """Positions of the first ones."""
     wrong_crc_count: int
 
@@ -83,7 +87,7 @@ def audit_piece(task: AuditTask) -> AuditDone:
     data = np.frombuffer(view, np.uint8)
     topics: dict[str, TopicCount] = {}
     queues: dict[QueueKey, tuple[int, int]] = {}
-    holes: list[tuple[str, int, int, int, int]] = []
+    holes: list[Hole] = []
     wrong: list[int] = []
     uniq: list[bytes] = []
     records = hole_count = 0
@@ -103,9 +107,7 @@ def audit_piece(task: AuditTask) -> AuditDone:
     check_end(view, piece, end)
     if task.uniq_path is not None:
         Path(task.uniq_path).write_bytes(b"".join(uniq))
-    return AuditDone(
-        records, topics, queues, tuple(holes), hole_count, tuple(int(at) for at in wrong[:EXAMPLES_MAX]), len(wrong)
-    )
+    return AuditDone(records, topics, queues, holes, hole_count, wrong[:EXAMPLES_MAX], len(wrong))
 
 
 def _count(columns: RecordColumns, topics: dict[str, TopicCount]) -> None:
@@ -117,12 +119,12 @@ def _count(columns: RecordColumns, topics: dict[str, TopicCount]) -> None:
             int(mine.sum()), int(columns.size[rows][mine].sum()), int(stored[mine].min()), int(stored[mine].max())
         )
         topic = columns.topics[code]
-        topics[topic] = topics[topic].plus(found) if topic in topics else found
+        topics[topic] = found.plus(topics.get(topic))
 
 
-def _follow(columns: RecordColumns, queues: dict[QueueKey, tuple[int, int]]) -> list[tuple[str, int, int, int, int]]:
+def _follow(columns: RecordColumns, queues: dict[QueueKey, tuple[int, int]]) -> list[Hole]:
     """Note the queues' offsets; return places where one is not the next of its queue."""
-    holes: list[tuple[str, int, int, int, int]] = []
+    holes: list[Hole] = []
     rows = queue_units.visible_rows(columns)
     if not len(rows):
         return holes
@@ -131,11 +133,15 @@ def _follow(columns: RecordColumns, queues: dict[QueueKey, tuple[int, int]]) -> 
         first, last = queues.get(key, (int(offsets[0]), int(offsets[0]) - 1))
         before = np.concatenate(([last], offsets[:-1]))
         holes += [
-            (*key, int(before[at]) + 1, int(offsets[at]), int(columns.physical[group[at]]))
+            _hole(key, int(before[at]) + 1, int(offsets[at]), int(columns.physical[group[at]]))
             for at in np.flatnonzero(offsets != before + 1).tolist()
         ]
         queues[key] = (first, int(offsets[-1]))
     return holes
+
+
+def _hole(key: QueueKey, wanted: int, found: int, position: int | None) -> Hole:
+    return {"topic": key[0], "queue": key[1], "wanted": wanted, "found": found, "position": position}
 
 
 def _uniq_keys(data: Any, columns: RecordColumns) -> bytes:
@@ -161,7 +167,7 @@ def audit(
     duplicates: bool = True,
     end_offset_bytes: int | None = None,
     work: Path | None = None,
-    report: Report | None = None,
+    report: Report = silent,
 ) -> dict[str, Any]:
     """Look at every record of a store. Changes nothing.
 
@@ -187,14 +193,7 @@ def audit(
             AuditTask(piece, str(folder / f"{number:08d}") if folder is not None else None)
             for number, piece in enumerate(pieces)
         ]
-        total = log_bytes(pieces)
-        found = engine.run(
-            audit_piece,
-            tasks,
-            [piece.size_bytes for piece in pieces],
-            (lambda done: report("auditing", done, total)) if report is not None else None,
-        )
-        result = _summary(found)
+        result = _summary(engine.run("auditing", audit_piece, tasks, report))
         if folder is not None:
             result["duplicates"] = _duplicates(files, [Path(str(task.uniq_path)) for task in tasks])
     finally:
@@ -208,17 +207,15 @@ def audit(
 def _summary(found: Sequence[AuditDone]) -> dict[str, Any]:
     topics: dict[str, TopicCount] = {}
     last: dict[QueueKey, int] = {}
-    first: dict[QueueKey, int] = {}
-    holes: list[tuple[str, int, int, int, int | None]] = []
+    holes: list[Hole] = []
     hole_count = 0
     for done in found:
         for topic, count in done.topics.items():
-            topics[topic] = topics[topic].plus(count) if topic in topics else count
+            topics[topic] = count.plus(topics.get(topic))
         for key, (begin, end) in done.queues.items():
             if key in last and begin != last[key] + 1:
                 hole_count += 1
-                holes.append((*key, last[key] + 1, begin, None))
-            first.setdefault(key, begin)
+                holes.append(_hole(key, last[key] + 1, begin, None))
             last[key] = end
         hole_count += done.hole_count
         holes += done.holes
@@ -226,13 +223,7 @@ def _summary(found: Sequence[AuditDone]) -> dict[str, Any]:
         "records": sum(done.records for done in found),
         "topics": {topic: attrs.asdict(count) for topic, count in sorted(topics.items())},
         "queues": len(last),
-        "holes": {
-            "count": hole_count,
-            "first": [
-                {"topic": topic, "queue": queue, "wanted": wanted, "found": offset, "position": position}
-                for topic, queue, wanted, offset, position in holes[:EXAMPLES_MAX]
-            ],
-        },
+        "holes": {"count": hole_count, "first": holes[:EXAMPLES_MAX]},
         "wrong_crcs": {
             "count": sum(done.wrong_crc_count for done in found),
             "first": [at for done in found for at in done.wrong_crcs][:EXAMPLES_MAX],

@@ -16,10 +16,9 @@ import numpy as np
 
 from flintmq.plugins.doctor.files import StoreFiles
 from flintmq.plugins.spark.decoder import Decoder, RowFilter
-from flintmq.plugins.spark.maintenance.engines import Engine
-from flintmq.plugins.spark.maintenance.part_task import PartTask, decoded, new_folder, write_part
-from flintmq.plugins.spark.maintenance.pieces import Piece, log_bytes, plan
-from flintmq.plugins.spark.maintenance.rebuild import Report
+from flintmq.plugins.spark.maintenance.engines import Engine, Report, silent
+from flintmq.plugins.spark.maintenance.export import PartTask, write_part
+from flintmq.plugins.spark.maintenance.pieces import PieceTask, decoded, new_folder, plan
 
 if TYPE_CHECKING:
     import pyarrow
@@ -29,10 +28,9 @@ _COLUMNS: Final = ("topic", "keys", "physicalOffset")
 
 
 @attrs.frozen
-class NewestTask:
+class NewestTask(PieceTask):
     """What one task of the first pass reads."""
 
-    piece: Piece
     rows: RowFilter
     path: str
     """Where it leaves the newest place of each key."""
@@ -94,7 +92,7 @@ def compact(
     broker_name: str | None = None,
     compression: str = "zstd",
     end_offset_bytes: int | None = None,
-    report: Report | None = None,
+    report: Report = silent,
 ) -> Compacted:
     """Write the newest message of each topic and key into a new folder of Parquet files.
 
@@ -120,20 +118,17 @@ def compact(
     work.mkdir()
     pieces = plan(files, engine.parallelism, end_offset_bytes)
     rows = RowFilter(topics=topics, system_topics=False)
-    total = log_bytes(pieces)
-    sizes = [piece.size_bytes for piece in pieces]
     first = [NewestTask(piece, rows, str(work / f"{number:08d}.arrow")) for number, piece in enumerate(pieces)]
-    found = engine.run(
-        newest_of_piece, first, sizes, (lambda done: report("keys", done, total)) if report is not None else None
-    )
+    found = engine.run("keys", newest_of_piece, first, report)
     chosen = _merge([task.path for task, done in zip(first, found, strict=True) if done.keys])
-    second = _second_tasks(pieces, chosen, work, out, rows, broker_name, compression)
-    written = engine.run(
-        write_part,
-        second,
-        [task.piece.size_bytes for task in second],
-        (lambda done: report("writing", done, total)) if report is not None else None,
-    )
+    second = []
+    for number, piece in enumerate(pieces):
+        low, high = np.searchsorted(chosen, [piece.base + piece.at, piece.base + piece.end_at])
+        if low < high:
+            path = work / f"{number:08d}.chosen"
+            chosen[low:high].tofile(path)
+            second.append(PartTask(piece, str(out), rows, broker_name, compression, str(path)))
+    written = engine.run("writing", write_part, second, report)
     shutil.rmtree(work)
     return Compacted(
         rows_read=sum(done.rows for done in found),
@@ -159,22 +154,3 @@ def _merge(paths: list[str]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         return np.empty(0, np.int64)
     found: np.ndarray[tuple[int], np.dtype[np.int64]] = np.sort(newest["physicalOffset"].to_numpy())
     return found
-
-
-def _second_tasks(
-    pieces: list[Piece],
-    chosen: np.ndarray[tuple[int], np.dtype[np.int64]],
-    work: Path,
-    out: Path,
-    rows: RowFilter,
-    broker_name: str | None,
-    compression: str,
-) -> list[PartTask]:
-    tasks = []
-    for number, piece in enumerate(pieces):
-        low, high = np.searchsorted(chosen, [piece.base + piece.at, piece.base + piece.end_at])
-        if low < high:
-            path = work / f"{number:08d}.chosen"
-            chosen[low:high].tofile(path)
-            tasks.append(PartTask(piece, str(out), rows, broker_name, compression, str(path)))
-    return tasks

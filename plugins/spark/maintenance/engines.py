@@ -2,79 +2,85 @@
 
 from __future__ import annotations
 
+import abc
 import concurrent.futures
+import importlib.util
 import multiprocessing
 import os
-import threading
-import uuid
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from flintmq.plugins.spark.errors import RuntimeMissingError
-from flintmq.plugins.spark.maintenance.errors import MaintenanceError
+from flintmq.plugins.spark.errors import MaintenanceError, RuntimeMissingError
+from flintmq.plugins.spark.job_progress import watched_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-T = TypeVar("T")
-R = TypeVar("R")
-ENGINES: Final = ("inline", "process", "spark")
-Progress = Callable[[int], None]
-"""Called with how much is done."""
-_POLL_S: Final = 0.2
 
-
-class Engine(Protocol):
-    """Runs the same function on every task, in any order; tasks and results are small values that pickle."""
+class Task(Protocol):
+    """What a function is called with; a small value that pickles."""
 
     @property
-    def parallelism(self) -> int:
-        """How many tasks run at once."""
+    def size(self) -> int:
+        """What progress counts for it."""
         ...
 
-    def run(
-        self, function: Callable[[T], R], tasks: Sequence[T], sizes: Sequence[int], progress: Progress | None
-    ) -> list[R]:
-        """The results, in the tasks' order.
+
+T = TypeVar("T", bound=Task)
+R = TypeVar("R")
+ENGINES: Final = ("inline", "process", "spark")
+Report = Callable[[str, int, int], None]
+"""Called with what is being done, how much is done, and of how much."""
+
+
+def silent(_what: str, _done: int, _total: int) -> None:
+    """Report nothing."""
+
+
+class Engine(abc.ABC):
+    """Runs the same function on every task, in any order."""
+
+    parallelism: int
+    """How many tasks run at once."""
+
+    def run(self, what: str, function: Callable[[T], R], tasks: Sequence[T], report: Report = silent) -> list[R]:
+        """The results, small values that pickle, in the tasks' order.
 
         Args:
+            what: what is being done, for ``report``.
             function: of a module's top level.
             tasks: one call each.
-            sizes: what ``progress`` counts for each task.
-            progress: called with the sum of those that are done.
+            report: called with the sizes of the tasks that are done.
 
         Raises:
             Exception: what a task raised; with Spark a MaintenanceError that has its text.
         """
-        ...
+        done, total = 0, sum(task.size for task in tasks)
+        results: dict[int, R] = {}
+        for number, result in self._results(function, tasks):
+            results[number] = result
+            done += tasks[number].size
+            report(what, done, total)
+        return [results[number] for number in range(len(tasks))]
 
-    def close(self) -> None:
+    @abc.abstractmethod
+    def _results(self, function: Callable[[T], R], tasks: Sequence[T]) -> Iterator[tuple[int, R]]:
+        """Yield each task's number and result."""
+
+    def close(self) -> None:  # noqa: B027 -- not every engine starts something
         """End what it has started for itself. Idempotent."""
-        ...
 
 
-class InlineEngine:
+class InlineEngine(Engine):
     """One task after the other, in this process."""
 
     parallelism = 1
 
-    def run(
-        self, function: Callable[[T], R], tasks: Sequence[T], sizes: Sequence[int], progress: Progress | None
-    ) -> list[R]:
-        results = []
-        done = 0
-        for task, size in zip(tasks, sizes, strict=True):
-            results.append(function(task))
-            done += size
-            if progress is not None:
-                progress(done)
-        return results
-
-    def close(self) -> None:
-        """Nothing was started."""
+    def _results(self, function: Callable[[T], R], tasks: Sequence[T]) -> Iterator[tuple[int, R]]:
+        return enumerate(map(function, tasks))
 
 
-class ProcessEngine:
+class ProcessEngine(Engine):
     """Processes of this machine, started with the first task and kept until :meth:`close`.
 
     They import the program's main module: a script that uses this needs ``if __name__ == "__main__":``.
@@ -87,35 +93,26 @@ class ProcessEngine:
         self.parallelism = workers or len(os.sched_getaffinity(0))
         self._pool: concurrent.futures.ProcessPoolExecutor | None = None
 
-    def run(
-        self, function: Callable[[T], R], tasks: Sequence[T], sizes: Sequence[int], progress: Progress | None
-    ) -> list[R]:
+    def _results(self, function: Callable[[T], R], tasks: Sequence[T]) -> Iterator[tuple[int, R]]:
         if self._pool is None:
             # Spawned: a forked process would inherit threads' locks and Spark's sockets.
             context = multiprocessing.get_context("spawn")
             self._pool = concurrent.futures.ProcessPoolExecutor(self.parallelism, mp_context=context)
-        futures = {self._pool.submit(function, task): size for task, size in zip(tasks, sizes, strict=True)}
-        done = 0
+        futures = {self._pool.submit(function, task): number for number, task in enumerate(tasks)}
         try:
             for future in concurrent.futures.as_completed(futures):
-                future.result()
-                done += futures[future]
-                if progress is not None:
-                    progress(done)
-        except BaseException:
+                yield futures[future], future.result()
+        finally:
             for future in futures:
                 future.cancel()
-            raise
-        return [future.result() for future in futures]
 
     def close(self) -> None:
-        """End the processes. Idempotent."""
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.shutdown(cancel_futures=True)
 
 
-class SparkEngine:
+class SparkEngine(Engine):
     """Tasks of a Spark session: the active one, or one of its own on this machine.
 
     Args:
@@ -130,57 +127,32 @@ class SparkEngine:
 
             spark = session(master, "flintmq maintenance")
         self._spark = spark
+        self.parallelism = int(spark.sparkContext.defaultParallelism)
 
-    @property
-    def parallelism(self) -> int:
-        return int(self._spark.sparkContext.defaultParallelism)
+    def run(self, what: str, function: Callable[[T], R], tasks: Sequence[T], report: Report = silent) -> list[R]:
+        total = sum(task.size for task in tasks)
 
-    def run(
-        self, function: Callable[[T], R], tasks: Sequence[T], sizes: Sequence[int], progress: Progress | None
-    ) -> list[R]:
-        if not tasks:
-            return []
-        context = self._spark.sparkContext
-        group = f"flintmq-{uuid.uuid4().hex}"
-        watched = threading.Event()
-        watcher = None
-        if progress is not None:
-            watcher = threading.Thread(
-                target=_watch,
-                args=(context, group, list(sizes), progress, watched),
-                name="flintmq-progress",
-                daemon=True,
-            )
-            watcher.start()
-        try:
-            context.setJobGroup(group, "flintmq maintenance", interruptOnCancel=True)
-            found: list[R] = context.parallelize(list(tasks), len(tasks)).map(_Call(function)).collect()
-        except Exception as error:
-            raise _from_spark(error) from error
-        finally:
-            watched.set()
-            if watcher is not None:
-                watcher.join()
-        if progress is not None:
-            progress(sum(sizes))
+        def tell(done: int, known: int) -> None:
+            report(what, total * done // known, total)
+
+        with watched_tasks(self._spark.sparkContext, "flintmq maintenance", tell):
+            found = [result for _number, result in self._results(function, tasks)]
+        report(what, total, total)
         return found
+
+    def _results(self, function: Callable[[T], R], tasks: Sequence[T]) -> Iterator[tuple[int, R]]:
+        if tasks:
+            try:
+                yield from enumerate(
+                    self._spark.sparkContext.parallelize(list(tasks), len(tasks)).map(function).collect()
+                )
+            except Exception as error:
+                raise _from_spark(error) from error
 
     def close(self) -> None:
         """Stop the session, if it is its own."""
         if self._own:
             self._spark.stop()
-
-
-class _Call:
-    """A function by its name: what Spark's pickle would otherwise take by value."""
-
-    def __init__(self, function: Callable[[Any], Any]) -> None:
-        self._module, self._name = function.__module__, function.__qualname__
-
-    def __call__(self, task: Any) -> Any:
-        import importlib
-
-        return getattr(importlib.import_module(self._module), self._name)(task)
 
 
 def engine_of(name: str, *, workers: int | None = None, master: str = "local[*]") -> Engine:
@@ -190,8 +162,6 @@ def engine_of(name: str, *, workers: int | None = None, master: str = "local[*]"
         MaintenanceError: there is none of that name.
         RuntimeMissingError: numpy, pyarrow or PySpark is not installed.
     """
-    import importlib.util
-
     missing = [module for module in ("numpy", "pyarrow") if importlib.util.find_spec(module) is None]
     if missing:
         raise RuntimeMissingError(f"{' and '.join(missing)} not installed: pip install 'flintmq[spark]'")
@@ -202,20 +172,6 @@ def engine_of(name: str, *, workers: int | None = None, master: str = "local[*]"
     if name == "spark":
         return SparkEngine(f"local[{workers}]" if workers and master == "local[*]" else master)
     raise MaintenanceError(f"there is no engine '{name[:80]}'; there are: {', '.join(ENGINES)}")
-
-
-def _watch(context: Any, group: str, sizes: list[int], progress: Progress, done: threading.Event) -> None:
-    """Tell of finished tasks while a job runs: their number is known, their sizes about."""
-    tracker = context.statusTracker()
-    each = sum(sizes) / len(sizes)
-    while not done.wait(_POLL_S):
-        finished = 0
-        for job in tracker.getJobIdsForGroup(group):
-            info = tracker.getJobInfo(job)
-            for stage in info.stageIds if info is not None else ():
-                stage_info = tracker.getStageInfo(stage)
-                finished += stage_info.numCompletedTasks if stage_info is not None else 0
-        progress(int(each * finished))
 
 
 def _from_spark(error: Exception) -> Exception:

@@ -7,17 +7,72 @@ from pathlib import Path
 from typing import Final
 
 import attrs
+import numpy as np
 
+from flintmq.core.io.folders import sync_file, sync_folder
 from flintmq.plugins.doctor.files import StoreFiles
-from flintmq.plugins.spark.decoder import RowFilter
-from flintmq.plugins.spark.maintenance.engines import Engine
-from flintmq.plugins.spark.maintenance.part_task import PartTask, first_store_time_ms, new_folder, write_part
-from flintmq.plugins.spark.maintenance.pieces import Piece, log_bytes, plan
-from flintmq.plugins.spark.maintenance.rebuild import Report
+from flintmq.plugins.spark.decoder import Decoder, RowFilter
+from flintmq.plugins.spark.maintenance.engines import Engine, Report, silent
+from flintmq.plugins.spark.maintenance.pieces import Piece, PieceTask, decoded, first_store_time_ms, new_folder, plan
 from flintmq.plugins.spark.ports import Range
 
 SLACK_MS: Final = 600_000
 """Store times may go back by so much when a broker's clock is set: pieces are left out with this to spare."""
+
+
+@attrs.frozen
+class PartTask(PieceTask):
+    """What one task writes."""
+
+    folder: str
+    rows: RowFilter
+    broker_name: str | None
+    compression: str
+    chosen_path: str | None = None
+    """A file of physical offsets (8 bytes, ascending): only the records there. None for all."""
+
+
+@attrs.frozen
+class PartDone:
+    """What it wrote."""
+
+    rows: int
+    file_bytes: int
+
+
+def write_part(task: PartTask) -> PartDone:
+    """Write the piece's rows into one Parquet file, which gets its name when it is whole; none without rows.
+
+    Raises:
+        BadRecordError, MaintenanceError: the log is damaged in this piece.
+        OSError: the file cannot be written.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    piece = task.piece
+    decoder = Decoder(rows=task.rows, broker_name=task.broker_name)
+    path = Path(task.folder) / f"part-{piece.start_offset_bytes:020d}.parquet"
+    hidden = path.with_name(f".{path.name}")
+    positions = np.fromfile(task.chosen_path, np.int64) if task.chosen_path is not None else None
+    rows = 0
+    writer = None
+    try:
+        for batch in decoded(piece, decoder, positions):
+            if batch.num_rows:
+                if writer is None:
+                    writer = pq.ParquetWriter(hidden, batch.schema, compression=task.compression)
+                writer.write_table(pa.Table.from_batches([batch]))
+                rows += batch.num_rows
+    finally:
+        if writer is not None:
+            writer.close()
+    if writer is None:
+        return PartDone(0, 0)
+    sync_file(hidden)
+    hidden.replace(path)
+    sync_folder(path.parent)
+    return PartDone(rows, path.stat().st_size)
 
 
 @attrs.frozen(kw_only=True)
@@ -45,7 +100,7 @@ def export(
     broker_name: str | None = None,
     compression: str = "zstd",
     end_offset_bytes: int | None = None,
-    report: Report | None = None,
+    report: Report = silent,
 ) -> Exported:
     """Write messages into a new folder of Parquet files with every column of the data source.
 
@@ -74,13 +129,7 @@ def export(
     pieces = within(everything, low, high)
     rows = RowFilter(topics=topics, system_topics=system_topics, store_timestamp_ms=Range(low, high))
     tasks = [PartTask(piece, str(out), rows, broker_name, compression) for piece in pieces]
-    total = log_bytes(pieces)
-    done = engine.run(
-        write_part,
-        tasks,
-        [piece.size_bytes for piece in pieces],
-        (lambda part: report("exporting", part, total)) if report is not None else None,
-    )
+    done = engine.run("exporting", write_part, tasks, report)
     return Exported(
         rows=sum(one.rows for one in done),
         files=sum(one.rows > 0 for one in done),
@@ -106,3 +155,7 @@ def within(pieces: list[Piece], low_ms: int, high_ms: int) -> list[Piece]:
             continue
         kept.append(piece)
     return kept
+
+
+BATCH_ROWS: Final = 20_000
+BATCH_BYTES: Final = 16 * 1024 * 1024

@@ -1,18 +1,32 @@
-"""Pieces of a log: what one task reads."""
+"""Pieces of a log: what one task reads, and how."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import numpy as np
 
-from flintmq.plugins.doctor.files import FileView, StoreFiles
+from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
+from flintmq.core.kernel.ports import DispatchRequest
+from flintmq.core.record import record as rec
+from flintmq.core.record.bulk_columns import ColumnReader, RecordColumns
+from flintmq.plugins.delay.delay_times import DelayTimes
+from flintmq.plugins.doctor.expected import request_of
+from flintmq.plugins.doctor.files import FileView, StoreFiles, map_read_only
+from flintmq.plugins.spark.decoder import Decoder
 from flintmq.plugins.spark.decoder.chain import walk
-from flintmq.plugins.spark.maintenance.errors import MaintenanceError
+from flintmq.plugins.spark.decoder.heads import Ints
+from flintmq.plugins.spark.errors import MaintenanceError
 
+if TYPE_CHECKING:
+    import pyarrow
+
+BATCH_ROWS: Final = 20_000
+BATCH_BYTES: Final = 16 * 1024 * 1024
 PIECE_BYTES: Final = 64 * 1024 * 1024
 """Pieces are no smaller where a file has to be cut: a task costs more than a record."""
 
@@ -30,13 +44,20 @@ class Piece:
     """Where in the file the piece ends at the latest: the start of the next one, or the file's end."""
 
     @property
-    def size_bytes(self) -> int:
-        return self.end_at - self.at
-
-    @property
     def start_offset_bytes(self) -> int:
         """Physical offset of its first record."""
         return self.base + self.at
+
+
+@attrs.frozen
+class PieceTask:
+    """What a task that reads one piece needs to know; pickles."""
+
+    piece: Piece
+
+    @property
+    def size(self) -> int:
+        return self.piece.end_at - self.piece.at
 
 
 def plan(files: StoreFiles, wanted: int, end_offset_bytes: int | None = None) -> list[Piece]:
@@ -78,6 +99,72 @@ def _cuts(file: FileView, end: int, parts: int) -> list[int]:
     return [int(at) for at in found]
 
 
-def log_bytes(pieces: Sequence[Piece]) -> int:
-    """What progress counts up to."""
-    return sum(piece.size_bytes for piece in pieces)
+def columns_of(view: memoryview, piece: Piece, delays: DelayTimes) -> Iterator[RecordColumns]:
+    """The records of a piece in bulk; see :class:`flintmq.core.record.bulk_columns.ColumnReader`."""
+
+    def request_at(at: int) -> DispatchRequest:
+        return request_of(rec.decode_record(view, at, check_crc=False), delays)
+
+    return ColumnReader((SCHEDULE_TOPIC,)).read(view, piece.base, piece.at, piece.end_at, request_at)
+
+
+def check_end(view: memoryview, piece: Piece, at: int) -> tuple[int, bool]:
+    """Where a piece ends, given where reading ended: the file's end where a blank is there; and whether the log may end there.
+
+    Raises:
+        MaintenanceError: it does not end in a record.
+    """
+    if at == piece.end_at:
+        return at, False
+    if piece.end_at == len(view):
+        if len(view) - at < rec.BLANK_MIN_BYTES:
+            if not any(view[at:]):
+                return at, True
+        else:
+            size, magic = rec.SIZE_AND_MAGIC.unpack_from(view, at)
+            if magic == rec.MAGIC_BLANK:
+                return len(view), False
+            if not size and not magic:
+                return at, True
+    raise damage(piece, at)
+
+
+def damage(piece: Piece, at: int) -> MaintenanceError:
+    """What to say of bytes that are no record where one must be."""
+    return MaintenanceError(
+        f"{piece.path}: no record at position {piece.base + at}: the log is damaged there, or torn. "
+        "flintmq store repair mends it; flintmq store explain says more"
+    )
+
+
+def decoded(piece: Piece, decoder: Decoder, positions: Ints | None = None) -> Iterator[pyarrow.RecordBatch]:
+    """A piece's rows, or those at some positions, batch by batch. Raises BadRecordError and MaintenanceError for damage."""
+    view = map_read_only(Path(piece.path))
+    data = np.frombuffer(view, np.uint8)
+    chain = walk(data, piece.at, piece.end_at)
+    check_end(view, piece, chain.end)
+    starts = chain.starts
+    if positions is not None:
+        starts = starts[np.isin(starts + piece.base, positions, assume_unique=True)]
+    done = 0
+    while done < len(starts):
+        upto = int(np.searchsorted(starts, int(starts[done]) + BATCH_BYTES))
+        upto = min(max(upto, done + 1), done + BATCH_ROWS)
+        yield decoder.decode(data, starts[done:upto], piece.path)
+        done = upto
+
+
+def first_store_time_ms(piece: Piece) -> int | None:
+    """When the piece's first record was stored; None where none begins."""
+    view = map_read_only(Path(piece.path))
+    try:
+        return rec.decode_record(view, piece.at, check_crc=False).store_timestamp_ms
+    except rec.RecordError:
+        return None
+
+
+def new_folder(out: Path) -> None:
+    """Make the folder of a result. Raises MaintenanceError when something lies there."""
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise MaintenanceError(f"{out} is not empty; name a new folder")
+    out.mkdir(parents=True, exist_ok=True)

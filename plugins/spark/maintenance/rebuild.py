@@ -19,10 +19,9 @@ in the log's order, or the store is refused:
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -30,7 +29,7 @@ import attrs
 import numpy as np
 
 from flintmq.config.sections.models import BrokerConfig
-from flintmq.core.io.folders import sync_folder
+from flintmq.core.io.folders import sync_file, sync_folder
 from flintmq.core.io.os_disk import OS_DISK
 from flintmq.core.io.paths import queue_folder
 from flintmq.core.kernel.ports import RecordBatch
@@ -48,27 +47,25 @@ from flintmq.plugins.doctor.rebuild import (
     set_aside,
     warn_of_guessed_delays,
 )
-from flintmq.plugins.spark.maintenance.engines import Engine
-from flintmq.plugins.spark.maintenance.errors import MaintenanceError
-from flintmq.plugins.spark.maintenance.index_task import IndexDone, build_index, index_tasks, key_file
-from flintmq.plugins.spark.maintenance.pieces import Piece, log_bytes, plan
+from flintmq.plugins.spark.errors import MaintenanceError
+from flintmq.plugins.spark.maintenance.engines import Engine, Report, silent
+from flintmq.plugins.spark.maintenance.pieces import Piece, columns_of, damage, new_folder, plan
 from flintmq.plugins.spark.maintenance.rebuild_task import (
     PieceDone,
     QueueKey,
     RebuildTask,
-    columns_of,
-    damage,
+    build_index,
+    index_tasks,
+    key_file,
     rebuild_piece,
     write_units,
 )
 
+_UNIT: Final = np.dtype([("physical", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 _FILLER: Final = UNIT.pack(0, 0x7FFFFFFF, 0)
 _DERIVED: Final = ("consumequeue", "index")
 WORK_FOLDER: Final = "rebuild"
 """In ``flint``: where everything is made before it is swapped in."""
-
-Report = Callable[[str, int, int], None]
-"""Called with what is being done, how much is done, and of how much."""
 
 
 @attrs.frozen(kw_only=True)
@@ -95,7 +92,7 @@ def rebuild(
     engine: Engine,
     *,
     out: Path | None = None,
-    report: Report | None = None,
+    report: Report = silent,
 ) -> Rebuilt:
     """Rebuild queues and index from the log.
 
@@ -122,12 +119,10 @@ def rebuild(
         work = out or root / "flint" / WORK_FOLDER
         if out is None:
             shutil.rmtree(work, ignore_errors=True)  # of an attempt that died
-        elif out.exists() and any(out.iterdir()):
-            raise MaintenanceError(f"{out} is not empty; name a new folder")
-        work.mkdir(parents=True, exist_ok=True)
+        new_folder(work)
         delays = delays_of(files, delay_level_ms)
         times = DelayTimes(delays.times.levels, delay_level_ms or DELAY_LEVEL_MS)
-        job = _Job(files, config, times, engine, work, report or _silent)
+        job = _Job(files, config, times, engine, work, report)
         made = job.run()
         kept = None
         if out is None:
@@ -162,31 +157,34 @@ def _check(files: StoreFiles, config: BrokerConfig) -> None:
         )
 
 
+@attrs.frozen
 class _Job:
     """One rebuild, from the pieces to folders that can be swapped in."""
 
-    def __init__(
-        self,
-        files: StoreFiles,
-        config: BrokerConfig,
-        delays: DelayTimes,
-        engine: Engine,
-        work: Path,
-        report: Report,
-    ) -> None:
-        self._files = files
-        self._config = config
-        self._delays = delays
-        self._engine = engine
-        self._work = work
-        self._report = report
-        self._keys_folder = work / ".keys"
+    _files: StoreFiles
+    _config: BrokerConfig
+    _delays: DelayTimes
+    _engine: Engine
+    _work: Path
+    _report: Report
 
     def run(self) -> Rebuilt:
         pieces = plan(self._files, self._engine.parallelism)
-        for name in (*_DERIVED, self._keys_folder.name):
+        keys_folder = self._work / ".keys"
+        for name in (*_DERIVED, keys_folder.name):
             (self._work / name).mkdir(exist_ok=True)
-        found = self._read(pieces)
+        index = self._config.index
+        tasks = [
+            RebuildTask(
+                piece,
+                str(self._work),
+                self._config.store.consume_queue_file_bytes,
+                self._delays,
+                key_file(keys_folder, number) if index.enable else None,
+            )
+            for number, piece in enumerate(pieces)
+        ]
+        found = self._engine.run("queues", rebuild_piece, tasks, self._report)
         end = log_end(pieces, found, self._files.log_start)
         runs, irregular = _runs(found)
         for key in irregular:
@@ -194,8 +192,9 @@ class _Job:
         self._fill_beginnings(runs)
         if irregular:
             self._make_in_order(pieces, irregular)
-        index = self._make_index(found)
-        shutil.rmtree(self._keys_folder)
+        index_files = list(index_tasks([done.keys for done in found], keys_folder, self._work, index))
+        self._engine.run("index", build_index, index_files, self._report)
+        shutil.rmtree(keys_folder)
         units = self._verify(runs, irregular)
         _sync_tree(self._work, self._report)
         return Rebuilt(
@@ -204,7 +203,7 @@ class _Job:
             queues=len(runs) + len(irregular),
             sequential_queues=tuple(f"{topic}/{queue_id}" for topic, queue_id in sorted(irregular)),
             keys=sum(done.keys for done in found),
-            index_files=len(index),
+            index_files=len(index_files),
             log_ends_at=end,
             replaced_are_in=None,
             seconds=0.0,
@@ -212,25 +211,6 @@ class _Job:
 
     def _folder(self, key: QueueKey) -> Path:
         return queue_folder(self._work / "consumequeue", *key)
-
-    def _read(self, pieces: Sequence[Piece]) -> list[PieceDone]:
-        tasks = [
-            RebuildTask(
-                piece,
-                str(self._work),
-                self._config.store.consume_queue_file_bytes,
-                self._delays,
-                key_file(self._keys_folder, number) if self._config.index.enable else None,
-            )
-            for number, piece in enumerate(pieces)
-        ]
-        total = log_bytes(pieces)
-        return self._engine.run(
-            rebuild_piece,
-            tasks,
-            [piece.size_bytes for piece in pieces],
-            lambda done: self._report("queues", done, total),
-        )
 
     def _fill_beginnings(self, runs: Mapping[QueueKey, tuple[int, int]]) -> None:
         """A queue whose oldest messages are deleted begins within a file: with fillers up to them."""
@@ -249,27 +229,18 @@ class _Job:
             settings.consume_queue_file_bytes,
             fills_gaps=settings.compat == "safe",
         )
-        done, total = 0, log_bytes(pieces)
+        topics = {topic for topic, _queue_id in irregular}
         try:
-            for piece in pieces:
+            for number, piece in enumerate(pieces):
                 for columns in columns_of(map_read_only(Path(piece.path)), piece, self._delays):
-                    names = np.array(
-                        [(topic, 0) in irregular or _any_queue(irregular, topic) for topic in columns.topics]
-                    )
+                    names = np.array([topic in topics for topic in columns.topics])
                     rows = np.flatnonzero(columns.visible & names[columns.topic_code])
                     batch = [r for r in columns.requests(rows) if (r.topic, r.queue_id) in irregular]
                     if batch:
                         table.dispatch(RecordBatch.of_requests(batch))
-                done += piece.size_bytes
-                self._report("queues in order", done, total)
+                self._report("queues in order", number + 1, len(pieces))
         finally:
             table.close()
-
-    def _make_index(self, found: Sequence[PieceDone]) -> list[IndexDone]:
-        tasks = list(index_tasks([done.keys for done in found], self._keys_folder, self._work, self._config.index))
-        counts = [sum(part.count for part in task.keys) for task in tasks]
-        total = sum(counts)
-        return self._engine.run(build_index, tasks, counts, lambda done: self._report("index", done, total))
 
     def _verify(self, runs: Mapping[QueueKey, tuple[int, int]], irregular: frozenset[QueueKey]) -> int:
         """Read what was written: every run's units are there, each speaks of a later message than the one before it."""
@@ -303,16 +274,12 @@ def log_end(pieces: Sequence[Piece], found: Sequence[PieceDone], log_start: int)
     return end
 
 
-def _any_queue(irregular: frozenset[QueueKey], topic: str) -> bool:
-    return any(name == topic for name, _queue_id in irregular)
-
-
 def _runs(found: Sequence[PieceDone]) -> tuple[dict[QueueKey, tuple[int, int]], frozenset[QueueKey]]:
     """(first queue offset, count) of each queue whose pieces continue one another; and the other queues."""
     runs: dict[QueueKey, tuple[int, int]] = {}
     irregular: set[QueueKey] = set()
     for done in found:
-        for key, run in done.queues:
+        for key, run in done.queues.items():
             first, count = runs.get(key, (run.first, 0))
             if not run.is_run or run.first != first + count:
                 irregular.add(key)
@@ -329,8 +296,9 @@ def _physical_of(folder: Path, file_bytes: int, first: int, count: int) -> np.nd
     while position < end:
         start = position // file_bytes * file_bytes
         upto = min(end, start + file_bytes)
-        raw = np.fromfile(folder / f"{start:020d}", "V20", (upto - position) // UNIT_BYTES, "", position - start)
-        parts.append(np.ndarray(len(raw), ">i8", raw.tobytes(), 0, (UNIT_BYTES,)).astype(np.int64))
+        count = (upto - position) // UNIT_BYTES
+        units = np.fromfile(folder / f"{start:020d}", _UNIT, count, "", position - start)
+        parts.append(units["physical"].astype(np.int64))
         position = upto
     return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
@@ -342,11 +310,7 @@ def _sync_tree(work: Path, report: Report) -> None:
         if path.is_dir():
             sync_folder(path)
         else:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
+            sync_file(path)
         report("syncing", number + 1, len(paths))
     for name in _DERIVED:
         sync_folder(work / name)
@@ -363,7 +327,3 @@ def _swap(root: Path, work: Path) -> Path | None:
     with contextlib.suppress(OSError):
         work.rmdir()
     return kept
-
-
-def _silent(_what: str, _done: int, _total: int) -> None:
-    """Report nothing."""

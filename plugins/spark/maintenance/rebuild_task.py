@@ -1,28 +1,29 @@
-"""One piece of the log becomes consume queue units in place, and keys for the index."""
+"""The tasks of a rebuild: a piece of the log becomes consume queue units in place, and keys; keys become an index file."""
 
 from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Iterator, Mapping
+import struct
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import attrs
 import numpy as np
 
-from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
+from flintmq.config.sections.models import IndexSection
 from flintmq.core.io.paths import queue_folder
-from flintmq.core.kernel.ports import DispatchRequest
-from flintmq.core.record import record as rec
-from flintmq.core.record.bulk_columns import ColumnReader, RecordColumns
+from flintmq.core.record.bulk_columns import RecordColumns
 from flintmq.core.record.queue_unit import UNIT_BYTES
 from flintmq.dispatchers.consume_queue import queue_units
+from flintmq.dispatchers.index import index_bulk
+from flintmq.dispatchers.index.index_file import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES, IndexFile
 from flintmq.plugins.delay.delay_times import DelayTimes
-from flintmq.plugins.doctor.expected import request_of
 from flintmq.plugins.doctor.files import map_read_only
-from flintmq.plugins.spark.maintenance.errors import MaintenanceError
-from flintmq.plugins.spark.maintenance.pieces import Piece
+from flintmq.plugins.spark.errors import MaintenanceError
+from flintmq.plugins.spark.maintenance.pieces import Piece, PieceTask, check_end, columns_of
 
 KEY: Final = np.dtype([("hash", "<i8"), ("physical", "<i8"), ("stored_ms", "<i8")])
 """A key of the index on its way from the piece to the index file."""
@@ -33,10 +34,9 @@ QueueKey = tuple[str, int]
 
 
 @attrs.frozen
-class RebuildTask:
+class RebuildTask(PieceTask):
     """What one task needs to know."""
 
-    piece: Piece
     out: str
     """Where the new queues are made."""
     queue_file_bytes: int
@@ -46,15 +46,19 @@ class RebuildTask:
     """Where the piece's keys go; None without an index."""
 
 
-@attrs.frozen
+@attrs.define
 class QueueRun:
     """What one piece has of one queue."""
 
     first: int
     """Queue offset of its first message."""
-    count: int
     is_run: bool
-    """Whether each message's queue offset is one more than that of the one before it; else nothing was written."""
+    """Whether each message's queue offset is one more than that of the one before it; else nothing is written."""
+    count: int = 0
+    units: list[bytes] = attrs.field(factory=list)
+    """Those that are not written yet."""
+    written: int = 0
+    """Units that are in the file already."""
 
 
 @attrs.frozen
@@ -67,21 +71,7 @@ class PieceDone:
     """Physical offset behind the last record; behind the file where a blank ends it."""
     ends_log: bool
     """Whether there are zeros where the next record would be: then no record may follow in any later piece."""
-    queues: tuple[tuple[QueueKey, QueueRun], ...]
-
-
-class _Queue:
-    """The units of one queue, as far as they are not written."""
-
-    __slots__ = ("count", "first", "is_run", "units", "written")
-
-    def __init__(self, first: int) -> None:
-        self.first = first
-        self.count = 0
-        self.is_run = first >= 0
-        self.units: list[bytes] = []
-        self.written = 0
-        """Units that are in the file already."""
+    queues: dict[QueueKey, QueueRun]
 
 
 def rebuild_piece(task: RebuildTask) -> PieceDone:
@@ -97,7 +87,7 @@ def rebuild_piece(task: RebuildTask) -> PieceDone:
     piece = task.piece
     view = map_read_only(Path(piece.path))
     mentions = _mentions(view, piece)
-    queues: dict[QueueKey, _Queue] = {}
+    queues: dict[QueueKey, QueueRun] = {}
     keys: list[bytes] = []
     records = key_count = waiting = 0
     end = piece.base + piece.at
@@ -118,46 +108,7 @@ def rebuild_piece(task: RebuildTask) -> PieceDone:
     _write_all(task, queues)
     if task.keys_path is not None:
         Path(task.keys_path).write_bytes(b"".join(keys))
-    runs = tuple((key, QueueRun(queue.first, queue.count, queue.is_run)) for key, queue in queues.items())
-    return PieceDone(records, key_count, piece.base + end_at, ends_log, runs)
-
-
-def columns_of(view: memoryview, piece: Piece, delays: DelayTimes) -> Iterator[RecordColumns]:
-    """The records of a piece in bulk; see :class:`flintmq.core.record.bulk_columns.ColumnReader`."""
-
-    def request_at(at: int) -> DispatchRequest:
-        return request_of(rec.decode_record(view, at, check_crc=False), delays)
-
-    return ColumnReader((SCHEDULE_TOPIC,)).read(view, piece.base, piece.at, piece.end_at, request_at)
-
-
-def check_end(view: memoryview, piece: Piece, at: int) -> tuple[int, bool]:
-    """Where a piece ends, given where reading ended: the file's end where a blank is there; and whether the log may end there.
-
-    Raises:
-        MaintenanceError: it does not end in a record.
-    """
-    if at == piece.end_at:
-        return at, False
-    if piece.end_at == len(view):
-        if len(view) - at < rec.BLANK_MIN_BYTES:
-            if not any(view[at:]):
-                return at, True
-        else:
-            size, magic = rec.SIZE_AND_MAGIC.unpack_from(view, at)
-            if magic == rec.MAGIC_BLANK:
-                return len(view), False
-            if not size and not magic:
-                return at, True
-    raise damage(piece, at)
-
-
-def damage(piece: Piece, at: int) -> MaintenanceError:
-    """What to say of bytes that are no record where one must be."""
-    return MaintenanceError(
-        f"{piece.path}: no record at position {piece.base + at}: the log is damaged there, or torn. "
-        "flintmq store repair mends it; flintmq store explain says more"
-    )
+    return PieceDone(records, key_count, piece.base + end_at, ends_log, queues)
 
 
 def _mentions(view: memoryview, piece: Piece) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
@@ -185,7 +136,7 @@ def _refuse_many_queues(columns: RecordColumns, mentions: np.ndarray[tuple[int],
             )
 
 
-def _add_units(columns: RecordColumns, queues: dict[QueueKey, _Queue]) -> int:
+def _add_units(columns: RecordColumns, queues: dict[QueueKey, QueueRun]) -> int:
     """Take the units of some records; return their size."""
     rows = queue_units.visible_rows(columns)
     if not len(rows):
@@ -194,11 +145,9 @@ def _add_units(columns: RecordColumns, queues: dict[QueueKey, _Queue]) -> int:
         first = int(columns.queue_offset[group[0]])
         queue = queues.get(key)
         if queue is None:
-            queue = queues[key] = _Queue(first)
-            queue.is_run = queue.is_run and key[1] >= 0
+            queue = queues[key] = QueueRun(first, is_run=first >= 0 and key[1] >= 0)
         if queue.is_run:
-            run_first = queue_units.first_of_run(columns, group)
-            if run_first == queue.first + queue.count:
+            if queue_units.first_of_run(columns, group) == queue.first + queue.count:
                 queue.units.append(queue_units.units(columns, group))
             else:
                 queue.is_run = False
@@ -217,7 +166,7 @@ def _keys(columns: RecordColumns) -> np.ndarray[tuple[int], np.dtype[np.void]]:
     return made
 
 
-def _write_all(task: RebuildTask, queues: Mapping[QueueKey, _Queue]) -> None:
+def _write_all(task: RebuildTask, queues: Mapping[QueueKey, QueueRun]) -> None:
     for (topic, queue_id), queue in queues.items():
         if queue.units:
             data = b"".join(queue.units)
@@ -244,3 +193,121 @@ def write_units(folder: Path, file_bytes: int, position: int, data: bytes) -> No
         finally:
             os.close(fd)
         done += len(part)
+
+
+_HEADER: Final = struct.Struct(">qqqqii")
+_INT_MAX: Final = 0x7FFFFFFF
+_CHUNK: Final = 2_000_000
+"""Keys at a time: a full file of twenty million must not need them all in memory."""
+
+
+@attrs.frozen
+class KeySlice:
+    """Some keys of one piece."""
+
+    path: str
+    first: int
+    count: int
+
+
+@attrs.frozen
+class IndexTask:
+    """What one index file is made of."""
+
+    path: str
+    slots: int
+    entries: int
+    keys: tuple[KeySlice, ...]
+    """In the log's order; together at most ``entries - 1``: entry 0 is never used."""
+
+    @property
+    def size(self) -> int:
+        return sum(part.count for part in self.keys)
+
+
+def build_index(task: IndexTask) -> None:
+    """Make the file, byte for byte as the broker's own builder would have. Raises OSError."""
+    slots = np.zeros(task.slots, ">i4")
+    entries_at = HEADER_BYTES + task.slots * SLOT_BYTES
+    count, used = 1, 0
+    begin: tuple[int, int] | None = None
+    end = (0, 0)
+    with Path(task.path).open("wb") as file:
+        file.truncate(IndexFile.size_bytes(task.slots, task.entries))
+        for keys in _chunks(task):
+            if begin is None:
+                begin = (int(keys["stored_ms"][0]), int(keys["physical"][0]))
+            end = (int(keys["stored_ms"][-1]), int(keys["physical"][-1]))
+            hashes = keys["hash"]
+            stored = slots[hashes % task.slots].astype(np.int64)
+            previous, changed, values, empty = index_bulk.chain(hashes, task.slots, stored, count)
+            slots[changed] = values
+            used += empty
+            seconds = np.clip((keys["stored_ms"] - begin[0]) // 1000, 0, _INT_MAX)
+            file.seek(entries_at + count * ENTRY_BYTES)
+            file.write(index_bulk.pack_entries(hashes, keys["physical"], seconds, previous))
+            count += len(keys)
+        begin = begin or (0, 0)
+        file.seek(0)
+        file.write(_HEADER.pack(begin[0], end[0], begin[1], end[1], used, count))
+        file.write(slots.tobytes())
+
+
+def _chunks(task: IndexTask) -> list[np.ndarray[tuple[int], np.dtype[np.void]]]:
+    """The keys, many at a time; each is a view of its file."""
+    found = []
+    for part in task.keys:
+        keys = np.memmap(part.path, KEY, "r", 0)[part.first : part.first + part.count]
+        found += [keys[at : at + _CHUNK] for at in range(0, len(keys), _CHUNK)]
+    return found
+
+
+def index_tasks(key_counts: Sequence[int], keys_folder: Path, work: Path, index: IndexSection) -> Iterator[IndexTask]:
+    """Cut the keys of all pieces, in the order of the pieces, into the files of an index.
+
+    Args:
+        key_counts: how many keys each piece has.
+        keys_folder: where they lie, a file per piece, named by its number.
+        work: the folder in which ``index`` is made.
+        index: the settings.
+    """
+    room = index.max_index_num - 1
+    slices: list[KeySlice] = []
+    left = room
+    name = 0
+
+    def task() -> IndexTask:
+        path = str(work / "index" / f"{name:017d}")
+        return IndexTask(path, index.max_hash_slot_num, index.max_index_num, tuple(slices))
+
+    for number, key_count in enumerate(key_counts):
+        path = key_file(keys_folder, number)
+        first = 0
+        while first < key_count:
+            count = min(left, key_count - first)
+            slices.append(KeySlice(path, first, count))
+            first += count
+            left -= count
+            if not left:
+                name = _index_name(slices[0], name)
+                yield task()
+                slices, left = [], room
+    if slices:
+        name = _index_name(slices[0], name)
+        yield task()
+
+
+def key_file(keys_folder: Path, piece: int) -> str:
+    """Return the file of a piece's keys."""
+    return str(keys_folder / f"{piece:08d}")
+
+
+def _index_name(first: KeySlice, before: int) -> int:
+    """Return the time of a file's first key: keys are in the order of the log, so a second rebuild gives the same names."""
+    stored_ms = int(np.memmap(first.path, KEY, "r", 0)[first.first]["stored_ms"])
+    try:
+        local = time.localtime(stored_ms // 1000)
+        name = int(f"{time.strftime('%Y%m%d%H%M%S', local)}{stored_ms % 1000:03d}")
+    except (OverflowError, ValueError, OSError):  # no calendar has this time
+        name = 0
+    return max(name, before + 1)

@@ -15,11 +15,11 @@ from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import message, open_store
 from flintmq.plugins.doctor.files import StoreFiles
 from flintmq.plugins.doctor.walk import Kind, walk
+from flintmq.plugins.spark.errors import MaintenanceError
 from flintmq.plugins.spark.maintenance import export as export_module
 from flintmq.plugins.spark.maintenance.audit import audit
 from flintmq.plugins.spark.maintenance.compact import compact
 from flintmq.plugins.spark.maintenance.engines import Engine, InlineEngine, engine_of
-from flintmq.plugins.spark.maintenance.errors import MaintenanceError
 from flintmq.plugins.spark.maintenance.export import export
 
 

@@ -35,7 +35,7 @@ from flintmq.plugins.doctor.files import StoreFiles
 from flintmq.plugins.spark.maintenance.audit import audit
 from flintmq.plugins.spark.maintenance.compact import compact
 from flintmq.plugins.spark.maintenance.engines import SparkEngine
-from flintmq.plugins.spark.maintenance.errors import MaintenanceError
+from flintmq.plugins.spark.errors import MaintenanceError
 from flintmq.plugins.spark.maintenance.export import export
 from flintmq.plugins.spark.maintenance.rebuild import rebuild
 
