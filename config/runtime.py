@@ -156,8 +156,8 @@ def _changed(
         if attribute in sections.setdefault(section, {}):
             raise ConfigError(f"'{name}' and '{by_key[name]}' are the same key, given twice", key=name)
         key = KEYS[name]
-        plain = key.spec.rocketmq_unit if entry else None
-        sections[section][attribute] = bind_field(RawScalar(text), key.hint, key.field, name, plain=plain)
+        node = RawScalar(text, plain=key.spec.rocketmq_unit if entry else None)
+        sections[section][attribute] = bind_field(node, key.hint, key.field, name)
     parts = {section: attrs.evolve(getattr(config, section), **values) for section, values in sections.items()}
     return attrs.evolve(config, **parts)
 

@@ -75,7 +75,7 @@ def bind_model(mapping: RawMapping, model: type[M], prefix: str) -> M:
     return made  # type: ignore[no-any-return]
 
 
-def bind_field(node: RawNode, hint: Any, field: attrs.Attribute[Any], key: str, *, plain: Unit | None = None) -> Any:
+def bind_field(node: RawNode, hint: Any, field: attrs.Attribute[Any], key: str) -> Any:
     """Return one node as the type of a field, converted and checked.
 
     Args:
@@ -83,13 +83,12 @@ def bind_field(node: RawNode, hint: Any, field: attrs.Attribute[Any], key: str, 
         hint: the field's type.
         field: the attrs field.
         key: its dotted name, for errors.
-        plain: what a plain integer means where that differs from the field's own unit.
 
     Raises:
         ConfigError: it does not fit.
     """
     spec = spec_of(field)
-    value = bind_value(node, hint, spec, key, plain=plain)
+    value = bind_value(node, hint, spec, key)
     converter: Any = field.converter
     if SPEC in field.metadata and callable(converter) and value is not None:
         value = converter(value)
@@ -99,13 +98,13 @@ def bind_field(node: RawNode, hint: Any, field: attrs.Attribute[Any], key: str, 
     return value
 
 
-def bind_value(node: RawNode, hint: Any, spec: FieldSpec, key: str, *, plain: Unit | None = None) -> Any:
+def bind_value(node: RawNode, hint: Any, spec: FieldSpec, key: str) -> Any:
     """Return one node as a type (see :func:`bind_field`); the range is not checked here."""
     if hint is Any or hint is object:
         return unbound(node)
     origin = typing.get_origin(hint)
     if origin in (typing.Union, types.UnionType):
-        return _bind_union(node, typing.get_args(hint), spec, key, plain)
+        return _bind_union(node, typing.get_args(hint), spec, key)
     if origin in _SEQUENCES or hint in _SEQUENCES:
         return _bind_sequence(node, hint, spec, key)
     if origin in _MAPPINGS or hint in _MAPPINGS:
@@ -122,12 +121,12 @@ def bind_value(node: RawNode, hint: Any, spec: FieldSpec, key: str, *, plain: Un
     if node.is_null:
         raise node.origin.error(f"'{key}' needs a value", key=key)
     try:
-        return _bind_scalar(node, hint, spec, plain)
+        return _bind_scalar(node, hint, spec)
     except ConfigError as error:
         raise node.origin.error(f"'{key}' {error.message}", key=key) from None
 
 
-def _bind_scalar(node: RawScalar, hint: Any, spec: FieldSpec, plain: Unit | None) -> Any:
+def _bind_scalar(node: RawScalar, hint: Any, spec: FieldSpec) -> Any:
     text = node.text
     if typing.get_origin(hint) is typing.Literal:
         allowed = {str(value): value for value in typing.get_args(hint)}
@@ -141,7 +140,7 @@ def _bind_scalar(node: RawScalar, hint: Any, spec: FieldSpec, plain: Unit | None
     if issubclass(hint, bool):
         return _bool(text)
     if issubclass(hint, int):
-        return parse_quantity(text, spec.unit, plain=plain)
+        return parse_quantity(text, spec.unit, plain=node.plain)
     if issubclass(hint, float):
         return _float(text, spec.unit)
     if issubclass(hint, (str, Path, Secret)):
@@ -177,7 +176,7 @@ def _plugin(node: RawScalar) -> PluginRef:
         raise ConfigError(f"has a bad entry: {error.message}") from None
 
 
-def _bind_union(node: RawNode, arms: tuple[Any, ...], spec: FieldSpec, key: str, plain: Unit | None) -> Any:
+def _bind_union(node: RawNode, arms: tuple[Any, ...], spec: FieldSpec, key: str) -> Any:
     if type(None) in arms and isinstance(node, RawScalar) and node.is_null:
         return None
     sections = [arm for arm in arms if isinstance(arm, type) and attrs.has(arm)]
@@ -187,10 +186,10 @@ def _bind_union(node: RawNode, arms: tuple[Any, ...], spec: FieldSpec, key: str,
     candidates = sorted((arm for arm in arms if arm is not type(None)), key=lambda arm: arm is str)
     for arm in candidates[:-1]:
         try:
-            return bind_value(node, arm, spec, key, plain=plain)
+            return bind_value(node, arm, spec, key)
         except ConfigError:
             continue
-    return bind_value(node, candidates[-1], spec, key, plain=plain)
+    return bind_value(node, candidates[-1], spec, key)
 
 
 def _bind_sequence(node: RawNode, hint: Any, spec: FieldSpec, key: str) -> Any:
@@ -198,7 +197,7 @@ def _bind_sequence(node: RawNode, hint: Any, spec: FieldSpec, key: str) -> Any:
     arms = typing.get_args(hint) or (str,)
     if isinstance(node, RawScalar):
         parts = () if node.is_null else re.split(f"[{re.escape(spec.separators)}]", node.text)
-        node = RawList(tuple(RawScalar(p.strip(), node.origin, node.quoted) for p in parts if p.strip()), node.origin)
+        node = RawList(tuple(attrs.evolve(node, text=p.strip()) for p in parts if p.strip()), node.origin)
     if not isinstance(node, RawList):
         raise node.origin.error(f"'{key}' takes a list, not a section", key=key)
     return make(bind_value(item, arms[0], spec, f"{key}[{place}]") for place, item in enumerate(node.items))

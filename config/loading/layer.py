@@ -6,12 +6,11 @@ RocketMQ's names are accepted at the top level and inside the section they belon
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import attrs
 
 from flintmq.config.errors import ConfigError, nearest
-from flintmq.config.fields import Unit
 from flintmq.config.loading.raw import Origin, RawMapping, RawNode, RawScalar, nest
 from flintmq.config.loading.schema import COMPOSITES, KEYS, SECTIONS, Role, aliases, aliases_in
 
@@ -31,8 +30,6 @@ class Assignment:
     """The value as written."""
     spelling: str
     """The name as written."""
-    plain: Unit | None = None
-    """What a plain integer means, where the spelling changes that."""
 
 
 @attrs.frozen
@@ -75,24 +72,11 @@ class Layer:
         Raises:
             ConfigError: the name is unknown, or its key is already set.
         """
-        if "." in name and (targets := self._targets("", name)):
-            for target in targets:  # RocketMQ's tls.server.mode and the like
-                self._assign(attrs.evolve(target, node=node, spelling=name))
-            return
-        self._place("", tuple(name.split(".")), node)
-
-    def finish(self) -> Layer:
-        """Check what needs the whole source.
-
-        Raises:
-            ConfigError: ``flush.strategy`` is set in two ways.
-        """
-        direct = self.assignments.get(STRATEGY)
-        for name in COMPOSITES:
-            composite = self.assignments.get(name)
-            if direct is not None and composite is not None:
-                raise _conflict(STRATEGY, direct, composite)
-        return self
+        dotted_by_rocketmq = "." in name and self._take_rocketmq_name(
+            "", name, node, name
+        )  # tls.server.mode and the like
+        if not dotted_by_rocketmq:
+            self._place("", tuple(name.split(".")), node)
 
     def _place(self, section: str, parts: tuple[str, ...], node: RawNode) -> None:
         head, rest = (parts[0].lower() if self.fold_case else parts[0]), parts[1:]
@@ -102,9 +86,8 @@ class Layer:
             self._enter(name, rest, node)
         elif name in KEYS and not rest:
             self._assign(Assignment(name, node, spelling))
-        elif not rest and (targets := self._targets(section, parts[0])):
-            for assignment in targets:
-                self._assign(attrs.evolve(assignment, node=node, spelling=spelling))
+        elif not rest and self._take_rocketmq_name(section, parts[0], node, spelling):
+            pass
         elif section in OPEN_SECTIONS and name not in KEYS and (rest or _may_be_section(node)):
             self._keep(name, rest, node)
         else:
@@ -119,20 +102,32 @@ class Layer:
         elif not (isinstance(node, RawScalar) and node.is_null):
             raise node.origin.error(f"'{section}' is a section: it takes 'name: value' lines", key=section)
 
-    def _targets(self, section: str, name: str) -> list[Assignment]:
-        """Return the keys a RocketMQ name sets here; node and spelling are filled in by the caller."""
-        blank = RawScalar("")
+    def _take_rocketmq_name(self, section: str, name: str, node: RawNode, spelling: str) -> bool:
+        """Set what one of RocketMQ's names sets; return whether it is one that counts in this section."""
         table = aliases_in(section, self.role)
-        known = {n.casefold(): n for n in (*table, *COMPOSITES)} if self.fold_case else {}
-        name = known.get(name.casefold(), name)
+        if self.fold_case:
+            known = {other.casefold(): other for other in (*table, *COMPOSITES)}
+            name = known.get(name.casefold(), name)
         if name in COMPOSITES and section in OPEN_SECTIONS:
-            return [Assignment(name, blank, name)]
-        return [Assignment(key, blank, name, KEYS[key].spec.rocketmq_unit) for key in table.get(name, ())]
+            self._assign(Assignment(name, node, spelling))
+            return True
+        for key in table.get(name, ()):
+            unit = KEYS[key].spec.rocketmq_unit
+            self._assign(
+                Assignment(key, attrs.evolve(node, plain=unit) if isinstance(node, RawScalar) else node, spelling)
+            )
+        return name in table
 
     def _assign(self, new: Assignment) -> None:
         old = self.assignments.get(new.key)
-        if old is not None and not (self.last_wins and old.spelling == new.spelling):
-            raise _conflict(new.key, old, new)
+        if old is not None and self.last_wins and old.spelling == new.spelling:
+            old = None
+        rivals = COMPOSITES if new.key == STRATEGY else (STRATEGY,) if new.key in COMPOSITES else ()
+        old = next((self.assignments[rival] for rival in rivals if rival in self.assignments), old)
+        if old is not None:
+            key = new.key if old.key == new.key else STRATEGY
+            message = f"'{new.spelling}' sets '{key}', which '{old.spelling}' ({old.node.origin}) sets already"
+            raise new.node.origin.error(message, key=key)
         self.assignments[new.key] = new
 
     def _keep(self, name: str, rest: tuple[str, ...], node: RawNode) -> None:
@@ -167,7 +162,7 @@ class Layer:
 
 
 def _may_be_section(node: RawNode) -> bool:
-    return isinstance(node, RawMapping) or (isinstance(node, RawScalar) and node.is_null and not node.quoted)
+    return isinstance(node, RawMapping) or (isinstance(node, RawScalar) and node.is_null)
 
 
 def _refuse_overlap(name: str, old: RawMapping, new: RawMapping) -> None:
@@ -181,12 +176,6 @@ def _refuse_overlap(name: str, old: RawMapping, new: RawMapping) -> None:
             raise node.origin.error(message, key=f"{name}.{key}")
 
 
-def _conflict(key: str, old: Assignment, new: Assignment) -> ConfigError:
-    return new.node.origin.error(
-        f"'{new.spelling}' sets '{key}', which '{old.spelling}' ({old.node.origin}) sets already", key=key
-    )
-
-
 def mapping_layer(mapping: RawMapping, role: Role = "broker") -> Layer:
     """Return a file's settings.
 
@@ -196,7 +185,7 @@ def mapping_layer(mapping: RawMapping, role: Role = "broker") -> Layer:
     layer = Layer(role)
     for name, node in mapping.entries.items():
         layer.add(name, node)
-    return layer.finish()
+    return layer
 
 
 def environment_layer(environ: Mapping[str, str], role: Role = "broker") -> Layer:
@@ -215,14 +204,14 @@ def environment_layer(environ: Mapping[str, str], role: Role = "broker") -> Laye
         name = variable[len(ENVIRONMENT_PREFIX) :]
         if not variable.startswith(ENVIRONMENT_PREFIX) or not name:
             continue
-        origin = Origin("environment", name=variable)
+        origin = Origin("environment", f"environment {variable}")
         if "__" in name:
             layer.add(name.replace("__", "."), RawScalar(environ[variable], origin))
         elif name.casefold() in whole:
             layer.add(whole[name.casefold()], RawScalar(environ[variable], origin))
         elif (near := nearest(name, whole, cutoff=0.85)) is not None:
             raise origin.error(f"unknown key '{name[:80]}'", key=name, suggestion=whole[near])
-    return layer.finish()
+    return layer
 
 
 def override_layer(overrides: Iterable[str], role: Role = "broker") -> Layer:
@@ -238,13 +227,4 @@ def override_layer(overrides: Iterable[str], role: Role = "broker") -> Layer:
         if not equals or not name.strip():
             raise origin.error(f"a setting is written key=value, not '{override[:80]}'")
         layer.add(name.strip(), RawScalar(text.strip(), origin))
-    return layer.finish()
-
-
-def merged_sections(layers: Sequence[Layer]) -> dict[str, RawMapping]:
-    """Return the sections of all layers, later ones laid over earlier ones."""
-    found: dict[str, RawMapping] = {}
-    for layer in layers:
-        for name, mapping in layer.sections.items():
-            found[name] = found[name].merged(mapping) if name in found else mapping
-    return found
+    return layer

@@ -18,10 +18,9 @@ from flintmq.config.loading.layer import (
     Layer,
     environment_layer,
     mapping_layer,
-    merged_sections,
     override_layer,
 )
-from flintmq.config.loading.raw import DEFAULT, Origin, RawMapping, RawSection
+from flintmq.config.loading.raw import DEFAULT, Origin, RawMapping
 from flintmq.config.loading.schema import COMPOSITES, KEYS, SECTIONS, Role
 from flintmq.config.rocketmq.flush_type import FlushType
 from flintmq.config.sections.models import BrokerConfig
@@ -37,7 +36,7 @@ class LoadedConfig:
     """The values."""
     origins: Mapping[str, Origin]
     """Where each dotted key's value comes from; every key is there."""
-    sections: Mapping[str, RawSection]
+    sections: Mapping[str, RawMapping]
     """Sections no built-in model describes, by dotted name (``my_plugin``, ``flush.my_strategy``): plugins' or mistakes."""
     role: Role = "broker"
     """Whose meaning an ambiguous RocketMQ name had."""
@@ -59,8 +58,7 @@ class LoadedConfig:
         Raises:
             ConfigError: a key is unknown or missing, or a value does not fit; names the line.
         """
-        found = self.sections.get(name)
-        return bind_model(found.values if found else RawMapping(), model, name)
+        return bind_model(self.sections.get(name, RawMapping()), model, name)
 
     def check_claimed(self, names: Iterable[str], switched_off: Sequence[str] = ()) -> None:
         """Raise for a section that no plugin has claimed.
@@ -96,17 +94,14 @@ def load_config(
     overrides: Sequence[str] = (),
     environ: Mapping[str, str] | None = None,
     *,
-    plugin_sections: Iterable[str] | None = None,
     role: Role = "broker",
 ) -> LoadedConfig:
-    """Load the configuration.
+    """Load the configuration. Sections that no built-in model describes are checked by :meth:`LoadedConfig.check_claimed`.
 
     Args:
         file: YAML, or RocketMQ's properties (``broker.conf``), recognised by its content; None for none.
         overrides: ``key=value`` texts, as given to ``--set``.
         environ: environment variables; None for the process's own, ``{}`` for none.
-        plugin_sections: when given, every section that is not built in must be among these names. Without it, call
-            :meth:`LoadedConfig.check_claimed` once plugins have declared their sections.
         role: whether RocketMQ's ``listenPort`` and the like mean the broker's or the name server's.
 
     Raises:
@@ -117,10 +112,7 @@ def load_config(
         layers.append(_file_layer(_read(Path(file)), str(file), role))
     layers.append(environment_layer(os.environ if environ is None else environ, role))
     layers.append(override_layer(overrides, role))
-    loaded = assemble(tuple(layers), role)
-    if plugin_sections is not None:
-        loaded.check_claimed(plugin_sections)
-    return loaded
+    return assemble(tuple(layers), role)
 
 
 def load_text(text: str, *, name: str = "configuration", role: Role = "broker") -> LoadedConfig:
@@ -165,29 +157,20 @@ def assemble(layers: tuple[Layer, ...], role: Role = "broker") -> LoadedConfig:
                     values[STRATEGY], origins[STRATEGY] = flush_type.strategy, origin
                 continue
             key = KEYS[name]
-            values[name] = bind_field(assignment.node, key.hint, key.field, name, plain=assignment.plain)
+            values[name] = bind_field(assignment.node, key.hint, key.field, name)
             origins[name] = origin
             if name == STRATEGY:
                 flush_type = FlushType.of_strategy(values[name])
-    sections = {name: RawSection(name, mapping) for name, mapping in merged_sections(layers).items()}
-    return LoadedConfig(
-        build_config(values, origins), MappingProxyType(origins), MappingProxyType(sections), role, layers
-    )
-
-
-def build_config(values: Mapping[str, Any], origins: Mapping[str, Origin] = MappingProxyType({})) -> BrokerConfig:
-    """Return a configuration of typed values by dotted key; defaults for the rest.
-
-    Raises:
-        ConfigError: values that are fine alone do not fit together.
-    """
+    sections: dict[str, RawMapping] = {}
+    for layer in layers:
+        for name, mapping in layer.sections.items():
+            sections[name] = sections[name].merged(mapping) if name in sections else mapping
     try:
-        root = _build(BrokerConfig, "", values)
-    except ConfigError as error:
+        config: BrokerConfig = _build(BrokerConfig, "", values)
+    except ConfigError as error:  # values that are fine alone do not fit together
         origin = _guilty(error.key or "", origins)
         raise origin.error(error.message, key=error.key, suggestion=error.suggestion) from error
-    assert isinstance(root, BrokerConfig)
-    return root
+    return LoadedConfig(config, MappingProxyType(origins), MappingProxyType(sections), role, layers)
 
 
 def _build(model: type[Any], prefix: str, values: Mapping[str, Any]) -> Any:

@@ -6,12 +6,13 @@ whatever YAML would have made of them, and the environment and the command line 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Literal
 
 import attrs
 
 from flintmq.config.errors import ConfigError
+from flintmq.config.fields import Unit
 
 OriginKind = Literal["default", "file", "environment", "command line"]
 
@@ -22,29 +23,19 @@ class Origin:
 
     kind: OriginKind
     """The layer."""
-    file: str | None = None
-    """The file, when it is one."""
+    place: str | None = None
+    """The file, or ``environment`` and the variable's name."""
     line: int | None = None
-    """1-based line in ``file``."""
-    name: str | None = None
-    """The environment variable, when it is one."""
-
-    @property
-    def place(self) -> str | None:
-        """Return what an error names before the line; None for a default."""
-        if self.kind == "file":
-            return self.file
-        if self.kind == "environment":
-            return f"environment {self.name}" if self.name else "environment"
-        return None if self.kind == "default" else self.kind
+    """1-based line in a file."""
 
     def __str__(self) -> str:
-        place = self.place or self.kind
-        return f"{place}:{self.line}" if self.line is not None else place
+        text = self.place or self.kind
+        return f"{text}:{self.line}" if self.line is not None else text
 
     def error(self, message: str, *, key: str | None = None, suggestion: str | None = None) -> ConfigError:
         """Return a :class:`ConfigError` that names this place."""
-        return ConfigError(message, key=key, file=self.place, line=self.line, suggestion=suggestion)
+        file = None if self.kind == "default" else self.place or self.kind
+        return ConfigError(message, key=key, file=file, line=self.line, suggestion=suggestion)
 
 
 DEFAULT = Origin("default")
@@ -61,6 +52,8 @@ class RawScalar:
     """Where."""
     quoted: bool = False
     """Quoted text is never null."""
+    plain: Unit | None = None
+    """What a plain integer means; None where it is what the field says."""
 
     @property
     def is_null(self) -> bool:
@@ -98,31 +91,6 @@ class RawMapping:
 
 
 RawNode = RawScalar | RawList | RawMapping
-
-
-@attrs.frozen
-class RawSection:
-    """A section that no built-in model describes: a plugin's, or a mistake."""
-
-    name: str
-    """Its dotted name: ``my_plugin``, ``flush.my_strategy``."""
-    values: RawMapping
-    """What it holds."""
-
-    @property
-    def origin(self) -> Origin:
-        """Return the origin of its first value."""
-        return self.values.origin
-
-    def leaves(self) -> Iterator[tuple[str, RawNode]]:
-        """Yield every scalar and list with its dotted name."""
-        pending: list[tuple[str, RawNode]] = [(self.name, self.values)]
-        while pending:
-            name, node = pending.pop()
-            if isinstance(node, RawMapping):
-                pending.extend((f"{name}.{key}", child) for key, child in reversed(list(node.entries.items())))
-            else:
-                yield name, node
 
 
 def nest(path: tuple[str, ...], node: RawNode) -> RawMapping:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import attrs
 
 from flintmq.config.loading.emit import HIDDEN, SECRET_NAME, display, yaml_tree, yaml_value
 from flintmq.config.loading.load import LoadedConfig
-from flintmq.config.loading.raw import RawList, RawNode, RawScalar
+from flintmq.config.loading.raw import RawList, RawMapping, RawNode, RawScalar
 from flintmq.config.loading.schema import COMPOSITES, KEYS
 from flintmq.config.sections.models import BrokerConfig
 
@@ -34,11 +36,18 @@ def rows(loaded: LoadedConfig) -> tuple[Row, ...]:
         names = COMPOSITES if name == "flush.strategy" else key.spec.rocketmq
         value = display(key.value_of(loaded.config), key.spec)
         found.append(Row(name, value, str(loaded.origins[name]), ", ".join(names), key.doc))
-    for section in loaded.sections.values():
-        for name, node in section.leaves():
-            text = HIDDEN if SECRET_NAME.search(name) else _text(node)
-            found.append(Row(name, text, str(node.origin), "", "a plugin's setting"))
+    for name, section in loaded.sections.items():
+        found += _rows_of(name, section)
     return tuple(found)
+
+
+def _rows_of(name: str, node: RawNode) -> Iterator[Row]:
+    """Yield every scalar and list of a plugin's section."""
+    if isinstance(node, RawMapping):
+        for key, child in node.entries.items():
+            yield from _rows_of(f"{name}.{key}", child)
+    else:
+        yield Row(name, _hidden(name, node), str(node.origin), "", "a plugin's setting")
 
 
 def to_yaml(config: BrokerConfig, *, only_changed: bool = False) -> str:

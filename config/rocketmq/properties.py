@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+import attrs
+
 from flintmq.config.errors import ConfigError, nearest
 from flintmq.config.loading.binding import bind_field
 from flintmq.config.loading.emit import HIDDEN, SECRET_NAME
@@ -81,7 +83,7 @@ def properties_layer(text: str, role: Role = "broker", *, file: str = "broker.co
             layer.ignored.append(_ignored(entry.key, node, why))
     _note_unused_pool(layer)
     layer.ignored.sort(key=lambda ignored: ignored.origin.line or 0)
-    return layer.finish()
+    return layer
 
 
 def _check(name: str, node: RawScalar, role: Role) -> None:
@@ -90,7 +92,8 @@ def _check(name: str, node: RawScalar, role: Role) -> None:
         return
     for dotted in aliases(role).get(name, (name,)):
         key = KEYS[dotted]
-        bind_field(node, key.hint, key.field, dotted, plain=key.spec.rocketmq_unit if name != dotted else None)
+        plain = key.spec.rocketmq_unit if name != dotted else None
+        bind_field(attrs.evolve(node, plain=plain), key.hint, key.field, dotted)
 
 
 def _why(entry: Property, role: Role) -> str:

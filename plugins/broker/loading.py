@@ -32,7 +32,7 @@ def as_loaded(config: BrokerConfig | LoadedConfig | Path | str | None, role: Rol
 def config_path(loaded: LoadedConfig) -> Path | None:
     """Return the file that ``plugins`` stands in; None where it stands in none."""
     origin = loaded.origins.get("plugins")
-    return Path(origin.file) if origin is not None and origin.file else None
+    return Path(origin.place) if origin is not None and origin.kind == "file" and origin.place else None
 
 
 def load_plugins(loaded: LoadedConfig, objects: Iterable[object], clock: Clock) -> tuple[Kernel, PluginSettings]:

@@ -139,7 +139,7 @@ def test_sections_nobody_claims_are_mistakes() -> None:
     with pytest.raises(ConfigError, match="did you mean 'audit'"):
         load_text("audt: {path: x}").check_claimed(["audit"])
     with pytest.raises(ConfigError, match="unknown key 'x1'"):
-        load_config(None, ["x1.y=1"], {}, plugin_sections=["audit"])
+        load_config(None, ["x1.y=1"], {}).check_claimed(["audit"])
     load_text("audit:\n").check_claimed(["audit"])
 
 

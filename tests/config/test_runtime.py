@@ -7,22 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from flintmq.config import (
+from flintmq.config import BrokerConfig, ConfigError, NamesrvConfig, import_broker_conf, load_config, load_text
+from flintmq.config.loading.schema import KEYS, aliases
+from flintmq.config.rocketmq.names import FIXED
+from flintmq.config.runtime import (
     NAMESRV_RUNTIME_KEYS,
     RUNTIME_KEYS,
-    BrokerConfig,
-    ConfigError,
-    NamesrvConfig,
     as_properties,
     evolve,
     evolve_namesrv,
-    import_broker_conf,
-    load_config,
-    load_text,
     namesrv_as_properties,
 )
-from flintmq.config.loading.schema import KEYS, aliases
-from flintmq.config.rocketmq.names import FIXED
 
 
 def test_nothing_dangerous_is_on_the_list() -> None:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flintmq.config import ConfigError, format_duration, format_size, parse_duration, parse_size
-from flintmq.config.units import parse_integer, parse_quantity
+from flintmq.config.errors import ConfigError
+from flintmq.config.units import format_duration, format_size, parse_duration, parse_integer, parse_quantity, parse_size
 
 
 @pytest.mark.parametrize(
