@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import cast
 
 from flintmq.core.errors import RefusedError, StoreFencedError
 from flintmq.core.io.clock import Clock
@@ -14,7 +15,7 @@ from flintmq.core.kernel.ports import (
     ReplicationGate,
     count_messages,
 )
-from flintmq.core.log.appender import Appendable
+from flintmq.core.log.appender import Appendable, Appended
 from flintmq.core.log.commit_log import CommitLog
 from flintmq.core.log.log_chunk import LogChunk
 from flintmq.core.log.slow import SLOW_S, SlowLog
@@ -76,16 +77,7 @@ class MessageWriter:
             self._fence(f"an append failed: {type(error).__name__}: {error}; restart the broker to recover")
             raise
         took_s = self._clock.monotonic_s() - began_s
-        units: list[AppendUnit] = []
-        batches: list[AppendedBatch] = []
-        for result in results:
-            if type(result) is DispatchRequest:
-                units.append(result)
-            elif type(result) is AppendedBatch:
-                units.append(result)
-                batches.append(result)
-            elif type(result) is list:
-                units += result
+        units, batches = _stored(results)
         self._reput.appended(units, batches)
         waiter = self.promise()
         self._appended()
@@ -128,3 +120,16 @@ class MessageWriter:
             f"[NOTIFYME]putMessage in lock cost time(ms)={took_s * 1000:.0f}, {messages} messages, "
             f"{self._watermarks.wrote - began_bytes} bytes at {began_bytes}, file {file.path if file is not None else 'none'}"
         )
+
+
+def _stored(results: list[Appended]) -> tuple[Sequence[AppendUnit], list[AppendedBatch]]:
+    """Return everything that an append stored, in the order of the log, and the batches among it."""
+    if {*map(type, results)} == {DispatchRequest}:
+        return cast("list[DispatchRequest]", results), []
+    units: list[AppendUnit] = []
+    for result in results:
+        if isinstance(result, list):
+            units += result
+        elif isinstance(result, (DispatchRequest, AppendedBatch)):
+            units.append(result)
+    return units, [unit for unit in units if isinstance(unit, AppendedBatch)]

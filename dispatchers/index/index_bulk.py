@@ -14,7 +14,6 @@ from flintmq.core.io.lazy_numpy import numpy
 from flintmq.core.kernel.ports import AppendedBatch, AppendUnit, DispatchRequest
 from flintmq.core.record.java_hash import absolute_hashes, descending_powers, index_key_hashes, topic_head_hash
 from flintmq.core.record.properties import AlikeProperties
-from flintmq.core.record.sys_flag import is_indexed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,16 +69,15 @@ class EntryColumns(msgspec.Struct, frozen=True, eq=False):
 
     @classmethod
     def of_requests(cls, requests: Sequence[DispatchRequest]) -> EntryColumns:
-        """The entries of records: UNIQ_KEY first, then each of KEYS; none of a rolled back one."""
-        kept = [one for one in requests if is_indexed(one.sys_flag)]
-        keys, more_keys = [one.uniq_key for one in kept], [one.keys for one in kept]
+        """The entries of records, of which none is rolled back: UNIQ_KEY first, then each of KEYS."""
+        keys, more_keys = [one.uniq_key for one in requests], [one.keys for one in requests]
         if not all(keys) or any(more_keys):
-            pairs = [(one, key) for one in kept for key in (one.uniq_key, *one.keys.split(" ")) if key]
-            kept, keys = [one for one, _ in pairs], [key for _, key in pairs]
+            pairs = [(one, key) for one in requests for key in (one.uniq_key, *one.keys.split(" ")) if key]
+            requests, keys = [one for one, _ in pairs], [key for _, key in pairs]
         return cls(
-            numpy.array(index_key_hashes([one.topic for one in kept], keys), numpy.int64),
-            numpy.array([one.commit_log_offset_bytes for one in kept], numpy.int64),
-            numpy.array([one.store_timestamp_ms for one in kept], numpy.int64),
+            numpy.array(index_key_hashes([one.topic for one in requests], keys), numpy.int64),
+            numpy.array([one.commit_log_offset_bytes for one in requests], numpy.int64),
+            numpy.array([one.store_timestamp_ms for one in requests], numpy.int64),
         )
 
     @classmethod

@@ -20,7 +20,7 @@ from flintmq.core.io.disk import Disk
 from flintmq.core.kernel.ports import AppendUnit, DispatchRequest, RecordBatch, StoreFolder, count_messages, requests_of
 from flintmq.core.kernel.ports.queues import IndexCheckpoint
 from flintmq.core.record.java_hash import index_key_hash, index_key_hashes
-from flintmq.core.record.sys_flag import indexed, is_indexed
+from flintmq.core.record.sys_flag import indexed
 from flintmq.core.steps import run_steps
 from flintmq.dispatchers.index import index_bulk
 from flintmq.dispatchers.index.index_file import IndexEntry, IndexFile
@@ -193,7 +193,7 @@ class IndexService:
         places: list[tuple[int, int]] = []
         for request in waiting:
             physical = request.commit_log_offset_bytes
-            if physical < taken_until or not is_indexed(request.sys_flag):
+            if physical < taken_until:
                 continue
             place = (physical, request.store_timestamp_ms)
             if request.uniq_key:

@@ -96,9 +96,9 @@ class RequestTable:
         """Answer codes on one of the ports as unsupported (the VIP port serves no pulls)."""
         self._without[local_port] = codes
 
-    def excluded(self, local_port: int) -> frozenset[int] | None:
-        """Return the codes that are not answered on a port; None for a port where all are."""
-        return self._without.get(local_port) if self._without else None
+    def excluded(self, local_port: int) -> frozenset[int]:
+        """Return the codes that are not answered on a port."""
+        return self._without.get(local_port, frozenset())
 
 
 def _on_threads(handler: Handler, pool: Pool) -> Handler:

@@ -206,19 +206,19 @@ class RemotingServer:
         if not requests:
             return
         self.processed += len(requests)
-        batches: dict[int, list[Request]] = {}
         table = self.table
-        batch_handlers = table.batch_handlers
-        excluded = table.excluded(requests[0].channel.local_port)
+        if excluded := table.excluded(requests[0].channel.local_port):
+            for request in requests:
+                if request.code in excluded:
+                    request.channel.refuse(request, unsupported(request.code))
+            requests = [request for request in requests if request.code not in excluded]
+        batches: dict[int, list[Request]] = {}
         for request in requests:
-            code = request.code
-            if excluded is not None and code in excluded:
-                request.channel.refuse(request, unsupported(code))
-            elif code in batch_handlers:
-                if code in batches:
-                    batches[code].append(request)
-                else:
-                    batches[code] = [request]
+            batch = batches.get(request.code)
+            if batch is not None:
+                batch.append(request)
+            elif request.code in table.batch_handlers:
+                batches[request.code] = [request]
             elif self.postponed.must_wait(request.channel):
                 self.postponed.put((request,))
             else:
