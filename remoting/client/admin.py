@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Final
 
 from flintmq.config.rocketmq.system_topics import AUTO_CREATE_TOPIC
 from flintmq.core.broker import perm
@@ -14,7 +14,7 @@ from flintmq.core.errors import RefusedError, RemotingError
 from flintmq.core.record.message_id import decode_message_id
 from flintmq.core.record.properties import UNIQ_KEY
 from flintmq.core.route.route_data import ClusterInfo, TopicRouteData
-from flintmq.remoting.client.broker_api import BrokerApi
+from flintmq.remoting.client.broker_api import QueueOffsets
 from flintmq.remoting.client.instance import ClientInstance, InstanceUser, checked
 from flintmq.remoting.client.message import MessageExt, decode_messages
 from flintmq.remoting.client.route import MASTER_ID
@@ -45,12 +45,11 @@ from flintmq.remoting.wire.headers_message import (
 from flintmq.remoting.wire.headers_route import DeleteTopicFromNamesrvRequestHeader
 from flintmq.remoting.wire.json_body import decode_body, dumps
 
-ADMIN_GROUP: Final = "TOOLS_CONSUMER"
 LONG_TIMEOUT_MS: Final = 10_000
 ALL_TIME_MS: Final = 2**63 - 1
 
 
-class AdminClient(InstanceUser):
+class AdminClient(QueueOffsets, InstanceUser):
     """Asks name servers and brokers. Loop thread only; use it in an ``async with`` statement.
 
     Every method raises ``RemotingError`` when no server answers and ``RefusedError`` when a request is refused. Where a method
@@ -61,12 +60,6 @@ class AdminClient(InstanceUser):
         client: an instance shared with others; it is not closed with this one.
         instance_options: for :class:`ClientInstance`.
     """
-
-    def __init__(
-        self, name_servers: str | Sequence[str] = (), *, client: ClientInstance | None = None, **instance_options: Any
-    ) -> None:
-        super().__init__(name_servers, client, instance_options)
-        self._api = BrokerApi(self.client, ADMIN_GROUP)
 
     # --- name servers ---
 
@@ -257,18 +250,6 @@ class AdminClient(InstanceUser):
         answer = await self.client.ask(address, request(RequestCode.VIEW_MESSAGE_BY_ID, header))
         (message,) = decode_messages(answer.body)
         return message
-
-    async def min_offset(self, queue: MessageQueue) -> int:
-        """The offset of the queue's first message that is still there."""
-        return await self._api.min_offset(queue)
-
-    async def max_offset(self, queue: MessageQueue) -> int:
-        """The offset the queue's next message will have."""
-        return await self._api.max_offset(queue)
-
-    async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """The offset of the message that was stored nearest to a time."""
-        return await self._api.search_offset(queue, timestamp_ms)
 
     # --- inside ---
 

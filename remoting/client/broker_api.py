@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import attrs
@@ -17,7 +17,7 @@ from flintmq.remoting.client.route import MASTER_ID
 from flintmq.remoting.wire.bodies import ConsumerIdList, LockBatchRequestBody, LockBatchResponseBody
 from flintmq.remoting.wire.codes import RequestCode, ResponseCode
 from flintmq.remoting.wire.command import request
-from flintmq.remoting.wire.header_codec import decode_header
+from flintmq.remoting.wire.header_codec import CommandHeader, decode_header
 from flintmq.remoting.wire.headers_message import (
     ConsumerGroupRequestHeader,
     ConsumerSendMsgBackRequestHeader,
@@ -31,7 +31,6 @@ from flintmq.remoting.wire.headers_message import (
     UpdateConsumerOffsetRequestHeader,
 )
 
-FLAG_COMMIT_OFFSET: Final = 1
 FLAG_SUSPEND: Final = 2
 FLAG_SUBSCRIPTION: Final = 4
 
@@ -49,12 +48,9 @@ class PullStatus(enum.Enum):
 _PULL_CODES: Final = tuple(int(status.value) for status in PullStatus)
 
 
-@attrs.frozen
-class PullResult:
-    """A pull's answer."""
-
+@attrs.frozen(kw_only=True)
+class _Pulled:
     status: PullStatus
-    messages: tuple[MessageExt, ...]
     next_begin_queue_offset: int
     """Where the next pull begins."""
     min_queue_offset: int
@@ -64,34 +60,61 @@ class PullResult:
     """Which broker of the set to pull from next."""
 
 
-@attrs.frozen
-class PulledRecords:
+@attrs.frozen(kw_only=True)
+class PullResult(_Pulled):
+    """A pull's answer."""
+
+    messages: tuple[MessageExt, ...]
+
+
+@attrs.frozen(kw_only=True)
+class PulledRecords(_Pulled):
     """A pull's answer, its records as they lie in the log."""
 
-    status: PullStatus
     records: bytes
     """In the order of the queue; filtered by tag only as brokers do, by hash."""
-    next_begin_queue_offset: int
-    min_queue_offset: int
-    max_queue_offset: int
-    suggested_broker_id: int
 
 
-class BrokerApi:
-    """A consumer group's questions to brokers. Loop thread only.
+class QueueOffsets:
+    """Questions about the offsets of queues, for whoever has a :class:`ClientInstance`. Loop thread only.
 
     Every method raises ``RemotingError`` when the broker does not answer and ``RefusedError`` when it refuses.
     """
+
+    client: ClientInstance
+
+    async def max_offset(self, queue: MessageQueue) -> int:
+        """The offset the queue's next message will have."""
+        header = QueueRequestHeader(topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name)
+        return await self._queue_offset(queue, RequestCode.GET_MAX_OFFSET, header)
+
+    async def min_offset(self, queue: MessageQueue) -> int:
+        """The offset of the queue's first message that is still there."""
+        header = QueueRequestHeader(topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name)
+        return await self._queue_offset(queue, RequestCode.GET_MIN_OFFSET, header)
+
+    async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """The offset of the message that was stored nearest to a time."""
+        header = SearchOffsetRequestHeader(
+            topic=queue.topic, queue_id=queue.queue_id, timestamp_ms=timestamp_ms, broker_name=queue.broker_name
+        )
+        return await self._queue_offset(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
+
+    async def _queue_offset(self, queue: MessageQueue, code: int, header: CommandHeader) -> int:
+        answer = await self.client.ask(await self._address(queue), request(code, header))
+        return decode_header(QueueOffsetResponseHeader, answer.ext_fields).queue_offset
+
+    async def _address(self, queue: MessageQueue, broker_id: int = MASTER_ID) -> str:
+        return (await self.client.routes.route(queue.topic)).address(queue.broker_name, broker_id)
+
+
+class BrokerApi(QueueOffsets):
+    """A consumer group's questions to brokers."""
 
     def __init__(self, client: ClientInstance, group: str) -> None:
         self.client = client
         self.group = group
         self._suggested_broker_ids: dict[MessageQueue, int] = {}
-
-    async def address(self, queue: MessageQueue, broker_id: int = MASTER_ID) -> str:
-        """Where the queue is."""
-        route = await self.client.routes.route(queue.topic)
-        return route.address(queue.broker_name, broker_id)
 
     async def pull(
         self,
@@ -101,7 +124,6 @@ class BrokerApi:
         subscription: SubscriptionData,
         max_messages: int = 32,
         suspend_ms: int = 0,
-        commit_consumer_offset: int | None = None,
     ) -> PullResult:
         """Ask for messages from an offset on.
 
@@ -111,24 +133,18 @@ class BrokerApi:
             subscription: what is wanted; travels with the request.
             max_messages: at most.
             suspend_ms: how long the broker may wait for a message to come; 0: not at all.
-            commit_consumer_offset: stored as the group's offset on the way, if given.
         """
         found = await self.pull_records(
-            queue,
-            queue_offset,
-            subscription=subscription,
-            max_messages=max_messages,
-            suspend_ms=suspend_ms,
-            commit_consumer_offset=commit_consumer_offset,
+            queue, queue_offset, subscription=subscription, max_messages=max_messages, suspend_ms=suspend_ms
         )
         messages = decode_messages(found.records, queue.broker_name)
         return PullResult(
-            found.status,
-            tuple(message for message in messages if _matches(message, subscription)),
-            found.next_begin_queue_offset,
-            found.min_queue_offset,
-            found.max_queue_offset,
-            found.suggested_broker_id,
+            status=found.status,
+            messages=tuple(message for message in messages if _matches(message, subscription)),
+            next_begin_queue_offset=found.next_begin_queue_offset,
+            min_queue_offset=found.min_queue_offset,
+            max_queue_offset=found.max_queue_offset,
+            suggested_broker_id=found.suggested_broker_id,
         )
 
     async def pull_records(
@@ -139,36 +155,29 @@ class BrokerApi:
         subscription: SubscriptionData,
         max_messages: int = 32,
         suspend_ms: int = 0,
-        commit_consumer_offset: int | None = None,
         timeout_ms: int = 10_000,
     ) -> PulledRecords:
         """Pull records without making messages of them; see :meth:`pull`.
 
         Args:
-            queue, queue_offset, subscription, max_messages, suspend_ms, commit_consumer_offset: as for :meth:`pull`.
+            queue, queue_offset, subscription, max_messages, suspend_ms: as for :meth:`pull`.
             timeout_ms: how long the answer may take; twice ``suspend_ms`` where that is more.
         """
-        flags = FLAG_SUBSCRIPTION
-        flags |= FLAG_SUSPEND if suspend_ms else 0
-        flags |= FLAG_COMMIT_OFFSET if commit_consumer_offset is not None else 0
-        broker_id = self._suggested_broker_ids.get(queue, MASTER_ID)
-        if broker_id != MASTER_ID:
-            flags &= ~FLAG_COMMIT_OFFSET  # a slave stores no offsets
         header = PullMessageRequestHeader(
             consumer_group=self.group,
             topic=queue.topic,
             queue_id=queue.queue_id,
             queue_offset=queue_offset,
             max_msg_nums=max_messages,
-            sys_flag=flags,
-            commit_consumer_offset=commit_consumer_offset or 0,
+            sys_flag=FLAG_SUBSCRIPTION | (FLAG_SUSPEND if suspend_ms else 0),
+            commit_consumer_offset=0,
             suspend_timeout_ms=suspend_ms,
             subscription=subscription.sub_string,
             sub_version=subscription.sub_version,
             expression_type=subscription.expression_type,
             broker_name=queue.broker_name,
         )
-        address = await self.address(queue, broker_id)
+        address = await self._address(queue, self._suggested_broker_ids.get(queue, MASTER_ID))
         pull = request(RequestCode.PULL_MESSAGE, header)
         try:
             answer = await self.client.ask(address, pull, max(timeout_ms, 2 * suspend_ms), *_PULL_CODES)
@@ -179,12 +188,12 @@ class BrokerApi:
         self._suggested_broker_ids[queue] = found.suggest_which_broker_id
         status = PullStatus(answer.code)
         return PulledRecords(
-            status,
-            answer.body if status is PullStatus.FOUND else b"",
-            found.next_begin_queue_offset,
-            found.min_queue_offset,
-            found.max_queue_offset,
-            found.suggest_which_broker_id,
+            status=status,
+            records=answer.body if status is PullStatus.FOUND else b"",
+            next_begin_queue_offset=found.next_begin_queue_offset,
+            min_queue_offset=found.min_queue_offset,
+            max_queue_offset=found.max_queue_offset,
+            suggested_broker_id=found.suggest_which_broker_id,
         )
 
     async def committed(self, queue: MessageQueue) -> int | None:
@@ -193,7 +202,7 @@ class BrokerApi:
             consumer_group=self.group, topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name
         )
         answer = await self.client.ask(
-            await self.address(queue),
+            await self._address(queue),
             request(RequestCode.QUERY_CONSUMER_OFFSET, header),
             REQUEST_TIMEOUT_MS,
             ResponseCode.QUERY_NOT_FOUND,
@@ -214,31 +223,9 @@ class BrokerApi:
         )
         command = request(RequestCode.UPDATE_CONSUMER_OFFSET, header)
         if wait:
-            await self.client.ask(await self.address(queue), command)
+            await self.client.ask(await self._address(queue), command)
         else:
-            await self.client.remoting.invoke_oneway(await self.address(queue), command)
-
-    async def max_offset(self, queue: MessageQueue) -> int:
-        """The offset the queue's next message will have."""
-        header = QueueRequestHeader(topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name)
-        answer = await self.client.ask(await self.address(queue), request(RequestCode.GET_MAX_OFFSET, header))
-        return decode_header(QueueOffsetResponseHeader, answer.ext_fields).queue_offset
-
-    async def min_offset(self, queue: MessageQueue) -> int:
-        """The offset of the queue's first message that is still there."""
-        header = QueueRequestHeader(topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name)
-        answer = await self.client.ask(await self.address(queue), request(RequestCode.GET_MIN_OFFSET, header))
-        return decode_header(QueueOffsetResponseHeader, answer.ext_fields).queue_offset
-
-    async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """The offset of the message that was stored nearest to a time."""
-        header = SearchOffsetRequestHeader(
-            topic=queue.topic, queue_id=queue.queue_id, timestamp_ms=timestamp_ms, broker_name=queue.broker_name
-        )
-        answer = await self.client.ask(
-            await self.address(queue), request(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
-        )
-        return decode_header(QueueOffsetResponseHeader, answer.ext_fields).queue_offset
+            await self.client.remoting.invoke_oneway(await self._address(queue), command)
 
     async def members(self, topic: str) -> list[str]:
         """The ids of the group's clients, as a broker of the topic knows them."""
@@ -257,23 +244,22 @@ class BrokerApi:
     async def lock(self, queues: Sequence[MessageQueue]) -> set[MessageQueue]:
         """Lock queues for this client, for some 60 s. Return those that were locked."""
         locked: set[MessageQueue] = set()
-        for broker_name in sorted({queue.broker_name for queue in queues}):
-            mine = [queue for queue in queues if queue.broker_name == broker_name]
-            body = LockBatchRequestBody(self.client.client_id, self.group, mine)
-            answer = await self.client.ask(
-                await self.address(mine[0]), request(RequestCode.LOCK_BATCH_MQ, body=body.encode())
-            )
+        for mine, body in self._by_broker(queues):
+            answer = await self.client.ask(await self._address(mine), request(RequestCode.LOCK_BATCH_MQ, body=body))
             locked.update(LockBatchResponseBody.decode(answer.body).lock_ok_mq_set)
         return locked
 
     async def unlock(self, queues: Sequence[MessageQueue]) -> None:
         """Give locks back; the broker does not answer whether that worked."""
+        for mine, body in self._by_broker(queues):
+            unlock = request(RequestCode.UNLOCK_BATCH_MQ, body=body)
+            await self.client.remoting.invoke_oneway(await self._address(mine), unlock)
+
+    def _by_broker(self, queues: Sequence[MessageQueue]) -> Iterator[tuple[MessageQueue, bytes]]:
+        """A queue of each broker, and the body that names all that it holds."""
         for broker_name in sorted({queue.broker_name for queue in queues}):
             mine = [queue for queue in queues if queue.broker_name == broker_name]
-            body = LockBatchRequestBody(self.client.client_id, self.group, mine)
-            await self.client.remoting.invoke_oneway(
-                await self.address(mine[0]), request(RequestCode.UNLOCK_BATCH_MQ, body=body.encode())
-            )
+            yield mine[0], LockBatchRequestBody(self.client.client_id, self.group, mine).encode()
 
     async def send_back(self, message: MessageExt, delay_level: int, max_reconsume_times: int) -> None:
         """Has a message come again later: after ``delay_level``, 0 growing with the tries, negative never (dead letter)."""
@@ -287,7 +273,7 @@ class BrokerApi:
             broker_name=message.broker_name,
         )
         await self.client.ask(
-            await self.address(message.queue), request(RequestCode.CONSUMER_SEND_MSG_BACK, header), 5_000
+            await self._address(message.queue), request(RequestCode.CONSUMER_SEND_MSG_BACK, header), 5_000
         )
 
 

@@ -77,7 +77,7 @@ class Consumer(InstanceUser):
         self.settings = settings or ConsumerSettings()
         if self.settings.message_model == BROADCASTING:  # its offsets are found again by this name
             instance_options.setdefault("client_id", make_client_id(instance_name="DEFAULT"))
-        super().__init__(name_servers, client, instance_options)
+        super().__init__(name_servers, client=client, **instance_options)
         self.member = Membership(
             group=group, settings=self.settings, client=self.client, api=BrokerApi(self.client, group)
         )
@@ -188,11 +188,10 @@ class Consumer(InstanceUser):
     async def _check(self, subscription: SubscriptionData) -> None:
         route = await self.client.routes.route(subscription.topic)
         body = CheckClientRequestBody(self.client.client_id, self.group, None, subscription)
-        for broker_name in route.broker_addrs:
-            command = request(RequestCode.CHECK_CLIENT_CONFIG, body=body.encode())
-            await self.client.ask(route.address(broker_name), command)
-            return
-        raise RefusedError(17, f"topic {subscription.topic} has no broker", reason="route.no-broker")
+        if not route.broker_addrs:
+            raise RefusedError(17, f"topic {subscription.topic} has no broker", reason="route.no-broker")
+        command = request(RequestCode.CHECK_CLIENT_CONFIG, body=body.encode())
+        await self.client.ask(route.address(next(iter(route.broker_addrs))), command)
 
 
 class ConsumerRequests:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Final, Self
 
 from flintmq.core.errors import FlintError, RefusedError, RemotingError
@@ -105,7 +105,7 @@ class ClientInstance:
     def start_heartbeats(self) -> None:
         """Start telling brokers regularly. Further calls do nothing."""
         if not any(task.get_name() == "heartbeats" for task in self._tasks):
-            self.start_task(self._heartbeats(), "heartbeats")
+            self.start_task(repeat(self._heartbeat_interval_s, self._refresh_and_send), "heartbeats")
 
     async def send_heartbeats(self, addresses: Sequence[str] | None = None) -> int:
         """Send brokers a heartbeat with the client's groups.
@@ -130,15 +130,12 @@ class ClientInstance:
             *(self.ask(address, request(RequestCode.HEART_BEAT, body=body)) for address in addresses),
             return_exceptions=True,
         )
-        answered = 0
         for address, outcome in zip(addresses, outcomes, strict=True):
             if isinstance(outcome, FlintError):
                 log.warning("no heartbeat to %s: %s", address, outcome)
             elif isinstance(outcome, BaseException):
                 raise outcome
-            else:
-                answered += 1
-        return answered
+        return sum(isinstance(outcome, RemotingCommand) for outcome in outcomes)
 
     async def unregister(self, *, producer_group: str | None = None, consumer_group: str | None = None) -> None:
         """Tell every known broker that a group has lost this member. Brokers that do not answer are logged."""
@@ -171,9 +168,6 @@ class ClientInstance:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.remoting.close()
 
-    async def _heartbeats(self) -> None:
-        await repeat(self._heartbeat_interval_s, self._refresh_and_send)
-
     async def _refresh_and_send(self) -> None:
         for route in self.routes.known():
             try:
@@ -203,7 +197,7 @@ class InstanceUser:
     """
 
     def __init__(
-        self, name_servers: str | Sequence[str], client: ClientInstance | None, instance_options: Mapping[str, Any]
+        self, name_servers: str | Sequence[str] = (), *, client: ClientInstance | None = None, **instance_options: Any
     ) -> None:
         self.client = client or ClientInstance(name_servers, **instance_options)
         self._owns_client = client is None

@@ -24,8 +24,7 @@ from flintmq.core.record.properties import (
     WAIT,
     properties_to_string,
 )
-from flintmq.core.route.route_data import QueueData
-from flintmq.remoting.client.instance import ClientInstance, InstanceUser, checked
+from flintmq.remoting.client.instance import ClientInstance, InstanceUser
 from flintmq.remoting.client.message import Message, MessageExt, compress
 from flintmq.remoting.client.request_reply import is_reply, make_reply
 from flintmq.remoting.client.route import TopicRoute, make_topic_route
@@ -120,7 +119,7 @@ class Producer(InstanceUser):
         default_topic_queue_nums: int = 4,
         **instance_options: Any,
     ) -> None:
-        super().__init__(name_servers, client, instance_options)
+        super().__init__(name_servers, client=client, **instance_options)
         self.group = group
         self._retries = retries
         self._compress_over_bytes = compress_over_bytes
@@ -220,9 +219,7 @@ class Producer(InstanceUser):
         prepared = self._prepare(message)
         route = await self._route(prepared.topic)
         queue = queue or self._next_queue(route, None)
-        await self.client.remoting.invoke_oneway(
-            route.address(queue.broker_name), self._command(prepared, queue, oneway=True)
-        )
+        await self.client.remoting.invoke_oneway(route.address(queue.broker_name), self._command(prepared, queue))
 
     # --- inside ---
 
@@ -238,7 +235,9 @@ class Producer(InstanceUser):
                 break
             target = queue or self._next_queue(route, failed_broker)
             try:
-                return await self._send_once(prepared, target, route, left_ms)
+                address = route.address(target.broker_name)
+                answer = await self.client.ask(address, self._command(prepared, target), left_ms, *_STORED)
+                return _send_result(prepared, target, answer)
             except RefusedError as refused:
                 if refused.code not in RETRY_CODES:
                     raise
@@ -248,15 +247,7 @@ class Producer(InstanceUser):
             failed_broker = target.broker_name
         raise failure or RemotingTimeoutError(f"topic {prepared.topic} was not sent to within {timeout_ms} ms")
 
-    async def _send_once(
-        self, prepared: _Prepared, queue: MessageQueue, route: TopicRoute, timeout_ms: float
-    ) -> SendResult:
-        answer = await self.client.remoting.invoke(
-            route.address(queue.broker_name), self._command(prepared, queue), timeout_ms
-        )
-        return _send_result(prepared, queue, checked(answer, *_STORED))
-
-    def _command(self, prepared: _Prepared, queue: MessageQueue, *, oneway: bool = False) -> RemotingCommand:
+    def _command(self, prepared: _Prepared, queue: MessageQueue) -> RemotingCommand:
         header = SendMessageRequestHeaderV2(
             producer_group=self.group,
             topic=prepared.topic,
@@ -270,7 +261,7 @@ class Producer(InstanceUser):
             batch=prepared.batch,
             broker_name=queue.broker_name,
         )
-        return request(prepared.code, header, prepared.body, oneway=oneway)
+        return request(prepared.code, header, prepared.body)
 
     def _prepare(self, message: Message) -> _Prepared:
         self._check_length(len(message.body))
@@ -314,12 +305,11 @@ class Producer(InstanceUser):
                 data = await self.client.routes.fetch(AUTO_CREATE_TOPIC)
             except RefusedError:
                 raise refused from None
-        return make_topic_route(topic, replace(data, queue_datas=[self._narrowed(queue) for queue in data.queue_datas]))
-
-    def _narrowed(self, queues: QueueData) -> QueueData:
-        """Return queues of the auto-create topic, no more than this producer asks for."""
-        queue_nums = min(queues.write_queue_nums, self._default_topic_queue_nums)
-        return replace(queues, write_queue_nums=queue_nums, read_queue_nums=queue_nums)
+        narrowed = []
+        for queues in data.queue_datas:
+            queue_nums = min(queues.write_queue_nums, self._default_topic_queue_nums)
+            narrowed.append(replace(queues, write_queue_nums=queue_nums, read_queue_nums=queue_nums))
+        return make_topic_route(topic, replace(data, queue_datas=narrowed))
 
     def _next_queue(self, route: TopicRoute, failed_broker: str | None) -> MessageQueue:
         """The next in turn; one at another broker than the one that just failed, if there is any."""

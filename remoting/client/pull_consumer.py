@@ -7,11 +7,11 @@ from typing import Any
 
 from flintmq.core.broker.message_queue import MessageQueue
 from flintmq.core.broker.subscription import TAG, build_subscription
-from flintmq.remoting.client.broker_api import BrokerApi, PullResult
+from flintmq.remoting.client.broker_api import BrokerApi, PullResult, QueueOffsets
 from flintmq.remoting.client.instance import ClientInstance, InstanceUser
 
 
-class PullConsumer(InstanceUser):
+class PullConsumer(QueueOffsets, InstanceUser):
     """Pulls messages on demand, without being a member of its group. Loop thread only; use ``async with``.
 
     Every method raises ``RemotingError`` when no server answers and ``RefusedError`` when a request is refused.
@@ -31,7 +31,7 @@ class PullConsumer(InstanceUser):
         client: ClientInstance | None = None,
         **instance_options: Any,
     ) -> None:
-        super().__init__(name_servers, client, instance_options)
+        super().__init__(name_servers, client=client, **instance_options)
         self.group = group
         self._api = BrokerApi(self.client, group)
 
@@ -62,15 +62,3 @@ class PullConsumer(InstanceUser):
     async def commit(self, queue: MessageQueue, consumer_offset: int) -> None:
         """Store the group's offset: of the next message it wants."""
         await self._api.commit(queue, consumer_offset)
-
-    async def min_offset(self, queue: MessageQueue) -> int:
-        """The offset of the queue's first message that is still there."""
-        return await self._api.min_offset(queue)
-
-    async def max_offset(self, queue: MessageQueue) -> int:
-        """The offset the queue's next message will have."""
-        return await self._api.max_offset(queue)
-
-    async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """The offset of the message that was stored nearest to a time."""
-        return await self._api.search_offset(queue, timestamp_ms)

@@ -51,11 +51,8 @@ def make_reply(request: MessageExt, body: bytes, properties: Mapping[str, str] |
     missing = [name for name in (props.CORRELATION_ID, props.REPLY_TO_CLIENT, props.CLUSTER) if not asked.get(name)]
     if missing:
         raise ValueError(f"message {request.msg_id} is not a request: it lacks {', '.join(missing)}")
-    made = dict(properties or {})
-    for name in (props.CORRELATION_ID, props.REPLY_TO_CLIENT, props.TTL):
-        if name in asked:
-            made[name] = asked[name]
-    made[props.MSG_TYPE] = REPLY
+    named = {name: asked[name] for name in (props.CORRELATION_ID, props.REPLY_TO_CLIENT, props.TTL) if name in asked}
+    made = {**(properties or {}), **named, props.MSG_TYPE: REPLY}
     return Message(reply_topic(asked[props.CLUSTER]), body, properties=made)
 
 
@@ -96,10 +93,9 @@ class Requests:
 
     async def announce(self, addresses: Iterable[str]) -> None:
         """Send heartbeats to brokers that do not know this client yet, so that they can forward a reply."""
-        losses = self._client.remoting.connections_lost
-        if losses != self._losses_seen:
+        if self._losses_seen != self._client.remoting.connections_lost:
+            self._losses_seen = self._client.remoting.connections_lost
             self._announced.clear()
-            self._losses_seen = losses
         unknown = [address for address in addresses if address not in self._announced]
         if unknown and await self._client.send_heartbeats(unknown) == len(unknown):
             self._announced.update(unknown)

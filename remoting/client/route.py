@@ -101,16 +101,11 @@ class RouteCache:
         choose: Callable[[int], int] = random.randrange,
     ) -> None:
         self._remoting = remoting
-        self._name_servers = tuple(name_servers)
-        self._chosen = choose(len(self._name_servers)) if self._name_servers else 0
+        self.name_servers = tuple(name_servers)
+        self._chosen = choose(len(self.name_servers)) if self.name_servers else 0
         self._clock = clock
         self._timeout_ms = timeout_ms
         self._routes: dict[str, tuple[float, TopicRoute]] = {}
-
-    @property
-    def name_servers(self) -> tuple[str, ...]:
-        """All of them, in the order they were given."""
-        return self._name_servers
 
     async def route(self, topic: str, *, max_age_s: float = ROUTE_MAX_AGE_S) -> TopicRoute:
         """The topic's route, asked for when the one known is older than ``max_age_s``.
@@ -145,7 +140,7 @@ class RouteCache:
     async def ask(self, command: RemotingCommand) -> RemotingCommand:
         """Ask the chosen name server, and where it fails the next ones in turn. Raises the last one's ``RemotingError``."""
         failure: RemotingError | None = None
-        servers, first = self._name_servers, self._chosen
+        servers, first = self.name_servers, self._chosen
         for step in range(len(servers)):
             at = (first + step) % len(servers)
             try:
@@ -156,10 +151,6 @@ class RouteCache:
                     self._chosen = (at + 1) % len(servers)
         assert failure is not None
         raise failure
-
-    def put(self, route: TopicRoute) -> None:
-        """Remembers a route that was made in another way."""
-        self._routes[route.topic] = (self._clock.monotonic_s(), route)
 
     def known(self) -> tuple[TopicRoute, ...]:
         """Every route known now."""

@@ -151,7 +151,7 @@ class TransactionProducer(Producer):
         )
         try:
             address = (await self._route(sent.queue.topic)).address(sent.queue.broker_name)
-            await self.client.remoting.invoke_oneway(address, request(RequestCode.END_TRANSACTION, header, oneway=True))
+            await self.client.remoting.invoke_oneway(address, request(RequestCode.END_TRANSACTION, header))
         except (RemotingError, RefusedError) as failure:
             log.warning("transaction %s: the broker did not learn its end and will ask: %s", sent.msg_id, failure)
 
@@ -174,7 +174,7 @@ class TransactionProducer(Producer):
             msg_id=message.properties.get(UNIQ_KEY) or asked.msg_id or "",
             transaction_id=asked.transaction_id,
         )
-        await self.client.remoting.invoke_oneway(address, request(RequestCode.END_TRANSACTION, header, oneway=True))
+        await self.client.remoting.invoke_oneway(address, request(RequestCode.END_TRANSACTION, header))
 
 
 async def _dispatch_check(client: ClientInstance, command: RemotingCommand, address: str) -> None:

@@ -337,7 +337,9 @@ class RemotingClient:
             del self._connections[connection.address]
 
     def _request_received(self, connection: ClientConnection, command: RemotingCommand) -> None:
-        self._start(self._answer(connection, command))
+        task = asyncio.ensure_future(self._answer(connection, command))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _answer(self, connection: ClientConnection, command: RemotingCommand) -> None:
         answer = await self._handle(connection, command)
@@ -364,8 +366,3 @@ class RemotingClient:
             return response(command, refused.code, refused.remark)
         except Exception as failure:  # a handler's fault is answered, as RocketMQ does; the connection lives on
             return response(command, ResponseCode.SYSTEM_ERROR, f"{type(failure).__name__}: {failure}")
-
-    def _start(self, work: Awaitable[None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
