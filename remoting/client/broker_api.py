@@ -76,7 +76,7 @@ class PulledRecords(_Pulled):
 
 
 class QueueOffsets:
-    """Questions about the offsets of queues, for whoever has a :class:`ClientInstance`. Loop thread only.
+    """Questions about the offsets of queues, put by way of a :class:`ClientInstance`. Loop thread only.
 
     Every method raises ``RemotingError`` when the broker does not answer and ``RefusedError`` when it refuses.
     """
@@ -256,7 +256,7 @@ class BrokerApi(QueueOffsets):
             await self.client.remoting.invoke_oneway(await self._address(mine), unlock)
 
     def _by_broker(self, queues: Sequence[MessageQueue]) -> Iterator[tuple[MessageQueue, bytes]]:
-        """A queue of each broker, and the body that names all that it holds."""
+        """One queue of each broker, and the body that names all of that broker."""
         for broker_name in sorted({queue.broker_name for queue in queues}):
             mine = [queue for queue in queues if queue.broker_name == broker_name]
             yield mine[0], LockBatchRequestBody(self.client.client_id, self.group, mine).encode()
