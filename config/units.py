@@ -8,6 +8,11 @@ from typing import Final
 from flintmq.config.errors import ConfigError
 from flintmq.config.fields import Unit
 
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+GIB: Final = 1024 * MIB
+DAY_MS: Final = 86_400_000
+
 SIZE_UNITS: Final = {
     "b": 1,
     "kb": 1000,

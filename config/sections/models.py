@@ -13,10 +13,8 @@ import attrs
 
 from flintmq.config.errors import ConfigError
 from flintmq.config.fields import option
-from flintmq.config.sections.feed import LandingSection, SparkFeedSection
-from flintmq.config.sections.replication import HaSection
 from flintmq.config.sections.security import AclAccount, AclSection, TlsSection
-from flintmq.config.sections.server import BrokerSection, ListenSection, NamesrvConfig, NamesrvSection
+from flintmq.config.sections.server import BrokerSection, HaSection, ListenSection, NamesrvConfig, NamesrvSection
 from flintmq.config.sections.service import (
     AdmissionSection,
     DelaySection,
@@ -32,6 +30,8 @@ from flintmq.config.sections.store import (
     FlushSection,
     GroupCommitSection,
     IndexSection,
+    LandingSection,
+    SparkFeedSection,
     StoreSection,
 )
 

@@ -10,8 +10,8 @@ import attrs
 from flintmq.config.errors import ConfigError
 from flintmq.config.fields import option
 from flintmq.config.secret import Secret
+from flintmq.config.units import DAY_MS
 
-DAY_MS = 86_400_000
 KEY_MIN_LENGTH: Final = 7
 """RocketMQ refuses access keys and secret keys of six characters or fewer."""
 _KEY: Final = re.compile(r"[\x21-\x7e]{7,256}")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import attrs
 
 from flintmq.config.fields import option
+from flintmq.config.units import DAY_MS
 
-DAY_MS = 86_400_000
 QUEUE_MAX = 100_000_000
 
 

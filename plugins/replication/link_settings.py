@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 import attrs
 
 from flintmq.config.errors import ConfigError
-from flintmq.config.sections.replication import SECRET_MIN_LENGTH
+from flintmq.config.sections.server import SECRET_MIN_LENGTH
 from flintmq.plugins.replication.agreement import Truncate
 
 if TYPE_CHECKING:

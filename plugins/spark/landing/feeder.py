@@ -16,7 +16,7 @@ from typing import Final, Protocol
 
 import attrs
 
-from flintmq.config.sections.feed import LandingSection
+from flintmq.config.sections.store import LandingSection
 from flintmq.core.errors import FlintError
 from flintmq.core.io.clock import Clock
 from flintmq.plugins.spark.landing.task import Landed, LandingLossError
