@@ -12,29 +12,24 @@ from flintmq.core.broker.intake_steps import IntakeSteps
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.stats import BrokerStats
 from flintmq.core.errors import StoreError
-from flintmq.core.kernel.plugin_shapes import PROCESSOR
 from flintmq.core.log.epochs import MASTER
 from flintmq.plugins.broker.authenticators import Authenticators
 from flintmq.plugins.broker.plugin_figures import plugin_figures
-from flintmq.plugins.broker.server_parts import ServerParts
+from flintmq.plugins.broker.plugin_server import PluginServer
 from flintmq.plugins.broker.services import Services
 from flintmq.plugins.broker.store_assembly import StoreAssembly
 from flintmq.plugins.broker.tables import load_groups, load_offsets, load_topics
-from flintmq.remoting.server.server import RemotingServer
 
 if TYPE_CHECKING:
     from flintmq.core.broker.address import BrokerAddress
     from flintmq.core.io.clock import Clock
     from flintmq.core.io.disk import Disk
     from flintmq.core.kernel.kernel import Kernel
-    from flintmq.core.kernel.ports.processor import Request
-    from flintmq.core.kernel.registry import ProcessorSpec, Registered
     from flintmq.plugins.broker.broker import Broker
     from flintmq.plugins.broker.periodic import Timers
+    from flintmq.plugins.broker.plugin_server import Pools
     from flintmq.plugins.broker.plugin_settings import PluginSettings
-    from flintmq.plugins.broker.pools import Pools
     from flintmq.remoting.server.channel import ServerChannel
-    from flintmq.remoting.server.pool import Pool
 
 log = logging.getLogger("flintmq.broker")
 
@@ -74,9 +69,6 @@ class Assembly:
         self.is_closing = False
         """Whether the store takes nothing more."""
         self.services = Services(kernel, log)
-        self._parts: ServerParts | None = None
-        self._handled_by: dict[int, Registered[ProcessorSpec]] = {}
-        """Which processor answers a request code."""
         features = kernel.registries.features_topics()
         stores = StoreAssembly(config, kernel, settings, disk, clock)
         store = stores.open()
@@ -111,50 +103,28 @@ class Assembly:
         for entry in kernel.registries.intake_steps.all():
             state.intake_steps.add(kernel.guarded(entry, entry.value)(state))
         state.runtime_sources += [self.services.figures, partial(plugin_figures, kernel)]
-        self.authenticators = Authenticators(
-            kernel, settings, config, config.authenticators_in_force, acl_key="acl.enable"
-        )
-        self.authenticators.start(timers)
-        self.server = self._make_server(clock)
-        held.push_async_callback(self.server.close, config.broker.shutdown_timeout_ms / 1000)
-
-    def _make_server(self, clock: Clock) -> RemotingServer:
-        listen = self.config.listen
-        return RemotingServer(
-            clock,
-            max_frame_bytes=listen.max_frame_bytes,
-            max_connections=listen.max_connections,
-            max_connections_per_address=listen.max_connections_per_address,
-            max_buffered_bytes=listen.max_buffered_bytes,
-            idle_timeout_ms=listen.idle_timeout_ms,
-            backlog=listen.backlog,
-            authenticators=self.authenticators.in_force,
+        names = config.authenticators_in_force
+        authenticators = Authenticators(kernel, settings, config, names, acl_key="acl.enable")
+        authenticators.start(timers)
+        self.served = PluginServer(
+            kernel,
+            "broker",
+            config.listen,
+            idle_timeout_ms=config.listen.idle_timeout_ms,
+            clock=clock,
+            authenticators=authenticators,
             on_closed=self._channel_closed,
-            on_failed=self._request_failed,
-            on_authenticator_failed=self.authenticators.failed,
         )
+        held.push_async_callback(self.served.server.close, config.broker.shutdown_timeout_ms / 1000)
 
-    def add_processors(self, broker: Broker, pools: Pools) -> None:
+    def add_parts(self, broker: Broker, pools: Pools) -> None:
         """Make the request processors and what plugins registered for the server as a whole; both are given the broker.
 
         Raises:
             ConfigError, PluginError: a plugin's fault; names it.
         """
-        for entry in self.kernel.registries.processors_of("broker"):
-            made = self.kernel.guarded(entry, entry.value.factory)(broker)
-            where = PROCESSOR.where(entry.owner, entry.name)
-            self.server.table.add_processor(made, entry.value.declarations, partial(_pool_of, pools, entry), where)
-            self._handled_by.update(dict.fromkeys(entry.value.codes, entry))
-        self._parts = ServerParts(self.kernel, "broker", broker)
-        self._parts.attach(self.server, pools.get)
-        self.state.answers_as_bytes = not self._parts.hooks.after
-
-    def _request_failed(self, request: Request, error: BaseException) -> None:
-        entry = self._handled_by.get(request.code)
-        if entry is not None:
-            self.kernel.blame(entry, f"request {request.code}", error)
-        elif self._parts is not None and self._parts.default is not None:
-            self.kernel.blame(self._parts.default, "handle", error)
+        self.served.add_parts(broker, pools)
+        self.state.answers_as_bytes = not self.served.server.hooks.after
 
     def _channel_closed(self, channel: ServerChannel) -> None:
         state = self.state
@@ -174,10 +144,6 @@ class Assembly:
         except StoreError as error:  # positions that stand for more than is on disk are not written then
             log.error("the log could not be made durable: %s", error)
         self.services.persist()
-
-
-def _pool_of(pools: Pools, entry: Registered[ProcessorSpec], name: str) -> Pool:
-    return pools.get(name, entry.value.threads[name])
 
 
 def _begin_epoch_if_replicated(state: BrokerState) -> None:

@@ -30,7 +30,7 @@ from flintmq.plugins.broker.exposure import REMINDER_S, check_exposure, remind
 from flintmq.plugins.broker.loading import as_loaded, load_plugins
 from flintmq.plugins.broker.loop_watchdog import LoopWatchdog
 from flintmq.plugins.broker.periodic import Timers
-from flintmq.plugins.broker.pools import Pools
+from flintmq.plugins.broker.plugin_server import Pools
 from flintmq.plugins.broker.secure_links import TLS_RELOAD_S, server_tls
 from flintmq.plugins.broker.service import Service
 from flintmq.remoting.server.bind import bind, bind_with_vip
@@ -84,7 +84,7 @@ class Broker(Service):
         self._held = contextlib.AsyncExitStack()
         """What the start has taken so far; given back in reverse order, whatever fails on the way."""
         self.timers = Timers(lambda timer, error: self.kernel.blame_code(timer, error))
-        self.pools = Pools(self.loaded.config.admission, self._held)
+        self.pools = Pools(self._held, self.loaded.config.admission)
         self._put: InProcessPut | None = None
         self._assembly: Assembly | None = None
         self._started = False
@@ -113,12 +113,12 @@ class Broker(Service):
     @property
     def server(self) -> RemotingServer:
         """The sockets, from the start on."""
-        return self._assembled().server
+        return self._assembled().served.server
 
     @property
     def authenticators(self) -> tuple[Authenticator, ...]:
         """The authenticators in force, in order."""
-        return self._assembled().authenticators.in_force
+        return self._assembled().served.authenticators.in_force
 
     @property
     def loop_name(self) -> str:
@@ -174,10 +174,10 @@ class Broker(Service):
         await made.services.start()
         kernel.starting(self)
         for sock in sockets:
-            await made.server.listen(sock, tls)
+            await made.served.server.listen(sock, tls)
         if len(sockets) > 1:
             vip_port = sockets[1].getsockname()[1]
-            made.server.table.exclude(vip_port, frozenset({int(RequestCode.PULL_MESSAGE)}))
+            made.served.server.table.exclude(vip_port, frozenset({int(RequestCode.PULL_MESSAGE)}))
         if tls is not None:
             self.timers.every(TLS_RELOAD_S, tls.reload, "certificate")
         if exposed:
@@ -212,7 +212,7 @@ class Broker(Service):
             timers=self.timers,
             held=self._held,
         )
-        self._assembly.add_processors(self, self.pools)  # they are given the broker, which has its parts by now
+        self._assembly.add_parts(self, self.pools)  # they are given the broker, which has its parts by now
         return self._assembly
 
     def _bind(self) -> list[socket.socket]:
@@ -235,7 +235,7 @@ class Broker(Service):
         self.state.loop.call_soon_threadsafe(self.kernel.fenced, self, reason)
 
     def pool(self, name: str, threads: int = 0) -> Pool:
-        """Return the bounded queue of a name, for request processors; see :meth:`flintmq.plugins.broker.pools.Pools.get`."""
+        """Return the bounded queue of a name, for request processors, as :meth:`.Pools.get` does."""
         return self.pools.get(name, threads)
 
     # in-process

@@ -49,7 +49,7 @@ def _always(hook: str) -> Callable[[Mapping[str, Any]], str]:
 
 _SERVER: Final = "flintmq.remoting.server.server"
 _GATE: Final = "flintmq.remoting.server.request_gate"
-_PARTS: Final = "flintmq.plugins.broker.server_parts"
+_PLUGIN_SERVER: Final = "flintmq.plugins.broker.plugin_server"
 _ISOLATION: Final = "flintmq.core.kernel.isolation"
 CALLERS: Final[Mapping[tuple[str, str], Callable[[Mapping[str, Any]], str]]] = {
     (_SERVER, "RemotingServer._process_one"): _always(PROCESSOR.hook),
@@ -57,8 +57,8 @@ CALLERS: Final[Mapping[tuple[str, str], Callable[[Mapping[str, Any]], str]]] = {
     (_SERVER, "RemotingServer._process_batch"): _always(PROCESSOR.hook),
     (_GATE, "RequestGate._lets_pass"): _always(AUTHENTICATOR.hook),
     (_GATE, "RequestGate._hooks_let_pass"): _always(RPC_HOOK.hook),
-    (_PARTS, "ServerParts._after.<locals>.called"): _always(RPC_HOOK.hook),
-    (_PARTS, "ServerParts._counted.<locals>.called"): _always(CONNECTION_LISTENER.hook),
+    (_PLUGIN_SERVER, "PluginServer._after.<locals>.called"): _always(RPC_HOOK.hook),
+    (_PLUGIN_SERVER, "PluginServer._counted.<locals>.called"): _always(CONNECTION_LISTENER.hook),
     (_ISOLATION, "IsolatedDispatcher.dispatch"): _always(DISPATCHER.hook),
     (_ISOLATION, "IsolatedFilter.matches_tags_code"): _always(FILTER.hook),
     (_ISOLATION, "IsolatedFilter.matches_properties"): _always(FILTER.hook),

@@ -96,7 +96,7 @@ def _check_plugins(loaded: LoadedConfig, file: Path) -> int:
     with tempfile.TemporaryDirectory(prefix="flintmq-check-") as folder:
         scratch = attrs.evolve(loaded, config=_in(Path(folder), chosen))
         asyncio.run(Broker(scratch).check())
-        NameServer(scratch).check()
+        asyncio.run(NameServer(scratch).check())
     return sum(info.enabled for info in kernel.describe())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import socket
 from collections.abc import Iterable
@@ -12,13 +13,11 @@ import attrs
 
 from flintmq.config import BrokerConfig, LoadedConfig, NamesrvConfig
 from flintmq.core.broker.advertised import host_port
+from flintmq.core.errors import FlintError
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
 from flintmq.core.io.json_file import JsonFile
 from flintmq.core.kernel.kernel import Kernel
-from flintmq.core.kernel.plugin_shapes import PROCESSOR
 from flintmq.core.kernel.ports import Authenticator
-from flintmq.core.kernel.ports.processor import Request
-from flintmq.core.kernel.registry import ProcessorSpec, Registered
 from flintmq.core.route.kv_config import KVConfigManager
 from flintmq.core.route.route_manager import RouteInfoManager
 from flintmq.plugins.broker.addresses import EVERY_INTERFACE
@@ -26,22 +25,17 @@ from flintmq.plugins.broker.authenticators import Authenticators
 from flintmq.plugins.broker.exposure import REMINDER_S, check_exposure, remind
 from flintmq.plugins.broker.loading import as_loaded, config_path
 from flintmq.plugins.broker.periodic import Timers
+from flintmq.plugins.broker.plugin_server import PluginServer, Pools
 from flintmq.plugins.broker.plugin_settings import PluginSettings
-from flintmq.plugins.broker.pools import THREADS_END_S
 from flintmq.plugins.broker.secure_links import TLS_RELOAD_S, server_tls
-from flintmq.plugins.broker.server_parts import ServerParts
 from flintmq.plugins.broker.service import Service
 from flintmq.plugins.builtin import BROKER_ONLY, NAME_SERVER_PLUGINS
 from flintmq.remoting.processors.namesrv import NamesrvSettings
 from flintmq.remoting.server.bind import bind
 from flintmq.remoting.server.channel import ServerChannel
-from flintmq.remoting.server.handler_threads import HandlerThreads
-from flintmq.remoting.server.pool import Pool
 from flintmq.remoting.server.server import RemotingServer
 
 log = logging.getLogger("flintmq.namesrv")
-
-_QUEUE_CAPACITY = 10_000
 
 
 class NameServer(Service):
@@ -65,29 +59,37 @@ class NameServer(Service):
         super().__init__()
         self._plugins = tuple(plugins)
         self.loaded = as_loaded(config, "namesrv")
-        self.config: NamesrvConfig = self.loaded.config.nameserver
         self._clock = clock
         self._timers = Timers()
-        self._sockets: list[socket.socket] = []
+        self._held = contextlib.AsyncExitStack()
+        """What the start has taken so far; given back in reverse order, whatever fails on the way."""
+        self._pools = Pools(self._held)
+        self._served: PluginServer | None = None
+        self._running = False
+        section = self.loaded.config.nameserver
+        self.settings = NamesrvSettings(section, self._changed)
+        self.routes = RouteInfoManager(clock, expiry_s=section.broker_expiry_ms / 1000)
+        self.kv = KVConfigManager(JsonFile(Path(section.kv_path)) if section.kv_path else None)
+        self.host = section.host
         self.listeners: dict[str, str] = {}
         """``host:port`` of each further listener, by its name."""
-        self.authenticators: tuple[Authenticator, ...] = ()
-        """Those in force, in order."""
-        self._kernel: Kernel
-        self._settings: PluginSettings
-        self._parts: ServerParts
-        self._pools: dict[str, Pool] = {}
-        self._handled_by: dict[int, Registered[ProcessorSpec]] = {}
-        """The processor that answers a request code."""
         self.listener_names: dict[tuple[str, int], str] = {}
         """The names of the further listeners, by host (empty: any) and port."""
-        self._running = False
-        self.host = self.config.host
-        self.port = 0
-        self.settings: NamesrvSettings
-        self.routes: RouteInfoManager
-        self.kv: KVConfigManager
-        self.server: RemotingServer
+
+    def _in_service(self) -> PluginServer:
+        if self._served is None:
+            raise FlintError("the name server was not started")
+        return self._served
+
+    @property
+    def config(self) -> NamesrvConfig:
+        """The settings in force; some may change while running."""
+        return self.settings.config
+
+    @property
+    def port(self) -> int:
+        """The port it listens on; before the start the one it was told."""
+        return self.config.port
 
     @property
     def address(self) -> str:
@@ -95,12 +97,35 @@ class NameServer(Service):
         return host_port(self.host, self.port)
 
     @property
+    def kernel(self) -> Kernel:
+        """The plugins, from the start on."""
+        return self._in_service().kernel
+
+    @property
+    def server(self) -> RemotingServer:
+        """The sockets, from the start on."""
+        return self._in_service().server
+
+    @property
+    def authenticators(self) -> tuple[Authenticator, ...]:
+        """The authenticators in force, in order."""
+        return self._in_service().authenticators.in_force
+
+    @property
     def loop_name(self) -> str:
         return self.loaded.config.listen.loop
 
     async def start(self) -> None:
-        config = self.config
-        whole = self.loaded.config
+        try:
+            await self._start()
+        except BaseException:
+            await self._held.aclose()
+            raise
+        self._running = True
+        log.info("name server listens on %s", self.address)
+
+    async def _start(self) -> None:
+        config, whole = self.config, self.loaded.config
         hosts = {config.host: "nameserver.host"}
         for entry in config.listeners:
             hosts.setdefault(_listener(entry, config.host)[1], "nameserver.listeners")
@@ -115,62 +140,28 @@ class NameServer(Service):
                 insecure=whole.listen.insecure,
             )
         ]
-        self._kernel = self._assemble()
-        authenticators = self._make_authenticators()
-        self.authenticators = authenticators.in_force
+        served = self._assemble()
         tls = server_tls(whole)
-        try:
-            self._bind()
-            self.routes = RouteInfoManager(self._clock, expiry_s=config.broker_expiry_ms / 1000)
-            self.kv = KVConfigManager(JsonFile(Path(config.kv_path)) if config.kv_path else None)
-            self.kv.load()
-            listen = self.loaded.config.listen
-            self.server = RemotingServer(
-                self._clock,
-                max_frame_bytes=listen.max_frame_bytes,
-                max_connections=listen.max_connections,
-                max_connections_per_address=listen.max_connections_per_address,
-                max_buffered_bytes=listen.max_buffered_bytes,
-                idle_timeout_ms=config.idle_timeout_ms,
-                backlog=listen.backlog,
-                authenticators=self.authenticators,
-                on_closed=self._channel_closed,
-                on_failed=self._request_failed,
-                on_authenticator_failed=authenticators.failed,
-            )
-            self.settings = NamesrvSettings(attrs.evolve(config, port=self.port), self._changed)
-            self._add_processors()
-            self._parts = ServerParts(self._kernel, "nameserver", self)
-            self._parts.attach(self.server, self._pool)
-            for sock in self._sockets:
-                await self.server.listen(sock, tls)
-        except BaseException:
-            for sock in self._sockets:
-                sock.close()
-            raise
+        sockets = self._bind()
+        self.kv.load()
+        served.add_parts(self, self._pools)
+        self._held.push_async_callback(served.server.close)
+        for sock in sockets:
+            await served.server.listen(sock, tls)
+        self._held.callback(self._timers.cancel)
         self._timers.pace(config.scan_interval_ms / 1000, self._scan, "broker expiry")
-        authenticators.start(self._timers)
+        served.authenticators.start(self._timers)
         if tls is not None:
             self._timers.every(TLS_RELOAD_S, tls.reload, "certificate")
         for host in exposed:
             self._timers.every(REMINDER_S, partial(remind, host), f"open door {host}")
-        self._running = True
-        log.info("name server listens on %s", self.address)
 
-    def check(self) -> None:
+    async def check(self) -> None:
         """Makes what a start makes of plugins: for ``flintmq config check``. Raises ConfigError, PluginError."""
-        self._kernel = self._assemble()
-        self._make_authenticators()
-        ServerParts(self._kernel, "nameserver", self)
+        async with self._held:
+            self._assemble().add_parts(self, self._pools)
 
-    def _add_processors(self) -> None:
-        for entry in self._kernel.registries.processors_of("nameserver"):
-            made = self._kernel.guarded(entry, entry.value.factory)(self)
-            where = PROCESSOR.where(entry.owner, entry.name)
-            self.server.table.add_processor(made, entry.value.declarations, partial(self._pool_of, entry), where)
-            self._handled_by.update(dict.fromkeys(entry.value.codes, entry))
-
-    def _assemble(self) -> Kernel:
+    def _assemble(self) -> PluginServer:
         whole = self.loaded.config
         kernel = Kernel.assemble(
             whole.plugins,
@@ -180,51 +171,42 @@ class NameServer(Service):
             config_path=config_path(self.loaded),
             clock=self._clock,
         )
-        self._settings = PluginSettings(kernel, self.loaded, self._clock, flushes=False)
+        settings = PluginSettings(kernel, self.loaded, self._clock, flushes=False)
         if whole.plugins:  # else a section may be of a plugin that a program gives to its broker alone
-            self._settings.check()
-        return kernel
-
-    def _make_authenticators(self) -> Authenticators:
-        whole = self.loaded.config
+            settings.check()
         names = whole.namesrv_authenticators_in_force
-        return Authenticators(self._kernel, self._settings, whole, names, acl_key="nameserver.acl_enable")
+        self._served = PluginServer(
+            kernel,
+            "nameserver",
+            whole.listen,
+            idle_timeout_ms=self.config.idle_timeout_ms,
+            clock=self._clock,
+            authenticators=Authenticators(kernel, settings, whole, names, acl_key="nameserver.acl_enable"),
+            on_closed=self._channel_closed,
+        )
+        return self._served
 
-    def _pool(self, name: str, threads: int) -> Pool:
-        """Return the bounded queue of a name, with threads for its plain handlers where it has some."""
-        pool = self._pools.setdefault(name, Pool(name, _QUEUE_CAPACITY))
-        if threads:
-            if pool.threads is None:
-                pool.threads = HandlerThreads(name, threads)
-            pool.threads.grow(threads)
-        return pool
-
-    def _pool_of(self, entry: Registered[ProcessorSpec], name: str) -> Pool:
-        return self._pool(name, entry.value.threads[name])
-
-    def _request_failed(self, request: Request, error: BaseException) -> None:
-        entry = self._handled_by.get(request.code)
-        if entry is not None:
-            self._kernel.blame(entry, f"request {request.code}", error)
-        elif self._parts.default is not None:
-            self._kernel.blame(self._parts.default, "handle", error)
-
-    def _bind(self) -> None:
+    def _bind(self) -> list[socket.socket]:
         """Bind every socket and note the names of the further listeners. Raises RemotingError."""
         config = self.config
-        self._sockets.append(bind(config.host, config.port))
-        self.host, self.port = self._sockets[0].getsockname()[:2]
+        sockets = [self._bound(config.host, config.port)]
+        self.host, port = sockets[0].getsockname()[:2]
+        self.settings.config = attrs.evolve(config, port=port)
         for entry in config.listeners:
             name, host, port = _listener(entry, config.host)
-            sock = bind(host, port)
-            self._sockets.append(sock)
-            bound_host, bound_port = sock.getsockname()[:2]
+            sockets.append(self._bound(host, port))
+            bound_host, bound_port = sockets[-1].getsockname()[:2]
             self.listener_names["" if bound_host in EVERY_INTERFACE else bound_host, bound_port] = name
             self.listeners[name] = host_port(bound_host, bound_port)
+        return sockets
+
+    def _bound(self, host: str, port: int) -> socket.socket:
+        sock = bind(host, port)
+        self._held.callback(sock.close)
+        return sock
 
     def _changed(self, config: NamesrvConfig) -> None:
         """Settings were changed over the wire."""
-        self.config = config
         self.server.connections.idle_timeout_ms = config.idle_timeout_ms
 
     def _channel_closed(self, channel: ServerChannel) -> None:
@@ -239,11 +221,7 @@ class NameServer(Service):
         if not self._running:
             return
         self._running = False
-        self._timers.cancel()
-        await self.server.close()
-        for pool in self._pools.values():
-            if pool.threads is not None:
-                await pool.threads.close(THREADS_END_S)
+        await self._held.aclose()
         log.info("name server %s stopped", self.address)
 
 

@@ -123,8 +123,7 @@ def connected(server: Any) -> Iterator[Wire]:
 
 def told_errors(server: Any) -> dict[str, int]:
     """How often each plugin is blamed."""
-    kernel = server.kernel if isinstance(server, flintmq.Broker) else server._kernel
-    return {info.name: info.errors for info in kernel.describe() if info.errors}
+    return {info.name: info.errors for info in server.kernel.describe() if info.errors}
 
 
 @pytest.fixture(params=["broker", "nameserver"])

@@ -62,7 +62,7 @@ def test_a_plugin_adds_and_replaces_codes() -> None:
             codes = (GREET, int(RequestCode.GET_BROKER_CLUSTER_INFO), int(RequestCode.GET_NAMESRV_CONFIG), 20_002)
             greeted, failed, own, unknown = await asked(server, *codes)
             assert (greeted.remark, failed.code, own.code, unknown.code) == ("hello", 1, 0, 3)
-            (plugin,) = [info for info in server._kernel.describe() if info.name == "greeter"]
+            (plugin,) = [info for info in server.kernel.describe() if info.name == "greeter"]
             assert plugin.errors == 1
 
     asyncio.run(live())

@@ -6,13 +6,13 @@ import asyncio
 from contextlib import AsyncExitStack
 
 from flintmq.config.sections.service import AdmissionSection
-from flintmq.plugins.broker.pools import Pools
+from flintmq.plugins.broker.plugin_server import Pools
 
 
 def test_a_queue_is_made_once_and_has_its_own_capacity_or_that_of_administration() -> None:
     """Two processors that name one queue share its bound."""
     admission = AdmissionSection(send_queue=7, admin_queue=5)
-    pools = Pools(admission, AsyncExitStack())
+    pools = Pools(AsyncExitStack(), admission)
     assert pools.get("send") is pools.get("send")
     assert (pools.get("send").capacity, pools.get("mine").capacity) == (7, 5)
     assert pools.get("mine").key == "admission.admin_queue"
@@ -24,7 +24,7 @@ def test_threads_grow_to_what_the_greediest_asks_for_and_end_with_the_broker() -
 
     async def live() -> None:
         async with AsyncExitStack() as held:
-            pools = Pools(AdmissionSection(), held)
+            pools = Pools(held, AdmissionSection())
             first = pools.get("mine", 1).threads
             assert first is not None
             assert pools.get("mine", 3).threads is first
