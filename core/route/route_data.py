@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 import msgspec
 from msgspec import field
+from msgspec.structs import replace
 
+from flintmq.core.broker import perm
+from flintmq.core.broker.topic_config import UNIT_FLAG, UNIT_SUB_FLAG, TopicConfig
 from flintmq.core.io.typed_json import Int, Long
 
 MASTER_ID: Final = 0
@@ -61,3 +65,83 @@ class RegisterResult(msgspec.Struct, frozen=True):
     ha_server_address: str | None = None
     """Where a slave replicates from."""
     master_address: str | None = None
+
+
+class TopicQueueTable:
+    """Topic → broker name → queues (``topicQueueTable`` of RocketMQ). Loop thread."""
+
+    def __init__(self) -> None:
+        self._table: dict[str, dict[str, QueueData]] = {}
+
+    def put(self, broker_name: str, config: TopicConfig) -> None:
+        """Add or replace a broker's queues of a topic."""
+        self._table.setdefault(config.topic_name, {})[broker_name] = QueueData(
+            broker_name=broker_name,
+            read_queue_nums=config.read_queue_nums,
+            write_queue_nums=config.write_queue_nums,
+            perm=config.perm,
+            topic_sys_flag=config.topic_sys_flag,
+        )
+
+    def queues(self, topic: str) -> Mapping[str, QueueData]:
+        """Return the queues of a topic by broker name; empty when the topic is unknown."""
+        return self._table.get(topic, {})
+
+    def topics(self) -> list[str]:
+        """Return the names of all topics."""
+        return list(self._table)
+
+    def topics_at(self, broker_names: Collection[str]) -> list[str]:
+        """Return the topics that have queues at one of some brokers."""
+        wanted = set(broker_names)
+        return [topic for topic, queues in self._table.items() if wanted & queues.keys()]
+
+    def unit_topics(self) -> list[str]:
+        """Return the topics with the unit flag at some broker."""
+        return self._flagged(lambda flag: bool(flag & UNIT_FLAG))
+
+    def unit_sub_topics(self) -> list[str]:
+        """Return the topics with the unit subscription flag at some broker."""
+        return self._flagged(lambda flag: bool(flag & UNIT_SUB_FLAG))
+
+    def unit_sub_ununit_topics(self) -> list[str]:
+        """Return the topics with the unit subscription flag and without the unit flag at some broker."""
+        return self._flagged(lambda flag: bool(flag & UNIT_SUB_FLAG) and not flag & UNIT_FLAG)
+
+    def wipe_write_perm(self, broker_name: str) -> int:
+        """Remove the write permission from every topic of a broker. Return how many topics it has.
+
+        The change lasts until the broker registers a changed table.
+        """
+        return self._set_perm(broker_name, lambda before: before & ~perm.WRITE)
+
+    def add_write_perm(self, broker_name: str) -> int:
+        """Give every topic of a broker read and write permission and no other. Return how many topics it has."""
+        return self._set_perm(broker_name, lambda before: perm.READ_WRITE)
+
+    def remove(self, topic: str, broker_names: Collection[str]) -> None:
+        """Remove the queues of a topic at some brokers, and the topic with the last of them."""
+        queues = self._table.get(topic, {})
+        for broker_name in list(broker_names):
+            queues.pop(broker_name, None)
+        if not queues:
+            self._table.pop(topic, None)
+
+    def remove_broker(self, broker_name: str) -> None:
+        """Remove all queues of a broker."""
+        for topic in self.topics_at((broker_name,)):
+            self.remove(topic, (broker_name,))
+
+    def _flagged(self, wanted: Callable[[int], bool]) -> list[str]:
+        return [
+            topic
+            for topic, queues in self._table.items()
+            if any(wanted(queue.topic_sys_flag) for queue in queues.values())
+        ]
+
+    def _set_perm(self, broker_name: str, change: Callable[[int], int]) -> int:
+        topics = self.topics_at((broker_name,))
+        for topic in topics:
+            queues = self._table[topic]
+            queues[broker_name] = replace(queues[broker_name], perm=change(queues[broker_name].perm))
+        return len(topics)

@@ -17,8 +17,14 @@ from flintmq.core.broker.topic_config import TopicConfig
 from flintmq.core.client_log import client_log
 from flintmq.core.io.clock import Clock
 from flintmq.core.kernel.ports.channel import Channel
-from flintmq.core.route.route_data import MASTER_ID, BrokerData, ClusterInfo, RegisterResult, TopicRouteData
-from flintmq.core.route.topic_queues import TopicQueueTable
+from flintmq.core.route.route_data import (
+    MASTER_ID,
+    BrokerData,
+    ClusterInfo,
+    RegisterResult,
+    TopicQueueTable,
+    TopicRouteData,
+)
 
 _log = client_log(__name__)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import ipaddress
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import attrs
@@ -12,12 +14,24 @@ from flintmq.config.rocketmq.system_topics import FORBIDDEN_TOPICS, TRACE_TOPIC
 from flintmq.config.secret import Secret
 from flintmq.config.sections.models import AclAccount
 from flintmq.core.kernel.ports.access import Need, Permission
-from flintmq.plugins.acl.address import AddressPatterns, parse_addresses
-from flintmq.plugins.acl.permissions import parse_permission, parse_permissions
 
 INTERNAL_TOPICS: Final = FORBIDDEN_TOPICS | {TRACE_TOPIC}
 """Topics that an account's default permission does not cover: messages of every topic lie there for a while (delayed,
 half), or are described there (traces)."""
+_WORDS: Final = {
+    "DENY": Permission.DENY,
+    "PUB": Permission.PUB,
+    "SUB": Permission.SUB,
+    "PUB|SUB": Permission.ANY,
+    "SUB|PUB": Permission.ANY,
+    "ANY": Permission.ANY,
+}
+_Span = tuple[int, int]
+_V4_SEGMENTS: Final = 4
+_V6_SEGMENTS: Final = 8
+_SEPARATOR_OR_BRACE: Final = re.compile(r"[,;{}]")
+_PATTERNS_MAX: Final = 1_000
+"""A limit, because every request is compared with all of them."""
 
 
 @attrs.frozen
@@ -62,3 +76,158 @@ class Account:
             if not owned.covers(need.permission):
                 return need
         return None
+
+
+def parse_permission(text: str | None) -> Permission:
+    """Return the permission that a word of a configuration stands for; a missing or blank one is DENY.
+
+    Raises:
+        ConfigError: the word is unknown.
+    """
+    if text is None or not text.strip():
+        return Permission.DENY
+    found = _WORDS.get(text.strip())
+    if found is None:
+        raise ConfigError(f"a permission is one of {', '.join(_WORDS)}, not '{text[:40]}'")
+    return found
+
+
+def parse_permissions(entries: Iterable[str]) -> dict[str, Permission]:
+    """Return the permissions of ``name=PERM`` entries by name.
+
+    Raises:
+        ConfigError: an entry has another form, or a name is given twice.
+    """
+    found: dict[str, Permission] = {}
+    for entry in entries:
+        name, equals, word = entry.partition("=")
+        name = name.strip()
+        if not equals or not name:
+            raise ConfigError(f"a permission is written name=PERM, not '{entry[:80]}'")
+        if name in found:
+            raise ConfigError(f"'{name[:80]}' has its permission twice")
+        found[name] = parse_permission(word)
+    return found
+
+
+@attrs.frozen
+class AddressPattern:
+    """One pattern: the values that each segment of an address may have."""
+
+    segments: tuple[tuple[_Span, ...], ...]
+    """Per segment the ranges allowed, bounds included; 4 of IPv4, 8 of IPv6, none for every address."""
+
+    def matches(self, segments: Sequence[int]) -> bool:
+        if not self.segments:
+            return True
+        return len(segments) == len(self.segments) and all(
+            any(low <= value <= high for low, high in spans)
+            for value, spans in zip(segments, self.segments, strict=True)
+        )
+
+
+@attrs.frozen
+class AddressPatterns:
+    """Several patterns, one of which must match."""
+
+    patterns: tuple[AddressPattern, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.patterns)
+
+    def matches(self, host: str) -> bool:
+        """Return whether a pattern matches an address. A host that has no address (a Unix socket's peer) matches only ``*``."""
+        segments = address_segments(host)
+        return any(pattern.matches(segments) for pattern in self.patterns)
+
+
+def address_segments(host: str) -> tuple[int, ...]:
+    """Return an address as numbers: 4 for IPv4 (also within IPv6), 8 for IPv6, none for any other text."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return ()
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.ipv4_mapped is None:
+            packed = address.packed
+            return tuple(int.from_bytes(packed[at : at + 2], "big") for at in range(0, 16, 2))
+        address = address.ipv4_mapped
+    return tuple(address.packed)
+
+
+def parse_addresses(text: str | None) -> AddressPatterns:
+    """Return the patterns of a text; blank text has none. Raises ``ConfigError``."""
+    parts = [part for part in _split(text or "") if part]
+    if len(parts) > _PATTERNS_MAX:
+        raise ConfigError(f"{len(parts)} patterns of addresses; at most {_PATTERNS_MAX}")
+    return AddressPatterns(tuple(parse_pattern(part) for part in parts))
+
+
+def _split(text: str) -> Iterator[str]:
+    """Split a text at commas and semicolons outside of braces."""
+    start, inside = 0, False
+    for match in _SEPARATOR_OR_BRACE.finditer(text):
+        if match.group() in "{}":
+            inside = match.group() == "{"
+        elif not inside:
+            yield text[start : match.start()].strip()
+            start = match.end()
+    yield text[start:].strip()
+
+
+def parse_pattern(text: str) -> AddressPattern:
+    """Return one pattern. Raises ``ConfigError`` that quotes the text."""
+    if text == "*":
+        return AddressPattern(())
+    try:
+        if ":" in text:
+            return AddressPattern(_v6(text))
+        parts = text.split(".")
+        if len(parts) != _V4_SEGMENTS:
+            raise ValueError
+        segments = tuple(_segment(part, 10, 255) for part in parts)
+    except ValueError:
+        raise ConfigError(
+            f"'{text[:80]}' is not a pattern of addresses such as 10.0.0.*, 10.0.0.1-9 or 10.0.0.{{1,2}}"
+        ) from None
+    return AddressPattern(() if text == "*.*.*.*" else segments)
+
+
+def _v6(text: str) -> tuple[tuple[_Span, ...], ...]:
+    head, gap, tail = text.partition("::")
+    before = [_segment(part, 16, 0xFFFF) for part in head.split(":")] if head else []
+    after = [_segment(part, 16, 0xFFFF) for part in tail.split(":")] if tail else []
+    missing = _V6_SEGMENTS - len(before) - len(after)
+    if (not gap and missing) or (gap and missing < 1):
+        raise ValueError
+    zero: tuple[_Span, ...] = ((0, 0),)
+    found = (*before, *([zero] * missing), *after)
+    whole = ((0, 0xFFFF),)
+    return () if all(spans == whole for spans in found) else found
+
+
+def _segment(text: str, base: int, maximum: int) -> tuple[_Span, ...]:
+    if text == "*":
+        return ((0, maximum),)
+    if text.startswith("{") and text.endswith("}"):
+        return tuple(_span(part.strip(), base, maximum) for part in text[1:-1].split(","))
+    return (_span(text, base, maximum),)
+
+
+def _span(text: str, base: int, maximum: int) -> _Span:
+    low_text, dash, high_text = text.partition("-")
+    low = _number(low_text, base, maximum)
+    high = _number(high_text, base, maximum) if dash else low
+    if low > high:
+        raise ValueError
+    return low, high
+
+
+def _number(text: str, base: int, maximum: int) -> int:
+    digits = r"[0-9]{1,3}" if base == 10 else r"[0-9a-fA-F]{1,4}"
+    if re.fullmatch(digits, text) is None:
+        raise ValueError
+    number = int(text, base)
+    if number > maximum:
+        raise ValueError
+    return number

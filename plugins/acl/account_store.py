@@ -11,8 +11,7 @@ import attrs
 from flintmq.config.errors import ConfigError
 from flintmq.config.sections.models import AclAccount, AclSection
 from flintmq.core.io.clock import Clock
-from flintmq.plugins.acl.account import Account
-from flintmq.plugins.acl.address import AddressPatterns, parse_addresses
+from flintmq.plugins.acl.account import Account, AddressPatterns, parse_addresses
 from flintmq.plugins.acl.plain_acl_file import FileVersion, PlainAcl, ReadFile, read_plain_acl, write_plain_acl
 
 log = logging.getLogger("flintmq.acl")

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final
+
 from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
+from flintmq.core.broker.api import BrokerApi
+from flintmq.core.broker.deliverable import check_deliverable, illegal_message
+from flintmq.core.broker.waiting_store import WaitingStoreAdapter
 from flintmq.core.kernel.hookspecs import (
     RegisterIntakeStep,
     RegisterProcessor,
@@ -10,15 +16,23 @@ from flintmq.core.kernel.hookspecs import (
     RegisterSystemTopic,
     hookimpl,
 )
-from flintmq.core.kernel.ports import SystemTopic
-from flintmq.core.kernel.ports.processor import declared_by
-from flintmq.plugins.delay.intake_step import DelayStep
-from flintmq.plugins.delay.processor import DelayOffsetProcessor
-from flintmq.plugins.delay.service import DelayService
+from flintmq.core.kernel.ports import Sent, SupportsFollowing, SystemTopic
+from flintmq.core.kernel.ports.access import ADMIN
+from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Response, declared_by, handles
+from flintmq.core.record import properties as props
+from flintmq.core.record.batch import MessageBatch
+from flintmq.core.record.record import MessageExtBrokerInner
+from flintmq.core.record.sys_flag import TRANSACTION_COMMIT, TRANSACTION_NOT, transaction_type
+from flintmq.plugins.delay.delay_levels import DelayLevels
+from flintmq.plugins.delay.schedule import ScheduleMessageService
 from flintmq.plugins.delay.tags_codes import delay_tags_codes
+from flintmq.remoting.processors.answers import wants_standard_json, with_json
+from flintmq.remoting.wire.codes import RequestCode
 
 QUEUE_NUMS = 18
 """Queues of the schedule topic: RocketMQ's, one for each of its levels."""
+_NAMES: Final = frozenset({props.DELAY})
+_FIRST_S = 1.0
 
 
 class DelayPlugin:
@@ -50,3 +64,135 @@ class DelayPlugin:
     @hookimpl
     def flintmq_request_processors(self, register: RegisterProcessor) -> None:
         register("delay_offset", declared_by(DelayOffsetProcessor), lambda broker: DelayOffsetProcessor(broker.state))
+
+
+class DelayStep:
+    """Redirects messages with the property ``DELAY`` (:class:`flintmq.core.kernel.ports.IntakeStep`). Loop thread.
+
+    Args:
+        api: the settings of the broker.
+    """
+
+    def __init__(self, api: BrokerApi) -> None:
+        self._api = api
+        self._levels = DelayLevels(api.config.delay.levels)
+        self.property_names = _NAMES
+        self.topic_prefixes: tuple[str, ...] = ()
+
+    def take(self, message: MessageExtBrokerInner, sent: Sent | None) -> bool:
+        """Redirect a message that asks for a level of at least 1.
+
+        Raises:
+            RefusedError: it could never be delivered.
+        """
+        real_topic = message.topic
+        if not redirect_to_schedule(message, self._levels):
+            return False
+        check_deliverable(message, real_topic, self._api.config.store.commit_log_file_bytes)
+        return True
+
+    def would_take(self, properties: Mapping[str, str]) -> bool:
+        """Return whether a message asks for a delay."""
+        return wanted_level(properties, self._levels) > 0
+
+    def check_batch(self, shared: Mapping[str, str], batch: MessageBatch) -> None:
+        """Refuse a batch with a delay level, as RocketMQ does. Raises ``RefusedError``."""
+        if props.DELAY in shared:
+            raise illegal_message("batch.delay", "a batch with a delay level", self._api.config.store.max_message_bytes)
+
+
+def wanted_level(properties: Mapping[str, str], levels: DelayLevels) -> int:
+    """Return the delay level that a message asks for, at most the highest; 0 for none."""
+    wanted = properties.get(props.DELAY, "")
+    return levels.clamp(int(wanted)) if wanted.isascii() and wanted.isdigit() and len(wanted) < 10 else 0
+
+
+def redirect_to_schedule(message: MessageExtBrokerInner, levels: DelayLevels) -> bool:
+    """Send a message that asks for a delay to the schedule topic instead; return whether it did.
+
+    Its properties gain REAL_TOPIC and REAL_QID, DELAY is cut to the highest level. Messages of a transaction that is not
+    committed are left alone.
+    """
+    if transaction_type(message.sys_flag) not in (TRANSACTION_NOT, TRANSACTION_COMMIT):
+        return False
+    level = wanted_level(message.properties, levels)
+    if not level:
+        return False
+    message.properties = {
+        **message.properties,
+        props.DELAY: str(level),
+        props.REAL_TOPIC: message.topic,
+        props.REAL_QUEUE_ID: str(message.queue_id),
+    }
+    message.properties_bytes = props.properties_to_string(message.properties).encode("utf-8", "replace")
+    message.topic = SCHEDULE_TOPIC
+    message.queue_id = level - 1
+    return True
+
+
+class DelayOffsetProcessor(DeclaredProcessor):
+    """Answers a slave that asks for the positions from which it delivers once it is the master. Loop thread."""
+
+    def __init__(self, api: BrokerApi) -> None:
+        self._api = api
+
+    @handles(RequestCode.GET_ALL_DELAY_OFFSET, needs=ADMIN)
+    def get_all_delay_offset(self, request: Request) -> Response:
+        """Return the offsets of the delay levels, and the timers' positions where there are timers."""
+        answer: dict[str, object] = {}
+        for service in self._api.services_with(SupportsFollowing):  # type: ignore[type-abstract]
+            answer |= service.positions_for_slaves()
+        return with_json(answer, standard=wants_standard_json(request))
+
+
+class DelayService:
+    """The service ``delay`` (:class:`flintmq.core.kernel.ports.Service`). Loop thread.
+
+    A slave delivers nothing: it takes over its master's positions. With ``delay.enable: false`` nothing is delivered, either.
+
+    Args:
+        api: the broker.
+    """
+
+    def __init__(self, api: BrokerApi) -> None:
+        self._api = api
+        self.schedule = ScheduleMessageService(
+            WaitingStoreAdapter(api.store, api.stats, api.topics.create_in_send_back),
+            DelayLevels(api.config.delay.levels),
+            api.file("delayOffset.json"),
+        )
+
+    def start(self) -> None:
+        """Read how far delivery is, and begin to deliver. Raises ``StoreFormatError``."""
+        api, config = self._api, self._api.config
+        self.schedule.load()
+        api.readers.add(SCHEDULE_TOPIC, lambda queue_id: self.schedule.offset(queue_id + 1))
+        api.timers.every(config.delay.flush_interval_ms / 1000, self.schedule.persist, "delay offsets")
+        if config.delay.enable and not config.broker.is_slave:
+            api.timers.pace(_FIRST_S, self._deliver, "delayed messages")
+
+    def stop(self) -> None:
+        """Do nothing: the timers have ended, and the positions are written by :meth:`persist`."""
+
+    def _deliver(self) -> float:
+        clock = self._api.clock
+        next_ms = self.schedule.run_due(clock.now_ms())
+        self._api.dispatch()
+        return max(0.0, min(1.0, (next_ms - clock.now_ms()) / 1000))
+
+    def persist(self) -> None:
+        """Write how far each level was delivered. Raises ``StoreError``."""
+        self.schedule.persist()
+
+    def runtime_info(self) -> Mapping[str, str]:
+        """Return how far each level is delivered, and the end of its queue."""
+        return self.schedule.runtime_info()
+
+    def positions_for_slaves(self) -> Mapping[str, object]:
+        """Return the table of offsets, as ``DelayOffsetSerializeWrapper`` has it."""
+        return self.schedule.to_wire()
+
+    def follow(self, positions: Mapping[str, object]) -> None:
+        """Take over the master's table. Raises ``JsonTypeError``, ``StoreError``."""
+        self.schedule.replace(positions)
+        self.schedule.persist()

@@ -1,7 +1,6 @@
 """Message filters as a plugin: by tags, and by RocketMQ's subset of SQL92 over properties.
 
-An expression is a string that a client sent. It is cut into tokens (:mod:`~flintmq.plugins.filters.tokens`), parsed by
-recursive descent (:mod:`~flintmq.plugins.filters.parser`) under the limits of :mod:`flintmq.core.limits`, and becomes closures
-over typed operands (:mod:`~flintmq.plugins.filters.operands`, :mod:`~flintmq.plugins.filters.comparisons`). No text of a client
-is ever evaluated as code or used as a regular expression.
+An expression is a string that a client sent. It is parsed (:mod:`~flintmq.plugins.filters.sql92`) under the limits of
+:mod:`flintmq.core.limits`, and becomes closures over typed operands (:mod:`~flintmq.plugins.filters.comparisons`). No text of a
+client is ever evaluated as code or used as a regular expression.
 """

@@ -1,5 +1,9 @@
 """Compiles the comparisons and the logic of filter expressions, and refuses those that RocketMQ does not allow.
 
+A property is text, a comparison is true, false or unknown (None), a number keeps the type Java gives it: text is read as an
+int against an int literal, as a long against a larger one, as a double against a decimal one. All types are known when
+the expression is parsed, so each comparison is made for its two types once.
+
 The rules are RocketMQ's (docs/internals/protocol.md, Filter expressions), the odd ones included:
 
 * ``absent = 5`` is unknown but ``5 = absent`` is false, so ``5 <> absent`` is true;
@@ -9,24 +13,170 @@ The rules are RocketMQ's (docs/internals/protocol.md, Filter expressions), the o
 
 from __future__ import annotations
 
+import enum
+import math
 import operator
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+import attrs
+
+from flintmq.core.errors import RefusedError
 from flintmq.core.limits import FILTER_MAX_DEPTH
-from flintmq.plugins.filters.operands import (
-    NUMBERS,
-    Kind,
-    Operand,
-    Program,
-    UnfitError,
-    order_doubles,
-    parse_boolean,
-    parse_double,
-    parse_int,
-    parse_long,
-)
-from flintmq.plugins.filters.tokens import refusal
+from flintmq.core.response_code import ResponseCode
+
+Program = Callable[[Mapping[str, str]], Any]
+"""Returns a value for a message's properties; None is unknown. Raises :class:`UnfitError`."""
+
+_INT_MAX: Final = 2**31 - 1
+_LONG_MAX: Final = 2**63 - 1
+_DIGITS_MAX: Final = 4_000
+_DOUBLE: Final = re.compile(r"[+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?)")
+_HEX_DOUBLE: Final = re.compile(r"[+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+[fFdD]?")
+_JAVA_BLANKS: Final = "".join(map(chr, range(33)))
+
+
+def refusal(message: str, position: int, *, reason: str = "filter.syntax", measured: str = "") -> RefusedError:
+    """The refusal of an expression that cannot be served: SUBSCRIPTION_PARSE_FAILED, and where."""
+    return RefusedError(
+        ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+        f"parse the consumer's subscription failed: at character {position + 1}: {message}",
+        reason=reason,
+        measured=measured,
+    )
+
+
+class UnfitError(Exception):
+    """A property's text cannot be compared as asked. RocketMQ then drops the message, whatever else was in the
+    expression: this is not the *unknown* of a property that is absent."""
+
+
+class Kind(enum.Enum):
+    """The Java types that occur in expressions."""
+
+    INT = "an integer"
+    LONG = "a long integer"
+    DOUBLE = "a decimal number"
+    STRING = "a text"
+    BOOLEAN = "true or false"
+    NULL = "NULL"
+    """A value that is always unknown."""
+
+
+NUMBERS: Final = frozenset({Kind.INT, Kind.LONG, Kind.DOUBLE})
+
+
+@attrs.frozen
+class Operand:
+    """A part of an expression, ready to run."""
+
+    kind: Kind
+    program: Program
+    position: int
+    """The position at which it begins, for errors."""
+    depth: int = 1
+    """The depth to which programs call one another."""
+    is_condition: bool = False
+    """Whether the grammar takes it for a condition: comparisons, NOT, AND, OR, IN, TRUE, FALSE, NULL."""
+    is_literal: bool = False
+    value: Any = None
+    """A literal's value."""
+    name: str | None = None
+    """A property's name."""
+
+
+def literal(kind: Kind, value: Any, position: int) -> Operand:
+    """A value written in the expression."""
+    condition = kind in (Kind.BOOLEAN, Kind.NULL)
+    return Operand(kind, lambda _properties: value, position, is_condition=condition, is_literal=True, value=value)
+
+
+def integer_literal(digits: str, position: int) -> Operand:
+    """Return an int where it fits, else a long. Raises RefusedError for a larger number."""
+    text = digits.rstrip("lL")
+    value = int(text) if len(text) <= 19 else _LONG_MAX + 1
+    if value > _LONG_MAX:
+        raise refusal(f"the integer is greater than {_LONG_MAX}", position)
+    return literal(Kind.INT if value <= _INT_MAX else Kind.LONG, value, position)
+
+
+def decimal_literal(digits: str, position: int) -> Operand:
+    """Return a double. Raises RefusedError for one that is too large, and for 0.0, which RocketMQ takes for one too small."""
+    value = float(digits)
+    if value == 0 or value == math.inf:
+        raise refusal("the number must lie between 4.9E-324 and 1.7976931348623157E308", position)
+    return literal(Kind.DOUBLE, value, position)
+
+
+def property_of(name: str, position: int) -> Operand:
+    """Return a property's text, unknown where the message has none."""
+
+    def program(properties: Mapping[str, str]) -> Any:
+        return properties.get(name)
+
+    return Operand(Kind.STRING, program, position, name=name)
+
+
+# --- text as Java reads it ---
+
+
+def _integer(text: str, largest: int) -> int:
+    digits = text[1:] if text[:1] in ("-", "+") else text
+    # Java takes every script's digits, Python's int() blanks and underscores besides.
+    if not digits.isdecimal() or len(digits) > _DIGITS_MAX or (not text.isascii() and max(digits) > "\uffff"):
+        raise UnfitError
+    value = int(text)
+    if not -largest - 1 <= value <= largest:
+        raise UnfitError
+    return value
+
+
+def parse_int(text: str) -> int:
+    """Return what ``Integer.valueOf`` does. Raises UnfitError."""
+    return _integer(text, _INT_MAX)
+
+
+def parse_long(text: str) -> int:
+    """Return what ``Long.valueOf`` does. Raises UnfitError."""
+    return _integer(text, _LONG_MAX)
+
+
+def parse_double(text: str) -> float:
+    """Return what ``Double.valueOf`` does: it takes blanks around, NaN, Infinity, suffixes, hexadecimal. Raises UnfitError."""
+    stripped = text.strip(_JAVA_BLANKS)
+    if _DOUBLE.fullmatch(stripped):
+        return float(stripped.rstrip("fFdD") if stripped[-1] in "fFdD" else stripped)
+    if _HEX_DOUBLE.fullmatch(stripped):
+        try:
+            return float.fromhex(stripped.rstrip("fFdD") if stripped[-1] in "fFdD" else stripped)
+        except OverflowError:
+            return -math.inf if stripped.startswith("-") else math.inf
+    raise UnfitError
+
+
+def parse_boolean(text: str) -> bool:
+    """Return what ``Boolean.valueOf`` does: True for "true" in any case, else False."""
+    return text.lower() == "true"
+
+
+def order_doubles(left: float, right: float) -> int:
+    """Compare as ``Double.compareTo`` does: NaN is the greatest and equal to itself, -0.0 less than 0.0."""
+    if left < right:
+        return -1
+    if left > right:
+        return 1
+    return _rank(left) - _rank(right) if left != right or left == 0 else 0
+
+
+def _rank(value: float) -> int:
+    """Return the order of what the operators of floating point do not: NaN above 0.0 above -0.0 (and any other number)."""
+    if value != value:
+        return 2
+    return 1 if value != 0 or math.copysign(1, value) > 0 else 0
+
+
+# --- operators ---
 
 Convert = Callable[[Any], Any]
 Test = Callable[[Any, Any], bool]
@@ -91,35 +241,20 @@ def negation(part: Operand, position: int) -> Operand:
     return _made(run, [part])
 
 
-def conjunction(parts: Sequence[Operand]) -> Operand:
-    """Compile AND of two or more parts: false as soon as one part is."""
+def junction(parts: Sequence[Operand], *, decisive: bool) -> Operand:
+    """Compile OR of several parts (``decisive`` is true), or AND (false): decided as soon as one part is that."""
+    if len(parts) == 1:
+        return parts[0]
     programs = tuple(condition(part).program for part in parts)
 
     def run(properties: Mapping[str, str]) -> Any:
-        result: bool | None = True
+        result: bool | None = not decisive
         for program in programs:
             value = program(properties)
             if value is None:
                 result = None
-            elif not value:
-                return False
-        return result
-
-    return _made(run, parts)
-
-
-def disjunction(parts: Sequence[Operand]) -> Operand:
-    """Compile OR of two or more parts: true as soon as one part is."""
-    programs = tuple(condition(part).program for part in parts)
-
-    def run(properties: Mapping[str, str]) -> Any:
-        result: bool | None = False
-        for program in programs:
-            value = program(properties)
-            if value is None:
-                result = None
-            elif value:
-                return True
+            elif value is decisive:
+                return decisive
         return result
 
     return _made(run, parts)
@@ -253,9 +388,9 @@ def between(value: Operand, low: Operand, high: Operand) -> Operand:
                 raise refusal(f"BETWEEN needs numbers, found {part.kind.value}", part.position)
         if _ordered(high.kind, low.kind, operator.lt)(high.value, low.value):
             raise refusal(f"BETWEEN {low.value} AND {high.value}: the first must not be greater", low.position)
-    return conjunction([ordered(">=", value, low), ordered("<=", value, high)])
+    return junction([ordered(">=", value, low), ordered("<=", value, high)], decisive=False)
 
 
 def not_between(value: Operand, low: Operand, high: Operand) -> Operand:
     """Compile NOT BETWEEN; RocketMQ does not check the order of its literals here."""
-    return disjunction([ordered("<", value, low), ordered(">", value, high)])
+    return junction([ordered("<", value, low), ordered(">", value, high)], decisive=True)

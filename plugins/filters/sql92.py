@@ -1,11 +1,68 @@
-"""Filters messages by an SQL92 expression over their properties (docs/internals/algorithms.md, Filters)."""
+"""Filters messages by an SQL92 expression over their properties (docs/internals/algorithms.md, Filters).
+
+The grammar, parsed by recursive descent (docs/internals/protocol.md, Filter expressions)::
+
+    or          = and { OR and }
+    and         = equality { AND equality }
+    equality    = comparison { "=" comparison | "<>" comparison | IS [NOT] NULL }
+    comparison  = unary { (">" | ">=" | "<" | "<=") unary | [NOT] BETWEEN unary AND unary | [NOT] IN "(" text { "," text } ")" }
+    unary       = "+" unary | "-" unary | NOT unary | primary
+    primary     = text | integer | decimal | TRUE | FALSE | NULL | name | "(" or ")"
+
+NOT binds tighter than a comparison: ``NOT a > 1`` is refused, ``NOT (a > 1)`` is meant. What follows a complete expression
+is ignored, as RocketMQ does, so ``a LIKE 'x'`` is ``a``; only the first token of it must be one. So tokens are cut one at a
+time, when the parser asks.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from typing import Final, NamedTuple
 
-from flintmq.plugins.filters.operands import UnfitError
-from flintmq.plugins.filters.parser import parse
+from flintmq.core.errors import RefusedError
+from flintmq.core.limits import FILTER_EXPRESSION_MAX_BYTES, FILTER_MAX_DEPTH, FILTER_MAX_TERMS
+from flintmq.plugins.filters.comparisons import (
+    ORDER_SYMBOLS,
+    Kind,
+    Operand,
+    UnfitError,
+    between,
+    condition,
+    decimal_literal,
+    equal,
+    integer_literal,
+    is_null,
+    junction,
+    literal,
+    membership,
+    negation,
+    negative,
+    not_between,
+    ordered,
+    property_of,
+    refusal,
+)
+
+KEYWORDS: Final = frozenset({"NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS"})
+"""Reserved in any case."""
+END: Final = "the end"
+NAME: Final = "a name"
+TEXT: Final = "a text"
+INTEGER: Final = "an integer"
+DECIMAL: Final = "a decimal number"
+
+# A line comment needs its end of line: without one, ``--`` is two minus signs.
+_SKIP: Final = re.compile(r"(?:[ \t\n\r\f]+|--[^\n\r]*[\n\r]|/\*(?:[^*]|\*(?!/))*\*/)+")
+_TOKEN: Final = re.compile(
+    r"(?P<name>[A-Za-z_$][A-Za-z0-9_$]*)"
+    r"|(?P<decimal>[0-9]+\.[0-9]*(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+)"
+    r"|(?P<integer>[1-9][0-9]*[lL]?|0)"
+    r"|(?P<text>'(?:[^']|'')*')"
+    r"|(?P<symbol><>|>=|<=|[=<>(),+-])"
+)
+_KINDS: Final = {"decimal": DECIMAL, "integer": INTEGER}
+_WORDS: Final = {"TRUE": (Kind.BOOLEAN, True), "FALSE": (Kind.BOOLEAN, False), "NULL": (Kind.NULL, None)}
 
 
 class Sql92Filter:
@@ -38,3 +95,212 @@ class Sql92Filter:
 def sql92_filter(expression: str, codes: frozenset[int]) -> Sql92Filter:
     """Make a filter of an expression (a :data:`~flintmq.core.kernel.ports.MessageFilterFactory`); the codes are not used."""
     return Sql92Filter(expression)
+
+
+def parse(expression: str) -> Operand:
+    """Parse a whole expression, which must be a condition.
+
+    Raises:
+        RefusedError: SUBSCRIPTION_PARSE_FAILED, with the position and what was expected there.
+    """
+    length_bytes = len(expression.encode("utf-8", "surrogatepass"))
+    if length_bytes > FILTER_EXPRESSION_MAX_BYTES:
+        raise refusal(
+            f"the expression is longer than {FILTER_EXPRESSION_MAX_BYTES} bytes",
+            0,
+            reason="filter.length",
+            measured=f"{length_bytes} bytes",
+        )
+    return condition(_Parser(expression).disjunction())
+
+
+class _Parser:
+    def __init__(self, expression: str) -> None:
+        self._tokens = Tokens(expression)
+        self._depth = 0
+        self._terms = 0
+
+    def disjunction(self) -> Operand:
+        parts = [self._conjunction()]
+        while self._tokens.accept("OR"):
+            parts.append(self._conjunction())
+        return junction(parts, decisive=True)
+
+    def _conjunction(self) -> Operand:
+        parts = [self._equality()]
+        while self._tokens.accept("AND"):
+            parts.append(self._equality())
+        return junction(parts, decisive=False)
+
+    def _equality(self) -> Operand:
+        tokens = self._tokens
+        left = self._comparison()
+        while True:
+            if tokens.accept("="):
+                left = equal(left, self._comparison())
+            elif tokens.accept("<>"):
+                left = negation(equal(left, self._comparison()), left.position)
+            elif tokens.accept("IS"):
+                wanted = not tokens.accept("NOT")
+                tokens.expect("NULL")
+                left = is_null(left) if wanted else negation(is_null(left), left.position)
+            else:
+                return left
+
+    def _comparison(self) -> Operand:
+        tokens = self._tokens
+        left = self._unary()
+        while True:
+            kind = tokens.next.kind
+            if kind in ORDER_SYMBOLS:
+                tokens.take()
+                left = ordered(kind, left, self._unary())
+            elif kind in ("NOT", "BETWEEN", "IN"):
+                left = self._range_or_list(left, wanted=not tokens.accept("NOT"))
+            else:
+                return left
+
+    def _range_or_list(self, left: Operand, *, wanted: bool) -> Operand:
+        tokens = self._tokens
+        if tokens.accept("BETWEEN"):
+            low = self._unary()
+            tokens.expect("AND")
+            return (between if wanted else not_between)(left, low, self._unary())
+        if not tokens.accept("IN"):
+            raise tokens.unexpected("BETWEEN or IN")
+        tokens.expect("(")
+        texts = [tokens.expect(TEXT).value]
+        while tokens.accept(","):
+            texts.append(tokens.expect(TEXT).value)
+        tokens.expect(")")
+        return membership(left, texts, wanted=wanted)
+
+    def _unary(self) -> Operand:
+        """Parse one level deeper; signs, NOT and parentheses nest an expression."""
+        self._depth += 1
+        if self._depth > FILTER_MAX_DEPTH:
+            raise refusal(
+                f"the expression nests deeper than {FILTER_MAX_DEPTH}",
+                self._tokens.next.position,
+                reason="filter.depth",
+                measured=str(self._depth),
+            )
+        made = self._unary_here()
+        self._depth -= 1
+        return made
+
+    def _unary_here(self) -> Operand:
+        tokens = self._tokens
+        position = tokens.next.position
+        if tokens.accept("+"):
+            return self._unary()
+        if tokens.accept("-"):
+            return negative(self._unary(), position)
+        if tokens.accept("NOT"):
+            return negation(self._unary(), position)
+        if tokens.accept("("):
+            inner = self.disjunction()
+            tokens.expect(")")
+            return inner
+        return self._term()
+
+    def _term(self) -> Operand:
+        token = self._tokens.next
+        kind = token.kind
+        if kind not in _WORDS and kind not in (NAME, TEXT, INTEGER, DECIMAL):
+            raise self._tokens.unexpected("a value, a name, NOT or '('")
+        self._terms += 1
+        if self._terms > FILTER_MAX_TERMS:
+            raise refusal(
+                f"the expression has more than {FILTER_MAX_TERMS} names and values",
+                token.position,
+                reason="filter.terms",
+            )
+        self._tokens.take()
+        if kind == NAME:
+            return property_of(token.value, token.position)
+        if kind == TEXT:
+            return literal(Kind.STRING, token.value, token.position)
+        if kind == INTEGER:
+            return integer_literal(token.value, token.position)
+        if kind == DECIMAL:
+            return decimal_literal(token.value, token.position)
+        return literal(*_WORDS[kind], token.position)
+
+
+class Token(NamedTuple):
+    """One token and where it begins."""
+
+    kind: str
+    """A keyword in capitals, a symbol such as ``<=``, or one of the constants of this module."""
+    value: str
+    """The name as written, the text without its quotes, the number's digits."""
+    position: int
+    """Index of its first character."""
+
+    @property
+    def shown(self) -> str:
+        """For an error message: short, whatever the client sent."""
+        return self.kind if self.kind == END else repr(self.value[:40])
+
+
+class Tokens:
+    """The tokens of one expression with one token of look-ahead in :attr:`next`."""
+
+    def __init__(self, expression: str) -> None:
+        self._text = expression
+        self._at = 0
+        self.next = self._cut()
+
+    def take(self) -> Token:
+        """Return the next token; the one after it becomes :attr:`next`. Raises RefusedError where that one is malformed."""
+        taken = self.next
+        self.next = self._cut()
+        return taken
+
+    def accept(self, kind: str) -> bool:
+        """Takes the next token if it is of a kind."""
+        if self.next.kind != kind:
+            return False
+        self.next = self._cut()
+        return True
+
+    def expect(self, kind: str) -> Token:
+        """Takes the next token, which must be of a kind. Raises RefusedError otherwise."""
+        if self.next.kind != kind:
+            raise self.unexpected(kind if kind in (TEXT, NAME) else f"'{kind}'")
+        return self.take()
+
+    def unexpected(self, wanted: str) -> RefusedError:
+        """The refusal of the next token."""
+        return refusal(f"expected {wanted}, found {self.next.shown}", self.next.position)
+
+    def _cut(self) -> Token:
+        text = self._text
+        skipped = _SKIP.match(text, self._at)
+        at = skipped.end() if skipped is not None else self._at
+        if at == len(text):
+            self._at = at
+            return Token(END, "", at)
+        match = _TOKEN.match(text, at)
+        if match is None:
+            raise self._no_token(at)
+        self._at = match.end()
+        value = match.group()
+        group = match.lastgroup
+        if group == "name":
+            upper = value.upper()
+            return Token(upper if upper in KEYWORDS else NAME, value, at)
+        if group == "text":
+            return Token(TEXT, value[1:-1].replace("''", "'"), at)
+        if group == "symbol":
+            return Token(value, value, at)
+        return Token(_KINDS[str(group)], value, at)
+
+    def _no_token(self, at: int) -> RefusedError:
+        start = self._text[at]
+        if start == "'":
+            return refusal("the text has no closing quote", at)
+        if self._text.startswith("/*", at):
+            return refusal("the comment has no end", at)
+        return refusal(f"{start!r} begins nothing that is known here", at)

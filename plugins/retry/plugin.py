@@ -2,10 +2,33 @@
 
 from __future__ import annotations
 
+import random
+from typing import Final
+
+from flintmq.core.broker import perm
+from flintmq.core.broker.api import BrokerApi
+from flintmq.core.broker.deliverable import check_deliverable
+from flintmq.core.broker.topic_config import UNIT_SUB_FLAG
+from flintmq.core.broker.topic_name import DLQ_QUEUE_NUMS, RETRY_PREFIX, dlq_topic
+from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.hookspecs import RegisterIntakeStep, RegisterProcessor, hookimpl
-from flintmq.core.kernel.ports.processor import declared_by
-from flintmq.plugins.retry.intake_step import RetryStep
-from flintmq.plugins.retry.processor import SendBackProcessor
+from flintmq.core.kernel.ports import Sent
+from flintmq.core.kernel.ports.access import Permission
+from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Response, declared_by, handles
+from flintmq.core.record import properties as props
+from flintmq.core.record.message_id import offset_message_id
+from flintmq.core.record.properties import RETRY_TOPIC
+from flintmq.core.record.record import MessageExtBrokerInner
+from flintmq.core.response_code import ResponseCode
+from flintmq.plugins.retry.retry import SendBackPlan, is_dead_on_send, plan_send_back
+from flintmq.remoting.processors import needs
+from flintmq.remoting.processors.answers import group_missing
+from flintmq.remoting.processors.needs import group_need
+from flintmq.remoting.wire.codes import RequestCode
+from flintmq.remoting.wire.headers_message import ConsumerSendMsgBackRequestHeader
+
+_DLQ_QUEUE_ID: Final = 0
+_NOT_STORED: Final = (props.WAIT, props.CLUSTER)
 
 
 class RetryPlugin:
@@ -20,3 +43,125 @@ class RetryPlugin:
     @hookimpl
     def flintmq_request_processors(self, register: RegisterProcessor) -> None:
         register("send_back", declared_by(SendBackProcessor), lambda broker: SendBackProcessor(broker.state))
+
+
+class RetryStep:
+    """Looks at messages to retry topics (:class:`flintmq.core.kernel.ports.IntakeStep`). Loop thread.
+
+    A client that sends to its retry topic itself is held to the same maximum as one that sends a message back.
+
+    Args:
+        api: the tables of the broker.
+    """
+
+    def __init__(self, api: BrokerApi) -> None:
+        self._api = api
+        self.property_names: frozenset[str] = frozenset()
+        self.topic_prefixes = (RETRY_PREFIX,)
+
+    def take(self, message: MessageExtBrokerInner, sent: Sent | None) -> bool:
+        """Redirect a message that was delivered often enough to the dead letters of its group; later steps go on with it.
+
+        Raises:
+            RefusedError: the group of the topic does not exist.
+        """
+        if sent is None:
+            return False
+        name = message.topic.removeprefix(RETRY_PREFIX)
+        group = self._api.groups.select(name)
+        if group is None:
+            raise RefusedError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group not exist, {name}",
+                reason="group.missing",
+                key="groups.auto_create (autoCreateSubscriptionGroup)",
+            )
+        if is_dead_on_send(group, message.reconsume_times, sent.max_reconsume_times, sent.version):
+            message.topic = dlq_topic(name)
+            message.queue_id = _DLQ_QUEUE_ID
+            self._api.topics.create_in_send_back(message.topic, DLQ_QUEUE_NUMS)
+            message.properties = {key: value for key, value in message.properties.items() if key != props.DELAY}
+            stored = {key: value for key, value in message.properties.items() if key not in _NOT_STORED}
+            stored[props.CLUSTER] = self._api.config.broker.cluster
+            message.properties_bytes = props.properties_to_string(stored).encode("utf-8", "surrogatepass")
+        return False
+
+
+class SendBackProcessor(DeclaredProcessor):
+    """Puts a refused message into its group's retry topic, or among the dead. Loop thread."""
+
+    def __init__(self, api: BrokerApi) -> None:
+        self._api = api
+
+    @handles(
+        RequestCode.CONSUMER_SEND_MSG_BACK,
+        header=ConsumerSendMsgBackRequestHeader,
+        pool="send",
+        needs=needs.record(
+            ConsumerSendMsgBackRequestHeader, Permission.SUB, lambda header: (group_need(header.group),)
+        ),
+    )
+    async def send_back(self, request: Request) -> Response:
+        """Put a message that a consumer refused into its group's retry topic or its dead letters."""
+        api = self._api
+        if api.config.broker.is_slave:
+            api.store.check_writeable()
+        header = request.header(ConsumerSendMsgBackRequestHeader)
+        group = api.groups.select(header.group)
+        if group is None:
+            raise group_missing(header.group)
+        if not perm.is_writeable(api.config.broker.permission):
+            raise RefusedError(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{api.config.broker.name}] sending message is forbidden",
+                reason="broker.not_writeable",
+                key="broker.permission (brokerPermission)",
+            )
+        if group.retry_queue_nums <= 0:
+            return Response()  # it wants no retries, and the message is dropped
+        record = api.store.reader.message_at(header.commit_log_offset_bytes)
+        if record is None:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR,
+                f"look message by offset failed, {header.commit_log_offset_bytes}",
+                reason="message.gone",
+            )
+        plan = plan_send_back(
+            record,
+            offset_message_id(record.store_host.hex().upper(), record.commit_log_offset_bytes),
+            group,
+            delay_level=header.delay_level,
+            requested_max=header.max_reconsume_times,
+            version=request.version,
+            choose_queue=random.randrange,
+        )
+        message = plan.message(record, api.address.packed)
+        self._place(message, plan)
+        flag = UNIT_SUB_FLAG if header.unit_mode else 0
+        config = api.topics.create_in_send_back(plan.topic, plan.queue_nums, topic_sys_flag=flag)
+        if not perm.is_writeable(config.perm):
+            raise RefusedError(
+                ResponseCode.NO_PERMISSION,
+                f"the topic[{plan.topic}] sending message is forbidden",
+                reason="topic.not_writeable",
+                measured=f"permission {config.perm}",
+                key="the topic's permission (mqadmin updateTopicPerm)",
+            )
+        stored = api.sink.put([message])
+        try:
+            stored.requests()
+        except RefusedError as error:
+            error.code = ResponseCode.SYSTEM_ERROR
+            raise
+        api.stats.sent_back(plan.properties[RETRY_TOPIC], header.group)
+        await stored.acknowledge(strict=api.config.store.compat == "strict")
+        return Response()
+
+    def _place(self, message: MessageExtBrokerInner, plan: SendBackPlan) -> None:
+        """Have the message wait for its delay level; refuse it with SYSTEM_ERROR where it could not be delivered."""
+        try:
+            if plan.is_dead_letter or not self._api.intake_steps.take(message):
+                check_deliverable(message, plan.topic, self._api.config.store.commit_log_file_bytes)
+        except RefusedError as error:
+            error.code = ResponseCode.SYSTEM_ERROR
+            raise

@@ -6,7 +6,7 @@ attempts it lies in the group's dead letter queue. Everything here is a pure fun
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -30,8 +30,6 @@ class SendBackPlan(msgspec.Struct, frozen=True):
     """``%RETRY%group`` or ``%DLQ%group``, created if missing with :attr:`queue_nums`."""
     queue_id: int
     queue_nums: int
-    delay_level: int
-    """0 for a dead letter."""
     reconsume_times: int
     properties: dict[str, str]
     """Those to store; DELAY included."""
@@ -40,7 +38,7 @@ class SendBackPlan(msgspec.Struct, frozen=True):
     def message(self, record: Record, store_host: bytes) -> MessageExtBrokerInner:
         """The message to put: the record's body, flags and origin under the plan's topic and properties.
 
-        It still has its delay: :func:`flintmq.plugins.delay.intake_step.redirect_to_schedule` comes next.
+        It still has its delay: :func:`flintmq.plugins.delay.plugin.redirect_to_schedule` comes next.
         """
         stored = props.properties_to_string(self.properties).encode("utf-8", "replace")
         message = moved(record, self.topic, self.queue_id, dict(self.properties), stored)
@@ -64,23 +62,18 @@ def plan_send_back(
     requested_max: int | None,
     version: int,
     choose_queue: Callable[[int], int],
-) -> SendBackPlan | None:
+) -> SendBackPlan:
     """What CONSUMER_SEND_MSG_BACK does with a message.
 
     Args:
         record: the message as stored, in its topic or in the retry topic.
         offset_msg_id: its id by place, remembered as the origin of every further attempt.
-        group: the group that refuses it.
+        group: the group that refuses it; it wants retries.
         delay_level: the consumer's wish; 0 takes the next longer one, less than 0 is a dead letter at once.
         requested_max: the request's ``maxReconsumeTimes``, None when it has none.
         version: ordinal of the client's version.
         choose_queue: a queue below a number of queues; random in earnest.
-
-    Returns:
-        None when the group wants no retries (``retryQueueNums`` 0): answer SUCCESS and drop the message.
     """
-    if group.retry_queue_nums <= 0:
-        return None
     properties = record.properties
     properties.setdefault(props.RETRY_TOPIC, record.topic)
     properties.setdefault(props.ORIGIN_MESSAGE_ID, offset_msg_id)
@@ -96,7 +89,6 @@ def plan_send_back(
         topic=topic,
         queue_id=choose_queue(queue_nums),
         queue_nums=queue_nums,
-        delay_level=level,
         reconsume_times=record.reconsume_times + 1,
         properties=properties,
         is_dead_letter=dead,
@@ -115,8 +107,3 @@ def is_dead_on_send(
         version: ordinal of the client's version.
     """
     return (reconsume_times or 0) >= max_reconsume_times(group, requested_max, version)
-
-
-def without_delay(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return the properties of a message that becomes a dead letter at once, without the delay its client asked for."""
-    return {name: value for name, value in properties.items() if name != props.DELAY}

@@ -33,7 +33,7 @@ from flintmq.core.record.record import MessageExtBrokerInner, Record
 from flintmq.core.response_code import ResponseCode
 from flintmq.plugins.transactions import half_message as half
 from flintmq.plugins.transactions.half_message import Identity
-from flintmq.plugins.transactions.ports import TransactionStore
+from flintmq.plugins.transactions.store import TransactionStore
 from flintmq.plugins.transactions.table import TransactionTable
 
 _log = client_log(__name__)

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from flintmq.config.rocketmq.system_topics import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
+from flintmq.core.broker.api import BrokerApi
+from flintmq.core.broker.deliverable import check_deliverable
+from flintmq.core.broker.durability import acknowledge
+from flintmq.core.client_log import client_log
+from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.hookspecs import (
     RegisterIntakeStep,
     RegisterProcessor,
@@ -10,11 +17,28 @@ from flintmq.core.kernel.hookspecs import (
     RegisterSystemTopic,
     hookimpl,
 )
-from flintmq.core.kernel.ports import SystemTopic
-from flintmq.core.kernel.ports.processor import declared_by
-from flintmq.plugins.transactions.intake_step import TransactionStep
-from flintmq.plugins.transactions.processor import EndTransactionProcessor, ResumeCheckProcessor
-from flintmq.plugins.transactions.service import TransactionsService
+from flintmq.core.kernel.ports import Sent, SystemTopic
+from flintmq.core.kernel.ports.access import ADMIN, Permission
+from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Response, declared_by, handles
+from flintmq.core.record import properties as props
+from flintmq.core.record.message_id import decode_message_id
+from flintmq.core.record.record import MessageExtBrokerInner
+from flintmq.core.response_code import ResponseCode
+from flintmq.plugins.transactions.half_message import (
+    HALF_PROPERTIES_SPARE_BYTES,
+    asks_for_transaction,
+    redirect_to_half,
+)
+from flintmq.plugins.transactions.store import TransactionStoreAdapter
+from flintmq.plugins.transactions.transactional_messages import EndTransaction, TransactionalMessageService
+from flintmq.remoting.processors import needs
+from flintmq.remoting.wire.codes import RequestCode
+from flintmq.remoting.wire.headers_admin import ResumeCheckHalfMessageRequestHeader
+from flintmq.remoting.wire.headers_message import EndTransactionRequestHeader
+
+_NAMES: Final = frozenset({props.TRANSACTION_PREPARED})
+_FIRST_S = 0.05
+log = client_log("flintmq.broker")
 
 
 class TransactionsPlugin:
@@ -50,3 +74,148 @@ class TransactionsPlugin:
             declared_by(ResumeCheckProcessor),
             lambda broker: ResumeCheckProcessor(broker.state, broker.state.service(TransactionsService).transactions),
         )
+
+
+class TransactionStep:
+    """Redirects messages with the property ``TRAN_MSG`` (:class:`flintmq.core.kernel.ports.IntakeStep`). Loop thread.
+
+    Args:
+        api: the settings and tables of the broker.
+    """
+
+    topic_prefixes: tuple[str, ...] = ()
+
+    def __init__(self, api: BrokerApi) -> None:
+        self._api = api
+        self.property_names = _NAMES
+
+    def take(self, message: MessageExtBrokerInner, sent: Sent | None) -> bool:
+        """Redirect a message that a client sends to begin a transaction; a delay that it asks for counts from its commit.
+
+        Raises:
+            RefusedError: the broker takes no transactions; or the message could never be delivered. That is refused now: the
+                producer that ends the transaction waits for no answer.
+        """
+        if sent is None or not asks_for_transaction(message.properties, message.reconsume_times):
+            return False
+        api = self._api
+        if api.config.transactions.reject:
+            raise RefusedError(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{api.address.host_port}] sending transaction message is forbidden",
+                reason="transaction.rejected",
+                key="transactions.reject (rejectTransactionMessage)",
+            )
+        api.intake_steps.check_ahead(message.properties)
+        real_topic, file_bytes = message.topic, api.config.store.commit_log_file_bytes
+        redirect_to_half(message)
+        check_deliverable(message, real_topic, file_bytes, spare_bytes=HALF_PROPERTIES_SPARE_BYTES)
+        api.topics.create_in_send_back(message.topic, 1)
+        return True
+
+
+class TransactionsService:
+    """The service ``transactions`` (:class:`flintmq.core.kernel.ports.Service`). Loop thread.
+
+    Args:
+        api: the broker.
+    """
+
+    def __init__(self, api: BrokerApi) -> None:
+        self._api = api
+        self.transactions = TransactionalMessageService(
+            TransactionStoreAdapter(api),
+            api.producers,
+            lambda message: api.intake_steps.take(message),
+            lambda: api.config,
+            api.clock,
+        )
+
+    def start(self) -> None:
+        """Read from the queues what is open, and begin to ask producers; a slave asks none. Raises ``RefusedError``."""
+        self.transactions.load()
+        if self._api.config.broker.id == 0:
+            self._api.timers.pace(_FIRST_S, self._check, "transaction checks")
+
+    def stop(self) -> None:
+        """Do nothing: the timers have ended, and the positions are kept by :meth:`persist`."""
+
+    def _check(self) -> float:
+        wait_s = self.transactions.run()
+        self._api.dispatch()
+        return wait_s
+
+    def persist(self) -> None:
+        """Keep how far the half and the op queue are done with, on a master."""
+        if not self._api.config.broker.is_slave:
+            self.transactions.save()
+
+
+class EndTransactionProcessor(DeclaredProcessor):
+    """Ends transactions. Loop thread. The request is one-way: a refusal is logged, and answered only where the client
+    waits for it."""
+
+    def __init__(self, api: BrokerApi, transactions: TransactionalMessageService) -> None:
+        self._api = api
+        self._transactions = transactions
+
+    @handles(
+        RequestCode.END_TRANSACTION,
+        header=EndTransactionRequestHeader,
+        pool="end_transaction",
+        needs=needs.record(EndTransactionRequestHeader, Permission.PUB),
+    )
+    async def end(self, request: Request) -> Response:
+        """Commit or roll back a transaction; answer when that is as durable as a send."""
+        header = request.header(EndTransactionRequestHeader)
+        if self._api.config.broker.id != 0 or self._api.config.broker.is_slave:
+            raise RefusedError(
+                ResponseCode.SLAVE_NOT_AVAILABLE,
+                "Transaction message is not supported by slave, please commit at master",
+                reason="store.slave",
+                key="broker.role (brokerRole)",
+            )
+        decided = EndTransaction(
+            producer_group=header.producer_group,
+            half_queue_offset=header.tran_state_table_offset,
+            commit_log_offset_bytes=header.commit_log_offset_bytes,
+            decision=header.commit_or_rollback,
+            msg_id=header.msg_id,
+            transaction_id=header.transaction_id or "",
+            from_check=header.from_transaction_check,
+        )
+        try:
+            self._transactions.end(decided)
+        except RefusedError as error:
+            log.warning("a transaction of %s is not ended: %s", request.channel.remote_address, error.remark)
+            raise
+        await _acknowledge(self._api)
+        return Response()
+
+
+class ResumeCheckProcessor(DeclaredProcessor):
+    """Lets administrators have a half message checked from the start again. Loop thread."""
+
+    def __init__(self, api: BrokerApi, transactions: TransactionalMessageService) -> None:
+        self._api = api
+        self._transactions = transactions
+
+    @handles(
+        RequestCode.RESUME_CHECK_HALF_MESSAGE, header=ResumeCheckHalfMessageRequestHeader, needs=ADMIN, audited=True
+    )
+    async def resume(self, request: Request) -> Response:
+        """Check a half message from the start again."""
+        message_id = request.header(ResumeCheckHalfMessageRequestHeader).msg_id or ""
+        try:
+            place = decode_message_id(message_id)
+        except ValueError as error:
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, str(error), reason="message_id.malformed") from error
+        self._transactions.resume(place.commit_log_offset_bytes)
+        await _acknowledge(self._api)
+        return Response()
+
+
+async def _acknowledge(api: BrokerApi) -> None:
+    waiter = api.store.writer.promise()
+    api.dispatch()
+    await acknowledge(waiter, strict=api.config.store.compat == "strict")

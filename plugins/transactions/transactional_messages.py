@@ -26,9 +26,8 @@ from flintmq.core.record.sys_flag import TRANSACTION_COMMIT, TRANSACTION_ROLLBAC
 from flintmq.core.response_code import ResponseCode
 from flintmq.plugins.transactions import half_message as half
 from flintmq.plugins.transactions.check import IDLE_S, TransactionalMessageCheckService
-from flintmq.plugins.transactions.ports import TransactionStore
-from flintmq.plugins.transactions.rebuild import rebuild
-from flintmq.plugins.transactions.table import TransactionTable
+from flintmq.plugins.transactions.store import TransactionStore
+from flintmq.plugins.transactions.table import TransactionTable, rebuild
 
 _log = client_log(__name__)
 

@@ -23,10 +23,9 @@ from flintmq.core.record.message_id import decode_message_id
 from flintmq.core.record.properties import string_to_properties
 from flintmq.core.record.record import RecordError, decode_records, encode_record, record_size
 from flintmq.core.testing.store import message
-from flintmq.plugins.acl.address import parse_addresses
-from flintmq.plugins.acl.permissions import parse_permissions
+from flintmq.plugins.acl.account import parse_addresses, parse_permissions
+from flintmq.plugins.filters.plugin import tag_filter
 from flintmq.plugins.filters.sql92 import sql92_filter
-from flintmq.plugins.filters.tags import tag_filter
 from flintmq.remoting.client.message import CompressionError, compress, decode_messages, decompress
 from flintmq.remoting.server.request import decode_request
 from flintmq.remoting.wire import bodies

@@ -23,8 +23,8 @@ from wireless import Link
 
 import flintmq
 from flintmq.core.errors import StoreError
-from flintmq.plugins.delay.service import DelayService
-from flintmq.plugins.filters.service import FilterService
+from flintmq.plugins.delay.plugin import DelayService
+from flintmq.plugins.filters.plugin import FilterService
 from flintmq.remoting.server.server import RemotingServer
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import encode_command, request

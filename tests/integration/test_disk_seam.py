@@ -13,7 +13,7 @@ import pytest
 
 import flintmq
 from flintmq.core.testing.simulated_disk import SimulatedDisk
-from flintmq.plugins.retention.service import RetentionService
+from flintmq.plugins.retention.plugin import RetentionService
 from flintmq.remoting.client import Consumer, ConsumerSettings, Message, MessageExt, Producer
 
 Configure = Callable[..., Any]

@@ -75,7 +75,7 @@ def refused(loaded: LoadedConfig, tmp_path: Path) -> str:
 
 EVERYTHING = """
     from flintmq.core.testing.store import ImmediateFlush
-    from flintmq.plugins.filters.tags import TagFilter
+    from flintmq.plugins.filters.plugin import TagFilter
     from flintmq.flush.transient_store_pool import AnonymousBufferPool
 
     seen = {}
@@ -313,7 +313,7 @@ def test_where_no_setting_chooses_one_plugin_is_listed_as_disabled(
 ) -> None:
     """The names in the error are those that ``disabled_plugins`` takes."""
     body = body.replace(
-        "codes: None)", "codes: __import__('flintmq.plugins.filters.tags', fromlist='x').TagFilter(codes))"
+        "codes: None)", "codes: __import__('flintmq.plugins.filters.plugin', fromlist='x').TagFilter(codes))"
     )
     one, other = module(body), module(body)
     error = refused(configured(f"plugins: [{one}, {other}]\n"), tmp_path)
@@ -338,7 +338,7 @@ def test_a_module_with_hooks_is_named_as_it_is(module: Write, configured: Config
         class Filters:
             @hookimpl
             def flintmq_message_filters(self, register):
-                from flintmq.plugins.filters.tags import tag_filter
+                from flintmq.plugins.filters.plugin import tag_filter
                 register("MODULE", tag_filter)
 
         plugin = Filters()
@@ -347,7 +347,7 @@ def test_a_module_with_hooks_is_named_as_it_is(module: Write, configured: Config
         """
         @hookimpl
         def flintmq_message_filters(register):
-            from flintmq.plugins.filters.tags import tag_filter
+            from flintmq.plugins.filters.plugin import tag_filter
             register("MODULE", tag_filter)
         """
     )

@@ -31,10 +31,10 @@ from flintmq.core.broker.topic_config import TopicConfig
 from flintmq.core.io import fastjson
 from flintmq.core.testing.clock import ManualClock
 from flintmq.plugins.cli.status import replication_of
-from flintmq.plugins.delay.service import DelayService
+from flintmq.plugins.delay.plugin import DelayService
 from flintmq.plugins.replication.master import MasterReplication
 from flintmq.plugins.replication.slave import SlaveReplication
-from flintmq.plugins.timer.service import TimerService
+from flintmq.plugins.timer.plugin import TimerService
 from flintmq.remoting.client.pull_consumer import PullConsumer
 from flintmq.remoting.wire.codes import RequestCode
 

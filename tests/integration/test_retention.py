@@ -10,7 +10,7 @@ import flintmq
 from flintmq.config.rocketmq.system_topics import OFFSET_MOVED_EVENT
 from flintmq.core.io.clock import SystemClock
 from flintmq.core.retention.retention import DiskFull
-from flintmq.plugins.retention.service import RetentionService
+from flintmq.plugins.retention.plugin import RetentionService
 from flintmq.remoting.wire.codes import RequestCode
 
 BODY = bytes(60_000)

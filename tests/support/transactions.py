@@ -21,8 +21,8 @@ from flintmq.core.record.properties import properties_to_string
 from flintmq.core.record.record import MessageExtBrokerInner, Record, decode_record, encode_record, record_size
 from flintmq.core.testing.channel import RecordingChannel
 from flintmq.core.testing.clock import ManualClock
-from flintmq.plugins.delay.intake_step import DelayStep
-from flintmq.plugins.timer.intake_step import TimerStep
+from flintmq.plugins.delay.plugin import DelayStep
+from flintmq.plugins.timer.plugin import TimerStep
 from flintmq.plugins.timer.timer_message import TimerRedirect
 from flintmq.plugins.transactions.half_message import redirect_to_half
 from flintmq.plugins.transactions.transactional_messages import EndTransaction, TransactionalMessageService

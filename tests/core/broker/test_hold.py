@@ -14,7 +14,7 @@ from flintmq.core.kernel.ports import AppendedBatch, DispatchRequest, RecordBatc
 from flintmq.core.record.bulk_columns import columns_of
 from flintmq.core.testing.channel import RecordingChannel
 from flintmq.core.testing.clock import ManualClock
-from flintmq.plugins.filters.tags import tag_filter
+from flintmq.plugins.filters.plugin import tag_filter
 
 
 def record(topic: str, queue_id: int, queue_offset: int, tags_code: int = 0, **properties: str) -> DispatchRequest:

@@ -21,7 +21,7 @@ from flintmq.core.record.java_hash import tags_hash
 from flintmq.core.record.record import MessageExtBrokerInner
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import open_store, snapshot
-from flintmq.plugins.delay.intake_step import DelayStep
+from flintmq.plugins.delay.plugin import DelayStep
 
 
 @attrs.define

@@ -10,7 +10,7 @@ from flintmq.core.io import fastjson
 from flintmq.core.io.typed_json import read_as
 from flintmq.core.kernel.ports import MessageFilter
 from flintmq.core.response_code import ResponseCode
-from flintmq.plugins.filters.tags import TagFilter, tag_filter
+from flintmq.plugins.filters.plugin import TagFilter, tag_filter
 
 
 def test_builds_tag_subscriptions_as_java_does() -> None:

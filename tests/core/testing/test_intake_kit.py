@@ -15,11 +15,11 @@ from flintmq.core.record.record import MessageExtBrokerInner
 from flintmq.core.testing.failure import KitFailure
 from flintmq.core.testing.intake_kit import IntakeSample, check_intake_step
 from flintmq.core.testing.store import message
-from flintmq.plugins.delay.intake_step import DelayStep
-from flintmq.plugins.retry.intake_step import RetryStep
-from flintmq.plugins.timer.intake_step import TimerStep
+from flintmq.plugins.delay.plugin import DelayStep
+from flintmq.plugins.retry.plugin import RetryStep
+from flintmq.plugins.timer.plugin import TimerStep
 from flintmq.plugins.timer.timer_message import TimerRedirect
-from flintmq.plugins.transactions.intake_step import TransactionStep
+from flintmq.plugins.transactions.plugin import TransactionStep
 from flintmq.tests.support.state import state_of
 
 Take = Callable[["Hold", MessageExtBrokerInner, Sent | None], object]

@@ -15,8 +15,8 @@ from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.failure import KitFailure
 from flintmq.core.testing.service_kit import check_service
 from flintmq.core.testing.store import opened
-from flintmq.plugins.delay.service import DelayService
-from flintmq.plugins.retention.service import RetentionService
+from flintmq.plugins.delay.plugin import DelayService
+from flintmq.plugins.retention.plugin import RetentionService
 from flintmq.tests.support.state import state_of
 
 

@@ -19,7 +19,7 @@ from flintmq.core.store.message_store import MessageStore, open_store
 from flintmq.core.store.opened_store import recover
 from flintmq.core.testing.store import message, opened, snapshot, store_spec
 from flintmq.dispatchers.consume_queue.consume_queue_ext import ConsumeQueueExt, ExtUnit
-from flintmq.plugins.filters.tags import TagFilter
+from flintmq.plugins.filters.plugin import TagFilter
 from flintmq.tests.support.faulty_disk import FaultyDisk
 
 LEAST_LONG = -(2**63)

@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
+import ipaddress
+import time
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from flintmq.config.errors import ConfigError
 from flintmq.config.secret import Secret
 from flintmq.config.sections.models import AclAccount
 from flintmq.core.kernel.ports.access import Need, Permission
-from flintmq.plugins.acl.account import INTERNAL_TOPICS, Account
+from flintmq.plugins.acl.account import (
+    INTERNAL_TOPICS,
+    Account,
+    address_segments,
+    parse_addresses,
+    parse_permission,
+    parse_permissions,
+)
+
+BYTE = st.integers(0, 255)
+GROUP = st.integers(0, 0xFFFF)
 
 
 def account(**fields: object) -> Account:
@@ -48,3 +64,135 @@ def test_a_mistake_names_the_account_and_no_secret() -> None:
         account(defaultTopicPerm="EVERYTHING")
     assert "a secret" not in str(found.value)
     assert "a secret" not in repr(account())
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [(None, Permission.DENY), (" ", Permission.DENY), ("DENY", Permission.DENY), (" PUB ", Permission.PUB),
+     ("SUB", Permission.SUB), ("PUB|SUB", Permission.ANY), ("SUB|PUB", Permission.ANY), ("ANY", Permission.ANY)],
+)  # fmt: skip
+def test_a_word_is_a_permission(text: str | None, found: Permission) -> None:
+    """RocketMQ denies where it finds nothing."""
+    assert parse_permission(text) is found
+
+
+@pytest.mark.parametrize("text", ["pub", "ALL", "PUB,SUB", "PUB|PUB"])
+def test_another_word_is_refused(text: str) -> None:
+    """RocketMQ takes it for DENY in silence; here the operator learns of the mistake."""
+    with pytest.raises(ConfigError, match="a permission is one of"):
+        parse_permission(text)
+
+
+def test_entries_are_read_by_name() -> None:
+    """As account files write them."""
+    assert parse_permissions(["Orders=PUB", " Bills = SUB "]) == {"Orders": Permission.PUB, "Bills": Permission.SUB}
+
+
+@pytest.mark.parametrize(
+    ("entries", "reason"), [(["Orders"], "name=PERM"), (["=PUB"], "name=PERM"), (["a=PUB", "a=SUB"], "twice")]
+)
+def test_an_entry_of_another_form_is_refused(entries: list[str], reason: str) -> None:
+    """Of two entries for one name nobody could tell which counts."""
+    with pytest.raises(ConfigError, match=reason):
+        parse_permissions(entries)
+
+
+@st.composite
+def segment(draw: st.DrawFn, maximum: int, base: int) -> tuple[str, set[int] | range]:
+    """A segment's text and the numbers it stands for."""
+
+    def text(number: int) -> str:
+        return format(number, "x") if base == 16 else str(number)
+
+    kind = draw(st.sampled_from(["number", "any", "range", "list"]))
+    low, high = sorted((draw(st.integers(0, maximum)), draw(st.integers(0, maximum))))
+    if kind == "any":
+        return "*", range(maximum + 1)
+    if kind == "range":
+        return f"{text(low)}-{text(high)}", range(low, high + 1)
+    if kind == "list":
+        others = draw(st.lists(st.integers(0, maximum), max_size=3))
+        parts = [f"{text(low)}-{text(high)}", *map(text, others)]
+        return "{" + ",".join(parts) + "}", {*range(low, high + 1), *others}
+    return text(low), {low}
+
+
+@given(st.lists(segment(255, 10), min_size=4, max_size=4), st.lists(BYTE, min_size=4, max_size=4))
+def test_ipv4_patterns_stand_for_what_they_say(
+    segments: list[tuple[str, set[int] | range]], address: list[int]
+) -> None:
+    """`*`, ranges and lists in any segment; the address is inside exactly when each of its numbers is."""
+    patterns = parse_addresses(".".join(text for text, _ in segments))
+    inside = [min(found) for _, found in segments]
+    expected = all(number in found for number, (_, found) in zip(address, segments, strict=True))
+    assert patterns.matches(".".join(map(str, address))) is expected
+    assert patterns.matches(".".join(map(str, inside)))
+    assert patterns.matches("::ffff:" + ".".join(map(str, inside))), "a wrapped IPv4 address is that address"
+
+
+@given(st.lists(segment(0xFFFF, 16), min_size=8, max_size=8), st.lists(GROUP, min_size=8, max_size=8))
+def test_ipv6_patterns_stand_for_what_they_say(
+    segments: list[tuple[str, set[int] | range]], address: list[int]
+) -> None:
+    """The same with eight groups of hexadecimal digits."""
+    patterns = parse_addresses(":".join(text for text, _ in segments))
+    inside = ipaddress.IPv6Address(b"".join(min(found).to_bytes(2, "big") for _, found in segments))
+    other = ipaddress.IPv6Address(b"".join(number.to_bytes(2, "big") for number in address))
+    expected = all(number in found for number, (_, found) in zip(address, segments, strict=True))
+    if other.ipv4_mapped is None:
+        assert patterns.matches(str(other)) is expected
+    if inside.ipv4_mapped is None:
+        assert patterns.matches(inside.exploded)
+        assert patterns.matches(f"{inside.compressed}%eth0")
+
+
+@given(st.ip_addresses(v=6), st.ip_addresses(v=4))
+def test_an_address_as_python_writes_it_is_a_pattern_of_itself(
+    six: ipaddress.IPv6Address, four: ipaddress.IPv4Address
+) -> None:
+    """`::` stands for as many zeros as are missing."""
+    patterns = parse_addresses(f"{four}, {six}")
+    assert patterns.matches(str(four))
+    if six.ipv4_mapped is None:
+        assert patterns.matches(six.exploded)
+
+
+@given(st.one_of(st.ip_addresses().map(str), st.text(max_size=20)))
+def test_a_star_is_everyone_and_nothing_is_nobody(host: str) -> None:
+    """The two ends; a peer without an address (a Unix socket) only fits the star."""
+    assert parse_addresses("*").matches(host)
+    assert not parse_addresses("").matches(host)
+    if not address_segments(host):
+        assert not parse_addresses("0-255.*.*.1").matches(host)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["10.0.0", "10.0.0.256", "10.0.0.9-1", "10.0.0.{}", "10.0.0.{1", "10..0.1", "1.2.3.4.5", "::1::2", "1:2:3", "g::",
+     "a.b.c.d", "10.0.0.-", "1:2:3:4:5:6:7:8:9", "10.0.0.*.", "10.0.0.１", "** "],
+)  # fmt: skip
+def test_what_is_no_pattern_is_refused(text: str) -> None:
+    """A typing error must not become a list that nobody, or everybody, is on."""
+    with pytest.raises(ConfigError, match="pattern of addresses"):
+        parse_addresses(text)
+
+
+@given(st.text(alphabet="0123456789abcdef.:*-{},; ", max_size=30))
+def test_any_text_is_a_pattern_or_refused(text: str) -> None:
+    """The text comes over the wire too (53): no other exception may come out."""
+    with contextlib.suppress(ConfigError):
+        parse_addresses(text).matches("10.0.0.1")
+
+
+def test_lists_are_taken_apart_in_one_go() -> None:
+    """Whoever may write a list must not stop the broker with it: time grows with its length, and its length is bounded."""
+    begin_s = time.thread_time()
+    assert not parse_addresses("," * 60_000)
+    assert time.thread_time() - begin_s < 0.5
+    assert len(parse_addresses("10.0.0.1," * 1_000).patterns) == 1_000
+    with pytest.raises(ConfigError, match="at most 1000"):
+        parse_addresses("10.0.0.1," * 1_001)
+    assert parse_addresses("10.0.0.{1,2};10.0.0.9").matches("10.0.0.9")
+    for broken in ("10.0.0.{1,2", "10.0.0.1,2}", "{,}"):
+        with pytest.raises(ConfigError):
+            parse_addresses(broken)

@@ -28,7 +28,7 @@ UNWANTED = {
     "zipfile",
     # Ours.
     "flintmq.plugins.acl.account_store",
-    "flintmq.plugins.filters.parser",
+    "flintmq.plugins.filters.sql92",
     "flintmq.plugins.replication.streams",
     "flintmq.dispatchers.spark_feed.feed_file",
     "flintmq.flush.group_commit",

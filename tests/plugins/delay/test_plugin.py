@@ -12,7 +12,7 @@ from flintmq.config import BrokerConfig
 from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.config.sections.models import ListenSection, StoreSection
 from flintmq.core.response_code import ResponseCode
-from flintmq.plugins.delay.service import DelayService
+from flintmq.plugins.delay.plugin import DelayService
 from flintmq.remoting.client.transport import RemotingClient
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import request

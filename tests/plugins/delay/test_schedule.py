@@ -15,7 +15,7 @@ from flintmq.core.record import properties as props
 from flintmq.core.record.record import MessageExtBrokerInner, Record
 from flintmq.plugins.delay import schedule as schedule_module
 from flintmq.plugins.delay.delay_levels import DelayLevels
-from flintmq.plugins.delay.intake_step import redirect_to_schedule
+from flintmq.plugins.delay.plugin import redirect_to_schedule
 from flintmq.plugins.delay.schedule import ScheduleMessageService
 
 HOST = b"\x7f\x00\x00\x01\x00\x00\x2a\x9f"

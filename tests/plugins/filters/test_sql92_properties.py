@@ -10,9 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from flintmq.core.errors import RefusedError
-from flintmq.plugins.filters.operands import UnfitError
-from flintmq.plugins.filters.parser import parse
-from flintmq.plugins.filters.sql92 import Sql92Filter
+from flintmq.plugins.filters.comparisons import UnfitError
+from flintmq.plugins.filters.sql92 import Sql92Filter, parse
 
 NAMES = ("a", "b", "$c_1")
 VALUES = ("5", "-5", "5.0", "x", "it's", "true", "NaN", "2147483648", "", " 5")

@@ -7,9 +7,8 @@ import pytest
 from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.ports import MessageFilter
 from flintmq.core.response_code import ResponseCode
-from flintmq.plugins.filters.operands import UnfitError
-from flintmq.plugins.filters.parser import parse
-from flintmq.plugins.filters.sql92 import Sql92Filter, sql92_filter
+from flintmq.plugins.filters.comparisons import UnfitError
+from flintmq.plugins.filters.sql92 import Sql92Filter, parse, sql92_filter
 
 PROPERTIES = {
     "a": "5",

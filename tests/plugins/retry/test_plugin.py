@@ -3,12 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import attrs
+import msgspec
+import pytest
 
 import flintmq
-from flintmq.config import BrokerConfig
-from flintmq.config.sections.models import ListenSection, StoreSection
+from flintmq.config.sections.models import BrokerConfig, BrokerSection, ListenSection, StoreSection
+from flintmq.core.broker.address import BrokerAddress
+from flintmq.core.broker.groups import SubscriptionGroupManager
+from flintmq.core.broker.intake_steps import IntakeSteps
+from flintmq.core.broker.perm import READ
+from flintmq.core.broker.sink import MessageSink
+from flintmq.core.broker.stats import BrokerStats
+from flintmq.core.broker.topics import TopicConfigManager, boot_topics
+from flintmq.core.errors import RefusedError
+from flintmq.core.kernel.ports import FlushStatus, Sent
+from flintmq.core.kernel.ports.processor import declared_by
 from flintmq.core.response_code import ResponseCode
+from flintmq.core.testing.clock import ManualClock
+from flintmq.core.testing.processor_kit import Sample, check_request_processor
+from flintmq.core.testing.store import message, open_store
+from flintmq.plugins.retry.plugin import RetryStep, SendBackProcessor
 from flintmq.remoting.client.transport import RemotingClient
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import request
@@ -36,3 +56,127 @@ def test_a_broker_without_it_stores_retries_as_they_come_and_takes_nothing_back(
                 await client.close()
 
     asyncio.run(live())
+
+
+class Waiter:
+    """A promise that ended so."""
+
+    def __init__(self, status: FlushStatus) -> None:
+        self.status: FlushStatus | None = status
+
+    def add_done_callback(self, callback: Callable[[FlushStatus], None]) -> None:
+        callback(FlushStatus.FLUSHED)
+
+
+class Retry:
+    """The processor over a store with one message, whose group is ``G``."""
+
+    def __init__(self, root: Path) -> None:
+        clock = ManualClock()
+        self.store = open_store(root, clock=clock, commit_log_file_bytes=65_536)
+        stats = BrokerStats(clock)
+        sink = MessageSink(self.store, stats, self.store.dispatch)
+        topics = TopicConfigManager(None, clock, boot_topics(cluster="DefaultCluster", broker_name="broker-a"))
+        self.api: Any = SimpleNamespace(
+            config=BrokerConfig(), clock=clock, store=self.store, sink=sink, stats=stats, topics=topics,
+            groups=SubscriptionGroupManager(None, clock), intake_steps=IntakeSteps(),
+            address=BrokerAddress.of("127.0.0.1", 10911), dispatch=self.store.dispatch,
+        )  # fmt: skip
+        (self.record,) = sink.put([message("T", body=b"again")]).requests()
+
+    def answer(self, **fields: str) -> Any:
+        """The answer to one send-back, which has kept the kit's rules."""
+        given = {
+            "offset": str(self.record.commit_log_offset_bytes),
+            "group": "G",
+            "delayLevel": "0",
+            "originTopic": "T",
+        }
+        sample = Sample(RequestCode.CONSUMER_SEND_MSG_BACK, given | fields)
+        declared = declared_by(SendBackProcessor)
+        (answer,) = check_request_processor(lambda: SendBackProcessor(self.api), declared, [sample])
+        return answer
+
+    def bodies(self, topic: str) -> list[bytes]:
+        """The bodies of the messages in queue 0 of a topic."""
+        queue = self.store.consume_queues.find(topic, 0)
+        found = [] if queue is None else list(queue.units(0, 10))
+        records = [self.store.commit_log.record(physical, size) for physical, size, _ in found]
+        return [record.body for record in records if record is not None]
+
+
+@pytest.fixture
+def retry(tmp_path: Path) -> Iterator[Retry]:
+    """A message that was delivered and may be sent back."""
+    made = Retry(tmp_path / "store")
+    yield made
+    made.store.close()
+
+
+def test_a_refused_message_lies_in_its_groups_retry_topic(retry: Retry) -> None:
+    """With its body; too many attempts make it a dead letter."""
+    assert retry.answer().code == 0
+    assert retry.bodies("%RETRY%G") == [b"again"]
+    assert retry.answer(delayLevel="-1").code == 0
+    assert retry.bodies("%DLQ%G") == [b"again"]
+
+
+def test_a_group_without_retry_queues_loses_what_it_refuses(retry: Retry) -> None:
+    """It asked for that, and is told success."""
+    groups = retry.api.groups
+    groups.put(msgspec.structs.replace(groups.select("G"), retry_queue_nums=0))
+    assert retry.answer().code == 0
+    assert retry.bodies("%RETRY%G") == []
+
+
+def test_what_cannot_be_sent_back(retry: Retry) -> None:
+    """A message that is gone; a broker or a retry topic that takes none."""
+    gone = retry.answer(offset="60000")
+    assert (gone.code, "look message by offset failed" in gone.remark) == (ResponseCode.SYSTEM_ERROR, True)
+    retry.answer()
+    topic = retry.api.topics.select("%RETRY%G")
+    retry.api.topics.put(msgspec.structs.replace(topic, perm=READ))
+    assert retry.answer().code == ResponseCode.NO_PERMISSION
+    retry.api.config = attrs.evolve(BrokerConfig(), broker=BrokerSection(permission=READ))
+    assert retry.answer().code == ResponseCode.NO_PERMISSION
+
+
+def test_a_message_that_the_store_refuses_is_a_system_error(retry: Retry) -> None:
+    """Whatever the store calls it: a consumer keeps the message and tries again."""
+
+    def refuse(_messages: object) -> Any:
+        error = RefusedError(ResponseCode.MESSAGE_ILLEGAL, "too long", reason="message.illegal")
+
+        def requests() -> Any:
+            raise error
+
+        return SimpleNamespace(requests=requests)
+
+    retry.api.sink = SimpleNamespace(put=refuse)
+    assert retry.answer().code == ResponseCode.SYSTEM_ERROR
+
+
+@pytest.mark.parametrize(
+    ("compat", "status", "code"),
+    [
+        ("safe", FlushStatus.TIMEOUT, ResponseCode.FLUSH_DISK_TIMEOUT),
+        ("strict", FlushStatus.TIMEOUT, 0),
+        ("safe", FlushStatus.FENCED, ResponseCode.SERVICE_NOT_AVAILABLE),
+        ("strict", FlushStatus.FENCED, ResponseCode.SERVICE_NOT_AVAILABLE),
+    ],
+)
+def test_an_answer_waits_for_durability(retry: Retry, compat: str, status: FlushStatus, code: int) -> None:
+    """Otherwise a crash would lose a message that its group was told is kept; RocketMQ answers success."""
+    whole = BrokerConfig()
+    retry.api.config = attrs.evolve(whole, store=attrs.evolve(whole.store, compat=compat))
+    retry.store.writer.promise = lambda: Waiter(status)  # type: ignore[method-assign]
+    assert retry.answer().code == code
+
+
+def test_a_dead_letter_that_a_client_sends_itself_waits_for_no_delay(retry: Retry) -> None:
+    """The delay was meant for the retry that it does not get."""
+    again = message("%RETRY%G", DELAY="4", KEYS="k")
+    again.reconsume_times = 99
+    RetryStep(retry.api).take(again, Sent(version=407))
+    assert again.topic == "%DLQ%G"
+    assert again.properties == {"KEYS": "k"}

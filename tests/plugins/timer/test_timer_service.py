@@ -21,7 +21,7 @@ from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import BY_HAND, message, open_store
 from flintmq.plugins.timer import timer_service
-from flintmq.plugins.timer.intake_step import longest_delay
+from flintmq.plugins.timer.plugin import longest_delay
 from flintmq.plugins.timer.timer_message import TimerRedirect, due_ms
 from flintmq.plugins.timer.timer_service import TimerMessageService, TimerPositions
 from flintmq.plugins.timer.timer_wheel import TimerWheel

@@ -3,18 +3,38 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 import flintmq
-from flintmq.config import BrokerConfig
-from flintmq.config.sections.models import ListenSection, StoreSection
+from flintmq.config.sections.models import BrokerConfig, ListenSection, StoreSection
+from flintmq.config.sections.server import BrokerSection
+from flintmq.config.sections.service import TransactionsSection
+from flintmq.core.broker.intake import MessageIntake
 from flintmq.core.errors import RefusedError
+from flintmq.core.kernel.ports import FlushStatus
+from flintmq.core.record.host import pack_host
+from flintmq.core.record.properties import properties_to_string, string_to_properties
 from flintmq.core.response_code import ResponseCode
+from flintmq.core.testing.clock import ManualClock
+from flintmq.plugins.delay.plugin import DelayStep
+from flintmq.plugins.timer.plugin import TimerStep
+from flintmq.plugins.timer.timer_message import TimerRedirect
+from flintmq.plugins.transactions.plugin import EndTransactionProcessor, ResumeCheckProcessor, TransactionStep
 from flintmq.remoting.client.transport import RemotingClient
 from flintmq.remoting.wire.codes import RequestCode
+from flintmq.remoting.wire.codes import RequestCode as Code
 from flintmq.remoting.wire.command import request
+from flintmq.tests.remoting.processors.conftest import Bench, ask, ask_later
+from flintmq.tests.support.state import state_of
+from flintmq.tests.support.transactions import TransactionBench
+
+HOST = pack_host("127.0.0.1", 10911)
+SENT = {"TRAN_MSG": "true", "PGROUP": "g", "UNIQ_KEY": "A", "WAIT": "true"}
 
 
 def test_a_broker_without_it_refuses_half_messages_and_answers_its_codes_as_unsupported(tmp_path: Path) -> None:
@@ -47,3 +67,192 @@ def test_a_broker_without_it_refuses_half_messages_and_answers_its_codes_as_unsu
                 await client.close()
 
     asyncio.run(live())
+
+
+def make_intake(redirect: TimerRedirect | None = None, **settings: Any) -> MessageIntake:
+    state = state_of(BrokerConfig(transactions=TransactionsSection(**settings)))
+    state.intake_steps.add(TransactionStep(state))
+    state.intake_steps.add(DelayStep(state))
+    if redirect is not None:
+        state.intake_steps.add(TimerStep(redirect, lambda: state.config))
+    return state.intake
+
+
+def send(intake: MessageIntake, properties: dict[str, str], **changes: Any) -> Any:
+    fields: dict[str, Any] = {
+        "topic": "T",
+        "queue_id": 2,
+        "properties": properties_to_string(properties),
+        "default_topic": "TBW102",
+        "default_topic_queue_nums": 4,
+        "sys_flag": 5,
+        "born_timestamp_ms": 1,
+        "flag": 0,
+        "reconsume_times": 0,
+        "max_reconsume_times": None,
+        "unit_mode": False,
+        **changes,
+    }
+    sender = SimpleNamespace(packed_host=HOST, remote_address="127.0.0.1:1")
+    return intake.single(SimpleNamespace(**fields), b"x", sender, 407)
+
+
+@pytest.mark.parametrize("delay", [{}, {"DELAY": "3"}])
+def test_a_half_message_is_stored_as_the_reference_stores_it(delay: dict[str, str]) -> None:
+    intake = make_intake()
+    made = send(intake, SENT | delay)
+    assert (made.topic, made.queue_id, made.sys_flag) == ("RMQ_SYS_TRANS_HALF_TOPIC", 0, 1)
+    stored = string_to_properties(made.properties_bytes.decode())
+    assert stored == SENT | delay | {"REAL_TOPIC": "T", "REAL_QID": "2", "CLUSTER": "DefaultCluster"}
+    config = intake._state.topics.select("RMQ_SYS_TRANS_HALF_TOPIC")
+    assert config is not None
+    assert (config.read_queue_nums, config.write_queue_nums, config.perm) == (1, 1, 6)
+
+
+def test_a_consumer_that_sends_a_committed_message_again_begins_nothing() -> None:
+    assert send(make_intake(), SENT, reconsume_times=1, sys_flag=0).topic == "T"
+
+
+def test_transactions_can_be_switched_off() -> None:
+    with pytest.raises(RefusedError) as refused:
+        send(make_intake(reject=True), SENT)
+    assert (refused.value.code, refused.value.key) == (16, "transactions.reject (rejectTransactionMessage)")
+
+
+@pytest.mark.parametrize(
+    ("named", "reason"),
+    [({"TIMER_DELAY_SEC": "61"}, "timer.too_far"), ({"TIMER_DELIVER_MS": "soon"}, "timer.malformed")],
+)
+def test_a_time_that_can_never_be_kept_is_refused_at_the_send(named: dict[str, str], reason: str) -> None:
+    """Its producer does not wait for the answer to the commit: there nobody would hear of it."""
+    intake = make_intake(TimerRedirect(ManualClock(), lambda: (60_000, "the.key"), lambda _due_ms: False))
+    with pytest.raises(RefusedError) as refused:
+        send(intake, SENT | named)
+    assert (refused.value.code, refused.value.reason) == (13, reason)
+    send(intake, SENT | named | {"DELAY": "1"})
+    assert send(intake, SENT | {"TIMER_DELAY_SEC": "60"}).topic == "RMQ_SYS_TRANS_HALF_TOPIC"
+
+
+def test_properties_leave_room_for_what_copies_add() -> None:
+    with pytest.raises(RefusedError) as refused:
+        send(make_intake(), SENT | {"long": "x" * 32_600})
+    assert refused.value.code == 13
+
+
+class Promise:
+    """A flush waiter that a test ends."""
+
+    def __init__(self) -> None:
+        self.status: FlushStatus | None = None
+        self._callbacks: list[Callable[[FlushStatus], None]] = []
+
+    def add_done_callback(self, callback: Callable[[FlushStatus], None]) -> None:
+        self._callbacks.append(callback)
+
+    def end(self, status: FlushStatus) -> None:
+        self.status = status
+        for callback in self._callbacks:
+            callback(status)
+
+
+KEPT = Promise()
+KEPT.end(FlushStatus.FLUSHED)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+@pytest.fixture(name="ask")
+def ask_fixture() -> Any:
+    return ask
+
+
+@pytest.fixture(name="ask_later")
+def ask_later_fixture() -> Any:
+    return ask_later
+
+
+def fields(place: int, offset: int, decision: int = 8, group: str = "pg") -> dict[str, str]:
+    return {
+        "producerGroup": group,
+        "tranStateTableOffset": str(offset),
+        "commitLogOffset": str(place),
+        "commitOrRollback": str(decision),
+        "fromTransactionCheck": "false",
+        "msgId": "A",
+    }
+
+
+def test_ends_and_resumes(bench: Any, ask: Any) -> None:
+    transactions = TransactionBench()
+    bench.state.dispatch = lambda: None
+    bench.state.store.writer = SimpleNamespace(promise=lambda: KEPT)
+    end, resume = (
+        EndTransactionProcessor(bench.state, transactions.service).handlers(),
+        ResumeCheckProcessor(bench.state, transactions.service).handlers(),
+    )
+    made = transactions.send("A")
+    refused = ask(end, bench.request(Code.END_TRANSACTION, fields(0, 0, group="other")))
+    assert refused.code == 1
+    assert "producer group wrong" in refused.remark
+    assert (
+        ask(resume, bench.request(Code.RESUME_CHECK_HALF_MESSAGE, {"msgId": "7F00000100002A9F0000000000000000"})).code
+        == 0
+    )
+    assert len(transactions.halves) == 2
+    assert ask(end, bench.request(Code.END_TRANSACTION, fields(made.commit_log_offset_bytes, 0))).code == 0
+    assert len(transactions.delivered) == 1
+    for message_id in ("7F00000100002A9F0000000000000000", "x", ""):
+        assert ask(resume, bench.request(Code.RESUME_CHECK_HALF_MESSAGE, {"msgId": message_id})).code == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "compat", "code"),
+    [
+        (FlushStatus.FLUSHED, "safe", 0),
+        (FlushStatus.TIMEOUT, "safe", 10),
+        (FlushStatus.SLAVE_TIMEOUT, "safe", 12),
+        (FlushStatus.SLAVE_NOT_AVAILABLE, "safe", 11),
+        (FlushStatus.FENCED, "safe", 14),
+        (FlushStatus.TIMEOUT, "strict", 0),
+        (FlushStatus.SLAVE_NOT_AVAILABLE, "strict", 0),
+        (FlushStatus.FENCED, "strict", 14),
+    ],
+)
+def test_an_end_is_acknowledged_as_a_send_is(
+    bench: Any, ask_later: Any, status: FlushStatus, compat: str, code: int
+) -> None:
+    """Not before it is on disk, and where there is to be one, at a slave: a power cut must not undo what was answered."""
+    transactions = TransactionBench()
+    bench.state.dispatch = lambda: None
+    bench.state.config = BrokerConfig(store=StoreSection(compat=compat))
+    promise = Promise()
+    bench.state.store.writer = SimpleNamespace(promise=lambda: promise)
+    made = transactions.send("A")
+    end = EndTransactionProcessor(bench.state, transactions.service).handlers()
+
+    async def ended() -> Any:
+        asked = bench.request(Code.END_TRANSACTION, fields(made.commit_log_offset_bytes, 0))
+        answer = asyncio.ensure_future(ask_later(end, asked))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not answer.done(), "the promise is open"
+        promise.end(status)
+        return await answer
+
+    answer = asyncio.run(ended())
+    assert answer.code == code
+    assert len(transactions.delivered) == 1
+
+
+def test_a_slave_ends_nothing(bench: Any, ask: Any) -> None:
+    bench.state.config = BrokerConfig(broker=BrokerSection(id=1))
+    assert (
+        ask(
+            EndTransactionProcessor(bench.state, TransactionBench().service).handlers(),
+            bench.request(Code.END_TRANSACTION, fields(0, 0)),
+        ).code
+        == 11
+    )

@@ -16,12 +16,12 @@ from flintmq.core.kernel.ports import DispatchRequest
 from flintmq.core.record.properties import properties_to_string
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import open_store
-from flintmq.plugins.delay.intake_step import DelayStep
-from flintmq.plugins.timer.intake_step import TimerStep
+from flintmq.plugins.delay.plugin import DelayStep
+from flintmq.plugins.timer.plugin import TimerStep
 from flintmq.plugins.timer.timer_message import TimerRedirect
 from flintmq.plugins.timer.timer_service import TimerMessageService, TimerPositions
 from flintmq.plugins.timer.timer_wheel import TimerWheel
-from flintmq.plugins.transactions.intake_step import TransactionStep
+from flintmq.plugins.transactions.plugin import TransactionStep
 from flintmq.plugins.transactions.store import TransactionStoreAdapter
 from flintmq.plugins.transactions.transactional_messages import EndTransaction, TransactionalMessageService
 from flintmq.tests.support.state import state_of

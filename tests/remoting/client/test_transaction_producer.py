@@ -15,7 +15,7 @@ from flintmq.config.sections.store import StoreSection
 from flintmq.core.errors import RefusedError
 from flintmq.plugins.broker.broker import Broker
 from flintmq.plugins.name_server.name_server import NameServer
-from flintmq.plugins.transactions.service import TransactionsService
+from flintmq.plugins.transactions.plugin import TransactionsService
 from flintmq.remoting.client import (
     AdminClient,
     Message,

@@ -11,7 +11,7 @@ from flintmq import Broker
 from flintmq.config import BrokerConfig
 from flintmq.config.sections.models import ListenSection, PullSection, StoreSection
 from flintmq.dispatchers.filter_bitmap import CalcBitMap
-from flintmq.plugins.filters.service import FilterService
+from flintmq.plugins.filters.plugin import FilterService
 
 
 @pytest.mark.parametrize("with_bit_maps", [True, False])

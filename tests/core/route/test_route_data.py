@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flintmq.core.broker import perm
 from flintmq.core.broker.topic_config import TopicConfig
-from flintmq.core.route.topic_queues import TopicQueueTable
+from flintmq.core.route.route_data import TopicQueueTable
 
 
 def table(**brokers: str) -> TopicQueueTable:

@@ -9,8 +9,7 @@ import pytest
 
 from flintmq.core.broker.api import BrokerApi
 from flintmq.core.kernel.ports.processor import Request
-from flintmq.plugins.retention.processor import RetentionProcessor
-from flintmq.plugins.retention.service import RetentionService
+from flintmq.plugins.retention.plugin import RetentionProcessor, RetentionService
 from flintmq.remoting.wire.codes import RequestCode
 
 
@@ -26,7 +25,7 @@ class Cleaner:
 
 def test_the_disks_are_measured_before_anything_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first round comes ten seconds later, and queues of topics with a retention of their own begin where it says."""
-    monkeypatch.setattr("flintmq.plugins.retention.service.CleanCommitLogService", Cleaner)
+    monkeypatch.setattr("flintmq.plugins.retention.plugin.CleanCommitLogService", Cleaner)
     timers: list[str] = []
     store = SimpleNamespace(clean_resource_interval_ms=10_000)
     api: Any = SimpleNamespace(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flintmq.plugins.acl.replay import ReplayWindow
+from flintmq.plugins.acl.authenticator import ReplayWindow
 from flintmq.remoting.wire.header_codec import SIGNATURE, SIGNED_AT
 
 NOW_MS = 1_700_000_000_000
