@@ -6,9 +6,9 @@ import mmap
 import os
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 import attrs
 import numpy as np
@@ -65,14 +65,13 @@ _maps: OrderedDict[str, tuple[tuple[int, int, int], Bytes]] = OrderedDict()
 """Path to (device, inode, size) and the mapped bytes; of this process, oldest use first."""
 
 
-def map_file(path: str) -> Bytes:
-    """All of a file.
+def map_file(path: str) -> Bytes | None:
+    """All of a file; None when it is gone.
 
     A map outlives the file's deletion, but a file of the same name may have come in its place: the inode tells. Files of a log
     never become shorter (that would be a signal, not an error).
 
     Raises:
-        FileNotFoundError: it is gone.
         StoreError: it cannot be read.
     """
     try:
@@ -85,7 +84,7 @@ def map_file(path: str) -> Bytes:
         with open(path, "rb") as file:
             data = np.frombuffer(mmap.mmap(file.fileno(), stat.st_size, access=mmap.ACCESS_READ), np.uint8)
     except FileNotFoundError:
-        raise
+        return None
     except (OSError, ValueError) as error:
         raise StoreError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
     _maps[path] = key, data
@@ -105,17 +104,7 @@ class LogFiles:
     """
 
     def __init__(self, folders: Sequence[str | Path]) -> None:
-        self._set(file for folder in folders for file in list_files(folder))
-
-    @classmethod
-    def of(cls, files: Iterable[LogFile]) -> Self:
-        """Return the log of files that are known."""
-        found = cls(())
-        found._set(files)
-        return found
-
-    def _set(self, files: Iterable[LogFile]) -> None:
-        self.files = sorted(files, key=lambda file: file.start)
+        self.files = sorted((file for folder in folders for file in list_files(folder)), key=lambda file: file.start)
         self._starts = [file.start for file in self.files]
 
     @property
@@ -132,6 +121,14 @@ class LogFiles:
         """The file with the byte at a position."""
         index = bisect_right(self._starts, position) - 1
         return self.files[index] if index >= 0 and position < self.files[index].end else None
+
+    def bytes_at(self, position: int, size: int) -> memoryview | None:
+        """The bytes at a position; None where the log has not so many there. Raises StoreError."""
+        file = self.holding(position)
+        if file is None or position + size > file.end:
+            return None
+        data = map_file(file.path)
+        return data.data[position - file.start : position - file.start + size] if data is not None else None
 
     def between(self, start: int, end: int) -> list[LogFile]:
         """The files with bytes of [start, end)."""

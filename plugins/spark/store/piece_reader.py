@@ -15,14 +15,13 @@ import pyarrow as pa
 
 from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.core.record.java_hash import tags_hash
-from flintmq.core.record.queue_unit import MAX_ADDRESS
 from flintmq.plugins.spark.decoder import Decoder, chain
 from flintmq.plugins.spark.decoder.heads import Ints
 from flintmq.plugins.spark.errors import BadRecordError, DataLossError
 from flintmq.plugins.spark.options import ReadOptions
-from flintmq.plugins.spark.store.log_files import LogFile, LogFiles, map_file
+from flintmq.plugins.spark.store.log_files import LogFiles, map_file
 from flintmq.plugins.spark.store.pieces import Piece
-from flintmq.plugins.spark.store.queue_units import QueueUnits, Units, list_queues
+from flintmq.plugins.spark.store.queue_units import QueueUnits, in_log_order, list_queues
 from flintmq.plugins.spark.store.record_places import first_place, splitters
 from flintmq.plugins.spark.store.unit_rows import Span, UnitRows, told_by_units
 
@@ -59,14 +58,13 @@ class PieceReader:
             BadRecordError: something there is not a record, unless ``badRecords`` is ``skip``.
             StoreError: the file cannot be read.
         """
-        try:
-            data = map_file(piece.path)
-        except FileNotFoundError as error:
+        data = map_file(piece.path)
+        if data is None:
             what = f"{piece.path} was deleted before messages {piece.start} to {piece.end} of the log were read from it"
             if self._options.fail_on_data_loss:
                 raise DataLossError(
                     f"{what}. Keep messages longer (fileReservedTime), or go on with option failOnDataLoss=false"
-                ) from error
+                )
             log.warning("%s; going on", what)
             return
         units = self._unit_rows(piece)
@@ -109,14 +107,11 @@ class PieceReader:
         """Where the messages begin that the consume queues name."""
         rows = self._decoder.rows
         codes = None if rows.tags is None else np.array(sorted({tags_hash(tag) for tag in rows.tags}), np.int64)
-        found = []
-        for queue in self._wanted_queues():
-            units = queue.within(piece.start, piece.end)
-            if codes is not None and queue.topic != SCHEDULE_TOPIC:
-                # An address leads to a consume queue extension, where the tag's hash is; the tag itself decides anyway.
-                units = units.chosen(np.isin(units.tags_code, codes) | (units.tags_code <= MAX_ADDRESS))
-            found.append(units)
-        return Units.merged(found).position - piece.file_start
+        found = [
+            queue.within(piece.start, piece.end, None if queue.topic == SCHEDULE_TOPIC else codes)
+            for queue in self._wanted_queues()
+        ]
+        return in_log_order(found).position - piece.file_start
 
     def _all(self, data: npt.NDArray[np.uint8], piece: Piece) -> Ints:
         """Where all records of the piece begin: as the consume queues say, and found by walking where they say nothing.
@@ -127,9 +122,10 @@ class PieceReader:
         queues = self._few_queues() if piece.size >= ASKED_FROM_BYTES else None
         if queues is None:
             return self._walked(data, piece)
-        units = Units.merged([queue.within(piece.start, piece.end) for queue in queues])
-        ends = units.position + units.size
-        begins = np.concatenate([units.position, [piece.end]])
+        units = in_log_order([queue.within(piece.start, piece.end) for queue in queues])
+        position = units.position
+        ends = position + units.size
+        begins = np.concatenate([position, [piece.end]])
         ends = np.concatenate([[piece.start], ends])
         gaps = np.flatnonzero(begins != ends)
         if len(gaps) > _GAPS_MAX or (begins < ends).any():
@@ -137,11 +133,11 @@ class PieceReader:
         parts: list[Ints] = []
         done = 0
         for gap in gaps.tolist():
-            parts.append(units.position[done:gap] - piece.file_start)
+            parts.append(position[done:gap] - piece.file_start)
             between = attrs.evolve(piece, start=int(ends[gap]), end=int(begins[gap]))
             parts.append(self._walked(data, between))
             done = gap
-        parts.append(units.position[done:] - piece.file_start)
+        parts.append(position[done:] - piece.file_start)
         return np.concatenate(parts)
 
     def _wanted_queues(self) -> list[QueueUnits]:
@@ -180,6 +176,6 @@ class PieceReader:
             at = place - piece.file_start
 
     def _next_place(self, piece: Piece, position: int) -> int | None:
-        file = LogFile(piece.path, piece.file_start, len(map_file(piece.path)))
-        place = first_place(LogFiles.of([file]), splitters(list(list_queues(self._root))), position)
+        log_files = LogFiles([Path(piece.path).parent])
+        place = first_place(log_files, splitters(list(list_queues(self._root))), position)
         return place if place is not None and place < piece.end else None

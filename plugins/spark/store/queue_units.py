@@ -7,7 +7,8 @@ units of messages that are not there (fillers) have position 0 and the largest s
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,46 +17,49 @@ import numpy as np
 import numpy.typing as npt
 
 from flintmq.core.errors import StoreError
-from flintmq.core.record.queue_unit import FILLER_SIZE, UNIT, UNIT_BYTES
+from flintmq.core.record.queue_unit import FILLER_SIZE, MAX_ADDRESS, UNIT, UNIT_BYTES
 from flintmq.plugins.spark.store.log_files import Bytes, LogFile, list_files, map_file
 
 Ints = npt.NDArray[np.int64]
-
-_UNIT: Final = np.dtype([("position", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
+STEP_UNITS: Final = 262_144
+"""How many units are merged at once, about …"""
+_LEAST_STEP_UNITS: Final = 1_024
+"""… and how many of one queue are read at least."""
+_ON_DISK: Final = np.dtype([("position", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 _QUEUE_NAME: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 
 
 @attrs.frozen
 class Units:
-    """Units of messages, in the order of their queue or of the log; native numbers, fillers left out."""
+    """Units of messages, in the order of their queue or of the log; fillers are left out."""
 
     position: Ints
     size: Ints
-    tags_code: Ints
+    queue_offset: Ints
 
     def __len__(self) -> int:
         return len(self.position)
 
-    @classmethod
-    def none(cls) -> Units:
-        empty = np.empty(0, np.int64)
-        return cls(empty, empty, empty)
+    def chosen(self, which: Any) -> Units:
+        """The units that a mask, slice or index chooses."""
+        return Units(self.position[which], self.size[which], self.queue_offset[which])
 
     @classmethod
-    def merged(cls, several: list[Units]) -> Units:
-        """All of them in the order of the log; a place that comes twice counts once."""
-        several = [units for units in several if len(units)]
+    def joined(cls, several: Sequence[Units]) -> Units:
         if len(several) == 1:
             return several[0]
-        if not several:
-            return cls.none()
-        position = np.concatenate([units.position for units in several])
-        place, index = np.unique(position, return_index=True)
-        size = np.concatenate([units.size for units in several])[index]
-        return cls(place, size, np.concatenate([units.tags_code for units in several])[index])
+        none = np.empty(0, np.int64)
+        return cls(
+            np.concatenate([none, *(units.position for units in several)]),
+            np.concatenate([none, *(units.size for units in several)]),
+            np.concatenate([none, *(units.queue_offset for units in several)]),
+        )
 
-    def chosen(self, mask: Any) -> Units:
-        return Units(self.position[mask], self.size[mask], self.tags_code[mask])
+
+def in_log_order(several: Sequence[Units]) -> Units:
+    """Units of several queues in the order of the log; a place that comes twice counts once."""
+    units = Units.joined(several)
+    return units if len(several) == 1 else units.chosen(np.unique(units.position, return_index=True)[1])
 
 
 class QueueUnits:
@@ -71,7 +75,10 @@ class QueueUnits:
     def _map(self, file: LogFile) -> Bytes:
         data = self._maps.get(file.path)
         if data is None:
-            data = self._maps[file.path] = map_file(file.path)
+            data = map_file(file.path)
+            if data is None:
+                raise StoreError(f"{file.path}: was deleted while it was read")
+            self._maps[file.path] = data
         return data
 
     @property
@@ -88,16 +95,10 @@ class QueueUnits:
 
     def _end(self, file: LogFile) -> int:
         """The queue offset behind a file's last used unit; 0 when none is used. Used ones come first: binary search."""
-        data = self._map(file)
-        low, high = 0, file.size // UNIT_BYTES
-        while low < high:
-            middle = (low + high) // 2
-            _position, size, _tags = UNIT.unpack_from(data.data, middle * UNIT_BYTES)
-            if size > 0:
-                low = middle + 1
-            else:
-                high = middle
-        return file.start // UNIT_BYTES + low if low else 0
+        data = self._map(file).data
+        units = range(file.size // UNIT_BYTES)
+        used = bisect_left(units, True, key=lambda unit: UNIT.unpack_from(data, unit * UNIT_BYTES)[1] <= 0)
+        return file.start // UNIT_BYTES + used if used else 0
 
     def unit(self, queue_offset: int) -> tuple[int, int, int] | None:
         """Return position, size and tags code; None when the unit does not exist."""
@@ -139,30 +140,95 @@ class QueueUnits:
                 low = at + 1
         return self.behind_fillers(low, self.end_unit)
 
-    def range(self, first: int, end: int) -> Units:
-        """The messages of queue offsets [first, end)."""
-        return self.numbered(first, end)[1]
-
-    def numbered(self, first: int, end: int) -> tuple[Ints, Units]:
-        """The messages of queue offsets [first, end), and their queue offsets."""
-        parts = []
-        numbers = []
+    def range(self, first: int, end: int, tags_codes: Ints | None = None) -> Units:
+        """The messages of queue offsets [first, end); with tags codes, without those that surely have another."""
+        found = []
         for file in self.files:
             low = max(first * UNIT_BYTES, file.start)
             high = min(end * UNIT_BYTES, file.end)
             if low < high:
-                data = self._map(file)
-                parts.append(data[low - file.start : high - file.start].tobytes())
-                numbers.append(np.arange(low // UNIT_BYTES, high // UNIT_BYTES, dtype=np.int64))
-        raw = np.frombuffer(b"".join(parts), _UNIT)
-        units = Units(raw["position"].astype(np.int64), raw["size"].astype(np.int64), raw["tags_code"].astype(np.int64))
-        queue_offsets = np.concatenate(numbers) if numbers else np.empty(0, np.int64)
-        real = (units.size > 0) & (units.size != FILLER_SIZE)
-        return (queue_offsets, units) if real.all() else (queue_offsets[real], units.chosen(real))
+                raw = self._map(file)[low - file.start : high - file.start].copy().view(_ON_DISK)
+                queue_offset = np.arange(low // UNIT_BYTES, high // UNIT_BYTES, dtype=np.int64)
+                units = Units(raw["position"].astype(np.int64), raw["size"].astype(np.int64), queue_offset)
+                wanted = (units.size > 0) & (units.size != FILLER_SIZE)
+                if tags_codes is not None:
+                    # An address leads to a consume queue extension, where the tag's hash is.
+                    wanted &= np.isin(raw["tags_code"], tags_codes) | (raw["tags_code"] <= MAX_ADDRESS)
+                found.append(units if wanted.all() else units.chosen(wanted))
+        return Units.joined(found)
 
-    def within(self, start: int, end: int) -> Units:
-        """The messages in [start, end) of the log."""
-        return self.range(self.first_at(start), self.first_at(end))
+    def within(self, start: int, end: int, tags_codes: Ints | None = None) -> Units:
+        """The messages in [start, end) of the log; see :meth:`range`."""
+        return self.range(self.first_at(start), self.first_at(end), tags_codes)
+
+
+@attrs.frozen
+class Step:
+    """Messages of several queues in the order of the log."""
+
+    units: Units
+    queue: npt.NDArray[np.intp]
+    """Which of the queues."""
+    tips: npt.NDArray[np.intp]
+    """Indices of each queue's first and last message."""
+
+    def __len__(self) -> int:
+        return len(self.units)
+
+    def chosen(self, which: npt.NDArray[np.bool_] | slice) -> Step:
+        return Step(self.units.chosen(which), self.queue[which], self.tips[:0])
+
+
+@attrs.define
+class _Cursor:
+    """How far one queue has been read."""
+
+    queue: QueueUnits
+    at: int
+    """Queue offset of the next unit to read."""
+    end: int
+    units: Units = attrs.field(factory=lambda: Units.joined(()))
+
+    def fill(self, count: int) -> None:
+        """Read on until so many are there."""
+        while len(self.units) < count and self.at < self.end:
+            until = min(self.end, self.at + count - len(self.units))
+            self.units = Units.joined([self.units, self.queue.range(self.at, until)])
+            self.at = until
+
+    def taken(self, last: int) -> Units:
+        """What lies up to a position of the log."""
+        count = int(np.searchsorted(self.units.position, last, side="right"))
+        units, self.units = self.units.chosen(slice(count)), self.units.chosen(slice(count, None))
+        return units
+
+
+def merged(queues: Sequence[QueueUnits], start: int, end: int, step_units: int | None = None) -> Iterator[Step]:
+    """The messages that queues name in [start, end) of the log, in its order.
+
+    A step has ``step_units`` of them or fewer, about; :data:`STEP_UNITS` where nothing else is asked for.
+    """
+    cursors = [_Cursor(queue, queue.first_at(start), queue.first_at(end)) for queue in queues]
+    numbers = [number for number, cursor in enumerate(cursors) if cursor.at < cursor.end]
+    count = max(_LEAST_STEP_UNITS, (step_units or STEP_UNITS) // max(1, len(numbers)))
+    while True:
+        for number in numbers:
+            cursors[number].fill(count)
+        numbers = [number for number in numbers if len(cursors[number].units)]
+        if not numbers:
+            return
+        open_ends = [cursor for number in numbers if (cursor := cursors[number]).at < cursor.end]
+        # Up to here, what every queue has is known.
+        last = min((int(cursor.units.position[-1]) for cursor in open_ends), default=end - 1)
+        taken = [cursors[number].taken(last) for number in numbers]
+        counts = np.array([len(units) for units in taken])
+        units = Units.joined(taken)
+        order = np.argsort(units.position, kind="stable")  # runs that are sorted: merged, three times as fast
+        place = np.empty(len(order), np.intp)
+        place[order] = np.arange(len(order))
+        ends = np.cumsum(counts)
+        tips = np.unique(place[np.concatenate([(ends - counts)[counts > 0], ends[counts > 0] - 1])])
+        yield Step(units.chosen(order), np.repeat(np.asarray(numbers, np.intp), counts)[order], tips)
 
 
 def list_queues(root: Path, wants: Callable[[str, int], bool] | None = None) -> Iterator[QueueUnits]:

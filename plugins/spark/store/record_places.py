@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 import numpy as np
 
 from flintmq.core.record.heads import read_heads
-from flintmq.core.record.record import MAGIC_V1, MAGIC_V2, RECORD_MIN_BYTES, RecordError, decode_record
+from flintmq.core.record.record import (
+    MAGIC_V1,
+    MAGIC_V2,
+    RECORD_MIN_BYTES,
+    RecordError,
+    decode_record,
+    store_timestamp_at,
+)
 from flintmq.plugins.spark.decoder import chain
 from flintmq.plugins.spark.store.log_files import LogFile, LogFiles, map_file
 from flintmq.plugins.spark.store.queue_units import QueueUnits
@@ -15,28 +24,23 @@ _SPLITTERS_MAX = 16
 
 def is_record(log: LogFiles, position: int, size: int) -> bool:
     """Whether a record of that size that names this place lies there, going by its head."""
-    file = log.holding(position)
-    if file is None or size < RECORD_MIN_BYTES or position + size > file.end:
-        return False
-    try:
-        head = map_file(file.path)[position - file.start : position - file.start + 36].tobytes()
-    except FileNotFoundError:
-        return False
+    record = log.bytes_at(position, size) if size >= RECORD_MIN_BYTES else None
     return (
-        int.from_bytes(head[:4], "big") == size
-        and int.from_bytes(head[4:8], "big") in (MAGIC_V1, MAGIC_V2)
-        and int.from_bytes(head[28:36], "big") == position
+        record is not None
+        and int.from_bytes(record[:4], "big") == size
+        and int.from_bytes(record[4:8], "big") in (MAGIC_V1, MAGIC_V2)
+        and int.from_bytes(record[28:36], "big") == position
     )
 
 
 def is_whole_record(log: LogFiles, position: int, size: int) -> bool:
     """Return whether a record lies at a place, with every length and the CRC of its body checked."""
-    file = log.holding(position)
-    if file is None or not is_record(log, position, size):
+    record = log.bytes_at(position, size) if is_record(log, position, size) else None
+    if record is None:
         return False
     try:
-        decode_record(map_file(file.path).data, position - file.start)
-    except (RecordError, FileNotFoundError):
+        decode_record(record)
+    except RecordError:
         return False
     return True
 
@@ -56,21 +60,10 @@ def first_place(log: LogFiles, queues: list[QueueUnits], position: int) -> int |
     return found
 
 
-def store_timestamp_ms(log: LogFiles, position: int) -> int | None:
-    """When the record at a place was stored; None where the place is gone."""
-    from flintmq.core.record.record import store_timestamp_at
-
-    file = log.holding(position)
-    if file is None or position + RECORD_MIN_BYTES > file.end:
-        return None
-    try:
-        return store_timestamp_at(map_file(file.path).data, position - file.start)
-    except FileNotFoundError:
-        return None
-
-
 def first_place_from(log: LogFiles, splitters: list[QueueUnits], timestamp_ms: int, end: int) -> int | None:
     """The place of the first message that was stored at a time or later; None where there is none before ``end``.
+
+    Store times grow along the log, so the files' first records lead to the right file.
 
     Args:
         log: the commit log.
@@ -82,20 +75,19 @@ def first_place_from(log: LogFiles, splitters: list[QueueUnits], timestamp_ms: i
         StoreError: a file cannot be read.
     """
     files = log.between(log.start, end)
-    low, high = 0, len(files)
-    while low < high:  # the first file that begins at the time or later
-        middle = (low + high) // 2
-        first_ms = store_timestamp_ms(log, files[middle].start)
-        if first_ms is not None and first_ms < timestamp_ms:
-            low = middle + 1
-        else:
-            high = middle
-    for file in files[max(0, low - 1) :]:
+    late = bisect_left(files, True, key=lambda file: not _is_before(log, file.start, timestamp_ms))
+    for file in files[max(0, late - 1) :]:
         start = _nearer(log, splitters, file, timestamp_ms, end)
         place = _walked(file, start, min(end, file.end), timestamp_ms)
         if place is not None:
             return place
     return None
+
+
+def _is_before(log: LogFiles, position: int, timestamp_ms: int) -> bool:
+    """Whether a record lies at a place that was stored before a time."""
+    record = log.bytes_at(position, RECORD_MIN_BYTES)
+    return record is not None and store_timestamp_at(record, 0) < timestamp_ms
 
 
 def _nearer(log: LogFiles, splitters: list[QueueUnits], file: LogFile, timestamp_ms: int, end: int) -> int:
@@ -104,10 +96,7 @@ def _nearer(log: LogFiles, splitters: list[QueueUnits], file: LogFile, timestamp
     limit = min(end, file.end)
 
     def is_behind(position: int) -> bool:
-        if position < file.start:
-            return False
-        stored_ms = store_timestamp_ms(log, position) if position < limit else None
-        return stored_ms is None or stored_ms >= timestamp_ms
+        return position >= file.start and not (position < limit and _is_before(log, position, timestamp_ms))
 
     for queue in splitters:
         unit = queue.unit(queue.first_where(is_behind) - 1)
@@ -117,9 +106,8 @@ def _nearer(log: LogFiles, splitters: list[QueueUnits], file: LogFile, timestamp
 
 
 def _walked(file: LogFile, start: int, end: int, timestamp_ms: int) -> int | None:
-    try:
-        data = map_file(file.path)
-    except FileNotFoundError:
+    data = map_file(file.path)
+    if data is None:
         return None
     starts = chain.walk(data, start - file.start, end - file.start).starts
     if not len(starts):

@@ -23,9 +23,7 @@ from flintmq.plugins.spark.store.pieces import (
     StorePart,
     Told,
     always_fits,
-    cut_at_limit,
     parted,
-    rows_between,
     target_bytes,
     whole_pieces,
 )
@@ -81,17 +79,14 @@ class StoreTransport:
         check_history(first, view.epochs, self.root)
         if first.physical_offset >= last.physical_offset:
             return start  # also when a broker that starts again does not show yet how far its log goes
-        if limit == Limit():
-            return first.moved_to(last.physical_offset, view.epochs).to_json()
-        if always_fits(first.physical_offset, last.physical_offset, limit):
-            return first.moved_to(last.physical_offset, view.epochs).to_json()
-        place = cut_at_limit(view.log, self._told(view), first.physical_offset, last.physical_offset, limit)
+        place = last.physical_offset
+        if not always_fits(first.physical_offset, place, limit):
+            place = self._told(view).cut(first.physical_offset, place, limit)
         return first.moved_to(place, view.epochs).to_json()
 
     def rows_between(self, start: Offset, end: Offset, enough: int) -> int:
         first, last = StoreOffset.from_json(start).physical_offset, StoreOffset.from_json(end).physical_offset
-        view = self._view()
-        return rows_between(view.log, self._told(view), first, last, enough)
+        return self._told(self._view()).count(first, last, enough)
 
     def checked(self, offset: Offset) -> Offset:
         view = self._view()
@@ -264,7 +259,7 @@ class StoreTransport:
 
     def _told(self, view: StoreView) -> Told:
         rows = self._rows()
-        return Told(list(list_queues(self.root, rows.wants_queue)), view.end.units_complete_to, rows)
+        return Told(view.log, list(list_queues(self.root, rows.wants_queue)), view.end.units_complete_to, rows)
 
     def _check_topics(self) -> None:
         """Whether every topic exists that was asked for by name. Raises UnknownTopicError."""

@@ -17,13 +17,16 @@ may lie there.
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import unquote, urlsplit
 
 import attrs
+import numpy as np
 
 from flintmq.core.errors import StoreError
 from flintmq.core.log.epochs import Epochs, read_epochs
@@ -34,7 +37,7 @@ from flintmq.dispatchers.spark_feed.feed_file import FeedMarks, FeedState, feed_
 from flintmq.plugins.spark.decoder import chain
 from flintmq.plugins.spark.errors import OptionError, UnsettledStoreError
 from flintmq.plugins.spark.options import ReadOptions, Visibility
-from flintmq.plugins.spark.store.log_files import LogFile, LogFiles, map_file
+from flintmq.plugins.spark.store.log_files import LogFiles, map_file
 from flintmq.plugins.spark.store.queue_units import QueueUnits, list_queues
 from flintmq.plugins.spark.store.record_places import is_whole_record
 
@@ -88,8 +91,8 @@ def visible_end(
         )
     queues = list(list_queues(root))
     if written:
-        last = _last_units(log, queues)
-        return VisibleEnd("written", last.end, _settled(queues, last.end))
+        end, _claimed = _last_message(log, queues)
+        return VisibleEnd("written", end, _settled(queues, end))
     return _static_end(root, log, queues, reads_torn=reads_torn)
 
 
@@ -104,87 +107,60 @@ def live_feed(root: Path, now_ms: int) -> FeedMarks | None:
     return feed
 
 
-@attrs.frozen
-class _Last:
-    """The last message that consume queues speak of and the log has."""
-
-    end: int
-    claimed_position: int
-    """Where the last one lies that they speak of at all; -1 without any."""
-
-
-def _last_units(log: LogFiles, queues: list[QueueUnits]) -> _Last:
-    """The last message of all queues that is whole; units of messages that are gone at the end are passed over."""
-    ends = {(queue.topic, queue.queue_id): queue.end_unit for queue in queues}
-    by_key = {(queue.topic, queue.queue_id): queue for queue in queues}
-    tips: dict[tuple[str, int], tuple[int, int]] = {}
-    for key, queue in by_key.items():
-        ends[key], tip = _tip(queue, ends[key])
-        if tip is not None:
-            tips[key] = tip
-    claimed = max((tip[0] for tip in tips.values()), default=-1)
-    for _ in range(_STEPS_BACK_MAX):
-        if not tips:
-            break
-        key = max(tips, key=lambda one: tips[one])
-        position, size = tips[key]
+def _last_message(log: LogFiles, queues: list[QueueUnits]) -> tuple[int, int]:
+    """Where the last whole message ends that queues name, and where the last one they name at all lies; -1 without any."""
+    claimed = -1
+    units = heapq.merge(*map(_backwards, queues), reverse=True)
+    for position, size in itertools.islice(units, _STEPS_BACK_MAX):
+        claimed = max(claimed, position)
         if is_whole_record(log, position, size):
-            return _Last(position + size, claimed)
-        ends[key], tip = _tip(by_key[key], ends[key] - 1)
-        if tip is None:
-            del tips[key]
-        else:
-            tips[key] = tip
-    return _Last(log.start, claimed)
+            return position + size, claimed
+    return log.start, claimed
 
 
-def _tip(queue: QueueUnits, end: int) -> tuple[int, tuple[int, int] | None]:
-    """The last unit before a queue offset that has a message, with the queue offset behind it."""
-    while end > queue.first_unit:
-        unit = queue.unit(end - 1)
+def _backwards(queue: QueueUnits) -> Iterator[tuple[int, int]]:
+    """Position and size of a queue's messages, the last one first."""
+    for queue_offset in range(queue.end_unit - 1, queue.first_unit - 1, -1):
+        unit = queue.unit(queue_offset)
         if unit is not None and (unit[0] > 0 or unit[1] != FILLER_SIZE):
-            return end, (unit[0], unit[1])
-        end -= 1
-    return end, None
+            yield unit[0], unit[1]
 
 
 def _settled(queues: list[QueueUnits], end: int) -> int:
     """A position below which no unit is missing: before the last batch that may be under way."""
-    newest: list[tuple[int, int]] = []
-    for queue in queues:
-        units = queue.range(max(queue.first_unit, queue.end_unit - IN_FLIGHT - 1), queue.end_unit)
-        newest += zip(units.position.tolist(), units.size.tolist(), strict=True)
-    newest = sorted((position, size) for position, size in newest if position + size <= end)
-    return sum(newest[-IN_FLIGHT - 1]) if len(newest) > IN_FLIGHT else 0
+    newest = [queue.range(max(queue.first_unit, queue.end_unit - IN_FLIGHT - 1), queue.end_unit) for queue in queues]
+    ends = np.sort(np.concatenate([units.position + units.size for units in newest] or [np.empty(0, np.int64)]))
+    ends = ends[ends <= end]
+    return int(ends[-IN_FLIGHT - 1]) if len(ends) > IN_FLIGHT else 0
 
 
 def _static_end(root: Path, log: LogFiles, queues: list[QueueUnits], *, reads_torn: bool) -> VisibleEnd:
     """The end of a log that no broker writes."""
     crashed = (root / "abort").exists()
-    last = _last_units(log, queues)
-    end, whole = _walked_to_end(log, last.end, check_bodies=crashed)
-    claimed_is_torn = last.claimed_position >= end and _is_torn(log, last.claimed_position)
+    last, claimed = _last_message(log, queues)
+    end, whole = _walked_to_end(log, last, check_bodies=crashed)
+    claimed_is_torn = claimed >= end and _is_anything(log, claimed)
     if not reads_torn and ((crashed and not whole) or claimed_is_torn):
         raise UnsettledStoreError(
             f"{root}: the commit log is torn at {end}, the broker {'crashed' if crashed else 'lost its end'}. Start the broker "
             "once, it recovers the log; or read up to there with option badRecords=skip"
         )
-    return VisibleEnd("crashed" if crashed else "stopped", end, 0 if crashed or claimed_is_torn else last.end)
+    return VisibleEnd("crashed" if crashed else "stopped", end, 0 if crashed or claimed_is_torn else last)
 
 
 def _walked_to_end(log: LogFiles, position: int, *, check_bodies: bool) -> tuple[int, bool]:
     """Where the records that follow a place end, and whether nothing else follows them."""
     while (file := log.holding(position)) is not None:
-        try:
-            data = map_file(file.path)
-        except FileNotFoundError:
+        data = map_file(file.path)
+        if data is None:
             return position, True
         found = chain.walk(data, position - file.start, file.size)
         bad = _first_bad_body(data, found) if check_bodies else None
         if bad is not None:
             return file.start + bad, False
         if found.why not in ("blank", "end"):
-            return file.start + found.end, found.why == "zero" and not _goes_on(file, found.end)
+            end = file.start + found.end
+            return end, found.why == "zero" and not _is_anything(log, end)
         position = file.end
     return position, True
 
@@ -199,18 +175,11 @@ def _first_bad_body(data: chain.Bytes, found: chain.Chain) -> int | None:
     return None
 
 
-def _goes_on(file: LogFile, at: int) -> bool:
-    """Whether something follows a place where no record begins, within what one append may have left out of order."""
-    return bool(map_file(file.path)[at : at + 4096].any())
-
-
-def _is_torn(log: LogFiles, position: int) -> bool:
-    """Whether bytes lie where a consume queue says that a record does, but no record."""
+def _is_anything(log: LogFiles, position: int) -> bool:
+    """Whether something lies at a place where no record begins, within what one append may have left out of order."""
     file = log.holding(position)
-    try:
-        return file is not None and _goes_on(file, position - file.start)
-    except FileNotFoundError:
-        return False
+    found = log.bytes_at(position, min(4096, file.end - position)) if file is not None else None
+    return found is not None and any(found)
 
 
 _TRIES: Final = 10

@@ -16,7 +16,7 @@ from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import message, open_store
 from flintmq.plugins.spark.decoder import Decoder
 from flintmq.plugins.spark.ports import Bounds, Range
-from flintmq.plugins.spark.store import unit_rows
+from flintmq.plugins.spark.store import queue_units, unit_rows
 
 NAMES = ("topic", "brokerName", "queueId", "queueOffset", "physicalOffset", "storeSize")
 UNITS_ALONE = {"columns": ",".join(NAMES)}
@@ -29,8 +29,8 @@ FILE_BYTES = 16384
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several steps for each piece."""
-    monkeypatch.setattr(unit_rows, "STEP_UNITS", 64)
-    monkeypatch.setattr(unit_rows, "_LEAST_STEP_UNITS", 4)
+    monkeypatch.setattr(queue_units, "STEP_UNITS", 64)
+    monkeypatch.setattr(queue_units, "_LEAST_STEP_UNITS", 4)
 
 
 def fill(root: Path, *, hidden: bool) -> Path:
