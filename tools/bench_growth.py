@@ -28,7 +28,7 @@ import attrs
 from flintmq.core.broker.message_queue import MessageQueue
 from flintmq.plugins.bench.frames import SendFrame
 from flintmq.plugins.bench.load import SendConnection, Tally
-from flintmq.plugins.bench.result import process_cpu_s
+from flintmq.plugins.bench.machine import process_cpu_s
 from flintmq.plugins.bench.run import BenchSettings, connect, run_bench
 from flintmq.plugins.cli.child import ServedChild
 from flintmq.remoting.client.admin import AdminClient

@@ -30,7 +30,7 @@ from flintmq.core.record import bulk_scan
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import BY_HAND, message, open_store
 from flintmq.dispatchers.index import index_bulk
-from flintmq.plugins.bench.result import machine_facts
+from flintmq.plugins.bench.machine import machine_facts
 from flintmq.plugins.delay.delay_levels import DELAY_LEVEL_MS
 from flintmq.plugins.doctor import rebuild as doctor
 from flintmq.plugins.spark.maintenance.engines import Engine, InlineEngine, ProcessEngine, SparkEngine

@@ -31,7 +31,7 @@ import attrs
 
 import flintmq
 from flintmq.config import load_config
-from flintmq.plugins.bench.result import process_cpu_s
+from flintmq.plugins.bench.machine import process_cpu_s
 from flintmq.plugins.bench.run import BenchSettings, run_bench
 from flintmq.plugins.cli.child import ServedChild
 from flintmq.remoting.client.admin import AdminClient

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from flintmq.core.record.record import MAGIC_V1, encode_blank
-from flintmq.plugins.bench.result import machine_facts
+from flintmq.plugins.bench.machine import machine_facts
 from flintmq.plugins.spark import session
 
 TOPICS, QUEUES, BODY = 8, 4, 128

@@ -15,9 +15,9 @@ from typing import Any, Final
 
 import attrs
 
-from flintmq.plugins.bench.interval import ratio
-from flintmq.plugins.bench.result import BenchResult, machine_facts
-from flintmq.plugins.bench.run import BenchSettings, run_bench
+from flintmq.plugins.bench.figures import ratio
+from flintmq.plugins.bench.machine import machine_facts
+from flintmq.plugins.bench.run import BenchResult, BenchSettings, run_bench
 
 WITHOUT: Final = "without"
 FEED: Final = "feed"

@@ -5,6 +5,7 @@ A frame is made by the same encoder as every other client's, with recognizable v
 
 from __future__ import annotations
 
+import re
 import struct
 from typing import Final
 
@@ -28,6 +29,10 @@ BORN_MS: Final = 1_111_111_111_111
 """A placeholder for the time of sending: 13 digits, as many as now."""
 _COUNTER_DIGITS: Final = 8
 _QUEUE_OFFSET: Final = 7_777_777_777
+_OPAQUE: Final = b'"opaque":'
+_CODE: Final = re.compile(rb'"code":(\d+)')
+_MAY_BE_HELD: Final = 2
+_HAS_SUBSCRIPTION: Final = 4
 _pack_int = struct.Struct(">i").pack_into
 
 
@@ -108,11 +113,21 @@ def _send_command(
 
 
 class PullFrame:
-    """The pulls of one queue."""
+    """The pulls of one queue.
+
+    Args:
+        slot: as for :class:`SendFrame`.
+        queue: where from.
+        max_messages: in one answer.
+        access: how pulls are signed.
+        hold_ms: so long the broker holds a pull that finds nothing; 0 has it answer at once.
+    """
 
     __slots__ = ("_access", "_after", "_before", "_header", "_slot")
 
-    def __init__(self, slot: int, queue: MessageQueue, max_messages: int, access: Access = ANYONE) -> None:
+    def __init__(
+        self, slot: int, queue: MessageQueue, max_messages: int, access: Access = ANYONE, hold_ms: int = 0
+    ) -> None:
         self._access, self._slot = access, slot
         header = self._header = PullMessageRequestHeader(
             consumer_group=CONSUMER_GROUP,
@@ -120,9 +135,9 @@ class PullFrame:
             queue_id=queue.queue_id,
             queue_offset=_QUEUE_OFFSET,
             max_msg_nums=max_messages,
-            sys_flag=4,
+            sys_flag=_HAS_SUBSCRIPTION | (_MAY_BE_HELD if hold_ms else 0),
             commit_consumer_offset=0,
-            suspend_timeout_ms=0,
+            suspend_timeout_ms=hold_ms,
             subscription="*",
             sub_version=0,
             expression_type="TAG",
@@ -157,25 +172,18 @@ def _only(frame: bytes, mark: bytes) -> int:
     return frame.index(mark)
 
 
-_OPAQUE: Final = b'"opaque":'
-
-
 def slot_of(frame: bytes) -> int:
     """Return the slot an answer belongs to (its header is JSON, as the request's was)."""
     at = frame.index(_OPAQUE) + len(_OPAQUE)
     return int(frame[at : at + OPAQUE_DIGITS]) - OPAQUE_BASE
 
 
-_CODE: Final = b'"code":'
-
-
 def code_of(frame: bytes) -> int:
     """Return an answer's response code."""
-    at = frame.index(_CODE) + len(_CODE)
-    end = at
-    while frame[end : end + 1] not in (b",", b"}"):
-        end += 1
-    return int(frame[at:end])
+    found = _CODE.search(frame)
+    if found is None:
+        raise ValueError("an answer without a code")
+    return int(found[1])
 
 
 def field_of(frame: bytes, name: bytes) -> int:

@@ -7,6 +7,7 @@ with the time of its sending, so the figures need no bookkeeping, and messages o
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from array import array
 from typing import Any, Final
@@ -14,17 +15,13 @@ from typing import Any, Final
 import attrs
 
 from flintmq.core.broker.message_queue import MessageQueue
-from flintmq.core.errors import RefusedError
-from flintmq.plugins.bench.frames import OPAQUE_BASE, SendFrame, code_of, field_of, slot_of
+from flintmq.plugins.bench.figures import percentile_ms
+from flintmq.plugins.bench.frames import OPAQUE_BASE, PullFrame, SendFrame, code_of, field_of, slot_of
 from flintmq.plugins.bench.load import FOUND, LoadConnection, Tally
-from flintmq.plugins.bench.result import machine_facts, percentile_ms, process_cpu_s
-from flintmq.plugins.bench.run import BenchSettings, bench_route, connect, own_cpu_s
+from flintmq.plugins.bench.machine import CpuUse, machine_facts
+from flintmq.plugins.bench.run import BenchSettings, bench_route, connect, queues_of_one_broker
 from flintmq.remoting.client.access import Access
 from flintmq.remoting.client.admin import AdminClient
-from flintmq.remoting.client.instance import ClientInstance
-from flintmq.remoting.wire.codes import RequestCode
-from flintmq.remoting.wire.command import encode_command, request
-from flintmq.remoting.wire.headers_message import PullMessageRequestHeader
 
 MARK: Final = b"FLT"
 STAMP_BYTES: Final = len(MARK) + 16
@@ -33,7 +30,6 @@ TICK_S: Final = 0.001
 """Event loops count in milliseconds: a shorter sleep is a busy loop. Above 1,000 messages/s some leave together."""
 DRAIN_S: Final = 1.0
 """How long the last messages may take."""
-GROUP: Final = "TOOLS_CONSUMER"
 
 
 @attrs.frozen
@@ -77,8 +73,8 @@ class _Stamped(LoadConnection):
         super().__init__(tally)
         self._access = access
         filler = self._filler = b"." * max(0, size_bytes - STAMP_BYTES)
-        self._frames = [SendFrame(slot, queue, MARK + b"0" * 16 + filler, 1) for slot, queue in enumerate(queues)]
-        self._signed = [SendFrame(slot, queue, b"", 1, access) for slot, queue in enumerate(queues)]
+        body = MARK + b"0" * 16 + filler
+        self._frames = [SendFrame(slot, queue, body, 1, access) for slot, queue in enumerate(queues)]
         self._stamp_at = [bytes(frame.next(b"0" * 13, 0)).rindex(MARK) + len(MARK) for frame in self._frames]
         self._sent_ns: dict[int, int] = {}
         self.sent = 0
@@ -93,7 +89,7 @@ class _Stamped(LoadConnection):
             now_ns = time.perf_counter_ns()
             stamp = b"%016x" % now_ns
             if self._access.signer is not None:
-                frame = self._signed[slot].signed(born_ms, self.sent, MARK + stamp + self._filler, opaque)
+                frame = self._frames[slot].signed(born_ms, self.sent, MARK + stamp + self._filler, opaque)
             else:
                 frame = bytearray(self._frames[slot].next(born_ms, self.sent))
                 at = self._stamp_at[slot]
@@ -126,49 +122,26 @@ class _Listener(LoadConnection):
         access: Access,
     ) -> None:
         super().__init__(tally)
-        self._access = access
-        self._queues = queues
+        self._frames = [PullFrame(slot, queue, 32, access, HOLD_MS) for slot, queue in enumerate(queues)]
         self._next = begin_queue_offsets
         self._since_ns = since_ns
         self.latencies_s = array("d")
         self.received = 0
 
     def begin(self) -> None:
-        self.write([self._pull(slot) for slot in range(len(self._queues))])
-
-    def _pull(self, slot: int) -> bytes:
-        queue = self._queues[slot]
-        command = request(
-            RequestCode.PULL_MESSAGE,
-            PullMessageRequestHeader(
-                consumer_group=GROUP,
-                topic=queue.topic,
-                queue_id=queue.queue_id,
-                queue_offset=self._next[slot],
-                max_msg_nums=32,
-                sys_flag=2 | 4,
-                commit_consumer_offset=0,
-                suspend_timeout_ms=HOLD_MS,
-                subscription="*",
-                sub_version=0,
-                expression_type="TAG",
-                broker_name=queue.broker_name,
-            ),
-        )
-        command.opaque = OPAQUE_BASE + slot
-        return encode_command(self._access.signed(command))
+        """Have a pull held at every queue."""
+        self.write([frame.next(at) for frame, at in zip(self._frames, self._next, strict=True)])
 
     def answers(self, frames: list[bytes]) -> None:
         now_ns = time.perf_counter_ns()
         out: list[bytes | bytearray] = []
         for frame in frames:
             slot = slot_of(frame)
+            if b'"nextBeginOffset"' in frame:
+                self._next[slot] = field_of(frame, b"nextBeginOffset")
             if frame.startswith(FOUND, 4):
-                self._next[slot] = field_of(frame, b"nextBeginOffset")
                 self._take(frame, now_ns)
-            elif b'"nextBeginOffset"' in frame:
-                self._next[slot] = field_of(frame, b"nextBeginOffset")
-            out.append(self._pull(slot))
+            out.append(self._frames[slot].next(self._next[slot]))
         if not self.stopped:
             self.write(out)
 
@@ -194,36 +167,27 @@ async def run_latency(settings: BenchSettings, rate: float, name_server: str, pi
         RemotingError: no broker answers, or a connection was lost.
         RefusedError: the topic cannot be created, or has no queues.
     """
-    client = ClientInstance(name_server, **settings.access.options())
-    try:
-        admin = AdminClient(client=client)
+    access = settings.access
+    async with AdminClient(name_server, **access.options()) as admin:
         route = await bench_route(admin, settings)
-        first = route.read_queues[0].broker_name if route.read_queues else ""
-        queues = [queue for queue in route.read_queues if queue.broker_name == first]
-        if not queues:
-            raise RefusedError(16, "the topic has no queue for this", reason="route.no-queue")
+        queues = queues_of_one_broker(route.read_queues)
         begin = [await admin.max_offset(queue) for queue in queues]
-    finally:
-        await client.close()
     tally = Tally()
-    connections: list[LoadConnection] = []
-    try:
-        access = settings.access
-        listener = _Listener(tally, queues, begin, time.perf_counter_ns(), access)
-        sender = _Stamped(tally, queues, settings.size_bytes, access)
-        connections.append(await connect(listener, route, access))
-        connections.append(await connect(sender, route, access))
+    listener = _Listener(tally, queues, begin, time.perf_counter_ns(), access)
+    sender = _Stamped(tally, queues, settings.size_bytes, access)
+    async with contextlib.AsyncExitStack() as stack:
+        for connection in (listener, sender):
+            await connect(connection, route, access)
+            stack.push_async_callback(connection.close)
         listener.begin()
         late_s = array("d")
         await _paced(sender, tally, rate, settings.warmup_s, array("d"))
         tally.counting = True
-        before = (sender.sent, own_cpu_s(), process_cpu_s(pid) if pid else None)
-        begin_s = time.perf_counter()
+        sent_before, cpu, begin_s = sender.sent, CpuUse(pid), time.perf_counter()
         await _paced(sender, tally, rate, settings.seconds, late_s)
         seconds = time.perf_counter() - begin_s
-        sent = sender.sent - before[0]
-        client_s = own_cpu_s() - before[1]
-        broker_s = process_cpu_s(pid) - before[2] if pid and before[2] is not None else None
+        sent = sender.sent - sent_before
+        client_cpu_us, broker_cpu_us = cpu.per_message_us(sent)
         until_s = time.perf_counter() + DRAIN_S
         while listener.received < sender.sent and time.perf_counter() < until_s and tally.failure is None:  # noqa: ASYNC110
             await asyncio.sleep(TICK_S)
@@ -248,14 +212,10 @@ async def run_latency(settings: BenchSettings, rate: float, name_server: str, pi
             send_p50_ms=percentile_ms(answers, 0.5),
             send_p99_ms=percentile_ms(answers, 0.99),
             late_p99_ms=percentile_ms(late, 0.99),
-            client_cpu_us=round(client_s / max(1, sent) * 1e6, 2),
-            broker_cpu_us=None if broker_s is None else round(broker_s / max(1, sent) * 1e6, 2),
+            client_cpu_us=client_cpu_us,
+            broker_cpu_us=broker_cpu_us,
             size_bytes=max(STAMP_BYTES, settings.size_bytes),
         )
-    finally:
-        for connection in connections:
-            connection.stop()
-        await asyncio.gather(*(connection.lost.wait() for connection in connections))
 
 
 async def _paced(sender: _Stamped, tally: Tally, rate: float, seconds: float, late_s: array[float]) -> None:

@@ -54,7 +54,7 @@ class Tally:
 
 
 class LoadConnection(asyncio.Protocol):
-    """What sending and pulling share: frames in, and the end."""
+    """Frames in, and the end."""
 
     def __init__(self, tally: Tally) -> None:
         self.tally = tally
@@ -85,12 +85,8 @@ class LoadConnection(asyncio.Protocol):
             self.tally.fail(RemotingError(f"an answer that is none: {error}"))
             self.stop()
 
-    def begin(self) -> None:
-        """Fill the window."""
-        raise NotImplementedError
-
     def answers(self, frames: list[bytes]) -> None:
-        """Take answers and sends the requests that follow them."""
+        """Take answers and send the requests that follow them."""
         raise NotImplementedError
 
     def stop(self) -> None:
@@ -99,8 +95,48 @@ class LoadConnection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
+    async def close(self) -> None:
+        """Close the connection and wait until it is gone."""
+        self.stop()
+        await self.lost.wait()
 
-class SendConnection(LoadConnection):
+
+class WindowConnection(LoadConnection):
+    """Has one request of each slot in flight."""
+
+    def __init__(self, tally: Tally, slots: int) -> None:
+        super().__init__(tally)
+        self._sent_at_s = [0.0] * slots
+        self.born_ms = b""
+
+    def begin(self) -> None:
+        """Fill the window."""
+        self._sent_at_s = [time.perf_counter()] * len(self._sent_at_s)
+        self.born_ms = b"%d" % (time.time_ns() // 1_000_000)
+        self.write([self.next(slot) for slot in range(len(self._sent_at_s))])
+
+    def answers(self, frames: list[bytes]) -> None:
+        now_s = time.perf_counter()
+        self.born_ms = b"%d" % (time.time_ns() // 1_000_000)
+        out: list[bytes | bytearray] = []
+        for frame in frames:
+            slot = slot_of(frame)
+            self.take(slot, frame, now_s - self._sent_at_s[slot])
+            self._sent_at_s[slot] = now_s
+            out.append(self.next(slot))
+        if not self.stopped and not self.tally.ended.is_set():
+            self.write(out)
+
+    def take(self, slot: int, frame: bytes, latency_s: float) -> None:
+        """Count a slot's answer."""
+        raise NotImplementedError
+
+    def next(self, slot: int) -> bytes | bytearray:
+        """Return a slot's next request."""
+        raise NotImplementedError
+
+
+class SendConnection(WindowConnection):
     """Sends.
 
     Args:
@@ -109,41 +145,24 @@ class SendConnection(LoadConnection):
     """
 
     def __init__(self, tally: Tally, frames: list[SendFrame], batch: int) -> None:
-        super().__init__(tally)
+        super().__init__(tally, len(frames))
         self._frames = frames
         self._batch = batch
-        self._sent_at_s = [0.0] * len(frames)
         self._counter = 0
 
-    def begin(self) -> None:
-        born_ms = b"%d" % (time.time_ns() // 1_000_000)
-        now_s = time.perf_counter()
-        self._sent_at_s = [now_s] * len(self._frames)
-        self.write([frame.next(born_ms, self._count()) for frame in self._frames])
+    def take(self, slot: int, frame: bytes, latency_s: float) -> None:
+        if frame.startswith(FOUND, 4):
+            self.tally.add(self._batch, latency_s)
+        else:
+            self.tally.error(code_of(frame))
 
-    def _count(self) -> int:
+    def next(self, slot: int) -> bytearray:
         counter = self._counter
         self._counter = counter + self._batch
-        return counter
-
-    def answers(self, frames: list[bytes]) -> None:
-        now_s = time.perf_counter()
-        born_ms = b"%d" % (time.time_ns() // 1_000_000)
-        tally, sent_at_s, batch = self.tally, self._sent_at_s, self._batch
-        out: list[bytes | bytearray] = []
-        for frame in frames:
-            slot = slot_of(frame)
-            if frame.startswith(FOUND, 4):
-                tally.add(batch, now_s - sent_at_s[slot])
-            else:
-                tally.error(code_of(frame))
-            sent_at_s[slot] = now_s
-            out.append(self._frames[slot].next(born_ms, self._count()))
-        if not self.stopped and not tally.ended.is_set():
-            self.write(out)
+        return self._frames[slot].next(self.born_ms, counter)
 
 
-class PullConnection(LoadConnection):
+class PullConnection(WindowConnection):
     """Pulls several queues, one pull per queue in flight; a queue that is at its end begins again.
 
     Args:
@@ -152,30 +171,20 @@ class PullConnection(LoadConnection):
     """
 
     def __init__(self, tally: Tally, frames: list[PullFrame], begin_queue_offsets: list[int]) -> None:
-        super().__init__(tally)
+        super().__init__(tally, len(frames))
         self._frames = frames
         self._begin = begin_queue_offsets
         self._next = list(begin_queue_offsets)
-        self._sent_at_s = [0.0] * len(frames)
 
-    def begin(self) -> None:
-        self._sent_at_s = [time.perf_counter()] * len(self._frames)
-        self.write([frame.next(at) for frame, at in zip(self._frames, self._next, strict=True)])
+    def take(self, slot: int, frame: bytes, latency_s: float) -> None:
+        if frame.startswith(FOUND, 4):
+            following = field_of(frame, b"nextBeginOffset")
+            self.tally.add(following - self._next[slot], latency_s)
+            self._next[slot] = following
+        else:
+            if self._next[slot] == self._begin[slot]:
+                self.tally.error(code_of(frame))
+            self._next[slot] = self._begin[slot]
 
-    def answers(self, frames: list[bytes]) -> None:
-        now_s = time.perf_counter()
-        out: list[bytes | bytearray] = []
-        for frame in frames:
-            slot = slot_of(frame)
-            if frame.startswith(FOUND, 4):
-                following = field_of(frame, b"nextBeginOffset")
-                self.tally.add(following - self._next[slot], now_s - self._sent_at_s[slot])
-                self._next[slot] = following
-            else:
-                if self._next[slot] == self._begin[slot]:
-                    self.tally.error(code_of(frame))
-                self._next[slot] = self._begin[slot]
-            self._sent_at_s[slot] = now_s
-            out.append(self._frames[slot].next(self._next[slot]))
-        if not self.stopped and not self.tally.ended.is_set():
-            self.write(out)
+    def next(self, slot: int) -> bytes:
+        return self._frames[slot].next(self._next[slot])

@@ -9,12 +9,25 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
-from flintmq.plugins.bench.result import machine_facts
+from flintmq.core.errors import RemotingError
 
 PACKAGES: Final = ("flintmq", "msgspec", "attrs", "pluggy", "uvloop", "numpy", "orjson")
 MEMORY_FILE_SYSTEMS: Final = ("tmpfs", "ramfs")
 _LOOK_S: Final = 0.25
 _TICK: Final = os.sysconf("SC_CLK_TCK")
+
+
+def machine_facts() -> dict[str, Any]:
+    """Return processor, cores, system and Python version."""
+    models = [
+        line.partition(":")[2].strip() for line in _text("/proc/cpuinfo").splitlines() if line.startswith("model name")
+    ]
+    return {
+        "cpu": models[0] if models else platform.machine(),
+        "cores": os.cpu_count(),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+    }
 
 
 def disk_facts(folder: Path) -> dict[str, Any]:
@@ -108,3 +121,38 @@ def machine_busy_s() -> float:
         return 0.0
     ticks = [int(field) for field in fields]
     return (sum(ticks) - ticks[3] - ticks[4]) / _TICK
+
+
+def process_cpu_s(pid: int) -> float:
+    """Return the processor time of a process and its threads so far. Raises ``OSError`` when it does not exist."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class CpuUse:
+    """Processor time that this process, and that of a broker, have used since this was made.
+
+    Args:
+        pid: the broker's process; None where it is unknown.
+
+    Raises:
+        RemotingError: the broker's process is gone.
+    """
+
+    def __init__(self, pid: int | None) -> None:
+        self._pid = pid
+        self._begin_s = self._used_s()
+
+    def per_message_us(self, messages: int) -> tuple[float, float | None]:
+        """Return this process's and the broker's time until now, by message; None for a broker whose process is unknown."""
+        used = [
+            None if now_s is None or begin_s is None else round((now_s - begin_s) / max(1, messages) * 1e6, 3)
+            for now_s, begin_s in zip(self._used_s(), self._begin_s, strict=True)
+        ]
+        return used[0] or 0.0, used[1]
+
+    def _used_s(self) -> tuple[float, float | None]:
+        try:
+            return time.process_time(), None if self._pid is None else process_cpu_s(self._pid)
+        except OSError as error:
+            raise RemotingError(f"the broker's process {self._pid} cannot be looked at: {error.strerror}") from error

@@ -25,8 +25,7 @@ from flintmq.core.store.opened_store import recover
 from flintmq.core.testing.crash_states import CrashPoint
 from flintmq.core.testing.simulated_disk import SimulatedDisk
 from flintmq.core.testing.store import store_spec
-from flintmq.plugins.bench.flush_plan import Contender, FlushPlan
-from flintmq.plugins.bench.flush_round import QUIET, TOPIC, Writers
+from flintmq.plugins.bench.flush_round import QUIET, TOPIC, Contender, FlushPlan, Writers
 from flintmq.plugins.broker.broker import Broker
 from flintmq.remoting.client.message import Message
 

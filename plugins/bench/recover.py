@@ -27,7 +27,7 @@ import attrs
 from flintmq.config.sections.models import BrokerConfig
 from flintmq.core.errors import StoreFormatError
 from flintmq.core.store.message_store import MessageStore
-from flintmq.plugins.bench.result import machine_facts
+from flintmq.plugins.bench.machine import machine_facts
 from flintmq.plugins.cli.child import ServedChild
 from flintmq.plugins.doctor.export import Wanted, messages
 from flintmq.plugins.doctor.files import StoreFiles

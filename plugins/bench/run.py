@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import resource
+import contextlib
 import time
 from array import array
 from collections.abc import Callable, Sequence
-from typing import Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 import attrs
 
 from flintmq.core.broker.message_queue import MessageQueue
-from flintmq.core.errors import RefusedError, RemotingConnectError, RemotingError
+from flintmq.core.errors import RefusedError, RemotingConnectError
+from flintmq.plugins.bench.figures import percentile_ms
 from flintmq.plugins.bench.frames import PullFrame, SendFrame
-from flintmq.plugins.bench.load import LoadConnection, PullConnection, SendConnection, Tally
-from flintmq.plugins.bench.result import BenchResult, percentile_ms, process_cpu_s
+from flintmq.plugins.bench.load import LoadConnection, PullConnection, SendConnection, Tally, WindowConnection
+from flintmq.plugins.bench.machine import CpuUse, machine_facts
 from flintmq.remoting.client.access import ANYONE, Access
 from flintmq.remoting.client.admin import AdminClient
-from flintmq.remoting.client.instance import ClientInstance
 from flintmq.remoting.client.route import TopicRoute
 from flintmq.remoting.client.transport import parse_address
 
@@ -53,6 +53,43 @@ class BenchSettings:
     """Signing costs the client some 20 us a request, and the broker as much to verify."""
 
 
+@attrs.frozen
+class BenchResult:
+    """One run."""
+
+    bench: str
+    """``send`` or ``consume``."""
+    target: str
+    """The name server of the broker that was measured."""
+    topic: str
+    messages: int
+    requests: int
+    seconds: float
+    rate: float
+    """Messages per second."""
+    p50_ms: float
+    """Of one request, from its write to its answer."""
+    p99_ms: float
+    p999_ms: float
+    errors: int
+    error_codes: dict[str, int]
+    """Response code → how often."""
+    client_cpu_us: float
+    """Processor time of this client per message."""
+    broker_cpu_us: float | None
+    """Processor time of the broker per message; None when its process is not known."""
+    connections: int
+    inflight: int
+    """Requests in flight per connection."""
+    size_bytes: int
+    """Of a body."""
+    batch: int
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the values for one line of JSON."""
+        return attrs.asdict(self) | {"machine": machine_facts()}
+
+
 async def run_bench(settings: BenchSettings, name_server: str, pid: int | None) -> BenchResult:
     """Measure one broker.
 
@@ -65,27 +102,18 @@ async def run_bench(settings: BenchSettings, name_server: str, pid: int | None) 
         RemotingError: no broker answers, or a connection was lost.
         RefusedError: the topic cannot be created, or has no queues.
     """
-    client = ClientInstance(name_server, **settings.access.options())
-    try:
-        admin = AdminClient(client=client)
+    async with AdminClient(name_server, **settings.access.options()) as admin:
         route = await bench_route(admin, settings)
-        if settings.bench == "send":
-            make = _sender(settings, route)
-        else:
-            make = await _puller(settings, admin, route)
-    finally:
-        await client.close()
+        make = _sender(settings, route) if settings.bench == "send" else await _puller(settings, admin, route)
     tally = Tally()
-    connections: list[LoadConnection] = []
-    try:
+    connections = []
+    async with contextlib.AsyncExitStack() as stack:
         for number in range(settings.connections):
-            connection = await connect(make(tally, number), route, settings.access)
-            connections.append(connection)  # one by one: those that were made are closed when the next one fails
+            connection = make(tally, number)
+            await connect(connection, route, settings.access)
+            stack.push_async_callback(connection.close)
+            connections.append(connection)
         return await _measure(settings, name_server, pid, tally, connections)
-    finally:
-        for connection in connections:
-            connection.stop()
-        await asyncio.gather(*(connection.lost.wait() for connection in connections))
 
 
 async def bench_route(admin: AdminClient, settings: BenchSettings) -> TopicRoute:
@@ -102,14 +130,14 @@ async def bench_route(admin: AdminClient, settings: BenchSettings) -> TopicRoute
     raise AssertionError("unreachable")
 
 
-MakeConnection = Callable[[Tally, int], LoadConnection]
+MakeConnection = Callable[[Tally, int], WindowConnection]
 
 
 def _sender(settings: BenchSettings, route: TopicRoute) -> MakeConnection:
-    queues = _of_one_broker(route.write_queues)
+    queues = queues_of_one_broker(route.write_queues)
     body = (PATTERN * (settings.size_bytes // len(PATTERN) + 1))[: settings.size_bytes]
 
-    def make(tally: Tally, number: int) -> LoadConnection:
+    def make(tally: Tally, number: int) -> WindowConnection:
         first = number * settings.inflight
         frames = [
             SendFrame(slot, queues[(first + slot) % len(queues)], body, settings.batch, settings.access)
@@ -121,12 +149,12 @@ def _sender(settings: BenchSettings, route: TopicRoute) -> MakeConnection:
 
 
 async def _puller(settings: BenchSettings, admin: AdminClient, route: TopicRoute) -> MakeConnection:
-    offsets = {queue: await admin.min_offset(queue) for queue in _of_one_broker(route.read_queues)}
+    offsets = {queue: await admin.min_offset(queue) for queue in queues_of_one_broker(route.read_queues)}
     filled = [queue for queue in offsets if await admin.max_offset(queue) > offsets[queue]]
     if not filled:
         raise RefusedError(17, f"topic {settings.topic} has no messages to consume", reason="topic.empty")
 
-    def make(tally: Tally, number: int) -> LoadConnection:
+    def make(tally: Tally, number: int) -> WindowConnection:
         # Where connections outnumber queues some read the same ones; where they do not, each queue has one reader.
         mine = filled[number :: settings.connections] or [filled[number % len(filled)]]
         frames = [PullFrame(slot, queue, settings.batch, settings.access) for slot, queue in enumerate(mine)]
@@ -135,14 +163,17 @@ async def _puller(settings: BenchSettings, admin: AdminClient, route: TopicRoute
     return make
 
 
-def _of_one_broker(queues: Sequence[MessageQueue]) -> list[MessageQueue]:
+def queues_of_one_broker(queues: Sequence[MessageQueue]) -> list[MessageQueue]:
     """Return the queues of the first broker: a run measures one."""
     if not queues:
         raise RefusedError(16, "the topic has no queue for this", reason="route.no-queue")
     return [queue for queue in queues if queue.broker_name == queues[0].broker_name]
 
 
-async def connect(connection: LoadConnection, route: TopicRoute, access: Access = ANYONE) -> LoadConnection:
+C = TypeVar("C", bound=LoadConnection)
+
+
+async def connect(connection: C, route: TopicRoute, access: Access = ANYONE) -> C:
     """Connect to the broker of a route's first queue. Raises RemotingConnectError."""
     queues = route.write_queues or route.read_queues
     address = route.address(queues[0].broker_name)
@@ -156,22 +187,19 @@ async def connect(connection: LoadConnection, route: TopicRoute, access: Access 
 
 
 async def _measure(
-    settings: BenchSettings, name_server: str, pid: int | None, tally: Tally, connections: list[LoadConnection]
+    settings: BenchSettings, name_server: str, pid: int | None, tally: Tally, connections: Sequence[WindowConnection]
 ) -> BenchResult:
     for connection in connections:
         connection.begin()
     await _until(tally, settings.warmup_s)
-    broker_s = _cpu_s(pid)
-    client_s = own_cpu_s()
+    cpu = CpuUse(pid)
     tally.limit = settings.count
     begin_s = time.perf_counter()
     tally.counting = True
     await _until(tally, None if settings.count is not None else settings.seconds)
     tally.counting = False
     seconds = time.perf_counter() - begin_s
-    client_s = own_cpu_s() - client_s
-    spent_s = _cpu_s(pid)
-    messages = max(1, tally.messages)
+    client_cpu_us, broker_cpu_us = cpu.per_message_us(tally.messages)
     latencies_s = array("d", sorted(tally.latencies_s))
     return BenchResult(
         bench=settings.bench,
@@ -186,8 +214,8 @@ async def _measure(
         p999_ms=percentile_ms(latencies_s, 0.999),
         errors=sum(tally.errors.values()),
         error_codes={str(code): times for code, times in tally.errors.items()},
-        client_cpu_us=round(client_s / messages * 1e6, 3),
-        broker_cpu_us=None if broker_s is None or spent_s is None else round((spent_s - broker_s) / messages * 1e6, 3),
+        client_cpu_us=client_cpu_us,
+        broker_cpu_us=broker_cpu_us,
         connections=settings.connections,
         inflight=settings.inflight,
         size_bytes=settings.size_bytes,
@@ -204,16 +232,3 @@ async def _until(tally: Tally, seconds: float | None) -> None:
         return
     if tally.failure is not None:
         raise tally.failure
-
-
-def _cpu_s(pid: int | None) -> float | None:
-    try:
-        return None if pid is None else process_cpu_s(pid)
-    except OSError as error:
-        raise RemotingError(f"the broker's process {pid} cannot be looked at: {error.strerror}") from error
-
-
-def own_cpu_s() -> float:
-    """Return the processor time of this process so far."""
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime

@@ -1,4 +1,4 @@
-"""``flintmq bench flush``: which flush strategy for this disk, this load, and this much to lose."""
+"""``flintmq bench flush``: which flush strategy for this disk, this load, and this much to lose; ``report`` compares two."""
 
 from __future__ import annotations
 
@@ -14,12 +14,19 @@ from typing import Any
 
 import click
 
-from flintmq.plugins.bench.flush_bench import FlushReport, bench_flush
-from flintmq.plugins.bench.flush_plan import FlushPlan, parse_contender
-from flintmq.plugins.bench.flush_summary import FlushSummary
-from flintmq.plugins.bench.interval import Estimate
+from flintmq.plugins.bench.figures import Estimate
+from flintmq.plugins.bench.flush_report import (
+    FlushReport,
+    FlushSummary,
+    ReportDiff,
+    bench_flush,
+    check_report,
+    diff_reports,
+)
+from flintmq.plugins.bench.flush_round import FlushPlan, parse_contender
 from flintmq.plugins.bench.picture import FORMATS, INSTALL, draw_flush
 from flintmq.plugins.cli import options
+from flintmq.plugins.cli.bench_target import Loop, loop_option, runner, seconds_option, size_option, warmup_option
 from flintmq.plugins.cli.exits import CommandError, ExitCode, warn
 from flintmq.plugins.cli.output import console, print_json, print_table
 from flintmq.plugins.cli.parser import Command
@@ -36,14 +43,10 @@ DEFAULT_STRATEGIES = "group_commit,flush_real_time,commit_real_time"
     help="Names, each perhaps with settings: group_commit:interval_ms=1",
 )
 @click.option("--threads", type=click.IntRange(min=1, max=10000), default=32, metavar="N", help="Writers that wait.")
-@click.option(
-    "--size", "size_bytes", type=click.IntRange(0, 4 * 1024 * 1024), default=1024, metavar="BYTES", help="Of a body."
-)
+@size_option(1024)
 @click.option("--batch", type=click.IntRange(min=1, max=4096), default=1, metavar="K", help="Messages in one put.")
-@click.option("--seconds", type=click.FloatRange(min=0.01), default=2.0, metavar="S", help="Measured time of a round.")
-@click.option(
-    "--warmup", "warmup_s", type=click.FloatRange(min=0), default=0.5, metavar="S", help="Load before it, per round."
-)
+@seconds_option(2.0, "Measured time of a round.")
+@warmup_option(0.5, "Load before it, per round.")
 @click.option("--rounds", type=click.IntRange(min=1), default=5, metavar="R", help="Of every strategy, in turn.")
 @click.option(
     "--quiet",
@@ -69,7 +72,7 @@ DEFAULT_STRATEGIES = "group_commit,flush_real_time,commit_real_time"
 @click.option("--json", "as_json", is_flag=True, help="One line per strategy, then one of the whole.")
 @click.option("--report", type=options.PATH, metavar="FILE", help="Write everything there, as JSON.")
 @click.option("--plot", type=options.PATH, metavar="FILE.svg", help="Draw it: .svg, .png or .pdf.")
-@click.option("--loop", default="auto", metavar="NAME", help="auto, asyncio or uvloop.")
+@loop_option
 def flush(
     strategies: str,
     directory: Path | None,
@@ -78,27 +81,24 @@ def flush(
     as_json: bool,
     report: Path | None,
     plot: Path | None,
-    loop: str,
+    loop: Loop,
     **load: Any,
 ) -> None:
     """Compare flush strategies: speed, latency, syncs, bytes written, and what a power cut would take."""
     _check_plot(plot)
-    if loop not in ("auto", "asyncio", "uvloop"):
-        raise CommandError(f"--loop is auto, asyncio or uvloop, not '{loop[:40]}'", ExitCode.USAGE)
     if plugin:
         settings = (f"plugins={','.join(map(_plugin, plugin))}", *settings)
     with _folder(directory) as folder:
         plan = FlushPlan(contenders=_contenders(strategies), folder=folder, settings=settings, **load)
         with _progress() as tell:
-            try:
-                made = bench_flush(plan, loop=loop, progress=tell)
-            except ImportError as error:
-                raise CommandError("uvloop is not installed: pip install 'flintmq[fast]'", ExitCode.USAGE) from error
+            made = bench_flush(plan, runner(loop), loop.value, progress=tell)
     document = made.as_json()
     if report is not None:
-        write_report(document, report)
+        with _written(report):
+            report.write_text(json.dumps(document, indent=1) + "\n", "utf-8")
     if plot is not None:
-        _draw(document, plot)
+        with _written(plot):
+            draw_flush(document, plot)
     if as_json:
         _print_lines(made, document)
     else:
@@ -162,17 +162,10 @@ def _check_plot(plot: Path | None) -> None:
         raise CommandError(INSTALL, ExitCode.USAGE)
 
 
-def write_report(document: dict[str, Any], path: Path) -> None:
-    """Write a report. Raises ``CommandError``."""
+@contextlib.contextmanager
+def _written(path: Path) -> Iterator[None]:
     try:
-        path.write_text(json.dumps(document, indent=1) + "\n", "utf-8")
-    except OSError as error:
-        raise CommandError(f"{path} cannot be written: {error.strerror}") from error
-
-
-def _draw(document: dict[str, Any], path: Path) -> None:
-    try:
-        draw_flush(document, path)
+        yield
     except OSError as error:
         raise CommandError(f"{path} cannot be written: {error.strerror}") from error
 
@@ -283,3 +276,48 @@ def _number(value: float) -> str:
     if value >= 100:
         return f"{value:,.0f}"
     return f"{value:.3g}"
+
+
+@click.command(cls=Command)
+@click.argument("first", type=options.PATH, metavar="A.json", help="The base.")
+@click.argument("second", type=options.PATH, metavar="B.json", help="What is compared with it.")
+@options.as_json
+def report(first: Path, second: Path, as_json: bool) -> None:
+    """Compare two reports that 'bench flush --report' wrote: what was different, and the ratio of each figure."""
+    try:
+        found = diff_reports(check_report(_read(first), str(first)), check_report(_read(second), str(second)))
+    except (ValueError, KeyError, TypeError) as error:
+        raise CommandError(f"{error}" if isinstance(error, ValueError) else f"not a whole report: {error!r}") from error
+    if as_json:
+        print_json(found.as_json())
+        return
+    _print_diff(found, first, second)
+    if not found.same_machine:
+        warn("these were not made on the same machine and disk: the ratios say little about the strategies")
+
+
+def _print_diff(found: ReportDiff, first: Path, second: Path) -> None:
+    if found.differences:
+        differing = [
+            [one.name, *("-" if value is None else str(value) for value in (one.first, one.second))]
+            for one in found.differences
+        ]
+        print_table(("different", str(first), str(second)), differing)
+    figures = [
+        [one.strategy, one.figure, f"{one.first:.5g}", f"{one.second:.5g}", f"{one.ratio:.3f}", "yes" * one.certain]
+        for one in found.figures
+    ]
+    title = "certain: the 95 % intervals of the two do not touch"
+    print_table(("strategy", "figure", "A#", "B#", "B / A#", "certain"), figures, title=title)
+    for which, labels in ((first, found.only_first), (second, found.only_second)):
+        if labels:
+            print(f"only in {which}: {', '.join(labels)}")
+
+
+def _read(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise CommandError(f"{path} cannot be read: {error.strerror}", ExitCode.USAGE) from error
+    except ValueError as error:
+        raise CommandError(f"{path} is not JSON: {error}", ExitCode.USAGE) from error

@@ -8,15 +8,15 @@ import shutil
 import tempfile
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, TypedDict, TypeVar
+from typing import Any, Final, Literal, TypedDict, TypeVar
 
 import attrs
 import click
 from click import FloatRange, IntRange
 
+from flintmq.plugins.bench.figures import ratios
 from flintmq.plugins.bench.latency import LatencyResult
-from flintmq.plugins.bench.result import BenchResult, ratios
-from flintmq.plugins.bench.run import BenchSettings
+from flintmq.plugins.bench.run import BenchResult, BenchSettings
 from flintmq.plugins.broker.service import run_loop_named
 from flintmq.plugins.cli import options
 from flintmq.plugins.cli.child import ServedChild
@@ -24,7 +24,6 @@ from flintmq.plugins.cli.connect import access, access_to_own, checked_name_serv
 from flintmq.plugins.cli.exits import CommandError, ExitCode
 from flintmq.plugins.cli.output import print_json
 from flintmq.plugins.cli.parser import ValueOf
-from flintmq.remoting.client.access import Access
 
 F = TypeVar("F", bound=Callable[..., Any])
 R = TypeVar("R", BenchResult, LatencyResult)
@@ -41,17 +40,54 @@ class Loop(enum.StrEnum):
     UVLOOP = "uvloop"
 
 
+def size_option(default: int) -> Callable[[F], F]:
+    """The size of a body, as ``size_bytes``."""
+    return click.option(
+        "--size", "size_bytes", type=IntRange(0, 4 * 1024 * 1024), default=default, metavar="BYTES", help="Of a body."
+    )
+
+
+def warmup_option(default: float, said: str) -> Callable[[F], F]:
+    """How long load is made before anything is measured, as ``warmup_s``."""
+    return click.option("--warmup", "warmup_s", type=FloatRange(min=0), default=default, metavar="S", help=said)
+
+
+def seconds_option(default: float, said: str) -> Callable[[F], F]:
+    """How long is measured."""
+    return click.option("--seconds", type=FloatRange(min=0.01), default=default, metavar="S", help=said)
+
+
+def topic_options(topic: str, queues: int) -> Callable[[F], F]:
+    """The topic, and how many queues it gets where it has to be created."""
+
+    def add(command: F) -> F:
+        command = click.option(
+            "--queues", type=IntRange(1, 1024), default=queues, metavar="N", help="Of a topic that is created."
+        )(command)
+        return click.option("--topic", default=topic, metavar="T", help="Created where it is missing.")(command)
+
+    return add
+
+
+connections_option = click.option("--connections", type=IntRange(min=1, max=10_000), default=4, metavar="C")
+loop_option = click.option("--loop", type=ValueOf(Loop), default="auto", help="The client's event loop.")
+
+
 class Measured(TypedDict):
-    """What the command line says about the brokers to measure, see :func:`measured_options`."""
+    """What the command line says about the brokers to measure, see :func:`measured_options`; the load's own options follow."""
 
     namesrv: str | None
     pid: int | None
     against: str | None
     against_pid: int | None
     rounds: int
-    seconds: float
     settings: tuple[str, ...]
     loop: Loop
+    seconds: float
+    warmup_s: float
+    size_bytes: int
+    topic: str
+    queues: int
 
 
 _OPTIONS: Final = (
@@ -61,9 +97,9 @@ _OPTIONS: Final = (
     click.option("--against", metavar="HOST:PORT", help="Also measure the broker of this name server."),
     click.option("--against-pid", type=int, help="Likewise, of the other broker."),
     click.option("--rounds", type=IntRange(1), default=3, metavar="N", help="With --against: runs of each, in turn."),
-    click.option("--seconds", type=FloatRange(min=0.01), default=5.0, metavar="S", help="How long is measured."),
+    seconds_option(5.0, "How long is measured."),
     options.settings,
-    click.option("--loop", type=ValueOf(Loop), default="auto", help="The client's event loop."),
+    loop_option,
 )
 
 
@@ -72,6 +108,14 @@ def measured_options(command: F) -> F:
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
+
+
+def settings_of(bench: Literal["send", "consume"], asked: Measured) -> BenchSettings:
+    """Return how load is made, as the command line says."""
+    known: dict[str, Any] = {name: value for name, value in asked.items() if name in attrs.fields_dict(BenchSettings)}
+    # Who measures a broker of his own signs as that one asks for.
+    signing = access() if asked["namesrv"] is not None else access_to_own(asked["settings"])
+    return BenchSettings(bench=bench, access=signing, **known)
 
 
 def measure_in_turn(
@@ -118,11 +162,6 @@ def broker_to_measure(namesrv: str | None, pid: int | None, settings: Sequence[s
             yield child.namesrv, child.pid
     finally:
         shutil.rmtree(store, ignore_errors=True)
-
-
-def access_to_measure(namesrv: str | None, settings: Sequence[str]) -> Access:
-    """Return how the load signs and encrypts: as the command line says, or as the started broker asks for."""
-    return access() if namesrv is not None else access_to_own(settings)
 
 
 def runner(loop: str) -> Callable[[Coroutine[Any, Any, Any]], Any]:

@@ -56,12 +56,12 @@ bench = LazyGroup(
             "Compare flush strategies: speed, latency, syncs, bytes written, and what a power cut would take.",
         ),
         "feed": (
-            "bench_feed:feed",
+            "bench:feed",
             "Measure brokers without and with the dispatcher spark_feed, in turn. "
             "A line of JSON per run, then medians and ratios.",
         ),
         "recover": (
-            "bench_recover:recover",
+            "bench:recover",
             "Measure starts on a store (after a crash, a kill, a stop, without queues and index) and look-ups. "
             "One line of JSON.",
         ),
@@ -71,11 +71,11 @@ bench = LazyGroup(
             "Measure consuming: pulls of what is stored, from the first message again when the last one is reached.",
         ),
         "latency": (
-            "bench_latency:latency",
+            "bench:latency",
             "Measure end to end: from the send to a listener that waits. One line of JSON per run, then the ratios.",
         ),
         "report": (
-            "bench_report:report",
+            "bench_flush:report",
             "Compare two reports that 'bench flush --report' wrote: what was different, and the ratio of each figure.",
         ),
     },

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from flintmq.core.errors import FlintError, RemotingError
-from flintmq.plugins.bench.result import process_cpu_s
+from flintmq.plugins.bench.machine import process_cpu_s
 from flintmq.plugins.bench.run import BenchSettings, bench_route
 from flintmq.remoting.client.admin import AdminClient
 from flintmq.remoting.client.instance import ClientInstance

@@ -19,7 +19,7 @@ import attrs
 
 from against_java.outside import fresh_topic, generator_port, run_client, run_generator
 from flintmq.core.errors import FlintError, RemotingError
-from flintmq.plugins.bench.interval import ratio
+from flintmq.plugins.bench.figures import ratio
 from flintmq.plugins.bench.latency import run_latency
 from flintmq.plugins.bench.run import BenchSettings, run_bench
 

@@ -17,10 +17,8 @@ from flintmq.core.kernel.hookspecs import RegisterFlushStrategy, hookimpl
 from flintmq.core.kernel.ports import FlushContext, FlushStatistics, FlushStrategy, FlushWaiter
 from flintmq.core.waiters import DONE
 from flintmq.plugins.bench import machine
-from flintmq.plugins.bench.flush_bench import FlushReport, bench_flush
-from flintmq.plugins.bench.flush_plan import Contender, FlushPlan, parse_contender
-from flintmq.plugins.bench.flush_round import FlushRound
-from flintmq.plugins.bench.flush_summary import doubts, summarize
+from flintmq.plugins.bench.flush_report import FlushReport, bench_flush, doubts, summarize
+from flintmq.plugins.bench.flush_round import Contender, FlushPlan, FlushRound, parse_contender
 from flintmq.plugins.bench.picture import draw_flush
 from flintmq.plugins.bench.power_cut import power_cut
 
@@ -92,7 +90,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> FlushReport:
     plan = plan_of(
         folder, "group_commit", "flush_real_time:interval_ms=100", "commit_real_time", batch=3, power_cut_s=0.05
     )
-    report = bench_flush(plan, loop="asyncio")
+    report = bench_flush(plan, asyncio.run, "asyncio")
     assert list(folder.iterdir()) == [], "stores are removed"
     return report
 
@@ -149,9 +147,9 @@ def test_a_strategy_that_lies_is_found_out(tmp_path: Path) -> None:
 
 def test_what_is_wrong_is_told_before_anything_is_measured(tmp_path: Path) -> None:
     with pytest.raises(PluginError, match="group_comit"):
-        bench_flush(plan_of(tmp_path, "group_comit"), loop="asyncio")
+        bench_flush(plan_of(tmp_path, "group_comit"), asyncio.run, "asyncio")
     with pytest.raises(ConfigError, match="interval"):
-        bench_flush(plan_of(tmp_path, "group_commit:interval_m=1"), loop="asyncio")
+        bench_flush(plan_of(tmp_path, "group_commit:interval_m=1"), asyncio.run, "asyncio")
     assert list(tmp_path.iterdir()) == []
 
 

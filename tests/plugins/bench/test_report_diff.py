@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flintmq.plugins.bench.report_diff import check_report, diff_reports
+from flintmq.plugins.bench.flush_report import check_report, diff_reports
 from flintmq.tests.support.bench_reports import a_report
 
 

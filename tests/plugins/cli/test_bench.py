@@ -9,8 +9,9 @@ import pytest
 from flintmq.core.broker.message_queue import MessageQueue
 from flintmq.core.record.batch import decode_batch
 from flintmq.core.record.properties import UNIQ_KEY, string_to_properties
+from flintmq.plugins.bench.figures import percentile_ms, ratios
 from flintmq.plugins.bench.frames import OPAQUE_BASE, PullFrame, SendFrame, code_of, field_of, slot_of
-from flintmq.plugins.bench.result import BenchResult, percentile_ms, ratios
+from flintmq.plugins.bench.run import BenchResult
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import decode_command
 from flintmq.remoting.wire.header_codec import decode_header

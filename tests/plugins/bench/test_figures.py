@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from flintmq.plugins.bench.interval import estimate, ratio
+from flintmq.plugins.bench.figures import estimate, ratio
 
 
 def test_students_interval() -> None:
