@@ -1,8 +1,9 @@
-"""The response codes of answers (docs/internals/protocol.md, Response codes)."""
+"""The response codes of answers (docs/internals/protocol.md, Response codes), and the bits of a command's ``flag`` field."""
 
 from __future__ import annotations
 
 import enum
+from typing import Final
 
 
 class ResponseCode(enum.IntEnum):
@@ -46,3 +47,10 @@ class ResponseCode(enum.IntEnum):
     UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED = 211
     FLOW_CONTROL = 215
     """Only 5.x brokers send it."""
+
+
+# RocketMQ: ``RemotingCommand.RPC_TYPE``, ``RPC_ONEWAY``.
+RESPONSE_FLAG: Final = 1
+"""The command answers a request."""
+ONEWAY_FLAG: Final = 2
+"""The request wants no answer."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from flintmq.core.filter.bloom import BloomFilter, BloomFilterData
 from flintmq.core.kernel.ports import MessageFilter, RecordBatch
+from flintmq.core.record.bloom import BloomFilter, BloomFilterData
 from flintmq.core.record.sys_flag import is_queued
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from flintmq.core.broker.stats import BrokerStats
     from flintmq.core.broker.topics import TopicConfigManager
     from flintmq.core.io.clock import Clock
-    from flintmq.core.io.json_file import JsonFile
+    from flintmq.core.io.config_manager import JsonFile
     from flintmq.core.kernel.ports.auth import Authenticator
     from flintmq.core.kernel.ports.filter import MessageFilterFactory
     from flintmq.core.kernel.ports.service import Service

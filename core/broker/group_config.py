@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from flintmq.core.broker.data_version import DataVersion
+from flintmq.core.io.config_manager import DataVersion
 from flintmq.core.io.typed_json import Int, Long
 
 

@@ -8,15 +8,12 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from flintmq.core.broker.data_version import DataVersion
 from flintmq.core.broker.group_config import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from flintmq.core.broker.topic_name import SYSTEM_GROUP_PREFIX, check_group_name, is_name
 from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError, StoreError
 from flintmq.core.io.clock import Clock
-from flintmq.core.io.config_journal import ConfigJournal
-from flintmq.core.io.config_manager import ConfigManager
-from flintmq.core.io.json_file import JsonFile
+from flintmq.core.io.config_manager import ConfigJournal, ConfigManager, DataVersion, JsonFile
 from flintmq.core.io.typed_json import read_as
 from flintmq.core.limits import GROUP_MAX_BYTES
 from flintmq.core.response_code import ResponseCode

@@ -15,7 +15,7 @@ import msgspec
 
 from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError
-from flintmq.core.io.json_file import JsonFile
+from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.io.typed_json import Int, Long, of_file, read_as
 from flintmq.core.response_code import ResponseCode
 

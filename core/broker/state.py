@@ -25,7 +25,7 @@ from flintmq.core.broker.subscription import SQL92
 from flintmq.core.broker.topics import TopicConfigManager
 from flintmq.core.errors import RefusedError
 from flintmq.core.io.clock import Clock
-from flintmq.core.io.json_file import JsonFile
+from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.kernel.ports import MessageFilterFactory, Service
 from flintmq.core.kernel.ports.replication import SupportsReplication
 from flintmq.core.response_code import ResponseCode

@@ -6,8 +6,8 @@ from typing import Final, Literal
 
 import msgspec
 
-from flintmq.core.broker.data_version import DataVersion
 from flintmq.core.broker.perm import READ_WRITE, perm_text
+from flintmq.core.io.config_manager import DataVersion
 from flintmq.core.io.typed_json import Int
 
 UNIT_FLAG: Final = 1

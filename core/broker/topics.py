@@ -14,15 +14,12 @@ from msgspec.structs import replace
 from flintmq.config.rocketmq import system_topics as reserved
 from flintmq.core.broker import perm
 from flintmq.core.broker import topic_name as names
-from flintmq.core.broker.data_version import DataVersion
 from flintmq.core.broker.topic_config import TopicConfig, TopicConfigSerializeWrapper
 from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError, StoreError
 from flintmq.core.event import Event
 from flintmq.core.io.clock import Clock
-from flintmq.core.io.config_journal import ConfigJournal
-from flintmq.core.io.config_manager import ConfigManager
-from flintmq.core.io.json_file import JsonFile
+from flintmq.core.io.config_manager import ConfigJournal, ConfigManager, DataVersion, JsonFile
 from flintmq.core.io.typed_json import read_as
 from flintmq.core.kernel.ports import SystemTopic
 from flintmq.core.response_code import ResponseCode
@@ -95,7 +92,7 @@ def boot_topics(
 
 class TopicConfigManager(ConfigManager[TopicConfig]):
     """The table of topics. Loop thread; what administration changes is in the file when the call returns, what sending makes
-    is noted beside it (:mod:`flintmq.core.io.config_journal`).
+    is noted beside it (:mod:`flintmq.core.io.config_manager`).
 
     Args:
         file: ``config/topics.json``, or None to keep the table in memory.

@@ -1,29 +1,55 @@
-"""A table that is kept in a configuration file (docs/internals/store-format.md, Configuration files)."""
+"""Tables that are kept in configuration files (docs/internals/store-format.md, Configuration files).
+
+A file survives a crash at any moment. It is written as: new content to ``<file>.tmp`` and synced, the old file's content to
+``<file>.bak``, then one atomic replace and a sync of the folder. RocketMQ deletes the file before it renames and syncs nothing;
+what it reads and writes is the same.
+
+What was added since is noted in a journal, so that the file need not be written for every addition: a file of lines, each a
+table in small, such as ``flint/new-topics`` for ``config/topics.json``. A line is the operating system's when
+:meth:`ConfigJournal.append` returns, so a killed broker finds it again; only the file itself is synced.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from flintmq.core.io.config_journal import ConfigJournal
-from flintmq.core.io.json_file import JsonFile
+from flintmq.core.errors import JsonSyntaxError, StoreError, StoreFormatError, store_error_kind
+from flintmq.core.io import fastjson
+from flintmq.core.io.clock import Clock
+from flintmq.core.io.disk import Disk
+from flintmq.core.io.os_disk import OS_DISK
 from flintmq.core.io.typed_json import Long, of_file, read_as
 
 Value = TypeVar("Value")
 
 
-class _Version(msgspec.Struct):
-    counter: Long = -1
+class DataVersion(msgspec.Struct, frozen=True, kw_only=True):
+    """A timestamp and a counter (``DataVersion``); two versions are equal when both are equal.
+
+    Members that RocketMQ 5 adds (``stateVersion``) are ignored. See docs/internals/algorithms.md, Topics and groups.
+    """
+
+    counter: Long = 0
+    """How often the table has changed."""
+    timestamp_ms: Long = msgspec.field(name="timestamp", default=0)
+    """When the table last changed."""
+
+    def next(self, clock: Clock) -> DataVersion:
+        """Return the version after one more change."""
+        return DataVersion(timestamp_ms=clock.now_ms(), counter=self.counter + 1)
 
 
 class _Versioned(msgspec.Struct, rename="camel"):
     """What every table's file has."""
 
-    data_version: _Version = msgspec.field(default_factory=_Version)
+    data_version: DataVersion = DataVersion(counter=-1)
 
 
 PERSIST_INTERVAL_S: Final = 5.0
@@ -116,3 +142,123 @@ class ConfigManager(ABC, Generic[Value]):
 def _counter(value: Any) -> int:
     """How often a table had changed; -1 where there is none, or none that says so."""
     return read_as(value, _Versioned).data_version.counter if isinstance(value, Mapping) else -1
+
+
+class JsonFile:
+    """One file of JSON in RocketMQ's dialect with its backup. Not thread-safe; both calls block on the disk.
+
+    Args:
+        path: the file; its folder is made by the first :meth:`save`.
+        disk: where it lies.
+    """
+
+    def __init__(self, path: Path, disk: Disk = OS_DISK) -> None:
+        self.path = path
+        self.backup_path = path.with_name(path.name + ".bak")
+        self._disk = disk
+        self._is_readable = True
+        """Whether the file may become the backup: one that could not be read must not replace a good one."""
+
+    def load(self) -> Any:
+        """The file's value; the backup's when the file is missing, empty or unreadable; None when neither is there.
+
+        Raises:
+            StoreFormatError: there are files, and none of them can be read.
+        """
+        reasons = []
+        for path in (self.path, self.backup_path):
+            try:
+                raw = self._disk.read(path)
+                if raw.strip():
+                    return fastjson.loads(raw)
+            except FileNotFoundError:
+                continue
+            except (OSError, JsonSyntaxError) as error:
+                self._is_readable = False
+                reasons.append(f"{path}: {error}")
+        if reasons:
+            raise StoreFormatError("; ".join(reasons))
+        return None
+
+    def save(self, value: Any) -> None:
+        """Replace the file by a value, durably; the old content becomes the backup.
+
+        Raises:
+            StoreError: the disk refused (StoreFullError: it is full). The old file is still there.
+        """
+        new = fastjson.dumps_pretty(value).encode("utf-8")
+        temporary = self.path.with_name(self.path.name + ".tmp")
+        disk = self._disk
+        try:
+            disk.make_folder(self.path.parent)
+            disk.write_file(temporary, new)
+            if self._is_readable and disk.exists(self.path) and (old := disk.read(self.path)).strip():
+                disk.write_file(self.backup_path, old)
+            disk.replace(temporary, self.path)
+        except OSError as error:
+            kind = store_error_kind(error)
+            raise kind(f"{self.path}: cannot be written: {error.strerror or error}") from error
+        except StoreError as error:
+            raise type(error)(f"{self.path}: cannot be written: {error}") from error
+        self._is_readable = True
+
+
+class ConfigJournal:
+    """The additions to one file. Not thread-safe; all calls block on the disk, none for a sync.
+
+    Args:
+        path: where they are noted; the folder is made with the first.
+        disk: where that lies.
+    """
+
+    def __init__(self, path: Path, disk: Disk = OS_DISK) -> None:
+        self.path = path
+        self._disk = disk
+        self._size_bytes: int | None = None
+        """Of the file; None while that is not known."""
+
+    def append(self, addition: Mapping[str, Any]) -> None:
+        """Note an addition.
+
+        Raises:
+            StoreError: the disk refused (StoreFullError: it is full).
+        """
+        # A line that the disk took half of is ended by the next one's first character.
+        line = b"\n%b\n" % fastjson.dumps(addition).encode("utf-8")
+        try:
+            end = self._size_bytes
+            if end is None:
+                self._disk.make_folder(self.path.parent)
+                end = self._disk.size(self.path) if self._disk.exists(self.path) else 0
+            self._size_bytes = None
+            self._disk.write_at(self.path, end, line)
+            self._size_bytes = end + len(line)
+        except OSError as error:
+            kind = store_error_kind(error)
+            raise kind(f"{self.path}: cannot be written: {error.strerror or error}") from error
+        except StoreError as error:
+            raise type(error)(f"{self.path}: cannot be written: {error}") from error
+
+    def additions(self) -> Iterator[Mapping[str, Any]]:
+        """What was noted, in order; a line that a crash cut short is left out.
+
+        Raises:
+            StoreFormatError: the file cannot be read.
+        """
+        try:
+            lines = self._disk.read(self.path).split(b"\n")
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise StoreFormatError(f"{self.path}: {error.strerror}") from error
+        for line in lines:
+            with contextlib.suppress(JsonSyntaxError):
+                addition = fastjson.loads(line) if line.strip() else None
+                if isinstance(addition, Mapping):
+                    yield addition
+
+    def clear(self) -> None:
+        """Forget everything: the file has it. That it is still there after a power cut does no harm."""
+        self._size_bytes = None
+        with contextlib.suppress(OSError):
+            self._disk.discard(self.path)

@@ -13,9 +13,9 @@ Rules that keep a broker alive (docs/internals/reliability.md, Disk):
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from flintmq.core.io.lazy_numpy import numpy
 
@@ -196,3 +196,13 @@ class Disk(Protocol):
     def resident_bytes(self) -> int:
         """Return how many bytes of mapped files are in this process's memory, libraries included; 0 where it is unknown."""
         ...
+
+
+SLICE_BYTES: Final = 4 * 1024 * 1024
+
+
+def evict_slices(region: MappedRegion, end: int) -> Iterator[None]:
+    """Take the first part of a mapped file out of the process's memory, a slice at a time; see :meth:`.MappedRegion.evict`."""
+    for start in range(0, end, SLICE_BYTES):
+        region.evict(start, min(end, start + SLICE_BYTES))
+        yield

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import mmap
 import os
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from flintmq.core.errors import StoreError, StoreExhaustedError, StoreFullError, store_error_kind
-from flintmq.core.io.file_lock import FileLock
-from flintmq.core.io.folders import named_durably, sync_folder
 from flintmq.core.io.os_region import OsRegion
+from flintmq.core.io.paths import named_durably, sync_folder
 
 _STATM: Final = Path("/proc/self/statm")
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -182,3 +183,70 @@ class OsDisk:
 
 
 OS_DISK: Final = OsDisk()
+
+
+_held: set[tuple[int, int]] = set()
+"""Device and inode of the locks of this process: a POSIX lock does not keep its own process out."""
+
+_FLOCK: Final = struct.Struct("hhqqi4x")
+"""``struct flock`` of Linux on 64 bits."""
+
+
+class FileLock:
+    """Held from construction until :meth:`release`. The file is made, and holds the word ``lock``.
+
+    Raises:
+        BlockingIOError: another holder has it.
+        OSError: the file cannot be opened or written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._fd = -1
+        if _identity(path) in _held:
+            # Before it is opened: closing any descriptor of a file we have locked drops the lock.
+            raise BlockingIOError(errno.EAGAIN, "is locked", str(path))
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        stat = os.fstat(self._fd)
+        self._key = (stat.st_dev, stat.st_ino)
+        try:
+            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+        except OSError as error:
+            os.close(self._fd)
+            self._fd = -1
+            raise BlockingIOError(errno.EAGAIN, "is locked", str(path)) from error
+        _held.add(self._key)
+        try:
+            os.pwrite(self._fd, b"lock", 0)
+        except OSError:
+            self.release()
+            raise
+
+    def release(self) -> None:
+        """Let the next one in. Idempotent."""
+        if self._fd >= 0:
+            _held.discard(self._key)
+            os.close(self._fd)
+            self._fd = -1
+
+
+def is_file_locked(path: Path) -> bool:
+    """Return whether a process holds the lock, this one included. Takes no lock and disturbs none. Raises OSError."""
+    if _identity(path) in _held:
+        return True  # before it is opened: closing any descriptor of a file we have locked drops the lock
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+        return bool(_FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, asked))[0] != fcntl.F_UNLCK)
+    finally:
+        os.close(fd)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return stat.st_dev, stat.st_ino

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from flintmq.core.errors import StoreError, StoreLockedError
 from flintmq.core.io.disk import Disk
-from flintmq.core.io.file_lock import is_file_locked
-from flintmq.core.io.os_disk import OS_DISK
+from flintmq.core.io.os_disk import OS_DISK, is_file_locked
 
 
 class StoreLock:

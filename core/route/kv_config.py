@@ -7,8 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from flintmq.core.io.config_manager import ConfigManager
-from flintmq.core.io.json_file import JsonFile
+from flintmq.core.io.config_manager import ConfigManager, JsonFile
 from flintmq.core.io.typed_json import read_as
 
 ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"

@@ -12,10 +12,10 @@ import msgspec
 from msgspec.structs import replace
 
 from flintmq.core.broker.advertised import HERE, Advertised, Viewpoint
-from flintmq.core.broker.data_version import DataVersion
 from flintmq.core.broker.topic_config import TopicConfig
 from flintmq.core.client_log import client_log
 from flintmq.core.io.clock import Clock
+from flintmq.core.io.config_manager import DataVersion
 from flintmq.core.kernel.ports.channel import Channel
 from flintmq.core.route.route_data import (
     MASTER_ID,

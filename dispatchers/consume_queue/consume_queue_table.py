@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from flintmq.core.errors import StoreError
-from flintmq.core.io.disk import Disk
-from flintmq.core.io.evict import evict_slices
+from flintmq.core.io.disk import Disk, evict_slices
 from flintmq.core.io.paths import queue_folder, topic_folder
 from flintmq.core.kernel.ports import AppendedBatch, AppendUnit, DispatchRequest, RecordBatch, StoreFolder, requests_of
 from flintmq.core.log.mapped_file import OS_PAGE_BYTES, MappedFile

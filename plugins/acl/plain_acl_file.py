@@ -17,7 +17,7 @@ from flintmq.config.loading.binding import bind_model
 from flintmq.config.loading.yaml_source import YAML_MAX_BYTES, parse_yaml
 from flintmq.config.sections.models import AclAccount
 from flintmq.core.errors import StoreError
-from flintmq.core.io.folders import sync_folder
+from flintmq.core.io.paths import sync_folder
 
 log = logging.getLogger("flintmq.acl")
 

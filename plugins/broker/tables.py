@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from flintmq.core.broker.groups import SubscriptionGroupManager
 from flintmq.core.broker.offsets import ConsumerOffsetManager
 from flintmq.core.broker.topics import TopicConfigManager, boot_topics
-from flintmq.core.io.config_journal import ConfigJournal
-from flintmq.core.io.json_file import JsonFile
+from flintmq.core.io.config_manager import ConfigJournal, JsonFile
 
 if TYPE_CHECKING:
     from flintmq.config import BrokerConfig

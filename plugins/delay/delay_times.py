@@ -19,8 +19,8 @@ from typing import Any, Final
 import msgspec
 
 from flintmq.core.errors import StoreFormatError
+from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.io.disk import Disk
-from flintmq.core.io.json_file import JsonFile
 from flintmq.core.io.os_disk import OS_DISK
 
 Runs = list[tuple[int, int]]

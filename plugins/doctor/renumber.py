@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from flintmq.core.errors import StoreError
-from flintmq.core.io.json_file import JsonFile
+from flintmq.core.io.config_manager import JsonFile
 from flintmq.plugins.doctor.expected import QueueKey
 from flintmq.plugins.doctor.verify_config import offsets_of
 

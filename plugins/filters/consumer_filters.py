@@ -13,12 +13,12 @@ from flintmq.config.sections.models import BrokerConfig
 from flintmq.core.broker.subscription import SQL92, SubscriptionData
 from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError
-from flintmq.core.filter.bloom import BloomFilter
 from flintmq.core.io.clock import Clock
+from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.io.disk import Disk
-from flintmq.core.io.json_file import JsonFile
 from flintmq.core.io.typed_json import read_as
 from flintmq.core.kernel.ports import MessageFilter, MessageFilterFactory
+from flintmq.core.record.bloom import BloomFilter
 from flintmq.plugins.filters.filter_data import BloomFilterBacked, ConsumerFilterData, StoredFilter
 
 _log = client_log(__name__)

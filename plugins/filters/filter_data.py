@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from flintmq.core.filter.bloom import BloomFilterData, StoredBloom
 from flintmq.core.io.typed_json import Long
 from flintmq.core.kernel.ports import MessageFilter
+from flintmq.core.record.bloom import BloomFilterData, StoredBloom
 
 
 class StoredFilter(msgspec.Struct, rename="camel"):

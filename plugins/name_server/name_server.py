@@ -15,7 +15,7 @@ from flintmq.config import BrokerConfig, LoadedConfig, NamesrvConfig
 from flintmq.core.broker.advertised import host_port
 from flintmq.core.errors import FlintError
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
-from flintmq.core.io.json_file import JsonFile
+from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.kernel.kernel import Kernel
 from flintmq.core.kernel.ports import Authenticator
 from flintmq.core.route.kv_config import KVConfigManager

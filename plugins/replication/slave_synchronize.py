@@ -16,9 +16,9 @@ from typing import Any
 import attrs
 
 from flintmq.core.broker.api import BrokerApi
-from flintmq.core.broker.data_version import DataVersion
 from flintmq.core.errors import FlintError, JsonSyntaxError
 from flintmq.core.io import fastjson
+from flintmq.core.io.config_manager import DataVersion
 from flintmq.core.io.typed_json import read_as
 from flintmq.core.kernel.ports import SupportsFollowing
 from flintmq.core.response_code import ResponseCode

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from flintmq.core.io.evict import evict_slices
+from flintmq.core.io.disk import evict_slices
 from flintmq.core.kernel.ports import SupportsEvict
 
 if TYPE_CHECKING:

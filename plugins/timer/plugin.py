@@ -10,7 +10,7 @@ from flintmq.config.rocketmq.system_topics import TIMER_TOPIC
 from flintmq.config.sections.models import BrokerConfig
 from flintmq.core.broker.deliverable import check_deliverable, illegal_message
 from flintmq.core.broker.waiting_store import WaitingStoreAdapter
-from flintmq.core.io.json_file import JsonFile
+from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.kernel.hookspecs import RegisterIntakeStep, RegisterService, RegisterSystemTopic, hookimpl
 from flintmq.core.kernel.ports import Sent, SystemTopic
 from flintmq.core.record import properties as props

@@ -30,7 +30,7 @@ from flintmq.config.rocketmq.system_topics import TIMER_TOPIC
 from flintmq.core.broker.durable_positions import DurablePositions, LogEnds
 from flintmq.core.broker.waiting import PutOutcome, WaitingStore, delivery_of, give_up
 from flintmq.core.errors import StoreFormatError
-from flintmq.core.io.json_file import JsonFile
+from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.record import properties as props
 from flintmq.core.record.record import MessageExtBrokerInner, Record
 from flintmq.plugins.timer.timer_wheel import ENTRY, KEY, TimerWheel

@@ -16,12 +16,12 @@ import msgspec
 
 from flintmq.config.errors import ConfigError
 from flintmq.config.runtime import RUNTIME_KEYS, as_properties, evolve
-from flintmq.core.broker.data_version import DataVersion
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.stats_table import StatsTable
-from flintmq.core.filter.bloom import BloomFilter
+from flintmq.core.io.config_manager import DataVersion
 from flintmq.core.kernel.ports.access import ADMIN
 from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Response, handles
+from flintmq.core.record.bloom import BloomFilter
 from flintmq.core.retention.retention import DiskUsage
 from flintmq.core.store.log_files import commit_log_folders
 from flintmq.remoting.processors.answers import (

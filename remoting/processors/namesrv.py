@@ -13,8 +13,8 @@ from flintmq.config.errors import ConfigError
 from flintmq.config.runtime import NAMESRV_RUNTIME_KEYS, evolve_namesrv, namesrv_as_properties
 from flintmq.config.sections.models import NamesrvConfig
 from flintmq.core.broker.advertised import Advertised, Viewpoint
-from flintmq.core.broker.data_version import DataVersion
 from flintmq.core.errors import RefusedError
+from flintmq.core.io.config_manager import DataVersion
 from flintmq.core.kernel.ports.access import ACCOUNT, ADMIN
 from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Response, handles
 from flintmq.core.response_code import ResponseCode

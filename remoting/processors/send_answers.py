@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 
 from flintmq.core.broker.durability import not_durable
 from flintmq.core.broker.state import BrokerState
-from flintmq.core.command_flag import ONEWAY_FLAG
 from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.ports import AppendedBatch, AppendUnit, DispatchRequest, FlushStatus
 from flintmq.core.kernel.ports.processor import Request, RequestChannel, Response
 from flintmq.core.record.message_id import batch_message_id, offset_message_id
+from flintmq.core.response_code import ONEWAY_FLAG
 from flintmq.remoting.server.pool import Pool
 from flintmq.remoting.wire.command import JSON
 from flintmq.remoting.wire.fast_json import make_batch_ok_encoder, make_send_ok_encoder

@@ -22,11 +22,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from flintmq.core.client_log import client_log
-from flintmq.core.command_flag import ONEWAY_FLAG, RESPONSE_FLAG
 from flintmq.core.errors import FrameError, HeaderError, RefusedError, RemotingError
 from flintmq.core.kernel.ports.processor import Request, Response
 from flintmq.core.limits import ENDING_S, IN_FLIGHT_PER_CONNECTION, SEND_BUFFER_MAX_BYTES
 from flintmq.core.record.host import pack_host
+from flintmq.core.response_code import ONEWAY_FLAG, RESPONSE_FLAG
 from flintmq.remoting.server.last_words import LastWords
 from flintmq.remoting.server.processor_shape import wrong_response
 from flintmq.remoting.server.questions import Questions

@@ -21,9 +21,8 @@ from typing import Final, Protocol
 import msgspec
 
 from flintmq.core import limits
-from flintmq.core.command_flag import ONEWAY_FLAG, RESPONSE_FLAG
 from flintmq.core.errors import FrameError
-from flintmq.core.response_code import ResponseCode
+from flintmq.core.response_code import ONEWAY_FLAG, RESPONSE_FLAG, ResponseCode
 from flintmq.remoting.wire.codes import LANGUAGE_CODES, MQ_VERSION, language_code, language_name
 from flintmq.remoting.wire.header_codec import CommandHeader, encode_header
 from flintmq.remoting.wire.lenient_header import (

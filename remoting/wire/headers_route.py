@@ -16,9 +16,9 @@ from typing import Final
 
 import msgspec
 
-from flintmq.core.broker.data_version import DataVersion
 from flintmq.core.broker.topic_config import TopicConfig, TopicConfigSerializeWrapper
 from flintmq.core.errors import JsonSyntaxError, JsonTypeError, RefusedError
+from flintmq.core.io.config_manager import DataVersion
 from flintmq.core.io.typed_json import Int, Long, read_as
 from flintmq.core.limits import JSON_BODY_MAX_BYTES, REGISTERED_TOPICS_MAX, REQUEST_JSON_DIALECT_MAX_BYTES
 from flintmq.core.response_code import ResponseCode

@@ -15,7 +15,7 @@ import pytest
 from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC
 from flintmq.core.broker.stats import BrokerStats
 from flintmq.core.broker.waiting_store import WaitingStoreAdapter
-from flintmq.core.io.json_file import JsonFile
+from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.record.record import MessageExtBrokerInner
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.crash_states import KINDS, CrashPoint

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from flintmq.core.broker.offsets import ConsumerOffsetManager
-from flintmq.core.io.json_file import JsonFile
+from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.kernel.ports import DispatchRequest, RecordBatch
 from flintmq.core.log.store_checkpoint import StoreCheckpoint
 from flintmq.core.record.java_hash import index_key_hash

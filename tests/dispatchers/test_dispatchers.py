@@ -8,10 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from flintmq.core.filter.bloom import BloomFilter, BloomFilterData
 from flintmq.core.kernel.kernel import Kernel
 from flintmq.core.kernel.ports import CommitLogDispatcher, DispatchRequest, MessageFilter, RecordBatch
 from flintmq.core.log.store_checkpoint import StoreCheckpoint
+from flintmq.core.record.bloom import BloomFilter, BloomFilterData
 from flintmq.core.record.bulk_columns import columns_of
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.dispatcher_kit import check_dispatcher, sample_batch, sample_requests

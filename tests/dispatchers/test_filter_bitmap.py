@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from flintmq.core.broker.subscription import build_subscription
-from flintmq.core.filter.bloom import BloomFilter
 from flintmq.core.kernel.ports import DispatchRequest, RecordBatch
+from flintmq.core.record.bloom import BloomFilter
 from flintmq.core.testing.clock import ManualClock
 from flintmq.dispatchers.filter_bitmap import CalcBitMap
 from flintmq.plugins.filters.consumer_filters import ConsumerFilterManager

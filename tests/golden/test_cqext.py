@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from flintmq.core.filter.bloom import BloomFilter
-from flintmq.core.io.json_file import JsonFile
+from flintmq.core.io.config_manager import JsonFile
+from flintmq.core.record.bloom import BloomFilter
 from flintmq.core.record.record import decode_record
 from flintmq.core.store.message_store import MessageStore, open_store
 from flintmq.core.testing.clock import ManualClock

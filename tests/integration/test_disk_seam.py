@@ -29,7 +29,7 @@ _EVENTS = (
     "os.truncate",
     "os.link",
 )
-_SEAM = ("core/io/os_disk.py", "core/io/os_region.py", "core/io/folders.py", "core/io/file_lock.py")
+_SEAM = ("core/io/os_disk.py", "core/io/os_region.py", "core/io/paths.py", "core/io/os_disk.py")
 
 
 class Witness:

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from flintmq.core.broker.data_version import DataVersion
 from flintmq.core.broker.group_config import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from flintmq.core.broker.topic_config import TopicConfigSerializeWrapper
 from flintmq.core.errors import RefusedError
+from flintmq.core.io.config_manager import DataVersion
 from flintmq.core.io.typed_json import Int, Long
 from flintmq.core.route.route_data import ClusterInfo, TopicRouteData
 from flintmq.remoting.wire.bodies import (

@@ -7,8 +7,7 @@ of RocketMQ also take single quotes, unquoted names and trailing commas.
 Everything here is pure. See docs/internals/protocol.md, JSON dialect; docs/internals/store-format.md, Configuration files.
 """
 
-from flintmq.core.io.fastjson.object_key import ObjectKey
-from flintmq.core.io.fastjson.reader import loads
+from flintmq.core.io.fastjson.reader import ObjectKey, loads
 from flintmq.core.io.fastjson.writer import dumps, dumps_pretty
 
 __all__ = ["ObjectKey", "dumps", "dumps_pretty", "loads"]

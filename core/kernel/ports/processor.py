@@ -18,10 +18,10 @@ from typing import ClassVar, Final, Protocol, Self, TypeVar
 
 import msgspec
 
-from flintmq.core.command_flag import ONEWAY_FLAG
 from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.ports.access import AccessRule
 from flintmq.core.kernel.ports.channel import Channel
+from flintmq.core.response_code import ONEWAY_FLAG
 
 
 class Header(Protocol):

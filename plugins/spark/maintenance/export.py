@@ -9,7 +9,7 @@ from typing import Final
 import attrs
 import numpy as np
 
-from flintmq.core.io.folders import sync_file, sync_folder
+from flintmq.core.io.paths import sync_file, sync_folder
 from flintmq.plugins.doctor.files import StoreFiles
 from flintmq.plugins.spark.decoder import Decoder, RowFilter
 from flintmq.plugins.spark.maintenance.engines import Engine, Report, silent

@@ -29,9 +29,8 @@ import attrs
 import numpy as np
 
 from flintmq.config.sections.models import BrokerConfig
-from flintmq.core.io.folders import sync_file, sync_folder
 from flintmq.core.io.os_disk import OS_DISK
-from flintmq.core.io.paths import queue_folder
+from flintmq.core.io.paths import queue_folder, sync_file, sync_folder
 from flintmq.core.kernel.ports import RecordBatch
 from flintmq.core.log.store_lock import StoreLock
 from flintmq.core.record.queue_unit import UNIT, UNIT_BYTES

@@ -25,7 +25,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from flintmq.core.io.folders import sync_file, sync_folder
+from flintmq.core.io.paths import sync_file, sync_folder
 from flintmq.plugins.spark.errors import OptionError, SchemaError
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from flintmq.core.broker.advertised import HERE, Advertised, Viewpoint, host_port
-from flintmq.core.broker.data_version import DataVersion
 from flintmq.core.broker.topic_config import TopicConfig
+from flintmq.core.io.config_manager import DataVersion
 from flintmq.core.route.route_manager import RouteInfoManager
 from flintmq.core.testing.channel import RecordingChannel
 from flintmq.core.testing.clock import ManualClock

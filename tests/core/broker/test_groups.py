@@ -10,7 +10,7 @@ from flintmq.core.broker.group_config import SubscriptionGroupConfig
 from flintmq.core.broker.groups import SubscriptionGroupManager
 from flintmq.core.errors import RefusedError
 from flintmq.core.io import fastjson
-from flintmq.core.io.json_file import JsonFile
+from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.io.typed_json import read_as
 from flintmq.core.testing.clock import ManualClock
 

@@ -8,7 +8,7 @@ import pytest
 
 from flintmq.core.broker.offsets import ConsumerOffsetManager
 from flintmq.core.errors import RefusedError, StoreError
-from flintmq.core.io.json_file import JsonFile
+from flintmq.core.io.config_manager import JsonFile
 
 
 def test_puts_what_comes_even_backwards() -> None:

@@ -11,8 +11,7 @@ from flintmq.core.broker import topic_name as names
 from flintmq.core.broker.topic_config import TopicConfig
 from flintmq.core.broker.topics import TopicConfigManager, boot_topics
 from flintmq.core.errors import RefusedError, StoreError
-from flintmq.core.io.config_journal import ConfigJournal
-from flintmq.core.io.json_file import JsonFile
+from flintmq.core.io.config_manager import ConfigJournal, JsonFile
 from flintmq.core.kernel.ports import SystemTopic
 from flintmq.core.response_code import ResponseCode
 from flintmq.core.testing.clock import ManualClock

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from flintmq.core.errors import JsonTypeError, StoreFormatError
-from flintmq.core.io.config_journal import ConfigJournal
-from flintmq.core.io.config_manager import ConfigManager
-from flintmq.core.io.json_file import JsonFile
+import flintmq
+from flintmq.core.broker.groups import SubscriptionGroupManager
+from flintmq.core.broker.offsets import ConsumerOffsetManager
+from flintmq.core.broker.topics import TopicConfigManager, boot_topics
+from flintmq.core.errors import JsonTypeError, StoreError, StoreFormatError, StoreFullError
+from flintmq.core.io import fastjson
+from flintmq.core.io.config_manager import ConfigJournal, ConfigManager, JsonFile
+from flintmq.core.testing.clock import ManualClock
+from flintmq.core.testing.simulated_disk import SimulatedDisk
 
 
 class Words(ConfigManager[str]):
@@ -118,3 +126,150 @@ def test_a_file_of_another_type_names_itself(tmp_path: Path) -> None:
     (tmp_path / "words.json").write_text('{"words": 7, "dataVersion": {"counter": 1}}')
     with pytest.raises(StoreFormatError, match=r"words\.json"):
         loaded(tmp_path)
+
+
+PATH = Path("/store/flint/new-topics")
+ADDITIONS = [{"table": {"a": 1}}, {"table": {"ü": "ß"}}, {"table": {}}]
+
+
+def test_additions_come_back_in_order_also_to_another_process() -> None:
+    """The folder is made with the first; nothing is there before it, and nothing after :meth:`clear`."""
+    disk = SimulatedDisk()
+    journal = ConfigJournal(PATH, disk)
+    assert list(journal.additions()) == []
+    for addition in ADDITIONS[:2]:
+        journal.append(addition)
+    again = ConfigJournal(PATH, disk)
+    again.append(ADDITIONS[2])
+    assert list(again.additions()) == ADDITIONS
+    again.clear()
+    assert list(ConfigJournal(PATH, disk).additions()) == []
+    again.append(ADDITIONS[0])
+    assert list(again.additions()) == ADDITIONS[:1]
+
+
+@pytest.mark.parametrize("cut", range(1, 20))
+def test_a_line_that_was_cut_short_is_left_out_and_ends_with_the_next_one(cut: int) -> None:
+    """Whatever part of it had reached the file when the broker died."""
+    disk = SimulatedDisk()
+    journal = ConfigJournal(PATH, disk)
+    journal.append(ADDITIONS[0])
+    whole = disk.read(PATH)
+    journal.append(ADDITIONS[1])
+    torn = disk.read(PATH)[: len(whole) + cut]
+    disk.write_file(PATH, torn)
+    again = ConfigJournal(PATH, disk)
+    assert list(again.additions())[:1] == ADDITIONS[:1]
+    again.append(ADDITIONS[2])
+    assert [one for one in again.additions() if one != ADDITIONS[1]] == [ADDITIONS[0], ADDITIONS[2]]
+
+
+def test_a_disk_that_refuses_is_named_and_the_next_addition_is_whole() -> None:
+    """A full disk refuses one topic; when there is room again no line may be mixed up."""
+    disk = SimulatedDisk()
+    journal = ConfigJournal(PATH, disk)
+    journal.append(ADDITIONS[0])
+    disk.fail(0, errno.ENOSPC, operation="resize")
+    with pytest.raises(StoreFullError, match="new-topics: cannot be written"):
+        journal.append(ADDITIONS[1])
+    journal.append(ADDITIONS[2])
+    assert list(journal.additions()) == [ADDITIONS[0], ADDITIONS[2]]
+
+
+def test_a_file_that_cannot_be_read_is_an_error_and_not_an_empty_one() -> None:
+    """A start that went on would write the table without what was noted."""
+    disk = SimulatedDisk()
+    journal = ConfigJournal(PATH, disk)
+    journal.append(ADDITIONS[0])
+    disk.fail(0, errno.EIO, operation="read")
+    with pytest.raises(StoreError, match="Input/output error"):
+        list(journal.additions())
+
+
+SHARED = Path(os.environ.get("FLINTMQ_SHARED") or Path(flintmq.__file__).resolve().parent.parent / "shared")
+GOLDEN = SHARED / "golden"
+ARCHIVES = ("store-basic/store", "store-cqext/store", "store-delay-tran/store-before", "store-delay-tran/store-after")
+
+
+def test_loads_what_was_saved_and_keeps_the_one_before(tmp_path: Path) -> None:
+    file = JsonFile(tmp_path / "config" / "a.json")
+    assert file.load() is None
+    file.save({"n": 1})
+    assert not file.backup_path.exists()
+    file.save({"n": 2})
+    assert file.load() == {"n": 2}
+    assert fastjson.loads(file.backup_path.read_bytes()) == {"n": 1}
+    assert sorted(path.name for path in file.path.parent.iterdir()) == ["a.json", "a.json.bak"]
+
+
+@pytest.mark.parametrize("damage", [None, b"", b" \n", b'{"n":'])
+def test_falls_back_to_the_backup_when_the_file_is_missing_empty_or_cut(tmp_path: Path, damage: bytes | None) -> None:
+    file = JsonFile(tmp_path / "a.json")
+    file.save({"n": 1})
+    file.save({"n": 2})
+    if damage is None:
+        file.path.unlink()
+    else:
+        file.path.write_bytes(damage)
+    assert file.load() == {"n": 1}
+
+
+def test_an_empty_file_never_replaces_a_good_backup(tmp_path: Path) -> None:
+    file = JsonFile(tmp_path / "a.json")
+    file.save({"n": 1})
+    file.save({"n": 2})
+    file.path.write_bytes(b"")
+    file.save({"n": 3})
+    assert fastjson.loads(file.backup_path.read_bytes()) == {"n": 1}
+
+
+def test_two_broken_files_are_an_error_and_not_an_empty_table(tmp_path: Path) -> None:
+    file = JsonFile(tmp_path / "a.json")
+    file.path.write_bytes(b"{")
+    file.backup_path.write_bytes(b"\xff")
+    with pytest.raises(StoreFormatError, match=r"a\.json: .*a\.json\.bak: "):
+        file.load()
+
+
+def test_a_disk_that_refuses_is_a_store_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(StoreError, match=r"cannot be written"):
+        JsonFile(tmp_path / "file" / "a.json").save({})
+
+
+@pytest.fixture(scope="module", params=ARCHIVES)
+def golden_config(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    archive = GOLDEN / f"{request.param}.tar.gz"
+    if not archive.exists():
+        pytest.skip(f"the golden store {archive} is not here")
+    folder = tmp_path_factory.mktemp("golden")
+    with tarfile.open(archive) as tar:
+        for member in tar.getmembers():
+            if "config/" in member.name and member.isfile():
+                tar.extract(member, folder, filter="data")
+    return next(folder.rglob("config"))
+
+
+def test_writes_files_of_the_real_broker_to_the_byte(golden_config: Path) -> None:
+    files = sorted(golden_config.glob("*.json*"))
+    assert files
+    for path in files:
+        text = path.read_text("utf-8")
+        if text.strip():
+            assert fastjson.dumps_pretty(fastjson.loads(text)) == text.rstrip("\n"), path.name
+
+
+def test_managers_load_and_write_back_the_real_brokers_tables(golden_config: Path, tmp_path: Path) -> None:
+    clock = ManualClock()
+    topics = TopicConfigManager(JsonFile(golden_config / "topics.json"), clock, {})
+    groups = SubscriptionGroupManager(JsonFile(golden_config / "subscriptionGroup.json"), clock)
+    offsets = ConsumerOffsetManager(JsonFile(golden_config / "consumerOffset.json"))
+    assert topics.load()
+    assert groups.load()
+    assert offsets.load()
+    for manager, name in ((topics, "topics"), (groups, "subscriptionGroup"), (offsets, "consumerOffset")):
+        original = JsonFile(golden_config / f"{name}.json").load()
+        JsonFile(tmp_path / f"{name}.json").save(manager.to_wire())
+        assert JsonFile(tmp_path / f"{name}.json").load() == original
+    real = set(topics.to_wire()["topicConfigTable"])
+    assert boot_topics(cluster="DefaultCluster", broker_name="broker-a").keys() <= real

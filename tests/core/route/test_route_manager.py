@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from flintmq.core.broker.data_version import DataVersion
 from flintmq.core.broker.topic_config import TopicConfig
+from flintmq.core.io.config_manager import DataVersion
 from flintmq.core.route.route_data import ClusterInfo, RegisterResult
 from flintmq.core.route.route_manager import RouteInfoManager
 from flintmq.core.testing.channel import RecordingChannel

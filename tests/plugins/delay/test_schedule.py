@@ -10,7 +10,7 @@ import pytest
 
 from flintmq.core.broker.waiting import UNDELIVERED_TOPIC, PutOutcome, delivery_of
 from flintmq.core.errors import FlintError
-from flintmq.core.io.json_file import JsonFile
+from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.record import properties as props
 from flintmq.core.record.record import MessageExtBrokerInner, Record
 from flintmq.plugins.delay import schedule as schedule_module

@@ -9,9 +9,9 @@ import pytest
 
 from flintmq.core.broker.consumers import ConsumerTable
 from flintmq.core.broker.subscription import SubscriptionData, build_subscription
-from flintmq.core.filter.bloom import BloomFilter
-from flintmq.core.io.json_file import JsonFile
+from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.kernel.ports import BitMapFilter
+from flintmq.core.record.bloom import BloomFilter
 from flintmq.core.testing.channel import RecordingChannel
 from flintmq.core.testing.clock import ManualClock
 from flintmq.plugins.filters.consumer_filters import ConsumerFilterManager

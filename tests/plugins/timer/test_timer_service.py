@@ -16,7 +16,7 @@ from flintmq.core.broker.stats import BrokerStats
 from flintmq.core.broker.waiting import UNDELIVERED_TOPIC, PutOutcome
 from flintmq.core.broker.waiting_store import WaitingStoreAdapter
 from flintmq.core.errors import RefusedError, StoreError
-from flintmq.core.io.json_file import JsonFile
+from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import BY_HAND, message, open_store

@@ -11,7 +11,7 @@ from flintmq.config.sections.models import BrokerConfig
 from flintmq.core.broker.offsets import ConsumerOffsetManager
 from flintmq.core.broker.producers import ProducerTable
 from flintmq.core.broker.waiting_store import WaitingStoreAdapter
-from flintmq.core.io.json_file import JsonFile
+from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.kernel.ports import DispatchRequest
 from flintmq.core.record.properties import properties_to_string
 from flintmq.core.testing.clock import ManualClock

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flintmq.core.broker.data_version import DataVersion
 from flintmq.core.broker.message_queue import MessageQueue
 from flintmq.core.broker.topic_config import TopicConfig, TopicConfigSerializeWrapper
 from flintmq.core.errors import JsonSyntaxError, RefusedError
 from flintmq.core.io import fastjson
+from flintmq.core.io.config_manager import DataVersion
 from flintmq.core.limits import JSON_BODY_MAX_BYTES
 from flintmq.core.route.route_data import BrokerData, QueueData, TopicRouteData
 from flintmq.remoting.wire.bodies import (

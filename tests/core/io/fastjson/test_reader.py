@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from flintmq.core.errors import JsonSyntaxError
 from flintmq.core.io import fastjson
+from flintmq.core.io.fastjson import ObjectKey
 
 
 @pytest.mark.parametrize(
@@ -57,3 +58,45 @@ def test_refuses_bytes_that_are_no_utf8_and_endless_numbers() -> None:
 def test_garbage_is_refused_and_nothing_else_happens(garbage: str | bytes) -> None:
     with contextlib.suppress(JsonSyntaxError):
         fastjson.loads(garbage)
+
+
+def test_reads_object_keys_into_something_hashable() -> None:
+    body = fastjson.loads('{"offsetTable":{{"brokerName":"a","queueId":0,"topic":"T"}:5}}')
+    assert body == {"offsetTable": {ObjectKey({"topic": "T", "queueId": 0, "brokerName": "a"}): 5}}
+    assert fastjson.dumps(body) == '{"offsetTable":{{"brokerName":"a","queueId":0,"topic":"T"}:5}}'
+
+
+def test_members_count_and_not_their_order() -> None:
+    """Two texts may name the members of one key in another order, and nest objects and lists in it."""
+    one, other = ObjectKey({"a": 1, "b": {"c": [1]}}), ObjectKey({"b": {"c": [1]}, "a": 1})
+    assert one == other
+    assert hash(one) == hash(other)
+    assert one != ObjectKey({"a": 2, "b": {"c": [1]}})
+    assert one != "a"
+    assert (dict(one), len(one)) == ({"a": 1, "b": {"c": [1]}}, 2)
+
+
+def test_follows_references_within_the_text() -> None:
+    assert fastjson.loads('{"a":{"x":[{"k":1}]},"b":{"$ref":"$.a.x[0]"},"c":{"$ref":"$.no"}}') == {
+        "a": {"x": [{"k": 1}]},
+        "b": {"k": 1},
+        "c": None,
+    }
+    assert fastjson.loads('{"a":{"$ref":"$"}}') == {"a": None}
+
+
+def test_what_is_named_may_have_as_many_values_as_the_text_has_characters() -> None:
+    """Readers copy what is named: seven thousand numbers named nine hundred times would be six million values."""
+    few, many = ('{"a":[' + "1," * 20 + '1],"b":[' + '{"$ref":"$.a"},' * count + "1]}" for count in (3, 30))
+    assert fastjson.loads(few)["b"] == [[1] * 21] * 3 + [1]
+    assert fastjson.loads(few.replace("1,", "[1],"))["b"][0] == [[1]] * 20 + [1]
+    with pytest.raises(JsonSyntaxError, match="more than the text has room for"):
+        fastjson.loads(many)
+
+
+def test_values_inside_what_is_named_count_too() -> None:
+    """Otherwise a list of lists would be counted as short."""
+    inner = "[" + "1," * 30 + "1]"
+    text = '{"a":[' + ",".join([inner] * 5) + '],"b":[' + ",".join(['{"$ref":"$.a"}'] * 5) + "]}"
+    with pytest.raises(JsonSyntaxError, match="more than the text has room for"):
+        fastjson.loads(text)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from flintmq.core.command_flag import ONEWAY_FLAG
 from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.ports.access import ACCOUNT, ADMIN
 from flintmq.core.kernel.ports.processor import (
@@ -15,6 +14,7 @@ from flintmq.core.kernel.ports.processor import (
     declared_by,
     handles,
 )
+from flintmq.core.response_code import ONEWAY_FLAG
 from flintmq.remoting.wire.headers_message import ConsumerGroupRequestHeader
 
 

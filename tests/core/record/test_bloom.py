@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flintmq.core.filter.bloom import BloomFilter, BloomFilterData, StoredBloom, murmur3_low_64
 from flintmq.core.io.typed_json import read_as
+from flintmq.core.record.bloom import BloomFilter, BloomFilterData, StoredBloom, murmur3_low_64
 
 
 @pytest.mark.parametrize(

@@ -7,15 +7,15 @@ import gc
 import mmap
 import os
 import resource
+import sys
 from pathlib import Path
 
 import pytest
 
 from flintmq.core.errors import StoreExhaustedError
-from flintmq.core.io import bare_map
-from flintmq.core.io.bare_map import map_shared, sync_map
+from flintmq.core.io import os_region
 from flintmq.core.io.os_disk import OS_DISK
-from flintmq.core.io.os_region import OsRegion
+from flintmq.core.io.os_region import OsRegion, map_shared, sync_map
 
 PAGE = mmap.PAGESIZE
 
@@ -108,7 +108,7 @@ def test_no_map_left_is_told_the_same_way(tmp_path: Path, monkeypatch: pytest.Mo
     def full(*_arguments: object) -> int:
         raise OSError(errno.ENOMEM, "Cannot allocate memory")
 
-    monkeypatch.setattr(bare_map, "_mmap", full)
+    monkeypatch.setattr(os_region, "_mmap", full)
     with pytest.raises(StoreExhaustedError):
         OS_DISK.map_file(tmp_path / "0", PAGE, create=True, allocate=0)
     assert not list(tmp_path.iterdir())
@@ -127,10 +127,10 @@ def test_a_refused_sync_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     region.sync()
 
     def refused(*_arguments: object) -> int:
-        bare_map.ctypes.set_errno(errno.EIO)
+        os_region.ctypes.set_errno(errno.EIO)
         return -1
 
-    monkeypatch.setattr(bare_map, "_msync", refused)
+    monkeypatch.setattr(os_region, "_msync", refused)
     with pytest.raises(OSError, match="Input/output") as failed:
         region.sync()
     assert failed.value.errno == errno.EIO
@@ -162,3 +162,82 @@ def test_where_memory_is_promised_strictly_a_descriptor_is_the_price(tmp_path: P
     region.close()
     assert descriptors() == before
     assert (tmp_path / "0").read_bytes()[:5] == b"there"
+
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="the kernel does not tell how it maps")
+
+PART = 256 * 1024
+
+
+def random_parts(path: Path) -> list[int]:
+    """Sizes of the parts of a file's map that are not read ahead, in KiB."""
+    found, inside, size = [], False, 0
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        fields = line.split()
+        if "-" in fields[0] and not fields[0].endswith(":"):
+            inside = line.endswith(str(path))
+        elif inside and fields[0] == "Size:":
+            size = int(fields[1])
+        elif inside and fields[0] == "VmFlags:" and "rr" in fields:
+            found.append(size)
+    return found
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="madvise is Linux's")
+def test_only_the_part_that_is_written_is_not_read_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The newest part is spared; what lies before it is read by consumers, from its beginning to its end."""
+    monkeypatch.setattr(os_region, "_SINGLE_PAGES_BYTES", PART)
+    path = tmp_path / "log"
+    region = OS_DISK.map_file(path, 4 * PART, create=True, allocate=PART)
+    assert random_parts(path) == [PART // 1024]
+    region.allocate(3 * PART)
+    assert random_parts(path) == [PART // 1024]
+    region.write(3 * PART - 4, b"last")
+    region.close()
+    again = OS_DISK.map_file(path, 4 * PART, create=False, allocate=0)
+    assert random_parts(path) == []
+    again.allocate(4 * PART)
+    assert random_parts(path) == [PART // 1024]
+    assert bytes(again.view[3 * PART - 4 : 3 * PART]) == b"last"
+    again.close()
+
+
+def test_two_syncs_of_a_new_file_may_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that comes second must neither fail nor come back before the file's name is on disk."""
+    region = OS_DISK.map_file(tmp_path / "new" / "0", 4096, create=True, allocate=4096)
+    synced: list[Path] = []
+    real = os_region.sync_folder
+
+    def met(folder: Path) -> None:
+        first = not synced
+        synced.append(folder)
+        if first:
+            before = len(synced)
+            region.sync()  # the other thread's, from its beginning to its end
+            assert set(synced[before:]) == {tmp_path, tmp_path / "new"}
+        real(folder)
+
+    monkeypatch.setattr(os_region, "sync_folder", met)
+    try:
+        region.sync()
+        assert set(synced) == {tmp_path, tmp_path / "new"}
+        synced.clear()
+        region.sync()
+        assert synced == []
+    finally:
+        region.close()
+
+
+def test_short_writes_go_on_where_they_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system may write less than it was asked for; what is read through the map is whole all the same."""
+    region = OS_DISK.map_file(tmp_path / "0", 8192, create=True, allocate=8192)
+    real = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, position: real(fd, data[:100], position))
+    data = bytes(range(256)) * 5
+    try:
+        region.write_in_order(77, data)
+        region.write_in_order(4000, memoryview(b""))
+        assert region.view[77 : 77 + len(data)] == data
+        assert not any(region.view[77 + len(data) :])
+    finally:
+        region.close()

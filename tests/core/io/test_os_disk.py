@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from flintmq.core.io.file_lock import FileLock, is_file_locked
+from flintmq.core.io.os_disk import FileLock, is_file_locked
 
 HOLDER = """
 import fcntl, os, sys

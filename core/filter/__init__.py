@@ -1,1 +1,0 @@
-"""The bloom filter of the bit maps that consume queue extensions hold."""
