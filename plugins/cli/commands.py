@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from flintmq.plugins.cli.parser import LazyGroup, Table
+from flintmq.plugins.cli.parser import Table
 
 COMMANDS: Final[Table] = {
     "run": ("run:run", "Run a name server and a broker in one process."),
@@ -23,124 +23,108 @@ COMMANDS: Final[Table] = {
         "status:status",
         "Show clusters, brokers, rates, totals and disks. Ends with 1 when something is wrong with a broker's store.",
     ),
-    "pipeline": ("commands:pipeline", "Run pipelines on Spark."),
+    "pipeline": (
+        {
+            "run": (
+                "pipeline:run",
+                "Run a pipeline: source, decode, SQL steps, sinks; in a batch, or streaming with a checkpoint.",
+            ),
+            "demo": (
+                "pipeline:demo",
+                "Fill a store with orders, run a pipeline over it, and check that every one came out.",
+            ),
+        },
+        "Run pipelines on Spark.",
+    ),
     "bench": (
-        "commands:bench",
+        {
+            "flush": (
+                "bench_flush:flush",
+                "Compare flush strategies: speed, latency, syncs, bytes written, and what a power cut would take.",
+            ),
+            "feed": (
+                "bench:feed",
+                "Measure brokers without and with the dispatcher spark_feed, in turn. "
+                "A line of JSON per run, then medians and ratios.",
+            ),
+            "recover": (
+                "bench:recover",
+                "Measure starts on a store (after a crash, a kill, a stop, without queues and index) and look-ups. "
+                "One line of JSON.",
+            ),
+            "send": ("bench:send", "Measure sending. --set configures the broker that is started."),
+            "consume": (
+                "bench:consume",
+                "Measure consuming: pulls of what is stored, from the first message again when the last one is reached.",
+            ),
+            "latency": (
+                "bench:latency",
+                "Measure end to end: from the send to a listener that waits. One line of JSON per run, then the ratios.",
+            ),
+            "report": (
+                "bench_flush:report",
+                "Compare two reports that 'bench flush --report' wrote: what was different, and the ratio of each figure.",
+            ),
+        },
         "Measure a broker: one line of JSON per run. Without -n a FlintMQ of its own is started for it.",
     ),
-    "store": ("commands:store", "Check, explain, rebuild, save, compare and print stores that no broker runs on."),
-    "config": ("commands:config", "Show, check and import configurations."),
+    "store": (
+        {
+            "verify": (
+                "store:verify",
+                "Check every record, queue unit, index slot and configuration file. Changes nothing.",
+            ),
+            "explain": (
+                "store:explain",
+                "Explain a place, a message or a key; without any of them, what a start would decide.",
+            ),
+            "repair": (
+                "store:repair",
+                "Recover the log, then make queues and index again from it; the old ones are kept in STORE/flint/replaced.",
+            ),
+            "salvage": (
+                "store:salvage",
+                "Copy everything whole, also what lies behind damage, into a new store. The old one is not changed.",
+            ),
+            "diff": (
+                "store:diff",
+                "Compare two stores: logs record by record, topics, groups and offsets. Differences are exit code 1.",
+            ),
+            "cat": ("store:cat", "Print messages as JSON lines, in the log's order, or write them as Parquet."),
+            "rebuild": (
+                "store_scale:rebuild",
+                "Make queues and index again from the log of a large, sound store, in parallel; "
+                "see 'repair' for one that is not.",
+            ),
+            "export": ("store_scale:export", "Write the messages of a time range into Parquet files."),
+            "compact": (
+                "store_scale:compact",
+                "Write the newest message of each key (KEYS) of each topic into Parquet files. The store is not changed.",
+            ),
+            "audit": (
+                "store_scale:audit",
+                "Look for holes in queues, changed bodies and messages that are there twice, and count by topic. "
+                "Changes nothing.",
+            ),
+        },
+        "Check, explain, rebuild, save, compare and print stores that no broker runs on.\n\n"
+        "Exit codes: 0 sound, same or done; 1 errors found, or stores differ; 2 usage; 3 the store cannot be opened.",
+    ),
+    "config": (
+        {
+            "show": ("config:show", "Show every setting with where its value comes from, and RocketMQ's name for it."),
+            "import": (
+                "config:import_",
+                "Translate RocketMQ's broker.conf to YAML; what cannot be taken over is listed on stderr with the reason.",
+            ),
+            "check": (
+                "plugins:check",
+                "Check a configuration, its plugins included, without starting anything. "
+                "Exit code 2 says what is wrong and where.",
+            ),
+        },
+        "Show, check and import configurations.",
+    ),
     "plugins": ("plugins:plugins", "List the plugins a broker of this configuration would load."),
 }
 """The commands of FlintMQ itself, in the order in which help lists them; those of plugins follow."""
-
-pipeline = LazyGroup(
-    {
-        "run": (
-            "pipeline:run",
-            "Run a pipeline: source, decode, SQL steps, sinks; in a batch, or streaming with a checkpoint.",
-        ),
-        "demo": (
-            "pipeline:demo",
-            "Fill a store with orders, run a pipeline over it, and check that every one came out.",
-        ),
-    },
-    words="pipeline",
-    help=COMMANDS["pipeline"][1],
-    no_args_is_help=True,
-)
-bench = LazyGroup(
-    {
-        "flush": (
-            "bench_flush:flush",
-            "Compare flush strategies: speed, latency, syncs, bytes written, and what a power cut would take.",
-        ),
-        "feed": (
-            "bench:feed",
-            "Measure brokers without and with the dispatcher spark_feed, in turn. "
-            "A line of JSON per run, then medians and ratios.",
-        ),
-        "recover": (
-            "bench:recover",
-            "Measure starts on a store (after a crash, a kill, a stop, without queues and index) and look-ups. "
-            "One line of JSON.",
-        ),
-        "send": ("bench:send", "Measure sending. --set configures the broker that is started."),
-        "consume": (
-            "bench:consume",
-            "Measure consuming: pulls of what is stored, from the first message again when the last one is reached.",
-        ),
-        "latency": (
-            "bench:latency",
-            "Measure end to end: from the send to a listener that waits. One line of JSON per run, then the ratios.",
-        ),
-        "report": (
-            "bench_flush:report",
-            "Compare two reports that 'bench flush --report' wrote: what was different, and the ratio of each figure.",
-        ),
-    },
-    words="bench",
-    help=COMMANDS["bench"][1],
-    no_args_is_help=True,
-)
-store = LazyGroup(
-    {
-        "verify": (
-            "store:verify",
-            "Check every record, queue unit, index slot and configuration file. Changes nothing.",
-        ),
-        "explain": (
-            "store:explain",
-            "Explain a place, a message or a key; without any of them, what a start would decide.",
-        ),
-        "repair": (
-            "store:repair",
-            "Recover the log, then make queues and index again from it; the old ones are kept in STORE/flint/replaced.",
-        ),
-        "salvage": (
-            "store:salvage",
-            "Copy everything whole, also what lies behind damage, into a new store. The old one is not changed.",
-        ),
-        "diff": (
-            "store:diff",
-            "Compare two stores: logs record by record, topics, groups and offsets. Differences are exit code 1.",
-        ),
-        "cat": ("store:cat", "Print messages as JSON lines, in the log's order, or write them as Parquet."),
-        "rebuild": (
-            "store_scale:rebuild",
-            "Make queues and index again from the log of a large, sound store, in parallel; "
-            "see 'repair' for one that is not.",
-        ),
-        "export": ("store_scale:export", "Write the messages of a time range into Parquet files."),
-        "compact": (
-            "store_scale:compact",
-            "Write the newest message of each key (KEYS) of each topic into Parquet files. The store is not changed.",
-        ),
-        "audit": (
-            "store_scale:audit",
-            "Look for holes in queues, changed bodies and messages that are there twice, and count by topic. "
-            "Changes nothing.",
-        ),
-    },
-    words="store",
-    help=COMMANDS["store"][1],
-    epilog="Exit codes: 0 sound, same or done; 1 errors found, or stores differ; 2 usage; 3 the store cannot be opened.",
-    no_args_is_help=True,
-)
-config = LazyGroup(
-    {
-        "show": ("config:show", "Show every setting with where its value comes from, and RocketMQ's name for it."),
-        "import": (
-            "config:import_",
-            "Translate RocketMQ's broker.conf to YAML; what cannot be taken over is listed on stderr with the reason.",
-        ),
-        "check": (
-            "plugins:check",
-            "Check a configuration, its plugins included, without starting anything. "
-            "Exit code 2 says what is wrong and where.",
-        ),
-    },
-    words="config",
-    help=COMMANDS["config"][1],
-    no_args_is_help=True,
-)

@@ -1,17 +1,4 @@
-"""Exit codes of ``flintmq``, and the one line on stderr that says what went wrong.
-
-====  ==========================================================================
-code  meaning
-====  ==========================================================================
-0     all is well
-1     it failed: refused by a broker, not found, fewer messages than asked for
-2     wrong usage: the command line, a configuration or a plugin
-3     the store: locked by another broker, of another format, full, unreadable
-4     the network: a port is in use, or no server answers at an address
-5     the store is fenced: a sync failed, so the broker stopped by itself
-130   interrupted (Ctrl-C) while waiting for something
-====  ==========================================================================
-"""
+"""Exit codes of ``flintmq``, and the one line on stderr that says what went wrong."""
 
 from __future__ import annotations
 
@@ -22,6 +9,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
+from typing import Final
 
 from flintmq.config.errors import ConfigError
 from flintmq.core.errors import FlintError, PluginError, RemotingError, StoreError, StoreFencedError
@@ -32,11 +20,28 @@ class ExitCode(enum.IntEnum):
 
     OK = 0
     FAILED = 1
+    """Refused by a broker, not found, fewer messages than asked for."""
     USAGE = 2
+    """The command line, a configuration or a plugin is wrong."""
     STORE = 3
+    """Locked by another broker, of another format, full, unreadable."""
     NETWORK = 4
+    """A port is in use, or no server answers at an address."""
     FENCED = 5
+    """A sync failed, so the broker stopped by itself."""
     INTERRUPTED = 130
+    """Ctrl-C while waiting for something."""
+
+
+_CODES: Final[dict[type[BaseException], ExitCode]] = {
+    KeyboardInterrupt: ExitCode.INTERRUPTED,
+    ConfigError: ExitCode.USAGE,
+    PluginError: ExitCode.USAGE,
+    StoreFencedError: ExitCode.FENCED,
+    StoreError: ExitCode.STORE,
+    RemotingError: ExitCode.NETWORK,
+}
+"""Of the first that fits."""
 
 
 class CommandError(Exception):
@@ -51,17 +56,7 @@ def exit_code_of(error: BaseException) -> ExitCode:
     """Return the exit code for an error."""
     if isinstance(error, CommandError):
         return error.code
-    if isinstance(error, KeyboardInterrupt):
-        return ExitCode.INTERRUPTED
-    if isinstance(error, (ConfigError, PluginError)):
-        return ExitCode.USAGE
-    if isinstance(error, StoreFencedError):
-        return ExitCode.FENCED
-    if isinstance(error, StoreError):
-        return ExitCode.STORE
-    if isinstance(error, RemotingError):
-        return ExitCode.NETWORK
-    return ExitCode.FAILED
+    return next((code for kind, code in _CODES.items() if isinstance(error, kind)), ExitCode.FAILED)
 
 
 def report(error: BaseException) -> ExitCode:

@@ -20,8 +20,11 @@ from flintmq.plugins.cli.examples import EXAMPLES
 ACCESS_SECTION: Final = "Access control and TLS"
 E = TypeVar("E", bound=str)
 
-Table = Mapping[str, tuple[str, str]]
-"""Name of a command → its place, ``module:object`` in this package, and the line that help shows for it."""
+Table = Mapping[str, "tuple[str | Table, str]"]
+"""Name of a command → its place and its help, of which lists show the first line.
+
+The place is ``module:object`` in this package, or for a group the table of its commands.
+"""
 
 
 class ValueOf(click.Choice[E]):
@@ -87,11 +90,15 @@ class LazyGroup(Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a command, whose help is its docstring, or else its line; None where there is none of this name."""
         if cmd_name in self._table and cmd_name not in self.commands:
-            place, line = self._table[cmd_name]
-            module, _, name = place.partition(":")
-            command: click.Command = getattr(_imported(f"flintmq.plugins.cli.{module}"), name)
-            command.help = command.help or line
-            _add_examples(command, f"{self._words} {cmd_name}".strip())
+            place, text = self._table[cmd_name]
+            words = f"{self._words} {cmd_name}".strip()
+            if isinstance(place, str):
+                module, _, name = place.partition(":")
+                command: click.Command = getattr(_imported(f"flintmq.plugins.cli.{module}"), name)
+                command.help = command.help or text
+                _add_examples(command, words)
+            else:
+                command = LazyGroup(place, words, help=text, no_args_is_help=True)
             self.add_command(command, cmd_name)
         return self.commands.get(cmd_name)
 
@@ -102,7 +109,7 @@ class LazyGroup(Group):
 
     def rows(self, ctx: click.Context) -> list[tuple[str, str]]:
         """Return the names of all commands with the line that says what each does."""
-        return [(name, line) for name, (_place, line) in self._table.items()]
+        return [(name, text.partition("\n")[0]) for name, (_place, text) in self._table.items()]
 
 
 def _imported(module: str) -> ModuleType:

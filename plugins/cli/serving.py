@@ -17,8 +17,8 @@ import signal
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from types import FrameType, TracebackType
-from typing import Any, Self, TypeVar
+from types import TracebackType
+from typing import Any, Self
 
 from flintmq.config import LoadedConfig, load_config
 from flintmq.config.loading.schema import Role
@@ -28,12 +28,6 @@ from flintmq.core.kernel.hookspecs import hookimpl
 from flintmq.plugins.broker.service import run_loop_named, tell_ignored
 from flintmq.plugins.cli.exits import CommandError, ExitCode, complain
 from flintmq.remoting.server.descriptors import raise_limit
-
-T = TypeVar("T")
-
-
-class Stopped(Exception):
-    """A signal came during the start."""
 
 
 class StopSignals:
@@ -45,12 +39,12 @@ class StopSignals:
     def __init__(self) -> None:
         self.wanted = False
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._event: asyncio.Event | None = None
+        self._event = asyncio.Event()
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Self:
         for number in (signal.SIGTERM, signal.SIGINT):
-            self._before[number] = signal.signal(number, self._caught)
+            self._before[number] = signal.signal(number, self.stop)
         return self
 
     def __exit__(
@@ -59,41 +53,18 @@ class StopSignals:
         for number, handler in self._before.items():
             signal.signal(number, handler if error is not None else signal.SIG_IGN)
 
-    def _caught(self, number: int, frame: FrameType | None) -> None:
-        self.stop()
-
-    def stop(self) -> None:
+    def stop(self, *_signal: object) -> None:
         """Request the stop. Loop thread or signal handler."""
         self.wanted = True
-        if self._loop is not None and self._event is not None:
+        if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed: everything has stopped
                 self._loop.call_soon_threadsafe(self._event.set)
 
-    def attach(self) -> None:
-        """Deliver the request to the running loop, also one that came before."""
-        self._event = asyncio.Event()
-        self._loop = asyncio.get_running_loop()
-        if self.wanted:
-            self._event.set()
-
     async def wait(self) -> None:
-        """Return when the stop has been requested."""
-        assert self._event is not None
-        await self._event.wait()
-
-    async def unless_stopped(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return the result of the work. Raises ``Stopped`` when a signal came first; the work has ended by then."""
-        task = asyncio.ensure_future(work)
-        stopping = asyncio.ensure_future(self.wait())
-        await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        stopping.cancel()
-        if task.done() and not self.wanted:
-            return task.result()
-        task.cancel()
-        outcome = (await asyncio.gather(task, return_exceptions=True))[0]
-        if isinstance(outcome, BaseException):
-            raise Stopped
-        return outcome
+        """Return when the stop has been requested, also before this loop ran."""
+        self._loop = asyncio.get_running_loop()
+        if not self.wanted:
+            await self._event.wait()
 
 
 class FenceWatch:
@@ -163,19 +134,22 @@ def serve(start: Start, loop_name: str) -> None:
 
 
 async def _serve(start: Start, stop: StopSignals) -> None:
-    stop.attach()
     watch = FenceWatch(stop)
+    stopping = asyncio.ensure_future(stop.wait())
     try:
         async with AsyncExitStack() as stack:
-            try:
-                words = await stop.unless_stopped(start(stack, watch))
-            except Stopped:
+            starting = asyncio.ensure_future(start(stack, watch))
+            await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if stop.wanted:
+                starting.cancel()
+                await asyncio.gather(starting, return_exceptions=True)  # what has started is stopped by the stack
                 return
+            words = await starting
             give_back_free_memory()
             gc.freeze()  # a full collection would visit all that stays, and stop the loop for tens of milliseconds
-            if not stop.wanted:
-                print(f"READY {words} pid={os.getpid()}", flush=True)
-            await stop.wait()
+            print(f"READY {words} pid={os.getpid()}", flush=True)
+            await stopping
     finally:
+        stopping.cancel()
         if watch.reason is not None:
             raise StoreFencedError(watch.reason)

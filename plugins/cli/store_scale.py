@@ -5,10 +5,11 @@ Exit codes as for the other commands of ``flintmq store``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+import functools
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
-from typing import Any, Final, TypedDict, TypeVar, Unpack
+from typing import Any
 
 import attrs
 import click
@@ -26,52 +27,55 @@ from flintmq.plugins.doctor.files import StoreFiles
 from flintmq.plugins.spark.maintenance import engines
 from flintmq.plugins.spark.maintenance.engines import Engine
 
+Report = Callable[[str, int, int], None]
+
 out_dir_argument = click.argument("out", type=options.PATH, metavar="OUT", help="A new folder for the result.")
-F = TypeVar("F", bound=Callable[..., Any])
-_ENGINE: Final = (
-    click.option(
-        "--engine", default="process", metavar="NAME", help="inline, process (processes of this machine) or spark."
-    ),
-    click.option(
-        "--workers", type=click.IntRange(min=1), metavar="N", help="Processes, or cores of a local Spark. [all]"
-    ),
-    click.option("--master", default="local[*]", metavar="URL", help="Where Spark runs, for --engine spark."),
-    options.settings,
-    options.as_json,
-)
 topics_option = click.option("--topic", "-t", "topics", multiple=True, help="Only this topic; may be repeated.")
 broker_name_option = click.option("--broker-name", help="For the column brokerName.")
 compression_option = click.option("--compression", default="zstd", metavar="NAME", help="zstd, snappy or none.")
 
 
-class EngineChoice(TypedDict):
-    """What the command line says about where the work is done."""
+def on_engine(command: Callable[..., dict[str, Any]]) -> Callable[..., None]:
+    """Give a command the options that say where the work is done, ``--set`` and ``--json``, and print what it returns.
 
-    engine: str
-    workers: int | None
-    master: str
+    The command is called with the engine as ``runner``, and with ``report``, which shows how far each step is.
+    """
 
+    @functools.wraps(command)
+    def run(*, engine: str, workers: int | None, master: str, as_json: bool, **given: Any) -> None:
+        with (
+            closing(engines.engine_of(engine, workers=workers, master=master)) as runner,
+            progress_bars(TaskProgressColumn()) as report,
+        ):
+            found = command(runner=runner, report=report, **given)
+        print_found(found, as_json)
+        if not found.get("sound", True):
+            raise click.exceptions.Exit(ExitCode.FAILED)
 
-def engine_options(command: F) -> F:
-    """Give a command the options that say where the work is done, ``--set`` and ``--json``."""
-    for option in reversed(_ENGINE):
-        command = option(command)
-    return command
+    for option in (
+        options.as_json,
+        options.settings,
+        click.option("--master", default="local[*]", metavar="URL", help="Where Spark runs, for --engine spark."),
+        click.option(
+            "--workers", type=click.IntRange(min=1), metavar="N", help="Processes, or cores of a local Spark. [all]"
+        ),
+        click.option(
+            "--engine", default="process", metavar="NAME", help="inline, process (processes of this machine) or spark."
+        ),
+    ):
+        run = option(run)
+    return run
 
 
 @click.command(cls=Command)
 @store_dir_argument
 @click.option("--out", type=options.PATH, metavar="DIR", help="Leave the result there; the store is not changed.")
-@engine_options
-def rebuild(
-    store: Path, out: Path | None, settings: tuple[str, ...], as_json: bool, **engine: Unpack[EngineChoice]
-) -> None:
-    loaded = load_config(None, settings, {})
-    with _engine(**engine) as runner, progress_bars(TaskProgressColumn()) as report:
-        from flintmq.plugins.spark.maintenance.rebuild import rebuild as make  # _engine has looked for its extra
+@on_engine
+def rebuild(store: Path, out: Path | None, settings: tuple[str, ...], runner: Engine, report: Report) -> dict[str, Any]:
+    from flintmq.plugins.spark.maintenance.rebuild import rebuild as make  # the engine has looked for its extra
 
-        made = make(store, loaded.config, told_delays(loaded), runner, out=out, report=report)
-    print_found(attrs.asdict(made), as_json)
+    loaded = load_config(None, settings, {})
+    return attrs.asdict(make(store, loaded.config, told_delays(loaded), runner, out=out, report=report))
 
 
 @click.command(cls=Command)
@@ -83,37 +87,30 @@ def rebuild(
 @click.option("--system-topics", is_flag=True, help="The broker's own topics too.")
 @broker_name_option
 @compression_option
-@engine_options
+@on_engine
 def export(
     store: Path,
     out: Path,
     since: str | None,
     until: str | None,
     topics: tuple[str, ...],
-    system_topics: bool,
-    broker_name: str | None,
-    compression: str,
     settings: tuple[str, ...],
-    as_json: bool,
-    **engine: Unpack[EngineChoice],
-) -> None:
-    with _engine(**engine) as runner, progress_bars(TaskProgressColumn()) as report:
-        from flintmq.plugins.spark.maintenance.export import export as write  # _engine has looked for its extra
+    runner: Engine,
+    **columns: Any,
+) -> dict[str, Any]:
+    from flintmq.plugins.spark.maintenance.export import export as write  # the engine has looked for its extra
 
-        written = write(
-            _files(store, settings),
-            out,
-            runner,
-            begin_ms=options.timestamp_ms(since, "--from") if since else None,
-            end_ms=options.timestamp_ms(until, "--until") if until else None,
-            topics=frozenset(topics) or None,
-            system_topics=system_topics,
-            broker_name=broker_name,
-            compression=compression,
-            end_offset_bytes=_end(store),
-            report=report,
-        )
-    print_found(attrs.asdict(written), as_json)
+    written = write(
+        _files(store, settings),
+        out,
+        runner,
+        begin_ms=options.timestamp_ms(since, "--from") if since else None,
+        end_ms=options.timestamp_ms(until, "--until") if until else None,
+        topics=frozenset(topics) or None,
+        end_offset_bytes=_end(store),
+        **columns,
+    )
+    return attrs.asdict(written)
 
 
 @click.command(cls=Command)
@@ -122,66 +119,26 @@ def export(
 @topics_option
 @broker_name_option
 @compression_option
-@engine_options
+@on_engine
 def compact(
-    store: Path,
-    out: Path,
-    topics: tuple[str, ...],
-    broker_name: str | None,
-    compression: str,
-    settings: tuple[str, ...],
-    as_json: bool,
-    **engine: Unpack[EngineChoice],
-) -> None:
-    with _engine(**engine) as runner, progress_bars(TaskProgressColumn()) as report:
-        from flintmq.plugins.spark.maintenance.compact import compact as write  # _engine has looked for its extra
+    store: Path, out: Path, topics: tuple[str, ...], settings: tuple[str, ...], runner: Engine, **columns: Any
+) -> dict[str, Any]:
+    from flintmq.plugins.spark.maintenance.compact import compact as write  # the engine has looked for its extra
 
-        written = write(
-            _files(store, settings),
-            out,
-            runner,
-            topics=frozenset(topics) or None,
-            broker_name=broker_name,
-            compression=compression,
-            end_offset_bytes=_end(store),
-            report=report,
-        )
-    print_found(attrs.asdict(written), as_json)
+    only = frozenset(topics) or None
+    written = write(_files(store, settings), out, runner, topics=only, end_offset_bytes=_end(store), **columns)
+    return attrs.asdict(written)
 
 
 @click.command(cls=Command)
 @store_dir_argument
 @click.option("--duplicates/--no-duplicates", default=True, help="Look for messages with the same unique key.")
 @click.option("--work", type=options.PATH, metavar="DIR", help="For what workers leave; all must reach it. [temporary]")
-@engine_options
-def audit(
-    store: Path,
-    duplicates: bool,
-    work: Path | None,
-    settings: tuple[str, ...],
-    as_json: bool,
-    **engine: Unpack[EngineChoice],
-) -> None:
-    with _engine(**engine) as runner, progress_bars(TaskProgressColumn()) as report:
-        from flintmq.plugins.spark.maintenance.audit import audit as look  # _engine has looked for its extra
+@on_engine
+def audit(store: Path, settings: tuple[str, ...], runner: Engine, **how: Any) -> dict[str, Any]:
+    from flintmq.plugins.spark.maintenance.audit import audit as look  # the engine has looked for its extra
 
-        found = look(
-            _files(store, settings),
-            runner,
-            duplicates=duplicates,
-            end_offset_bytes=_end(store),
-            work=work,
-            report=report,
-        )
-    print_found(found, as_json)
-    if not found["sound"]:
-        raise click.exceptions.Exit(ExitCode.FAILED)
-
-
-@contextmanager
-def _engine(engine: str, workers: int | None, master: str) -> Iterator[Engine]:
-    with closing(engines.engine_of(engine, workers=workers, master=master)) as made:
-        yield made
+    return look(_files(store, settings), runner, end_offset_bytes=_end(store), **how)
 
 
 def _files(store: Path, settings: tuple[str, ...]) -> StoreFiles:
