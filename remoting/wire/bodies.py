@@ -5,8 +5,6 @@ See docs/internals/protocol.md, JSON bodies.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
-
 import msgspec
 from msgspec import field
 
@@ -14,22 +12,10 @@ from flintmq.core.broker.message_queue import MessageQueue
 from flintmq.core.broker.subscription import SubscriptionData
 from flintmq.core.broker.topic_config import TopicConfigSerializeWrapper
 from flintmq.core.io.typed_json import Int, Long
-from flintmq.remoting.wire.json_body import Body
-
-ConsumeFromWhere = Literal[
-    "CONSUME_FROM_LAST_OFFSET",
-    "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST",
-    "CONSUME_FROM_MIN_OFFSET",
-    "CONSUME_FROM_MAX_OFFSET",
-    "CONSUME_FROM_FIRST_OFFSET",
-    "CONSUME_FROM_TIMESTAMP",
-]
-ConsumeType = Literal["CONSUME_ACTIVELY", "CONSUME_PASSIVELY"]
-MessageModel = Literal["BROADCASTING", "CLUSTERING"]
+from flintmq.remoting.wire.json_body import Body, ConsumeFromWhere, ConsumeType, MessageModel, PlainBody
 
 
-class KVTable(Body):
-    PLAIN: ClassVar[bool] = True
+class KVTable(PlainBody):
     table: dict[str, str] = field(default_factory=dict)
 
 
@@ -38,23 +24,20 @@ class TopicList(Body):
     topic_list: list[str] = field(default_factory=list)
 
 
-class GroupList(Body):
-    PLAIN: ClassVar[bool] = True
+class GroupList(PlainBody):
     group_list: list[str] = field(default_factory=list)
 
 
-class ConsumerIdList(Body):
+class ConsumerIdList(PlainBody):
     """The answer to GET_CONSUMER_LIST_BY_GROUP."""
 
-    PLAIN: ClassVar[bool] = True
     consumer_id_list: list[str] = field(default_factory=list)
 
 
 # --- clients ---
 
 
-class ProducerData(Body):
-    PLAIN: ClassVar[bool] = True
+class ProducerData(PlainBody):
     group_name: str = ""
 
 
@@ -80,8 +63,7 @@ class CheckClientRequestBody(Body):
     subscription_data: SubscriptionData | None = None
 
 
-class Connection(Body):
-    PLAIN: ClassVar[bool] = True
+class Connection(PlainBody):
     client_addr: str = ""
     client_id: str = ""
     language: str = "OTHER"
@@ -96,8 +78,7 @@ class ConsumerConnection(Body):
     subscription_table: dict[str, SubscriptionData] = field(default_factory=dict)
 
 
-class ProducerInfo(Body):
-    PLAIN: ClassVar[bool] = True
+class ProducerInfo(PlainBody):
     client_id: str = ""
     language: str = "OTHER"
     last_update_timestamp_ms: Long = field(name="lastUpdateTimestamp", default=0)
@@ -106,15 +87,13 @@ class ProducerInfo(Body):
     version: Int = 0
 
 
-class ProducerTableInfo(Body):
-    PLAIN: ClassVar[bool] = True
+class ProducerTableInfo(PlainBody):
     data: dict[str, list[ProducerInfo]] = field(default_factory=dict)
 
 
-class LockBatchRequestBody(Body):
+class LockBatchRequestBody(PlainBody):
     """The body of LOCK_BATCH_MQ and UNLOCK_BATCH_MQ."""
 
-    PLAIN: ClassVar[bool] = True
     client_id: str = ""
     consumer_group: str = ""
     mq_set: list[MessageQueue] = field(default_factory=list)
@@ -123,18 +102,16 @@ class LockBatchRequestBody(Body):
 UnlockBatchRequestBody = LockBatchRequestBody
 
 
-class LockBatchResponseBody(Body):
-    PLAIN: ClassVar[bool] = True
+class LockBatchResponseBody(PlainBody):
     lock_ok_mq_set: list[MessageQueue] = field(name="lockOKMQSet", default_factory=list)
 
 
 # --- registration ---
 
 
-class RegisterBrokerBody(Body):
+class RegisterBrokerBody(PlainBody):
     """What a broker registers; see ``register_broker_body`` for its compressed form."""
 
-    PLAIN: ClassVar[bool] = True
     filter_server_list: list[str] = field(default_factory=list)
     topic_config_serialize_wrapper: TopicConfigSerializeWrapper = field(default_factory=TopicConfigSerializeWrapper)
 
@@ -142,8 +119,7 @@ class RegisterBrokerBody(Body):
 # --- offsets and statistics ---
 
 
-class TopicOffset(Body):
-    PLAIN: ClassVar[bool] = True
+class TopicOffset(PlainBody):
     last_update_timestamp_ms: Long = field(name="lastUpdateTimestamp", default=0)
     max_queue_offset: Long = field(name="maxOffset", default=0)
     min_queue_offset: Long = field(name="minOffset", default=0)
@@ -153,8 +129,7 @@ class TopicStatsTable(Body):
     offset_table: dict[MessageQueue, TopicOffset] = field(default_factory=dict)
 
 
-class OffsetWrapper(Body):
-    PLAIN: ClassVar[bool] = True
+class OffsetWrapper(PlainBody):
     broker_queue_offset: Long = field(name="brokerOffset", default=0)
     consumer_offset: Long = 0
     last_timestamp_ms: Long = field(name="lastTimestamp", default=0)
@@ -175,20 +150,18 @@ class ResetOffsetBody(Body):
     offset_table: dict[MessageQueue, Long] = field(default_factory=dict)
 
 
-class MessageQueueOffset(Body):
+class MessageQueueOffset(PlainBody):
     """One entry of :class:`ResetOffsetBodyForC`."""
 
-    PLAIN: ClassVar[bool] = True
     broker_name: str = ""
     queue_offset: Long = field(name="offset", default=0)
     queue_id: Int = 0
     topic: str = ""
 
 
-class ResetOffsetBodyForC(Body):
+class ResetOffsetBodyForC(PlainBody):
     """What C++ clients are sent in place of :class:`ResetOffsetBody`."""
 
-    PLAIN: ClassVar[bool] = True
     offset_table: list[MessageQueueOffset] = field(default_factory=list)
 
 
@@ -201,8 +174,7 @@ class CorrectionOffsets(Body):
     correction_offsets: dict[Int, Long] = field(default_factory=dict)
 
 
-class QueueTimeSpan(Body):
-    PLAIN: ClassVar[bool] = True
+class QueueTimeSpan(PlainBody):
     consume_time_stamp_ms: Long = field(name="consumeTimeStamp", default=0)
     consume_time_stamp_text: str = field(name="consumeTimeStampStr", default="")
     """``yyyy-MM-dd#HH:mm:ss:SSS``, local time; likewise below."""
@@ -214,15 +186,13 @@ class QueueTimeSpan(Body):
     min_time_stamp_text: str = field(name="minTimeStampStr", default="")
 
 
-class BrokerStatsItem(Body):
-    PLAIN: ClassVar[bool] = True
+class BrokerStatsItem(PlainBody):
     avgpt: float = 0.0
     sum: Long = 0
     tps: float = 0.0
 
 
-class BrokerStatsData(Body):
-    PLAIN: ClassVar[bool] = True
+class BrokerStatsData(PlainBody):
     stats_day: BrokerStatsItem = field(default_factory=BrokerStatsItem)
     stats_hour: BrokerStatsItem = field(default_factory=BrokerStatsItem)
     stats_minute: BrokerStatsItem = field(default_factory=BrokerStatsItem)
@@ -246,8 +216,7 @@ class QueryConsumeQueueResponseBody(Body):
     subscription_data: SubscriptionData | None = None
 
 
-class OffsetMovedEvent(Body):
-    PLAIN: ClassVar[bool] = True
+class OffsetMovedEvent(PlainBody):
     consumer_group: str = ""
     message_queue: MessageQueue = MessageQueue("", 0, "")
     offset_new: Long = 0
@@ -257,8 +226,7 @@ class OffsetMovedEvent(Body):
 # --- what clients answer ---
 
 
-class ProcessQueueInfo(Body):
-    PLAIN: ClassVar[bool] = True
+class ProcessQueueInfo(PlainBody):
     cached_msg_count: Int = 0
     cached_msg_max_queue_offset: Long = field(name="cachedMsgMaxOffset", default=0)
     cached_msg_min_queue_offset: Long = field(name="cachedMsgMinOffset", default=0)
@@ -275,8 +243,7 @@ class ProcessQueueInfo(Body):
     try_unlock_times: Long = 0
 
 
-class ConsumeStatus(Body):
-    PLAIN: ClassVar[bool] = True
+class ConsumeStatus(PlainBody):
     consume_failed_msgs: Long = 0
     consume_failed_tps: float = field(name="consumeFailedTPS", default=0.0)
     consume_ok_tps: float = field(name="consumeOKTPS", default=0.0)

@@ -6,6 +6,7 @@ and booleans are read from their text. A field without a default must be present
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Any, Final, Self, TypeVar
 
@@ -27,16 +28,12 @@ class CommandHeader(msgspec.Struct, kw_only=True, gc=False, rename="camel"):
 H = TypeVar("H", bound=CommandHeader)
 
 _WITH_PLUS: Final = re.compile(r"\+[0-9]")
-_FIELDS: Final[dict[type, tuple[tuple[str, str, Any, bool], ...]]] = {}
 
 
+@functools.cache
 def _fields(model: type[CommandHeader]) -> tuple[tuple[str, str, Any, bool], ...]:
-    """Per field: attribute, wire name, type, required. Cached: models are few and permanent."""
-    known = _FIELDS.get(model)
-    if known is None:
-        known = tuple((f.name, f.encode_name, f.type, f.required) for f in msgspec.structs.fields(model))
-        _FIELDS[model] = known
-    return known
+    """Per field: attribute, wire name, type, required. Models are few and permanent."""
+    return tuple((f.name, f.encode_name, f.type, f.required) for f in msgspec.structs.fields(model))
 
 
 def decode_header(model: type[H], ext_fields: dict[str, str] | None) -> H:
@@ -61,9 +58,8 @@ def _decode_field_by_field(model: type[H], ext_fields: dict[str, str]) -> H:
         text = ext_fields.get(wire_name)
         if text is not None:
             try:
-                plain = (
-                    text[1:] if _WITH_PLUS.match(text) and field_type is not str else text
-                )  # Integer.parseInt takes it
+                is_signed = _WITH_PLUS.match(text) and field_type is not str  # Integer.parseInt takes it
+                plain = text[1:] if is_signed else text
                 values[name] = msgspec.convert(plain, field_type, strict=False)
                 continue
             except msgspec.ValidationError as failure:
@@ -88,14 +84,8 @@ def encode_header(header: CommandHeader) -> dict[str, str]:
     ext_fields: dict[str, str] = {}
     for name, wire_name, _, _ in _fields(type(header)):
         value = getattr(header, name)
-        if value is None:
-            continue
-        if value is True:
-            ext_fields[wire_name] = "true"
-        elif value is False:
-            ext_fields[wire_name] = "false"
-        else:
-            ext_fields[wire_name] = str(value)
+        if value is not None:
+            ext_fields[wire_name] = str(value).lower() if value is True or value is False else str(value)
     return ext_fields
 
 
