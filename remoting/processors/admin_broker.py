@@ -14,7 +14,6 @@ from typing import Final
 import attrs
 import msgspec
 
-from flintmq.config.errors import ConfigError
 from flintmq.config.runtime import RUNTIME_KEYS, as_properties, evolve
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.stats_table import StatsTable
@@ -25,7 +24,7 @@ from flintmq.core.record.bloom import BloomFilter
 from flintmq.core.retention.retention import DiskUsage
 from flintmq.core.store.log_files import commit_log_folders
 from flintmq.remoting.processors.answers import (
-    check_changeable,
+    changed,
     format_properties,
     read_properties,
     with_header,
@@ -64,12 +63,7 @@ class AdminBrokerProcessor(DeclaredProcessor):
         What may be changed is an allow-list (see :mod:`flintmq.config.runtime`).
         """
         changes = read_properties(request.body)
-        check_changeable(changes, RUNTIME_KEYS, frozenset(entry.key for entry in RUNTIME_KEYS.values()))
-        try:
-            config = evolve(self._state.config, changes)
-        except ConfigError as error:
-            raise system_error(str(error), reason="config.value") from error
-        self._state.update_config(config)
+        self._state.update_config(changed(self._state.config, changes, RUNTIME_KEYS, evolve))
         self._version = self._version.next(self._state.clock)
         return Response()
 

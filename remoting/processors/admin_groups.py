@@ -13,9 +13,9 @@ from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Resp
 from flintmq.core.limits import GROUP_MAX_BYTES, TOPIC_MAX_BYTES
 from flintmq.remoting.processors import needs
 from flintmq.remoting.processors.answers import (
-    TimeSlice,
     check_client_id,
     check_not_slave,
+    sliced,
     topic_missing,
     wants_standard_json,
     with_json,
@@ -32,7 +32,7 @@ from flintmq.remoting.wire.headers_admin import (
     QueryCorrectionOffsetRequestHeader,
     TopicGroupRequestHeader,
 )
-from flintmq.remoting.wire.json_body import Style, decode_request_body
+from flintmq.remoting.wire.json_body import decode_request_body
 
 LONG_MAX = 2**63 - 1
 
@@ -43,11 +43,7 @@ def _lock_needs(body: bytes) -> list[Need]:
 
 
 class AdminGroupProcessor(DeclaredProcessor):
-    """Answers about groups, their offsets, locks and how far they are behind. Loop thread.
-
-    Args:
-        state: the broker's.
-    """
+    """Answers about groups, their offsets, locks and how far they are behind. Loop thread."""
 
     def __init__(self, state: BrokerState) -> None:
         self._state = state
@@ -108,18 +104,18 @@ class AdminGroupProcessor(DeclaredProcessor):
         header = request.header(GetConsumeStatsRequestHeader)
         group = header.consumer_group
         topics = [header.topic] if header.topic else sorted(self._state.offsets.which_topic_by_consumer(group))
-        table, time_slice, tps = OffsetTable(), TimeSlice(), 0.0
-        for topic in topics:
-            tps += (await self._add_stats(table, group, topic, time_slice))[0]
+        table, tps = OffsetTable(), 0.0
+        async for topic in sliced(topics):
+            tps += (await self._add_stats(table, group, topic))[0]
         return Response(body=consume_stats(tps, table))
 
-    async def _add_stats(self, table: OffsetTable, group: str, topic: str, time_slice: TimeSlice) -> tuple[float, int]:
+    async def _add_stats(self, table: OffsetTable, group: str, topic: str) -> tuple[float, int]:
         """Adds a topic's queues; returns how fast the group consumes it, and how many messages it is behind."""
         config = self._state.topics.select(topic)
         if config is None or self._has_left(group, topic):
             return 0.0, 0
         store, offsets, behind = self._state.store, self._state.offsets, 0
-        for queue_id in range(config.read_queue_nums):
+        async for queue_id in sliced(range(config.read_queue_nums)):
             consumer_offset = max(0, offsets.query(topic, group, queue_id))
             last_ms = store.reader.message_store_time(topic, queue_id, consumer_offset - 1) if consumer_offset else 0
             end = max(0, store.reader.max_queue_offset(topic, queue_id))
@@ -128,8 +124,6 @@ class AdminGroupProcessor(DeclaredProcessor):
                 MessageQueue(self._state.config.broker.name, queue_id, topic),
                 bodies.OffsetWrapper(end, consumer_offset, max(0, last_ms)),
             )
-            if time_slice.is_over:
-                await time_slice.renew()
         return self._state.stats.consume_tps(group, topic), behind
 
     def _has_left(self, group: str, topic: str) -> bool:
@@ -142,16 +136,16 @@ class AdminGroupProcessor(DeclaredProcessor):
         """Return how far every group of the broker is behind."""
         header = request.header(GetBrokerConsumeStatsRequestHeader)
         found: list[tuple[str, list[bytes]]] = []
-        time_slice, total_diff = TimeSlice(), 0
-        for config in self._state.groups:
+        total_diff = 0
+        async for config in sliced(self._state.groups):
             group = config.group_name
             of_group: list[bytes] = []
-            for topic in sorted(self._state.offsets.which_topic_by_consumer(group)):
+            async for topic in sliced(sorted(self._state.offsets.which_topic_by_consumer(group))):
                 topic_config = self._state.topics.select(topic)
                 if topic_config is None or (header.is_order and not topic_config.order):
                     continue
                 table = OffsetTable()
-                tps, behind = await self._add_stats(table, group, topic, time_slice)
+                tps, behind = await self._add_stats(table, group, topic)
                 if len(table):
                     of_group.append(consume_stats(tps, table))
                     total_diff += behind
@@ -175,12 +169,8 @@ class AdminGroupProcessor(DeclaredProcessor):
         config = self._state.topics.select(header.topic)
         if config is None:
             raise topic_missing(header.topic)
-        spans: list[bytes] = []
-        time_slice = TimeSlice()
-        for queue_id in range(config.write_queue_nums):
-            spans.append(self._span(header.topic, header.group, queue_id).encode())
-            if time_slice.is_over:
-                await time_slice.renew()
+        queue_ids = sliced(range(config.write_queue_nums))
+        spans = [self._span(header.topic, header.group, queue_id).encode() async for queue_id in queue_ids]
         return Response(body=b'{"consumeTimeSpanSet":[%b]}' % b",".join(spans))
 
     def _span(self, topic: str, group: str, queue_id: int) -> bodies.QueueTimeSpan:
@@ -219,8 +209,7 @@ class AdminGroupProcessor(DeclaredProcessor):
         for queue_id, compared in self._state.offsets.query_all(header.topic, header.compare_group).items():
             if queue_id in found and found[queue_id] > compared:
                 found[queue_id] = LONG_MAX
-        style: Style = "standard" if wants_standard_json(request) else "fastjson"
-        return Response(body=bodies.CorrectionOffsets(found).encode(style))
+        return with_json(bodies.CorrectionOffsets(found), standard=wants_standard_json(request))
 
 
 def _can_be(queue: MessageQueue) -> bool:
@@ -232,6 +221,3 @@ def _time_text(timestamp_ms: int) -> str:
     """``yyyy-MM-dd#HH:mm:ss:SSS`` in local time."""
     seconds, milliseconds = divmod(timestamp_ms, 1000)
     return f"{datetime.fromtimestamp(seconds):%Y-%m-%d#%H:%M:%S}:{milliseconds:03d}"
-
-
-__all__ = ["AdminGroupProcessor"]

@@ -9,7 +9,7 @@ from flintmq.core.broker.topic_name import check_topic_name
 from flintmq.core.kernel.ports.access import ACCOUNT, ADMIN, Permission
 from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Response, handles
 from flintmq.remoting.processors import needs
-from flintmq.remoting.processors.answers import TimeSlice, check_not_slave, topic_missing, with_json
+from flintmq.remoting.processors.answers import check_not_slave, sliced, topic_missing, with_json
 from flintmq.remoting.wire import bodies
 from flintmq.remoting.wire.bodies import OffsetTable, topic_stats
 from flintmq.remoting.wire.codes import RequestCode
@@ -28,14 +28,11 @@ from flintmq.remoting.wire.refusal import system_error
 
 QUEUE_ENTRIES_MAX = 4_096
 """Consume queue entries in one answer."""
+_ANY_RIGHT = needs.topic(Permission.ANY)
 
 
 class AdminTopicProcessor(DeclaredProcessor):
-    """Answers about topics and their queues. Loop thread.
-
-    Args:
-        state: the broker's.
-    """
+    """Answers about topics and their queues. Loop thread."""
 
     def __init__(self, state: BrokerState) -> None:
         self._state = state
@@ -83,7 +80,7 @@ class AdminTopicProcessor(DeclaredProcessor):
         """List the system topics."""
         return Response(body=bodies.TopicList(None, sorted(self._state.topics.system_topics)).encode())
 
-    @handles(RequestCode.GET_TOPIC_STATS_INFO, header=TopicRequestHeader, needs=needs.topic(Permission.ANY))
+    @handles(RequestCode.GET_TOPIC_STATS_INFO, header=TopicRequestHeader, needs=_ANY_RIGHT)
     async def topic_stats(self, request: Request) -> Response:
         """Return where each queue of a topic begins and ends, and when it was last written."""
         topic = request.header(TopicRequestHeader).topic
@@ -91,23 +88,17 @@ class AdminTopicProcessor(DeclaredProcessor):
         if config is None:
             raise topic_missing(topic)
         store = self._state.store
-        table, time_slice = OffsetTable(), TimeSlice()
-        for queue_id in range(config.write_queue_nums):
+        table = OffsetTable()
+        async for queue_id in sliced(range(config.write_queue_nums)):
             end = max(0, store.reader.max_queue_offset(topic, queue_id))
             last_ms = max(0, store.reader.message_store_time(topic, queue_id, end - 1)) if end else 0
             table.add(
                 MessageQueue(self._state.config.broker.name, queue_id, topic),
                 bodies.TopicOffset(last_ms, end, max(0, store.reader.min_queue_offset(topic, queue_id))),
             )
-            if time_slice.is_over:
-                await time_slice.renew()
         return Response(body=topic_stats(table))
 
-    @handles(
-        RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
-        header=TopicRequestHeader,
-        needs=needs.topic(Permission.ANY),
-    )
+    @handles(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, header=TopicRequestHeader, needs=_ANY_RIGHT)
     def consumed_by(self, request: Request) -> Response:
         """List the groups that subscribe to a topic now, and those that have offsets in it."""
         topic = request.header(TopicRequestHeader).topic
@@ -118,7 +109,7 @@ class AdminTopicProcessor(DeclaredProcessor):
         RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
         header=SearchOffsetRequestHeader,
         answer=QueueOffsetResponseHeader,
-        needs=needs.topic(Permission.ANY),
+        needs=_ANY_RIGHT,
     )
     def search_offset(self, request: Request) -> Response:
         """Return the queue offset of the first message stored at a time or later."""
@@ -126,37 +117,25 @@ class AdminTopicProcessor(DeclaredProcessor):
         found = self._state.store.reader.queue_offset_by_time(header.topic, header.queue_id, header.timestamp_ms)
         return Response(ext_fields={"offset": str(found)})
 
-    @handles(
-        RequestCode.GET_MAX_OFFSET,
-        header=QueueRequestHeader,
-        answer=QueueOffsetResponseHeader,
-        needs=needs.topic(Permission.ANY),
-    )
+    @handles(RequestCode.GET_MAX_OFFSET, header=QueueRequestHeader, answer=QueueOffsetResponseHeader, needs=_ANY_RIGHT)
     def max_offset(self, request: Request) -> Response:
         """Return the queue offset behind the last message of a queue."""
         header = request.header(QueueRequestHeader)
-        return Response(
-            ext_fields={"offset": str(self._state.store.reader.max_queue_offset(header.topic, header.queue_id))}
-        )
+        found = self._state.store.reader.max_queue_offset(header.topic, header.queue_id)
+        return Response(ext_fields={"offset": str(found)})
 
-    @handles(
-        RequestCode.GET_MIN_OFFSET,
-        header=QueueRequestHeader,
-        answer=QueueOffsetResponseHeader,
-        needs=needs.topic(Permission.ANY),
-    )
+    @handles(RequestCode.GET_MIN_OFFSET, header=QueueRequestHeader, answer=QueueOffsetResponseHeader, needs=_ANY_RIGHT)
     def min_offset(self, request: Request) -> Response:
         """Return the queue offset of the first message of a queue."""
         header = request.header(QueueRequestHeader)
-        return Response(
-            ext_fields={"offset": str(self._state.store.reader.min_queue_offset(header.topic, header.queue_id))}
-        )
+        found = self._state.store.reader.min_queue_offset(header.topic, header.queue_id)
+        return Response(ext_fields={"offset": str(found)})
 
     @handles(
         RequestCode.GET_EARLIEST_MSG_STORETIME,
         header=QueueRequestHeader,
         answer=GetEarliestMsgStoretimeResponseHeader,
-        needs=needs.topic(Permission.ANY),
+        needs=_ANY_RIGHT,
     )
     def earliest_store_time(self, request: Request) -> Response:
         """Return when the first message of a queue was stored."""
@@ -183,18 +162,16 @@ class AdminTopicProcessor(DeclaredProcessor):
             )
         count = max(0, min(header.count, QUEUE_ENTRIES_MAX, queue.max_queue_offset - header.index))
         info = self._state.consumers.find(header.consumer_group) if header.consumer_group else None
-        wanted = info.find_subscription(topic) if info is not None else None
-        if wanted is not None:
-            body.subscription_data = wanted
-        for commit_log_offset_bytes, size_bytes, tags_code in queue.units(header.index, count):
-            body.queue_data.append(
-                bodies.ConsumeQueueData(
-                    physic_offset_bytes=commit_log_offset_bytes,
-                    physic_size_bytes=size_bytes,
-                    tags_code=tags_code,
-                    eval=wanted is None or not wanted.code_set or tags_code in wanted.code_set,
-                )
+        body.subscription_data = wanted = info.find_subscription(topic) if info is not None else None
+        body.queue_data = [
+            bodies.ConsumeQueueData(
+                physic_offset_bytes=commit_log_offset_bytes,
+                physic_size_bytes=size_bytes,
+                tags_code=tags_code,
+                eval=wanted is None or not wanted.code_set or tags_code in wanted.code_set,
             )
+            for commit_log_offset_bytes, size_bytes, tags_code in queue.units(header.index, count)
+        ]
         return Response(body=body.encode())
 
     @handles(RequestCode.CLEAN_UNUSED_TOPIC, needs=ADMIN, audited=True)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 from flintmq.config.errors import ConfigError
 from flintmq.config.rocketmq.java_properties import parse_properties
+from flintmq.config.runtime import RuntimeKey
+from flintmq.config.sections.models import BrokerConfig, NamesrvConfig
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.ports.processor import Request, Response
@@ -17,6 +19,12 @@ from flintmq.core.response_code import ResponseCode
 from flintmq.remoting.wire.header_codec import CommandHeader, encode_header
 from flintmq.remoting.wire.json_body import dumps
 from flintmq.remoting.wire.refusal import system_error
+
+C = TypeVar("C", BrokerConfig, NamesrvConfig)
+T = TypeVar("T")
+
+SLICE_S: Final = 0.004
+"""How long one request may keep the loop at a stretch."""
 
 
 def with_header(header: CommandHeader, body: bytes = b"") -> Response:
@@ -112,66 +120,51 @@ def read_properties(body: bytes) -> dict[str, str]:
         raise system_error(f"string2Properties error: {error}", reason="config.malformed") from error
 
 
-def check_changeable(changes: Mapping[str, str], allowed: Mapping[str, Any], keys: frozenset[str]) -> None:
-    """Refuses settings that may not be changed over the wire.
+def changed(
+    config: C,
+    changes: Mapping[str, str],
+    allowed: Mapping[str, RuntimeKey],
+    evolve: Callable[[C, Mapping[str, str]], C],
+) -> C:
+    """The configuration with changes that came over the wire: all of them or none.
 
     Args:
-        changes: by name.
+        config: in force.
+        changes: by RocketMQ's name or by dotted key.
         allowed: what may be changed, by RocketMQ's name.
-        keys: the same by dotted key.
+        evolve: changes the configuration.
 
     Raises:
-        RefusedError: NO_PERMISSION; names the first.
+        RefusedError: NO_PERMISSION for one that may not be changed, SYSTEM_ERROR for a value that does not fit.
     """
+    known = {*allowed, *(entry.key for entry in allowed.values())}
     for name in changes:
-        if name not in allowed and name not in keys:
-            raise RefusedError(
-                ResponseCode.NO_PERMISSION,
-                f"Can not update config {name[:80]} while running",
-                reason="config.not_changeable",
-            )
+        if name not in known:
+            text = f"Can not update config {name[:80]} while running"
+            raise RefusedError(ResponseCode.NO_PERMISSION, text, reason="config.not_changeable")
+    try:
+        return evolve(config, changes)
+    except ConfigError as error:
+        raise system_error(str(error), reason="config.value") from error
 
 
-T = TypeVar("T")
-
-SLICE_S: Final = 0.004
-"""How long one request may keep the loop at a stretch."""
-
-
-class TimeSlice:
-    """The time that a piece of work may take before other clients are served. Made where the work begins. ::
-
-    time_slice = TimeSlice()
-    for queue_id in range(65_536):
-        ...
-        if time_slice.is_over:
-            await time_slice.renew()
-    """
-
-    __slots__ = ("_until_s",)
-
-    def __init__(self) -> None:
-        self._until_s = time.perf_counter() + SLICE_S
-
-    @property
-    def is_over(self) -> bool:
-        """Return whether the time is used up."""
-        return time.perf_counter() >= self._until_s
-
-    async def renew(self) -> None:
-        """Let the loop do what else is due, then begin another slice."""
-        await asyncio.sleep(0)
-        self._until_s = time.perf_counter() + SLICE_S
+async def sliced(items: Iterable[T]) -> AsyncIterator[T]:
+    """Iterate over items, and let the loop serve other clients whenever what is done with them has taken a slice of time."""
+    until_s = time.perf_counter() + SLICE_S
+    for item in items:
+        yield item
+        if time.perf_counter() >= until_s:
+            await asyncio.sleep(0)
+            until_s = time.perf_counter() + SLICE_S
 
 
 async def in_slices(steps: Generator[None, None, T]) -> T:
     """Do work that is made in steps to its end, and serve other clients in between."""
-    time_slice = TimeSlice()
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            value: T = end.value
-            return value
-        if time_slice.is_over:
-            await time_slice.renew()
+
+    def until_end() -> Generator[None, None, None]:
+        ended.append((yield from steps))
+
+    ended: list[T] = []
+    async for _ in sliced(until_end()):
+        pass
+    return ended[0]

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
-from flintmq.config.errors import ConfigError
 from flintmq.config.runtime import NAMESRV_RUNTIME_KEYS, evolve_namesrv, namesrv_as_properties
 from flintmq.config.sections.models import NamesrvConfig
 from flintmq.core.broker.advertised import Advertised, Viewpoint
@@ -21,7 +20,7 @@ from flintmq.core.response_code import ResponseCode
 from flintmq.core.route.kv_config import ORDER_TOPIC_CONFIG, KVConfigManager
 from flintmq.core.route.route_manager import RouteInfoManager
 from flintmq.remoting.processors.answers import (
-    check_changeable,
+    changed,
     format_properties,
     read_properties,
     wants_standard_json,
@@ -48,7 +47,6 @@ from flintmq.remoting.wire.headers_route import (
     decode_register_broker_body,
 )
 from flintmq.remoting.wire.json_body import decode_request_body, dumps
-from flintmq.remoting.wire.refusal import system_error
 
 
 class NamesrvRouteProcessor(DeclaredProcessor):
@@ -256,17 +254,8 @@ class NamesrvSettings:
         self._on_change = on_change
 
     def update(self, changes: dict[str, str]) -> None:
-        """Changes settings, all or none.
-
-        Raises:
-            RefusedError: NO_PERMISSION for one that may not be changed, SYSTEM_ERROR for a value that does not fit.
-        """
-        keys = frozenset(entry.key for entry in NAMESRV_RUNTIME_KEYS.values())
-        check_changeable(changes, NAMESRV_RUNTIME_KEYS, keys)
-        try:
-            self.config = evolve_namesrv(self.config, changes)
-        except ConfigError as error:
-            raise system_error(str(error), reason="config.value") from error
+        """Change settings, all or none. Raises as :func:`~flintmq.remoting.processors.answers.changed`."""
+        self.config = changed(self.config, changes, NAMESRV_RUNTIME_KEYS, evolve_namesrv)
         self._on_change(self.config)
 
 

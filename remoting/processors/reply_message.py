@@ -32,6 +32,7 @@ from flintmq.remoting.wire.headers_message import (
     SendMessageRequestHeader,
     SendMessageRequestHeaderV2,
     SendMessageResponseHeader,
+    SentRequestHeader,
 )
 from flintmq.remoting.wire.refusal import system_error
 
@@ -71,7 +72,7 @@ class ReplyMessageProcessor(DeclaredProcessor):
         client_id = properties.get(REPLY_TO_CLIENT, "")
         properties[PUSH_REPLY_TIME] = str(state.clock.now_ms())
         header.properties = properties_to_string(properties)
-        message = self._message(request, header)
+        message = state.intake.single(header, request.body, request.channel, request.version)
         failure: RefusedError | None = None
         try:
             await self._push(request, header, client_id)
@@ -91,10 +92,6 @@ class ReplyMessageProcessor(DeclaredProcessor):
             raise failure
         return Response(int(code), None, encode_header(answer))
 
-    def _message(self, request: Request, header: SendMessageRequestHeader) -> MessageExtBrokerInner:
-        """The reply as it would be stored; refused for what a send is refused for."""
-        return self._state.intake.single(header, request.body, request.channel, request.version)
-
     async def _push(self, request: Request, header: SendMessageRequestHeader, client_id: str) -> None:
         if not client_id:
             raise system_error(f"reply message properties[{REPLY_TO_CLIENT}] is null", reason="reply.nobody")
@@ -102,17 +99,7 @@ class ReplyMessageProcessor(DeclaredProcessor):
         if channel is None:
             raise system_error(f"push reply message fail, channel of <{client_id}> not found.", reason="reply.offline")
         pushed = ReplyMessageRequestHeader(
-            producer_group=header.producer_group,
-            topic=header.topic,
-            default_topic=header.default_topic,
-            default_topic_queue_nums=header.default_topic_queue_nums,
-            queue_id=header.queue_id,
-            sys_flag=header.sys_flag,
-            born_timestamp_ms=header.born_timestamp_ms,
-            flag=header.flag,
-            properties=header.properties,
-            reconsume_times=header.reconsume_times,
-            unit_mode=header.unit_mode,
+            **{name: getattr(header, name) for name in SentRequestHeader.__struct_fields__},
             born_host=request.channel.remote_address,
             store_host=self._state.advertised_address,
             store_timestamp_ms=self._state.clock.now_ms(),

@@ -11,7 +11,7 @@ from flintmq.core.io.typed_json import Int, Long
 from flintmq.remoting.wire.header_codec import CommandHeader
 
 
-class _SentRequestHeader(CommandHeader, kw_only=True):
+class SentRequestHeader(CommandHeader, kw_only=True):
     """What a producer says of a message."""
 
     producer_group: str
@@ -30,7 +30,7 @@ class _SentRequestHeader(CommandHeader, kw_only=True):
     unit_mode: bool = False
 
 
-class SendMessageRequestHeader(_SentRequestHeader, kw_only=True):
+class SendMessageRequestHeader(SentRequestHeader, kw_only=True):
     """10 and 324: a message to be stored, with long names."""
 
     max_reconsume_times: Int | None = None
@@ -73,7 +73,7 @@ class SendMessageResponseHeader(CommandHeader, kw_only=True):
     trace_on: bool | None = field(name="TRACE_ON", default=None)
 
 
-class ReplyMessageRequestHeader(_SentRequestHeader, kw_only=True):
+class ReplyMessageRequestHeader(SentRequestHeader, kw_only=True):
     """326: a reply, pushed to the producer that asked."""
 
     born_host: str
