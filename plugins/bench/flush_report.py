@@ -157,25 +157,24 @@ def summarize(plan: FlushPlan, rounds: Sequence[FlushRound], cuts: Mapping[str, 
     found = []
     for contender in plan.contenders:
         mine = of[contender.label]
-        figures = {name: estimate([getattr(one, name) for one in mine]) for name in FIGURES}
-        ratios: dict[str, Estimate] = {}
-        if mine is not first:
-            for name in RATIOS:
-                compared = ratio([getattr(one, name) for one in mine], [getattr(one, name) for one in first])
-                if compared is not None:
-                    ratios[name] = compared
+        figures = {name: estimate(_values(mine, name)) for name in FIGURES}
+        ratios = {name: ratio(_values(mine, name), _values(first, name)) for name in RATIOS if mine is not first}
         found.append(
             FlushSummary(
                 contender=contender,
                 figures=figures,
-                worst={name: max(getattr(one, name) for one in mine) for name in WORST},
-                ratios=ratios,
+                worst={name: max(_values(mine, name)) for name in WORST},
+                ratios={name: value for name, value in ratios.items() if value is not None},
                 errors=sum(one.errors for one in mine),
                 cdf=_cdf([one.latencies_s for one in mine]),
                 power_cut=cuts.get(contender.label),
             )
         )
     return tuple(found)
+
+
+def _values(rounds: Sequence[FlushRound], figure: str) -> list[float]:
+    return [getattr(one, figure) for one in rounds]
 
 
 def _cdf(parts: Sequence[array[float]]) -> list[tuple[float, float]]:
@@ -270,11 +269,11 @@ def check_report(document: Any, name: str) -> Mapping[str, Any]:
 
 def diff_reports(first: Mapping[str, Any], second: Mapping[str, Any]) -> ReportDiff:
     """Compares two reports, of which the first one is the base."""
-    environments = dict(_flat(first["environment"], "")), dict(_flat(second["environment"], ""))
+    facts, other_facts = _facts(first), _facts(second)
     differences = [
-        *_differences("", _without_folder(environments[0]), _without_folder(environments[1])),
-        *_differences("plan.", first["plan"], second["plan"]),
-        *_differences("config.", _configs(first), _configs(second)),
+        Difference(name, facts.get(name), other_facts.get(name))
+        for name in dict.fromkeys((*facts, *other_facts))
+        if name != "disk.folder" and facts.get(name) != other_facts.get(name)
     ]
     mine = {one["strategy"]: one for one in first["strategies"]}
     other = {one["strategy"]: one for one in second["strategies"]}
@@ -286,7 +285,7 @@ def diff_reports(first: Mapping[str, Any], second: Mapping[str, Any]) -> ReportD
         if mine[label][name]["mean"] > 0
     ]
     return ReportDiff(
-        same_machine=all(environments[0].get(name) == environments[1].get(name) for name in SAME_MACHINE),
+        same_machine=all(facts.get(name) == other_facts.get(name) for name in SAME_MACHINE),
         differences=tuple(differences),
         figures=tuple(figures),
         only_first=tuple(label for label in mine if label not in other),
@@ -302,9 +301,10 @@ def _compared(label: str, name: str, first: Mapping[str, float], second: Mapping
     )
 
 
-def _configs(report: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings by strategy and name; what stands in the plan's own settings is the same for all."""
-    return {f"{label}.{name}": value for label, found in report["config"].items() for name, value in found.items()}
+def _facts(report: Mapping[str, Any]) -> dict[str, Any]:
+    """What a report says beside its figures, by dotted names: the environment, ``plan.…`` and ``config.<strategy>.…``."""
+    told = {"plan": report["plan"], "config": report["config"]}
+    return {**dict(_flat(report["environment"], "")), **dict(_flat(told, ""))}
 
 
 def _flat(tree: Mapping[str, Any], before: str) -> Iterator[tuple[str, Any]]:
@@ -313,13 +313,3 @@ def _flat(tree: Mapping[str, Any], before: str) -> Iterator[tuple[str, Any]]:
             yield from _flat(value, f"{before}{name}.")
         else:
             yield before + name, value
-
-
-def _without_folder(flat: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in flat.items() if name != "disk.folder"}
-
-
-def _differences(before: str, first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator[Difference]:
-    for name in dict.fromkeys((*first, *second)):
-        if first.get(name) != second.get(name):
-            yield Difference(before + name, first.get(name), second.get(name))

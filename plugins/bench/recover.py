@@ -171,15 +171,14 @@ def _median_us(calls: Sequence[Callable[[], object]]) -> float:
 
 def copy_sparse(source: Path, target: Path) -> None:
     """Copy a folder; stretches of zeros become holes."""
-    target.mkdir(parents=True)
-    for path in sorted(source.iterdir()):
-        if path.is_dir():
-            copy_sparse(path, target / path.name)
-            continue
-        with path.open("rb") as old, (target / path.name).open("wb") as new:
-            while chunk := old.read(len(_CHUNK)):
-                if chunk == _CHUNK:
-                    new.seek(len(chunk), os.SEEK_CUR)
-                else:
-                    new.write(chunk)
-            new.truncate(path.stat().st_size)
+    shutil.copytree(source, target, copy_function=_copy_sparse_file)
+
+
+def _copy_sparse_file(source: str, target: str) -> None:
+    with open(source, "rb") as old, open(target, "wb") as new:
+        while chunk := old.read(len(_CHUNK)):
+            if chunk == _CHUNK:
+                new.seek(len(chunk), os.SEEK_CUR)
+            else:
+                new.write(chunk)
+        new.truncate(old.tell())

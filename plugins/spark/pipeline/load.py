@@ -6,7 +6,7 @@ import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final
 
 import attrs
 
@@ -29,8 +29,6 @@ from flintmq.plugins.spark.pipeline.models import (
 )
 from flintmq.plugins.spark.pipeline.references import Text, as_text, names_a_secret, read_file
 
-M = TypeVar("M")
-
 SINKS: Final[Mapping[str, type[Sink]]] = {
     "parquet": FileSink,
     "delta": FileSink,
@@ -43,7 +41,14 @@ SINKS: Final[Mapping[str, type[Sink]]] = {
 SCHEMA_FILE_MAX_BYTES: Final = 16 * 1024 * 1024
 """Descriptor sets with all they import come near a megabyte."""
 
-_TOP_LEVEL: Final = ("name", "source", "decode", "steps", "sinks", "stream", "spark")
+_SECTIONS: Final[Mapping[str, Any]] = {
+    "source": Mapping[str, Text],
+    "decode": DecodeSection,
+    "steps": tuple[StepSection, ...],
+    "stream": StreamSection,
+    "spark": SparkSection,
+}
+"""What is bound as it stands."""
 _SINK_KEYS: Final = ("format", "name", "from", "output_mode")
 
 
@@ -126,17 +131,15 @@ def _load(raw: RawMapping, file: Path | None, name: str, overrides: Sequence[str
     for override in overrides:
         raw = raw.merged(_override(override))
     for key, node in raw.entries.items():
-        if key not in _TOP_LEVEL:
-            raise node.origin.error(f"unknown key '{key}'", key=key, suggestion=nearest(key, _TOP_LEVEL))
-    pipeline = Pipeline(
-        name=_name(raw.entries.get("name"), name),
-        source=_source(raw),
-        decode=_section(raw, "decode", DecodeSection) or DecodeSection(),
-        steps=tuple(bind_model(node, StepSection, key) for key, node in _listed(raw, "steps")),
-        sinks=_sinks(raw),
-        stream=_section(raw, "stream", StreamSection),
-        spark=_section(raw, "spark", SparkSection) or SparkSection(),
-    )
+        if key not in attrs.fields_dict(Pipeline):
+            suggestion = nearest(key, attrs.fields_dict(Pipeline))
+            raise node.origin.error(f"unknown key '{key}'", key=key, suggestion=suggestion)
+    if "source" not in raw.entries:
+        raise raw.origin.error("'source' is required: where the messages come from", key="source")
+    sections: dict[str, Any] = {
+        key: bind_value(raw.entries[key], kind, NO_SPEC, key) for key, kind in _SECTIONS.items() if key in raw.entries
+    }
+    pipeline = Pipeline(name=_name(raw.entries.get("name"), name), sinks=_sinks(raw), **sections)
     loaded = LoadedPipeline(pipeline, raw, file)
     _check_secrets(raw, "")
     _check_views(loaded)
@@ -163,38 +166,27 @@ def _name(node: RawNode | None, fallback: str) -> str:
     return str(text)
 
 
-def _source(raw: RawMapping) -> Mapping[str, Text]:
-    node = raw.entries.get("source")
-    if node is None:
-        raise raw.origin.error("'source' is required: where the messages come from", key="source")
-    options: Mapping[str, Text] = bind_value(node, Mapping[str, Text], NO_SPEC, "source")
-    return options
-
-
-def _section(raw: RawMapping, key: str, model: type[M]) -> M | None:
-    node = raw.entries.get(key)
-    return None if node is None else bind_value(node, model, NO_SPEC, key)
-
-
-def _listed(raw: RawMapping, key: str) -> list[tuple[str, RawMapping]]:
-    node = raw.entries.get(key, RawList(()))
-    if not isinstance(node, RawList):
-        raise node.origin.error(f"'{key}' is a list: each entry begins with '- '", key=key)
-    for place, item in enumerate(node.items):
-        if not isinstance(item, RawMapping):
-            raise item.origin.error(f"'{key}[{place}]' is a section: it takes 'name: value' lines", key=key)
-    return [(f"{key}[{place}]", item) for place, item in enumerate(node.items) if isinstance(item, RawMapping)]
-
-
 def _sinks(raw: RawMapping) -> tuple[Sink, ...]:
-    found = [_sink(node, key) for key, node in _listed(raw, "sinks")]
-    if not found:
-        origin = raw.entries["sinks"].origin if "sinks" in raw.entries else raw.origin
+    listed = raw.entries.get("sinks")
+    if listed is None or (isinstance(listed, RawList) and not listed.items):
+        origin = raw.origin if listed is None else listed.origin
         raise origin.error("'sinks' is required: where the rows go", key="sinks")
-    return tuple(_with_names(found))
+    if not isinstance(listed, RawList):
+        raise listed.origin.error("'sinks' is a list: each entry begins with '- '", key="sinks")
+    sinks = [_sink(node, f"sinks[{place}]") for place, node in enumerate(listed.items)]
+    formats = [sink.format for sink in sinks if not sink.name]
+    named = []
+    for place, sink in enumerate(
+        sinks
+    ):  # those without a name are called by their format, numbered where there are several
+        several = formats.count(sink.format) > 1
+        named.append(sink if sink.name else attrs.evolve(sink, name=f"{sink.format}{place + 1 if several else ''}"))
+    return tuple(named)
 
 
-def _sink(node: RawMapping, key: str) -> Sink:
+def _sink(node: RawNode, key: str) -> Sink:
+    if not isinstance(node, RawMapping):
+        raise node.origin.error(f"'{key}' is a section: it takes 'name: value' lines", key=key)
     format_node = node.entries.get("format")
     if format_node is None:
         raise node.origin.error(f"'{key}.format' is required: one of {', '.join(SINKS)}", key=f"{key}.format")
@@ -213,16 +205,6 @@ def _sink(node: RawMapping, key: str) -> Sink:
     # Python does not allow a field of the name 'from'.
     entries = {"view" if name == "from" else name: child for name, child in node.entries.items()}
     return bind_model(RawMapping(entries, node.origin), model, key)
-
-
-def _with_names(sinks: Sequence[Sink]) -> list[Sink]:
-    """Sinks without a name are called by their format, numbered where there are several."""
-    formats = [sink.format for sink in sinks if not sink.name]
-    named = []
-    for place, sink in enumerate(sinks):
-        several = formats.count(sink.format) > 1
-        named.append(sink if sink.name else attrs.evolve(sink, name=f"{sink.format}{place + 1 if several else ''}"))
-    return named
 
 
 def _check_secrets(node: RawNode, key: str) -> None:

@@ -7,7 +7,7 @@ import io
 import os
 import re
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -20,9 +20,6 @@ from flintmq.plugins.spark.pipeline.references import Redactor, Text, require
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-
-ExplainMode = Literal["simple", "extended", "codegen", "cost", "formatted"]
 
 
 @attrs.frozen
@@ -38,19 +35,18 @@ class PlannedPipeline:
 
     def frame_of(self, place: int) -> DataFrame:
         """What the sink at a place takes."""
-        view = self.loaded.pipeline.sinks[place].view
-        return self.frames[view] if view else self.last
+        return self.frames[self.loaded.pipeline.sinks[place].view or self.loaded.pipeline.views[-1]]
 
     @property
     def last(self) -> DataFrame:
         """The last view."""
         return self.frames[self.loaded.pipeline.views[-1]]
 
-    def explain(self, place: int, mode: ExplainMode = "formatted") -> str:
+    def explain(self, place: int) -> str:
         """The plan of what a sink takes, as Spark writes it, without secrets."""
         written = io.StringIO()
         with contextlib.redirect_stdout(written):
-            self.frame_of(place).explain(mode=mode)
+            self.frame_of(place).explain(mode="formatted")
         return self.redactor.clean(written.getvalue().strip())
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -39,17 +38,14 @@ class Reference:
         """In words, for errors."""
         return f"the environment variable {self.env}" if self.env is not None else f"the file {self.file}"
 
-    def resolve(self, environ: Mapping[str, str] | None = None) -> str:
+    def resolve(self) -> str:
         """The secret itself.
-
-        Args:
-            environ: the environment; None for the process's own.
 
         Raises:
             ConfigError: the variable or file does not exist, is empty, too large, or not text.
         """
         if self.env is not None:
-            found = (os.environ if environ is None else environ).get(self.env)
+            found = os.environ.get(self.env)
         else:
             assert self.file is not None
             content = read_file(self.file, SECRET_FILE_MAX_BYTES, self.place)

@@ -10,11 +10,12 @@ from flintmq.config.errors import ConfigError
 from flintmq.plugins.spark.pipeline.references import Redactor, Reference, names_a_secret
 
 
-def test_a_secret_comes_from_the_environment_or_a_file(tmp_path: Path) -> None:
+def test_a_secret_comes_from_the_environment_or_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both ways that container platforms hand over secrets; a file's last line break is no part of it."""
     file = tmp_path / "password"
     file.write_text("s3cret\n")
-    assert Reference(env="PW").resolve({"PW": "pa ss"}) == "pa ss"
+    monkeypatch.setenv("PW", "pa ss")
+    assert Reference(env="PW").resolve() == "pa ss"
     assert Reference(file=file).resolve() == "s3cret"
 
 
@@ -27,7 +28,7 @@ def test_a_secret_that_is_not_there_says_where_it_should_be(tmp_path: Path, cont
     with pytest.raises(ConfigError, match="password"):
         Reference(file=file).resolve()
     with pytest.raises(ConfigError, match="environment variable PW is not set"):
-        Reference(env="PW").resolve({})
+        Reference(env="PW").resolve()
 
 
 def test_a_reference_names_one_place() -> None:
