@@ -17,12 +17,12 @@ import attrs
 from flintmq.config import load_config
 from flintmq.core.errors import RefusedError
 from flintmq.plugins.bench.figures import percentile_ms
+from flintmq.plugins.bench.frames import body_of
 from flintmq.plugins.bench.machine import machine_busy_s, written_bytes
 from flintmq.plugins.broker.broker import Broker
 from flintmq.remoting.client.message import Message
 
 TOPIC: Final = "FlushBench"
-PATTERN: Final = bytes(range(33, 127))
 QUIET: Final = ("listen.port=0", "listen.vip=false", "listen.host=127.0.0.1")
 """The broker's socket is not used; it must only not be in anybody's way."""
 
@@ -77,8 +77,7 @@ class Writers:
         self._on_acknowledged = on_acknowledged
         self._broker = broker
         self._marks = broker.state.store.watermarks
-        body = (PATTERN * (plan.size_bytes // len(PATTERN) + 1))[: plan.size_bytes]
-        self._batch = [Message(TOPIC, body) for _ in range(plan.batch)]
+        self._batch = [Message(TOPIC, body_of(plan.size_bytes)) for _ in range(plan.batch)]
         self._threads = plan.threads
         self._until_s = 0.0
         self.latencies_s = array("d")

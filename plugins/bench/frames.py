@@ -36,6 +36,12 @@ _HAS_SUBSCRIPTION: Final = 4
 _pack_int = struct.Struct(">i").pack_into
 
 
+def body_of(size_bytes: int) -> bytes:
+    """Return a body of printable bytes."""
+    pattern = bytes(range(33, 127))
+    return (pattern * (size_bytes // len(pattern) + 1))[:size_bytes]
+
+
 class SendFrame:
     """One place among the requests in flight: its own opaque, hence its own frame.
 

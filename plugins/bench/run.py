@@ -14,7 +14,7 @@ import attrs
 from flintmq.core.broker.message_queue import MessageQueue
 from flintmq.core.errors import RefusedError, RemotingConnectError
 from flintmq.plugins.bench.figures import percentile_ms
-from flintmq.plugins.bench.frames import PullFrame, SendFrame
+from flintmq.plugins.bench.frames import PullFrame, SendFrame, body_of
 from flintmq.plugins.bench.load import LoadConnection, PullConnection, SendConnection, Tally, WindowConnection
 from flintmq.plugins.bench.machine import CpuUse, machine_facts
 from flintmq.remoting.client.access import ANYONE, Access
@@ -25,7 +25,6 @@ from flintmq.remoting.client.transport import parse_address
 ROUTE_TRIES: Final = 1_000
 ROUTE_PAUSE_S: Final = 0.005
 """Short, because the row `start` waits for it."""
-PATTERN: Final = bytes(range(33, 127))
 CONNECT_TIMEOUT_S: Final = 5.0
 
 
@@ -135,7 +134,7 @@ MakeConnection = Callable[[Tally, int], WindowConnection]
 
 def _sender(settings: BenchSettings, route: TopicRoute) -> MakeConnection:
     queues = queues_of_one_broker(route.write_queues)
-    body = (PATTERN * (settings.size_bytes // len(PATTERN) + 1))[: settings.size_bytes]
+    body = body_of(settings.size_bytes)
 
     def make(tally: Tally, number: int) -> WindowConnection:
         first = number * settings.inflight

@@ -8,9 +8,9 @@ import importlib.util
 import json
 import math
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -31,6 +31,23 @@ from flintmq.plugins.cli.exits import CommandError, ExitCode, warn
 from flintmq.plugins.cli.output import console, print_json, print_table
 from flintmq.plugins.cli.parser import Command
 
+_COLUMNS: Final = {
+    "messages/s#": "rate",
+    "p50 ms#": "p50_ms",
+    "p99 ms#": "p99_ms",
+    "p99.9 ms#": "p999_ms",
+    "syncs/s#": "syncs_per_s",
+    "msgs/sync#": "messages_per_sync",
+    "bytes/msg#": "written_bytes_per_message",
+    "CPU µs/msg#": "cpu_us",
+}
+_RATIO_COLUMNS: Final = {
+    "messages/s#": "rate",
+    "p50#": "p50_ms",
+    "p99#": "p99_ms",
+    "CPU/msg#": "cpu_us",
+    "bytes/msg#": "written_bytes_per_message",
+}
 DEFAULT_STRATEGIES = "group_commit,flush_real_time,commit_real_time"
 
 
@@ -178,39 +195,8 @@ def _print_lines(made: FlushReport, document: dict[str, Any]) -> None:
 
 
 def _print_tables(made: FlushReport) -> None:
-    print_table(
-        (
-            "strategy",
-            "messages/s#",
-            "p50 ms#",
-            "p99 ms#",
-            "p99.9 ms#",
-            "syncs/s#",
-            "msgs/sync#",
-            "bytes/msg#",
-            "CPU µs/msg#",
-        ),
-        [
-            (
-                one.contender.label,
-                *(
-                    plus_minus(one.figures[name])
-                    for name in (
-                        "rate",
-                        "p50_ms",
-                        "p99_ms",
-                        "p999_ms",
-                        "syncs_per_s",
-                        "messages_per_sync",
-                        "written_bytes_per_message",
-                        "cpu_us",
-                    )
-                ),
-            )
-            for one in made.strategies
-        ],
-        title=_title(made.plan),
-    )
+    label = made.strategies[0].contender.label
+    _print_estimates(_COLUMNS, {one.contender.label: one.figures for one in made.strategies}, _title(made.plan))
     print_table(
         (
             "strategy",
@@ -225,15 +211,8 @@ def _print_tables(made: FlushReport) -> None:
         title="Acknowledged messages at risk: the most at any acknowledgement, and what a power cut took",
     )
     if len(made.strategies) > 1:
-        names = ("rate", "p50_ms", "p99_ms", "cpu_us", "written_bytes_per_message")
-        print_table(
-            ("strategy", "messages/s#", "p50#", "p99#", "CPU/msg#", "bytes/msg#"),
-            [
-                (one.contender.label, *(plus_minus(one.ratios[n]) if n in one.ratios else "-" for n in names))
-                for one in made.strategies[1:]
-            ],
-            title=f"Ratio to {made.strategies[0].contender.label}, round by round",
-        )
+        ratios = {one.contender.label: one.ratios for one in made.strategies[1:]}
+        _print_estimates(_RATIO_COLUMNS, ratios, f"Ratio to {label}, round by round")
     disk = made.environment["disk"]
     print(
         f"{made.environment['cpu']}, {made.environment['cores']} cores, {made.environment['system']}, Python "
@@ -244,6 +223,15 @@ def _print_tables(made: FlushReport) -> None:
             warn(f"{one.contender.label}: no power cut could be tried: {one.power_cut.why_not}")
     for doubt in made.doubts:
         warn(doubt)
+
+
+def _print_estimates(columns: Mapping[str, str], found: Mapping[str, Mapping[str, Estimate]], title: str) -> None:
+    """Print a row for each strategy; columns are headings and figures."""
+    rows = [
+        (label, *(plus_minus(figures[name]) if name in figures else "-" for name in columns.values()))
+        for label, figures in found.items()
+    ]
+    print_table(("strategy", *columns), rows, title=title)
 
 
 def _title(plan: FlushPlan) -> str:
