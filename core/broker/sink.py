@@ -14,7 +14,7 @@ from flintmq.core.record.batch import MessageBatch
 from flintmq.core.record.record import MessageExtBrokerInner
 from flintmq.core.response_code import ResponseCode
 from flintmq.core.store.message_store import MessageStore
-from flintmq.core.store.put import Put
+from flintmq.core.store.message_writer import Put
 
 Incoming = MessageExtBrokerInner | MessageBatch
 """What is put: a message, or the messages of a batch send."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import os
 import struct
 import time
@@ -9,13 +10,14 @@ from collections.abc import Generator
 from functools import lru_cache
 from typing import Final
 
+import msgspec
+
 from flintmq.config.sections.store import StoreSection
 from flintmq.core.kernel.ports import ConsumeQueues, IndexBuilder, MessageFilter
 from flintmq.core.log.commit_log import CommitLog
 from flintmq.core.record import record as rec
 from flintmq.core.record.queue_unit import FILLER_SIZE, UNIT, UNIT_BYTES
 from flintmq.core.steps import run_steps
-from flintmq.core.store.get_message import GetMessageResult, GetMessageStatus
 from flintmq.core.store.key_query import find_by_key
 
 _SCAN_UNITS: Final = 800
@@ -256,3 +258,35 @@ class MessageReader:
 def _units_struct(count: int) -> struct.Struct:
     """So many queue units at once."""
     return struct.Struct(">" + "qiq" * count)
+
+
+class GetMessageStatus(enum.Enum):
+    """RocketMQ's names: they travel in the answer's remark."""
+
+    FOUND = "FOUND"
+    NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
+    MESSAGE_WAS_REMOVING = "MESSAGE_WAS_REMOVING"
+    OFFSET_FOUND_NULL = "OFFSET_FOUND_NULL"
+    OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"
+    OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"
+    OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
+    NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
+    NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
+
+
+class GetMessageResult(msgspec.Struct):
+    """Messages as slices of the log, which stay readable as long as they are referenced."""
+
+    status: GetMessageStatus
+    next_begin_offset: int
+    """Queue offset to ask for next."""
+    min_offset: int
+    """Smallest queue offset that exists."""
+    max_offset: int
+    """Queue offset of the next message to come."""
+    slices: list[memoryview]
+    """Runs of whole records."""
+    message_count: int = 0
+    size_bytes: int = 0
+    suggest_slave: bool = False
+    """Whether the reader is so far behind that memory no longer holds what it reads."""

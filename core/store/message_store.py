@@ -12,17 +12,24 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from flintmq.config.sections.models import BrokerConfig
-from flintmq.core.errors import RefusedError, StoreError, StoreFencedError, store_errors
+from flintmq.core.errors import (
+    RefusedError,
+    StoreError,
+    StoreFencedError,
+    StoreFormatError,
+    StoreFullError,
+    store_errors,
+)
 from flintmq.core.event import Event
 from flintmq.core.kernel.ports import CommitLogDispatcher, SupportsClose
 from flintmq.core.log.appender import Appendable
+from flintmq.core.log.no_room import no_room
+from flintmq.core.response_code import ResponseCode
 from flintmq.core.retention.retention import DiskFull
-from flintmq.core.store.message_writer import MessageWriter
+from flintmq.core.store.message_writer import MessageWriter, Put
 from flintmq.core.store.opened_store import OpenedStore, StoreSpec, recover
-from flintmq.core.store.put import Put
 from flintmq.core.store.reput_message_service import ReputMessageService
 from flintmq.core.store.store_services import StoreServices
-from flintmq.core.store.trouble import slave_refusal, trouble_of
 
 log = logging.getLogger("flintmq.store")
 
@@ -190,7 +197,8 @@ class MessageStore:
     def check_writeable(self) -> None:
         """Raise RefusedError (SERVICE_NOT_AVAILABLE) when nothing may be written now; it says why and what to do."""
         if self.config.broker.is_slave and self.watermarks.fence_reason is None:
-            raise slave_refusal()
+            why = "the broker is a slave; send to its master"
+            raise _refusal(why, "store.slave", key="broker.role (brokerRole)")
         trouble = self.trouble
         if trouble is not None:
             raise trouble
@@ -201,7 +209,12 @@ class MessageStore:
 
         The gravest, if several things are.
         """
-        return trouble_of(self.watermarks.fence_reason, self.disk_full, self.reput.error)
+        fence_reason, full = self.watermarks.fence_reason, self.disk_full
+        if fence_reason is not None:
+            return _refusal("a sync failed and the store is fenced", "store.fenced", measured=fence_reason)
+        if full is not None:
+            return _refusal("the broker's disk is full", "store.disk_full", measured=full.measured, key=full.key)
+        return _standing_still(self.reput.error) if self.reput.error is not None else None
 
     def put(self, messages: Sequence[Appendable]) -> Put:
         """Append messages and ask for their durability; see :meth:`.MessageWriter.put`."""
@@ -260,3 +273,17 @@ class MessageStore:
         self.reput.run_all()
         self.consume_queues.delete_queue(topic, queue_id)
         self.commit_log.appender.next_queue_offset.pop((topic, queue_id), None)
+
+
+def _refusal(why: str, reason: str, *, measured: str = "", key: str = "") -> RefusedError:
+    text = f"service not available now: {why}"
+    return RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, text, reason=reason, measured=measured, key=key)
+
+
+def _standing_still(error: StoreError) -> RefusedError:
+    if isinstance(error, StoreFullError):
+        return no_room(error)
+    if isinstance(error, StoreFormatError):
+        why = "a record of the log cannot be read, and dispatch stands still; restart the broker"
+        return _refusal(why, "store.damaged", measured=str(error))
+    return _refusal("dispatch stands still", "store.dispatch", measured=str(error), key="dispatchers")

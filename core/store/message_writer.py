@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import cast
 
+import msgspec
+
 from flintmq.core.errors import RefusedError, StoreFencedError
 from flintmq.core.io.clock import Clock
 from flintmq.core.kernel.ports import (
@@ -20,7 +22,6 @@ from flintmq.core.log.commit_log import CommitLog
 from flintmq.core.log.log_chunk import LogChunk
 from flintmq.core.log.slow import SLOW_S, SlowLog
 from flintmq.core.response_code import ResponseCode
-from flintmq.core.store.put import Put
 from flintmq.core.store.reput_message_service import ReputMessageService
 from flintmq.core.store.store_services import StoreServices
 
@@ -133,3 +134,17 @@ def _stored(results: list[Appended]) -> tuple[Sequence[AppendUnit], list[Appende
         elif isinstance(result, (DispatchRequest, AppendedBatch)):
             units.append(result)
     return units, [unit for unit in units if isinstance(unit, AppendedBatch)]
+
+
+class Put(msgspec.Struct, eq=False):
+    """What one append became, and the promise that it is durable."""
+
+    results: list[Appended]
+    """One entry for each message or batch that was handed over."""
+    records: Sequence[AppendUnit]
+    """Everything that was stored, in the order of the log; the messages of a batch as a whole."""
+    messages: int
+    """How many those are."""
+    waiter: FlushWaiter
+    took_s: float = 0.0
+    """How long the append took, without the wait for its durability."""

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from flintmq.config.sections.models import BrokerConfig
-from flintmq.core.errors import store_errors
+from flintmq.core.errors import StoreError, store_errors
 from flintmq.core.event import Event
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
 from flintmq.core.io.disk import Disk
@@ -32,12 +32,12 @@ from flintmq.core.log.epochs import EpochFile, epochs_path, random_id
 from flintmq.core.log.store_checkpoint import StoreCheckpoint
 from flintmq.core.log.store_lock import StoreLock
 from flintmq.core.log.watermarks import Watermarks
+from flintmq.core.recovery.boot import boot_path, is_same_boot
 from flintmq.core.recovery.log_walk import Recovered
 from flintmq.core.recovery.plan import FoundStore, LastStop, RecoveryPlan, plan_start
 from flintmq.core.recovery.recovery import Recovery
 from flintmq.core.store.log_files import commit_log_folders, log_files
 from flintmq.core.store.message_reader import MessageReader
-from flintmq.core.store.store_marks import StoreMarks
 
 
 class StoreSpec(msgspec.Struct, frozen=True, eq=False, kw_only=True):
@@ -285,3 +285,58 @@ def _load(spec: StoreSpec, marks: StoreMarks, lock: contextlib.ExitStack, files:
         files,
         dispatchers,
     )
+
+
+class StoreMarks:
+    """Leaves and reads the marks of a store's life.
+
+    Args:
+        disk: where they lie.
+        root: the store's folder.
+    """
+
+    def __init__(self, disk: Disk, root: Path) -> None:
+        self._disk = disk
+        self._root = root
+
+    @property
+    def abort_file(self) -> Path:
+        """The file that exists while a broker runs on the store; a start that finds it knows of a crash."""
+        return self._root / "abort"
+
+    def last_stop(self) -> LastStop:
+        """Return how the store was left; one that was never used is a clean one."""
+        if not self._disk.exists(self.abort_file):
+            return LastStop.CLEAN
+        # After a kill all that was written is still there, because the machine did not stop with the process.
+        return LastStop.KILLED if is_same_boot(self._disk, self._root) else LastStop.CRASHED
+
+    def mark_abort(self) -> None:
+        """Make a crash from now on show at the next start."""
+        self._disk.write_file(self.abort_file, b"")
+
+    def remove_abort(self) -> None:
+        """Record that the store is closed in order."""
+        self._disk.remove(self.abort_file)
+
+    def mark_boot(self) -> None:
+        """Note the boot of the kernel under which the store is in use from now on."""
+        now = self._disk.incarnation(self._root).encode()
+        if not is_same_boot(self._disk, self._root) and now:
+            path = boot_path(self._root)
+            self._disk.make_folder(path.parent)
+            self._disk.write_file(path, now)
+
+    def forget_boot(self) -> None:
+        """Have the next start trust only what is on disk: after a failed sync the kernel may drop pages. Never raises."""
+        with contextlib.suppress(OSError, StoreError):
+            self._disk.remove(boot_path(self._root))
+
+    @contextlib.contextmanager
+    def distrusting_memory(self) -> Iterator[None]:
+        """Forget the boot if the disk refuses something meanwhile: it may have been a sync."""
+        try:
+            yield
+        except OSError:
+            self.forget_boot()
+            raise

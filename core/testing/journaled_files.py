@@ -1,6 +1,6 @@
 """Keep files in memory; their operations are kept in order, and fail where that is scripted.
 
-:class:`.simulated_disk.SimulatedDisk` makes a disk of them; :mod:`.crash_states` replays what they kept.
+:class:`.simulated_disk.SimulatedDisk` makes a disk of them; :class:`JournalReplay` does again what they kept.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import attrs
 
@@ -21,6 +21,8 @@ Operation = tuple[Any, ...]
 ``("sync", file)``, ``("synced", file)`` or ``("failed", file)``, ``("names", folder)``, ``("folder", folder)``,
 ``("unlink", path)``, ``("rmdir", folder)``, ``("rename", source, target)``."""
 
+IN_ORDER: Final = "write in order"
+WRITES: Final = ("write", IN_ORDER)
 _FAILING: Final = ("create", "resize", "open", "sync", "names", "folder", "unlink", "rmdir", "rename", "put", "read")
 
 
@@ -201,3 +203,110 @@ class JournaledFiles:
             if self._names.get(path) == {} and not any(other.parent == path for other in self._names):
                 self.keep("rmdir", path)
                 del self._names[path]
+
+
+class ReplayedFile:
+    """One file's content: what was synced, and the writes since."""
+
+    __slots__ = ("cache", "durable", "pending", "resized", "syncing")
+
+    def __init__(self, data: bytes) -> None:
+        self.cache = bytearray(data)
+        self.durable = bytearray(data)
+        self.pending: list[tuple[int, int, bytes]] = []
+        """(number of the operation, position, data)"""
+        self.resized = False
+        self.syncing = 0
+
+    def resize(self, size: int) -> None:
+        for data in (self.cache, self.durable):
+            del data[size:]
+            data.extend(bytes(size - len(data)))
+        if size == 0:
+            self.pending.clear()
+        self.resized = True
+
+    def write(self, number: int, position: int, data: bytes) -> None:
+        self.cache[position : position + len(data)] = data
+        self.pending.append((number, position, data))
+
+    def synced(self) -> None:
+        for _number, position, data in self.pending[: self.syncing]:
+            self.durable[position : position + len(data)] = data
+        del self.pending[: self.syncing]
+        self.resized = False
+
+
+class JournalReplay:
+    """A disk as it was behind some operations of its journal; :meth:`advance` goes on."""
+
+    def __init__(self, disk: JournaledFiles) -> None:
+        self._journal: Sequence[Operation] = disk.journal
+        self.number = 0
+        """Operations done."""
+        base = disk.base
+        self._files: dict[int, ReplayedFile] = {
+            at: ReplayedFile(data) for at, data in enumerate(base.files.values(), 1)
+        }
+        self._names: dict[Path, int] = {path: at for at, path in enumerate(base.files, 1)}
+        self._durable_names = dict(self._names)
+        self._folders = set(base.folders)
+        self._durable_folders = set(base.folders)
+
+    def advance(self, number: int) -> Self:
+        """Do the operations up to a number."""
+        while self.number < number:
+            self._step(self._journal[self.number])
+            self.number += 1
+        return self
+
+    def _step(self, operation: Operation) -> None:
+        kind = operation[0]
+        if kind in WRITES:
+            self._files[operation[1]].write(self.number, operation[2], operation[3])
+        elif kind == "sync":
+            self._files[operation[1]].syncing = len(self._files[operation[1]].pending)
+        elif kind == "synced":
+            self._files[operation[1]].synced()
+        elif kind == "failed":
+            # The kernel calls the pages clean: they are in memory, and no later sync brings them to the disk.
+            self._files[operation[1]].pending.clear()
+        elif kind == "names":
+            self._sync_names(operation[1])
+        elif kind == "create":
+            self._names[operation[1]] = operation[2]
+            self._files[operation[2]] = ReplayedFile(b"")
+        elif kind == "resize":
+            self._files[operation[1]].resize(operation[2])
+        elif kind == "unlink":
+            del self._names[operation[1]]
+        elif kind == "rename":
+            self._names[operation[2]] = self._names.pop(operation[1])
+        elif kind == "folder":
+            self._folders.add(operation[1])
+        elif kind == "rmdir":
+            self._folders.discard(operation[1])
+        else:
+            raise ValueError(f"{kind!r} does not name an operation")
+
+    def _sync_names(self, folder: Path) -> None:
+        for path in [path for path in self._durable_names if path.parent == folder]:
+            if path not in self._names:
+                del self._durable_names[path]
+        for path, file in self._names.items():
+            if path.parent == folder:
+                self._durable_names[path] = file
+        for path in [path for path in self._durable_folders if path.parent == folder and path != folder]:
+            if path not in self._folders:
+                self._durable_folders.discard(path)
+        self._durable_folders.update(path for path in self._folders if path.parent == folder)
+
+    def synced(self) -> Image:
+        """Return what was synced: all that is sure to be there after a power cut."""
+        folders: set[Path] = set()
+        for folder in sorted(self._durable_folders):  # parents first
+            if folder.parent in folders or folder == folder.parent:
+                folders.add(folder)
+        found = {path: self._files[file] for path, file in self._durable_names.items() if path.parent in folders}
+        files = {path: b"" if file.resized else bytes(file.durable) for path, file in found.items()}
+        return Image(files, frozenset(folders))

@@ -1,7 +1,7 @@
 """Simulate a disk in memory that knows what was synced: it can die at any operation, and say what would be left.
 
 Everything a store does to it is one of a few *operations*, kept in a journal in order (:mod:`.journaled_files`).
-:mod:`.crash_states` replays a journal up to any of them and makes the contents a killed process or a power cut may leave.
+A :class:`.journaled_files.JournalReplay` does them again up to any, and says what was synced by then.
 Failures are scripted by operation::
 
     disk = SimulatedDisk()

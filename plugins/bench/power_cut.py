@@ -22,7 +22,7 @@ from flintmq.config import BrokerConfig, load_config
 from flintmq.core.errors import RefusedError
 from flintmq.core.io.clock import SYSTEM_CLOCK
 from flintmq.core.store.opened_store import recover
-from flintmq.core.testing.crash_states import CrashPoint
+from flintmq.core.testing.journaled_files import JournalReplay
 from flintmq.core.testing.simulated_disk import SimulatedDisk
 from flintmq.core.testing.store import store_spec
 from flintmq.plugins.bench.flush_round import QUIET, TOPIC, Contender, FlushPlan, Writers
@@ -116,11 +116,10 @@ def _cut(
     rng = random.Random(len(acknowledged))
     worst = max(range(len(acknowledged)), key=lambda at: acknowledged[at].unsynced_bytes)
     chosen = sorted({worst, len(acknowledged) - 1, *(rng.randrange(len(acknowledged)) for _ in range(RANDOM_CUTS))})
-    point = CrashPoint(disk)
+    replay = JournalReplay(disk)
     most = (len(acknowledged) - 1, 0)
     for at in chosen:
-        point.advance(acknowledged[at].journal)
-        image = point.power_cut("lost", rng)
+        image = replay.advance(acknowledged[at].journal).synced()
         disk_after = SimulatedDisk(image, boot="after", journal=False)
         with contextlib.closing(
             recover(store_spec(root, config=config, disk=disk_after, clock=SYSTEM_CLOCK))

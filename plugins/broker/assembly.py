@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from flintmq.core.io.disk import Disk
     from flintmq.core.kernel.kernel import Kernel
     from flintmq.plugins.broker.broker import Broker
+    from flintmq.plugins.broker.loading import PluginSettings
     from flintmq.plugins.broker.periodic import Timers
     from flintmq.plugins.broker.plugin_server import Pools
-    from flintmq.plugins.broker.plugin_settings import PluginSettings
     from flintmq.remoting.server.channel import ServerChannel
 
 log = logging.getLogger("flintmq.broker")

@@ -13,8 +13,8 @@ from flintmq.core.kernel.kernel import Kernel
 from flintmq.core.kernel.ports import Authenticator, ReloadingAuthenticator
 from flintmq.core.kernel.ports.processor import Request
 from flintmq.core.kernel.registry import Registered
+from flintmq.plugins.broker.loading import PluginSettings
 from flintmq.plugins.broker.periodic import Timers
-from flintmq.plugins.broker.plugin_settings import PluginSettings
 
 ACL: Final = "acl"
 """The authenticator that ``acl.enable`` and ``nameserver.acl_enable`` ask for."""

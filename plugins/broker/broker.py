@@ -24,9 +24,8 @@ from flintmq.core.io.os_disk import OS_DISK
 from flintmq.core.kernel.kernel import Kernel
 from flintmq.core.kernel.ports import Authenticator
 from flintmq.core.response_code import ResponseCode
-from flintmq.plugins.broker.addresses import broker_address
+from flintmq.plugins.broker.addresses import REMINDER_S, broker_address, check_exposure, remind
 from flintmq.plugins.broker.assembly import Assembly
-from flintmq.plugins.broker.exposure import REMINDER_S, check_exposure, remind
 from flintmq.plugins.broker.loading import as_loaded, load_plugins
 from flintmq.plugins.broker.loop_watchdog import LoopWatchdog
 from flintmq.plugins.broker.periodic import Timers
@@ -40,7 +39,7 @@ from flintmq.remoting.wire.codes import RequestCode
 
 if TYPE_CHECKING:
     from flintmq.plugins.broker.in_process import InProcessPut, PutBatch, Puttable
-    from flintmq.plugins.broker.plugin_settings import PluginSettings
+    from flintmq.plugins.broker.loading import PluginSettings
 
 log = logging.getLogger("flintmq.broker")
 

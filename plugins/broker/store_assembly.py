@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from flintmq.core.io.disk import Disk
     from flintmq.core.kernel.kernel import Kernel
     from flintmq.core.kernel.registry import Registered
-    from flintmq.plugins.broker.plugin_settings import PluginSettings
+    from flintmq.plugins.broker.loading import PluginSettings
 
 log = logging.getLogger("flintmq.broker")
 

@@ -14,7 +14,7 @@ from flintmq.config import BrokerConfig, LoadedConfig, load_config
 from flintmq.config.loading.schema import Role
 from flintmq.core.kernel.kernel import Kernel
 from flintmq.plugins.broker.broker import Broker
-from flintmq.plugins.broker.plugin_settings import PluginSettings
+from flintmq.plugins.broker.loading import PluginSettings
 from flintmq.plugins.broker.processors import ProcessorsPlugin
 from flintmq.plugins.builtin import BUILTIN_PLUGINS
 from flintmq.plugins.cli import options

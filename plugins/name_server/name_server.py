@@ -20,13 +20,11 @@ from flintmq.core.kernel.kernel import Kernel
 from flintmq.core.kernel.ports import Authenticator
 from flintmq.core.route.kv_config import KVConfigManager
 from flintmq.core.route.route_manager import RouteInfoManager
-from flintmq.plugins.broker.addresses import EVERY_INTERFACE
+from flintmq.plugins.broker.addresses import EVERY_INTERFACE, REMINDER_S, check_exposure, remind
 from flintmq.plugins.broker.authenticators import Authenticators
-from flintmq.plugins.broker.exposure import REMINDER_S, check_exposure, remind
-from flintmq.plugins.broker.loading import as_loaded, config_path
+from flintmq.plugins.broker.loading import PluginSettings, as_loaded, config_path
 from flintmq.plugins.broker.periodic import Timers
 from flintmq.plugins.broker.plugin_server import PluginServer, Pools
-from flintmq.plugins.broker.plugin_settings import PluginSettings
 from flintmq.plugins.broker.secure_links import TLS_RELOAD_S, server_tls
 from flintmq.plugins.broker.service import Service
 from flintmq.plugins.builtin import BROKER_ONLY, NAME_SERVER_PLUGINS

@@ -12,7 +12,7 @@ from flintmq.config.errors import ConfigError
 from flintmq.core.errors import FlintError, NotFollowedError
 from flintmq.core.io.clock import Clock
 from flintmq.core.limits import HA_PENDING_MAX, HA_SEND_BUFFER_BYTES
-from flintmq.plugins.broker.exposure import is_loopback
+from flintmq.plugins.broker.addresses import is_loopback
 from flintmq.plugins.broker.secure_links import TLS_RELOAD_S, server_tls
 from flintmq.plugins.replication.group_transfer import GroupTransferService
 from flintmq.plugins.replication.link_settings import LinkSettings, link_settings, wants_tls

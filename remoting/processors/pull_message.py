@@ -15,7 +15,7 @@ from flintmq.core.kernel.ports import MessageFilter
 from flintmq.core.kernel.ports.filter import SupportsFilterBacking
 from flintmq.core.kernel.ports.processor import Request, Response, handles
 from flintmq.core.response_code import ResponseCode
-from flintmq.core.store.get_message import GetMessageResult, GetMessageStatus
+from flintmq.core.store.message_reader import GetMessageResult, GetMessageStatus
 from flintmq.remoting.processors import needs
 from flintmq.remoting.processors.offset_moved import OffsetMovedEvents
 from flintmq.remoting.server.server import RemotingServer

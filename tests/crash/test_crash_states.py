@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from flintmq.core.io import lazy_numpy
 from flintmq.core.record import bulk_scan
-from flintmq.core.testing.crash_states import KINDS, states
 from flintmq.core.testing.journaled_files import Image
 from flintmq.dispatchers.index import index_bulk
 from flintmq.tests.support.crash_check import Check, UndetectableError
 from flintmq.tests.support.crash_run import LETTERS, CrashRun, Kind
+from flintmq.tests.support.crash_states import KINDS, states
 from flintmq.tests.support.crash_suite import SCRIPTS, explore, explore_errors, explore_recoveries
 from flintmq.tests.support.effort import examples
 

@@ -18,7 +18,6 @@ from flintmq.core.broker.waiting_store import WaitingStoreAdapter
 from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.record.record import MessageExtBrokerInner
 from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.crash_states import KINDS, CrashPoint
 from flintmq.core.testing.simulated_disk import SimulatedDisk
 from flintmq.core.testing.store import BY_HAND, message, start_store
 from flintmq.plugins.delay import schedule
@@ -30,6 +29,7 @@ from flintmq.plugins.timer.timer_message import TimerRedirect
 from flintmq.plugins.timer.timer_service import TimerMessageService, TimerPositions
 from flintmq.plugins.timer.timer_wheel import TimerWheel
 from flintmq.tests.support.crash_run import CONFIG, stepped
+from flintmq.tests.support.crash_states import KINDS, CrashPoint
 
 STEPS: Final = (
     *("send", "pass_time", "flush", "persist", "restart"),

@@ -22,10 +22,9 @@ from flintmq.core.recovery import log_walk, plan, recovery, repair
 from flintmq.core.recovery.log_walk import LogWalk, Recovered
 from flintmq.core.recovery.plan import RecoveryPlan
 from flintmq.core.recovery.recovery import Recovery
-from flintmq.core.store import message_reader, store_marks
+from flintmq.core.store import message_reader, opened_store
 from flintmq.core.store.message_store import MessageStore
-from flintmq.core.store.opened_store import OpenedStore
-from flintmq.core.store.store_marks import StoreMarks
+from flintmq.core.store.opened_store import OpenedStore, StoreMarks
 from flintmq.core.store.store_services import QueueFlusher
 from flintmq.core.testing.simulated_disk import SimulatedDisk, SimulatedRegion
 from flintmq.core.waiters import DONE
@@ -164,7 +163,7 @@ def trust_torn_units(patch: Patch) -> None:
 
 
 def trust_memory_after_a_power_cut(patch: Patch) -> None:
-    patch.setattr(store_marks, "is_same_boot", lambda *_all: True)
+    patch.setattr(opened_store, "is_same_boot", lambda *_all: True)
 
 
 def trust_memory_after_a_failed_sync(patch: Patch) -> None:

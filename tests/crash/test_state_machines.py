@@ -17,7 +17,6 @@ from flintmq.core.log.store_checkpoint import StoreCheckpoint
 from flintmq.core.record.java_hash import index_key_hash
 from flintmq.core.record.queue_unit import FILLER_SIZE, UNIT_BYTES
 from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.crash_states import KINDS, CrashPoint
 from flintmq.core.testing.journaled_files import Image
 from flintmq.core.testing.simulated_disk import SimulatedDisk
 from flintmq.core.testing.store import BY_HAND, message, start_store
@@ -25,6 +24,7 @@ from flintmq.dispatchers.consume_queue.consume_queue_table import ConsumeQueueTa
 from flintmq.dispatchers.index.index_service import IndexService
 from flintmq.plugins.retention.cleaner import CleanCommitLogService
 from flintmq.tests.support.crash_run import CONFIG, stepped
+from flintmq.tests.support.crash_states import KINDS, CrashPoint
 from flintmq.tests.support.effort import examples
 
 ROOT = Path("/store")

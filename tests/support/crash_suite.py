@@ -18,11 +18,11 @@ from typing import Final
 
 from flintmq.core.errors import StoreError
 from flintmq.core.record.record import decode_records
-from flintmq.core.testing.crash_states import KINDS, CrashPoint, states
 from flintmq.core.testing.journaled_files import Image
 from flintmq.core.testing.simulated_disk import SimulatedDisk
 from flintmq.tests.support.crash_check import Check, UndetectableError, expect
 from flintmq.tests.support.crash_run import CrashFailure, CrashRun, Kind
+from flintmq.tests.support.crash_states import KINDS, CrashPoint, states
 
 SCRIPTS: Final = (
     "pCfd",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, Self, TypeVar
 
-from flintmq.core.testing.crash_states import states
 from flintmq.tests.support.crash_check import Check, UndetectableError
 from flintmq.tests.support.crash_run import ChangeSpec, CrashFailure, CrashRun, Kind
+from flintmq.tests.support.crash_states import states
 from flintmq.tests.support.crash_suite import SCRIPTS
 
 

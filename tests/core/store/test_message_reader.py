@@ -10,7 +10,7 @@ import attrs
 import pytest
 
 from flintmq.core.record.record import RECORD_MIN_BYTES, decode_records
-from flintmq.core.store.get_message import GetMessageResult, GetMessageStatus
+from flintmq.core.store.message_reader import GetMessageResult, GetMessageStatus
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.store import message, opened
 

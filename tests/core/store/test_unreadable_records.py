@@ -14,7 +14,7 @@ from flintmq.core.io import lazy_numpy
 from flintmq.core.record import bulk_scan
 from flintmq.core.record.queue_unit import UNIT
 from flintmq.core.record.record import encode_blank
-from flintmq.core.store.get_message import GetMessageStatus
+from flintmq.core.store.message_reader import GetMessageStatus
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import message, open_store, store_spec
 from flintmq.plugins.delay.delay_levels import DELAY_LEVEL_MS

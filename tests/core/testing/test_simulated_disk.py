@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from flintmq.core.errors import StoreError, StoreFullError
-from flintmq.core.testing.crash_states import KINDS, CrashPoint, states
 from flintmq.core.testing.simulated_disk import SimulatedDisk
+from flintmq.tests.support.crash_states import KINDS, CrashPoint, states
 
 FOLDER = Path("/store")
 FILE = FOLDER / "log"

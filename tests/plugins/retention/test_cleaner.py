@@ -16,7 +16,7 @@ from flintmq.core.broker.offsets import ConsumerOffsetManager
 from flintmq.core.errors import RefusedError, StoreError
 from flintmq.core.io.os_disk import OsDisk
 from flintmq.core.log.multi_path_queue import MultiPathMappedFileQueue
-from flintmq.core.store.get_message import GetMessageStatus
+from flintmq.core.store.message_reader import GetMessageStatus
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import message, open_store, opened
 from flintmq.plugins.retention.cleaner import MANUAL_ROUNDS, CleanCommitLogService

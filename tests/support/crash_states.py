@@ -1,4 +1,4 @@
-"""Make what a crash may leave, from the journal of :class:`.journaled_files.JournaledFiles`.
+"""Make what a crash may leave, from the journal of :class:`flintmq.core.testing.journaled_files.JournaledFiles`.
 
 A :class:`CrashPoint` stands behind the first n operations. A *killed process* leaves what was written, of the write under way
 perhaps only the beginning (:meth:`CrashPoint.killed`). A *power cut* leaves what was synced, and of everything else what luck
@@ -26,121 +26,19 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from flintmq.core.testing.journaled_files import Image, JournaledFiles, Operation
+from flintmq.core.testing.journaled_files import IN_ORDER, WRITES, Image, JournaledFiles, JournalReplay, ReplayedFile
 
 SECTOR_BYTES: Final = 512
 PAGE_BYTES: Final = 4096
 KINDS: Final = ("lost", "kept", "pages", "sectors", "reordered", "ordered", "stale", "zeroed")
-IN_ORDER: Final = "write in order"
-WRITES: Final = ("write", IN_ORDER)
 _ATOMIC_BYTES: Final = 64
 """A copy of so few bytes is made of words of 8; a longer one may end anywhere."""
 _ORDERED_BYTES: Final = 256
 """A copy of fewer bytes goes from the first to the last."""
 
 
-class _File:
-    """One file's content: what was synced, and the writes since."""
-
-    __slots__ = ("cache", "durable", "pending", "resized", "syncing")
-
-    def __init__(self, data: bytes) -> None:
-        self.cache = bytearray(data)
-        self.durable = bytearray(data)
-        self.pending: list[tuple[int, int, bytes]] = []
-        """(number of the operation, position, data)"""
-        self.resized = False
-        self.syncing = 0
-
-    def resize(self, size: int) -> None:
-        for data in (self.cache, self.durable):
-            del data[size:]
-            data.extend(bytes(size - len(data)))
-        if size == 0:
-            self.pending.clear()
-        self.resized = True
-
-    def write(self, number: int, position: int, data: bytes) -> None:
-        self.cache[position : position + len(data)] = data
-        self.pending.append((number, position, data))
-
-    def synced(self) -> None:
-        for _number, position, data in self.pending[: self.syncing]:
-            self.durable[position : position + len(data)] = data
-        del self.pending[: self.syncing]
-        self.resized = False
-
-    def dirty(self, block_bytes: int) -> list[int]:
-        """Return the starts of the blocks with bytes that were not synced."""
-        blocks: set[int] = set()
-        for _number, position, data in self.pending:
-            blocks.update(range(position // block_bytes, (position + len(data) - 1) // block_bytes + 1))
-        return [block * block_bytes for block in sorted(blocks)]
-
-
-class CrashPoint:
-    """The disk behind some operations of a journal; :meth:`advance` goes on."""
-
-    def __init__(self, disk: JournaledFiles) -> None:
-        self._journal: Sequence[Operation] = disk.journal
-        self.number = 0
-        """Operations done."""
-        base = disk.base
-        self._files: dict[int, _File] = {at: _File(data) for at, data in enumerate(base.files.values(), 1)}
-        self._names: dict[Path, int] = {path: at for at, path in enumerate(base.files, 1)}
-        self._durable_names = dict(self._names)
-        self._folders = set(base.folders)
-        self._durable_folders = set(base.folders)
-
-    def advance(self, number: int) -> CrashPoint:
-        """Do the operations up to a number."""
-        while self.number < number:
-            self._step(self._journal[self.number])
-            self.number += 1
-        return self
-
-    def _step(self, operation: Operation) -> None:
-        kind = operation[0]
-        if kind in WRITES:
-            self._files[operation[1]].write(self.number, operation[2], operation[3])
-        elif kind == "sync":
-            self._files[operation[1]].syncing = len(self._files[operation[1]].pending)
-        elif kind == "synced":
-            self._files[operation[1]].synced()
-        elif kind == "failed":
-            # The kernel calls the pages clean: they are in memory, and no later sync brings them to the disk.
-            self._files[operation[1]].pending.clear()
-        elif kind == "names":
-            self._sync_names(operation[1])
-        elif kind == "create":
-            self._names[operation[1]] = operation[2]
-            self._files[operation[2]] = _File(b"")
-        elif kind == "resize":
-            self._files[operation[1]].resize(operation[2])
-        elif kind == "unlink":
-            del self._names[operation[1]]
-        elif kind == "rename":
-            self._names[operation[2]] = self._names.pop(operation[1])
-        elif kind == "folder":
-            self._folders.add(operation[1])
-        elif kind == "rmdir":
-            self._folders.discard(operation[1])
-        else:
-            raise ValueError(f"{kind!r} does not name an operation")
-
-    def _sync_names(self, folder: Path) -> None:
-        for path in [path for path in self._durable_names if path.parent == folder]:
-            if path not in self._names:
-                del self._durable_names[path]
-        for path, file in self._names.items():
-            if path.parent == folder:
-                self._durable_names[path] = file
-        for path in [path for path in self._durable_folders if path.parent == folder and path != folder]:
-            if path not in self._folders:
-                self._durable_folders.discard(path)
-        self._durable_folders.update(path for path in self._folders if path.parent == folder)
-
-    # what may be left
+class CrashPoint(JournalReplay):
+    """What a crash behind some operations of a journal may leave."""
 
     def killed(self, rng: random.Random | None = None) -> Image:
         """Return what a killed process leaves; with ``rng`` a part of the next operation too, where that is a write."""
@@ -182,7 +80,7 @@ class CrashPoint:
                 files[path] = self._content(self._files[file], kind, threshold, rng)
         return Image(files, frozenset(folders))
 
-    def _content(self, file: _File, kind: str, threshold: int, rng: random.Random) -> bytes:
+    def _content(self, file: ReplayedFile, kind: str, threshold: int, rng: random.Random) -> bytes:
         if file.resized and kind != "kept" and (kind == "lost" or rng.random() < 0.3):
             return b""
         if kind == "lost" or not file.pending:
@@ -196,7 +94,7 @@ class CrashPoint:
                     content[position : position + len(data)] = data
             return bytes(content)
         block_bytes = PAGE_BYTES if kind in ("pages", "zeroed") else SECTOR_BYTES
-        for start in file.dirty(block_bytes):
+        for start in _dirty(file, block_bytes):
             end = min(start + block_bytes, len(content))
             if kind == "stale":
                 content[start:end] = self._earlier(file, start, end, rng)
@@ -209,7 +107,7 @@ class CrashPoint:
         return bytes(content)
 
     @staticmethod
-    def _earlier(file: _File, start: int, end: int, rng: random.Random) -> bytes:
+    def _earlier(file: ReplayedFile, start: int, end: int, rng: random.Random) -> bytes:
         """Return a block as it was at some moment since the last sync; the last of its writes may be cut short."""
         content = bytearray(file.durable)
         writes = [
@@ -223,6 +121,14 @@ class CrashPoint:
             for begin, until in _copied(len(data), rng):
                 content[position + begin : position + until] = data[begin:until]
         return bytes(content[start:end])
+
+
+def _dirty(file: ReplayedFile, block_bytes: int) -> list[int]:
+    """Return the starts of the blocks with bytes that were not synced."""
+    blocks: set[int] = set()
+    for _number, position, data in file.pending:
+        blocks.update(range(position // block_bytes, (position + len(data) - 1) // block_bytes + 1))
+    return [block * block_bytes for block in sorted(blocks)]
 
 
 def _copied(length: int, rng: random.Random, *, in_order: bool = False) -> list[tuple[int, int]]:
