@@ -1,20 +1,4 @@
-"""What the Spark plugin raises on purpose. Spark shows the text on the driver, so each names the option to change.
-
-::
-
-    FlintError
-    └── SparkPluginError
-        ├── OptionError           an option is unknown, or its value cannot be used
-        ├── SchemaError           a column is unknown, or asked for with another type
-        ├── RuntimeMissingError   PySpark, pyarrow or a Java to run on is not there
-        ├── UnknownTopicError     no queue of a topic that was asked for exists
-        ├── UnsettledStoreError   the store is being written, or ends in something torn, and nothing says how far to read
-        ├── BadRecordError        bytes that should be a record are none
-        ├── RowError              a row that cannot become a message
-        ├── DataLossError         messages that should be read are gone
-        ├── CheckpointError       an offset of another transport, store or history
-        └── MaintenanceError      work on a store that cannot be done, or not in this way
-"""
+"""What the Spark plugin raises on purpose. Spark shows the text on the driver, so each names the option to change."""
 
 from __future__ import annotations
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import attrs
+import msgspec
+from msgspec import Meta
 
 from flintmq.plugins.spark.errors import OptionError
 
@@ -16,6 +17,13 @@ _DURATION = re.compile(r"(\d{1,15})\s*(ms|s|m|min|h|d)?", re.IGNORECASE)
 _POWERS: Final = {"b": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 _UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _INT64_MAX: Final = 2**63 - 1
+_SOME: Final = Meta(min_length=1)
+_QueueId = Annotated[int, Meta(ge=0, lt=2**31)]
+_QueueOffset = Annotated[int, Meta(ge=-2, le=_INT64_MAX)]
+_Queues = Annotated[dict[str, Annotated[frozenset[_QueueId], _SOME]], _SOME]
+_Brokers = dict[str, dict[Literal["phys"], Annotated[int, Meta(ge=0, le=_INT64_MAX)]]]
+_Topics = dict[str, Annotated[dict[str, Annotated[dict[_QueueId, _QueueOffset], _SOME]], _SOME]]
+"""Topic to broker to queue id to queue offset."""
 
 EARLIEST_QUEUE_OFFSET: Final = -2
 LATEST_QUEUE_OFFSET: Final = -1
@@ -110,18 +118,7 @@ def tags(option: str, value: str) -> tuple[str, ...]:
 
 def queues(option: str, value: str) -> Mapping[str, frozenset[int]]:
     """``{"topic": [0, 1]}``."""
-    parsed = _json(option, value)
-    if not isinstance(parsed, dict) or not parsed:
-        raise OptionError(f'option {option} must be JSON such as {{"orders": [0, 1]}}, not {value[:80]!r}')
-    found = {}
-    for topic, numbers in parsed.items():
-        if (
-            not isinstance(numbers, list)
-            or not numbers
-            or not all(_is_int(one) and 0 <= one < 2**31 for one in numbers)
-        ):
-            raise OptionError(f"option {option}: {topic!r} needs a list of queue numbers, not {str(numbers)[:80]}")
-        found[topic] = frozenset(numbers)
+    found: dict[str, frozenset[int]] = _json(option, value, _Queues, 'JSON such as {"orders": [0, 1]}')
     return found
 
 
@@ -145,53 +142,27 @@ def place(option: str, value: str) -> Place:
     word = value.strip().lower()
     if word in ("earliest", "latest"):
         return EARLIEST if word == "earliest" else LATEST
-    parsed = _json(option, value)
-    if not isinstance(parsed, dict) or not parsed or not all(isinstance(one, dict) and one for one in parsed.values()):
-        raise OptionError(
-            f'option {option} must be earliest, latest, {{"topic": {{"broker": {{"0": 23}}}}}} or '
-            f'{{"broker": {{"phys": 1048576}}}}, not {value[:80]!r}'
-        )
+    expected = (
+        'earliest, latest, {"topic": {"broker": {"0": 23}}} (-2 earliest, -1 latest) or {"broker": {"phys": 1048576}}'
+    )
+    parsed = _json(option, value, Annotated[dict[str, dict[str, Any]], _SOME], expected)
     if all("phys" in one for one in parsed.values()):
-        return _physical(option, parsed)
-    return _queue_offsets(option, parsed)
+        brokers = _json(option, value, _Brokers, expected)
+        return Place("physical", physical_offsets={broker: one["phys"] for broker, one in brokers.items()})
+    topics = _json(option, value, _Topics, expected)
+    return Place(
+        "queues",
+        queue_offsets={
+            (topic, broker, queue_id): queue_offset
+            for topic, brokers in topics.items()
+            for broker, queues in brokers.items()
+            for queue_id, queue_offset in queues.items()
+        },
+    )
 
 
-def _physical(option: str, parsed: dict[str, Any]) -> Place:
-    offsets = {broker: one["phys"] for broker, one in parsed.items()}
-    for broker, offset in offsets.items():
-        if not _is_int(offset) or not 0 <= offset <= _INT64_MAX:
-            raise OptionError(
-                f"option {option}: phys of {broker!r} must be a position in bytes, not {str(offset)[:80]}"
-            )
-    return Place("physical", physical_offsets=offsets)
-
-
-def _queue_offsets(option: str, parsed: dict[str, Any]) -> Place:
-    found = {}
-    for topic, brokers in parsed.items():
-        for broker, numbers in brokers.items():
-            if not isinstance(numbers, dict) or not numbers:
-                raise OptionError(f'option {option}: {topic!r} of {broker!r} needs queues such as {{"0": 23, "1": -2}}')
-            for queue_id, offset in numbers.items():
-                if (
-                    not (queue_id.isascii() and queue_id.isdigit())
-                    or not _is_int(offset)
-                    or not -2 <= offset <= _INT64_MAX
-                ):
-                    raise OptionError(
-                        f"option {option}: queue {queue_id[:20]!r} of {topic!r} needs a queue offset, "
-                        f"-2 (earliest) or -1 (latest), not {str(offset)[:80]}"
-                    )
-                found[topic, broker, int(queue_id)] = offset
-    return Place("queues", queue_offsets=found)
-
-
-def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _json(option: str, value: str) -> Any:
+def _json(option: str, value: str, kind: Any, expected: str) -> Any:
     try:
-        return json.loads(value)
-    except (ValueError, RecursionError) as error:
-        raise OptionError(f"option {option} is neither a known word nor JSON: {error}") from error
+        return msgspec.json.decode(value, type=kind)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise OptionError(f"option {option} must be {expected}, not {value[:80]!r}: {error}") from error
