@@ -17,6 +17,7 @@ from flintmq.core.limits import BATCH_MAX_MESSAGES
 from flintmq.plugins.spark import option_values as values
 from flintmq.plugins.spark.errors import OptionError
 from flintmq.plugins.spark.option_values import Place
+from flintmq.plugins.spark.ports import ANY, Range
 from flintmq.plugins.spark.schema import ALL_NAMES, chosen, nearest
 
 Transport = Literal["store", "broker"]
@@ -241,6 +242,12 @@ class ReadOptions:
         if self.max_bytes_per_trigger is None and self.max_offsets_per_trigger is None:
             return 256 * 1024 * 1024
         return self.max_bytes_per_trigger
+
+    @property
+    def stored_ms(self) -> Range:
+        """When messages must have been stored to be read, in ms since 1970."""
+        start, end = self.starting_timestamp_ms, self.ending_timestamp_ms
+        return Range(ANY.low if start is None else start, ANY.high if end is None else end - 1)
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> ReadOptions:

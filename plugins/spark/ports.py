@@ -10,10 +10,12 @@ An *offset* is what Spark writes into a checkpoint: a JSON object that the trans
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import attrs
+
+from flintmq.plugins.spark.errors import CheckpointError
 
 if TYPE_CHECKING:
     import pyarrow
@@ -23,6 +25,27 @@ Offset = dict[str, Any]
 """A position in everything that is read, as JSON."""
 Part = Any
 """What one task reads: a small value of the transport's that pickles."""
+
+
+OFFSET_VERSION = 1
+
+
+def check_offset(offset: Mapping[str, Any], transport: Literal["store", "broker"]) -> None:
+    """Whether an offset is one of a transport, of the version that is read. Raises CheckpointError."""
+    if offset.get("transport") != transport:
+        reads, way = (
+            ("reads the files of a store", "nameServer")
+            if transport == "store"
+            else ("pulls from brokers", "load('/data/store')")
+        )
+        raise CheckpointError(
+            f"the checkpoint was written by a query with transport {offset.get('transport')!r}, this one {reads}: offsets of "
+            f"one mean nothing to the other. Go on with {way}, or give another checkpointLocation"
+        )
+    if offset.get("v") != OFFSET_VERSION:
+        raise CheckpointError(
+            f"the checkpoint has offsets of version {offset.get('v')!r}, this FlintMQ reads {OFFSET_VERSION}"
+        )
 
 
 @attrs.frozen
@@ -48,9 +71,9 @@ class Range:
         """What lies in both."""
         return Range(max(self.low, other.low), min(self.high, other.high))
 
-    @property
-    def is_empty(self) -> bool:
-        return self.low > self.high
+    def holds(self, numbers: Any) -> Any:
+        """Whether a number, or each of an array, lies in it."""
+        return (numbers >= self.low) & (numbers <= self.high)
 
 
 ANY = Range()
@@ -72,11 +95,6 @@ class Bounds:
 
 class MessageTransport(Protocol):
     """Where messages come from."""
-
-    @property
-    def name(self) -> Literal["store", "broker"]:
-        """What a checkpoint is bound to."""
-        ...
 
     def initial(self, default: Literal["earliest", "latest"]) -> Offset:
         """Where reading begins: what ``startingOffsets`` or ``startingTimestamp`` say, else the default.

@@ -6,6 +6,7 @@ rebalanced: any task may pull any queue, and what a query has read stands in Spa
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ from flintmq.plugins.spark.errors import (
 )
 from flintmq.plugins.spark.option_values import Place
 from flintmq.plugins.spark.options import ReadOptions
-from flintmq.plugins.spark.ports import ANY, Bounds, Limit, Offset, Range
+from flintmq.plugins.spark.ports import Bounds, Limit, Offset
 from flintmq.plugins.spark.wire.client import DEFAULT_GROUP, WireClient
 from flintmq.plugins.spark.wire.pulling import Puller, batches
 from flintmq.plugins.spark.wire.queue_edges import QueueEdges, placed, queue_name
@@ -50,13 +51,11 @@ SAMPLE_QUEUES: Final = 4
 
 
 class WireTransport:
-    """Pulls from brokers. Pickles without its connections; not to be used by two threads at once.
+    """See :class:`~flintmq.plugins.spark.ports.MessageTransport`. Pickles without its connections.
 
     Args:
         options: of the read, with ``nameServer`` or ``brokerAddr``.
     """
-
-    name: Literal["store", "broker"] = "broker"
 
     def __init__(self, options: ReadOptions, bounds: Bounds | None = None) -> None:
         self.options = options
@@ -66,16 +65,12 @@ class WireTransport:
         self._average_bytes: int | None = None
         self._committed: Mapping[MessageQueue, int] = {}
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"options": self.options, "bounds": self.bounds}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["options"], state["bounds"])  # type: ignore[misc]
+    def __reduce__(self) -> tuple[Any, ...]:
+        return WireTransport, (self.options, self.bounds)
 
     # --- offsets ---
 
     def initial(self, default: Literal["earliest", "latest"]) -> Offset:
-        """See :class:`~flintmq.plugins.spark.ports.MessageTransport`."""
         edges = self._queues.edges()
         if self.options.starting_timestamp_ms is not None:
             return WireOffset(self._queues.since(edges, self.options.starting_timestamp_ms)).to_json()
@@ -83,7 +78,6 @@ class WireTransport:
         return WireOffset(placed("startingOffsets", place, edges, unnamed=default)).to_json()
 
     def final(self) -> Offset:
-        """See :class:`~flintmq.plugins.spark.ports.MessageTransport`."""
         edges = self._queues.edges()
         if self.options.ending_timestamp_ms is not None:
             return WireOffset(self._queues.before(edges, self.options.ending_timestamp_ms)).to_json()
@@ -91,11 +85,10 @@ class WireTransport:
         return WireOffset(placed("endingOffsets", place, edges, unnamed="latest")).to_json()
 
     def latest(self) -> Offset:
-        """See :class:`~flintmq.plugins.spark.ports.MessageTransport`."""
         return WireOffset({queue: edge.max_queue_offset for queue, edge in self._queues.edges().items()}).to_json()
 
     def limited(self, start: Offset, end: Offset, limit: Limit) -> Offset:
-        """See :class:`~flintmq.plugins.spark.ports.MessageTransport`; bytes by the size of some messages."""
+        """Bytes by the size of some messages."""
         # A broker that is away takes its queues from the route; forgotten here, they would be read again when it is back.
         ends = {**WireOffset.from_json(start).queues, **WireOffset.from_json(end).queues}
         ranges = self._between(start, end)
@@ -105,11 +98,10 @@ class WireTransport:
         return WireOffset({**ends, **limited_rows(ranges, min(rows))}).to_json()
 
     def rows_between(self, start: Offset, end: Offset, enough: int) -> int:
-        """See :class:`~flintmq.plugins.spark.ports.MessageTransport`; messages of other tags count."""
+        """Messages of other tags count."""
         return sum(one.rows for one in self._between(start, end))
 
     def checked(self, offset: Offset) -> Offset:
-        """See :class:`~flintmq.plugins.spark.ports.MessageTransport`."""
         queues = WireOffset.from_json(offset).queues
         edges = self._queues.edges(sorted({queue.topic for queue in queues}) or None)
         found = {}
@@ -152,11 +144,9 @@ class WireTransport:
     # --- reading ---
 
     def narrowed(self, bounds: Bounds) -> WireTransport:
-        """See :class:`~flintmq.plugins.spark.ports.MessageTransport`."""
         return WireTransport(self.options, bounds)
 
     def plan(self, start: Offset, end: Offset) -> Sequence[WirePart]:
-        """See :class:`~flintmq.plugins.spark.ports.MessageTransport`."""
         ranges = narrowed(self._between(start, end), self.bounds)
         if not ranges or (self.bounds.tags is not None and not self._tags()):
             return []
@@ -166,9 +156,8 @@ class WireTransport:
         return packed(ranges, count)
 
     def read(self, part: WirePart) -> Iterator[pyarrow.RecordBatch]:
-        """See :class:`~flintmq.plugins.spark.ports.MessageTransport`."""
         options = self.options
-        with self._new_client() as client:
+        with contextlib.closing(self._new_client()) as client:
             puller = Puller(
                 client,
                 self._tags(),
@@ -180,7 +169,6 @@ class WireTransport:
             yield from batches(puller.pull(part.ranges), self._decoder(), options.batch_rows, options.batch_bytes)
 
     def close(self) -> None:
-        """See :class:`~flintmq.plugins.spark.ports.MessageTransport`."""
         if self._client is not None:
             self._client.close()
             self._client = None
@@ -190,7 +178,7 @@ class WireTransport:
     def _decoder(self) -> Decoder:
         options, bounds = self.options, self.bounds
         tags = self._tags()
-        stored = _between_ms(options.starting_timestamp_ms, options.ending_timestamp_ms).both(bounds.store_timestamp_ms)
+        stored = options.stored_ms.both(bounds.store_timestamp_ms)
         return Decoder(
             options.columns,
             RowFilter(tags=frozenset(tags) if tags else None, store_timestamp_ms=stored),
@@ -242,8 +230,3 @@ class WireTransport:
         if self.options.fail_on_data_loss:
             raise kind(f"{why}. With option failOnDataLoss=false the read goes on with what there is")
         log.warning("%s; failOnDataLoss=false: going on", why)
-
-
-def _between_ms(since_ms: int | None, before_ms: int | None) -> Range:
-    low = ANY.low if since_ms is None else since_ms
-    return Range(low, ANY.high if before_ms is None else before_ms - 1)

@@ -11,6 +11,7 @@ Rows of a partition with the same ``shardingKey`` go to one queue, in their orde
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
@@ -79,7 +80,7 @@ class _Writer:
         assert context is not None
         query = context.getLocalProperty(QUERY_ID) or self._write_id
         transaction = f"{query}:{context.getLocalProperty(BATCH_ID) or 0}:{context.partitionId()}"
-        with Sender(self._options) as sender:
+        with contextlib.closing(Sender(self._options)) as sender:
             for message in row_messages(iterator, self._options, transaction):
                 sender.send(message)
             sender.flush()

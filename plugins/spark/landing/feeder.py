@@ -14,8 +14,6 @@ import threading
 from collections.abc import Callable
 from typing import Final, Protocol
 
-import attrs
-
 from flintmq.config.sections.store import LandingSection
 from flintmq.core.errors import FlintError
 from flintmq.core.io.clock import Clock
@@ -53,31 +51,6 @@ class LanderHandle(Protocol):
     def land(self, limit_offset_bytes: int, max_bytes: int, *, skip_lost: bool = False) -> Landed: ...
 
     def close(self) -> None: ...
-
-
-@attrs.frozen(kw_only=True)
-class FeederFigures:
-    """What a landing zone has done since the broker started."""
-
-    state: FeederState
-    committed_bytes: int | None
-    """Everything below this physical offset has landed; None as long as that is not known."""
-    lag_bytes: int
-    """How much of the log could land and has not."""
-    lag_ms: int
-    """For how long it has waited, at least."""
-    rows: int
-    files: int
-    file_bytes: int
-    commits: int
-    skipped_hand_overs: int
-    """Batches it did not receive while catching up."""
-    failures: int
-    """Steps that failed and were tried again."""
-    lost_bytes: int
-    """So much of the log was deleted before it could land."""
-    error: str
-    """Why it is stopped or tries again; empty while all is well."""
 
 
 class LandingFeeder:
@@ -119,8 +92,13 @@ class LandingFeeder:
         self._retry_s = _RETRY_FIRST_S
         self._retry_at_s = 0.0
         self._error = ""
-        self._rows = self._files = self._file_bytes = self._commits = self._failures = self._lost_bytes = 0
+        self._rows = self._files = self._file_bytes = self._commits = 0
+        self._failures = 0
+        """Steps that failed and were tried again."""
+        self._lost_bytes = 0
+        """So much of the log was deleted before it could land."""
         self._skipped = 0
+        """Batches it did not receive while catching up."""
 
     # the loop thread's side
 
@@ -166,42 +144,32 @@ class LandingFeeder:
             lag = max(0, self._readable() - (self._committed or 0))
             log.warning("the broker stops with %d bytes of the log not landed; the next start goes on with them", lag)
 
-    def figures(self) -> FeederFigures:
-        """A snapshot. Any thread."""
-        lag = max(0, self._readable() - max(self._read_to, self._committed or 0))
-        since = self._waits_since_s
-        return FeederFigures(
-            state=self._state,
-            committed_bytes=self._committed,
-            lag_bytes=lag,
-            lag_ms=max(0, int((self._clock.monotonic_s() - since) * 1000)) if lag and since is not None else 0,
-            rows=self._rows,
-            files=self._files,
-            file_bytes=self._file_bytes,
-            commits=self._commits,
-            skipped_hand_overs=self._skipped,
-            failures=self._failures,
-            lost_bytes=self._lost_bytes,
-            error=self._error,
-        )
-
     def runtime_info(self) -> dict[str, str]:
-        """:meth:`figures` as text, by the names that request 28 gives them."""
-        found = self.figures()
-        info = {
-            "State": found.state.value,
-            "CommittedOffset": "" if found.committed_bytes is None else str(found.committed_bytes),
-            "LagBytes": str(found.lag_bytes),
-            "LagMillis": str(found.lag_ms),
-            "Rows": str(found.rows),
-            "Files": str(found.files),
-            "FileBytes": str(found.file_bytes),
-            "Commits": str(found.commits),
-            "SkippedHandOvers": str(found.skipped_hand_overs),
-            "Failures": str(found.failures),
-            "LostBytes": str(found.lost_bytes),
+        """What it has done since the broker started, by the names that request 28 gives it. Any thread.
+
+        ``CommittedOffset`` is empty as long as it is not known, ``LagMillis`` says for how long what lags has waited at least,
+        ``Error`` is there while it is stopped or tries again.
+        """
+        lag = max(0, self._readable() - max(self._read_to, self._committed or 0))
+        since_s = self._waits_since_s
+        lag_ms = max(0, int((self._clock.monotonic_s() - since_s) * 1000)) if lag and since_s is not None else 0
+        figures = {
+            "LagBytes": lag,
+            "LagMillis": lag_ms,
+            "Rows": self._rows,
+            "Files": self._files,
+            "FileBytes": self._file_bytes,
+            "Commits": self._commits,
+            "SkippedHandOvers": self._skipped,
+            "Failures": self._failures,
+            "LostBytes": self._lost_bytes,
         }
-        return info | ({"Error": found.error} if found.error else {})
+        info = {
+            "State": self._state.value,
+            "CommittedOffset": "" if self._committed is None else str(self._committed),
+            **{name: str(figure) for name, figure in figures.items()},
+        }
+        return info | ({"Error": self._error} if self._error else {})
 
     # the feeder's side
 

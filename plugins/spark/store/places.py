@@ -14,7 +14,7 @@ from flintmq.plugins.spark.decoder import RowFilter
 from flintmq.plugins.spark.errors import CheckpointError, DataLossError, OptionError
 from flintmq.plugins.spark.option_values import EARLIEST_QUEUE_OFFSET, LATEST_QUEUE_OFFSET, Place
 from flintmq.plugins.spark.options import ReadOptions
-from flintmq.plugins.spark.ports import ANY, Offset, Range
+from flintmq.plugins.spark.ports import ANY, OFFSET_VERSION, Offset, Range, check_offset
 from flintmq.plugins.spark.store.queue_units import QueueUnits, list_queues
 from flintmq.plugins.spark.store.record_places import first_place, first_place_from, splitters
 from flintmq.plugins.spark.store.visible_end import StoreView
@@ -166,7 +166,6 @@ def queue_ranges(first: StoreOffset, last: StoreOffset) -> tuple[tuple[str, int,
     return tuple((topic, queue_id, offsets) for (topic, queue_id), offsets in found.items())
 
 
-VERSION: Final = 1
 _WAY_OUT: Final = "Give another checkpointLocation, and startingOffsets to say where to begin"
 QueueLimits = Mapping[str, Mapping[str, int]]
 _INT64_MAX: Final = 2**63 - 1
@@ -212,7 +211,7 @@ class StoreOffset:
 
     def to_json(self) -> Offset:
         """Return the form in which Spark keeps it."""
-        found: Offset = {"v": VERSION, "transport": "store", "phys": self.physical_offset}
+        found: Offset = {"v": OFFSET_VERSION, "transport": "store", "phys": self.physical_offset}
         if self.store_id is not None:
             found |= {"store": self.store_id, "epoch": self.epoch_id}
         for name, limits in (("queues", self.queue_starts), ("until", self.queue_ends)):
@@ -227,15 +226,8 @@ class StoreOffset:
         Raises:
             CheckpointError: it is another transport's, of a later version, or no offset.
         """
-        transport = offset.get("transport")
-        if transport != "store":
-            raise CheckpointError(
-                f"the checkpoint was written by a query with transport {transport!r}, this one reads the files of a store: "
-                "offsets of one mean nothing to the other. Go on with nameServer, or give another checkpointLocation"
-            )
-        version, place = offset.get("v"), offset.get("phys")
-        if version != VERSION:
-            raise CheckpointError(f"the checkpoint has offsets of version {version!r}, this FlintMQ reads {VERSION}")
+        check_offset(offset, "store")
+        place = offset.get("phys")
         if type(place) is not int or not 0 <= place <= _INT64_MAX:
             raise CheckpointError(f"the checkpoint's physical offset is {str(place)[:80]!r}")
         return cls(

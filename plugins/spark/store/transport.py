@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import attrs
 
@@ -15,7 +15,7 @@ from flintmq.core.io import fastjson
 from flintmq.plugins.spark.decoder import Decoder, RowFilter
 from flintmq.plugins.spark.errors import DataLossError, UnknownTopicError
 from flintmq.plugins.spark.options import ReadOptions
-from flintmq.plugins.spark.ports import ANY, Bounds, Limit, Offset, Part, Range
+from flintmq.plugins.spark.ports import ANY, Bounds, Limit, Offset
 from flintmq.plugins.spark.schema import nearest
 from flintmq.plugins.spark.store.piece_reader import PieceReader
 from flintmq.plugins.spark.store.pieces import (
@@ -46,8 +46,6 @@ _SPARSE: Final = 4
 """How much larger a part may be when only some of the messages in it are read …"""
 _UNITS_ALONE: Final = 16
 """… and when its messages' units are, 20 bytes each."""
-_INT64_MIN: Final = -(2**63)
-_INT64_MAX: Final = 2**63 - 1
 
 
 @attrs.define
@@ -56,7 +54,6 @@ class StoreTransport:
 
     options: ReadOptions
     bounds: Bounds = attrs.field(factory=Bounds)
-    name: ClassVar[Literal["store"]] = "store"
 
     # where to begin and end
 
@@ -137,10 +134,7 @@ class StoreTransport:
         parts = parted(view.log, splitters(self._queues()) if several else [], pieces, wanted)
         return [StorePart(part, limits) for part in parts]
 
-    def read(self, part: Part | None) -> Iterator[pyarrow.RecordBatch]:
-        if part is None:  # Spark runs one task even without a part
-            return
-        assert isinstance(part, StorePart)
+    def read(self, part: StorePart) -> Iterator[pyarrow.RecordBatch]:
         rows = attrs.evolve(self._rows(), queue_offsets=part.queue_offsets)
         reader = PieceReader(self.root, self.options, self._decoder(rows))
         for piece in part.pieces:
@@ -183,10 +177,10 @@ class StoreTransport:
         if physical.high < high - 1:
             place_behind = first_place(view.log, splitters(queues), physical.high + 1)
             high = min(high, place_behind) if place_behind is not None else high
-        if stored.low > _INT64_MIN:
+        if stored.low > ANY.low:
             first = first_place_from(view.log, splitters(queues), stored.low, view.end.end)
             low = max(low, first if first is not None else high)
-        if stored.high < _INT64_MAX:
+        if stored.high < ANY.high:
             behind = first_place_from(view.log, splitters(queues), stored.high + 1, view.end.end)
             high = min(high, behind) if behind is not None else high
         return low, high
@@ -239,10 +233,7 @@ class StoreTransport:
             system_topics=options.include_system_topics,
             queues=tuple((options.queues or {}).items()),
             tags=tags,
-            store_timestamp_ms=Range(
-                options.starting_timestamp_ms if options.starting_timestamp_ms is not None else _INT64_MIN,
-                options.ending_timestamp_ms - 1 if options.ending_timestamp_ms is not None else _INT64_MAX,
-            ),
+            store_timestamp_ms=options.stored_ms,
         ).narrowed(bounds)
 
     def _decoder(self, rows: RowFilter) -> Decoder:

@@ -26,7 +26,7 @@ from flintmq.core.record.sys_flag import is_queued
 from flintmq.plugins.spark.decoder import Decoder, RowFilter
 from flintmq.plugins.spark.decoder.heads import Bools
 from flintmq.plugins.spark.decoder.slices import take_slices
-from flintmq.plugins.spark.ports import ANY, Range
+from flintmq.plugins.spark.ports import ANY
 from flintmq.plugins.spark.schema import arrow_schema
 from flintmq.plugins.spark.store.log_files import Bytes
 from flintmq.plugins.spark.store.pieces import Piece
@@ -153,10 +153,10 @@ class UnitRows:
         keep: Bools | None = None if self._wanted.all() else self._wanted[step.queue]
         physical = self._decoder.rows.physical_offset
         if physical != ANY:
-            keep = _both(keep, _within(step.units.position, physical))
+            keep = _both(keep, physical.holds(step.units.position))
         for number, allowed in enumerate(self._allowed or ()):
             if allowed != ANY:
-                keep = _both(keep, (step.queue != number) | _within(step.units.queue_offset, allowed))
+                keep = _both(keep, (step.queue != number) | allowed.holds(step.units.queue_offset))
         return keep
 
     def _column(self, name: str, rows: Step) -> pa.Array:
@@ -169,10 +169,6 @@ class UnitRows:
         if name == "storeSize":
             return pa.array(rows.units.size.astype(np.int32))
         return pa.array(rows.units.queue_offset if name == "queueOffset" else rows.units.position)
-
-
-def _within(numbers: Ints, allowed: Range) -> Bools:
-    return (numbers >= allowed.low) & (numbers <= allowed.high)
 
 
 def _both(one: Bools | None, other: Bools) -> Bools:

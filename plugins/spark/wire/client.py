@@ -10,8 +10,7 @@ import asyncio
 import concurrent.futures
 import os
 from collections.abc import Awaitable, Callable, Coroutine
-from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, TypeVar
 
 from flintmq.config.errors import ConfigError
 from flintmq.core.broker.message_queue import MessageQueue
@@ -41,7 +40,7 @@ PASSING_CODES: Final = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE
 
 
 class WireClient:
-    """One client. Its methods may be called from any thread; use it in a ``with`` statement.
+    """One client. Its methods may be called from any thread; to be closed.
 
     Args:
         name_server: addresses of name servers, or None.
@@ -120,14 +119,6 @@ class WireClient:
         if not self._thread.is_stopped:
             self._thread.run(self.instance.close())
             self._thread.stop()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 async def again(ask: Callable[[], Awaitable[T]], attempts: int = ATTEMPTS) -> T:

@@ -9,7 +9,7 @@ import attrs
 
 from flintmq.core.broker.message_queue import MessageQueue
 from flintmq.plugins.spark.errors import CheckpointError
-from flintmq.plugins.spark.ports import Bounds, Offset
+from flintmq.plugins.spark.ports import OFFSET_VERSION, Bounds, Offset, check_offset
 
 SMALL_BYTES: Final = 8 * 1024 * 1024
 """Less than this is not worth a task of its own (docs/spark.md)."""
@@ -51,7 +51,7 @@ def narrowed(ranges: Iterable[QueueRange], bounds: Bounds) -> list[QueueRange]:
     for one in ranges:
         if bounds.topics is not None and one.queue.topic not in bounds.topics:
             continue
-        if not bounds.queue_id.low <= one.queue.queue_id <= bounds.queue_id.high:
+        if not bounds.queue_id.holds(one.queue.queue_id):
             continue
         start, end = max(one.start, bounds.queue_offset.low), min(one.end, bounds.queue_offset.high + 1)
         if start < end:
@@ -102,7 +102,6 @@ def limited_rows(ranges: Sequence[QueueRange], max_rows: int) -> dict[MessageQue
     return {one.queue: one.start + 1 + (one.rows - 1) * left // waiting for one in ranges}
 
 
-VERSION: Final = 1
 _INT64_MAX: Final = 2**63 - 1
 
 
@@ -124,7 +123,7 @@ class WireOffset:
         for queue in sorted(self.queues, key=_order):
             brokers = found.setdefault(queue.topic, {})
             brokers.setdefault(queue.broker_name, {})[str(queue.queue_id)] = self.queues[queue]
-        return {"v": VERSION, "transport": "broker", "queues": found}
+        return {"v": OFFSET_VERSION, "transport": "broker", "queues": found}
 
     @classmethod
     def from_json(cls, offset: Mapping[str, Any]) -> WireOffset:
@@ -133,16 +132,7 @@ class WireOffset:
         Raises:
             CheckpointError: it is another transport's, of a later version, or no offset.
         """
-        transport = offset.get("transport")
-        if transport != "broker":
-            raise CheckpointError(
-                f"the checkpoint was written by a query with transport {transport!r}, this one pulls from brokers: offsets of "
-                "one mean nothing to the other. Go on with load('/data/store'), or give another checkpointLocation"
-            )
-        if offset.get("v") != VERSION:
-            raise CheckpointError(
-                f"the checkpoint has offsets of version {offset.get('v')!r}, this FlintMQ reads {VERSION}"
-            )
+        check_offset(offset, "broker")
         queues = {}
         try:
             for topic, brokers in offset["queues"].items():

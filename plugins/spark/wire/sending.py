@@ -7,8 +7,7 @@ import concurrent.futures
 import logging
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
@@ -48,7 +47,7 @@ class _Request:
 
 
 class Sender:
-    """Sends the messages of one task. Not thread-safe; use it in a ``with`` statement.
+    """Sends the messages of one task. Not thread-safe; to be closed.
 
     Args:
         options: of the write.
@@ -116,14 +115,6 @@ class Sender:
             future.cancel()
         self._under_way.clear()
         self._client.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     # --- inside ---
 

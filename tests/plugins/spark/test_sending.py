@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,7 +40,7 @@ def batch(**columns: Any) -> Any:
 
 
 def send(chosen: WriteOptions, *batches: Any) -> Sender:
-    with Sender(chosen) as sender:
+    with contextlib.closing(Sender(chosen)) as sender:
         for message in row_messages(batches, chosen, "q:0:0"):
             sender.send(message)
         sender.flush()
