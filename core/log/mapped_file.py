@@ -127,6 +127,10 @@ class MappedFile:
         self.flushed = end
         return end
 
+    def next_data(self, position: int) -> int:
+        """Return a place at or behind another before which there are only zeros; the file's size where nothing follows."""
+        return self.region.next_data(position)
+
     def set_positions(self, position: int) -> None:
         """Note, after a recovery, that everything up to a position is on disk, and that nothing behind it counts."""
         self.wrote = self.committed = self.flushed = position

@@ -8,14 +8,19 @@ from __future__ import annotations
 import zlib
 from functools import lru_cache
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from flintmq.core.errors import StoreFormatError
+from flintmq.core.io.lazy_numpy import numpy
 from flintmq.core.io.paths import topic_folder
 from flintmq.core.limits import PROPERTIES_MAX_BYTES
+from flintmq.core.record.bulk_scan import Layout, Topics, rows_before_false
 from flintmq.core.record.layout import HEAD_V4, picked
 from flintmq.core.record.record import MAGIC_V1, RECORD_MIN_BYTES, Record, RecordError, decode_record
 from flintmq.core.record.sys_flag import HOSTS_V6, is_queued
+
+if TYPE_CHECKING:
+    from flintmq.core.record.bulk_scan import Column
 
 _PLAIN: Final = picked(
     "size",
@@ -29,6 +34,7 @@ _PLAIN: Final = picked(
     "body_length",
 )
 _BODY_AT: Final = HEAD_V4.size
+_CRC_MASK: Final = 0x7FFFFFFF
 _TOPICS_MAX: Final = 65_536
 _ANYWHERE: Final = Path()
 
@@ -78,6 +84,9 @@ class RecordCheck:
         self._check_crc = check_crc
         self._topics: set[bytes] = set()
         """Topics that were met, each with its length before it."""
+        self._numbered = Topics()
+        self._is_folder: list[bool] = []
+        """Whether a topic can have queues, by its number."""
 
     def record(self, view: memoryview, at: int, physical_offset_bytes: int) -> Record:
         """Return the record at a place, as :func:`check_record` does, and remember its topic. Raises RecordError."""
@@ -86,6 +95,15 @@ class RecordCheck:
         if is_queued(record.sys_flag) and len(raw) < 128 and len(self._topics) < _TOPICS_MAX:
             self._topics.add(bytes((len(raw),)) + raw)
         return record
+
+    def outline(self, view: memoryview, at: int, physical_offset_bytes: int) -> Plain:
+        """Return the outline of the record at a place, checked as :meth:`record` does. Raises RecordError."""
+        plain = self.plain(view, at, len(view), physical_offset_bytes)
+        if plain is not None:
+            return plain
+        record = self.record(view, at, physical_offset_bytes)
+        end = at + record.size_bytes
+        return end, record.sys_flag, record.store_timestamp_ms, end - len(record.properties_bytes)
 
     def plain(self, view: memoryview, at: int, limit: int, physical_offset_bytes: int) -> Plain | None:
         """Return the outline of the record at a place if it is of the plain kind and passes the same conditions.
@@ -114,9 +132,39 @@ class RecordCheck:
             and (length_at := topic_at + 1 + view[topic_at]) + 2 <= end
             and view[length_at] << 8 | view[length_at + 1] == end - length_at - 2 <= PROPERTIES_MAX_BYTES
             and view[topic_at:length_at].tobytes() in self._topics
-            and (
-                not self._check_crc or not body_bytes or zlib.crc32(view[at + _BODY_AT : topic_at]) & 0x7FFFFFFF == crc
-            )
+            and (not self._check_crc or not body_bytes or zlib.crc32(view[at + _BODY_AT : topic_at]) & _CRC_MASK == crc)
         ):
             return end, sys_flag, stored_ms, length_at + 2
         return None
+
+    def rows(self, view: memoryview, rows: Layout, start_offset_bytes: int) -> int:
+        """Return how many consecutive records pass the same conditions before the first that does not, with numpy.
+
+        Args:
+            start_offset_bytes: the view's place in the log.
+        """
+        is_good = rows.physical == start_offset_bytes + rows.begin
+        is_good &= self._can_be_queued(view, rows)
+        good = rows_before_false(is_good)
+        if good and self._check_crc:
+            good = rows_before_false(_has_its_checksum(view, rows.first(good)))
+        return good
+
+    def _can_be_queued(self, view: memoryview, rows: Layout) -> Column:
+        """Whether topic, queue id and queue offset can be those of a queue, or need not be."""
+        codes = self._numbered.codes(view, rows)
+        for name in self._numbered.names[len(self._is_folder) :]:
+            self._is_folder.append(not why_no_topic(name))
+        can_be = numpy.array(self._is_folder)[codes] & (rows.queue_id >= 0) & (rows.queue_offset >= 0)
+        can_be |= ~is_queued(rows.sys_flag)
+        if self._numbered.broken:
+            can_be &= ~numpy.isin(codes, self._numbered.broken)
+        return can_be
+
+
+def _has_its_checksum(view: memoryview, rows: Layout) -> Column:
+    begins = rows.body_at.tolist()
+    ends = (rows.body_at + rows.body_length).tolist()
+    crc32 = zlib.crc32
+    found = numpy.array([crc32(view[begin:end]) for begin, end in zip(begins, ends, strict=True)], numpy.int64)
+    return ((found & _CRC_MASK) == rows.body_crc) | (rows.body_length == 0)  # type: ignore[no-any-return]

@@ -25,8 +25,8 @@ from flintmq.core.log.commit_log import CommitLog
 from flintmq.core.log.mapped_file import MappedFile
 from flintmq.core.record import record as rec
 from flintmq.core.record.queue_unit import is_filler
-from flintmq.core.recovery.log_walk import Hole, LogWalk, Recovered
 from flintmq.core.recovery.repair import data_behind
+from flintmq.core.recovery.start_walk import Hole, Recovered, walk_log
 
 _RECOVER_FILES: Final = 3
 _ANY_END: Final = 2**63 - 1
@@ -167,13 +167,14 @@ class _Planner:
                     needed,
                     f"the {what} rebuilt from position {needed_from}, and that part is walked too",
                 )
-            walk = LogWalk(
+            walked = walk_log(
                 self._log,
+                first,
+                counted,
                 check_crc=found.check_crc,
                 skips_damage=found.skips_damage,
                 trusted_ms=None if self._clean else found.trusted_ms,
             )
-            walked = walk.run(first, counted)
             lacks_from = _indexed_below(found.index, walked.end_offset_bytes)
             if lacks_from is None or lacks_from >= self._files[first].start or not first:
                 return first, because, walked

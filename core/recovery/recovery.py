@@ -13,9 +13,9 @@ from flintmq.core.kernel.ports import ConsumeQueues, IndexBuilder, SupportsTrunc
 from flintmq.core.log.commit_log import CommitLog
 from flintmq.core.log.epochs import RECOVERED, EpochFile
 from flintmq.core.log.store_checkpoint import StoreCheckpoint
-from flintmq.core.recovery.log_walk import Cut, Recovered
 from flintmq.core.recovery.plan import LastStop, RecoveryPlan, is_described, trusted_before
 from flintmq.core.recovery.repair import data_behind, repair
+from flintmq.core.recovery.start_walk import Cut, Recovered
 
 log = logging.getLogger("flintmq.store")
 

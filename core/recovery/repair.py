@@ -25,16 +25,15 @@ from flintmq.core.log.commit_log import CommitLog
 from flintmq.core.log.mapped_file import MappedFile
 from flintmq.core.record import record as rec
 from flintmq.core.record.host import pack_host
+from flintmq.core.record.log_part import data_in
 from flintmq.core.record.record import MessageExtBrokerInner
 from flintmq.core.record.sys_flag import TRANSACTION_ROLLBACK
-from flintmq.core.recovery.log_walk import Cut, Hole, Recovered
+from flintmq.core.recovery.start_walk import Cut, Hole, Recovered
 
 log = logging.getLogger("flintmq.store")
 
 LOST_TOPIC: Final = "RMQ_SYS_LOST"
 """The topic of fillers: no queue and no key ever leads to one."""
-_CHUNK_BYTES: Final = 1024 * 1024
-_ZEROS: Final = bytes(_CHUNK_BYTES)
 _FILLER_BYTES: Final = 1024 * 1024
 _NOWHERE: Final = pack_host("0.0.0.0", 0)
 
@@ -152,12 +151,8 @@ def _take_tail(disk: Disk, quarantine: Path, commit_log: CommitLog, found: Recov
 
 def _data(file: MappedFile, begin: int, end: int) -> Iterator[tuple[int, int, bytes]]:
     """Yield (place, length, ``position length\\n`` and the bytes) of what is not zero in a part of a file."""
-    at = begin
-    while (at := file.region.next_data(at) if at < file.size else end) < end:
-        chunk = bytes(file.view[at : min(end, at + _CHUNK_BYTES)])
-        if chunk != _ZEROS and (stripped := chunk.rstrip(b"\0")):
-            yield at, len(stripped), b"%020d %d\n" % (file.start + at, len(stripped)) + stripped + b"\n"
-        at += _CHUNK_BYTES
+    for at, data in data_in(file, begin, end):
+        yield at, len(data), b"%020d %d\n" % (file.start + at, len(data)) + data + b"\n"
 
 
 def _keep(disk: Disk, path: Path, suffix: str, pieces: list[bytes]) -> Path | None:

@@ -33,9 +33,9 @@ from flintmq.core.log.store_checkpoint import StoreCheckpoint
 from flintmq.core.log.store_lock import StoreLock
 from flintmq.core.log.watermarks import Watermarks
 from flintmq.core.recovery.boot import boot_path, is_same_boot
-from flintmq.core.recovery.log_walk import Recovered
 from flintmq.core.recovery.plan import FoundStore, LastStop, RecoveryPlan, plan_start
 from flintmq.core.recovery.recovery import Recovery
+from flintmq.core.recovery.start_walk import Recovered
 from flintmq.core.store.log_files import commit_log_folders, log_files
 from flintmq.core.store.message_reader import MessageReader
 

@@ -7,8 +7,9 @@ from typing import Any
 
 from flintmq.core.errors import JsonSyntaxError
 from flintmq.core.io import fastjson
+from flintmq.core.record.log_walk import Kind
 from flintmq.plugins.doctor.files import StoreFiles
-from flintmq.plugins.doctor.walk import Kind, Piece, walk
+from flintmq.plugins.doctor.walk import Piece, walk
 
 _CONFIGS = ("topics.json", "subscriptionGroup.json", "consumerOffset.json", "delayOffset.json")
 _SHOWN = 20

@@ -15,10 +15,11 @@ from flintmq.core.log.store_lock import is_locked
 from flintmq.core.record import record as rec
 from flintmq.core.record.host import host_text
 from flintmq.core.record.java_hash import index_key_hash
+from flintmq.core.record.log_walk import Kind
 from flintmq.core.record.queue_unit import FILLER_SIZE, UNIT, UNIT_BYTES, is_address
 from flintmq.core.record.record import Record
-from flintmq.core.recovery.log_walk import Cut
 from flintmq.core.recovery.plan import RecoveryPlan
+from flintmq.core.recovery.start_walk import Cut
 from flintmq.core.store.opened_store import plan_of
 from flintmq.dispatchers.index.index_file import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES
 from flintmq.plugins.doctor.files import StoreFiles, misfits, read_bytes
@@ -27,7 +28,7 @@ from flintmq.plugins.doctor.rebuild import fitting, spec_of
 from flintmq.plugins.doctor.verify_config import CHECKPOINT, CHECKPOINT_NAMES
 from flintmq.plugins.doctor.verify_index import INDEX_ENTRY, INDEX_HEADER
 from flintmq.plugins.doctor.verify_queues import ext_units
-from flintmq.plugins.doctor.walk import Kind, Piece, walk
+from flintmq.plugins.doctor.walk import Piece, walk
 
 _BODY_SHOWN_BYTES: Final = 256
 

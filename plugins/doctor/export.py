@@ -11,9 +11,10 @@ import msgspec
 
 from flintmq.core.errors import FlintError
 from flintmq.core.record.host import host_text
+from flintmq.core.record.log_walk import Kind
 from flintmq.core.record.record import Record
 from flintmq.plugins.doctor.files import StoreFiles
-from flintmq.plugins.doctor.walk import Kind, walk
+from flintmq.plugins.doctor.walk import walk
 
 _ROWS = 16_384
 

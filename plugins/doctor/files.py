@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -30,6 +31,19 @@ class FileView:
     @property
     def size(self) -> int:
         return len(self.view)
+
+    def next_data(self, position: int) -> int:
+        """Return a place at or behind another before which there are only zeros; the file's size where nothing follows."""
+        return next_data(self.path, position, self.size)
+
+
+def next_data(path: Path, position: int, size: int) -> int:
+    """Return a place of a file at or behind another before which lies a hole; its size where nothing follows."""
+    with path.open("rb") as file:
+        try:
+            return os.lseek(file.fileno(), position, os.SEEK_DATA)
+        except OSError:  # nothing but a hole follows
+            return size
 
 
 def map_read_only(path: Path) -> memoryview:

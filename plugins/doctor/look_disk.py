@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import mmap
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 from flintmq.core.io.os_disk import OsDisk
+from flintmq.plugins.doctor.files import next_data
 
 
 class LookRegion:
@@ -42,13 +42,7 @@ class LookRegion:
 
     def next_data(self, position: int) -> int:
         """Return a place at or behind a position before which there are only zeros; the file's size where nothing follows."""
-        if self._path is None:
-            return self._size
-        with self._path.open("rb") as file:
-            try:
-                return os.lseek(file.fileno(), position, os.SEEK_DATA)
-            except OSError:  # nothing but a hole follows
-                return self._size
+        return self._size if self._path is None else next_data(self._path, position, self._size)
 
     def let_go(self) -> None: ...
 

@@ -27,6 +27,7 @@ from flintmq.core.kernel.ports import (
     RecordBatch,
 )
 from flintmq.core.log.store_lock import StoreLock
+from flintmq.core.record.log_walk import Kind
 from flintmq.core.record.queue_unit import UNIT_BYTES
 from flintmq.core.store.message_store import MessageStore, open_store
 from flintmq.core.store.opened_store import OpenedStore, StoreSpec
@@ -37,7 +38,7 @@ from flintmq.plugins.delay.delay_levels import DELAY_LEVEL_MS
 from flintmq.plugins.delay.tags_codes import DelayTagsCodes, tags_codes_with
 from flintmq.plugins.doctor.delays import delays_of
 from flintmq.plugins.doctor.files import StoreFiles
-from flintmq.plugins.doctor.walk import Kind, walk
+from flintmq.plugins.doctor.walk import walk
 
 log = logging.getLogger("flintmq.store")
 

@@ -19,6 +19,7 @@ import attrs
 from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.core.errors import StoreError, StoreFormatError
 from flintmq.core.io.paths import file_name
+from flintmq.core.record.log_walk import Kind
 from flintmq.core.record.record import BLANK_MIN_BYTES, Record, check_host, encode_blank
 from flintmq.core.record.sys_flag import is_queued
 from flintmq.plugins.delay.delay_times import DelayTimes, save_delay_times
@@ -26,7 +27,7 @@ from flintmq.plugins.doctor.delays import delays_of
 from flintmq.plugins.doctor.expected import is_lost
 from flintmq.plugins.doctor.files import StoreFiles
 from flintmq.plugins.doctor.renumber import Renumbering, translate_offsets
-from flintmq.plugins.doctor.walk import Kind, walk
+from flintmq.plugins.doctor.walk import walk
 
 _PLACES: Final = struct.Struct(">qq")
 _PLACES_AT: Final = 20

@@ -9,6 +9,7 @@ from typing import Final
 from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.core.log.store_lock import is_locked
 from flintmq.core.record import properties as props
+from flintmq.core.record.log_walk import Kind
 from flintmq.core.record.record import BLANK_MIN_BYTES, Record, check_host
 from flintmq.plugins.delay.delay_times import DelayTimes, delay_times_path
 from flintmq.plugins.doctor.delays import Delays, delays_of
@@ -19,7 +20,7 @@ from flintmq.plugins.doctor.report import Report
 from flintmq.plugins.doctor.verify_config import check_checkpoint, check_config
 from flintmq.plugins.doctor.verify_index import check_index
 from flintmq.plugins.doctor.verify_queues import check_queues
-from flintmq.plugins.doctor.walk import Kind, is_torn, walk
+from flintmq.plugins.doctor.walk import walk
 
 _INT: Final = re.compile(r"[+-]?[0-9]{1,10}")
 _UNREADABLE = "RocketMQ's clients leave out the rest of a pull's answer there; flintmq store salvage mends a port"
@@ -78,9 +79,6 @@ def _check_log(
             blank_bytes = 0
             for what in _refused_by_readers(piece.record):
                 report.add(Level.ERROR, place, what, _UNREADABLE)
-            if is_torn(piece.record, piece.end):
-                what = "the properties hold zeros up to the end of a sector: torn, unless a client sent them"
-                report.add(Level.NOTE, place, what)
             if is_lost(piece.record):
                 expected.lose(size)
                 report.add(Level.NOTE, place, "records were lost here: an earlier start took damage out of the log")

@@ -9,13 +9,13 @@ from typing import Final
 
 from flintmq.core.errors import JsonSyntaxError
 from flintmq.core.io import fastjson
+from flintmq.core.record.log_part import is_zero
 from flintmq.core.record.queue_unit import FILLER_SIZE, UNIT, UNIT_BYTES, is_address
 from flintmq.plugins.delay.delay_times import is_unknown_due, may_be_due
 from flintmq.plugins.doctor.expected import UNKNOWN, Expected, QueueKey
 from flintmq.plugins.doctor.files import FileView, StoreFiles, ext_at, misfits, read_bytes
 from flintmq.plugins.doctor.finding import Level
 from flintmq.plugins.doctor.report import REPAIR, Report
-from flintmq.plugins.doctor.walk import is_zero
 
 _EXT_HEAD: Final = struct.Struct(">hqqh")
 _LEAST_LONG: Final = -(2**63)
@@ -185,7 +185,7 @@ class _Queue:
         end = self._start * UNIT_BYTES + len(self._units)
         for part in self._parts:
             begin = max(0, end - part.start)
-            if begin < part.size and not is_zero(part.view, begin, part.size):
+            if begin < part.size and not is_zero(part, begin, part.size):
                 what = f"bytes that are no unit, or units that were cut, behind the queue's end ({end // UNIT_BYTES})"
                 self._report.add(Level.NOTE, part.path, what)
 

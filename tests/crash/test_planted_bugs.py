@@ -17,11 +17,12 @@ from flintmq.core.log.mapped_file import MappedFile
 from flintmq.core.log.mapped_file_queue import MappedFileQueue
 from flintmq.core.log.store_checkpoint import StoreCheckpoint
 from flintmq.core.log.watermarks import Watermarks
+from flintmq.core.record import log_walk
 from flintmq.core.record.queue_unit import UNIT_BYTES
-from flintmq.core.recovery import log_walk, plan, recovery, repair
-from flintmq.core.recovery.log_walk import LogWalk, Recovered
+from flintmq.core.recovery import plan, recovery, repair
 from flintmq.core.recovery.plan import RecoveryPlan
 from flintmq.core.recovery.recovery import Recovery
+from flintmq.core.recovery.start_walk import Recovered, walk_log
 from flintmq.core.store import message_reader, opened_store
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.store.opened_store import OpenedStore, StoreMarks
@@ -199,17 +200,15 @@ def forget_what_the_index_lacks(patch: Patch) -> None:
 
 
 def check_no_crc(patch: Patch) -> None:
-    init = LogWalk.__init__
-    patch.setattr(LogWalk, "__init__", lambda self, log, **more: init(self, log, **{**more, "check_crc": False}))
+    patch.setattr(plan, "walk_log", lambda *files, **more: walk_log(*files, **{**more, "check_crc": False}))
 
 
 def take_torn_properties(patch: Patch) -> None:
-    patch.setattr(log_walk, "_is_torn", lambda *_all: False)
+    patch.setattr(log_walk.LogWalk, "_is_torn", lambda *_all: False)
 
 
 def cut_behind_the_first_bad_record(patch: Patch) -> None:
-    init = LogWalk.__init__
-    patch.setattr(LogWalk, "__init__", lambda self, log, **more: init(self, log, **{**more, "skips_damage": False}))
+    patch.setattr(plan, "walk_log", lambda *files, **more: walk_log(*files, **{**more, "skips_damage": False}))
     patch.setattr(MappedFileQueue, "first_unflushed", lambda self: _newest_first(self))
 
 

@@ -21,13 +21,12 @@ from flintmq.core.log.commit_log import CommitLog
 from flintmq.core.log.mapped_file_queue import MappedFileQueue
 from flintmq.core.log.store_checkpoint import StoreCheckpoint
 from flintmq.core.log.watermarks import Watermarks
-from flintmq.core.record import bulk_scan
+from flintmq.core.record import bulk_scan, log_walk
 from flintmq.core.record import record as rec
 from flintmq.core.record.bulk_columns import RecordColumns
 from flintmq.core.record.java_hash import index_key_hash
 from flintmq.core.record.sys_flag import BORN_HOST_V6, STORE_HOST_V6
-from flintmq.core.recovery import bulk_walk
-from flintmq.core.recovery.log_walk import LogWalk, Recovered
+from flintmq.core.recovery.start_walk import Recovered, walk_log
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.journaled_files import Image
 from flintmq.core.testing.simulated_disk import SimulatedDisk
@@ -50,7 +49,7 @@ def _however_few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk_scan, "BYTES_MIN", 0)
     monkeypatch.setattr(bulk_scan, "ROWS_MIN", 1)
     monkeypatch.setattr(bulk_scan, "ROWS_MAX", 16)
-    monkeypatch.setattr(bulk_walk, "_ROWS_FIRST", 3)
+    monkeypatch.setattr(log_walk, "_ROWS_FIRST", 3)
     monkeypatch.setattr(index_bulk, "LEAST", 1)
 
 
@@ -278,8 +277,7 @@ def test_columns_outlive_the_file() -> None:
 
 
 def walked(image: Image, trusted_ms: int | None, *, check_crc: bool, skips_damage: bool) -> Recovered:
-    walk = LogWalk(log_of(image), check_crc=check_crc, skips_damage=skips_damage, trusted_ms=trusted_ms)
-    return walk.run(0)
+    return walk_log(log_of(image), 0, check_crc=check_crc, skips_damage=skips_damage, trusted_ms=trusted_ms)
 
 
 @given(LOGS, st.sampled_from([None, 0, FIRST_MS + 10, FIRST_MS + 10_000]), st.booleans(), st.booleans())
@@ -291,8 +289,7 @@ def test_a_walk_finds_the_same_end(
     """End, damage, and what else is decided by: counts, marks, times."""
     image = image_of(specs)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("flintmq.core.recovery.log_walk.MARK_EVERY", 4)
-        patch.setattr("flintmq.core.recovery.walk_tally.MARK_EVERY", 4)
+        patch.setattr("flintmq.core.recovery.start_walk.MARK_EVERY", 4)
         in_bulk = walked(image, trusted_ms, check_crc=check_crc, skips_damage=skips_damage)
         patch.setattr(lazy_numpy, "loaded", lambda: False)
         patch.setattr(bulk_scan, "BYTES_WORTH_NUMPY", 1 << 62)
@@ -305,10 +302,10 @@ def test_a_long_log_is_worth_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
     image = image_of([PLAIN] * 80)
     expected = walked(image, None, check_crc=True, skips_damage=True)
     loaded, taken = [], []
-    walk = bulk_walk.BulkWalk.walk
+    in_bulk = log_walk.LogWalk._in_bulk
     monkeypatch.setattr(lazy_numpy, "loaded", lambda: False)
     monkeypatch.setattr(lazy_numpy, "load", lambda: loaded.append(1))
-    monkeypatch.setattr(bulk_walk.BulkWalk, "walk", lambda self, *more: taken.append(more[2]) or walk(self, *more))
+    monkeypatch.setattr(log_walk.LogWalk, "_in_bulk", lambda self, *more: taken.append(more[1]) or in_bulk(self, *more))
     monkeypatch.setattr(bulk_scan, "BYTES_WORTH_NUMPY", 1_000)
     assert walked(image, None, check_crc=True, skips_damage=True) == expected
     assert loaded

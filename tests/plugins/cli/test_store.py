@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 import flintmq
+from flintmq.core.record.log_walk import Kind
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import message, open_store, opened, snapshot
 from flintmq.plugins.doctor.files import StoreFiles
-from flintmq.plugins.doctor.walk import Kind, walk
+from flintmq.plugins.doctor.walk import walk
 
 from .conftest import SMALL, RunCommand
 

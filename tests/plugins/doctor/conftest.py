@@ -11,6 +11,7 @@ import attrs
 import pytest
 
 from flintmq.core.record.java_hash import index_key_hash
+from flintmq.core.record.log_walk import Kind
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import message, opened
 from flintmq.plugins.delay.delay_levels import DELAY_LEVEL_MS
@@ -18,7 +19,7 @@ from flintmq.plugins.doctor.files import StoreFiles
 from flintmq.plugins.doctor.finding import Level
 from flintmq.plugins.doctor.report import Report
 from flintmq.plugins.doctor.verify import verify
-from flintmq.plugins.doctor.walk import Kind, Piece, walk
+from flintmq.plugins.doctor.walk import Piece, walk
 
 START_MS = 1_700_000_000_000
 FILE_BYTES = 4096

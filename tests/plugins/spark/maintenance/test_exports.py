@@ -10,11 +10,12 @@ import pyarrow.dataset as ds
 import pytest
 from stores import BEGIN_MS, config_of
 
+from flintmq.core.record.log_walk import Kind
 from flintmq.core.record.record import Record, decode_record
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import message, open_store
 from flintmq.plugins.doctor.files import StoreFiles
-from flintmq.plugins.doctor.walk import Kind, walk
+from flintmq.plugins.doctor.walk import walk
 from flintmq.plugins.spark.errors import MaintenanceError
 from flintmq.plugins.spark.maintenance import export as export_module
 from flintmq.plugins.spark.maintenance.audit import audit

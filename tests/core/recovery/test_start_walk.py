@@ -13,7 +13,7 @@ from flintmq.core.log.store_checkpoint import StoreCheckpoint
 from flintmq.core.log.watermarks import Watermarks
 from flintmq.core.record.record import encode_blank
 from flintmq.core.record.sys_flag import TRANSACTION_PREPARED
-from flintmq.core.recovery.log_walk import LogWalk, Recovered
+from flintmq.core.recovery.start_walk import Recovered, walk_log
 from flintmq.core.testing.clock import ManualClock
 from flintmq.tests.support.records import RecordFields
 
@@ -58,7 +58,7 @@ class Log:
         checkpoint = StoreCheckpoint(OS_DISK, self.root / "checkpoint")
         try:
             log = CommitLog(queue, Watermarks(synchronous=False), checkpoint, ManualClock())
-            return LogWalk(log, check_crc=True, skips_damage=skips_damage, trusted_ms=trusted_ms).run(first_file)
+            return walk_log(log, first_file, check_crc=True, skips_damage=skips_damage, trusted_ms=trusted_ms)
         finally:
             checkpoint.close()
             queue.close()
@@ -156,7 +156,7 @@ def test_one_by_one_and_in_bulk_the_same_is_found(log: Log, monkeypatch: pytest.
     monkeypatch.setattr("flintmq.core.record.bulk_scan.ROWS_MIN", 1)
     monkeypatch.setattr("flintmq.core.record.bulk_scan.BYTES_WORTH_NUMPY", 0)
     bulk = log.walk(trusted_ms=0)
-    monkeypatch.setattr("flintmq.core.recovery.bulk_walk.BulkWalk.walk", lambda _self, _view, _start, at, _tally: at)
+    monkeypatch.setattr("flintmq.core.record.log_walk.LogWalk._in_bulk", lambda *_all: (None, False))
     assert log.walk(trusted_ms=0) == bulk
     assert len(bulk.holes) == 1
     assert bulk.cut is not None
