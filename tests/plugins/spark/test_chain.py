@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from flintmq.core.record import bulk_scan
 from flintmq.core.record.record import encode_blank
 from flintmq.plugins.spark.decoder import chain
 from flintmq.tests.support.effort import examples
@@ -20,10 +21,10 @@ def walked(log: bytes, start: int = 0) -> tuple[list[int], int, str]:
     return found.starts.tolist(), found.end, found.why
 
 
-@pytest.mark.parametrize("stretch_bytes", [100, 8 * 1024 * 1024])
+@pytest.mark.parametrize("rows", [3, bulk_scan.ROWS_MAX])
 @settings(deadline=None, max_examples=examples(60))
 @given(st.lists(st.binary(max_size=200) | st.just(b"forged"), max_size=30), st.integers(0, 4))
-def test_every_record_is_found_and_no_forged_one(stretch_bytes: int, bodies: list[bytes], tail: int) -> None:
+def test_every_record_is_found_and_no_forged_one(rows: int, bodies: list[bytes], tail: int) -> None:
     """A producer can put a whole record, with the right position in it, into a body."""
     log = bytearray()
     starts = []
@@ -41,7 +42,7 @@ def test_every_record_is_found_and_no_forged_one(stretch_bytes: int, bodies: lis
         (RecordFields().encode(0)[:-1], "bad"),
     ][tail]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chain, "_STRETCH_BYTES", stretch_bytes)
+        patch.setattr(bulk_scan, "ROWS_MAX", rows)
         assert walked(bytes(log + rest)) == (starts, end, why)
 
 
