@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
-import attrs
+import msgspec
 
 from flintmq.core.io import lazy_numpy
 from flintmq.core.io.lazy_numpy import numpy
@@ -56,8 +56,7 @@ class Kind(enum.Enum):
     """Zeros to the end."""
 
 
-@attrs.frozen(eq=False)
-class Run:
+class Run(msgspec.Struct, frozen=True, eq=False):
     """Consecutive whole records of one file; each list has an item a record, and there is at least one."""
 
     view: memoryview
@@ -78,8 +77,7 @@ class Run:
         return pairwise((*self.begins, self.end))
 
 
-@attrs.frozen
-class Stretch:
+class Stretch(msgspec.Struct, frozen=True):
     """A piece of the log. Positions are physical offsets in bytes."""
 
     kind: Kind
@@ -96,8 +94,7 @@ def holds_zero(properties: bytes, _end_offset_bytes: int) -> bool:
     return 0 in properties
 
 
-@attrs.frozen
-class WalkPolicy:
+class WalkPolicy(msgspec.Struct, frozen=True):
     """What a walk takes for whole, and for the log's continuation behind damage."""
 
     check_crc: bool = True
@@ -107,7 +104,7 @@ class WalkPolicy:
     is_torn: Callable[[bytes, int], bool] = holds_zero
     """Whether properties that may be torn are, given them and the physical offset of their end."""
     next_queue_offsets: Mapping[tuple[str, int], int] | None = None
-    """By topic and queue id the queue offset that comes next, kept by whoever takes the records.
+    """By topic and queue id the queue offset that comes next, kept by the one who takes the records.
 
     With it the log goes on behind damage with a record that *continues*: another whole record follows it, or its queue offset
     is one that its queue may have next; it may be older than the last good one if a younger one follows. None: it goes on
@@ -130,7 +127,7 @@ class LogWalk:
         self.last_ms = 0
         """Store time of the last record."""
         self.newest_ms = 0
-        """The latest store time; whoever walks may set it back."""
+        """The latest store time; a caller may set it back."""
         self._saw_older = False
         """Whether the search behind a bad place has passed whole records that are older than the last good one."""
         self._ahead_of: int | None = None

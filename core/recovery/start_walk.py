@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-import attrs
+import msgspec
 
 from flintmq.core.log.commit_log import CommitLog
 from flintmq.core.log.mapped_file import HEAD_BYTES, MappedFile
@@ -28,8 +28,7 @@ _APPEND_MOST: Final = 65_536
 """More records than one turn of the loop appends."""
 
 
-@attrs.frozen
-class Cut:
+class Cut(msgspec.Struct, frozen=True):
     """What a recovery took off the end of the log."""
 
     offset_bytes: int
@@ -44,8 +43,7 @@ class Cut:
     """Where the bytes that were cut are kept; None when they were zeros."""
 
 
-@attrs.frozen
-class Hole:
+class Hole(msgspec.Struct, frozen=True):
     """Damage in the middle: where records were lost, and now a filler lies."""
 
     start_offset_bytes: int
@@ -60,8 +58,7 @@ class Hole:
     """Where the bad bytes are kept; None when they were zeros."""
 
 
-@attrs.frozen
-class Recovered:
+class Recovered(msgspec.Struct, frozen=True):
     """The result of walking the log."""
 
     start_offset_bytes: int
@@ -88,15 +85,14 @@ class Recovered:
         return self.newer if self.newer is not None else (self.end_offset_bytes, self.queued)
 
 
-@attrs.define
-class _Tally:
+class _Tally(msgspec.Struct):
     """What was counted so far; but for ``records``, of the counted part."""
 
     trusted_ms: int
     records: int = 0
     queued: int = 0
     newest_ms: int = 0
-    marks: list[tuple[int, int]] = attrs.field(factory=list)
+    marks: list[tuple[int, int]] = []
     newer: tuple[int, int] | None = None
     clock_went_back: bool = False
 
@@ -124,7 +120,7 @@ class _Tally:
 
 
 def _count_queued(sys_flags: Sequence[int]) -> int:
-    """How many of some records belong into queues, without a call of :func:`.is_queued` for each."""
+    """How many of some records belong into queues, without a call for each."""
     return len([flag for flag in sys_flags if not flag & TRANSACTION_PREPARED])
 
 
