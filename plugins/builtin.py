@@ -79,13 +79,13 @@ def _group_commit(context: FlushContext[GroupCommitSection]) -> FlushCommitLogSe
 
 
 def _flush_real_time(context: FlushContext[FlushRealTimeSection]) -> FlushCommitLogService:
-    from flintmq.flush.flush_real_time import FlushRealTime
+    from flintmq.flush.real_time import FlushRealTime
 
     return FlushRealTime(context)
 
 
 def _commit_real_time(context: FlushContext[CommitRealTimeSection]) -> FlushCommitLogService:
-    from flintmq.flush.commit_real_time import CommitRealTime
+    from flintmq.flush.real_time import CommitRealTime
 
     return CommitRealTime(context)
 

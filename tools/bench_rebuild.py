@@ -31,7 +31,7 @@ from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import BY_HAND, message, open_store
 from flintmq.dispatchers.index import index_bulk
 from flintmq.plugins.bench.machine import machine_facts
-from flintmq.plugins.delay.delay_levels import DELAY_LEVEL_MS
+from flintmq.plugins.delay.delay_times import DELAY_LEVEL_MS
 from flintmq.plugins.doctor import rebuild as doctor
 from flintmq.plugins.spark.maintenance.engines import Engine, InlineEngine, ProcessEngine, SparkEngine
 from flintmq.plugins.spark.maintenance.rebuild import rebuild

@@ -39,7 +39,7 @@ from flintmq.plugins.cli.connect import HINT
 from flintmq.plugins.cli.exits import CommandError, ExitCode
 from flintmq.plugins.cli.output import print_json
 from flintmq.plugins.cli.parser import Command
-from flintmq.plugins.delay.delay_levels import DelayLevels
+from flintmq.plugins.delay.delay_times import DelayLevels
 
 PRELOAD_COUNT: Final = 200_000
 """Messages that are stored before consuming is measured, in a broker that is started for it."""

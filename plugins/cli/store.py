@@ -20,7 +20,7 @@ from flintmq.plugins.cli import options
 from flintmq.plugins.cli.exits import CommandError, ExitCode, warn
 from flintmq.plugins.cli.output import print_found, print_json, print_table, progress_bars
 from flintmq.plugins.cli.parser import Command
-from flintmq.plugins.delay.delay_levels import DelayLevels
+from flintmq.plugins.delay.delay_times import DelayLevels
 from flintmq.plugins.doctor import explain as doctor
 from flintmq.plugins.doctor.compare import compare
 from flintmq.plugins.doctor.explain import record_json

@@ -1,8 +1,9 @@
-"""Which delay each delay level had, from which position of the log on: the store's own note of ``delay.levels``.
+"""Delay levels, and which delay each had from which position of the log on (docs/internals/algorithms.md, Delay levels).
 
-In the schedule topic's queues the tags code is a delivery time: the record's store time and the delay of its level. The record
-names the level only, so code that makes or checks such a unit needs the delay that held when the record was stored. A broker
-notes its levels in ``flint/delay_levels.json`` at each start that finds other ones than the last::
+In the schedule topic's queues the tags code is a delivery time: the record's store time and the delay of its level
+(docs/internals/store-format.md, Special topics). The record names the level only, so code that makes or checks such a unit
+needs the delay that held when the record was stored. A broker notes its levels in ``flint/delay_levels.json`` at each start
+that finds other ones than the last::
 
     {"delayLevels": {"1": [[0, 1000], [73400, 2000]], "2": [[0, 5000]]}}      level: [physical offset, delay in ms] …
 
@@ -11,23 +12,30 @@ What no broker noted (RocketMQ's do not) is not known, and reported as unknown.
 
 from __future__ import annotations
 
+import logging
+import re
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from flintmq.core.errors import StoreFormatError
-from flintmq.core.io.config_manager import JsonFile
+from flintmq.config.sections.models import BrokerConfig
+from flintmq.core.errors import FlintError, StoreFormatError
 from flintmq.core.io.disk import Disk
 from flintmq.core.io.os_disk import OS_DISK
+from flintmq.core.record import properties as props
 
 Runs = list[tuple[int, int]]
 """(physical offset in bytes from which on, delay in ms), by offset."""
 _KEY: Final = "delayLevels"
 _UNKNOWN: Final = -(2**62)
 _UNKNOWN_END: Final = _UNKNOWN + 2**60
+DEFAULT_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+_UNITS_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_LEVEL: Final = re.compile(r"(\d{1,9})([smhd])")
+_log = logging.getLogger("flintmq.store")
 
 
 class DelayTimes(msgspec.Struct):
@@ -134,3 +142,106 @@ def may_be_due(wanted: int, due_ms: int) -> bool:
 def is_unknown_due(tags_code: int) -> bool:
     """Whether a wanted tags code is :func:`unknown_due`."""
     return _UNKNOWN <= tags_code < _UNKNOWN_END
+
+
+class DelayLevels:
+    """The delays of level 1, 2, … Level n waits in queue n - 1 of the schedule topic. Read-only.
+
+    Args:
+        text: delays separated by blanks, units ``s m h d``.
+
+    Raises:
+        FlintError: not of that form.
+    """
+
+    def __init__(self, text: str = DEFAULT_LEVELS) -> None:
+        delays = []
+        for word in text.split():
+            match = _LEVEL.fullmatch(word)
+            if match is None:
+                raise FlintError(f"delay level {word[:20]!r} is not a number with one of the units s, m, h, d")
+            delays.append(int(match.group(1)) * _UNITS_MS[match.group(2)])
+        if not delays:
+            raise FlintError("there is no delay level")
+        self._delays_ms = tuple(delays)
+
+    @property
+    def max_level(self) -> int:
+        return len(self._delays_ms)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(1, self.max_level + 1))
+
+    def clamp(self, level: int) -> int:
+        """The level a message gets that asks for one: at most the highest; 0 and less are no delay."""
+        return max(0, min(level, self.max_level))
+
+    def delay_ms(self, level: int) -> int:
+        """The delay of a level; 1 s for a level there is not, as RocketMQ has it."""
+        return self._delays_ms[level - 1] if 1 <= level <= self.max_level else 1_000
+
+
+DELAY_LEVEL_MS: Final[Mapping[int, int]] = {level: DelayLevels().delay_ms(level) for level in DelayLevels()}
+"""The delay of each of RocketMQ's eighteen levels, in ms."""
+
+
+class DelayTagsCodes:
+    """Computes the time of delivery of delayed messages in one store (:class:`flintmq.core.kernel.ports.TagsCodes`).
+
+    Args:
+        delay_level_ms: the delay of each level in force, in ms.
+        times: which delays earlier records had, by their place in the log.
+        root: the folder of the store.
+        disk: what the note of the delays is written through.
+    """
+
+    def __init__(self, delay_level_ms: Mapping[int, int], times: DelayTimes, root: Path, disk: Disk) -> None:
+        self.times = times
+        self._delay_level_ms = delay_level_ms
+        self._level_max = max(delay_level_ms, default=0)
+        self._root = root
+        self._disk = disk
+
+    def tags_code(
+        self,
+        properties: Mapping[str, str],
+        tags_code: int,
+        store_timestamp_ms: int,
+        physical_offset_bytes: int | None,
+    ) -> int:
+        """Return when a message is due, in ms since 1970; the hash of its tags where it names no level."""
+        text = properties.get(props.DELAY)
+        if text is None:
+            return tags_code
+        try:
+            level = int(text)
+        except ValueError:
+            return tags_code
+        if level <= 0:
+            return tags_code
+        delay_ms = None if physical_offset_bytes is None else self.times.delay_ms(level, physical_offset_bytes)
+        if delay_ms is None:
+            delay_ms = self._delay_level_ms.get(min(level, self._level_max))
+        return tags_code if delay_ms is None else store_timestamp_ms + delay_ms
+
+    def begin(self, end_offset_bytes: int) -> None:
+        """Write down from where in the log on the levels in force hold. Raises ``StoreError``."""
+        if self.times.begin(end_offset_bytes, self._delay_level_ms):
+            save_delay_times(self._root, self.times, self._disk)
+
+
+def delay_tags_codes(config: BrokerConfig, disk: Disk) -> DelayTagsCodes:
+    """Return what a broker with this configuration computes times of delivery with."""
+    levels = DelayLevels(config.delay.levels)
+    return tags_codes_with({level: levels.delay_ms(level) for level in levels}, config, disk)
+
+
+def tags_codes_with(delay_level_ms: Mapping[int, int], config: BrokerConfig, disk: Disk) -> DelayTagsCodes:
+    """Return the same for other levels than those of the configuration."""
+    root = Path(config.store.path)
+    try:
+        times = load_delay_times(root, disk)
+    except StoreFormatError as error:
+        _log.warning("delay levels of earlier messages are not known: %s", error)
+        times = DelayTimes()
+    return DelayTagsCodes(delay_level_ms, times, root, disk)

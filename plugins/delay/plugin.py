@@ -23,9 +23,8 @@ from flintmq.core.record import properties as props
 from flintmq.core.record.batch import MessageBatch
 from flintmq.core.record.record import MessageExtBrokerInner
 from flintmq.core.record.sys_flag import TRANSACTION_COMMIT, TRANSACTION_NOT, transaction_type
-from flintmq.plugins.delay.delay_levels import DelayLevels
+from flintmq.plugins.delay.delay_times import DelayLevels, delay_tags_codes
 from flintmq.plugins.delay.schedule import ScheduleMessageService
-from flintmq.plugins.delay.tags_codes import delay_tags_codes
 from flintmq.remoting.processors.answers import wants_standard_json, with_json
 from flintmq.remoting.wire.codes import RequestCode
 

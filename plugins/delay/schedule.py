@@ -21,7 +21,7 @@ from flintmq.core.broker.waiting import PutOutcome, WaitingStore, delivery_of, g
 from flintmq.core.client_log import client_log
 from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.io.typed_json import Int, Long, of_file, read_as
-from flintmq.plugins.delay.delay_levels import DelayLevels
+from flintmq.plugins.delay.delay_times import DelayLevels
 
 _log = client_log(__name__)
 

@@ -34,8 +34,7 @@ from flintmq.core.store.opened_store import OpenedStore, StoreSpec
 from flintmq.core.waiters import DONE
 from flintmq.dispatchers.consume_queue.consume_queue_table import make_consume_queues
 from flintmq.dispatchers.index.index_service import make_index
-from flintmq.plugins.delay.delay_levels import DELAY_LEVEL_MS
-from flintmq.plugins.delay.tags_codes import DelayTagsCodes, tags_codes_with
+from flintmq.plugins.delay.delay_times import DELAY_LEVEL_MS, DelayTagsCodes, tags_codes_with
 from flintmq.plugins.doctor.delays import delays_of
 from flintmq.plugins.doctor.files import StoreFiles
 from flintmq.plugins.doctor.walk import walk

@@ -8,14 +8,18 @@ file keep its map alive, so that they read whole messages to the end.
 from __future__ import annotations
 
 import logging
+import threading
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import Executor
 from pathlib import Path
 from typing import Final, Protocol, runtime_checkable
 
 import msgspec
 
 from flintmq.core.errors import StoreError
+from flintmq.core.io.disk import Disk
 from flintmq.core.kernel.ports import QueueReader
 from flintmq.core.log.multi_path_queue import MultiPathMappedFileQueue
 from flintmq.core.record import record as rec
@@ -35,13 +39,13 @@ from flintmq.core.retention.retention import (
 )
 from flintmq.core.store.log_files import commit_log_folders
 from flintmq.core.store.message_store import MessageStore
-from flintmq.plugins.retention.file_bin import FileBin
 
 log = logging.getLogger("flintmq.store")
-
 MANUAL_ROUNDS: Final = 20
 _SLICE_QUEUES: Final = 128
 _QUEUES_TOLD: Final = 8
+__all__ = ["MANUAL_ROUNDS", "CleanCommitLogService", "ConsumerOffsets", "PrunableIndex", "Reason", "Unread"]
+log = logging.getLogger("flintmq.store")
 
 
 class ConsumerOffsets(Protocol):
@@ -320,4 +324,54 @@ class CleanCommitLogService:
         return len(expired)
 
 
-__all__ = ["MANUAL_ROUNDS", "CleanCommitLogService", "ConsumerOffsets", "PrunableIndex", "Reason", "Unread"]
+class FileBin:
+    """A queue of files that are deleted off the loop thread, because a disk may need long to unlink a large one.
+
+    A file that cannot be deleted stays first, and :meth:`empty` tries it again: a log whose second file is gone while its first
+    one is not could not be opened again. What was not deleted when the broker stops is part of the log at the next start.
+
+    Args:
+        executor: where files are deleted; None deletes them on the caller's thread.
+    """
+
+    def __init__(self, disk: Disk, executor: Executor | None) -> None:
+        self._disk = disk
+        self._executor = executor
+        self._waiting: deque[tuple[Path, object]] = deque()
+        self._lock = threading.Lock()
+        self.failures = 0
+        """How often a file could not be deleted."""
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def put(self, path: Path, kept_until_then: object = None) -> None:
+        """Takes a file; call :meth:`empty` next.
+
+        Args:
+            path: the file.
+            kept_until_then: is let go when the file is deleted, and on that thread: to unmap a large file takes a while too.
+        """
+        self._waiting.append((path, kept_until_then))
+
+    def empty(self) -> None:
+        """Delete what waits, in the background where there is one."""
+        if not self._waiting:
+            return
+        if self._executor is None:
+            self._empty()
+        else:
+            self._executor.submit(self._empty)
+
+    def _empty(self) -> None:
+        with self._lock:
+            while self._waiting:
+                path, _kept = self._waiting[0]
+                try:
+                    self._disk.remove(path)
+                except (OSError, StoreError) as error:
+                    self.failures += 1
+                    log.error("%s could not be deleted, %d files wait: %s", path, len(self._waiting), error)
+                    return
+                self._waiting.popleft()
+                log.info("%s deleted", path)

@@ -29,7 +29,7 @@ from flintmq.plugins.transactions.half_message import (
     asks_for_transaction,
     redirect_to_half,
 )
-from flintmq.plugins.transactions.store import TransactionStoreAdapter
+from flintmq.plugins.transactions.store import TransactionStore
 from flintmq.plugins.transactions.transactional_messages import EndTransaction, TransactionalMessageService
 from flintmq.remoting.processors import needs
 from flintmq.remoting.wire.codes import RequestCode
@@ -124,7 +124,7 @@ class TransactionsService:
     def __init__(self, api: BrokerApi) -> None:
         self._api = api
         self.transactions = TransactionalMessageService(
-            TransactionStoreAdapter(api),
+            TransactionStore(api),
             api.producers,
             lambda message: api.intake_steps.take(message),
             lambda: api.config,

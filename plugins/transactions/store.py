@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 from flintmq.config.rocketmq.system_topics import TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from flintmq.core.broker.api import BrokerApi
-from flintmq.core.broker.durable_positions import LogEnds
 from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.ports import DispatchRequest
 from flintmq.core.record.record import MessageExtBrokerInner, Record
@@ -15,8 +13,8 @@ from flintmq.core.response_code import ResponseCode
 from flintmq.plugins.transactions.half_message import HALF_QUEUE_ID, TRANSACTION_GROUP
 
 
-class TransactionStoreAdapter:
-    """Implements :class:`flintmq.plugins.transactions.store.TransactionStore` with the store of a broker. Loop thread.
+class TransactionStore:
+    """The store of a broker, as far as transactions go; queues are always queue 0. Loop thread.
 
     The positions are the consumer offsets of ``CID_RMQ_SYS_TRANS``, so that a Java broker continues from them.
     """
@@ -32,6 +30,7 @@ class TransactionStoreAdapter:
 
     @property
     def readable_offset_bytes(self) -> int:
+        """End of what can be read: what a client got an answer for lies below, or soon will."""
         return self._store.watermarks.readable
 
     @property
@@ -45,6 +44,7 @@ class TransactionStoreAdapter:
         return self._store.reader.max_queue_offset(topic, HALF_QUEUE_ID)
 
     def record(self, topic: str, queue_offset: int) -> Record | None:
+        """The message at a queue offset, None when there is none any more."""
         queue = self._store.consume_queues.find(topic, HALF_QUEUE_ID)
         unit = queue.unit(queue_offset) if queue is not None and queue_offset >= queue.min_queue_offset else None
         return self._store.commit_log.record(unit[0], unit[1]) if unit is not None else None
@@ -53,6 +53,7 @@ class TransactionStoreAdapter:
         return self._store.reader.message_at(commit_log_offset_bytes)
 
     def last_record(self) -> Record | None:
+        """The newest record that is in a queue."""
         queues = list(self._store.consume_queues.queues.values())
         newest = max(queues, key=lambda queue: queue.max_physical_offset_bytes, default=None)
         if newest is None:
@@ -61,6 +62,11 @@ class TransactionStoreAdapter:
         return self._store.commit_log.record(unit[0], unit[1]) if unit is not None else None
 
     def append(self, messages: Sequence[MessageExtBrokerInner]) -> list[DispatchRequest]:
+        """Append messages as consecutive records, all or none. Does not wait for durability.
+
+        Raises:
+            RefusedError: MESSAGE_ILLEGAL when the store can never take them; any other code when it cannot now.
+        """
         try:
             return self._api.sink.append_together(messages).requests()
         except RefusedError as error:
@@ -73,6 +79,7 @@ class TransactionStoreAdapter:
         self._api.topics.create_in_send_back(topic, 1)
 
     def load_positions(self) -> tuple[int, int]:
+        """The saved positions in the half and in the op queue; -1 where there is none."""
         query = self._api.offsets.query
         return (
             query(TRANS_HALF_TOPIC, TRANSACTION_GROUP, HALF_QUEUE_ID),
@@ -83,51 +90,3 @@ class TransactionStoreAdapter:
         put = self._api.offsets.put
         put(TRANS_HALF_TOPIC, TRANSACTION_GROUP, HALF_QUEUE_ID, half_queue_offset)
         put(TRANS_OP_HALF_TOPIC, TRANSACTION_GROUP, HALF_QUEUE_ID, op_queue_offset)
-
-
-class TransactionStore(LogEnds, Protocol):
-    """The store, as far as transactions go; queues are always queue 0. Loop thread."""
-
-    @property
-    def store_host(self) -> bytes:
-        """The broker's own address, packed."""
-        ...
-
-    @property
-    def readable_offset_bytes(self) -> int:
-        """End of what can be read: what a client got an answer for lies below, or soon will."""
-        ...
-
-    def min_queue_offset(self, topic: str) -> int: ...
-
-    def max_queue_offset(self, topic: str) -> int: ...
-
-    def record(self, topic: str, queue_offset: int) -> Record | None:
-        """The message at a queue offset, None when there is none any more."""
-        ...
-
-    def record_at(self, commit_log_offset_bytes: int) -> Record | None:
-        """The record at a place of the log."""
-        ...
-
-    def last_record(self) -> Record | None:
-        """The newest record that is in a queue."""
-        ...
-
-    def append(self, messages: Sequence[MessageExtBrokerInner]) -> list[DispatchRequest]:
-        """Append messages as consecutive records, all or none. Does not wait for durability.
-
-        Raises:
-            RefusedError: MESSAGE_ILLEGAL when the store can never take them; any other code when it cannot now.
-        """
-        ...
-
-    def ensure_topic(self, topic: str) -> None:
-        """Makes a topic of one queue when it is missing."""
-        ...
-
-    def load_positions(self) -> tuple[int, int]:
-        """The saved positions in the half and in the op queue; -1 where there is none."""
-        ...
-
-    def save_positions(self, half_queue_offset: int, op_queue_offset: int) -> None: ...

@@ -9,9 +9,8 @@ import pytest
 
 from flintmq.config.sections.store import CommitRealTimeSection, FlushRealTimeSection, GroupCommitSection
 from flintmq.core.kernel.ports import FlushStrategy
-from flintmq.flush.commit_real_time import CommitRealTime
-from flintmq.flush.flush_real_time import FlushRealTime
 from flintmq.flush.group_commit import GroupCommit
+from flintmq.flush.real_time import CommitRealTime, FlushRealTime
 from flintmq.flush.transient_store_pool import AnonymousBufferPool
 from flintmq.tests.support.crash_run import CONFIG, Kind
 

@@ -21,7 +21,7 @@ from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.simulated_disk import SimulatedDisk
 from flintmq.core.testing.store import BY_HAND, message, start_store
 from flintmq.plugins.delay import schedule
-from flintmq.plugins.delay.delay_levels import DelayLevels
+from flintmq.plugins.delay.delay_times import DelayLevels
 from flintmq.plugins.delay.plugin import redirect_to_schedule
 from flintmq.plugins.delay.schedule import ScheduleMessageService
 from flintmq.plugins.timer import timer_service, timer_wheel

@@ -11,8 +11,7 @@ from flintmq.core.kernel.ports import FlushContext, FlushStatus
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.fake_log import FakeLog
 from flintmq.core.waiters import DONE, FENCED
-from flintmq.flush.group_commit import DeadlineWatcher, GroupCommit
-from flintmq.flush.pending_waiters import PendingWaiters
+from flintmq.flush.group_commit import DeadlineWatcher, GroupCommit, PendingWaiters
 
 
 @pytest.fixture
@@ -255,3 +254,24 @@ def test_submits_from_the_loop_race_with_syncs_and_lose_nobody() -> None:
     statistics = service.statistics()
     assert statistics.waiters == count
     assert statistics.synced_bytes == 7 * count
+
+
+def test_pending_waiters_are_completed_by_position_not_by_order() -> None:
+    waiters = PendingWaiters()
+    late, early = waiters.add(200, 9.0), waiters.add(100, 9.0)
+    assert waiters.complete_flushed(150) == 1
+    assert (late.status, early.status) == (None, FlushStatus.FLUSHED)
+    assert waiters.newest_end_bytes == 200
+    assert waiters.complete_flushed(200) == 1
+    assert waiters.newest_end_bytes == 0
+    assert len(waiters) == 0
+
+
+def test_closed_pending_waiters_take_nobody_in() -> None:
+    waiters = PendingWaiters()
+    left = waiters.add(100, 9.0)
+    assert waiters.close() == 1
+    assert left.status is FlushStatus.FENCED
+    assert waiters.add(100, 9.0) is FENCED
+    assert waiters.close() == 0
+    assert waiters.completed == 2

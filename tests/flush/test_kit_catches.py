@@ -18,9 +18,8 @@ from flintmq.core.testing.failure import KitFailure
 from flintmq.core.testing.flush_kit import check_flush_service
 from flintmq.core.testing.pool_kit import check_transient_store_pool
 from flintmq.core.waiters import DONE, PendingWaiter
-from flintmq.flush.commit_real_time import CommitRealTime
-from flintmq.flush.flush_real_time import FlushRealTime
 from flintmq.flush.group_commit import DeadlineWatcher, GroupCommit
+from flintmq.flush.real_time import CommitRealTime, FlushRealTime
 from flintmq.flush.transient_store_pool import AnonymousBufferPool
 
 GROUP = GroupCommitSection(sync_flush_timeout_ms=50, interval_ms=2)
@@ -222,15 +221,13 @@ class KeepsAsyncCallersWaiting(FlushRealTime):
 
 
 class FlushesOnlyWhenWoken(FlushRealTime):
-    def __init__(self, context: FlushContext) -> None:
-        super().__init__(context)
-        self.flusher.wait_s = lambda now_s: None  # type: ignore[method-assign]
+    def wait_s(self, now_s: float) -> float | None:
+        return None
 
 
 class StopsDirty(FlushRealTime):
-    def stop(self) -> None:
-        self.flusher.finish = lambda: None  # type: ignore[method-assign]
-        super().stop()
+    def finish(self) -> None:
+        """Leaves it."""
 
 
 @pytest.mark.parametrize(
@@ -249,7 +246,7 @@ def test_a_broken_asynchronous_service_is_caught(service: type[FlushRealTime], r
 
 class CommitsOnlyFullFiles(CommitRealTime):
     def run_once(self, now_s: float) -> None:
-        self._commit(1_000)
+        self.work(1_000)
 
 
 class ForgetsItsFailure(CommitRealTime):

@@ -10,8 +10,7 @@ from flintmq.core.kernel.ports import FlushContext
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.fake_log import FakeLog
 from flintmq.core.waiters import DONE, FENCED
-from flintmq.flush.commit_real_time import CommitRealTime
-from flintmq.flush.flush_real_time import FlushRealTime
+from flintmq.flush.real_time import CommitRealTime, FlushRealTime
 from flintmq.flush.service_thread import ServiceThread
 from flintmq.flush.transient_store_pool import AnonymousBufferPool
 
@@ -36,7 +35,7 @@ def count_wakeups(thread: ServiceThread) -> list[None]:
 def test_four_pages_or_ten_seconds() -> None:
     """flushCommitLogLeastPages and flushCommitLogThoroughInterval, as RocketMQ counts them."""
     log, clock = FakeLog(), ManualClock()
-    flusher = flush_service(log, clock).flusher
+    flusher = flush_service(log, clock)
     flusher.run_once(clock.monotonic_s())  # the first round is a thorough one
     log.append(4 * PAGE - 1)
     clock.advance_ms(500)
@@ -57,7 +56,7 @@ def test_four_pages_or_ten_seconds() -> None:
 
 def test_a_full_file_is_flushed_whatever_its_pages() -> None:
     log, clock = FakeLog(file_bytes=PAGE), ManualClock()
-    flusher = flush_service(log, clock).flusher
+    flusher = flush_service(log, clock)
     flusher.run_once(clock.monotonic_s())
     log.append(2 * PAGE + 10)
     flusher.run_once(clock.monotonic_s())
@@ -68,7 +67,7 @@ def test_timed_means_that_appends_wake_nobody() -> None:
     """flushCommitLogTimed: a wake-up per append costs the loop thread a thread switch."""
     log, clock = FakeLog(), ManualClock()
     timed, woken = flush_service(log, clock), flush_service(log, clock, timed=False)
-    timed_calls, woken_calls = count_wakeups(timed.flusher), count_wakeups(woken.flusher)
+    timed_calls, woken_calls = count_wakeups(timed), count_wakeups(woken)
     assert timed.submit(1) is DONE
     assert woken.submit(1) is DONE
     assert (len(timed_calls), len(woken_calls)) == (0, 1)
@@ -79,11 +78,11 @@ def test_a_failed_sync_ends_the_flusher_quietly_and_fences() -> None:
     service = flush_service(log, clock)
     log.fail_syncs()
     log.append(100)
-    service.flusher.run_once(clock.monotonic_s())
-    service.flusher.run_once(clock.monotonic_s())
+    service.run_once(clock.monotonic_s())
+    service.run_once(clock.monotonic_s())
     assert service.failure is not None
     assert service.submit(100) is FENCED
-    assert service.flusher.wait_s(clock.monotonic_s()) is None
+    assert service.wait_s(clock.monotonic_s()) is None
     service.stop()
     assert log.calls_after_fence == 0
 

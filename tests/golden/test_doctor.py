@@ -13,7 +13,7 @@ import pytest
 from flintmq.config.sections.models import BrokerConfig
 from flintmq.config.sections.store import StoreSection
 from flintmq.core.testing.store import open_store, snapshot
-from flintmq.plugins.delay.delay_levels import DELAY_LEVEL_MS
+from flintmq.plugins.delay.delay_times import DELAY_LEVEL_MS
 from flintmq.plugins.doctor.explain import explain_key, explain_queue_offset, explain_start
 from flintmq.plugins.doctor.export import Wanted, messages
 from flintmq.plugins.doctor.files import IndexGeometry, StoreFiles

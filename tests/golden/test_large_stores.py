@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from flintmq.core.testing.store import snapshot
-from flintmq.plugins.delay.delay_levels import DELAY_LEVEL_MS
+from flintmq.plugins.delay.delay_times import DELAY_LEVEL_MS
 from flintmq.plugins.doctor.files import StoreFiles
 
 from .test_doctor import config_of

@@ -12,7 +12,7 @@ import pytest
 import flintmq
 from flintmq.config import load_config
 from flintmq.core.errors import RefusedError
-from flintmq.plugins.delay.delay_levels import DELAY_LEVEL_MS
+from flintmq.plugins.delay.delay_times import DELAY_LEVEL_MS
 from flintmq.plugins.doctor.files import StoreFiles
 from flintmq.plugins.doctor.finding import Level
 from flintmq.plugins.doctor.verify import verify

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import attrs
 
@@ -34,7 +34,7 @@ GROUP = "pg"
 
 
 class MemoryTransactionStore:
-    """Implements TransactionStore. What is behind ``flushed`` may be lost in a crash; ``refuse`` keeps messages out."""
+    """Stands in for a TransactionStore. What is behind ``flushed`` may be lost in a crash; ``refuse`` keeps messages out."""
 
     store_host = HOST
 
@@ -151,7 +151,7 @@ class TransactionBench:
 
     def restart(self) -> None:
         self.service = TransactionalMessageService(
-            self.store, self.producers, self.steps.take, lambda: self.config, self.clock
+            cast("Any", self.store), self.producers, self.steps.take, lambda: self.config, self.clock
         )
         self.service.load()
 

@@ -35,8 +35,7 @@ from flintmq.core.kernel.ports import RecordBatch
 from flintmq.core.log.store_lock import StoreLock
 from flintmq.core.record.queue_unit import UNIT, UNIT_BYTES
 from flintmq.dispatchers.consume_queue.consume_queue_table import ConsumeQueueTable
-from flintmq.plugins.delay.delay_levels import DELAY_LEVEL_MS
-from flintmq.plugins.delay.delay_times import DelayTimes
+from flintmq.plugins.delay.delay_times import DELAY_LEVEL_MS, DelayTimes
 from flintmq.plugins.doctor.delays import delays_of
 from flintmq.plugins.doctor.files import StoreFiles, map_read_only
 from flintmq.plugins.doctor.rebuild import (

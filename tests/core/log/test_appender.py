@@ -19,7 +19,7 @@ from flintmq.core.response_code import ResponseCode
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import message, open_store, opened, snapshot
-from flintmq.plugins.delay.delay_levels import DELAY_LEVEL_MS
+from flintmq.plugins.delay.delay_times import DELAY_LEVEL_MS
 from flintmq.tests.support.effort import examples
 
 FILE_BYTES = 4096

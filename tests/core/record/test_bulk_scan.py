@@ -32,9 +32,7 @@ from flintmq.core.testing.journaled_files import Image
 from flintmq.core.testing.simulated_disk import SimulatedDisk
 from flintmq.core.testing.store import BY_HAND, start_store, store_spec
 from flintmq.dispatchers.index import index_bulk
-from flintmq.plugins.delay.delay_levels import DELAY_LEVEL_MS
-from flintmq.plugins.delay.delay_times import DelayTimes
-from flintmq.plugins.delay.tags_codes import DelayTagsCodes
+from flintmq.plugins.delay.delay_times import DELAY_LEVEL_MS, DelayTagsCodes, DelayTimes
 from flintmq.tests.support.crash_run import stepped
 from flintmq.tests.support.effort import examples
 

@@ -17,7 +17,7 @@ from flintmq.core.record.record import encode_blank
 from flintmq.core.store.message_reader import GetMessageStatus
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import message, open_store, store_spec
-from flintmq.plugins.delay.delay_levels import DELAY_LEVEL_MS
+from flintmq.plugins.delay.delay_times import DELAY_LEVEL_MS
 from flintmq.plugins.doctor.explain import explain_position, explain_start
 from flintmq.plugins.doctor.files import StoreFiles
 from flintmq.plugins.doctor.finding import Level

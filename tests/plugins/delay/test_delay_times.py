@@ -25,9 +25,9 @@ from flintmq.plugins.delay.delay_times import (
     load_delay_times,
     may_be_due,
     save_delay_times,
+    tags_codes_with,
     unknown_due,
 )
-from flintmq.plugins.delay.tags_codes import tags_codes_with
 
 LEVELS = {1: 3_000, 2: 60_000}
 OTHERS = {1: 7_000, 2: 60_000, 3: 1_000}

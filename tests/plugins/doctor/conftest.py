@@ -14,7 +14,7 @@ from flintmq.core.record.java_hash import index_key_hash
 from flintmq.core.record.log_walk import Kind
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import message, opened
-from flintmq.plugins.delay.delay_levels import DELAY_LEVEL_MS
+from flintmq.plugins.delay.delay_times import DELAY_LEVEL_MS
 from flintmq.plugins.doctor.files import StoreFiles
 from flintmq.plugins.doctor.finding import Level
 from flintmq.plugins.doctor.report import Report

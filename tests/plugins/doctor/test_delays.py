@@ -17,9 +17,7 @@ from flintmq.core.record.queue_unit import UNIT, UNIT_BYTES
 from flintmq.core.store.opened_store import recover
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import message, snapshot, start_store, store_spec
-from flintmq.plugins.delay.delay_levels import DELAY_LEVEL_MS
-from flintmq.plugins.delay.delay_times import delay_times_path
-from flintmq.plugins.delay.tags_codes import tags_codes_with
+from flintmq.plugins.delay.delay_times import DELAY_LEVEL_MS, delay_times_path, tags_codes_with
 from flintmq.plugins.doctor.files import StoreFiles
 from flintmq.plugins.doctor.finding import Level
 from flintmq.plugins.doctor.rebuild import fitting, has_damage, rebuild

@@ -12,7 +12,7 @@ from flintmq.core.errors import StoreError, StoreFormatError, StoreLockedError
 from flintmq.core.io import fastjson
 from flintmq.core.record.queue_unit import UNIT_BYTES
 from flintmq.core.testing.store import open_store, snapshot, store_spec
-from flintmq.plugins.delay.delay_levels import DELAY_LEVEL_MS
+from flintmq.plugins.delay.delay_times import DELAY_LEVEL_MS
 from flintmq.plugins.doctor.files import StoreFiles
 from flintmq.plugins.doctor.rebuild import fitting, has_damage, rebuild
 from flintmq.plugins.doctor.renumber import Renumbering

@@ -14,7 +14,7 @@ from flintmq.core.errors import StoreError
 from flintmq.core.record import record as rec
 from flintmq.core.record.log_walk import Kind
 from flintmq.core.testing.store import message, store_spec
-from flintmq.plugins.delay.delay_levels import DELAY_LEVEL_MS
+from flintmq.plugins.delay.delay_times import DELAY_LEVEL_MS
 from flintmq.plugins.doctor.files import StoreFiles
 from flintmq.plugins.doctor.rebuild import fitting, rebuild
 from flintmq.plugins.doctor.salvage import salvage

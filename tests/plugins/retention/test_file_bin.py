@@ -13,7 +13,7 @@ import pytest
 
 from flintmq.core.errors import StoreError
 from flintmq.core.testing.simulated_disk import SimulatedDisk
-from flintmq.plugins.retention.file_bin import FileBin
+from flintmq.plugins.retention.cleaner import FileBin
 
 FILES = [Path("/log") / f"{number:020d}" for number in (0, 4096, 8192)]
 

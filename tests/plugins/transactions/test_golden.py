@@ -31,7 +31,7 @@ from flintmq.core.testing.channel import RecordingChannel
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import open_store
 from flintmq.plugins.transactions import half_message as half
-from flintmq.plugins.transactions.store import TransactionStoreAdapter
+from flintmq.plugins.transactions.store import TransactionStore
 from flintmq.plugins.transactions.transactional_messages import EndTransaction, TransactionalMessageService
 
 SHARED = Path(os.environ.get("FLINTMQ_SHARED") or Path(str(flintmq.__file__)).resolve().parent.parent / "shared")
@@ -78,7 +78,7 @@ class TakenOver:
         state.sink = MessageSink(self.store, state.stats, self.store.dispatch)
         config = BrokerConfig(transactions=TransactionsSection(timeout_ms=1000, check_interval_ms=2000, check_max=3))
         self.service = TransactionalMessageService(
-            TransactionStoreAdapter(state), producers, lambda _message: False, lambda: config, self.clock
+            TransactionStore(state), producers, lambda _message: False, lambda: config, self.clock
         )
         self.service.load()
 

@@ -22,7 +22,7 @@ from flintmq.plugins.timer.timer_message import TimerRedirect
 from flintmq.plugins.timer.timer_service import TimerMessageService, TimerPositions
 from flintmq.plugins.timer.timer_wheel import TimerWheel
 from flintmq.plugins.transactions.plugin import TransactionStep
-from flintmq.plugins.transactions.store import TransactionStoreAdapter
+from flintmq.plugins.transactions.store import TransactionStore
 from flintmq.plugins.transactions.transactional_messages import EndTransaction, TransactionalMessageService
 from flintmq.tests.support.state import state_of
 
@@ -49,7 +49,7 @@ class Bench:
             state.intake_steps.add(step)
         self.intake = state.intake
         self.transactions = TransactionalMessageService(
-            TransactionStoreAdapter(state),
+            TransactionStore(state),
             ProducerTable(self.clock),
             state.intake_steps.take,
             lambda: config,

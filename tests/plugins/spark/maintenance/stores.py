@@ -12,7 +12,7 @@ from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.config.sections.models import BrokerConfig, IndexSection
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import message, open_store, snapshot
-from flintmq.plugins.delay.delay_levels import DELAY_LEVEL_MS
+from flintmq.plugins.delay.delay_times import DELAY_LEVEL_MS
 from flintmq.plugins.doctor import rebuild as doctor
 
 FILE_BYTES = 16 * 1024

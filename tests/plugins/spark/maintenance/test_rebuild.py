@@ -17,8 +17,7 @@ from flintmq.core.errors import StoreError, StoreLockedError
 from flintmq.core.log.store_lock import StoreLock
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import message, open_store
-from flintmq.plugins.delay.delay_levels import DELAY_LEVEL_MS
-from flintmq.plugins.delay.tags_codes import tags_codes_with
+from flintmq.plugins.delay.delay_times import DELAY_LEVEL_MS, tags_codes_with
 from flintmq.plugins.doctor.files import StoreFiles
 from flintmq.plugins.doctor.verify import verify
 from flintmq.plugins.spark.errors import MaintenanceError

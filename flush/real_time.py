@@ -1,0 +1,237 @@
+"""Acknowledge before the sync: flush in real time, and commit in real time, which appends to the transient store pool first.
+
+======================  =============================  ================================================================
+strategy                an acknowledgement means       what can be lost
+======================  =============================  ================================================================
+``flush_real_time``     in the page cache              by a killed process nothing; by a power cut up to an interval when
+                                                       ``least_pages`` are dirty, else up to the thorough interval
+``commit_real_time``    in the broker's own memory     by a killed process up to the commit interval as well
+======================  =============================  ================================================================
+
+What is appended to the pool becomes readable when it is committed to the files; the sync follows.
+
+See docs/internals/algorithms.md, Flush strategies; docs/internals/reliability.md, Acknowledgements.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from flintmq.config.sections.models import CommitRealTimeSection, FlushRealTimeSection
+from flintmq.core.errors import StoreExhaustedError, StoreFencedError
+from flintmq.core.io.clock import Clock
+from flintmq.core.kernel.ports import FlushableLog, FlushContext, FlushStatistics, FlushWaiter
+from flintmq.core.waiters import DONE, FENCED
+from flintmq.flush.service_thread import ServiceThread, SyncCounter
+
+_LOG = logging.getLogger("flintmq.flush")
+
+STOP_ROUNDS: Final = 10
+"""A stop tries this often to get everything to disk, as RocketMQ does; each round handles every file."""
+_PAGE_BYTES: Final = 4096
+
+
+class PagedThread(ServiceThread):
+    """Works every interval, or sooner when woken: with enough pages, or whatever there is after the thorough interval.
+
+    A failure ends the work for good.
+
+    Args:
+        name: of the thread.
+        doing: the work, for the log.
+        clock: for the thorough interval and the statistics.
+        interval_ms: time between two rounds.
+        least_pages: a round works when so many 4 KiB pages are dirty.
+        thorough_interval_ms: after this long a round works whatever is dirty.
+    """
+
+    def __init__(
+        self, name: str, doing: str, clock: Clock, *, interval_ms: int, least_pages: int, thorough_interval_ms: int
+    ) -> None:
+        super().__init__(name, clock)
+        self._doing = doing
+        self._interval_s = interval_ms / 1000
+        self._least_pages = least_pages
+        self._thorough_interval_s = thorough_interval_ms / 1000
+        self._last_thorough_s: float | None = None
+        self._failure: Exception | None = None
+
+    @property
+    def failure(self) -> Exception | None:
+        """Return why the service fenced itself, None while it has not. Any thread."""
+        return self._failure
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing is left to work on."""
+        raise NotImplementedError
+
+    def work(self, least_pages: int) -> None:
+        """Do what is due of this moment, file after file."""
+        raise NotImplementedError
+
+    def run_once(self, now_s: float) -> None:
+        least_pages = self._least_pages
+        if self._last_thorough_s is None or now_s - self._last_thorough_s >= self._thorough_interval_s:
+            self._last_thorough_s = now_s
+            least_pages = 0
+        self._work(least_pages)
+
+    def wait_s(self, now_s: float) -> float | None:
+        return None if self.failure is not None else self._interval_s
+
+    def finish(self) -> None:
+        for _ in range(STOP_ROUNDS):
+            if self.failure is not None or self.is_done:
+                return
+            self._work(0)
+
+    def _work(self, least_pages: int) -> None:
+        if self.failure is not None:
+            return
+        try:
+            self.work(least_pages)
+            self.put_off(None)
+        except StoreExhaustedError as error:
+            self.put_off(error)
+        except Exception as error:
+            self._failure = error
+            is_news = not isinstance(error, StoreFencedError)
+            _LOG.critical("%s has ended, the store is fenced: %s", self._doing, error, exc_info=is_news)
+
+
+class Flusher(PagedThread):
+    """Syncs what is committed; see :class:`PagedThread` for the arguments."""
+
+    def __init__(
+        self, log: FlushableLog, clock: Clock, *, interval_ms: int, least_pages: int, thorough_interval_ms: int
+    ) -> None:
+        super().__init__(
+            "flintmq-flush-real-time",
+            "flushing",
+            clock,
+            interval_ms=interval_ms,
+            least_pages=least_pages,
+            thorough_interval_ms=thorough_interval_ms,
+        )
+        self._log = log
+        self.counter = SyncCounter(log, clock)
+
+    @property
+    def is_done(self) -> bool:
+        return self._log.flushed_offset_bytes >= self._log.committed_offset_bytes
+
+    def work(self, least_pages: int) -> None:
+        self.counter.flush_to(self._log.committed_offset_bytes, least_pages)
+
+
+class FlushRealTime(Flusher):
+    """A flush service that acknowledges before the sync.
+
+    Args:
+        context: the log, the clock and settings with ``interval_ms``, ``least_pages``, ``thorough_interval_ms`` and
+            ``timed`` (True: strictly every interval; False: every append wakes the flush thread as well).
+    """
+
+    def __init__(self, context: FlushContext[FlushRealTimeSection]) -> None:
+        settings = context.settings
+        super().__init__(
+            context.log,
+            context.clock,
+            interval_ms=settings.interval_ms,
+            least_pages=settings.least_pages,
+            thorough_interval_ms=settings.thorough_interval_ms,
+        )
+        self._timed = settings.timed
+        self._submits = 0
+
+    def stop(self) -> None:
+        """Sync the rest in at most ten rounds, then end the thread. Idempotent."""
+        self.end()
+
+    def submit(self, end_offset_bytes: int) -> FlushWaiter:
+        """Return a waiter that is done at once, with FENCED after a failed sync and after ``stop``. Loop thread."""
+        self._submits += 1
+        if self.failure is not None or self.stopping:
+            return FENCED
+        if not self._timed:
+            self.wakeup()
+        return DONE
+
+    def statistics(self) -> FlushStatistics:
+        return self.counter.statistics(self._submits, 0)
+
+
+class CommitRealTime(PagedThread):
+    """A flush service for the transient store pool: one thread commits, a second one syncs what was committed.
+
+    Args:
+        context: the log, the clock and settings with ``interval_ms``, ``least_pages``, ``thorough_interval_ms`` for the
+            commits and the same three with ``flush_`` before them for the syncs.
+    """
+
+    def __init__(self, context: FlushContext[CommitRealTimeSection]) -> None:
+        settings = context.settings
+        super().__init__(
+            "flintmq-commit-real-time",
+            "committing",
+            context.clock,
+            interval_ms=settings.interval_ms,
+            least_pages=settings.least_pages,
+            thorough_interval_ms=settings.thorough_interval_ms,
+        )
+        self._log = context.log
+        self._least_bytes = settings.least_pages * _PAGE_BYTES
+        self._submits = 0
+        self.flusher = Flusher(
+            context.log,
+            context.clock,
+            interval_ms=settings.flush_interval_ms,
+            least_pages=settings.flush_least_pages,
+            thorough_interval_ms=settings.flush_thorough_interval_ms,
+        )
+
+    @property
+    def failure(self) -> Exception | None:
+        """Return why the service fenced itself, None while it has not. Any thread."""
+        return self._failure or self.flusher.failure
+
+    @property
+    def is_done(self) -> bool:
+        return self._log.committed_offset_bytes >= self._log.wrote_offset_bytes
+
+    def start(self) -> None:
+        self.flusher.start()
+        super().start()
+
+    def stop(self) -> None:
+        """Commit the rest in at most ten rounds, sync it, and end both threads. Idempotent."""
+        self.end()
+        self.flusher.end()
+
+    def submit(self, end_offset_bytes: int) -> FlushWaiter:
+        """Return a waiter that is done at once, with FENCED after a failure and after ``stop``. Loop thread.
+
+        Wakes the commit thread only when a round would commit anyway, so that small appends do not pay for a wake-up.
+        """
+        self._submits += 1
+        if self.stopping or self.failure is not None:
+            return FENCED
+        if end_offset_bytes - self._log.committed_offset_bytes >= self._least_bytes:
+            self.wakeup()
+        return DONE
+
+    def statistics(self) -> FlushStatistics:
+        return self.flusher.counter.statistics(self._submits, 0)
+
+    def work(self, least_pages: int) -> None:
+        """Commit file after file up to what was written when the round began, and wake the flusher."""
+        target_bytes = self._log.wrote_offset_bytes
+        committed_bytes = self._log.committed_offset_bytes
+        while committed_bytes < target_bytes:
+            before_bytes = committed_bytes
+            committed_bytes = self._log.commit(least_pages)
+            if committed_bytes <= before_bytes:
+                break
+            self.flusher.wakeup()
