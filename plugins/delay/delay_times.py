@@ -23,6 +23,7 @@ import msgspec
 
 from flintmq.config.sections.models import BrokerConfig
 from flintmq.core.errors import FlintError, StoreFormatError
+from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.io.disk import Disk
 from flintmq.core.io.os_disk import OS_DISK
 from flintmq.core.record import properties as props
