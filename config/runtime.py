@@ -14,32 +14,16 @@ import attrs
 
 from flintmq.config.errors import ConfigError, nearest
 from flintmq.config.loading.binding import bind_field
-from flintmq.config.loading.emit import property_value
 from flintmq.config.loading.raw import RawScalar
-from flintmq.config.loading.schema import COMPOSITES, KEYS, NAMESERVER, Role, aliases, aliases_in
+from flintmq.config.loading.schema import COMPOSITES, KEYS, NAMESERVER, Key, Role, aliases, aliases_in
+from flintmq.config.loading.show import property_value
 from flintmq.config.rocketmq.flush_type import FlushType
 from flintmq.config.sections.models import BrokerConfig, NamesrvConfig
 
 
-@attrs.frozen
-class RuntimeKey:
-    """A key that may be changed while the broker runs."""
-
-    key: str
-    """Dotted."""
-    minimum: int | None
-    """Least value, in the key's own unit; None for text and switches."""
-    maximum: int | None
-    """Greatest value, in the key's own unit."""
-
-
-def _allow(names: tuple[str, ...], role: Role) -> Mapping[str, RuntimeKey]:
-    section = NAMESERVER if role == "namesrv" else ""
-    table = aliases_in(section, role)
-    found = {name: KEYS[table[name][0]] for name in names}
-    return MappingProxyType(
-        {name: RuntimeKey(key.name, key.spec.minimum, key.spec.maximum) for name, key in found.items()}
-    )
+def _allow(names: tuple[str, ...], role: Role) -> Mapping[str, Key]:
+    table = aliases_in(NAMESERVER if role == "namesrv" else "", role)
+    return MappingProxyType({name: KEYS[table[name][0]] for name in names})
 
 
 RUNTIME_KEYS: Final = _allow(
@@ -142,27 +126,24 @@ def _tell(found: dict[str, str], alias: str, name: str, config: BrokerConfig) ->
         found[alias] = property_value(value, key.spec)
 
 
-def _changed(
-    config: BrokerConfig, changes: Mapping[str, str], allowed: Mapping[str, RuntimeKey], role: Role
-) -> BrokerConfig:
-    by_key = {entry.key: name for name, entry in allowed.items()}
+def _changed(config: BrokerConfig, changes: Mapping[str, str], allowed: Mapping[str, Key], role: Role) -> BrokerConfig:
+    by_key = {key.name: name for name, key in allowed.items()}
     sections: dict[str, dict[str, Any]] = {}
     for spelling, text in changes.items():
-        entry = allowed.get(spelling)
-        name = entry.key if entry else spelling
+        name = allowed[spelling].name if spelling in allowed else spelling
         if name not in by_key:
             raise _refused(spelling, by_key, allowed, role)
         section, _, attribute = name.rpartition(".")
         if attribute in sections.setdefault(section, {}):
             raise ConfigError(f"'{name}' and '{by_key[name]}' are the same key, given twice", key=name)
         key = KEYS[name]
-        node = RawScalar(text, plain=key.spec.rocketmq_unit if entry else None)
+        node = RawScalar(text, plain=key.spec.rocketmq_unit if spelling in allowed else None)
         sections[section][attribute] = bind_field(node, key.hint, key.field, name)
     parts = {section: attrs.evolve(getattr(config, section), **values) for section, values in sections.items()}
     return attrs.evolve(config, **parts)
 
 
-def _refused(spelling: str, by_key: Mapping[str, str], allowed: Mapping[str, RuntimeKey], role: Role) -> ConfigError:
+def _refused(spelling: str, by_key: Mapping[str, str], allowed: Mapping[str, Key], role: Role) -> ConfigError:
     from flintmq.config.rocketmq.names import FIXED
 
     if spelling in KEYS or spelling in aliases(role) or spelling in COMPOSITES or spelling in FIXED:

@@ -118,6 +118,13 @@ def format_quantity(value: int, unit: Unit | None) -> str:
     return format_size(value) if unit == "bytes" else format_duration(value, unit)
 
 
+def in_unit(value: int, unit: Unit | None, wanted: Unit | None) -> int:
+    """Return a quantity in another unit of time, rounded up: a limit of 1,500 ms is not 1 s."""
+    if wanted is None or unit is None or wanted == unit:
+        return value
+    return -(-value * _FIELD_UNITS_MS[unit] // _FIELD_UNITS_MS[wanted])
+
+
 def _quantity(text: str) -> tuple[int | None, str]:
     text = text.strip()
     found = _QUANTITY.fullmatch(text) if len(text) <= _TEXT_MAX and text.isascii() else None

@@ -11,7 +11,7 @@ import pytest
 
 import flintmq
 from flintmq.config import LoadedConfig, load_config
-from flintmq.config.loading.schema import KEYS, aliases
+from flintmq.config.loading.schema import KEYS, Key, aliases
 from flintmq.config.runtime import NAMESRV_RUNTIME_KEYS, RUNTIME_KEYS
 from flintmq.config.secret import Secret
 from flintmq.remoting.wire.codes import RequestCode as Code
@@ -126,7 +126,7 @@ def test_cve_2019_17572_a_topic_never_leads_out_of_the_store(name: str, tmp_path
 
 def test_cve_2023_33246_settings_of_a_broker_are_an_allow_list(tmp_path: Path) -> None:
     """Code execution by a changed setting: whatever is not on the list is refused, every key and RocketMQ's every name."""
-    allowed = {*RUNTIME_KEYS, *(entry.key for entry in RUNTIME_KEYS.values())}
+    allowed = {*RUNTIME_KEYS, *(entry.name for entry in RUNTIME_KEYS.values())}
     others = {"rocketmqHome", "filterServerNums", "brokerConfigPath", "configBlackList", "aclEnable", "x"}
     refused = sorted({*KEYS, *aliases("broker"), *others} - allowed)
     with flintmq.Broker(small(tmp_path)) as broker:
@@ -140,7 +140,7 @@ def test_cve_2023_33246_settings_of_a_broker_are_an_allow_list(tmp_path: Path) -
 
 def test_cve_2023_37582_settings_of_a_name_server_are_an_allow_list(tmp_path: Path) -> None:
     """The same by way of the name server: a changed path made it write any file. No setting that is a path can be changed."""
-    allowed = {*NAMESRV_RUNTIME_KEYS, *(entry.key for entry in NAMESRV_RUNTIME_KEYS.values())}
+    allowed = {*NAMESRV_RUNTIME_KEYS, *(entry.name for entry in NAMESRV_RUNTIME_KEYS.values())}
     others = {"configStorePath", "configStorePathName", "kvConfigPath", "rocketmqHome"}
     target = tmp_path / "written"
     with flintmq.NameServer(small(tmp_path)) as name_server, blocking_client() as client:
@@ -153,10 +153,9 @@ def test_cve_2023_37582_settings_of_a_name_server_are_an_allow_list(tmp_path: Pa
 
 
 @pytest.mark.parametrize("runtime", [RUNTIME_KEYS, NAMESRV_RUNTIME_KEYS])
-def test_no_changeable_setting_names_a_place(runtime: dict[str, object]) -> None:
+def test_no_changeable_setting_names_a_place(runtime: dict[str, Key]) -> None:
     """Paths, addresses, plugins and accounts are the operator's; what may change over the wire are numbers and switches."""
-    for entry in runtime.values():
-        key = KEYS[entry.key]  # type: ignore[attr-defined]
+    for key in runtime.values():
         assert not key.spec.secret
         assert key.name.partition(".")[0] not in ("acl", "plugins", "authenticators", "listen")
         assert key.hint in (bool, int) or key.name == "store.delete_when", key.name

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import flintmq
 from flintmq.config import BrokerConfig
-from flintmq.config.loading.emit import display
 from flintmq.config.loading.schema import COMPOSITES, KEYS
+from flintmq.config.loading.show import display
 from flintmq.config.rocketmq.names import FIXED
 from flintmq.core.kernel.hookspecs import FlintSpecs
 from flintmq.core.kernel.kernel import Kernel

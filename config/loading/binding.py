@@ -12,7 +12,7 @@ import enum
 import re
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -102,22 +102,26 @@ def bind_value(node: RawNode, hint: Any, spec: FieldSpec, key: str) -> Any:
     """Return one node as a type (see :func:`bind_field`); the range is not checked here."""
     if hint is Any or hint is object:
         return unbound(node)
-    origin = typing.get_origin(hint)
-    if origin in (typing.Union, types.UnionType):
-        return _bind_union(node, typing.get_args(hint), spec, key)
-    if origin in _SEQUENCES or hint in _SEQUENCES:
-        return _bind_sequence(node, hint, spec, key)
-    if origin in _MAPPINGS or hint in _MAPPINGS:
-        return _bind_mapping(node, hint, key)
-    if isinstance(hint, type) and attrs.has(hint) and hint is not PluginRef:
+    kind, arms = typing.get_origin(hint) or hint, typing.get_args(hint)
+    if kind in (typing.Union, types.UnionType):
+        return _bind_union(node, arms, spec, key)
+    if kind in _SEQUENCES:
+        items = _items(node, spec, key)
+        hint = arms[0] if arms else str
+        return _SEQUENCES[kind](bind_value(item, hint, spec, f"{key}[{place}]") for place, item in enumerate(items))
+    is_model = isinstance(kind, type) and attrs.has(kind) and kind is not PluginRef
+    if is_model or kind in _MAPPINGS:
         if isinstance(node, RawScalar) and node.is_null:
             node = RawMapping({}, node.origin)
         if not isinstance(node, RawMapping):
             raise node.origin.error(f"'{key}' is a section: it takes 'name: value' lines", key=key)
-        return bind_model(node, hint, key)
+        if is_model:
+            return bind_model(node, kind, key)
+        hint = arms[1] if arms else Any
+        return {name: bind_value(child, hint, NO_SPEC, f"{key}.{name}") for name, child in node.entries.items()}
     if not isinstance(node, RawScalar):
-        kind = "list" if isinstance(node, RawList) else "section"
-        raise node.origin.error(f"'{key}' takes one value, not a {kind}", key=key)
+        found = "list" if isinstance(node, RawList) else "section"
+        raise node.origin.error(f"'{key}' takes one value, not a {found}", key=key)
     if node.is_null:
         raise node.origin.error(f"'{key}' needs a value", key=key)
     try:
@@ -129,16 +133,20 @@ def bind_value(node: RawNode, hint: Any, spec: FieldSpec, key: str) -> Any:
 def _bind_scalar(node: RawScalar, hint: Any, spec: FieldSpec) -> Any:
     text = node.text
     if typing.get_origin(hint) is typing.Literal:
-        allowed = {str(value): value for value in typing.get_args(hint)}
-        return _one_of(text, allowed)
+        return _one_of(text, {str(value): value for value in typing.get_args(hint)})
     if hint is PluginRef:
-        return _plugin(node)
+        try:
+            return PluginRef(text.strip(), node.origin.line)
+        except ConfigError as error:
+            raise ConfigError(f"has a bad entry: {error.message}") from None
     if not isinstance(hint, type):
         raise TypeError(f"a setting cannot be of type {hint!r}")
     if issubclass(hint, enum.Enum):
         return _one_of(text, {str(member.value): member for member in hint} | dict(hint.__members__))
     if issubclass(hint, bool):
-        return _bool(text)
+        if text.strip().casefold() not in TRUE | FALSE:
+            raise ConfigError(f"must be true or false, not '{text[:80]}'")
+        return text.strip().casefold() in TRUE
     if issubclass(hint, int):
         return parse_quantity(text, spec.unit, plain=node.plain)
     if issubclass(hint, float):
@@ -146,13 +154,6 @@ def _bind_scalar(node: RawScalar, hint: Any, spec: FieldSpec) -> Any:
     if issubclass(hint, (str, Path, Secret)):
         return hint(text)
     raise TypeError(f"a setting cannot be of type {hint!r}")
-
-
-def _bool(text: str) -> bool:
-    folded = text.strip().casefold()
-    if folded not in TRUE | FALSE:
-        raise ConfigError(f"must be true or false, not '{text[:80]}'")
-    return folded in TRUE
 
 
 def _float(text: str, unit: Unit | None) -> float:
@@ -167,13 +168,6 @@ def _one_of(text: str, allowed: dict[str, Any]) -> Any:
     if text not in allowed:
         raise ConfigError(f"must be one of {', '.join(allowed)}, not '{text[:80]}'")
     return allowed[text]
-
-
-def _plugin(node: RawScalar) -> PluginRef:
-    try:
-        return PluginRef(node.text.strip(), node.origin.line)
-    except ConfigError as error:
-        raise ConfigError(f"has a bad entry: {error.message}") from None
 
 
 def _bind_union(node: RawNode, arms: tuple[Any, ...], spec: FieldSpec, key: str) -> Any:
@@ -192,24 +186,14 @@ def _bind_union(node: RawNode, arms: tuple[Any, ...], spec: FieldSpec, key: str)
     return bind_value(node, candidates[-1], spec, key)
 
 
-def _bind_sequence(node: RawNode, hint: Any, spec: FieldSpec, key: str) -> Any:
-    make = _SEQUENCES[typing.get_origin(hint) or hint]
-    arms = typing.get_args(hint) or (str,)
+def _items(node: RawNode, spec: FieldSpec, key: str) -> Sequence[RawNode]:
+    """Return the elements of a list, which may be written as one text."""
     if isinstance(node, RawScalar):
         parts = () if node.is_null else re.split(f"[{re.escape(spec.separators)}]", node.text)
-        node = RawList(tuple(attrs.evolve(node, text=p.strip()) for p in parts if p.strip()), node.origin)
-    if not isinstance(node, RawList):
-        raise node.origin.error(f"'{key}' takes a list, not a section", key=key)
-    return make(bind_value(item, arms[0], spec, f"{key}[{place}]") for place, item in enumerate(node.items))
-
-
-def _bind_mapping(node: RawNode, hint: Any, key: str) -> dict[str, Any]:
-    if isinstance(node, RawScalar) and node.is_null:
-        return {}
-    if not isinstance(node, RawMapping):
-        raise node.origin.error(f"'{key}' is a section: it takes 'name: value' lines", key=key)
-    arms = typing.get_args(hint) or (str, Any)
-    return {name: bind_value(child, arms[1], NO_SPEC, f"{key}.{name}") for name, child in node.entries.items()}
+        return [attrs.evolve(node, text=part.strip()) for part in parts if part.strip()]
+    if isinstance(node, RawList):
+        return node.items
+    raise node.origin.error(f"'{key}' takes a list, not a section", key=key)
 
 
 def unbound(node: RawNode) -> Any:

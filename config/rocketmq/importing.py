@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 import attrs
 
-from flintmq.config.loading.emit import HIDDEN, yaml_tree, yaml_value
 from flintmq.config.loading.layer import STRATEGY, Ignored
 from flintmq.config.loading.load import assemble
 from flintmq.config.loading.raw import DEFAULT
 from flintmq.config.loading.schema import COMPOSITES, KEYS, Role
+from flintmq.config.loading.show import HIDDEN, yaml_tree, yaml_value
 from flintmq.config.rocketmq.properties import properties_layer
 
 

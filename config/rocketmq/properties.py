@@ -14,10 +14,10 @@ import attrs
 
 from flintmq.config.errors import ConfigError, nearest
 from flintmq.config.loading.binding import bind_field
-from flintmq.config.loading.emit import HIDDEN, SECRET_NAME
 from flintmq.config.loading.layer import STRATEGY, Ignored, Layer
 from flintmq.config.loading.raw import Origin, RawScalar
 from flintmq.config.loading.schema import COMPOSITES, KEYS, TRANSIENT_POOL, Role, aliases
+from flintmq.config.loading.show import HIDDEN, SECRET_NAME
 from flintmq.config.rocketmq.flush_type import FlushType
 from flintmq.config.rocketmq.java_properties import Property, parse_properties
 from flintmq.config.rocketmq.names import FIXED

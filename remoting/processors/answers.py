@@ -137,7 +137,7 @@ def changed(
     Raises:
         RefusedError: NO_PERMISSION for one that may not be changed, SYSTEM_ERROR for a value that does not fit.
     """
-    known = {*allowed, *(entry.key for entry in allowed.values())}
+    known = {*allowed, *(entry.name for entry in allowed.values())}
     for name in changes:
         if name not in known:
             text = f"Can not update config {name[:80]} while running"

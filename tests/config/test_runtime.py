@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from flintmq.config import BrokerConfig, ConfigError, NamesrvConfig, import_broker_conf, load_config, load_text
-from flintmq.config.loading.schema import KEYS, aliases
+from flintmq.config.loading.schema import aliases
 from flintmq.config.rocketmq.names import FIXED
 from flintmq.config.runtime import (
     NAMESRV_RUNTIME_KEYS,
@@ -23,7 +23,7 @@ from flintmq.config.runtime import (
 def test_nothing_dangerous_is_on_the_list() -> None:
     """Paths, addresses, ports, names, plugins and strategies stay as they were at the start."""
     for entry in (*RUNTIME_KEYS.values(), *NAMESRV_RUNTIME_KEYS.values()):
-        section, _, name = entry.key.rpartition(".")
+        section, _, name = entry.name.rpartition(".")
         assert section in (
             "store",
             "topics",
@@ -36,11 +36,10 @@ def test_nothing_dangerous_is_on_the_list() -> None:
             "nameserver",
         )
         assert not {"path", "host", "port", "addresses", "name", "cluster", "id", "compat", "loop"} & {*name.split("_")}
-        hint = KEYS[entry.key].hint
-        assert hint in (int, bool) or entry.key == "store.delete_when"
-        if hint is int:
-            assert entry.minimum is not None
-            assert entry.maximum is not None
+        assert entry.hint in (int, bool) or entry.name == "store.delete_when"
+        if entry.hint is int:
+            assert entry.spec.minimum is not None
+            assert entry.spec.maximum is not None
 
 
 @pytest.mark.parametrize("name", sorted(set(aliases("broker")) - set(RUNTIME_KEYS)))

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from flintmq.config import BrokerConfig, PluginRef, load_config, load_text, rows, to_yaml
 from flintmq.config.fields import FieldSpec
-from flintmq.config.loading.emit import display, in_unit, property_value, yaml_value
 from flintmq.config.loading.schema import KEYS
+from flintmq.config.loading.show import display, property_value, yaml_value
+from flintmq.config.units import in_unit
 
 
 def test_one_row_a_key_with_everything_there_is_to_know() -> None:

@@ -33,7 +33,7 @@ def told(bench: Any, ask: Any) -> dict[str, str]:
 
 def another(name: str, config: Any) -> str:
     """A value that the key takes and does not have."""
-    key = KEYS[RUNTIME_KEYS[name].key]
+    key = RUNTIME_KEYS[name]
     now = key.value_of(config)
     if isinstance(now, bool):
         return str(not now).lower()
@@ -50,7 +50,7 @@ def test_every_key_there_is(bench: Any, ask: Any, name: str) -> None:
     and plugins are among the latter because everything is that nobody put on the list."""
     before = bench.state.config
     entry = RUNTIME_KEYS.get(name)
-    dotted = {found.key: alias for alias, found in RUNTIME_KEYS.items()}
+    dotted = {found.name: alias for alias, found in RUNTIME_KEYS.items()}
     if entry is None and name not in dotted:
         answer = change(bench, ask, **{name.replace(".", "__"): "1"})
         assert answer.code == ResponseCode.NO_PERMISSION
@@ -61,7 +61,7 @@ def test_every_key_there_is(bench: Any, ask: Any, name: str) -> None:
     value = another(alias, before)
     answer = change(bench, ask, **{name.replace(".", "__"): value})
     assert (answer.code, answer.remark) == (0, None)
-    assert KEYS[RUNTIME_KEYS[alias].key].value_of(bench.state.config) != KEYS[RUNTIME_KEYS[alias].key].value_of(before)
+    assert RUNTIME_KEYS[alias].value_of(bench.state.config) != RUNTIME_KEYS[alias].value_of(before)
     assert told(bench, ask)[alias] == value
     assert bench.store.config is bench.state.config, "the store reads the new settings"
 
