@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mappin
 from typing import Any, Final, TypeVar
 
 from flintmq.config.errors import ConfigError
+from flintmq.config.loading.schema import Key
 from flintmq.config.rocketmq.java_properties import parse_properties
-from flintmq.config.runtime import RuntimeKey
 from flintmq.config.sections.models import BrokerConfig, NamesrvConfig
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.errors import RefusedError
@@ -123,7 +123,7 @@ def read_properties(body: bytes) -> dict[str, str]:
 def changed(
     config: C,
     changes: Mapping[str, str],
-    allowed: Mapping[str, RuntimeKey],
+    allowed: Mapping[str, Key],
     evolve: Callable[[C, Mapping[str, str]], C],
 ) -> C:
     """The configuration with changes that came over the wire: all of them or none.
