@@ -25,9 +25,15 @@ from flintmq.remoting.wire.codes import MQ_VERSION, RequestCode
 from flintmq.remoting.wire.command import ANSWER_LANGUAGE, escape_as_fastjson
 from flintmq.remoting.wire.header_codec import CommandHeader
 from flintmq.remoting.wire.headers_message import (
+    ConsumerGroupRequestHeader,
+    ConsumerSendMsgBackRequestHeader,
+    EndTransactionRequestHeader,
     PullMessageRequestHeader,
+    QueryConsumerOffsetRequestHeader,
+    QueueRequestHeader,
     SendMessageRequestHeader,
     SendMessageRequestHeaderV2,
+    UpdateConsumerOffsetRequestHeader,
 )
 
 _Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
@@ -49,8 +55,18 @@ HOT_HEADERS: Final[dict[RequestCode, type[CommandHeader]]] = {
     RequestCode.SEND_BATCH_MESSAGE: SendMessageRequestHeaderV2,
     RequestCode.SEND_MESSAGE: SendMessageRequestHeader,
     RequestCode.PULL_MESSAGE: PullMessageRequestHeader,
+    RequestCode.QUERY_CONSUMER_OFFSET: QueryConsumerOffsetRequestHeader,
+    RequestCode.UPDATE_CONSUMER_OFFSET: UpdateConsumerOffsetRequestHeader,
+    RequestCode.GET_MAX_OFFSET: QueueRequestHeader,
+    RequestCode.GET_MIN_OFFSET: QueueRequestHeader,
+    RequestCode.CONSUMER_SEND_MSG_BACK: ConsumerSendMsgBackRequestHeader,
+    RequestCode.END_TRANSACTION: EndTransactionRequestHeader,
+    RequestCode.GET_CONSUMER_LIST_BY_GROUP: ConsumerGroupRequestHeader,
+    RequestCode.SEND_REPLY_MESSAGE: SendMessageRequestHeader,
+    RequestCode.SEND_REPLY_MESSAGE_V2: SendMessageRequestHeaderV2,
 }
-"""The codes that come with every message, with the headers that their processors declare."""
+"""The codes that clients send often, with the headers that their processors declare. Unlike in the general way, unknown fields
+have no bound but the header's: RocketMQ takes them."""
 
 
 def _decoder(model: type[CommandHeader]) -> msgspec.json.Decoder[TypedRequest]:
