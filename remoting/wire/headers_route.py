@@ -25,7 +25,7 @@ from flintmq.core.response_code import ResponseCode
 from flintmq.remoting.wire.bodies import RegisterBrokerBody
 from flintmq.remoting.wire.codes import V3_0_11
 from flintmq.remoting.wire.header_codec import CommandHeader
-from flintmq.remoting.wire.json_body import decode_as, decode_body, dumps
+from flintmq.remoting.wire.json_body import decode_body, dumps
 
 
 class GetRouteInfoRequestHeader(CommandHeader, kw_only=True):
@@ -168,11 +168,11 @@ def decode_register_broker_body(data: bytes, *, compressed: bool, version: int, 
         return RegisterBrokerBody()
     if version < V3_0_11:
         _check_topics(data.count(b'"topicName"'))
-        wrapper = decode_as(data, TopicConfigSerializeWrapper, dialect_max_bytes=REQUEST_JSON_DIALECT_MAX_BYTES)
+        wrapper = decode_body(data, TopicConfigSerializeWrapper, dialect_max_bytes=REQUEST_JSON_DIALECT_MAX_BYTES)
         return RegisterBrokerBody([], wrapper)
     if not compressed:
         _check_topics(data.count(b'"topicName"'))
-        return decode_as(data, RegisterBrokerBody, dialect_max_bytes=REQUEST_JSON_DIALECT_MAX_BYTES)
+        return decode_body(data, RegisterBrokerBody, dialect_max_bytes=REQUEST_JSON_DIALECT_MAX_BYTES)
     try:
         return _decode_parts(_inflate(data))
     except JsonTypeError:
@@ -215,7 +215,7 @@ def _decode_parts(plain: bytes) -> RegisterBrokerBody:
         )
     filters, position = _part(plain, position)
     return RegisterBrokerBody(
-        decode_as(filters or b"[]", list[str]), TopicConfigSerializeWrapper(decode_body(version, DataVersion), table)
+        decode_body(filters or b"[]", list[str]), TopicConfigSerializeWrapper(decode_body(version, DataVersion), table)
     )
 
 

@@ -52,24 +52,18 @@ def dumps(value: Any, style: Style = "fastjson") -> bytes:
     return text.encode("utf-8", "replace")
 
 
-def check_request_body(data: bytes) -> None:
-    """Refuses a client's body that would keep the loop for long. Raises ``JsonSyntaxError``."""
-    if len(data) > limits.REQUEST_JSON_MAX_BYTES:
-        raise JsonSyntaxError(f"a body of {len(data)} bytes; at most {limits.REQUEST_JSON_MAX_BYTES}")
-    objects = data.count(b"{")
-    if objects > limits.REQUEST_JSON_MAX_OBJECTS:
-        raise JsonSyntaxError(f"a body of {objects} objects; at most {limits.REQUEST_JSON_MAX_OBJECTS}")
-
-
-def decode_as(data: bytes, model: type[T], *, dialect_max_bytes: int = limits.JSON_BODY_MAX_BYTES) -> T:
-    """Reads a body as a type: the fast way when it is plain JSON of the right types, leniently otherwise.
+def decode_body(data: bytes, model: type[T], *, dialect_max_bytes: int = limits.JSON_BODY_MAX_BYTES) -> T:
+    """Read a body as a type: the fast way when it is plain JSON of the right types, leniently otherwise.
 
     Args:
+        data: as received; an empty body is read as an empty object.
+        model: what it is read as.
         dialect_max_bytes: a longer body must be plain JSON; the reader of fastjson's dialect takes a microsecond a character.
 
     Raises:
         JsonSyntaxError: it cannot be read; JsonTypeError where it is not of this type.
     """
+    data = data or b"{}"
     if b'"$ref"' not in data:
         try:
             return msgspec.json.decode(data, type=model, strict=False)
@@ -97,23 +91,18 @@ def _named(key: Any, member: Any) -> Any:
     return member
 
 
-def decode_body(data: bytes, model: type[T]) -> T:
-    """Read a body; an empty one is read as an empty object.
-
-    Raises:
-        JsonSyntaxError: it cannot be read.
-    """
-    return decode_as(data or b"{}", model)
-
-
 def decode_request_body(data: bytes, model: type[T]) -> T:
-    """Read the body of a client's request, which may be smaller and have fewer objects than an answer.
+    """Read the body of a client's request, which may be smaller and have fewer objects than an answer: the loop waits for it.
 
     Raises:
         JsonSyntaxError: it is too large, or cannot be read.
     """
-    check_request_body(data)
-    return decode_as(data or b"{}", model, dialect_max_bytes=limits.REQUEST_JSON_DIALECT_MAX_BYTES)
+    if len(data) > limits.REQUEST_JSON_MAX_BYTES:
+        raise JsonSyntaxError(f"a body of {len(data)} bytes; at most {limits.REQUEST_JSON_MAX_BYTES}")
+    objects = data.count(b"{")
+    if objects > limits.REQUEST_JSON_MAX_OBJECTS:
+        raise JsonSyntaxError(f"a body of {objects} objects; at most {limits.REQUEST_JSON_MAX_OBJECTS}")
+    return decode_body(data, model, dialect_max_bytes=limits.REQUEST_JSON_DIALECT_MAX_BYTES)
 
 
 class Body(msgspec.Struct, rename="camel"):
