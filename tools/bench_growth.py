@@ -25,7 +25,7 @@ from pathlib import Path
 
 import attrs
 
-from flintmq.core.broker.message_queue import MessageQueue
+from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.plugins.bench.frames import SendFrame
 from flintmq.plugins.bench.load import SendConnection, Tally
 from flintmq.plugins.bench.machine import process_cpu_s

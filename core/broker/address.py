@@ -1,13 +1,86 @@
-"""The address of a broker: what clients get, and what records carry."""
+"""The address of a broker: what records carry, and what clients get, which may differ from what the broker registers under.
+
+A broker may register two more facts. It may run with a name server on one machine and listen at every address of it: then a
+client is answered the address at which it reached the name server. And for each further listener of the name server, which
+has a name, it may register the address by which clients of that listener reach it, such as a port that a container runtime or
+a router maps.
+
+Both are sent in one extra field of the registration, which RocketMQ's own name server ignores::
+
+    flintAdvertised = client,outside=mq.example.com:20911
+"""
 
 from __future__ import annotations
 
-from typing import Self
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final, Self
 
 import msgspec
 
-from flintmq.core.broker.advertised import Advertised, host_port
 from flintmq.core.record.host import pack_host
+
+CLIENT: Final = "client"
+"""``listen.advertised_host: client``, and the word for it in the registration."""
+_ENTRY: Final = re.compile(r"([A-Za-z0-9_-]{1,64})=([^\s;,=]{1,255}:\d{1,5})")
+_ENTRIES_MAX: Final = 64
+
+
+class Viewpoint(msgspec.Struct, frozen=True):
+    """The listener and the address at which a client reached the name server."""
+
+    listener: str = ""
+    """The name of the listener; empty for the main one."""
+    local_host: str = ""
+    """The local address of the client's connection."""
+
+
+HERE: Final = Viewpoint()
+"""The viewpoint from which addresses are as they were registered."""
+
+
+class Advertised(msgspec.Struct, frozen=True):
+    """The addresses of a broker beyond the one it registers under."""
+
+    by_listener: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """``host:port`` by the name of the name server's listener."""
+    as_client: bool = False
+    """Clients reach it at every address of its machine."""
+
+    @classmethod
+    def parse(cls, text: str) -> Advertised:
+        """Read the field of a registration; entries that cannot be understood are left out."""
+        words = text.split(",")[:_ENTRIES_MAX]
+        found = {match[1]: match[2] for word in words if (match := _ENTRY.fullmatch(word.strip()))}
+        return cls(found, CLIENT in words)
+
+    @classmethod
+    def of(cls, entries: Iterable[str], *, as_client: bool) -> Advertised:
+        """Read entries of the settings: ``NAME=HOST:PORT`` each."""
+        return cls(dict(entry.split("=", 1) for entry in entries), as_client)
+
+    def __bool__(self) -> bool:
+        return self.as_client or bool(self.by_listener)
+
+    def to_text(self) -> str:
+        """Return the field of the registration."""
+        words = [CLIENT] if self.as_client else []
+        return ",".join([*words, *(f"{name}={address}" for name, address in self.by_listener.items())])
+
+    def address(self, registered: str, viewpoint: Viewpoint) -> str:
+        """Return the address for a viewpoint, where ``registered`` is the address the broker registered under."""
+        named = self.by_listener.get(viewpoint.listener)
+        if named is not None:
+            return named
+        if not self.as_client or not viewpoint.local_host:
+            return registered
+        return host_port(viewpoint.local_host, registered.rpartition(":")[2])
+
+
+def host_port(host: str, port: int | str) -> str:
+    """Return ``host:port``, with an IPv6 address in brackets and a mapped IPv4 address as an IPv4 address."""
+    host = host.partition("%")[0].removeprefix("::ffff:") if "." in host else host.partition("%")[0]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class BrokerAddress(msgspec.Struct, frozen=True):

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
-from flintmq.core.broker.deliverable import illegal_message
 from flintmq.core.broker.intake_steps import IntakeSteps
 from flintmq.core.broker.known_tails import KnownTails
 from flintmq.core.broker.topic_config import UNIT_SUB_FLAG, TopicConfig
 from flintmq.core.broker.topic_name import check_topic_name
+from flintmq.core.broker.waiting import illegal_message
 from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.ports import Sent
 from flintmq.core.limits import PROPERTIES_MAX_BYTES, TOPIC_MAX_BYTES

@@ -1,10 +1,11 @@
-"""Producers that are connected, by group (docs/internals/algorithms.md, Groups and offsets)."""
+"""Clients that are connected: who they are, and the producers by group (docs/internals/algorithms.md, Groups and offsets)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from flintmq.core.broker.client_channel import ClientChannelInfo
+import msgspec
+
 from flintmq.core.errors import RefusedError
 from flintmq.core.io.clock import Clock
 from flintmq.core.kernel.ports.channel import Channel
@@ -13,6 +14,21 @@ from flintmq.core.response_code import ResponseCode
 
 EXPIRY_S = 120.0
 """A client that sent no heartbeat for so long is gone."""
+
+
+class ClientChannelInfo(msgspec.Struct, eq=False):
+    """One client of one group. Compared by identity."""
+
+    channel: Channel
+    client_id: str
+    language: str = "JAVA"
+    """A name of the protocol's language list."""
+    version: int = 0
+    """Ordinal of the client's version."""
+    last_update_ms: int = 0
+    """Wall-clock time of the last heartbeat, for tools."""
+    last_update_s: float = 0.0
+    """The same on the monotonic clock, which decides expiry."""
 
 
 def check_membership(kind: str, group: str, members: int, groups: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from flintmq.core.broker.message_queue import MessageQueue
+from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import RefusedError
 from flintmq.core.io.clock import Clock
 from flintmq.core.limits import QUEUE_LOCKS_MAX

@@ -1,4 +1,4 @@
-"""What a broker knows of a topic."""
+"""What a broker knows of a topic, and how its queues are named."""
 
 from __future__ import annotations
 
@@ -48,3 +48,11 @@ class TopicConfigSerializeWrapper(msgspec.Struct, frozen=True, rename="camel"):
 
     data_version: DataVersion = msgspec.field(default_factory=DataVersion)
     topic_config_table: dict[str, TopicConfig] = msgspec.field(default_factory=dict)
+
+
+class MessageQueue(msgspec.Struct, frozen=True, order=True, rename="camel"):
+    """One queue of a topic on one broker (``MessageQueue``). May be a key."""
+
+    broker_name: str
+    queue_id: Int
+    topic: str

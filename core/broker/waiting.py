@@ -7,21 +7,30 @@ the feature that had it wait: delay levels, timers.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Generic, Protocol, TypeVar
 
 from flintmq.config.rocketmq.system_topics import HOLDING_TOPICS
-from flintmq.core.broker.durable_positions import LogEnds
-from flintmq.core.broker.topic_name import SYSTEM_GROUP_PREFIX, dlq_topic
+from flintmq.core.broker.sink import MessageSink
+from flintmq.core.broker.stats import BrokerStats
+from flintmq.core.broker.topic_name import DLQ_QUEUE_NUMS, SYSTEM_GROUP_PREFIX, check_topic_name, dlq_topic
 from flintmq.core.client_log import client_log
+from flintmq.core.errors import RefusedError
+from flintmq.core.limits import PROPERTIES_MAX_BYTES
 from flintmq.core.record import properties as props
-from flintmq.core.record.record import MessageExtBrokerInner, Record
+from flintmq.core.record.queue_unit import is_address
+from flintmq.core.record.record import BLANK_MIN_BYTES, MessageExtBrokerInner, Record, record_size
 from flintmq.core.record.sys_flag import without_transaction
+from flintmq.core.response_code import ResponseCode
+from flintmq.core.store.message_store import MessageStore
 
 _log = client_log(__name__)
 
 UNDELIVERED_TOPIC = dlq_topic(f"{SYSTEM_GROUP_PREFIX}DELIVERY")
 """Where a waiting message goes, as it waited, that turns out to be undeliverable; made with the first."""
+
+
+T = TypeVar("T")
 
 
 class PutOutcome(enum.Enum):
@@ -34,33 +43,123 @@ class PutOutcome(enum.Enum):
     """Never: it is given up."""
 
 
-class WaitingStore(LogEnds, Protocol):
-    """The store, as far as the delivery of waiting messages needs it. Loop thread."""
+class LogEnds(Protocol):
+    """Where the log ends, in memory and on disk."""
 
-    def min_queue_offset(self, topic: str, queue_id: int) -> int: ...
+    @property
+    def wrote_offset_bytes(self) -> int:
+        """End of the log."""
+        ...
 
-    def max_queue_offset(self, topic: str, queue_id: int) -> int: ...
+    @property
+    def flushed_offset_bytes(self) -> int:
+        """End of what is on disk."""
+        ...
+
+
+class DurablePositions(Generic[T]):
+    """Holds positions back until the log is on disk as far as it went when they were taken. Loop thread.
+
+    A position says that messages before it were delivered. On disk before their copies it loses them in a power cut: the
+    copies are gone, and are not delivered again.
+
+    Args:
+        log: the log that holds the copies.
+    """
+
+    def __init__(self, log: LogEnds) -> None:
+        self._log = log
+        self._waiting: tuple[int, T] | None = None
+        self.saved: T | None = None
+        """What is written; the owner sets it when it has written."""
+
+    def ready(self, current: T) -> T | None:
+        """Return the positions to write now: the current ones, or those of an earlier call; None while there are none.
+
+        Args:
+            current: as they are; not changed later.
+        """
+        wrote, flushed = self._log.wrote_offset_bytes, self._log.flushed_offset_bytes
+        if flushed >= wrote:
+            self._waiting = None
+            return current if current != self.saved else None
+        if self._waiting is None and current != self.saved:
+            self._waiting = (wrote, current)
+        if self._waiting is None or self._waiting[0] > flushed:
+            return None
+        positions, self._waiting = self._waiting[1], None
+        return positions
+
+
+class WaitingStore:
+    """The store, as the delivery of waiting messages sees it. Loop thread."""
+
+    def __init__(
+        self, store: MessageStore, stats: BrokerStats, ensure_topic: Callable[[str, int], object] | None = None
+    ) -> None:
+        self._store = store
+        self._stats = stats
+        self._sink = MessageSink(store, stats, store.dispatch)
+        self._ensure_topic = ensure_topic
+        """Makes the topic of dead letters, with so many queues, where it is missing."""
+
+    @property
+    def wrote_offset_bytes(self) -> int:
+        return self._store.watermarks.wrote
+
+    @property
+    def flushed_offset_bytes(self) -> int:
+        return self._store.watermarks.flushed
+
+    def min_queue_offset(self, topic: str, queue_id: int) -> int:
+        return self._store.reader.min_queue_offset(topic, queue_id)
+
+    def max_queue_offset(self, topic: str, queue_id: int) -> int:
+        return self._store.reader.max_queue_offset(topic, queue_id)
 
     def queue_units(
         self, topic: str, queue_id: int, queue_offset: int, max_units: int
     ) -> Iterable[tuple[int, int, int]]:
         """Entries from an offset on: (commit log offset in bytes, size in bytes, tags code)."""
-        ...
+        queue = self._store.consume_queues.find(topic, queue_id)
+        if queue is None:
+            return ()
+        return self._with_times(queue.units(queue_offset, max_units))
+
+    def _with_times(self, units: Iterator[tuple[int, int, int]]) -> Iterator[tuple[int, int, int]]:
+        """Where the delivery time was in an ext file that is lost, it is computed again from the record."""
+        for physical, size, due_ms in units:
+            if is_address(due_ms):
+                for request in self._store.commit_log.requests(physical, physical + size):
+                    due_ms = request.tags_code
+            yield physical, size, due_ms
 
     def look_message(self, commit_log_offset_bytes: int, size_bytes: int) -> Record | None:
         """The record at a place of the log; None when there is none any more."""
-        ...
+        return self._store.commit_log.record(commit_log_offset_bytes, size_bytes)
 
     def put_messages(
         self, messages: Sequence[MessageExtBrokerInner], topic: str, queue_id: int
     ) -> Sequence[PutOutcome]:
-        """Appends messages in order, one outcome for each; after a LATER nothing is
-        appended. Does not wait for durability.
+        """Appends messages in order, one outcome for each; after a LATER nothing is appended. Does not wait for durability.
 
         Args:
             topic: where they waited, with ``queue_id``; for the statistics.
         """
-        ...
+        if self._ensure_topic is not None and messages[0].topic == UNDELIVERED_TOPIC:
+            self._ensure_topic(UNDELIVERED_TOPIC, DLQ_QUEUE_NUMS)
+        try:
+            stored = self._sink.append(messages)
+        except RefusedError:
+            return [PutOutcome.LATER] * len(messages)
+        self._stats.delivered(topic, queue_id, stored.units)
+        return [_outcome(result) for result in stored.results]
+
+
+def _outcome(result: object) -> PutOutcome:
+    if isinstance(result, RefusedError) and result.code == ResponseCode.MESSAGE_ILLEGAL:
+        return PutOutcome.ILLEGAL
+    return PutOutcome.LATER if isinstance(result, Exception) else PutOutcome.STORED
 
 
 def moved(
@@ -100,7 +199,7 @@ def delivery_of(record: Record) -> MessageExtBrokerInner | None:
 def give_up(store: WaitingStore, record: Record | None, commit_log_offset_bytes: int, why: str) -> bool:
     """Makes a dead letter of a waiting message that can never be delivered, and logs one line.
 
-    What is acknowledged is checked before (:mod:`flintmq.core.broker.deliverable`). What waits all the same was taken by
+    What is acknowledged is checked before (:mod:`flintmq.core.broker.waiting`). What waits all the same was taken by
     another broker or an earlier FlintMQ, or its record was lost. The line ends in an id that stays the same:
 
     * ``[delivery.dead_letter]``: it lies in ``%DLQ%CID_RMQ_SYS_DELIVERY`` as it waited; REAL_TOPIC says where it was to go;
@@ -145,3 +244,61 @@ def _dead_letter_of(record: Record) -> MessageExtBrokerInner:
     message = moved(record, UNDELIVERED_TOPIC, 0, properties, record.properties_bytes)
     message.sys_flag = without_transaction(record.sys_flag)
     return message
+
+
+def check_deliverable(
+    message: MessageExtBrokerInner, real_topic: str, log_file_bytes: int, *, spare_bytes: int = 0
+) -> None:
+    """Refuses a message that could be stored where it waits, but never at its real topic.
+
+    Args:
+        message: as it will wait.
+        real_topic: the topic that it is stored in when it is due.
+        log_file_bytes: the size of a commit log file, which takes the largest record.
+        spare_bytes: what its properties may still grow by while it waits.
+
+    Raises:
+        RefusedError: SYSTEM_ERROR for a name that no topic may have; MESSAGE_ILLEGAL for properties or a record too long.
+    """
+    check_topic_name(real_topic)
+    properties_bytes = len(message.properties_bytes)
+    if properties_bytes > PROPERTIES_MAX_BYTES - spare_bytes:
+        raise RefusedError(
+            ResponseCode.MESSAGE_ILLEGAL,
+            "the message is illegal, maybe msg body or properties length not matched. "
+            f"msg properties length limit {PROPERTIES_MAX_BYTES}",
+            reason="message.properties_too_long",
+            measured=f"{properties_bytes} bytes of properties"
+            + (f" and {spare_bytes} to spare" if spare_bytes else ""),
+        )
+    waiting_bytes = record_size(message)
+    delivered_bytes = waiting_bytes - len(message.topic) + len(real_topic)
+    needed_bytes = max(waiting_bytes, delivered_bytes) + spare_bytes
+    if needed_bytes + BLANK_MIN_BYTES > log_file_bytes:
+        raise RefusedError(
+            ResponseCode.MESSAGE_ILLEGAL,
+            "the message does not fit a commit log file",
+            reason="message.larger_than_file",
+            measured=f"{needed_bytes} bytes",
+            key="store.commit_log_file_bytes (mappedFileSizeCommitLog)",
+        )
+
+
+def illegal_message(reason: str, measured: str, body_max_bytes: int, key: str = "") -> RefusedError:
+    """Return the refusal of a message that breaks a limit or a rule, in the words of RocketMQ.
+
+    Args:
+        reason: the id of the refusal.
+        measured: what was found.
+        body_max_bytes: the longest body that the broker takes.
+        key: the setting that decides; empty for none.
+    """
+    return RefusedError(
+        ResponseCode.MESSAGE_ILLEGAL,
+        "the message is illegal, maybe msg body or properties length not matched. "
+        f"msg body length limit {body_max_bytes}, "
+        f"msg properties length limit {PROPERTIES_MAX_BYTES}",
+        reason=reason,
+        measured=measured,
+        key=key,
+    )

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from flintmq.core.broker.advertised import HERE, Advertised, Viewpoint
+from flintmq.core.broker.address import HERE, Advertised, Viewpoint
 from flintmq.core.broker.topic_config import TopicConfig
 from flintmq.core.client_log import client_log
 from flintmq.core.io.clock import Clock

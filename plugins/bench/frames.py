@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from flintmq.config.rocketmq.system_topics import AUTO_CREATE_TOPIC
-from flintmq.core.broker.message_queue import MessageQueue
+from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.record.batch import BatchItem, encode_batch
 from flintmq.core.record.properties import UNIQ_KEY, WAIT, properties_to_string
 from flintmq.remoting.client.access import ANYONE, Access

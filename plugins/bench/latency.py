@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import attrs
 
-from flintmq.core.broker.message_queue import MessageQueue
+from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.plugins.bench.figures import percentile_ms
 from flintmq.plugins.bench.frames import OPAQUE_BASE, PullFrame, SendFrame, code_of, field_of, slot_of
 from flintmq.plugins.bench.load import FOUND, LoadConnection, Tally

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, TypeVar
 
 import attrs
 
-from flintmq.core.broker.message_queue import MessageQueue
+from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import RefusedError, RemotingConnectError
 from flintmq.plugins.bench.figures import percentile_ms
 from flintmq.plugins.bench.frames import PullFrame, SendFrame, body_of

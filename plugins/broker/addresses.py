@@ -10,8 +10,7 @@ import socket
 from typing import TYPE_CHECKING, Final
 
 from flintmq.config.errors import ConfigError
-from flintmq.core.broker.address import BrokerAddress
-from flintmq.core.broker.advertised import CLIENT, Advertised
+from flintmq.core.broker.address import CLIENT, Advertised, BrokerAddress
 from flintmq.core.record.host import pack_ip
 
 if TYPE_CHECKING:

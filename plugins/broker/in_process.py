@@ -8,8 +8,7 @@ from typing import Any, Final, Protocol, overload
 import attrs
 
 from flintmq.config.rocketmq.system_topics import AUTO_CREATE_TOPIC
-from flintmq.core.broker.durability import not_durable, until_flushed
-from flintmq.core.broker.sink import Incoming
+from flintmq.core.broker.sink import Incoming, not_durable, until_flushed
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.kernel.ports import DispatchRequest, FlushStatus, FlushWaiter
 from flintmq.core.record.host import unpack_host

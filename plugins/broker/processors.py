@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from flintmq.core.broker.stats_table import SAMPLE_INTERVAL_S
+from flintmq.core.broker.stats import SAMPLE_INTERVAL_S
 from flintmq.core.kernel.hookspecs import RegisterProcessor, hookimpl
 from flintmq.core.kernel.ports.processor import DeclaredProcessor, declared_by
 from flintmq.remoting.processors.admin_broker import AdminBrokerProcessor, RuntimeInfo

@@ -6,7 +6,7 @@ import asyncio
 
 import click
 
-from flintmq.core.broker.message_queue import MessageQueue
+from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.plugins.cli import options
 from flintmq.plugins.cli.connect import until_first, with_client
 from flintmq.plugins.cli.exits import CommandError

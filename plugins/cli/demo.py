@@ -15,7 +15,7 @@ import attrs
 import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from flintmq.core.broker.message_queue import MessageQueue
+from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import FlintError
 from flintmq.plugins.cli import options
 from flintmq.plugins.cli.child import ServedChild

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from flintmq.core.broker.group_config import SubscriptionGroupConfig, SubscriptionGroupWrapper
+from flintmq.core.broker.groups import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from flintmq.core.broker.topic_name import RETRY_PREFIX, SYSTEM_GROUP_PREFIX
 from flintmq.core.errors import RefusedError
 from flintmq.plugins.cli import options

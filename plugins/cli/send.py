@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from flintmq.core.broker.message_queue import MessageQueue
+from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.plugins.cli import options
 from flintmq.plugins.cli.connect import with_client
 from flintmq.plugins.cli.exits import CommandError, ExitCode

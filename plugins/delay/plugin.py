@@ -7,8 +7,7 @@ from typing import Final
 
 from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.core.broker.api import BrokerApi
-from flintmq.core.broker.deliverable import check_deliverable, illegal_message
-from flintmq.core.broker.waiting_store import WaitingStoreAdapter
+from flintmq.core.broker.waiting import WaitingStore, check_deliverable, illegal_message
 from flintmq.core.kernel.hookspecs import (
     RegisterIntakeStep,
     RegisterProcessor,
@@ -156,7 +155,7 @@ class DelayService:
     def __init__(self, api: BrokerApi) -> None:
         self._api = api
         self.schedule = ScheduleMessageService(
-            WaitingStoreAdapter(api.store, api.stats, api.topics.create_in_send_back),
+            WaitingStore(api.store, api.stats, api.topics.create_in_send_back),
             DelayLevels(api.config.delay.levels),
             api.file("delayOffset.json"),
         )

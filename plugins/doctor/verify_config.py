@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from flintmq.core.broker.group_config import SubscriptionGroupWrapper
+from flintmq.core.broker.groups import SubscriptionGroupWrapper
 from flintmq.core.broker.topic_config import TopicConfigSerializeWrapper
 from flintmq.core.errors import JsonSyntaxError, JsonTypeError
 from flintmq.core.io import fastjson

@@ -12,7 +12,7 @@ from pathlib import Path
 import attrs
 
 from flintmq.config import BrokerConfig, LoadedConfig, NamesrvConfig
-from flintmq.core.broker.advertised import host_port
+from flintmq.core.broker.address import host_port
 from flintmq.core.errors import FlintError
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
 from flintmq.core.io.config_manager import JsonFile

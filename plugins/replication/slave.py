@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from flintmq.config.errors import ConfigError
-from flintmq.core.broker.durability import until_flushed
+from flintmq.core.broker.sink import until_flushed
 from flintmq.core.errors import FlintError, NotFollowedError
 from flintmq.core.io.clock import Clock
 from flintmq.core.kernel.ports import FlushStatus

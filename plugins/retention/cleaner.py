@@ -49,7 +49,7 @@ log = logging.getLogger("flintmq.store")
 
 
 class ConsumerOffsets(Protocol):
-    """The offsets of groups, as :class:`flintmq.core.broker.readers.Readers` has them."""
+    """The offsets of groups, as :class:`flintmq.core.broker.offsets.Readers` has them."""
 
     def which_group_by_topic(self, topic: str) -> set[str]: ...
 

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from flintmq.core.broker.group_config import SubscriptionGroupConfig
+from flintmq.core.broker.groups import SubscriptionGroupConfig
 from flintmq.core.broker.topic_name import DLQ_QUEUE_NUMS, dlq_topic, retry_topic
 from flintmq.core.broker.waiting import moved
 from flintmq.core.record import properties as props

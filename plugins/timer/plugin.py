@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from flintmq.config.rocketmq.system_topics import TIMER_TOPIC
 from flintmq.config.sections.models import BrokerConfig
-from flintmq.core.broker.deliverable import check_deliverable, illegal_message
-from flintmq.core.broker.waiting_store import WaitingStoreAdapter
+from flintmq.core.broker.waiting import WaitingStore, check_deliverable, illegal_message
 from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.kernel.hookspecs import RegisterIntakeStep, RegisterService, RegisterSystemTopic, hookimpl
 from flintmq.core.kernel.ports import Sent, SystemTopic
@@ -126,7 +125,7 @@ class TimerService:
         self._delivers = config.delay.timer_enable and config.broker.id == 0
         self._follows = config.delay.timer_enable and config.broker.id != 0
         folder = Path(api.store.root) / "flint" / "timer"
-        store = WaitingStoreAdapter(api.store, api.stats, api.topics.create_in_send_back)
+        store = WaitingStore(api.store, api.stats, api.topics.create_in_send_back)
         self.positions = TimerPositions(store, JsonFile(folder / "position.json", api.store.disk))
         """The file of the positions: a slave's master's, or its own."""
         self.wheel = TimerWheel(folder, api.store.disk)

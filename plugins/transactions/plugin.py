@@ -6,8 +6,8 @@ from typing import Final
 
 from flintmq.config.rocketmq.system_topics import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from flintmq.core.broker.api import BrokerApi
-from flintmq.core.broker.deliverable import check_deliverable
-from flintmq.core.broker.durability import acknowledge
+from flintmq.core.broker.sink import acknowledge
+from flintmq.core.broker.waiting import check_deliverable
 from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.hookspecs import (

@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from flintmq.core.broker.message_queue import MessageQueue
+    from flintmq.core.broker.topic_config import MessageQueue
     from flintmq.remoting.client.access import AclSigner
     from flintmq.remoting.client.admin import AdminClient
     from flintmq.remoting.client.broker_api import PullResult, PullStatus

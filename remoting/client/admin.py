@@ -7,9 +7,8 @@ from typing import Final
 
 from flintmq.config.rocketmq.system_topics import AUTO_CREATE_TOPIC
 from flintmq.core.broker import perm
-from flintmq.core.broker.group_config import SubscriptionGroupConfig
-from flintmq.core.broker.message_queue import MessageQueue
-from flintmq.core.broker.topic_config import TopicConfigSerializeWrapper
+from flintmq.core.broker.groups import SubscriptionGroupConfig
+from flintmq.core.broker.topic_config import MessageQueue, TopicConfigSerializeWrapper
 from flintmq.core.errors import RefusedError, RemotingError
 from flintmq.core.record.message_id import decode_message_id
 from flintmq.core.record.properties import UNIQ_KEY

@@ -8,8 +8,8 @@ from typing import Final
 
 import attrs
 
-from flintmq.core.broker.message_queue import MessageQueue
 from flintmq.core.broker.subscription import SubscriptionData
+from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import RemotingError
 from flintmq.remoting.client.instance import REQUEST_TIMEOUT_MS, ClientInstance
 from flintmq.remoting.client.message import MessageExt, decode_messages

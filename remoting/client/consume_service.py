@@ -13,8 +13,8 @@ from typing import Any
 
 import attrs
 
-from flintmq.core.broker.message_queue import MessageQueue
 from flintmq.core.broker.subscription import SubscriptionData
+from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.broker.topic_name import RETRY_PREFIX
 from flintmq.core.errors import FlintError
 from flintmq.core.record.properties import RETRY_TOPIC

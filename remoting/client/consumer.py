@@ -13,8 +13,8 @@ import asyncio
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from typing import Any
 
-from flintmq.core.broker.message_queue import MessageQueue
 from flintmq.core.broker.subscription import TAG, SubscriptionData, build_subscription
+from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.broker.topic_name import RETRY_PREFIX
 from flintmq.core.errors import RefusedError
 from flintmq.remoting.client.broker_api import BrokerApi

@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 import attrs
 
-from flintmq.core.broker.message_queue import MessageQueue
+from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.remoting.client.message import MessageExt
 
 CLUSTERING: Final = "CLUSTERING"

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import attrs
 
-from flintmq.core.broker.message_queue import MessageQueue
+from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import FlintError
 from flintmq.core.limits import FRAME_MAX_BYTES
 from flintmq.core.record import properties as props

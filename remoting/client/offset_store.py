@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from flintmq.core.broker.message_queue import MessageQueue
+from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import JsonSyntaxError
 from flintmq.remoting.client.broker_api import BrokerApi
 from flintmq.remoting.client.consume_service import ProcessQueue

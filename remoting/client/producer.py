@@ -13,7 +13,7 @@ import attrs
 from msgspec.structs import replace
 
 from flintmq.config.rocketmq.system_topics import AUTO_CREATE_TOPIC
-from flintmq.core.broker.message_queue import MessageQueue
+from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.broker.topic_name import DLQ_PREFIX, RETRY_PREFIX
 from flintmq.core.errors import RefusedError, RemotingError, RemotingTimeoutError
 from flintmq.core.limits import BATCH_MAX_MESSAGES, PROPERTIES_MAX_BYTES

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from flintmq.core.broker.message_queue import MessageQueue
 from flintmq.core.broker.subscription import TAG, build_subscription
+from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.remoting.client.broker_api import BrokerApi, PullResult, QueueOffsets
 from flintmq.remoting.client.instance import ClientInstance, InstanceUser
 

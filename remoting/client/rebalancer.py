@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from flintmq.core.broker.message_queue import MessageQueue
+from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.broker.topic_name import RETRY_PREFIX
 from flintmq.core.errors import FlintError
 from flintmq.remoting.client.consume_service import Membership, ProcessQueue

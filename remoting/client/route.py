@@ -9,7 +9,7 @@ from typing import Final
 import attrs
 
 from flintmq.core.broker import perm
-from flintmq.core.broker.message_queue import MessageQueue
+from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import RefusedError, RemotingConnectError, RemotingError
 from flintmq.core.io.clock import Clock
 from flintmq.core.route.route_data import TopicRouteData

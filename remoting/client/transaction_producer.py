@@ -18,7 +18,7 @@ from typing import Any
 
 import attrs
 
-from flintmq.core.broker.message_queue import MessageQueue
+from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import RefusedError, RemotingError
 from flintmq.core.record.message_id import decode_message_id
 from flintmq.core.record.properties import PRODUCER_GROUP, TRANSACTION_PREPARED, UNIQ_KEY

@@ -9,10 +9,10 @@ import asyncio
 from collections.abc import Mapping
 from typing import Final, Protocol, cast
 
-from flintmq.core.broker.client_channel import ClientChannelInfo
-from flintmq.core.broker.consumer_group import ConsumerGroupInfo
-from flintmq.core.broker.message_queue import MessageQueue
+from flintmq.core.broker.consumers import ConsumerGroupInfo
+from flintmq.core.broker.producers import ClientChannelInfo
 from flintmq.core.broker.state import BrokerState
+from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import RefusedError, RemotingError
 from flintmq.core.kernel.ports.access import ADMIN
 from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Response, handles

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from flintmq.core.broker.group_config import SubscriptionGroupConfig
-from flintmq.core.broker.message_queue import MessageQueue
+from flintmq.core.broker.groups import SubscriptionGroupConfig
 from flintmq.core.broker.state import BrokerState
+from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.broker.topic_name import check_group_name
 from flintmq.core.kernel.ports.access import ADMIN, Need, Permission
 from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Response, handles

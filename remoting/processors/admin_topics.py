@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from flintmq.core.broker.message_queue import MessageQueue
 from flintmq.core.broker.state import BrokerState
-from flintmq.core.broker.topic_config import TopicConfig
+from flintmq.core.broker.topic_config import MessageQueue, TopicConfig
 from flintmq.core.broker.topic_name import check_topic_name
 from flintmq.core.kernel.ports.access import ACCOUNT, ADMIN, Permission
 from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Response, handles

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from flintmq.config.runtime import NAMESRV_RUNTIME_KEYS, evolve_namesrv, namesrv_as_properties
 from flintmq.config.sections.models import NamesrvConfig
-from flintmq.core.broker.advertised import Advertised, Viewpoint
+from flintmq.core.broker.address import Advertised, Viewpoint
 from flintmq.core.errors import RefusedError
 from flintmq.core.io.config_manager import DataVersion
 from flintmq.core.kernel.ports.access import ACCOUNT, ADMIN

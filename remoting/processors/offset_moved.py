@@ -9,8 +9,8 @@ from collections import OrderedDict
 from typing import Final
 
 from flintmq.config.rocketmq.system_topics import OFFSET_MOVED_EVENT
-from flintmq.core.broker.message_queue import MessageQueue
 from flintmq.core.broker.state import BrokerState
+from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError
 from flintmq.core.record import properties as props

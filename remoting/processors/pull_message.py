@@ -6,7 +6,7 @@ from functools import partial
 from typing import ClassVar, Final
 
 from flintmq.core.broker import perm
-from flintmq.core.broker.group_config import SubscriptionGroupConfig
+from flintmq.core.broker.groups import SubscriptionGroupConfig
 from flintmq.core.broker.hold import HeldPull
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.subscription import TAG, SubscriptionData, build_subscription

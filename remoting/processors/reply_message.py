@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final, cast
 
-from flintmq.core.broker.durability import not_durable, until_flushed
+from flintmq.core.broker.sink import not_durable, until_flushed
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.errors import RefusedError, RemotingError
 from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Response, handles

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from flintmq.core.broker.durability import not_durable
+from flintmq.core.broker.sink import not_durable
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.ports import AppendedBatch, AppendUnit, DispatchRequest, FlushStatus

@@ -8,9 +8,8 @@ from __future__ import annotations
 import msgspec
 from msgspec import field
 
-from flintmq.core.broker.message_queue import MessageQueue
 from flintmq.core.broker.subscription import SubscriptionData
-from flintmq.core.broker.topic_config import TopicConfigSerializeWrapper
+from flintmq.core.broker.topic_config import MessageQueue, TopicConfigSerializeWrapper
 from flintmq.core.io.typed_json import Int, Long
 from flintmq.remoting.wire.json_body import Body, ConsumeFromWhere, ConsumeType, MessageModel, PlainBody
 

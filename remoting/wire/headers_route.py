@@ -53,7 +53,7 @@ class RegisterBrokerRequestHeader(BrokerIdentityRequestHeader, kw_only=True):
     body_crc32: Int = 0
     """CRC-32 of the body & 0x7FFFFFFF; 0 is not checked."""
     flint_advertised: str | None = None
-    """Other addresses of the broker (:mod:`flintmq.core.broker.advertised`); RocketMQ's name server does not look at it."""
+    """Other addresses of the broker (:mod:`flintmq.core.broker.address`); RocketMQ's name server does not look at it."""
 
 
 class RegisterBrokerResponseHeader(CommandHeader, kw_only=True):

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import flintmq
-from flintmq.core.broker.message_queue import MessageQueue
+from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.io import lazy_numpy
 from flintmq.core.kernel.ports import DispatchRequest, RecordBatch
 from flintmq.core.kernel.ports.processor import Request

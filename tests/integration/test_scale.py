@@ -16,8 +16,7 @@ from typing import Any, Self
 import pytest
 
 import flintmq
-from flintmq.core.broker.message_queue import MessageQueue
-from flintmq.core.broker.topic_config import TopicConfig
+from flintmq.core.broker.topic_config import MessageQueue, TopicConfig
 from flintmq.core.kernel.ports.processor import Request, Response
 from flintmq.remoting.client import Consumer, ConsumerSettings, Message, MessageExt, Producer
 from flintmq.remoting.server.request import decode_request

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from flintmq.core.broker.group_config import SubscriptionGroupConfig, SubscriptionGroupWrapper
+from flintmq.core.broker.groups import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from flintmq.core.broker.topic_config import TopicConfigSerializeWrapper
 from flintmq.core.errors import RefusedError
 from flintmq.core.io.config_manager import DataVersion

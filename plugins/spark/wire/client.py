@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, TypeVar
 
 from flintmq.config.errors import ConfigError
-from flintmq.core.broker.message_queue import MessageQueue
+from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import FlintError, RefusedError, RemotingError
 from flintmq.core.response_code import ResponseCode
 from flintmq.core.route.route_data import BrokerData, QueueData, TopicRouteData

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import numpy as np
 
-from flintmq.core.broker.message_queue import MessageQueue
 from flintmq.core.broker.subscription import SubscriptionData, build_subscription
+from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import RefusedError
 from flintmq.plugins.spark.decoder import Decoder
 from flintmq.plugins.spark.decoder.chain import walk

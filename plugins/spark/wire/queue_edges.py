@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
-from flintmq.core.broker.message_queue import MessageQueue
+from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import RefusedError
 from flintmq.core.response_code import ResponseCode
 from flintmq.plugins.spark.decoder import Decoder, RowFilter

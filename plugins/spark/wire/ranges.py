@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import attrs
 
-from flintmq.core.broker.message_queue import MessageQueue
+from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.plugins.spark.errors import CheckpointError
 from flintmq.plugins.spark.ports import OFFSET_VERSION, Bounds, Offset, check_offset
 

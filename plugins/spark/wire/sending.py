@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from flintmq.core.broker.message_queue import MessageQueue
+from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import RefusedError, RemotingError
 from flintmq.core.record import properties as props
 from flintmq.plugins.spark.errors import RowError, SparkPluginError

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from flintmq.core.broker.address import BrokerAddress
+import pytest
+
+from flintmq.core.broker.address import HERE, Advertised, BrokerAddress, Viewpoint, host_port
+from flintmq.core.broker.topic_config import TopicConfig
+from flintmq.core.io.config_manager import DataVersion
 from flintmq.core.record.host import pack_host
+from flintmq.core.route.route_manager import RouteInfoManager
+from flintmq.core.testing.channel import RecordingChannel
+from flintmq.core.testing.clock import ManualClock
 
 
 def test_clients_are_told_a_name_and_records_hold_the_address_behind_it() -> None:
@@ -17,3 +24,74 @@ def test_clients_are_told_a_name_and_records_hold_the_address_behind_it() -> Non
 def test_the_port_that_is_told_is_the_one_listened_on_where_nothing_else_is_said() -> None:
     """Only behind a proxy are there two ports."""
     assert BrokerAddress.of("127.0.0.1", 10911).listening_port == 10911
+
+
+REGISTERED = "172.17.0.2:10911"
+
+
+def test_what_is_said_travels_in_one_field() -> None:
+    said = Advertised.of(["outside=mq.example.com:20911", "vpn=10.8.0.1:10911"], as_client=True)
+    assert said.to_text() == "client,outside=mq.example.com:20911,vpn=10.8.0.1:10911"
+    assert Advertised.parse(said.to_text()) == said
+    assert not Advertised()
+    assert Advertised.of([], as_client=False).to_text() == ""
+
+
+@pytest.mark.parametrize("text", ["", "nonsense", "a=b", "=h:1", "a=h:1:", "a b=h:1", "x=h:123456", "a=;h:1"])
+def test_what_a_stranger_registers_is_read_with_care(text: str) -> None:
+    assert not Advertised.parse(text)
+    assert Advertised.parse(f"{text},ok=h:1").by_listener == {"ok": "h:1"}
+
+
+def test_a_stranger_cannot_fill_memory() -> None:
+    assert len(Advertised.parse(",".join(f"l{number}=h:1" for number in range(10_000))).by_listener) == 64
+
+
+@pytest.mark.parametrize(
+    ("said", "viewpoint", "told"),
+    [
+        (Advertised(), Viewpoint("", "127.0.0.1"), REGISTERED),
+        (Advertised(as_client=True), Viewpoint("", "127.0.0.1"), "127.0.0.1:10911"),
+        (Advertised(as_client=True), Viewpoint("", "192.168.1.7"), "192.168.1.7:10911"),
+        (Advertised(as_client=True), Viewpoint("", "::1"), "[::1]:10911"),
+        (Advertised(as_client=True), HERE, REGISTERED),
+        (Advertised({"outside": "mq:20911"}), Viewpoint("outside", "172.17.0.2"), "mq:20911"),
+        (Advertised({"outside": "mq:20911"}), Viewpoint("", "172.17.0.2"), REGISTERED),
+        (Advertised({"outside": "mq:20911"}), Viewpoint("other", "172.17.0.2"), REGISTERED),
+        (Advertised({"outside": "mq:20911"}, as_client=True), Viewpoint("outside", "127.0.0.1"), "mq:20911"),
+    ],
+)
+def test_who_is_told_what(said: Advertised, viewpoint: Viewpoint, told: str) -> None:
+    assert said.address(REGISTERED, viewpoint) == told
+
+
+def test_every_answer_with_addresses_is_told_so() -> None:
+    """Routes for clients, the cluster for tools, and the broker that a list of system topics names."""
+    routes = RouteInfoManager(ManualClock())
+    for name, said in (("a", Advertised({"outside": "mq:1"})), ("b", Advertised())):
+        routes.register(
+            cluster="C",
+            broker_name=name,
+            broker_id=0,
+            broker_address=f"{name}:10911",
+            ha_server_address="",
+            channel=RecordingChannel(),
+            data_version=DataVersion(timestamp_ms=1, counter=1),
+            topics=[TopicConfig(topic_name="T", read_queue_nums=1, write_queue_nums=1)],
+            advertised=said,
+        )
+    outside = Viewpoint("outside", "10.0.0.1")
+    for viewpoint, wanted in ((outside, ["mq:1", "b:10911"]), (HERE, ["a:10911", "b:10911"])):
+        route = routes.pick_up_topic_route_data("T", viewpoint)
+        assert route is not None
+        assert [broker.broker_addrs[0] for broker in route.broker_datas] == wanted
+        table = routes.cluster_info(viewpoint).broker_addr_table
+        assert [table[name].broker_addrs[0] for name in "ab"] == wanted
+        assert routes.system_topics(viewpoint)[1] == wanted[0]
+
+
+def test_addresses_are_written_so_that_a_port_can_be_told_from_them() -> None:
+    assert host_port("10.0.0.1", 1) == "10.0.0.1:1"
+    assert host_port("fe80::1%eth0", 1) == "[fe80::1]:1"
+    assert host_port("::ffff:10.0.0.1", "2") == "10.0.0.1:2"
+    assert host_port("mq.example.com", 3) == "mq.example.com:3"

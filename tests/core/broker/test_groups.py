@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flintmq.core.broker.group_config import SubscriptionGroupConfig
-from flintmq.core.broker.groups import SubscriptionGroupManager
+from flintmq.core.broker.groups import SubscriptionGroupConfig, SubscriptionGroupManager
 from flintmq.core.errors import RefusedError
 from flintmq.core.io import fastjson
 from flintmq.core.io.config_manager import JsonFile

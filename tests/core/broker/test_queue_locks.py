@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from flintmq.core.broker.message_queue import MessageQueue
 from flintmq.core.broker.queue_locks import RebalanceLockManager
+from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import RefusedError
 from flintmq.core.testing.clock import ManualClock
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from flintmq.core.broker.sink import MessageSink, not_stored
+from flintmq.core.broker.sink import MessageSink, acknowledge, not_durable, not_stored, until_flushed
 from flintmq.core.broker.stats import BrokerStats
 from flintmq.core.errors import RefusedError, StoreError, StoreExhaustedError, StoreFullError
 from flintmq.core.kernel.ports import AppendedBatch, FlushStatus
@@ -15,6 +16,7 @@ from flintmq.core.response_code import ResponseCode
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import batch, message, opened
+from flintmq.core.waiters import CompletedWaiter
 
 TOO_LARGE = b"x" * 70_000
 
@@ -89,3 +91,58 @@ def test_a_store_that_takes_no_message_is_one_answer(error: StoreError | Refused
     """Clients retry elsewhere or give up by the code."""
     refusal = not_stored(error)
     assert (refusal.code, refusal.reason) == (code, reason)
+
+
+CODES = {
+    FlushStatus.FLUSHED: None,
+    FlushStatus.TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
+    FlushStatus.SLAVE_TIMEOUT: ResponseCode.FLUSH_SLAVE_TIMEOUT,
+    FlushStatus.SLAVE_NOT_AVAILABLE: ResponseCode.SLAVE_NOT_AVAILABLE,
+    FlushStatus.FENCED: ResponseCode.SERVICE_NOT_AVAILABLE,
+}
+
+
+class LateWaiter:
+    """A waiter that is done when a test says so."""
+
+    status: FlushStatus | None = None
+
+    def __init__(self) -> None:
+        self.callbacks: list[Callable[[FlushStatus], None]] = []
+
+    def add_done_callback(self, callback: Callable[[FlushStatus], None]) -> None:
+        self.callbacks.append(callback)
+
+
+@pytest.mark.parametrize("status", list(FlushStatus))
+def test_every_status_has_its_answer(status: FlushStatus) -> None:
+    """A new status without a row would be acknowledged as if nothing had happened."""
+    refusal = not_durable(status)
+    assert (None if refusal is None else refusal.code) == CODES[status]
+    assert refusal is None or (refusal.reason and refusal.key)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("status", list(FlushStatus))
+def test_strict_acknowledges_what_rocketmq_does(status: FlushStatus, strict: bool) -> None:
+    """Answers to 36 and 37 tell in RocketMQ of nothing but a store that takes no more."""
+    refused = status is not FlushStatus.FLUSHED and (not strict or status is FlushStatus.FENCED)
+    if refused:
+        with pytest.raises(RefusedError):
+            asyncio.run(acknowledge(CompletedWaiter(status), strict=strict))
+    else:
+        asyncio.run(acknowledge(CompletedWaiter(status), strict=strict))
+
+
+def test_a_waiter_is_waited_for() -> None:
+    """Its callback comes on the flush service's thread, and may come once more than anybody asked."""
+
+    async def wait() -> FlushStatus:
+        waiter = LateWaiter()
+        waiting = asyncio.ensure_future(until_flushed(waiter))
+        await asyncio.sleep(0)
+        await asyncio.to_thread(waiter.callbacks[0], FlushStatus.TIMEOUT)
+        await asyncio.to_thread(waiter.callbacks[0], FlushStatus.FLUSHED)
+        return await waiting
+
+    assert asyncio.run(wait()) is FlushStatus.TIMEOUT

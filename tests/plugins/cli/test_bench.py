@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from flintmq.core.broker.message_queue import MessageQueue
+from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.record.batch import decode_batch
 from flintmq.core.record.properties import UNIQ_KEY, string_to_properties
 from flintmq.plugins.bench.figures import percentile_ms, ratios

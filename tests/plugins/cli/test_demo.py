@@ -7,7 +7,7 @@ from pathlib import Path
 import attrs
 import pytest
 
-from flintmq.core.broker.message_queue import MessageQueue
+from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.plugins.cli import demo
 from flintmq.plugins.cli.demo import _Sent, body_of, key_of, verify
 from flintmq.remoting.client.message import MessageExt

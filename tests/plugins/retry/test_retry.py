@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flintmq.core.broker.group_config import SubscriptionGroupConfig
+from flintmq.core.broker.groups import SubscriptionGroupConfig
 from flintmq.core.record import properties as props
 from flintmq.core.record.record import Record
 from flintmq.plugins.retry.retry import (

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import flintmq
 from flintmq.config import load_config
-from flintmq.core.broker.message_queue import MessageQueue
+from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import RefusedError
 from flintmq.remoting.client.admin import AdminClient
 from flintmq.remoting.client.blocking import LoopThread

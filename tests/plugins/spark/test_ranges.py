@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flintmq.core.broker.message_queue import MessageQueue
+from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.plugins.spark.wire.ranges import QueueRange, limited_rows, packed, parts_wanted, ranges_between
 
 SIZES = st.lists(st.integers(1, 1_000), min_size=1, max_size=20)

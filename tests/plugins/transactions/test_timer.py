@@ -10,7 +10,7 @@ import pytest
 from flintmq.config.sections.models import BrokerConfig
 from flintmq.core.broker.offsets import ConsumerOffsetManager
 from flintmq.core.broker.producers import ProducerTable
-from flintmq.core.broker.waiting_store import WaitingStoreAdapter
+from flintmq.core.broker.waiting import WaitingStore
 from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.kernel.ports import DispatchRequest
 from flintmq.core.record.properties import properties_to_string
@@ -57,7 +57,7 @@ class Bench:
         )
         self.transactions.load()
         timer = self.folder / "flint" / "timer"
-        adapter = WaitingStoreAdapter(self.store, state.stats)
+        adapter = WaitingStore(self.store, state.stats)
         saved = TimerPositions(adapter, JsonFile(timer / "position.json"))
         self.timer = TimerMessageService(adapter, TimerWheel(timer), saved)
         self.timer.load()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flintmq.core.broker.message_queue import MessageQueue
+from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.record.batch import decode_batch
 from flintmq.core.record.host import pack_host
 from flintmq.core.record.message_id import offset_message_id

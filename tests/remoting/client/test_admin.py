@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from flintmq.core.broker.group_config import SubscriptionGroupConfig
-from flintmq.core.broker.message_queue import MessageQueue
-from flintmq.core.broker.topic_config import TopicConfigSerializeWrapper
+from flintmq.core.broker.groups import SubscriptionGroupConfig
+from flintmq.core.broker.topic_config import MessageQueue, TopicConfigSerializeWrapper
 from flintmq.core.errors import RefusedError
 from flintmq.remoting.client.admin import AdminClient
 from flintmq.remoting.wire.bodies import (

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flintmq.core.broker.message_queue import MessageQueue
+from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import JsonSyntaxError, RefusedError
 from flintmq.remoting.client.broker_api import PullStatus
 from flintmq.remoting.client.consumer import Consumer

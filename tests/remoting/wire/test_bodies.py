@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flintmq.core.broker.message_queue import MessageQueue
+from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.io import fastjson
 from flintmq.remoting.wire.bodies import (
     OffsetTable,

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flintmq.core.broker.message_queue import MessageQueue
-from flintmq.core.broker.topic_config import TopicConfig, TopicConfigSerializeWrapper
+from flintmq.core.broker.topic_config import MessageQueue, TopicConfig, TopicConfigSerializeWrapper
 from flintmq.core.errors import JsonSyntaxError, RefusedError
 from flintmq.core.io import fastjson
 from flintmq.core.io.config_manager import DataVersion

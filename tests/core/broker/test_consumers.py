@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from flintmq.core.broker.client_channel import ClientChannelInfo
-from flintmq.core.broker.consumer_group import BROADCASTING, ConsumerGroupInfo
+from flintmq.core.broker.consumers import BROADCASTING, ConsumerGroupInfo
+from flintmq.core.broker.producers import ClientChannelInfo
 from flintmq.core.broker.subscription import SubscriptionData
 from flintmq.core.testing.channel import RecordingChannel
 
