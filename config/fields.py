@@ -1,4 +1,4 @@
-"""Declaration of a setting: ``timeout_ms: int = option(5000, rocketmq="syncFlushTimeout", unit="ms", minimum=1)``.
+"""Declaration of a setting: ``timeout_ms: int = option(5000, rocketmq="syncFlushTimeout", minimum=1)``.
 
 Everything the loader, ``config show``, the properties import and the runtime allow-list need to know about a key stands
 at the field itself, in its :class:`FieldSpec`. Plugin authors may use :func:`option` in the models of their own sections;
@@ -7,6 +7,7 @@ plain attrs fields work too.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 from typing import Any, Literal, TypeVar
@@ -33,7 +34,8 @@ class FieldSpec:
     rocketmq_unit: Unit | None = None
     """What a plain integer means under RocketMQ's name; None when it means the same as here."""
     unit: Unit | None = None
-    """What a plain integer means here; None for counts, ratios and text."""
+    """What a plain integer means here; None where the field's name ends with it (``_ms``, ``_bytes``, …), and for counts,
+    ratios and text."""
     minimum: int | None = None
     """Least value allowed, in ``unit``."""
     maximum: int | None = None
@@ -84,14 +86,21 @@ NO_SPEC = FieldSpec()
 """For fields declared without :func:`option`."""
 
 
+_UNITS: dict[str, Unit] = {"_ms": "ms", "_bytes": "bytes", "_s": "s", "_seconds": "s", "_hours": "hours"}
+
+
 def spec_of(field: attrs.Attribute[Any]) -> FieldSpec:
-    """Return the field's spec. A plain attrs field has one all the same: its name tells its unit (``_ms``, ``_bytes``, …)."""
-    spec = field.metadata.get(SPEC)
-    if isinstance(spec, FieldSpec):
-        return spec
-    suffixes: dict[str, Unit] = {"_ms": "ms", "_bytes": "bytes", "_s": "s", "_seconds": "s", "_hours": "hours"}
-    unit = next((unit for suffix, unit in suffixes.items() if field.name.endswith(suffix)), None)
-    return FieldSpec(unit=unit) if unit else NO_SPEC
+    """Return the field's spec, with the unit that its name tells. A plain attrs field has one all the same."""
+    spec: FieldSpec = field.metadata.get(SPEC, NO_SPEC)
+    if spec.unit is None:
+        unit = next((unit for suffix, unit in _UNITS.items() if field.name.endswith(suffix)), None)
+        return _with_unit(spec, unit) if unit else spec
+    return spec
+
+
+@functools.cache
+def _with_unit(spec: FieldSpec, unit: Unit) -> FieldSpec:
+    return attrs.evolve(spec, unit=unit)
 
 
 def option(

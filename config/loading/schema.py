@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
+import itertools
 import textwrap
 import typing
 from collections.abc import Iterator, Mapping
@@ -47,18 +48,13 @@ class Key:
         return spec_of(self.field)
 
     @property
-    def path(self) -> tuple[str, ...]:
-        """Return the name's parts: attribute names from the root."""
-        return tuple(self.name.split("."))
-
-    @property
     def doc(self) -> str:
         """Return the docstring under the field; empty where the source is not at hand."""
         return field_docs(self.model).get(self.field.name, "")
 
     def value_of(self, config: BrokerConfig) -> Any:
         """Return the key's value."""
-        return functools.reduce(getattr, self.path, config)
+        return functools.reduce(getattr, self.name.split("."), config)
 
 
 def _walk(model: type[Any], prefix: str) -> Iterator[tuple[str, Key | type[Any]]]:
@@ -113,30 +109,16 @@ def aliases_in(section: str, role: Role = "broker") -> Mapping[str, tuple[str, .
     return {alias: names for alias, names in inside.items() if names}
 
 
-_DOCS: dict[Any, Mapping[str, str]] = {}
-
-
+@functools.cache
 def field_docs(model: type[Any]) -> Mapping[str, str]:
-    """Return the docstrings under the fields of a class, each as one line. Read from the source once, when first asked for."""
-    if model not in _DOCS:
-        _DOCS[model] = MappingProxyType(_read_docs(model))
-    return _DOCS[model]
-
-
-def _read_docs(model: type[Any]) -> dict[str, str]:
+    """Return the docstrings under the fields of a class, each as one line; empty where the source is not at hand."""
     try:
         body = ast.parse(textwrap.dedent(inspect.getsource(model))).body[0]
     except (OSError, TypeError, SyntaxError):
         return {}
     docs: dict[str, str] = {}
-    if isinstance(body, ast.ClassDef):
-        for statement, following in zip(body.body, body.body[1:], strict=False):
-            if (
-                isinstance(statement, ast.AnnAssign)
-                and isinstance(statement.target, ast.Name)
-                and isinstance(following, ast.Expr)
-                and isinstance(following.value, ast.Constant)
-                and isinstance(following.value.value, str)
-            ):
-                docs[statement.target.id] = " ".join(following.value.value.split())
+    for statement, following in itertools.pairwise(getattr(body, "body", ())):
+        match statement, following:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                docs[name] = " ".join(text.split())
     return docs

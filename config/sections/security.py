@@ -65,11 +65,11 @@ class AclSection:
     """``safe``: lists of addresses restrict and never grant. ``strict``: they let requests pass unsigned, as in RocketMQ."""
     file_mode: str = option("refuse", choices=("refuse", "warn", "ignore"))
     """What happens when a file with secret keys can be read or written by others than its owner (``chmod 600``)."""
-    reload_interval_ms: int = option(5_000, unit="ms", minimum=100, maximum=DAY_MS)
+    reload_interval_ms: int = option(5_000, minimum=100, maximum=DAY_MS)
     """How often the files are looked at; a changed one counts without a restart."""
     list_accounts: bool = option(False)
     """Answers request 54 (mqadmin getAclConfig) to administrators, without secret keys; otherwise it is not supported."""
-    replay_window_ms: int = option(0, unit="ms", minimum=0, maximum=DAY_MS)
+    replay_window_ms: int = option(0, minimum=0, maximum=DAY_MS)
     """Refuses requests that are older or that were seen before. Only FlintMQ's own client dates its requests, so every other
     client is refused; 0 switches it off."""
     extra_codes: tuple[str, ...] = option(
@@ -87,10 +87,7 @@ class TlsSection:
     """``listen.tls:`` — encrypted connections, for the broker's ports and the name server's."""
 
     mode: str = option(
-        "auto",
-        rocketmq="tls.server.mode",
-        choices=("auto", "disabled", "permissive", "required"),
-        converter=_tls_mode,
+        "auto", rocketmq="tls.server.mode", choices=("auto", "disabled", "permissive", "required"), converter=_tls_mode
     )
     """``required`` (RocketMQ: enforcing) takes TLS only, ``permissive`` decides by a connection's first byte, ``disabled``
     takes none; ``auto`` is ``required`` with a certificate and ``disabled`` without."""

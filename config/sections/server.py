@@ -40,7 +40,7 @@ class BrokerSection:
     """What clients may do: 4 read, 2 write, 6 both."""
     trace_on: bool = option(True, rocketmq="traceOn")
     """Tells producers and consumers that they may trace messages."""
-    shutdown_timeout_ms: int = option(10_000, unit="ms", minimum=0, maximum=DAY_MS)
+    shutdown_timeout_ms: int = option(10_000, minimum=0, maximum=DAY_MS)
     """How long a stop waits for requests under way before connections are closed."""
 
     def __attrs_post_init__(self) -> None:
@@ -77,12 +77,7 @@ class ListenSection:
     ha_port: int | None = option(None, rocketmq="haListenPort", minimum=0, maximum=65535)
     """The port slaves replicate from; null is ``port`` + 1, or a free one where ``port`` is 0; 0 takes a free one."""
     idle_timeout_ms: int = option(
-        120_000,
-        rocketmq="serverChannelMaxIdleTimeSeconds",
-        rocketmq_unit="s",
-        unit="ms",
-        minimum=1_000,
-        maximum=DAY_MS,
+        120_000, rocketmq="serverChannelMaxIdleTimeSeconds", rocketmq_unit="s", minimum=1_000, maximum=DAY_MS
     )
     """A connection silent for so long is closed."""
     backlog: int = option(1024, rocketmq="serverSocketBacklog", minimum=1, maximum=65535)
@@ -92,13 +87,13 @@ class ListenSection:
     left to the store: connections beyond wait to be accepted."""
     max_connections_per_address: int = option(8_000, minimum=1, maximum=1_000_000)
     """Of them from one address; counts for the name server, too."""
-    max_buffered_bytes: int = option(1024 * MIB, unit="bytes", minimum=64 * MIB, maximum=1024 * 1024 * MIB)
+    max_buffered_bytes: int = option(1024 * MIB, minimum=64 * MIB, maximum=1024 * 1024 * MIB)
     """Halves of frames and answers not read, of all connections together: beyond it the one that holds most is closed."""
-    max_frame_bytes: int = option(16 * MIB, unit="bytes", minimum=64 * 1024, maximum=16 * MIB)
+    max_frame_bytes: int = option(16 * MIB, minimum=64 * 1024, maximum=16 * MIB)
     """A peer that announces a longer frame is disconnected."""
     loop: str = option("asyncio", choices=("auto", "asyncio", "uvloop"))
     """The event loop; ``auto`` takes uvloop where it is installed."""
-    loop_blocked_warn_ms: int = option(500, unit="ms", minimum=0, maximum=DAY_MS)
+    loop_blocked_warn_ms: int = option(500, minimum=0, maximum=DAY_MS)
     """How long something may block the event loop, and with it every client, before the log and ``flintmq status`` name the
     plugin, the hook and the line that does; 0 never."""
     insecure: bool = option(False)
@@ -122,13 +117,9 @@ class NamesrvSection:
         (), rocketmq="namesrvAddr", separators=";,", pattern=ADDRESS, expects="a list of host:port"
     )
     """``host:port`` of each name server; empty registers with none."""
-    register_interval_ms: int = option(
-        30_000, rocketmq="registerNameServerPeriod", unit="ms", minimum=1_000, maximum=DAY_MS
-    )
+    register_interval_ms: int = option(30_000, rocketmq="registerNameServerPeriod", minimum=1_000, maximum=DAY_MS)
     """How often the broker registers again. RocketMQ itself keeps this within 10 s and 60 s."""
-    register_timeout_ms: int = option(
-        6_000, rocketmq="registerBrokerTimeoutMills", unit="ms", minimum=1, maximum=DAY_MS
-    )
+    register_timeout_ms: int = option(6_000, rocketmq="registerBrokerTimeoutMills", minimum=1, maximum=DAY_MS)
     """How long one registration may take."""
     access_key: str | None = option(None)
     """The account that registrations are signed with, where the name servers ask for one; it must be an administrator's."""
@@ -166,19 +157,12 @@ class NamesrvConfig:
     """The name server's authenticators in force, by name, in order; ``acl`` is what ``acl_enable`` adds."""
     order_message_enable: bool = option(False, rocketmq="orderMessageEnable")
     """Adds a topic's order configuration to its route."""
-    scan_interval_ms: int = option(
-        10_000, rocketmq="scanNotActiveBrokerInterval", unit="ms", minimum=100, maximum=DAY_MS
-    )
+    scan_interval_ms: int = option(10_000, rocketmq="scanNotActiveBrokerInterval", minimum=100, maximum=DAY_MS)
     """How often brokers that stopped registering are looked for."""
-    broker_expiry_ms: int = option(120_000, unit="ms", minimum=1_000, maximum=DAY_MS)
+    broker_expiry_ms: int = option(120_000, minimum=1_000, maximum=DAY_MS)
     """A broker silent for so long is forgotten."""
     idle_timeout_ms: int = option(
-        120_000,
-        rocketmq="serverChannelMaxIdleTimeSeconds",
-        rocketmq_unit="s",
-        unit="ms",
-        minimum=1_000,
-        maximum=DAY_MS,
+        120_000, rocketmq="serverChannelMaxIdleTimeSeconds", rocketmq_unit="s", minimum=1_000, maximum=DAY_MS
     )
     """A connection silent for so long is closed."""
 
@@ -212,27 +196,19 @@ class HaSection:
     tls: bool | None = option(None)
     """Encrypts the stream, with ``listen.tls``'s certificate and with ``namesrv.tls_ca`` to trust; null does so when
     ``listen.tls`` is required. Only with ``compat: flintmq``."""
-    send_heartbeat_interval_ms: int = option(
-        5_000, rocketmq="haSendHeartbeatInterval", unit="ms", minimum=10, maximum=DAY_MS
-    )
+    send_heartbeat_interval_ms: int = option(5_000, rocketmq="haSendHeartbeatInterval", minimum=10, maximum=DAY_MS)
     """How long an end is silent before it says that it lives."""
-    housekeeping_interval_ms: int = option(
-        20_000, rocketmq="haHousekeepingInterval", unit="ms", minimum=50, maximum=DAY_MS
-    )
+    housekeeping_interval_ms: int = option(20_000, rocketmq="haHousekeepingInterval", minimum=50, maximum=DAY_MS)
     """A connection on which nothing came for so long is closed."""
-    transfer_batch_bytes: int = option(
-        32 * 1024, rocketmq="haTransferBatchSize", unit="bytes", minimum=1024, maximum=8 * MIB
-    )
+    transfer_batch_bytes: int = option(32 * 1024, rocketmq="haTransferBatchSize", minimum=1024, maximum=8 * MIB)
     """Bytes of the log in one frame."""
-    reconnect_interval_ms: int = option(5_000, unit="ms", minimum=10, maximum=DAY_MS)
+    reconnect_interval_ms: int = option(5_000, minimum=10, maximum=DAY_MS)
     """How long a slave waits before it connects again."""
-    sync_interval_ms: int = option(10_000, unit="ms", minimum=10, maximum=DAY_MS)
+    sync_interval_ms: int = option(10_000, minimum=10, maximum=DAY_MS)
     """How often a slave takes over its master's topics, groups and offsets."""
-    slave_fallbehind_max_bytes: int = option(
-        256 * MIB, rocketmq="haSlaveFallbehindMax", unit="bytes", minimum=0, maximum=2**62
-    )
+    slave_fallbehind_max_bytes: int = option(256 * MIB, rocketmq="haSlaveFallbehindMax", minimum=0, maximum=2**62)
     """A slave that is further behind counts for a sync master as none: SLAVE_NOT_AVAILABLE."""
-    slave_timeout_ms: int = option(3_000, rocketmq="slaveTimeout", unit="ms", minimum=1, maximum=DAY_MS)
+    slave_timeout_ms: int = option(3_000, rocketmq="slaveTimeout", minimum=1, maximum=DAY_MS)
     """How long a sync master's send waits for a slave before it is answered FLUSH_SLAVE_TIMEOUT."""
     max_slaves: int = option(16, minimum=1, maximum=1_000)
     """Connections of slaves; further ones are closed."""

@@ -25,10 +25,7 @@ class TopicsSection:
     trace_topic_enable: bool = option(False, rocketmq="traceTopicEnable")
     """Has the topic that message traces go to."""
     trace_topic_name: str = option(
-        "RMQ_SYS_TRACE_TOPIC",
-        rocketmq="msgTraceTopicName",
-        pattern=r"[%|a-zA-Z0-9_-]{1,127}",
-        expects="a topic's name",
+        "RMQ_SYS_TRACE_TOPIC", rocketmq="msgTraceTopicName", pattern=r"[%|a-zA-Z0-9_-]{1,127}", expects="a topic's name"
     )
     """The topic that message traces go to."""
     count_max: int = option(100_000, minimum=100, maximum=QUEUE_MAX)
@@ -54,9 +51,7 @@ class GroupsSection:
 class OffsetsSection:
     """``offsets:``"""
 
-    flush_interval_ms: int = option(
-        5_000, rocketmq="flushConsumerOffsetInterval", unit="ms", minimum=10, maximum=DAY_MS
-    )
+    flush_interval_ms: int = option(5_000, rocketmq="flushConsumerOffsetInterval", minimum=10, maximum=DAY_MS)
     """How often consumer offsets are written to disk."""
     entries_max: int = option(1_000_000, minimum=100, maximum=QUEUE_MAX)
     """Offsets that are kept, one for each queue of each group that reads it (about 100 bytes each). A group that is new to a
@@ -76,13 +71,13 @@ class DelaySection:
         expects="delays such as '1s 5s 10m 2h' with one blank between",
     )
     """The delay of level 1, 2, … separated by blanks; units s, m, h, d."""
-    flush_interval_ms: int = option(10_000, rocketmq="flushDelayOffsetInterval", unit="ms", minimum=10, maximum=DAY_MS)
+    flush_interval_ms: int = option(10_000, rocketmq="flushDelayOffsetInterval", minimum=10, maximum=DAY_MS)
     """How often the delivery offsets are written to disk."""
     timer_enable: bool = option(True, rocketmq="timerWheelEnable")
     """Delivers messages at the time they name (TIMER_DELIVER_MS, TIMER_DELAY_MS, TIMER_DELAY_SEC), as RocketMQ 5 does;
     false ignores these properties, as RocketMQ 4.9 does."""
     timer_max_delay_ms: int = option(
-        3 * DAY_MS, rocketmq="timerMaxDelaySec", rocketmq_unit="s", unit="ms", minimum=1_000, maximum=365 * DAY_MS
+        3 * DAY_MS, rocketmq="timerMaxDelaySec", rocketmq_unit="s", minimum=1_000, maximum=365 * DAY_MS
     )
     """How far ahead that may be, at most as long as ``store.file_reserved_hours`` keeps the log; else MESSAGE_ILLEGAL."""
     timer_minute_max: int = option(500_000, minimum=1, maximum=QUEUE_MAX)
@@ -95,12 +90,12 @@ class PullSection:
 
     long_polling: bool = option(True, rocketmq="longPollingEnable")
     """Holds a pull for as long as the client allows; false for ``short_polling_ms``."""
-    short_polling_ms: int = option(1_000, rocketmq="shortPollingTimeMills", unit="ms", minimum=1, maximum=DAY_MS)
+    short_polling_ms: int = option(1_000, rocketmq="shortPollingTimeMills", minimum=1, maximum=DAY_MS)
     """How long a pull is held without long polling."""
     slave_read: bool = option(False, rocketmq="slaveReadEnable")
     """A master sends consumers that are far behind to its slave, and a slave is read from while its master is in reach; one
     whose master is gone is read from anyway."""
-    hold_check_interval_ms: int = option(5_000, unit="ms", minimum=10, maximum=60_000)
+    hold_check_interval_ms: int = option(5_000, minimum=10, maximum=60_000)
     """How often held pulls are looked at though nothing arrived."""
     held_max: int = option(200_000, minimum=100, maximum=QUEUE_MAX)
     """Pulls that may wait for a message (about 1.3 KB each). Further ones are SYSTEM_BUSY, which clients try again later."""
@@ -121,9 +116,9 @@ class PullSection:
 class TransactionsSection:
     """``transactions:``"""
 
-    timeout_ms: int = option(6_000, rocketmq="transactionTimeOut", unit="ms", minimum=1, maximum=30 * DAY_MS)
+    timeout_ms: int = option(6_000, rocketmq="transactionTimeOut", minimum=1, maximum=30 * DAY_MS)
     """How old a half message is before its producer is first asked."""
-    check_interval_ms: int = option(60_000, rocketmq="transactionCheckInterval", unit="ms", minimum=10, maximum=DAY_MS)
+    check_interval_ms: int = option(60_000, rocketmq="transactionCheckInterval", minimum=10, maximum=DAY_MS)
     """How often half messages are looked at."""
     check_max: int = option(15, rocketmq="transactionCheckMax", minimum=1, maximum=10_000)
     """How often a producer is asked before the message is given up."""
@@ -139,11 +134,9 @@ class AdmissionSection:
     """Answers SYSTEM_BUSY to a send that waited longer than ``send_wait_ms``, or for an append that took longer than
     ``page_cache_busy_ms``, and says where the time went. Off here and on in RocketMQ: a broker inside a
     program shares its process, and a pause of 200 ms there does not mean overload."""
-    send_wait_ms: int = option(200, rocketmq="waitTimeMillsInSendQueue", unit="ms", minimum=1, maximum=DAY_MS)
+    send_wait_ms: int = option(200, rocketmq="waitTimeMillsInSendQueue", minimum=1, maximum=DAY_MS)
     """How long a send may wait between its read and its append, with ``fast_failure``."""
-    page_cache_busy_ms: int = option(
-        1_000, rocketmq="osPageCacheBusyTimeOutMills", unit="ms", minimum=1, maximum=DAY_MS
-    )
+    page_cache_busy_ms: int = option(1_000, rocketmq="osPageCacheBusyTimeOutMills", minimum=1, maximum=DAY_MS)
     """A longer append means that the disk is behind: with ``fast_failure``, sends that waited for it are refused."""
     send_queue: int = option(10_000, rocketmq="sendThreadPoolQueueCapacity", minimum=1, maximum=QUEUE_MAX)
     """Sends that may wait."""

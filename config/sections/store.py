@@ -56,12 +56,7 @@ class StoreSection:
     path: str = option("./flintmq-store", rocketmq="storePathRootDir", pattern=r".+", expects="a path")
     """The store's folder."""
     commit_log_paths: tuple[str, ...] = option(
-        (),
-        rocketmq="storePathCommitLog",
-        rocketmq_separator=",",
-        pattern=r".+",
-        expects="a path",
-        converter=_distinct,
+        (), rocketmq="storePathCommitLog", rocketmq_separator=",", pattern=r".+", expects="a path", converter=_distinct
     )
     """The commit log's folders, on as many disks; its files are spread over them. None is ``commitlog`` in ``path``."""
     read_only_commit_log_paths: tuple[str, ...] = option(
@@ -73,14 +68,11 @@ class StoreSection:
         converter=_distinct,
     )
     """Folders whose commit log files are read, and deleted when they expire, but in which none is made."""
-    commit_log_file_bytes: int = option(
-        GIB, rocketmq="mappedFileSizeCommitLog", unit="bytes", minimum=4 * KIB, maximum=2**31 - 1
-    )
+    commit_log_file_bytes: int = option(GIB, rocketmq="mappedFileSizeCommitLog", minimum=4 * KIB, maximum=2**31 - 1)
     """Size of each commit log file. A store can only be opened with the size it was written with."""
     consume_queue_file_bytes: int = option(
         6_000_000,
         rocketmq="mappedFileSizeConsumeQueue",
-        unit="bytes",
         minimum=CONSUME_QUEUE_UNIT_BYTES,
         maximum=2**31 - 1 - CONSUME_QUEUE_UNIT_BYTES,
         converter=_whole_units,
@@ -89,10 +81,10 @@ class StoreSection:
     consume_queue_ext_enable: bool = option(False, rocketmq="enableConsumeQueueExt")
     """Keeps the tags code, the store time and the filters' bit map of each message in files beside the consume queue."""
     consume_queue_ext_file_bytes: int = option(
-        48 * MIB, rocketmq="mappedFileSizeConsumeQueueExt", unit="bytes", minimum=KIB, maximum=2**31 - 1
+        48 * MIB, rocketmq="mappedFileSizeConsumeQueueExt", minimum=KIB, maximum=2**31 - 1
     )
     """Size of each of those files. They are read wherever there are any, and must have this size."""
-    max_message_bytes: int = option(4 * MIB, rocketmq="maxMessageSize", unit="bytes", minimum=1, maximum=16 * MIB)
+    max_message_bytes: int = option(4 * MIB, rocketmq="maxMessageSize", minimum=1, maximum=16 * MIB)
     """A longer body is refused (MESSAGE_ILLEGAL)."""
     check_crc_on_recover: bool = option(True, rocketmq="checkCRCOnRecover")
     """Recovery checks the body's CRC of each record it reads."""
@@ -117,13 +109,13 @@ class StoreSection:
     that is sent back (36) and the end of a transaction (37) are acknowledged even where ``flush.strategy`` or ``sync_master``
     did not keep what they promise a send."""
     flush_consume_queue_interval_ms: int = option(
-        1_000, rocketmq="flushIntervalConsumeQueue", unit="ms", minimum=1, maximum=DAY_MS
+        1_000, rocketmq="flushIntervalConsumeQueue", minimum=1, maximum=DAY_MS
     )
     """How often consume queues are flushed."""
     flush_consume_queue_least_pages: int = option(2, rocketmq="flushConsumeQueueLeastPages", minimum=0, maximum=65536)
     """Dirty pages of 4 KiB a consume queue needs to be flushed."""
     flush_consume_queue_thorough_interval_ms: int = option(
-        60_000, rocketmq="flushConsumeQueueThoroughInterval", unit="ms", minimum=1, maximum=DAY_MS
+        60_000, rocketmq="flushConsumeQueueThoroughInterval", minimum=1, maximum=DAY_MS
     )
     """How often consume queues are flushed however little is dirty."""
     preallocate: bool = option(True)
@@ -140,17 +132,17 @@ class StoreSection:
     disk_full_ratio: int = option(90, minimum=35, maximum=100)
     """Percent of the disk in use above which writes are refused; 100 leaves it to ``disk_min_free_bytes``
     (RocketMQ: the system property rocketmq.broker.diskSpaceWarningLevelRatio)."""
-    disk_min_free_bytes: int = option(64 * MIB, unit="bytes", minimum=0, maximum=2**60)
+    disk_min_free_bytes: int = option(64 * MIB, minimum=0, maximum=2**60)
     """With less free than this writes are refused and old files deleted, whatever the ratios say; 0 is off."""
-    disk_enough_free_bytes: int = option(4 * GIB, unit="bytes", minimum=0, maximum=2**60)
+    disk_enough_free_bytes: int = option(4 * GIB, minimum=0, maximum=2**60)
     """With this much free a disk is neither full nor nearly full, whatever the ratios say: nine tenths of a large shared disk
     may be other people's. 0 is off, as in RocketMQ; it is off when ``compat`` is strict."""
     clean_forcibly: bool = option(True, rocketmq="cleanFileForciblyEnable")
     """Lets a nearly full disk delete files that have not expired."""
-    file_reserved_hours: int = option(72, rocketmq="fileReservedTime", unit="hours", minimum=1, maximum=876_000)
+    file_reserved_hours: int = option(72, rocketmq="fileReservedTime", minimum=1, maximum=876_000)
     """How long a message is kept; its file goes when the newest one in it is older (``compat: strict``: by the file's
     modification time)."""
-    retention_bytes: int = option(0, unit="bytes", minimum=0, maximum=2**60)
+    retention_bytes: int = option(0, minimum=0, maximum=2**60)
     """How much of the log is kept at least; older files go at any hour, expired or not. 0 is off."""
     topic_retention: tuple[str, ...] = option(
         (),
@@ -162,7 +154,7 @@ class StoreSection:
     their bytes go with the files."""
     hold_until_consumed: bool = option(False)
     """Keeps files in which a group, by its stored offsets, has unread messages."""
-    hold_max_bytes: int = option(64 * GIB, unit="bytes", minimum=0, maximum=2**60)
+    hold_max_bytes: int = option(64 * GIB, minimum=0, maximum=2**60)
     """How much of the log ``hold_until_consumed`` may keep; beyond it the oldest file goes, unread or not."""
     delete_when: str = option(
         "04",
@@ -172,9 +164,7 @@ class StoreSection:
         expects="hours of the day such as 04 or 04;16",
     )
     """Hours of the day, local time, at which expired files are deleted."""
-    clean_resource_interval_ms: int = option(
-        10_000, rocketmq="cleanResourceInterval", unit="ms", minimum=10, maximum=DAY_MS
-    )
+    clean_resource_interval_ms: int = option(10_000, rocketmq="cleanResourceInterval", minimum=10, maximum=DAY_MS)
     """How often the store looks at the disk, and for files to delete."""
 
     @property
@@ -203,9 +193,9 @@ class IndexSection:
 class GroupCommitSection:
     """``flush.group_commit:`` — every acknowledgement waits for a sync that many share."""
 
-    sync_flush_timeout_ms: int = option(5_000, rocketmq="syncFlushTimeout", unit="ms", minimum=1, maximum=DAY_MS)
+    sync_flush_timeout_ms: int = option(5_000, rocketmq="syncFlushTimeout", minimum=1, maximum=DAY_MS)
     """How long an acknowledgement waits for its sync before it becomes FLUSH_DISK_TIMEOUT."""
-    interval_ms: int = option(10, unit="ms", minimum=0, maximum=60_000)
+    interval_ms: int = option(10, minimum=0, maximum=60_000)
     """How long the service sleeps when no message waits."""
 
 
@@ -213,13 +203,11 @@ class GroupCommitSection:
 class FlushRealTimeSection:
     """``flush.flush_real_time:`` — acknowledges at once, syncs in the background."""
 
-    interval_ms: int = option(500, rocketmq="flushIntervalCommitLog", unit="ms", minimum=1, maximum=DAY_MS)
+    interval_ms: int = option(500, rocketmq="flushIntervalCommitLog", minimum=1, maximum=DAY_MS)
     """How often the log is flushed."""
     least_pages: int = option(4, rocketmq="flushCommitLogLeastPages", minimum=0, maximum=65536)
     """Dirty pages of 4 KiB a flush needs."""
-    thorough_interval_ms: int = option(
-        10_000, rocketmq="flushCommitLogThoroughInterval", unit="ms", minimum=1, maximum=DAY_MS
-    )
+    thorough_interval_ms: int = option(10_000, rocketmq="flushCommitLogThoroughInterval", minimum=1, maximum=DAY_MS)
     """How often the log is flushed however little is dirty."""
     timed: bool = option(True, rocketmq="flushCommitLogTimed")
     """Sleeps the whole interval; false lets an append wake the service."""
@@ -229,22 +217,20 @@ class FlushRealTimeSection:
 class CommitRealTimeSection:
     """``flush.commit_real_time:`` — appends to a buffer pool, copies it into the files, and syncs in the background."""
 
-    interval_ms: int = option(200, rocketmq="commitIntervalCommitLog", unit="ms", minimum=1, maximum=DAY_MS)
+    interval_ms: int = option(200, rocketmq="commitIntervalCommitLog", minimum=1, maximum=DAY_MS)
     """How often buffers are copied into the files."""
     least_pages: int = option(4, rocketmq="commitCommitLogLeastPages", minimum=0, maximum=65536)
     """Pages of 4 KiB a copy needs."""
-    thorough_interval_ms: int = option(
-        200, rocketmq="commitCommitLogThoroughInterval", unit="ms", minimum=1, maximum=DAY_MS
-    )
+    thorough_interval_ms: int = option(200, rocketmq="commitCommitLogThoroughInterval", minimum=1, maximum=DAY_MS)
     """How often buffers are copied however little they hold."""
     pool_size: int = option(5, rocketmq="transientStorePoolSize", minimum=1, maximum=1024)
     """Buffers in the pool, each as large as a commit log file."""
-    flush_interval_ms: int = option(500, rocketmq="flushIntervalCommitLog", unit="ms", minimum=1, maximum=DAY_MS)
+    flush_interval_ms: int = option(500, rocketmq="flushIntervalCommitLog", minimum=1, maximum=DAY_MS)
     """How often the files are flushed."""
     flush_least_pages: int = option(4, rocketmq="flushCommitLogLeastPages", minimum=0, maximum=65536)
     """Dirty pages of 4 KiB a flush needs."""
     flush_thorough_interval_ms: int = option(
-        10_000, rocketmq="flushCommitLogThoroughInterval", unit="ms", minimum=1, maximum=DAY_MS
+        10_000, rocketmq="flushCommitLogThoroughInterval", minimum=1, maximum=DAY_MS
     )
     """How often the files are flushed however little is dirty."""
 
@@ -281,18 +267,18 @@ class LandingSection:
     """Lands the topics of the broker itself, retries and dead letters too: a delayed message then lands twice."""
     start: str = option("earliest", choices=("earliest", "latest"))
     """Where a new landing zone begins: with the oldest message, or with the next one."""
-    roll_bytes: int = option(64 * MIB, unit="bytes", minimum=64 * 1024, maximum=GIB)
+    roll_bytes: int = option(64 * MIB, minimum=64 * 1024, maximum=GIB)
     """Bytes of the log after which files are published; the most that is read at once."""
-    roll_interval_ms: int = option(10_000, unit="ms", minimum=10, maximum=DAY_MS)
+    roll_interval_ms: int = option(10_000, minimum=10, maximum=DAY_MS)
     """Files are published so long after the first message in them, however few there are."""
-    queue_bytes: int = option(256 * MIB, unit="bytes", minimum=64 * 1024, maximum=1024 * GIB)
+    queue_bytes: int = option(256 * MIB, minimum=64 * 1024, maximum=1024 * GIB)
     """Bytes of the log that may wait for the landing zone; with more it reads from the log
     until it has caught up."""
     compression: str = option("zstd", choices=("zstd", "snappy", "none"))
     """The Parquet files' compression."""
     fail_on_data_loss: bool = option(True)
     """Stops landing where retention has deleted messages that have not landed; false notes the gap and goes on behind it."""
-    stop_timeout_ms: int = option(5_000, unit="ms", minimum=0, maximum=600_000)
+    stop_timeout_ms: int = option(5_000, minimum=0, maximum=600_000)
     """How long a stop of the broker waits for what has not landed; the next start goes on with the rest."""
 
 

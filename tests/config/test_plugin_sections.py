@@ -27,7 +27,7 @@ class Target:
 @attrs.frozen(kw_only=True)
 class Audit:
     path: str
-    interval_ms: int = option(1_000, unit="ms", minimum=10)
+    interval_ms: int = option(1_000, minimum=10)
     limit_bytes: int = 4096
     wait_s: float = 1.5
     mode: Mode = Mode.SAFE
