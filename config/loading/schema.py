@@ -50,7 +50,7 @@ class Key:
     @property
     def doc(self) -> str:
         """Return the docstring under the field; empty where the source is not at hand."""
-        return field_docs(self.model).get(self.field.name, "")
+        return field_docs(self.model).get(self.field.name, "")  # type: ignore[arg-type]  # a class is hashable
 
     def value_of(self, config: BrokerConfig) -> Any:
         """Return the key's value."""
