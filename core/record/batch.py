@@ -11,7 +11,8 @@ from typing import Final
 import msgspec
 
 from flintmq.core.limits import BATCH_MAX_MESSAGES, PROPERTIES_MAX_BYTES
-from flintmq.core.record.java_hash import tags_hash, tags_hashes
+from flintmq.core.record.bulk_texts import tags_hashes
+from flintmq.core.record.java_hash import tags_hash
 from flintmq.core.record.properties import AlikeProperties, index_columns, uniq_key_place
 from flintmq.core.record.rows import rows_struct
 

@@ -21,8 +21,7 @@ import msgspec
 from flintmq.core.io.lazy_numpy import numpy
 from flintmq.core.record import bulk_scan
 from flintmq.core.record.bulk_scan import Layout, Topics
-from flintmq.core.record.bulk_texts import Properties
-from flintmq.core.record.java_hash import index_key_hashes
+from flintmq.core.record.bulk_texts import Properties, index_key_hashes
 from flintmq.core.record.sys_flag import is_indexed, is_queued
 
 if TYPE_CHECKING:

@@ -7,13 +7,15 @@ alone, because Java counts UTF-16 units.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from flintmq.core.io import lazy_numpy
 from flintmq.core.io.lazy_numpy import numpy
 from flintmq.core.record.bulk_scan import Layout, Topics, rows_of_bytes
-from flintmq.core.record.java_hash import absolute_hashes, ascending_powers, index_key_hash, java_hash
+from flintmq.core.record.java_hash import index_key_hash, java_hash, powers, tags_hash, topic_head_hash
 
 if TYPE_CHECKING:
     from flintmq.core.record.bulk_scan import Column
@@ -27,6 +29,7 @@ _KEYS: Final = b"KEYS\x01"
 _TAGS: Final = b"TAGS\x01"
 _LENGTH_MAX: Final = 65_535
 """The length of all properties has two bytes."""
+_USUAL_TAGS_LENGTH: Final = 64
 _TOGETHER_MAX: Final = 64
 """Longer texts are hashed one by one: texts of one length would be too few to be worth it."""
 
@@ -99,7 +102,7 @@ class Texts(msgspec.Struct, frozen=True, eq=False):
 
     def tags_codes(self, rows: int) -> Column:
         """Java hashes by row, 64 bits with a sign; 0 where a row has no text."""
-        hashes, is_odd = self._hashes()
+        hashes, is_odd = _hashes(self.text, self.begin, self.end)
         codes = numpy.zeros(rows, numpy.int64)
         codes[self.row] = hashes.view(numpy.int32)
         for at in numpy.flatnonzero(is_odd).tolist():
@@ -108,9 +111,9 @@ class Texts(msgspec.Struct, frozen=True, eq=False):
 
     def key_hashes(self, topics: Topics, topic_codes: Column) -> Column:
         """:func:`flintmq.core.record.java_hash.index_key_hash` of each text with its row's topic."""
-        hashes, is_odd = self._hashes()
+        hashes, is_odd = _hashes(self.text, self.begin, self.end)
         codes = topic_codes[self.row]
-        hashes += topics.head_hashes()[codes] * ascending_powers(_LENGTH_MAX + 1)[self.end - self.begin]
+        hashes += topics.head_hashes()[codes] * powers(_LENGTH_MAX + 1)[self.end - self.begin]
         signed: Column = absolute_hashes(hashes)
         for at in numpy.flatnonzero(is_odd).tolist():
             signed[at] = index_key_hash(topics.names[codes[at]], self._decoded(at))
@@ -119,24 +122,55 @@ class Texts(msgspec.Struct, frozen=True, eq=False):
     def _decoded(self, at: int) -> str:
         return self.text[self.begin[at] : self.end[at]].decode("utf-8", "replace")
 
-    def _hashes(self) -> tuple[Column, Column]:
-        """The hash of each text without a sign, and which of them are not ASCII and have none yet."""
-        length = self.end - self.begin
-        hashes = numpy.zeros(len(length), numpy.uint32)
-        is_odd = numpy.zeros(len(length), bool)
-        powers = ascending_powers(_LENGTH_MAX + 1)
-        view = memoryview(self.text)
-        for one in numpy.flatnonzero(numpy.bincount(numpy.minimum(length, _TOGETHER_MAX + 1))).tolist():
-            if not one:
-                continue
-            if one <= _TOGETHER_MAX:
-                same = numpy.flatnonzero(length == one)
-                characters = rows_of_bytes(view, self.begin[same], one)
-                hashes[same] = (characters * powers[one - 1 :: -1]).sum(axis=1, dtype=numpy.uint32)
-                is_odd[same] = characters.max(axis=1) > 127
-                continue
-            for at in numpy.flatnonzero(length > _TOGETHER_MAX).tolist():
-                characters = numpy.frombuffer(view[self.begin[at] : self.end[at]], numpy.uint8)
-                hashes[at] = (characters * powers[len(characters) - 1 :: -1]).sum(dtype=numpy.uint32)
-                is_odd[at] = characters.max() > 127
-        return hashes, is_odd
+
+def _hashes(text: bytes, begin: Column, end: Column) -> tuple[Column, Column]:
+    """Return the hash of each of some texts without a sign, and which of them are not ASCII and have none yet."""
+    length = end - begin
+    hashes = numpy.zeros(len(length), numpy.uint32)
+    is_odd = numpy.zeros(len(length), bool)
+    view, all_powers = memoryview(text), powers(_LENGTH_MAX + 1)
+    for one in numpy.flatnonzero(numpy.bincount(numpy.minimum(length, _TOGETHER_MAX + 1))).tolist():
+        if not one:
+            continue
+        rows = numpy.flatnonzero(length == one if one <= _TOGETHER_MAX else length > _TOGETHER_MAX)
+        for same in (rows,) if one <= _TOGETHER_MAX else rows.reshape(-1, 1):
+            size = int(length[same[0]])
+            characters = rows_of_bytes(view, begin[same], size)
+            hashes[same] = (characters * all_powers[size - 1 :: -1]).sum(axis=1, dtype=numpy.uint32)
+            is_odd[same] = characters.max(axis=1) > 127
+    return hashes, is_odd
+
+
+def _ascii_hashes(texts: Sequence[str], joined: str) -> tuple[Column, Column]:
+    """Return the hashes of texts in ASCII without a sign, given what they are together, and their lengths."""
+    lengths = numpy.fromiter(map(len, texts), numpy.int64, len(texts))
+    ends = lengths.cumsum()
+    return _hashes(joined.encode("ascii"), ends - lengths, ends)[0], lengths
+
+
+def index_key_hashes(topics: Sequence[str], keys: Sequence[str]) -> list[int]:
+    """Return :func:`flintmq.core.record.java_hash.index_key_hash` of many (topic, key) with numpy."""
+    joined = "".join(keys)
+    if not joined.isascii():
+        return list(map(index_key_hash, topics, keys))
+    hashes, lengths = _ascii_hashes(keys, joined)
+    heads_of = {topic: topic_head_hash(topic) for topic in set(topics)}
+    heads = numpy.fromiter(map(heads_of.__getitem__, topics), numpy.uint32, len(topics))
+    found: list[int] = absolute_hashes(hashes + heads * powers(_LENGTH_MAX + 1)[lengths]).tolist()
+    return found
+
+
+def tags_hashes(tags: Sequence[str]) -> Iterable[int]:
+    """Return :func:`flintmq.core.record.java_hash.tags_hash` of many; with numpy where they are unusually long."""
+    joined = "".join(tags)
+    if len(joined) <= _USUAL_TAGS_LENGTH * len(tags) or not joined.isascii() or not lazy_numpy.ready():
+        return map(tags_hash, tags)
+    hashes: list[int] = _ascii_hashes(tags, joined)[0].view(numpy.int32).tolist()
+    return hashes
+
+
+def absolute_hashes(hashes: Column) -> Column:
+    """Return what the index keeps of unsigned hashes: the absolute value, and 0 for the one number that has none."""
+    absolute = numpy.abs(hashes.view(numpy.int32).astype(numpy.int64))
+    absolute[absolute == 1 << 31] = 0
+    return absolute

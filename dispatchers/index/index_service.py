@@ -19,7 +19,8 @@ from flintmq.core.io.clock import Clock
 from flintmq.core.io.disk import Disk
 from flintmq.core.kernel.ports import AppendUnit, DispatchRequest, RecordBatch, StoreFolder, count_messages, requests_of
 from flintmq.core.kernel.ports.queues import IndexCheckpoint
-from flintmq.core.record.java_hash import index_key_hash, index_key_hashes
+from flintmq.core.record.bulk_texts import index_key_hashes
+from flintmq.core.record.java_hash import index_key_hash
 from flintmq.core.record.sys_flag import indexed
 from flintmq.core.steps import run_steps
 from flintmq.dispatchers.index import index_bulk

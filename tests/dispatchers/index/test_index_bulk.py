@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flintmq.core.io.os_disk import OS_DISK
-from flintmq.core.record.java_hash import index_key_hash, index_key_hashes
+from flintmq.core.record.bulk_texts import index_key_hashes
+from flintmq.core.record.java_hash import index_key_hash
 from flintmq.dispatchers.index import index_bulk
 from flintmq.dispatchers.index.index_file import IndexFile
 
