@@ -298,7 +298,7 @@ class Kernel:
             for implementation in self._hooks.get(hook, ()):
                 owner = implementation.owner
                 try:
-                    implementation(register=checked_call(owner, hook, registrar(owner)))
+                    implementation(register=checked_call(owner, hook, registrar))
                 except PluginError:
                     raise
                 except PLUGIN_FAULTS as error:

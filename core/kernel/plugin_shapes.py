@@ -1,8 +1,8 @@
 """What plugins must hand over, and how to say what they handed over instead.
 
-One table, :data:`SHAPES`, says for each kind of thing what its factory is called with and which methods it makes. It is
-looked at once, while a broker is assembled: a mistake in a signature is an error at the start and in ``flintmq config
-check``, not a failure of the first message. A test holds the built-ins to the same table.
+A shape says for each kind of thing what its factory is called with and which methods it makes: those of its port. It is looked
+at once, while a broker is assembled: a mistake in a signature is an error at the start and in ``flintmq config check``, not a
+failure of the first message. A test holds the built-ins to the same.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import msgspec
 
 from flintmq.config.errors import nearest
 from flintmq.core.errors import PluginError
+from flintmq.core.kernel import ports
 from flintmq.core.kernel.plugin_info import PluginOrigin
 
 Signature = tuple[str, ...]
@@ -229,84 +230,94 @@ def wrong_offset(result: Any) -> str:
     )
 
 
-_CONTEXT: Final = ("context",)
+def _methods(*ports: type) -> dict[str, Signature]:
+    """Return what the methods of ports are called with, by name."""
+    return {
+        name: code.co_varnames[1 : code.co_argcount]
+        for port in ports
+        for base in reversed(port.__mro__)
+        for name, method in vars(base).items()
+        if not name.startswith("_") and (code := getattr(method, "__code__", None)) is not None
+    }
 
-DISPATCHER: Final = Shape(
+
+def _of_port(
+    kind: str,
+    hook: str,
+    arguments: Signature,
+    port: type,
+    *optional: type,
+    offers_context: bool = False,
+    **results: Any,
+) -> Shape:
+    """Return the shape of what implements a port, and perhaps others besides.
+
+    Args:
+        results: checks of what methods return.
+    """
+    methods = _methods(port)
+    more = {name: signature for name, signature in _methods(*optional).items() if name not in methods}
+    values = [name for base in port.__mro__ for name, value in vars(base).items() if isinstance(value, property)]
+    return Shape(kind, hook, arguments, methods, more, results, tuple(values), offers_context=offers_context)
+
+
+_CONTEXT: Final = ("context",)
+_SERVER: Final = ("server",)
+_API: Final = ("api",)
+
+DISPATCHER: Final = _of_port(
     "dispatcher",
     "flintmq_dispatchers",
     _CONTEXT,
-    {"dispatch": ("batch",)},
-    {
-        "committed": (),
-        "catch_up": ("start_offset_bytes", "end_offset_bytes"),
-        "truncate": ("end_offset_bytes",),
-        "close": (),
-    },
+    ports.CommitLogDispatcher,
+    ports.SupportsCommitted,
+    ports.SupportsCatchUp,
+    ports.SupportsTruncate,
+    ports.SupportsClose,
 )
-CONSUME_QUEUES: Final = Shape(
-    "dispatcher",
-    "flintmq_dispatchers",
-    _CONTEXT,
-    {
-        "dispatch": ("batch",),
-        "find": ("topic", "queue_id"),
-        "truncate": ("end_offset_bytes",),
-        "correct_min_offsets": ("min_physical_offset_bytes",),
-        "delete_queue": ("topic", "queue_id"),
-        "flush": ("least_pages",),
-        "close": (),
-    },
-    values=("queues", "root", "last_store_timestamp_ms"),
-)
+CONSUME_QUEUES: Final = _of_port("dispatcher", "flintmq_dispatchers", _CONTEXT, ports.ConsumeQueues)
 """What the dispatcher ``consume_queue`` must be able to do."""
-FLUSH_STRATEGY: Final = Shape(
+FLUSH_STRATEGY: Final = _of_port(
     "flush strategy",
     "flintmq_flush_services",
     _CONTEXT,
-    {"start": (), "stop": (), "submit": ("end_offset_bytes",), "statistics": ()},
-    results={"submit": _wrong_waiter, "statistics": _wrong_statistics},
+    ports.FlushCommitLogService,
+    submit=_wrong_waiter,
+    statistics=_wrong_statistics,
 )
-POOL: Final = Shape(
+POOL: Final = _of_port(
     "transient store pool",
     "flintmq_transient_store_pools",
     ("buffers", "size_bytes"),
-    {"borrow": (), "give_back": ("buffer",), "close": ()},
-    results={"borrow": _wrong_buffer},
-    values=("available_buffers",),
+    ports.TransientStorePool,
     offers_context=True,
+    borrow=_wrong_buffer,
 )
-INDEX_BUILDER: Final = Shape(
+INDEX_BUILDER: Final = _of_port(
     "index builder",
     "flintmq_index_builders",
     _CONTEXT,
-    {
-        "dispatch": ("batch",),
-        "query": ("topic", "key", "max_num", "begin_timestamp_ms", "end_timestamp_ms"),
-        "flush": (),
-        "close": (),
-    },
-    {
-        "committed": (),
-        "committed_below": ("end_offset_bytes",),
-        "truncate": ("end_offset_bytes",),
-    },
-    results={"query": _wrong_found, "committed": wrong_offset, "committed_below": wrong_offset},
+    ports.IndexBuilder,
+    ports.SupportsCommitted,
+    ports.SupportsCommittedBelow,
+    ports.SupportsTruncate,
+    query=_wrong_found,
+    committed=wrong_offset,
+    committed_below=wrong_offset,
 )
 PROCESSOR: Final = Shape("request processor", "flintmq_request_processors", ("broker",), offers_context=True)
 """What it makes is looked at by :mod:`flintmq.remoting.server.processor_shape`: it knows handlers."""
-FILTER: Final = Shape(
+FILTER: Final = _of_port(
     "message filter",
     "flintmq_message_filters",
     ("expression", "codes"),
-    {"matches_tags_code": ("tags_code",), "matches_properties": ("properties",)},
-    {"matches_bit_map": ("bit_map", "store_timestamp_ms")},
-    values=("needs_properties",),
+    ports.MessageFilter,
+    ports.BitMapFilter,
     offers_context=True,
 )
-AUTHENTICATOR: Final = Shape(
-    "authenticator", "flintmq_authenticators", ("settings",), {"authenticate": ("caller",)}, {"close": ()}
+AUTHENTICATOR: Final = _of_port(
+    "authenticator", "flintmq_authenticators", ("settings",), ports.Authenticator, ports.SupportsClose
 )
-_SERVER: Final = ("server",)
 DEFAULT_PROCESSOR: Final = Shape("default processor", "flintmq_default_processors", _SERVER, offers_context=True)
 """What it makes is looked at by :mod:`flintmq.remoting.server.processor_shape`."""
 CONNECTION_LISTENER: Final = Shape(
@@ -330,35 +341,17 @@ RPC_HOOK: Final = Shape(
     one_of=True,
     offers_context=True,
 )
-SERVICE: Final = Shape("service", "flintmq_services", ("api",), offers_context=True)
+SERVICE: Final = Shape("service", "flintmq_services", _API, offers_context=True)
 """What it makes is looked at by :mod:`flintmq.plugins.broker.services`: its methods may be ``async def``."""
-INTAKE_STEP: Final = Shape(
+INTAKE_STEP: Final = _of_port(
     "intake step",
     "flintmq_intake_steps",
-    ("api",),
-    {"take": ("message", "sent")},
-    {"would_take": ("properties",), "check_batch": ("shared", "batch")},
-    values=("property_names", "topic_prefixes"),
+    _API,
+    ports.IntakeStep,
+    ports.ChecksAhead,
+    ports.ChecksBatches,
     offers_context=True,
 )
 SYSTEM_TOPIC: Final = Shape("system topic", "flintmq_system_topics", ())
 CONFIG_SECTION: Final = Shape("config section", "flintmq_config_sections", ())
 COMMAND: Final = Shape("command", "flintmq_cli_commands", ())
-
-SHAPES: Final = (
-    DISPATCHER,
-    FLUSH_STRATEGY,
-    POOL,
-    INDEX_BUILDER,
-    PROCESSOR,
-    FILTER,
-    AUTHENTICATOR,
-    DEFAULT_PROCESSOR,
-    CONNECTION_LISTENER,
-    RPC_HOOK,
-    SERVICE,
-    INTAKE_STEP,
-    SYSTEM_TOPIC,
-    CONFIG_SECTION,
-    COMMAND,
-)

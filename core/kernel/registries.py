@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -42,8 +43,8 @@ if TYPE_CHECKING:
 _CODE_MAX: Final = 2**15 - 1
 """A request code is a signed short in RocketMQ's binary header."""
 
-Registrar = Callable[[PluginOrigin], Callable[..., None]]
-"""Makes the ``register`` callback of a hook for one plugin, so that what it registers has an owner."""
+Registrar = Callable[..., None]
+"""The ``register`` callback of a hook, of the plugin and what that gives."""
 
 
 class Registries:
@@ -68,43 +69,30 @@ class Registries:
 
     def registrars(self) -> Mapping[str, Registrar]:
         """By hook name."""
+        plain = (
+            self.pools,
+            self.index_builders,
+            self.filters,
+            self.authenticators,
+            self.services,
+            self.intake_steps,
+        )
         return {
-            "flintmq_dispatchers": self._dispatcher_registrar,
-            "flintmq_flush_services": self._flush_registrar,
-            "flintmq_transient_store_pools": lambda owner: _plain_registrar(self.pools, owner),
-            "flintmq_index_builders": lambda owner: _plain_registrar(self.index_builders, owner),
-            "flintmq_request_processors": self._processor_registrar,
-            "flintmq_message_filters": lambda owner: _plain_registrar(self.filters, owner),
-            "flintmq_authenticators": lambda owner: _plain_registrar(self.authenticators, owner),
-            "flintmq_default_processors": self._default_registrar,
-            "flintmq_connection_listeners": lambda owner: _part_registrar(self.connection_listeners, owner),
-            "flintmq_rpc_hooks": lambda owner: _part_registrar(self.rpc_hooks, owner),
-            "flintmq_services": lambda owner: _plain_registrar(self.services, owner),
-            "flintmq_intake_steps": lambda owner: _plain_registrar(self.intake_steps, owner),
-            "flintmq_system_topics": self._topic_registrar,
-            "flintmq_config_sections": self._section_registrar,
-            "flintmq_cli_commands": self._command_registrar,
+            self.dispatchers.shape.hook: self._add_dispatcher,
+            self.flush_strategies.shape.hook: self._add_flush_strategy,
+            self.processors.shape.hook: self._add_processor,
+            self.default_processors.shape.hook: self._add_default_processor,
+            self.connection_listeners.shape.hook: partial(_add_part, self.connection_listeners),
+            self.rpc_hooks.shape.hook: partial(_add_part, self.rpc_hooks),
+            self.system_topics.shape.hook: self._add_topic,
+            self.config_sections.shape.hook: self._add_section,
+            self.cli_commands.shape.hook: self._add_command,
+            **{registry.shape.hook: partial(_add_plain, registry) for registry in plain},
         }
 
     def registered_by(self, owner: PluginOrigin) -> tuple[str, ...]:
         """What one plugin registered, such as ``dispatcher index``; replaced things too."""
-        registries: tuple[Registry[Any], ...] = (
-            self.dispatchers,
-            self.flush_strategies,
-            self.pools,
-            self.index_builders,
-            self.processors,
-            self.filters,
-            self.authenticators,
-            self.default_processors,
-            self.connection_listeners,
-            self.rpc_hooks,
-            self.services,
-            self.intake_steps,
-            self.system_topics,
-            self.config_sections,
-            self.cli_commands,
-        )
+        registries: Iterable[Registry[Any]] = vars(self).values()
         return tuple(f"{registry.kind} {entry.name}" for registry in registries for entry in registry.of(owner))
 
     def check_dispatchers(self, names: Iterable[str]) -> None:
@@ -129,14 +117,6 @@ class Registries:
             raise PluginError(f"a {server} has one default processor, not {both}: list {names} in 'disabled_plugins'")
         return found[0] if found else None
 
-    def connection_listeners_of(self, server: str) -> tuple[Registered[ServerPart], ...]:
-        """Return the connection listeners of one of :data:`SERVERS`, in order of registration."""
-        return tuple(entry for entry in self.connection_listeners.every() if entry.value.is_for(server))
-
-    def rpc_hooks_of(self, server: str) -> tuple[Registered[ServerPart], ...]:
-        """Return the RPC hooks of one of :data:`SERVERS`, in order of registration."""
-        return tuple(entry for entry in self.rpc_hooks.every() if entry.value.is_for(server))
-
     def section_for(self, registered: Registered[Any]) -> str | None:
         """Return the configuration section of a registration: the owner's section of the same name, else its only one."""
         names = [entry.name for entry in self.config_sections.of(registered.owner)]
@@ -148,111 +128,97 @@ class Registries:
         """Return the system topics of all features."""
         return tuple(entry.value for entry in self.system_topics.all())
 
-    def _dispatcher_registrar(self, owner: PluginOrigin) -> Callable[..., None]:
-        def register(name: str, factory: DispatcherFactory[Any], *, essential: bool = False) -> None:
-            shape = self.dispatchers.shape
-            shape.check_factory(owner, name, factory)
-            _check_type(owner, shape, name, "essential", essential, bool)
-            self.dispatchers.add(owner, name, factory, essential=essential)
+    def _add_dispatcher(
+        self, owner: PluginOrigin, name: str, factory: DispatcherFactory[Any], *, essential: bool = False
+    ) -> None:
+        shape = self.dispatchers.shape
+        shape.check_factory(owner, name, factory)
+        _check_type(owner, shape, name, "essential", essential, bool)
+        self.dispatchers.add(owner, name, factory, essential=essential)
 
-        return register
+    def _add_flush_strategy(self, owner: PluginOrigin, strategy: FlushStrategy[Any]) -> None:
+        shape = self.flush_strategies.shape
+        if not isinstance(strategy, FlushStrategy):
+            raise PluginError(
+                f"{owner}: {shape.hook}: a flush strategy is a FlushStrategy, not {type(strategy).__name__}: "
+                f"expected register(FlushStrategy(name, factory)), found {shown(strategy)}"
+            )
+        name = strategy.name
+        _check_model(owner, shape, name, strategy.settings_model, optional=True)
+        shape.check_factory(owner, name, strategy.factory)
+        _check_type(owner, shape, name, "synchronous", strategy.synchronous, bool)
+        _check_type(owner, shape, name, "uses_pool", strategy.uses_pool, bool)
+        self.flush_strategies.add(owner, name, strategy)
 
-    def _flush_registrar(self, owner: PluginOrigin) -> Callable[..., None]:
-        def register(strategy: FlushStrategy[Any]) -> None:
-            shape = self.flush_strategies.shape
-            if not isinstance(strategy, FlushStrategy):
-                raise PluginError(
-                    f"{owner}: {shape.hook}: a flush strategy is a FlushStrategy, not {type(strategy).__name__}: "
-                    f"expected register(FlushStrategy(name, factory)), found {shown(strategy)}"
-                )
-            name = strategy.name
-            _check_model(owner, shape, name, strategy.settings_model, optional=True)
-            shape.check_factory(owner, name, strategy.factory)
-            _check_type(owner, shape, name, "synchronous", strategy.synchronous, bool)
-            _check_type(owner, shape, name, "uses_pool", strategy.uses_pool, bool)
-            self.flush_strategies.add(owner, name, strategy)
+    def _add_processor(
+        self,
+        owner: PluginOrigin,
+        name: str,
+        codes: Sequence[int | RequestDeclaration],
+        factory: ProcessorFactory,
+        *,
+        at: str = "broker",
+        pool: str = "admin",
+        threads: int | None = None,
+    ) -> None:
+        shape = self.processors.shape
+        shape.check_factory(owner, name, factory)
+        declarations = _declarations(owner, shape, name, codes, pool)
+        _check_at(owner, shape, name, at)
+        counts = {used: _threads(owner, shape, name, used, threads) for used in {one.pool for one in declarations}}
+        self.processors.add(owner, name, ProcessorSpec(declarations, factory, at, counts))
 
-        return register
+    def _add_default_processor(
+        self,
+        owner: PluginOrigin,
+        name: str,
+        factory: Callable[[Any], Any],
+        *,
+        at: str = "broker",
+        pool: str = "admin",
+        threads: int | None = None,
+    ) -> None:
+        shape = self.default_processors.shape
+        shape.check_factory(owner, name, factory)
+        _check_at(owner, shape, name, at)
+        count = _threads(owner, shape, name, pool, threads)
+        self.default_processors.add(owner, name, ServerPart(factory, at, pool, count))
 
-    def _processor_registrar(self, owner: PluginOrigin) -> Callable[..., None]:
-        def register(
-            name: str,
-            codes: Sequence[int | RequestDeclaration],
-            factory: ProcessorFactory,
-            *,
-            at: str = "broker",
-            pool: str = "admin",
-            threads: int | None = None,
-        ) -> None:
-            shape = self.processors.shape
-            shape.check_factory(owner, name, factory)
-            declarations = _declarations(owner, shape, name, codes, pool)
-            _check_at(owner, shape, name, at)
-            counts = {used: _threads(owner, shape, name, used, threads) for used in {one.pool for one in declarations}}
-            self.processors.add(owner, name, ProcessorSpec(declarations, factory, at, counts))
+    def _add_topic(self, owner: PluginOrigin, topic: SystemTopic) -> None:
+        shape = self.system_topics.shape
+        if not isinstance(topic, SystemTopic):
+            raise PluginError(
+                f"{owner}: {shape.hook}: expected register(SystemTopic(name, …)); found register({shown(topic)})"
+            )
+        self.system_topics.add(owner, topic.name, topic)
 
-        return register
+    def _add_section(self, owner: PluginOrigin, name: str, model: type[Any]) -> None:
+        shape = self.config_sections.shape
+        _check_model(owner, shape, name, model)
+        if name in _OWN_SECTIONS and not owner.built_in:
+            raise PluginError(
+                f"{shape.where(owner, name)} is the broker's own: expected a name of the plugin's, found {shown(name)}"
+            )
+        self.config_sections.add(owner, name, model)
 
-    def _default_registrar(self, owner: PluginOrigin) -> Callable[..., None]:
-        def register(
-            name: str,
-            factory: Callable[[Any], Any],
-            *,
-            at: str = "broker",
-            pool: str = "admin",
-            threads: int | None = None,
-        ) -> None:
-            shape = self.default_processors.shape
-            shape.check_factory(owner, name, factory)
-            _check_at(owner, shape, name, at)
-            count = _threads(owner, shape, name, pool, threads)
-            self.default_processors.add(owner, name, ServerPart(factory, at, pool, count))
-
-        return register
-
-    def _topic_registrar(self, owner: PluginOrigin) -> Callable[..., None]:
-        def register(topic: SystemTopic) -> None:
-            shape = self.system_topics.shape
-            if not isinstance(topic, SystemTopic):
-                raise PluginError(
-                    f"{owner}: {shape.hook}: expected register(SystemTopic(name, …)); found register({shown(topic)})"
-                )
-            self.system_topics.add(owner, topic.name, topic)
-
-        return register
-
-    def _section_registrar(self, owner: PluginOrigin) -> Callable[..., None]:
-        def register(name: str, model: type[Any]) -> None:
-            shape = self.config_sections.shape
-            _check_model(owner, shape, name, model)
-            if name in _OWN_SECTIONS and not owner.built_in:
-                raise PluginError(
-                    f"{shape.where(owner, name)} is the broker's own: expected a name of the plugin's, found {shown(name)}"
-                )
-            self.config_sections.add(owner, name, model)
-
-        return register
-
-    def _command_registrar(self, owner: PluginOrigin) -> Callable[..., None]:
-        def register(name: str, command: Callable[..., None], *, help: str = "") -> None:
-            shape = self.cli_commands.shape
-            if not callable(command) or is_async(command) or inspect.isgeneratorfunction(command):
-                kind = "'async def'" if is_async(command) else type(command).__name__
-                raise PluginError(
-                    f"{shape.where(owner, name)} needs a callable: expected a plain function with annotations that typer "
-                    f"understands; found {shown(command)} ({kind})"
-                )
-            _check_type(owner, shape, name, "help", help, str)
-            self.cli_commands.add(owner, name, CommandSpec(command, help))
-
-        return register
+    def _add_command(self, owner: PluginOrigin, name: str, command: Callable[..., None], *, help: str = "") -> None:
+        shape = self.cli_commands.shape
+        if not callable(command) or is_async(command) or inspect.isgeneratorfunction(command):
+            kind = "'async def'" if is_async(command) else type(command).__name__
+            raise PluginError(
+                f"{shape.where(owner, name)} needs a callable: expected a plain function with annotations that typer "
+                f"understands; found {shown(command)} ({kind})"
+            )
+        _check_type(owner, shape, name, "help", help, str)
+        self.cli_commands.add(owner, name, CommandSpec(command, help))
 
 
 _OWN_SECTIONS: Final = frozenset(field.name for field in attrs.fields(BrokerConfig))
 
 
-def checked_call(owner: PluginOrigin, hook: str, register: Callable[..., None]) -> Callable[..., None]:
+def checked_call(owner: PluginOrigin, hook: str, registrar: Registrar) -> Callable[..., None]:
     """The ``register`` that a hook is given: a call of it with wrong arguments is an error that says what it takes."""
+    register = partial(registrar, owner)
     signature = inspect.signature(register)
 
     def checked(*arguments: Any, **named: Any) -> None:
@@ -270,27 +236,29 @@ def checked_call(owner: PluginOrigin, hook: str, register: Callable[..., None]) 
     return checked
 
 
-def _part_registrar(registry: Registry[ServerPart], owner: PluginOrigin) -> Callable[..., None]:
-    def register(name: str, factory: Callable[[Any], Any], *, at: str = "broker") -> None:
-        registry.shape.check_factory(owner, name, factory)
-        _check_at(owner, registry.shape, name, at)
-        registry.add(owner, name, ServerPart(factory, at))
+def _add_plain(registry: Registry[Any], owner: PluginOrigin, /, name: str, factory: Callable[..., Any]) -> None:
+    registry.shape.check_factory(owner, name, factory)
+    registry.add(owner, name, factory)
 
-    return register
+
+def _add_part(
+    registry: Registry[ServerPart],
+    owner: PluginOrigin,
+    /,
+    name: str,
+    factory: Callable[[Any], Any],
+    *,
+    at: str = "broker",
+) -> None:
+    registry.shape.check_factory(owner, name, factory)
+    _check_at(owner, registry.shape, name, at)
+    registry.add(owner, name, ServerPart(factory, at))
 
 
 def _check_at(owner: PluginOrigin, shape: Shape, name: object, at: object) -> None:
     known = (*SERVERS, "both")
     if at not in known:
         raise PluginError(f"{shape.where(owner, name)}: expected at to be one of {', '.join(known)}; found {shown(at)}")
-
-
-def _plain_registrar(registry: Registry[Any], owner: PluginOrigin) -> Callable[..., None]:
-    def register(name: str, factory: Callable[..., Any]) -> None:
-        registry.shape.check_factory(owner, name, factory)
-        registry.add(owner, name, factory)
-
-    return register
 
 
 def _check_type(

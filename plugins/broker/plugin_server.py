@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any, Final
@@ -15,7 +15,7 @@ from flintmq.core.kernel.blame import PLUGIN_FAULTS
 from flintmq.core.kernel.kernel import Kernel
 from flintmq.core.kernel.plugin_shapes import DEFAULT_PROCESSOR, PROCESSOR, drop, shown
 from flintmq.core.kernel.ports.processor import Request, Response
-from flintmq.core.kernel.registry import ProcessorSpec, Registered, ServerPart
+from flintmq.core.kernel.registry import ProcessorSpec, Registered, Registry, ServerPart
 from flintmq.plugins.broker.authenticators import Authenticators
 from flintmq.remoting.server.channel import ServerChannel
 from flintmq.remoting.server.handler_threads import HandlerThreads
@@ -142,8 +142,8 @@ class PluginServer:
             where = DEFAULT_PROCESSOR.where(default.owner, default.name)
             handler = check_handler(where, self._made(default, owner), "handle")
             table.register_default(handler, pools.get(default.value.pool, default.value.threads))
-        listeners = [(entry, self._made(entry, owner)) for entry in registries.connection_listeners_of(self._at)]
-        hooks = [(entry, self._made(entry, owner)) for entry in registries.rpc_hooks_of(self._at)]
+        listeners = [*self._made_of(registries.connection_listeners, owner)]
+        hooks = [*self._made_of(registries.rpc_hooks, owner)]
         by_event = {
             event: tuple(self._counted(entry, made, method) for entry, made in listeners if hasattr(made, method))
             for event, method in _EVENTS.items()
@@ -158,6 +158,9 @@ class PluginServer:
 
     def _made(self, entry: Registered[Any], owner: object) -> Any:
         return self.kernel.guarded(entry, entry.value.factory)(owner)
+
+    def _made_of(self, registry: Registry[ServerPart], owner: object) -> Iterator[tuple[Registered[ServerPart], Any]]:
+        return ((entry, self._made(entry, owner)) for entry in registry.every() if entry.value.is_for(self._at))
 
     def _counted(self, entry: Registered[ServerPart], made: Any, method: str) -> Callable[..., None]:
         """Return a function that calls a method of a listener and counts what it raises for its plugin."""

@@ -19,11 +19,11 @@ from flintmq.core.kernel.plugin_shapes import (
     FLUSH_STRATEGY,
     INDEX_BUILDER,
     POOL,
-    SHAPES,
     Shape,
     shown,
     wrong_call,
 )
+from flintmq.core.kernel.registries import Registries
 from flintmq.plugins.broker.processors import ProcessorsPlugin
 from flintmq.plugins.builtin import BUILTIN_PLUGINS
 
@@ -70,7 +70,7 @@ def test_shapes_are_those_of_the_ports(shape: Shape, needed: type, optional: tup
 
 def test_every_hook_that_registers_has_a_shape() -> None:
     registering = {name for name in vars(FlintSpecs) if name.startswith("flintmq_")}
-    hooks = {shape.hook for shape in SHAPES}
+    hooks = {registry.shape.hook for registry in vars(Registries()).values()}
     assert hooks <= registering
     assert {
         hook for hook in registering if "register" in inspect.signature(getattr(FlintSpecs, hook)).parameters
