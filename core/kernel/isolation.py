@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from flintmq.core.errors import RefusedError, StoreFencedError, StoreFullError
@@ -97,51 +98,46 @@ class IsolatedDispatcher:
 
         An essential one that cannot tell stops the start; of an optional one that cannot, nothing is handed over again.
         """
-        if not isinstance(self._dispatcher, SupportsCommitted):
+        dispatcher = self._dispatcher
+        if not isinstance(dispatcher, SupportsCommitted):
             return None
-        try:
-            committed = self._dispatcher.committed()
+        with self._counted("committed"):
+            committed = dispatcher.committed()
             expected = wrong_offset(committed)
             if expected:
                 raise TypeError(f"expected {expected} to be returned; found {shown(committed)}")
             return committed
-        except Exception as error:
-            self._note("committed", error)
-            if self._essential:
-                raise
-            return None
+        return None
 
     def truncate(self, end_offset_bytes: int) -> None:
         """Tell the dispatcher where the log ends, if it is a :class:`~flintmq.core.kernel.ports.SupportsTruncate`."""
-        if not isinstance(self._dispatcher, SupportsTruncate):
-            return
-        try:
-            self._dispatcher.truncate(end_offset_bytes)
-        except Exception as error:
-            self._note("truncate", error)
-            if self._essential:
-                raise
+        if isinstance(self._dispatcher, SupportsTruncate):
+            with self._counted("truncate"):
+                self._dispatcher.truncate(end_offset_bytes)
 
     def catch_up(self, start_offset_bytes: int, end_offset_bytes: int) -> bool:
         """Leave it to the dispatcher to read what it missed; False when it has to be handed over."""
-        if not isinstance(self._dispatcher, SupportsCatchUp):
-            return False
-        try:
-            return self._dispatcher.catch_up(start_offset_bytes, end_offset_bytes)
-        except Exception as error:
-            self._note("catch_up", error)
-            if self._essential:
-                raise
-            return True
+        does = isinstance(self._dispatcher, SupportsCatchUp)
+        if isinstance(self._dispatcher, SupportsCatchUp):
+            with self._counted("catch_up"):
+                does = self._dispatcher.catch_up(start_offset_bytes, end_offset_bytes)
+        return does
 
     def close(self) -> None:
         """Close the dispatcher where it can be closed; never raises, the store is on its way out."""
-        if not isinstance(self._dispatcher, SupportsClose):
-            return
+        if isinstance(self._dispatcher, SupportsClose):
+            with self._counted("close", passes=False):
+                self._dispatcher.close()
+
+    @contextlib.contextmanager
+    def _counted(self, method: str, *, passes: bool = True) -> Iterator[None]:
+        """Count what a method raises; of an essential dispatcher it ``passes``."""
         try:
-            self._dispatcher.close()
+            yield
         except Exception as error:
-            self._note("close", error)
+            self._note(method, error)
+            if self._essential and passes:
+                raise
 
     def _note(self, method: str, error: BaseException) -> PluginOrigin:
         return self._blame.note(self._owner, f"dispatcher '{self.name}' ({method})", error)
@@ -186,17 +182,20 @@ class IsolatedFilter:
             return True
 
     def matches_tags_code(self, tags_code: int) -> bool:
-        try:
-            return _decided(self._matches_tags_code(tags_code))
-        except PLUGIN_FAULTS as error:
-            self._note("matches_tags_code", error)
-            return False
+        return self._decided("matches_tags_code", self._matches_tags_code, tags_code)
 
     def matches_properties(self, properties: Mapping[str, str]) -> bool:
+        return self._decided("matches_properties", self._matches_properties, properties)
+
+    def _decided(self, name: str, method: Callable[..., object], *arguments: object) -> bool:
         try:
-            return _decided(self._matches_properties(properties))
+            matches = method(*arguments)
+            if matches is not True and matches is not False and inspect.isawaitable(matches):  # it would pass for true
+                drop(matches)
+                raise TypeError(f"expected True or False; found {shown(matches)}")
+            return bool(matches)
         except PLUGIN_FAULTS as error:
-            self._note("matches_properties", error)
+            self._note(name, error)
             return False
 
 
@@ -208,19 +207,7 @@ class IsolatedBitMapFilter(IsolatedFilter):
         self._matches_bit_map = inner.matches_bit_map
 
     def matches_bit_map(self, bit_map: bytes, store_timestamp_ms: int) -> bool:
-        try:
-            return _decided(self._matches_bit_map(bit_map, store_timestamp_ms))
-        except PLUGIN_FAULTS as error:
-            self._note("matches_bit_map", error)
-            return False
-
-
-def _decided(matches: object) -> bool:
-    """Something to await would pass for true: it has decided nothing."""
-    if matches is not True and matches is not False and inspect.isawaitable(matches):
-        drop(matches)
-        raise TypeError(f"expected True or False; found {shown(matches)}")
-    return bool(matches)
+        return self._decided("matches_bit_map", self._matches_bit_map, bit_map, store_timestamp_ms)
 
 
 def filter_failed(expression_type: str) -> RefusedError:
