@@ -29,7 +29,7 @@ from flintmq.plugins.broker.upkeep import UpkeepPlugin
 from flintmq.plugins.delay.plugin import DelayPlugin
 from flintmq.plugins.filters.plugin import FiltersPlugin
 from flintmq.plugins.name_server.processors import NamesrvProcessorsPlugin
-from flintmq.plugins.registration.plugin import RegistrationPlugin
+from flintmq.plugins.registration.registration import RegistrationPlugin
 from flintmq.plugins.replication.plugin import ReplicationPlugin
 from flintmq.plugins.retention.plugin import RetentionPlugin
 from flintmq.plugins.retry.plugin import RetryPlugin

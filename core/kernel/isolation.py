@@ -98,16 +98,15 @@ class IsolatedDispatcher:
 
         An essential one that cannot tell stops the start; of an optional one that cannot, nothing is handed over again.
         """
-        dispatcher = self._dispatcher
-        if not isinstance(dispatcher, SupportsCommitted):
-            return None
-        with self._counted("committed"):
-            committed = dispatcher.committed()
-            expected = wrong_offset(committed)
-            if expected:
-                raise TypeError(f"expected {expected} to be returned; found {shown(committed)}")
-            return committed
-        return None
+        committed: int | None = None
+        if isinstance(self._dispatcher, SupportsCommitted):
+            with self._counted("committed"):
+                returned = self._dispatcher.committed()
+                expected = wrong_offset(returned)
+                if expected:
+                    raise TypeError(f"expected {expected} to be returned; found {shown(returned)}")
+                committed = returned
+        return committed
 
     def truncate(self, end_offset_bytes: int) -> None:
         """Tell the dispatcher where the log ends, if it is a :class:`~flintmq.core.kernel.ports.SupportsTruncate`."""

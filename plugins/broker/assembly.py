@@ -6,29 +6,35 @@ import asyncio
 import logging
 from contextlib import AsyncExitStack
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flintmq.core.broker.groups import SubscriptionGroupManager
 from flintmq.core.broker.intake_steps import IntakeSteps
+from flintmq.core.broker.offsets import ConsumerOffsetManager
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.stats import BrokerStats
+from flintmq.core.broker.topics import TopicConfigManager, boot_topics
 from flintmq.core.errors import StoreError
+from flintmq.core.io.config_manager import ConfigJournal, JsonFile
 from flintmq.core.log.epochs import MASTER
 from flintmq.plugins.broker.authenticators import Authenticators
 from flintmq.plugins.broker.plugin_figures import plugin_figures
 from flintmq.plugins.broker.plugin_server import PluginServer
 from flintmq.plugins.broker.services import Services
 from flintmq.plugins.broker.store_assembly import StoreAssembly
-from flintmq.plugins.broker.tables import load_groups, load_offsets, load_topics
 
 if TYPE_CHECKING:
+    from flintmq.config import BrokerConfig
     from flintmq.core.broker.address import BrokerAddress
     from flintmq.core.io.clock import Clock
     from flintmq.core.io.disk import Disk
     from flintmq.core.kernel.kernel import Kernel
+    from flintmq.core.kernel.ports import SystemTopic
     from flintmq.plugins.broker.broker import Broker
     from flintmq.plugins.broker.loading import PluginSettings
-    from flintmq.plugins.broker.periodic import Timers
     from flintmq.plugins.broker.plugin_server import Pools
+    from flintmq.plugins.broker.service import Timers
     from flintmq.remoting.server.channel import ServerChannel
 
 log = logging.getLogger("flintmq.broker")
@@ -80,9 +86,9 @@ class Assembly:
             loop=asyncio.get_running_loop(),
             address=address,
             store=store,
-            topics=load_topics(config, features, disk, clock),
-            groups=load_groups(config, disk, clock),
-            offsets=load_offsets(config, disk),
+            topics=_load_topics(config, features, disk, clock),
+            groups=_load_groups(config, disk, clock),
+            offsets=_load_offsets(config, disk),
             stats=BrokerStats(clock, config.broker.cluster, counted),
             filters=stores.filters,
             timers=timers,
@@ -150,3 +156,51 @@ def _begin_epoch_if_replicated(state: BrokerState) -> None:
     """Begin an epoch in a store that once was a master's, and stays one while nothing follows it."""
     if any(epoch.cause == MASTER for epoch in state.store.epochs.epochs.entries):
         state.store.become_master()
+
+
+def _load_topics(
+    config: BrokerConfig, features: tuple[SystemTopic, ...], disk: Disk, clock: Clock
+) -> TopicConfigManager:
+    """Return the table of topics of a store, with those that every broker has and those of features."""
+    root = Path(config.store.path)
+    boot = boot_topics(
+        cluster=config.broker.cluster,
+        broker_name=config.broker.name,
+        auto_create=config.topics.auto_create,
+        default_queue_nums=config.topics.default_queue_nums,
+        cluster_topic=config.topics.cluster_topic,
+        broker_topic=config.topics.broker_topic,
+        trace_topic=config.topics.trace_topic_name if config.topics.trace_topic_enable else None,
+        features=features,
+    )
+    topics = TopicConfigManager(
+        JsonFile(root / "config" / "topics.json", disk),
+        clock,
+        boot,
+        auto_create=config.topics.auto_create,
+        count_max=config.topics.count_max,
+        journal=ConfigJournal(root / "flint" / "new-topics", disk),
+        features=features,
+    )
+    topics.load()
+    return topics
+
+
+def _load_groups(config: BrokerConfig, disk: Disk, clock: Clock) -> SubscriptionGroupManager:
+    root = Path(config.store.path)
+    groups = SubscriptionGroupManager(
+        JsonFile(root / "config" / "subscriptionGroup.json", disk),
+        clock,
+        auto_create=config.groups.auto_create,
+        count_max=config.groups.count_max,
+        journal=ConfigJournal(root / "flint" / "new-groups", disk),
+    )
+    groups.load()
+    return groups
+
+
+def _load_offsets(config: BrokerConfig, disk: Disk) -> ConsumerOffsetManager:
+    file = JsonFile(Path(config.store.path) / "config" / "consumerOffset.json", disk)
+    offsets = ConsumerOffsetManager(file, entries_max=config.offsets.entries_max)
+    offsets.load()
+    return offsets

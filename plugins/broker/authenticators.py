@@ -14,7 +14,7 @@ from flintmq.core.kernel.ports import Authenticator, ReloadingAuthenticator
 from flintmq.core.kernel.ports.processor import Request
 from flintmq.core.kernel.registry import Registered
 from flintmq.plugins.broker.loading import PluginSettings
-from flintmq.plugins.broker.periodic import Timers
+from flintmq.plugins.broker.service import Timers
 
 ACL: Final = "acl"
 """The authenticator that ``acl.enable`` and ``nameserver.acl_enable`` ask for."""

@@ -7,7 +7,6 @@ has ended. Stop: the reverse; the ``abort`` file goes last, and only when everyt
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import socket
 from collections.abc import Iterable
@@ -28,10 +27,9 @@ from flintmq.plugins.broker.addresses import REMINDER_S, broker_address, check_e
 from flintmq.plugins.broker.assembly import Assembly
 from flintmq.plugins.broker.loading import as_loaded, load_plugins
 from flintmq.plugins.broker.loop_watchdog import LoopWatchdog
-from flintmq.plugins.broker.periodic import Timers
 from flintmq.plugins.broker.plugin_server import Pools
 from flintmq.plugins.broker.secure_links import TLS_RELOAD_S, server_tls
-from flintmq.plugins.broker.service import Service
+from flintmq.plugins.broker.service import Service, Timers
 from flintmq.remoting.server.bind import bind, bind_with_vip
 from flintmq.remoting.server.pool import Pool
 from flintmq.remoting.server.server import RemotingServer
@@ -75,19 +73,14 @@ class Broker(Service):
         clock: Clock = SYSTEM_CLOCK,
         disk: Disk = OS_DISK,
     ) -> None:
-        super().__init__()
+        super().__init__(Timers(lambda timer, error: self.kernel.blame_code(timer, error)))
         self.loaded = as_loaded(config)
         self._plugins = tuple(plugins)
         self._clock = clock
         self._disk = disk
-        self._held = contextlib.AsyncExitStack()
-        """What the start has taken so far; given back in reverse order, whatever fails on the way."""
-        self.timers = Timers(lambda timer, error: self.kernel.blame_code(timer, error))
         self.pools = Pools(self._held, self.loaded.config.admission)
         self._put: InProcessPut | None = None
         self._assembly: Assembly | None = None
-        self._started = False
-        self._stopped = False
 
     def _assembled(self) -> Assembly:
         if self._assembly is None:
@@ -143,15 +136,6 @@ class Broker(Service):
         return Path(self.config.store.path)
 
     # start
-
-    async def start(self) -> None:
-        self._lives_here()
-        try:
-            await self._start()
-        except BaseException:
-            await self._release()
-            raise
-        self._started = True
 
     async def _start(self) -> None:
         config = self.loaded.config
@@ -285,17 +269,10 @@ class Broker(Service):
     # stop
 
     async def stop(self) -> None:
-        if not self._started or self._stopped:
-            return
-        self._stopped = True
-        self.kernel.stopping(self)
-        await self._release()
-        log.info("broker %s stopped", self.loaded.config.broker.name)
-
-    async def _release(self) -> None:
-        """Give everything back, however far the start came."""
-        self.timers.cancel()
-        await self._held.aclose()
+        if self._runs:
+            self.kernel.stopping(self)
+            await super().stop()
+            log.info("broker %s stopped", self.loaded.config.broker.name)
 
 
 def _in_a_loop() -> bool:

@@ -63,7 +63,7 @@ CALLERS: Final[Mapping[tuple[str, str], Callable[[Mapping[str, Any]], str]]] = {
     (_ISOLATION, "IsolatedFilter._decided"): _always(FILTER.hook),
     ("flintmq.core.kernel.blame", "Accountable._watched.<locals>.call"): lambda found: str(found["hook"]),
     ("flintmq.core.kernel.hooks", "Hook.__call__"): lambda found: str(found["self"].name),
-    ("flintmq.plugins.broker.periodic", "Timers.pace.<locals>.tick"): lambda found: f"the timer '{found['name']}'",
+    ("flintmq.plugins.broker.service", "Timers.pace.<locals>.tick"): lambda found: f"the timer '{found['name']}'",
 }
 """Where plugins are called from, and for which hook: the innermost of these frames tells."""
 

@@ -1,4 +1,4 @@
-"""A server that lives in an event loop: the caller's, or one of its own in a thread.
+"""A server that lives in an event loop: the caller's, or one of its own in a thread; and its work that comes back.
 
 ``async with service`` runs in the caller's loop. ``with service`` starts a thread with a loop, and :meth:`Service.call` runs
 work there. Either way everything is released at the end: sockets, threads, files.
@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from flintmq.core.errors import FlintError
+from flintmq.core.kernel.blame import PLUGIN_FAULTS
 
 if TYPE_CHECKING:
     from flintmq.config import LoadedConfig
@@ -53,9 +54,18 @@ def tell_ignored(loaded: LoadedConfig) -> None:
 
 
 class Service(ABC):
-    """Start and stop, for a broker or a name server. Not restartable."""
+    """Start and stop, for a broker or a name server. Not restartable.
 
-    def __init__(self) -> None:
+    Args:
+        timers: the work that comes back; it ends first.
+    """
+
+    def __init__(self, timers: Timers) -> None:
+        self.timers = timers
+        self._held = contextlib.AsyncExitStack()
+        """What the start has taken so far; given back in reverse order, whatever fails on the way."""
+        self._started = False
+        self._stopped = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_thread = 0
         """Of which thread the loop is."""
@@ -63,13 +73,34 @@ class Service(ABC):
         self._stop_thread: asyncio.Event | None = None
         self._failure: BaseException | None = None
 
-    @abstractmethod
     async def start(self) -> None:
         """Starts on the running loop. Raises what kept it from starting; nothing is left behind then."""
+        self._lives_here()
+        try:
+            await self._start()
+        except BaseException:
+            await self._release()
+            raise
+        self._started = True
 
-    @abstractmethod
     async def stop(self) -> None:
         """Stops in order. Idempotent."""
+        if self._runs:
+            self._stopped = True
+            await self._release()
+
+    @property
+    def _runs(self) -> bool:
+        return self._started and not self._stopped
+
+    @abstractmethod
+    async def _start(self) -> None:
+        """Start; what is taken is given back by ``_held``."""
+
+    async def _release(self) -> None:
+        """Give everything back, however far the start came."""
+        self.timers.cancel()
+        await self._held.aclose()
 
     @property
     def loop_name(self) -> str:
@@ -188,3 +219,58 @@ class Service(ABC):
             return future.result()
         except (CancelledError, asyncio.CancelledError) as error:
             raise FlintError(f"the {name} has stopped") from error
+
+
+log = logging.getLogger("flintmq.broker")
+
+
+class Timers:
+    """The timers of one server. Loop thread.
+
+    Args:
+        failed: called with which timer failed, and with what; when it returns False, the failure is logged here.
+    """
+
+    def __init__(self, failed: Callable[[str, BaseException], bool] = lambda name, error: False) -> None:
+        self._failed = failed
+        self._handles: dict[int, asyncio.TimerHandle] = {}
+        self._work: dict[str, Callable[[], float]] = {}
+        self._count = 0
+
+    def every(self, interval_s: float, work: Callable[[], object], name: str) -> None:
+        """Call ``work`` every so many seconds, first after one interval."""
+        self.pace(interval_s, lambda: _then(work, interval_s), name)
+
+    def pace(self, first_s: float, work: Callable[[], float], name: str) -> None:
+        """Call ``work``, which returns after how many seconds it is to be called again."""
+        self._work[name] = work
+        key = self._count
+        self._count += 1
+        loop = asyncio.get_running_loop()
+
+        def tick() -> None:
+            wait_s = 1.0
+            try:
+                wait_s = work()
+            except PLUGIN_FAULTS as error:
+                if not self._failed(f"the timer '{name}'", error):
+                    log.exception("the timer '%s' failed; it goes on in %s s", name, wait_s)
+            if key in self._handles:
+                self._handles[key] = loop.call_later(wait_s, tick)
+
+        self._handles[key] = loop.call_later(first_s, tick)
+
+    def run_now(self, name: str) -> None:
+        """Do the work of a timer once, now; when it is due does not change. Raises what the work raises."""
+        self._work[name]()
+
+    def cancel(self) -> None:
+        """Stop all of them."""
+        for handle in self._handles.values():
+            handle.cancel()
+        self._handles.clear()
+
+
+def _then(work: Callable[[], object], interval_s: float) -> float:
+    work()
+    return interval_s

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import socket
 from collections.abc import Iterable
@@ -23,10 +22,9 @@ from flintmq.core.route.route_manager import RouteInfoManager
 from flintmq.plugins.broker.addresses import EVERY_INTERFACE, REMINDER_S, check_exposure, remind
 from flintmq.plugins.broker.authenticators import Authenticators
 from flintmq.plugins.broker.loading import PluginSettings, as_loaded, config_path
-from flintmq.plugins.broker.periodic import Timers
 from flintmq.plugins.broker.plugin_server import PluginServer, Pools
 from flintmq.plugins.broker.secure_links import TLS_RELOAD_S, server_tls
-from flintmq.plugins.broker.service import Service
+from flintmq.plugins.broker.service import Service, Timers
 from flintmq.plugins.builtin import BROKER_ONLY, NAME_SERVER_PLUGINS
 from flintmq.remoting.processors.namesrv import NamesrvSettings
 from flintmq.remoting.server.bind import bind
@@ -54,16 +52,12 @@ class NameServer(Service):
         plugins: Iterable[object] = (),
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        super().__init__()
+        super().__init__(Timers())
         self._plugins = tuple(plugins)
         self.loaded = as_loaded(config, "namesrv")
         self._clock = clock
-        self._timers = Timers()
-        self._held = contextlib.AsyncExitStack()
-        """What the start has taken so far; given back in reverse order, whatever fails on the way."""
         self._pools = Pools(self._held)
         self._served: PluginServer | None = None
-        self._running = False
         section = self.loaded.config.nameserver
         self.settings = NamesrvSettings(section, self._changed)
         self.routes = RouteInfoManager(clock, expiry_s=section.broker_expiry_ms / 1000)
@@ -113,15 +107,6 @@ class NameServer(Service):
     def loop_name(self) -> str:
         return self.loaded.config.listen.loop
 
-    async def start(self) -> None:
-        try:
-            await self._start()
-        except BaseException:
-            await self._held.aclose()
-            raise
-        self._running = True
-        log.info("name server listens on %s", self.address)
-
     async def _start(self) -> None:
         config, whole = self.config, self.loaded.config
         hosts = {config.host: "nameserver.host"}
@@ -146,13 +131,13 @@ class NameServer(Service):
         self._held.push_async_callback(served.server.close)
         for sock in sockets:
             await served.server.listen(sock, tls)
-        self._held.callback(self._timers.cancel)
-        self._timers.pace(config.scan_interval_ms / 1000, self._scan, "broker expiry")
-        served.authenticators.start(self._timers)
+        self.timers.pace(config.scan_interval_ms / 1000, self._scan, "broker expiry")
+        served.authenticators.start(self.timers)
         if tls is not None:
-            self._timers.every(TLS_RELOAD_S, tls.reload, "certificate")
+            self.timers.every(TLS_RELOAD_S, tls.reload, "certificate")
         for host in exposed:
-            self._timers.every(REMINDER_S, partial(remind, host), f"open door {host}")
+            self.timers.every(REMINDER_S, partial(remind, host), f"open door {host}")
+        log.info("name server listens on %s", self.address)
 
     async def check(self) -> None:
         """Makes what a start makes of plugins: for ``flintmq config check``. Raises ConfigError, PluginError."""
@@ -216,11 +201,9 @@ class NameServer(Service):
         return self.config.scan_interval_ms / 1000
 
     async def stop(self) -> None:
-        if not self._running:
-            return
-        self._running = False
-        await self._held.aclose()
-        log.info("name server %s stopped", self.address)
+        if self._runs:
+            await super().stop()
+            log.info("name server %s stopped", self.address)
 
 
 def _listener(entry: str, default_host: str) -> tuple[str, str, int]:

@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from flintmq.core.errors import FlintError, RemotingError
+from flintmq.core.kernel.hookspecs import RegisterService, hookimpl
 from flintmq.plugins.broker.secure_links import name_server_client
 from flintmq.remoting.wire.bodies import KVTable, RegisterBrokerBody
 from flintmq.remoting.wire.codes import RequestCode
@@ -161,3 +162,17 @@ class Registration:
             await self._client.invoke(address, request(RequestCode.UNREGISTER_BROKER, header, language="JAVA"), 1_000)
         except RemotingError as error:
             log.info("name server %s did not learn that the broker stops: %s", address, error)
+
+
+class RegistrationPlugin:
+    """Registers the broker with the name servers of ``namesrv.addresses``."""
+
+    plugin_name = "registration"
+
+    @hookimpl
+    def flintmq_services(self, register: RegisterService) -> None:
+        register("registration", _make)
+
+
+def _make(api: BrokerApi) -> Registration | None:
+    return Registration(api) if api.config.namesrv.addresses else None

@@ -406,7 +406,7 @@ def test_an_expired_broker_is_forgotten(configure: Any, connect: Any) -> None:
 
         async def scan() -> None:
             clock.advance_ms(119_000)
-            namesrv._timers.run_now("broker expiry")
+            namesrv.timers.run_now("broker expiry")
 
         namesrv.call(scan)
         assert route(namesrv.address, "T") is not None

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from flintmq.plugins.broker.periodic import Timers
+from flintmq.plugins.broker.service import Timers
 
 
 def run(test: Callable[[asyncio.AbstractEventLoop], object]) -> None:
