@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 from pyspark.sql.datasource import (
@@ -16,8 +17,15 @@ from pyspark.sql.datasource import (
     DataSourceReader,
     DataSourceStreamArrowWriter,
     DataSourceStreamReader,
+    EqualNullSafe,
+    EqualTo,
     Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
     InputPartition,
+    LessThan,
+    LessThanOrEqual,
 )
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -28,9 +36,8 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from flintmq.plugins.spark.options import ReadOptions
-from flintmq.plugins.spark.ports import Limit, MessageTransport, Offset
-from flintmq.plugins.spark.pushdown import bounds_of
-from flintmq.plugins.spark.schema import columns_of, spark_schema
+from flintmq.plugins.spark.ports import ANY, Bounds, Limit, MessageTransport, Offset, Range
+from flintmq.plugins.spark.schema import BY_NAME, columns_of, spark_schema
 from flintmq.plugins.spark.worker_python import settle
 
 if TYPE_CHECKING:
@@ -194,3 +201,57 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         """The query has ended."""
+
+
+_RANGES: Final = {
+    "queueId": "queue_id",
+    "queueOffset": "queue_offset",
+    "physicalOffset": "physical_offset",
+    "storeTimestamp": "store_timestamp_ms",
+}
+_SETS: Final = {"topic": "topics", "tags": "tags"}
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def bounds_of(filters: Iterable[Filter]) -> Bounds:
+    """What rows must be like to pass all the filters: what is surely implied; one that is not understood bounds nothing."""
+    bounds: dict[str, Any] = {}
+    for one in filters:
+        path: tuple[str, ...] = getattr(one, "attribute", ())
+        column = BY_NAME.get(path[0].lower()) if len(path) == 1 else None
+        if column is None:
+            continue
+        values = list(one.value) if isinstance(one, In) else [getattr(one, "value", None)]
+        if column.name in _SETS and isinstance(one, EqualTo | EqualNullSafe | In):
+            field = _SETS[column.name]
+            if all(isinstance(value, str) for value in values):
+                bounds[field] = frozenset(values) & bounds.get(field, frozenset(values))
+        elif column.name in _RANGES:
+            field = _RANGES[column.name]
+            whole = [_whole(value, is_time=column.name == "storeTimestamp") for value in values]
+            bounds[field] = bounds.get(field, ANY).both(_range(one, whole))
+    return Bounds(**bounds)
+
+
+def _range(one: Filter, whole: Sequence[Range]) -> Range:
+    """The numbers that a filter lets through, of the whole numbers around its values."""
+    low, high = (
+        min((value.low for value in whole), default=ANY.low),
+        max((value.high for value in whole), default=ANY.high),
+    )
+    if isinstance(one, EqualTo | EqualNullSafe | In):
+        return Range(low, high)
+    if isinstance(one, GreaterThan | GreaterThanOrEqual):
+        return Range(low=low)
+    if isinstance(one, LessThan | LessThanOrEqual):
+        return Range(high=high)
+    return ANY
+
+
+def _whole(value: Any, *, is_time: bool) -> Range:
+    """A number, or the milliseconds next below and above a time; every number for anything else."""
+    if is_time and isinstance(value, datetime):
+        since = (value if value.tzinfo is not None else value.astimezone()) - _EPOCH
+        below = since // timedelta(milliseconds=1)
+        return Range(below, below + 1)
+    return Range(value, value) if not is_time and isinstance(value, int) and not isinstance(value, bool) else ANY

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final
 
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
 from flintmq.core.io.disk import Disk
@@ -13,40 +13,10 @@ from flintmq.core.io.os_disk import OS_DISK
 from flintmq.plugins.spark.decoder import Decoder, RowFilter
 from flintmq.plugins.spark.landing.log_reader import LogReader
 from flintmq.plugins.spark.landing.manifest import MANIFEST_FOLDER, Commit
-from flintmq.plugins.spark.landing.parquet_zone import ParquetZone
 from flintmq.plugins.spark.landing.task import Landed, LandingLossError, LandingTask, LandingTroubleError
-
-if TYPE_CHECKING:
-    import pyarrow
+from flintmq.plugins.spark.landing.zones import DeltaZone, LandingZone, ParquetZone
 
 _LOCK_TRY_S: Final = 0.05
-
-
-class LandingZone(Protocol):
-    """A place where a stretch of the log lands in one step. One user at a time: the lander keeps others out."""
-
-    def open(self) -> int | None:
-        """Finishes or undoes what a crash interrupted. Everything below the physical offset returned has landed; None: nothing.
-
-        Raises:
-            LandingError: the zone belongs to another log, or is damaged; says what to change.
-        """
-        ...
-
-    def publish(self, commit: Commit, rows: pyarrow.Table) -> Commit:
-        """Make rows visible, durably and once: after a crash either all of a commit is there or nothing.
-
-        Args:
-            commit: all about it but the files; it begins where the last one ended.
-            rows: every column of :mod:`flintmq.plugins.spark.schema`, in the log's order.
-
-        Returns:
-            the commit with its files.
-
-        Raises:
-            StoreError, OSError: it could not be made durable; nothing has happened, or the next opening finishes it.
-        """
-        ...
 
 
 class Lander:
@@ -57,7 +27,7 @@ class Lander:
         begin_offset_bytes: where a new landing zone begins.
 
     Raises:
-        LandingError: the zone cannot be used; see :meth:`LandingZone.open`.
+        LandingError: the zone cannot be used; see :meth:`flintmq.plugins.spark.landing.zones.LandingZone.open`.
         LandingTroubleError: another lander is at work in it.
     """
 
@@ -68,7 +38,11 @@ class Lander:
         self._clock = clock
         self._lock = ZoneLock(Path(task.path)) if disk is OS_DISK else None
         try:
-            self._zone = _zone(task, disk)
+            self._zone: LandingZone = (
+                DeltaZone(Path(task.path), task.source, task.compression)
+                if task.format == "delta"
+                else ParquetZone(disk, Path(task.path), task.source, task.compression)
+            )
             committed = self._zone.open()
         except BaseException:
             self.close()
@@ -142,14 +116,6 @@ class Lander:
         """Let the next lander in. Idempotent."""
         if self._lock is not None:
             self._lock.release()
-
-
-def _zone(task: LandingTask, disk: Disk) -> LandingZone:
-    if task.format == "delta":
-        from flintmq.plugins.spark.landing.delta_zone import DeltaZone
-
-        return DeltaZone(Path(task.path), task.source, task.compression)
-    return ParquetZone(disk, Path(task.path), task.source, task.compression)
 
 
 class ZoneLock:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flintmq.core.errors import StoreError
+from flintmq.core.record.record import MAGIC_V1, MAGIC_V2, RECORD_MIN_BYTES, RecordError, decode_record
 
 _NAME_DIGITS: Final = 20
 _MAPS_MAX: Final = 64
@@ -129,6 +130,27 @@ class LogFiles:
             return None
         data = map_file(file.path)
         return data.data[position - file.start : position - file.start + size] if data is not None else None
+
+    def has_record(self, position: int, size: int) -> bool:
+        """Whether a record of that size that names this place lies there, going by its head."""
+        record = self.bytes_at(position, size) if size >= RECORD_MIN_BYTES else None
+        return (
+            record is not None
+            and int.from_bytes(record[:4], "big") == size
+            and int.from_bytes(record[4:8], "big") in (MAGIC_V1, MAGIC_V2)
+            and int.from_bytes(record[28:36], "big") == position
+        )
+
+    def has_whole_record(self, position: int, size: int) -> bool:
+        """Whether a record lies at a place, with every length and the CRC of its body checked."""
+        record = self.bytes_at(position, size) if self.has_record(position, size) else None
+        if record is None:
+            return False
+        try:
+            decode_record(record)
+        except RecordError:
+            return False
+        return True
 
     def between(self, start: int, end: int) -> list[LogFile]:
         """The files with bytes of [start, end)."""

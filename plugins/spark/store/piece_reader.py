@@ -20,9 +20,8 @@ from flintmq.plugins.spark.decoder.heads import Ints
 from flintmq.plugins.spark.errors import BadRecordError, DataLossError
 from flintmq.plugins.spark.options import ReadOptions
 from flintmq.plugins.spark.store.log_files import LogFiles, map_file
-from flintmq.plugins.spark.store.pieces import Piece
+from flintmq.plugins.spark.store.pieces import Piece, first_place, splitters
 from flintmq.plugins.spark.store.queue_units import QueueUnits, in_log_order, list_queues
-from flintmq.plugins.spark.store.record_places import first_place, splitters
 from flintmq.plugins.spark.store.unit_rows import Span, UnitRows, told_by_units
 
 log = logging.getLogger("flintmq.spark")

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
 import attrs
 import numpy as np
 
 from flintmq.core.record.heads import read_heads
-from flintmq.core.record.record import RECORD_MIN_BYTES
+from flintmq.core.record.record import (
+    RECORD_MIN_BYTES,
+    store_timestamp_at,
+)
 from flintmq.plugins.spark.decoder import RowFilter, chain
 from flintmq.plugins.spark.ports import Limit, Range
-from flintmq.plugins.spark.store.log_files import LogFiles, map_file
+from flintmq.plugins.spark.store.log_files import LogFile, LogFiles, map_file
 from flintmq.plugins.spark.store.queue_units import STEP_UNITS, Ints, QueueUnits, merged
-from flintmq.plugins.spark.store.record_places import first_place, is_record
 
 _SMALL_BYTES = 8 * 1024 * 1024
 """Less than this is not worth a task of its own (docs/spark.md)."""
@@ -146,7 +149,7 @@ class Told:
                 fitting = int(np.searchsorted(size + np.cumsum(sizes), limit.max_bytes, side="right"))
                 count = min(count, fitting if rows or fitting else 1)
             for place, place_size in zip(position[count:].tolist(), sizes[count:].tolist(), strict=True):
-                if is_record(self.log, place, place_size):
+                if self.log.has_record(place, place_size):
                     return int(place)
             rows += count
             size += int(sizes[:count].sum())
@@ -201,3 +204,70 @@ class Told:
                 if found.why in ("blank", "zero"):
                     break
                 at = found.end
+
+
+_SPLITTERS_MAX = 16
+
+
+def splitters(queues: list[QueueUnits]) -> list[QueueUnits]:
+    """The queues whose units are looked at for places to split: the fullest ones."""
+    return sorted(queues, key=lambda queue: queue.end_unit - queue.first_unit, reverse=True)[:_SPLITTERS_MAX]
+
+
+def first_place(log: LogFiles, queues: list[QueueUnits], position: int) -> int | None:
+    """The first place from a position on at which a unit says that a record begins, and it does; None without any."""
+    found = None
+    for queue in queues:
+        unit = queue.unit(queue.first_at(position))
+        if unit is not None and (found is None or unit[0] < found) and log.has_record(unit[0], unit[1]):
+            found = unit[0]
+    return found
+
+
+def first_place_from(log: LogFiles, splitters: list[QueueUnits], timestamp_ms: int, end: int) -> int | None:
+    """The place of the first message that was stored at a time or later; None where there is none before ``end``.
+
+    Store times grow along the log, so the files' first records lead to the right file.
+
+    ``splitters`` are queues whose units may be asked to come near. Raises StoreError.
+    """
+    files = log.between(log.start, end)
+    late = bisect_left(files, True, key=lambda file: not _is_before(log, file.start, timestamp_ms))
+    for file in files[max(0, late - 1) :]:
+        start = _nearer(log, splitters, file, timestamp_ms, end)
+        place = _walked(file, start, min(end, file.end), timestamp_ms)
+        if place is not None:
+            return place
+    return None
+
+
+def _is_before(log: LogFiles, position: int, timestamp_ms: int) -> bool:
+    """Whether a record lies at a place that was stored before a time."""
+    record = log.bytes_at(position, RECORD_MIN_BYTES)
+    return record is not None and store_timestamp_at(record, 0) < timestamp_ms
+
+
+def _nearer(log: LogFiles, splitters: list[QueueUnits], file: LogFile, timestamp_ms: int, end: int) -> int:
+    """The end of the last message of a file that queues know of and that was stored before a time."""
+    best = file.start
+    limit = min(end, file.end)
+
+    def is_behind(position: int) -> bool:
+        return position >= file.start and not (position < limit and _is_before(log, position, timestamp_ms))
+
+    for queue in splitters:
+        unit = queue.unit(queue.first_where(is_behind) - 1)
+        if unit is not None and file.start <= unit[0] and unit[0] + unit[1] <= limit:
+            best = max(best, unit[0] + unit[1])
+    return best
+
+
+def _walked(file: LogFile, start: int, end: int, timestamp_ms: int) -> int | None:
+    data = map_file(file.path)
+    if data is None:
+        return None
+    starts = chain.walk(data, start - file.start, end - file.start).starts
+    if not len(starts):
+        return None
+    late = read_heads(data, starts).store_timestamp_ms >= timestamp_ms
+    return file.start + int(starts[np.argmax(late)]) if late.any() else None

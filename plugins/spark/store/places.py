@@ -15,8 +15,8 @@ from flintmq.plugins.spark.errors import CheckpointError, DataLossError, OptionE
 from flintmq.plugins.spark.option_values import EARLIEST_QUEUE_OFFSET, LATEST_QUEUE_OFFSET, Place
 from flintmq.plugins.spark.options import ReadOptions
 from flintmq.plugins.spark.ports import ANY, OFFSET_VERSION, Offset, Range, check_offset
+from flintmq.plugins.spark.store.pieces import first_place, first_place_from, splitters
 from flintmq.plugins.spark.store.queue_units import QueueUnits, list_queues
-from flintmq.plugins.spark.store.record_places import first_place, first_place_from, splitters
 from flintmq.plugins.spark.store.visible_end import StoreView
 
 log = logging.getLogger("flintmq.spark")

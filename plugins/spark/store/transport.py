@@ -23,13 +23,15 @@ from flintmq.plugins.spark.store.pieces import (
     StorePart,
     Told,
     always_fits,
+    first_place,
+    first_place_from,
     parted,
+    splitters,
     target_bytes,
     whole_pieces,
 )
 from flintmq.plugins.spark.store.places import Places, StoreOffset, check_history, check_reached, queue_ranges
 from flintmq.plugins.spark.store.queue_units import QueueUnits, list_queues, list_topics
-from flintmq.plugins.spark.store.record_places import first_place, first_place_from, is_record, splitters
 from flintmq.plugins.spark.store.unit_rows import told_by_units
 from flintmq.plugins.spark.store.visible_end import StoreView, open_view, root_of
 
@@ -193,7 +195,7 @@ class StoreTransport:
             best = max(best, file.start)
         for queue in splitters(queues):
             unit = queue.unit(queue.first_at(position + 1) - 1)
-            if unit is not None and best < unit[0] <= position and is_record(view.log, unit[0], unit[1]):
+            if unit is not None and best < unit[0] <= position and view.log.has_record(unit[0], unit[1]):
                 best = unit[0]
         return best
 

@@ -39,7 +39,6 @@ from flintmq.plugins.spark.errors import OptionError, UnsettledStoreError
 from flintmq.plugins.spark.options import ReadOptions, Visibility
 from flintmq.plugins.spark.store.log_files import LogFiles, map_file
 from flintmq.plugins.spark.store.queue_units import QueueUnits, list_queues
-from flintmq.plugins.spark.store.record_places import is_whole_record
 
 IN_FLIGHT: Final = 2_048
 """FlintMQ hands so many messages at most to its dispatchers at once, and writes their units queue by queue."""
@@ -113,7 +112,7 @@ def _last_message(log: LogFiles, queues: list[QueueUnits]) -> tuple[int, int]:
     units = heapq.merge(*map(_backwards, queues), reverse=True)
     for position, size in itertools.islice(units, _STEPS_BACK_MAX):
         claimed = max(claimed, position)
-        if is_whole_record(log, position, size):
+        if log.has_whole_record(position, size):
             return position + size, claimed
     return log.start, claimed
 

@@ -114,7 +114,7 @@ KILLED_PROGRAM = """
 import os, signal, sys
 from pathlib import Path
 from flintmq.core.io.os_disk import OsDisk
-from flintmq.plugins.spark.landing import parquet_zone
+from flintmq.plugins.spark.landing import zones
 from flintmq.plugins.spark.landing.lander import Lander
 from flintmq.plugins.spark.landing.task import LandingTask
 

@@ -17,8 +17,8 @@ from flintmq.core.io.os_disk import OS_DISK
 from flintmq.plugins.spark.errors import BadRecordError
 from flintmq.plugins.spark.landing.lander import Lander, ZoneLock
 from flintmq.plugins.spark.landing.manifest import Manifest, committed_position
-from flintmq.plugins.spark.landing.parquet_zone import date_folder, topic_folder
 from flintmq.plugins.spark.landing.task import LandingError, LandingLossError, LandingTroubleError, LogSource
+from flintmq.plugins.spark.landing.zones import date_folder, topic_folder
 
 
 def land_all(lander: Lander, end: int, max_bytes: int = 1 << 20) -> None:

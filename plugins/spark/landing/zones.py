@@ -1,37 +1,21 @@
-"""A landing zone of Parquet files by topic and day.
-
-::
-
-    landing/
-      topic=Orders/date=2026-11-22/part-<start>-<end>.parquet
-      _flintmq/commit-<start>-<end>.json
-
-A commit becomes visible in three steps, each of them durable before the next one begins:
-
-1. the files are written under names that begin with a dot, which no reader looks at;
-2. the manifest gets the commit, with the list of its files: this is the moment at which it has happened;
-3. the files get their names.
-
-A crash before 2 leaves files with a dot, which the next opening removes; what was in them lands again. A crash after 2 leaves
-files that the next opening gives their names. No row is missing or there twice, whether a reader goes by the manifest or by
-the files.
-"""
+"""The forms of a landing zone: Parquet files by topic and day, and a Delta Lake table."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import re
 from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 import attrs
 
 from flintmq.core.io.disk import Disk
 from flintmq.plugins.spark.landing.manifest import MANIFEST_FOLDER, Commit, LandedFile, Manifest, check_source
-from flintmq.plugins.spark.landing.task import LogSource
+from flintmq.plugins.spark.landing.task import LandingError, LogSource
 
 if TYPE_CHECKING:
     import pyarrow
@@ -45,16 +29,55 @@ _NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 """What Hive, Spark and pyarrow read as null."""
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_-]")
 _VALUE_BYTES_MAX: Final = 200
+_Codec = Literal["ZSTD", "SNAPPY", "UNCOMPRESSED"]
+_DELTA_COMPRESSION: Final[dict[str, _Codec]] = {"zstd": "ZSTD", "snappy": "SNAPPY", "none": "UNCOMPRESSED"}
+
+
+class LandingZone(Protocol):
+    """A place where a stretch of the log lands in one step. One user at a time: the lander keeps others out."""
+
+    def open(self) -> int | None:
+        """Finishes or undoes what a crash interrupted. Everything below the physical offset returned has landed; None: nothing.
+
+        Raises:
+            LandingError: the zone belongs to another log, or is damaged; says what to change.
+        """
+        ...
+
+    def publish(self, commit: Commit, rows: pyarrow.Table) -> Commit:
+        """Make rows visible, durably and once: after a crash either all of a commit is there or nothing.
+
+        Args:
+            commit: all about it but the files; it begins where the last one ended.
+            rows: every column of :mod:`flintmq.plugins.spark.schema`, in the log's order.
+
+        Returns:
+            the commit with its files.
+
+        Raises:
+            StoreError, OSError: it could not be made durable; nothing has happened, or the next opening finishes it.
+        """
+        ...
 
 
 class ParquetZone:
-    """See :class:`flintmq.plugins.spark.landing.lander.LandingZone`.
+    """Parquet files; the arguments are the disk, the folder, the log that lands there, and the files' compression.
 
-    Args:
-        disk: where the zone lies.
-        root: its folder; made when it is opened.
-        source: the log that lands here.
-        compression: the files'.
+    ::
+
+        landing/
+          topic=Orders/date=2026-11-22/part-<start>-<end>.parquet
+          _flintmq/commit-<start>-<end>.json
+
+    A commit becomes visible in three steps, each of them durable before the next one begins:
+
+    1. the files are written under names that begin with a dot, which no reader looks at;
+    2. the manifest gets the commit, with the list of its files: this is the moment at which it has happened;
+    3. the files get their names.
+
+    A crash before 2 leaves files with a dot, which the next opening removes; what was in them lands again. A crash after 2
+    leaves files that the next opening gives their names. No row is missing or there twice, whether a reader goes by the
+    manifest or by the files.
     """
 
     def __init__(self, disk: Disk, root: Path, source: LogSource, compression: str) -> None:
@@ -125,6 +148,70 @@ class ParquetZone:
                 for path in self._disk.list_files(day):
                     if path.name.startswith(".part-"):
                         self._disk.remove(path)
+
+
+class DeltaZone:
+    """A Delta Lake table with every column of the Parquet zone, partitioned by topic and day. Needs deltalake, no JVM.
+
+    The position in the log is part of each transaction (``txn`` with the store's id as application and the physical offset as
+    version), so data and position become visible in one step and nothing has to be repaired after a crash. Several brokers may
+    land in one table.
+    """
+
+    def __init__(self, root: Path, source: LogSource, compression: str) -> None:
+        self._root = root
+        self._source = source
+        self._compression = compression
+        self._application = f"flintmq:{source.store_id}"
+
+    def open(self) -> int | None:
+        from deltalake import DeltaTable
+
+        if not DeltaTable.is_deltatable(str(self._root)):
+            return None
+        table = DeltaTable(str(self._root))
+        version = table.transaction_version(self._application)
+        if version is None:
+            return None
+        last = self._last_commit(table)
+        if last is not None:
+            check_source(self._root, self._source, last)
+        return int(version)
+
+    def _last_commit(self, table: Any) -> Commit | None:
+        """This store's newest commit, from the table's history; None where that was cleaned up."""
+        for entry in table.history(limit=100):
+            text = entry.get("flintmq")
+            if text is None:
+                continue
+            commit = Commit.from_json(text if isinstance(text, str) else json.dumps(text), self._root)
+            if commit.store_id == self._source.store_id:
+                return commit
+        return None
+
+    def publish(self, commit: Commit, rows: pyarrow.Table) -> Commit:
+        from deltalake import CommitProperties, Transaction, WriterProperties, write_deltalake
+
+        end = commit.end_offset_bytes
+        if rows.num_rows:
+            commit = attrs.evolve(commit, files=(LandedFile(f"@{end}", "", rows.num_rows, rows.nbytes),))
+        try:
+            write_deltalake(
+                str(self._root),
+                rows.append_column("date", dates(rows)),
+                mode="append",
+                partition_by=["topic", "date"],
+                writer_properties=WriterProperties(compression=_DELTA_COMPRESSION[self._compression]),
+                commit_properties=CommitProperties(
+                    custom_metadata={"flintmq": commit.to_json()},
+                    app_transactions=[Transaction(self._application, end)],
+                ),
+            )
+        except OSError:
+            raise
+        except Exception as error:
+            raise LandingError(f"{self._root}: the Delta table cannot be appended to: {error}") from error
+        return commit
 
 
 def partitions(rows: pyarrow.Table) -> Iterator[tuple[str, date | None, pyarrow.Table]]:
