@@ -4,35 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import attrs
 
+
+@attrs.define
 class ConfigError(ValueError):
     """A setting is unknown, malformed, out of range, given twice, or may not be changed.
 
     ``str()`` reads like ``broker.yaml:12: unknown key 'flush.stratgy'; did you mean 'flush.strategy'?``
-
-    Args:
-        message: what is wrong.
-        key: the dotted key concerned; None when the source as a whole is at fault.
-        file: where it was written: a path, ``environment NAME`` or ``command line``; None for a value given in code.
-        line: 1-based line in ``file``.
-        suggestion: the name that was probably meant.
     """
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        key: str | None = None,
-        file: str | None = None,
-        line: int | None = None,
-        suggestion: str | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.message = message
-        self.key = key
-        self.file = file
-        self.line = line
-        self.suggestion = suggestion
+    message: str
+    """What is wrong."""
+    key: str | None = None
+    """The dotted key concerned; None when the source as a whole is at fault."""
+    file: str | None = None
+    """Where it was written: a path, ``environment NAME`` or ``command line``; None for a value given in code."""
+    line: int | None = None
+    """1-based line in ``file``."""
+    suggestion: str | None = None
+    """The name that was probably meant."""
 
     def __str__(self) -> str:
         place = self.file or ""

@@ -29,9 +29,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("flintmq.broker")
 
 NAME: Final = "spark_feed"
-_LATEST: Final = "latest"
-_NEEDED: Final = {"parquet": ("numpy", "pyarrow"), "delta": ("numpy", "pyarrow", "deltalake")}
-_EXTRA: Final = {"parquet": "spark", "delta": "delta"}
+_NEEDED: Final = {"parquet": ("spark", "numpy", "pyarrow"), "delta": ("delta", "numpy", "pyarrow", "deltalake")}
+"""By format: the extra, and the packages it brings."""
 
 
 class SparkFeedPlugin:
@@ -123,11 +122,12 @@ def _landing(context: DispatcherContext[object]) -> LandingFeeder | None:
     settings = store.config.spark_feed.landing
     if settings.path is None:
         return None
-    missing = [name for name in _NEEDED[settings.format] if importlib.util.find_spec(name) is None]
+    extra, *needed = _NEEDED[settings.format]
+    missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigError(
             f"'spark_feed.landing.path' is set, and {', '.join(missing)} is not installed: "
-            f"pip install 'flintmq[{_EXTRA[settings.format]}]', or leave the key out",
+            f"pip install 'flintmq[{extra}]', or leave the key out",
             key="spark_feed.landing.path",
         )
     from flintmq.plugins.spark.landing.feeder import LanderHandle, LandingFeeder
@@ -166,15 +166,11 @@ def _landing(context: DispatcherContext[object]) -> LandingFeeder | None:
         return LanderProcess(task(), begin_offset_bytes)
 
     newest = marks.dispatched
-
-    def begin() -> int:
-        return newest if settings.start == _LATEST else store.commit_log.min_offset_bytes
-
     return LandingFeeder(
         make_lander,
         settings,
         lambda: min(marks.dispatched, marks.flushed),
-        begin,
+        lambda: newest if settings.start == "latest" else store.commit_log.min_offset_bytes,
         committed_position(store.disk, root) if settings.format == "parquet" else None,
         context.clock,
     )

@@ -17,8 +17,7 @@ from flintmq.config.errors import ConfigError
 PROPERTIES_MAX_CHARS: Final = 1024 * 1024
 """A bound far above any configuration."""
 
-_KEY = re.compile(r"(?:\\.|[^\\=: \t\f])*", re.DOTALL)
-_SEPARATOR = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
+_ENTRY = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|u|.)", re.DOTALL)
 _CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _BLANKS = " \t\f"
@@ -50,10 +49,10 @@ def parse_properties(text: str, *, file: str | None = None) -> list[Property]:
         raise ConfigError(f"larger than {PROPERTIES_MAX_CHARS} characters", file=file)
     found = []
     for line, logical in _logical_lines(text.removeprefix("\ufeff")):
-        key_end = _match_end(_KEY, logical, 0)
-        value_start = _match_end(_SEPARATOR, logical, key_end)
+        entry = _ENTRY.fullmatch(logical)
+        assert entry is not None
         try:
-            found.append(Property(_unescaped(logical[:key_end]), _unescaped(logical[value_start:]), line))
+            found.append(Property(_unescaped(entry[1]), _unescaped(entry[2]), line))
         except ConfigError as error:
             raise ConfigError(error.message, file=file, line=line) from None
     return found
@@ -76,11 +75,6 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
         parts = []
     if parts:
         yield first, "".join(parts)
-
-
-def _match_end(pattern: re.Pattern[str], text: str, start: int) -> int:
-    found = pattern.match(text, start)
-    return found.end() if found else start
 
 
 def _unescaped(text: str) -> str:

@@ -67,9 +67,19 @@ def consume(
 
     async def work(client: ClientInstance) -> None:
         if group is None:
-            await _read(client, topic, tags, begin, timestamp_ms, printer)
-        else:
-            await _join(client, topic, tags, begin, timestamp_ms, printer, group, broadcast)
+            await _read(PullConsumer(READER_GROUP, client=client), topic, tags, begin, timestamp_ms, printer)
+            return
+        settings = ConsumerSettings(
+            message_model=BROADCASTING if broadcast else CLUSTERING,
+            consume_from=FROM_TIMESTAMP if timestamp_ms is not None else FROM_LAST if begin == "last" else FROM_FIRST,
+            consume_from_timestamp_ms=timestamp_ms or 0,
+            concurrency=1,
+        )
+        await client.routes.route(topic)  # a member would wait for the topic; a user at a terminal wants to know
+        consumer = Consumer(group, listener=printer.take_unless_full, settings=settings, client=client)
+        await consumer.subscribe(topic, tags)
+        async with consumer:
+            await printer.wait()
 
     with_client(work)
     if count is not None and printer.printed < count:
@@ -100,6 +110,12 @@ class Printer:
         self.printed += 1
         self._came.set()
 
+    async def take_unless_full(self, message: MessageExt) -> None:
+        """Print a member's message; one too many waits until the consumer is closed, and stays unconsumed."""
+        if self.is_full:
+            await asyncio.Event().wait()
+        self.take(message)
+
     async def wait(self) -> None:
         """Wait until it is full, or nothing has come for the timeout."""
         while not self.is_full:
@@ -112,10 +128,9 @@ class Printer:
 
 
 async def _read(
-    client: ClientInstance, topic: str, tags: str, begin: str, timestamp_ms: int | None, printer: Printer
+    reader: PullConsumer, topic: str, tags: str, begin: str, timestamp_ms: int | None, printer: Printer
 ) -> None:
     """Pull every queue side by side; offsets are not stored anywhere."""
-    reader = PullConsumer(READER_GROUP, client=client)
 
     async def follow(queue: MessageQueue) -> None:
         if begin == "last":
@@ -136,33 +151,3 @@ async def _read(
 
     queues = await reader.queues(topic)
     await until_first(printer.wait(), *map(follow, queues))
-
-
-async def _join(
-    client: ClientInstance,
-    topic: str,
-    tags: str,
-    begin: str,
-    timestamp_ms: int | None,
-    printer: Printer,
-    group: str,
-    broadcast: bool,
-) -> None:
-    """Consume as a member; what was not printed is not consumed."""
-    await client.routes.route(topic)  # a member would wait for the topic; a user at a terminal wants to know
-    settings = ConsumerSettings(
-        message_model=BROADCASTING if broadcast else CLUSTERING,
-        consume_from=FROM_TIMESTAMP if timestamp_ms is not None else FROM_LAST if begin == "last" else FROM_FIRST,
-        consume_from_timestamp_ms=timestamp_ms or 0,
-        concurrency=1,
-    )
-
-    async def listener(message: MessageExt) -> None:
-        if printer.is_full:
-            await asyncio.Event().wait()  # until the consumer is closed: the message stays unconsumed
-        printer.take(message)
-
-    consumer = Consumer(group, listener=listener, settings=settings, client=client)
-    await consumer.subscribe(topic, tags)
-    async with consumer:
-        await printer.wait()
