@@ -48,14 +48,14 @@ def named(caller: Caller, field: str) -> str:
     return value
 
 
-def topic(permission: Permission, field: str = "topic") -> AccessRule:
-    """Need a right to the topic that a field names."""
-    return AccessRule(Access.CLIENT, lambda caller, _facts: (topic_need(named(caller, field), permission),))
+def topic(permission: Permission) -> AccessRule:
+    """Need a right to the topic of a request."""
+    return AccessRule(Access.CLIENT, lambda caller, _facts: (topic_need(named(caller, "topic"), permission),))
 
 
-def group(field: str = "consumerGroup") -> AccessRule:
-    """Need the right to the consumer group that a field names."""
-    return AccessRule(Access.CLIENT, lambda caller, _facts: (group_need(named(caller, field)),))
+def group() -> AccessRule:
+    """Need the right to the consumer group of a request."""
+    return AccessRule(Access.CLIENT, lambda caller, _facts: (group_need(named(caller, "consumerGroup")),))
 
 
 def topic_and_group(field: str = "consumerGroup") -> AccessRule:
@@ -66,22 +66,23 @@ def topic_and_group(field: str = "consumerGroup") -> AccessRule:
     )
 
 
-def given_group(field: str = "consumerGroup") -> AccessRule:
-    """Need the right to the consumer group that a field names, where it is given."""
+def given_group() -> AccessRule:
+    """Need the right to the consumer group of a request, where it is given."""
 
     def needs(caller: Caller, _facts: AccessFacts) -> Sequence[Need]:
-        name = caller.ext_fields.get(field)
+        name = caller.ext_fields.get("consumerGroup")
         return (group_need(name),) if name else ()
 
     return AccessRule(Access.CLIENT, needs)
 
 
-def group_and_given_topic(field: str = "consumerGroup") -> AccessRule:
+def group_and_given_topic() -> AccessRule:
     """Need the right to a group, and to read a topic where one is given."""
 
     def needs(caller: Caller, _facts: AccessFacts) -> Sequence[Need]:
         name = caller.ext_fields.get("topic")
-        return (group_need(named(caller, field)), *((topic_need(name, Permission.SUB),) if name else ()))
+        wanted = (group_need(named(caller, "consumerGroup")),)
+        return (*wanted, topic_need(name, Permission.SUB)) if name else wanted
 
     return AccessRule(Access.CLIENT, needs)
 

@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from functools import partial
 from typing import ClassVar, Final
 
+from flintmq.config.rocketmq.system_topics import OFFSET_MOVED_EVENT
 from flintmq.core.broker import perm
 from flintmq.core.broker.groups import SubscriptionGroupConfig
 from flintmq.core.broker.hold import HeldPull
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.subscription import TAG, SubscriptionData, build_subscription
+from flintmq.core.broker.topic_config import MessageQueue
+from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.ports import MessageFilter
 from flintmq.core.kernel.ports.filter import SupportsFilterBacking
 from flintmq.core.kernel.ports.processor import Request, Response, handles
+from flintmq.core.record import properties as props
+from flintmq.core.record.properties import properties_to_string
+from flintmq.core.record.record import MessageExtBrokerInner
 from flintmq.core.response_code import ResponseCode
 from flintmq.core.store.message_reader import GetMessageResult, GetMessageStatus
 from flintmq.remoting.processors import needs
-from flintmq.remoting.processors.offset_moved import OffsetMovedEvents
 from flintmq.remoting.server.server import RemotingServer
+from flintmq.remoting.wire import bodies
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import JSON
 from flintmq.remoting.wire.fast_json import encode_pull_response_json
 from flintmq.remoting.wire.headers_message import PullMessageRequestHeader, PullMessageResponseHeader
 from flintmq.remoting.wire.refusal import system_error
+
+log = client_log("flintmq.broker")
 
 COMMIT_OFFSET: Final = 0x1
 SUSPEND: Final = 0x2
@@ -32,15 +41,19 @@ SUBSCRIPTION: Final = 0x4
 _NOT_FOUND: Final = int(ResponseCode.PULL_NOT_FOUND)
 _MOVED: Final = int(ResponseCode.PULL_OFFSET_MOVED)
 _CODES: Final = {
-    GetMessageStatus.FOUND: int(ResponseCode.SUCCESS),
     GetMessageStatus.MESSAGE_WAS_REMOVING: int(ResponseCode.PULL_RETRY_IMMEDIATELY),
     GetMessageStatus.NO_MATCHED_MESSAGE: int(ResponseCode.PULL_RETRY_IMMEDIATELY),
     GetMessageStatus.OFFSET_FOUND_NULL: _NOT_FOUND,
     GetMessageStatus.OFFSET_OVERFLOW_ONE: _NOT_FOUND,
-    GetMessageStatus.OFFSET_OVERFLOW_BADLY: int(ResponseCode.PULL_OFFSET_MOVED),
-    GetMessageStatus.OFFSET_TOO_SMALL: int(ResponseCode.PULL_OFFSET_MOVED),
+    GetMessageStatus.OFFSET_OVERFLOW_BADLY: _MOVED,
+    GetMessageStatus.OFFSET_TOO_SMALL: _MOVED,
 }
+"""Of the others PULL_NOT_FOUND at the start of a queue, else PULL_OFFSET_MOVED."""
 _FILTERS_MAX: Final = 1024
+_HOLD_MAX_MS: Final = 24 * 3600 * 1000
+"""No client asks for more than half a minute; a hostile one must not overflow the timer."""
+_MOVED_REPEAT_S: Final = 10.0
+_MOVED_REMEMBERED_MAX: Final = 1024
 _FLUSH_BYTES: Final = 1024 * 1024
 """A read of a quarter megabyte holds pulls whose answers are a thousand times as long."""
 
@@ -93,9 +106,12 @@ class PullMessageProcessor:
         state = self._state
         group = self._group(header.consumer_group)
         if state.config.broker.is_slave and not state.config.pull.slave_read and state.has_master():
-            self._send_to_master(request, header, group)
+            # Refused to be read as a slave while the master lives. Nothing is skipped, as RocketMQ's answer would.
+            result = GetMessageResult(GetMessageStatus.NO_MATCHED_MESSAGE, header.queue_offset, 0, 0, [])
+            self._answer(request, int(ResponseCode.PULL_RETRY_IMMEDIATELY), result, group)
             return
-        self._check_topic(header, request.channel.remote_address)
+        where, remote_address = (header.topic, header.consumer_group, header.queue_id), request.channel.remote_address
+        self._check_topic(header, remote_address)
         subscription = self._subscription(header, group)
         message_filter = self._filter(subscription, header.consumer_group)
         begin_s = state.clock.monotonic_s()
@@ -106,29 +122,14 @@ class PullMessageProcessor:
         if result.status is GetMessageStatus.FOUND:
             code = 0
             took_s = state.clock.monotonic_s() - begin_s
-            stats.handed_out(
-                header.topic, header.consumer_group, header.queue_id, result.message_count, result.size_bytes, took_s
-            )
+            stats.handed_out(*where, result.message_count, result.size_bytes, took_s)
         else:
             stats.get_missed += 1
-            code = self._code(result.status, header.queue_offset)
+            code = _CODES.get(result.status) or (_NOT_FOUND if header.queue_offset == 0 else _MOVED)
             if code == _MOVED:
-                self._moved.moved(
-                    header.consumer_group,
-                    header.topic,
-                    header.queue_id,
-                    header.queue_offset,
-                    result.next_begin_offset,
-                    request.channel.remote_address,
-                )
+                self._moved.moved(header, result.next_begin_offset, remote_address)
         if may_hold and header.sys_flag & COMMIT_OFFSET and not state.config.broker.is_slave:
-            state.offsets.commit(
-                header.topic,
-                header.consumer_group,
-                header.queue_id,
-                header.commit_consumer_offset,
-                request.channel.remote_address,
-            )
+            state.offsets.commit(*where, header.commit_consumer_offset, remote_address)
         if code == _NOT_FOUND and may_hold and header.sys_flag & SUSPEND:
             self._hold(request, header, message_filter)
             return
@@ -257,20 +258,6 @@ class PullMessageProcessor:
 
     # answers
 
-    def _send_to_master(
-        self, request: Request, header: PullMessageRequestHeader, group: SubscriptionGroupConfig
-    ) -> None:
-        """Refuse to be read as a slave while the master lives. Nothing is skipped, as RocketMQ's answer would."""
-        result = GetMessageResult(GetMessageStatus.NO_MATCHED_MESSAGE, header.queue_offset, 0, 0, [])
-        self._answer(request, int(ResponseCode.PULL_RETRY_IMMEDIATELY), result, group)
-
-    @staticmethod
-    def _code(status: GetMessageStatus, queue_offset: int) -> int:
-        code = _CODES.get(status)
-        if code is not None:
-            return code
-        return _NOT_FOUND if queue_offset == 0 else int(ResponseCode.PULL_OFFSET_MOVED)
-
     def _hold(self, request: Request, header: PullMessageRequestHeader, message_filter: MessageFilter | None) -> None:
         pull = self._state.config.pull
         wait_ms = header.suspend_timeout_ms if pull.long_polling else pull.short_polling_ms
@@ -319,5 +306,58 @@ class PullMessageProcessor:
         channel.respond(request, Response(code, result.status.value, fields, b"".join(result.slices)))
 
 
-_HOLD_MAX_MS: Final = 24 * 3600 * 1000
-"""No client asks for more than half a minute; a hostile one must not overflow the timer."""
+class OffsetMovedEvents:
+    """Stores a record in OFFSET_MOVED_EVENT for each consumer that asked for what is not there. Loop thread.
+
+    See docs/internals/algorithms.md, Retention.
+
+    A client that asks again and again for the same wrong offset gets one record in ten seconds: with RocketMQ each of its
+    pulls makes the log grow (``compat: strict`` does so too).
+    """
+
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
+        self._last: OrderedDict[tuple[str, str, int], tuple[int, int, float]] = OrderedDict()
+
+    def moved(self, header: PullMessageRequestHeader, corrected: int, remote_address: str) -> None:
+        """Note that a pull was answered with the queue offset ``corrected`` in place of the one it asked for."""
+        state, group, topic, queue_id = self._state, header.consumer_group, header.topic, header.queue_id
+        requested = header.queue_offset
+        if state.config.store.compat == "safe" and self._is_repeat((group, topic, queue_id), requested, corrected):
+            return
+        text = "%s (%s) asked for queue offset %d of %s queue %d and is sent to %d"
+        log.warning(text, group, remote_address, requested, topic, queue_id, corrected)
+        event = bodies.OffsetMovedEvent(
+            consumer_group=group,
+            message_queue=MessageQueue(state.config.broker.name, queue_id, topic),
+            offset_new=corrected,
+            offset_request=requested,
+        )
+        try:
+            state.sink.put([self._message(group, event.encode())]).requests()
+        except RefusedError as error:  # the answer to the pull matters more than its trace
+            log.warning("no record of it: %s", error.remark)
+
+    def _message(self, group: str, body: bytes) -> MessageExtBrokerInner:
+        named = {props.KEYS: group, props.TAGS: group, props.DELAY: "0"}
+        return MessageExtBrokerInner(
+            OFFSET_MOVED_EVENT,
+            0,
+            body,
+            named,
+            properties_to_string(named).encode("utf-8", "surrogatepass"),
+            self._state.clock.now_ms(),
+            self._state.store_host,
+            self._state.store_host,
+        )
+
+    def _is_repeat(self, key: tuple[str, str, int], requested: int, corrected: int) -> bool:
+        now_s = self._state.clock.monotonic_s()
+        before = self._last.get(key)
+        if before is not None and before[:2] == (requested, corrected) and now_s - before[2] < _MOVED_REPEAT_S:
+            return True
+        self._last[key] = (requested, corrected, now_s)
+        self._last.move_to_end(key)
+        if len(self._last) > _MOVED_REMEMBERED_MAX:
+            self._last.popitem(last=False)
+        return False
