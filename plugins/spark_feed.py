@@ -50,7 +50,7 @@ class SparkFeedPlugin:
         if feed is None:
             _remove_old(store)
             return
-        from flintmq.dispatchers.spark_feed.feed_publisher import HEARTBEAT_S, FeedPublisher
+        from flintmq.dispatchers.spark_feed.spark_feed import HEARTBEAT_S, FeedPublisher
 
         publisher = feed.publisher
         assert isinstance(publisher, FeedPublisher)
@@ -68,7 +68,7 @@ def _remove_old(store: MessageStore) -> None:
     try:
         if not store.disk.exists(feed_path(Path(store.root))):
             return
-        from flintmq.dispatchers.spark_feed.feed_publisher import remove_feed
+        from flintmq.dispatchers.spark_feed.spark_feed import remove_feed
 
         remove_feed(store.disk, Path(store.root))
     except (OSError, StoreError) as error:  # the broker still serves; but readers must be warned
@@ -83,8 +83,7 @@ def make_dispatcher(context: DispatcherContext[object]) -> CommitLogDispatcher:
     Raises:
         ConfigError: a landing zone is asked for, and a package that it needs is not installed.
     """
-    from flintmq.dispatchers.spark_feed.feed_publisher import FeedPublisher
-    from flintmq.dispatchers.spark_feed.spark_feed import SparkFeed
+    from flintmq.dispatchers.spark_feed.spark_feed import FeedPublisher, SparkFeed
 
     store = context.store
     publisher = FeedPublisher(store, context.clock, lambda: store.epochs.epochs.current.number)
@@ -104,7 +103,7 @@ def find_feed(dispatchers: Iterable[CommitLogDispatcher]) -> SparkFeed | None:
 
 def figures(feed: SparkFeed, store: MessageStore) -> Mapping[str, str]:
     """For request 28 and ``flintmq status``."""
-    from flintmq.dispatchers.spark_feed.feed_publisher import FeedPublisher
+    from flintmq.dispatchers.spark_feed.spark_feed import FeedPublisher
 
     publisher = feed.publisher
     found = {"sparkFeedMessages": str(feed.messages)}

@@ -306,7 +306,7 @@ INDEX_BUILDER: Final = _of_port(
     committed_below=wrong_offset,
 )
 PROCESSOR: Final = Shape("request processor", "flintmq_request_processors", ("broker",), offers_context=True)
-"""What it makes is looked at by :mod:`flintmq.remoting.server.processor_shape`: it knows handlers."""
+"""What it makes is looked at by :mod:`flintmq.remoting.server.request_table`: it knows handlers."""
 FILTER: Final = _of_port(
     "message filter",
     "flintmq_message_filters",
@@ -319,7 +319,7 @@ AUTHENTICATOR: Final = _of_port(
     "authenticator", "flintmq_authenticators", ("settings",), ports.Authenticator, ports.SupportsClose
 )
 DEFAULT_PROCESSOR: Final = Shape("default processor", "flintmq_default_processors", _SERVER, offers_context=True)
-"""What it makes is looked at by :mod:`flintmq.remoting.server.processor_shape`."""
+"""What it makes is looked at by :mod:`flintmq.remoting.server.request_table`."""
 CONNECTION_LISTENER: Final = Shape(
     "connection listener",
     "flintmq_connection_listeners",

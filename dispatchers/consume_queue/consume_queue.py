@@ -20,8 +20,7 @@ from flintmq.core.log.mapped_file_queue import MappedFileQueue
 from flintmq.core.record.queue_unit import FILLER_SIZE, UNIT, UNIT_BYTES, Unit, is_address, is_filler
 from flintmq.dispatchers.consume_queue import queue_units
 from flintmq.dispatchers.consume_queue.consume_queue_ext import ConsumeQueueExt, ResolvingFilter
-from flintmq.dispatchers.consume_queue.queue_search import nearest_in_time
-from flintmq.dispatchers.consume_queue.queue_units import OFFSET_MAX
+from flintmq.dispatchers.consume_queue.queue_units import OFFSET_MAX, nearest_in_time
 
 _STEP_BYTES: Final = 64 * 1024
 _RECOVER_FILES: Final = 3
@@ -130,7 +129,7 @@ class ConsumeQueue:
     def queue_offset_by_time(
         self, timestamp_ms: int, min_physical_offset_bytes: int, store_time: Callable[[int], int]
     ) -> int:
-        """Return the nearest message in time; see :func:`.queue_search.nearest_in_time`."""
+        """Return the nearest message in time; see :func:`.queue_units.nearest_in_time`."""
         return nearest_in_time(self, timestamp_ms, min_physical_offset_bytes, store_time)
 
     def destroy(self) -> None:

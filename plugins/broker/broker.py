@@ -30,7 +30,7 @@ from flintmq.plugins.broker.loop_watchdog import LoopWatchdog
 from flintmq.plugins.broker.plugin_server import Pools
 from flintmq.plugins.broker.secure_links import TLS_RELOAD_S, server_tls
 from flintmq.plugins.broker.service import Service, Timers
-from flintmq.remoting.server.bind import bind, bind_with_vip
+from flintmq.remoting.server.descriptors import bind, bind_with_vip
 from flintmq.remoting.server.pool import Pool
 from flintmq.remoting.server.server import RemotingServer
 from flintmq.remoting.wire.codes import RequestCode

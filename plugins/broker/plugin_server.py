@@ -18,11 +18,10 @@ from flintmq.core.kernel.ports.processor import Request, Response
 from flintmq.core.kernel.registry import ProcessorSpec, Registered, Registry, ServerPart
 from flintmq.plugins.broker.authenticators import Authenticators
 from flintmq.remoting.server.channel import ServerChannel
-from flintmq.remoting.server.handler_threads import HandlerThreads
-from flintmq.remoting.server.pool import Pool
-from flintmq.remoting.server.processor_shape import check_handler, wrong_response
+from flintmq.remoting.server.pool import HandlerThreads, Pool
+from flintmq.remoting.server.request_gate import AfterHook, BeforeHook, ServerHooks
+from flintmq.remoting.server.request_table import check_handler, wrong_response
 from flintmq.remoting.server.server import RemotingServer
-from flintmq.remoting.server.server_hooks import AfterHook, BeforeHook, ServerHooks
 
 THREADS_END_S: Final = 2.0
 """How long a stop waits for handlers that run in threads."""

@@ -27,8 +27,8 @@ from flintmq.plugins.broker.secure_links import TLS_RELOAD_S, server_tls
 from flintmq.plugins.broker.service import Service, Timers
 from flintmq.plugins.builtin import BROKER_ONLY, NAME_SERVER_PLUGINS
 from flintmq.remoting.processors.namesrv import NamesrvSettings
-from flintmq.remoting.server.bind import bind
 from flintmq.remoting.server.channel import ServerChannel
+from flintmq.remoting.server.descriptors import bind
 from flintmq.remoting.server.server import RemotingServer
 
 log = logging.getLogger("flintmq.namesrv")

@@ -18,7 +18,7 @@ from flintmq.plugins.replication.group_transfer import GroupTransferService
 from flintmq.plugins.replication.link_settings import LinkSettings, link_settings, wants_tls
 from flintmq.plugins.replication.master_link import MasterLink, Stage
 from flintmq.plugins.replication.store_log import StoreLog
-from flintmq.remoting.server.bind import bind
+from flintmq.remoting.server.descriptors import bind
 
 if TYPE_CHECKING:
     from flintmq.core.broker.api import BrokerApi

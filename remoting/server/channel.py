@@ -27,10 +27,8 @@ from flintmq.core.kernel.ports.processor import Request, Response
 from flintmq.core.limits import ENDING_S, IN_FLIGHT_PER_CONNECTION, SEND_BUFFER_MAX_BYTES
 from flintmq.core.record.host import pack_host
 from flintmq.core.response_code import ONEWAY_FLAG, RESPONSE_FLAG
-from flintmq.remoting.server.last_words import LastWords
-from flintmq.remoting.server.processor_shape import wrong_response
-from flintmq.remoting.server.questions import Questions
-from flintmq.remoting.server.request import decode_request
+from flintmq.remoting.server.request import Questions, decode_request
+from flintmq.remoting.server.request_table import wrong_response
 from flintmq.remoting.wire.command import (
     JSON,
     RemotingCommand,
@@ -48,6 +46,9 @@ from flintmq.remoting.wire.lenient_header import (
 
 if TYPE_CHECKING:
     from flintmq.remoting.server.server import RemotingServer
+from collections.abc import Callable
+
+from flintmq.remoting.wire.lenient_header import LOOKED_AT_BYTES
 
 log = client_log("flintmq.remoting")
 
@@ -340,3 +341,27 @@ class ServerChannel(asyncio.Protocol):
 
 def _address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+class LastWords:
+    """The beginning of the bytes that end a connection. Loop thread.
+
+    Args:
+        error: what was wrong with them; its ``rest`` is what is known of them so far.
+        refuse: answers the sender, once it is known which request the bytes began.
+    """
+
+    def __init__(self, error: FrameError, refuse: Callable[[FrameError, Known], None]) -> None:
+        self._error: FrameError | None = error if error.refusal is not None else None
+        self._refuse = refuse
+
+    def add(self, data: bytes) -> None:
+        """Look at more bytes; refuse the request as soon as they say which it is."""
+        error = self._error
+        if error is None:
+            return
+        error.rest += data[: max(0, LOOKED_AT_BYTES - len(error.rest))]
+        known = what_is_known(error.rest)
+        if known is not None:
+            self._error = None
+            self._refuse(error, known)

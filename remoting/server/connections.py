@@ -10,7 +10,7 @@ import msgspec
 
 from flintmq.core.limits import FIRST_FRAME_TIMEOUT_S, FRAME_TIMEOUT_S
 from flintmq.remoting.server.channel import ServerChannel
-from flintmq.remoting.server.server_hooks import ServerHooks
+from flintmq.remoting.server.request_gate import ServerHooks
 
 
 class ConnectionLimits(msgspec.Struct, frozen=True):

@@ -1,10 +1,26 @@
-"""Bounded queues of requests: how many of some codes may be under way at once."""
+"""Bounded queues of requests: how many of some codes may be under way at once, and the threads that handle those that block."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import logging
+import queue
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
 from flintmq.core.errors import RefusedError
+from flintmq.core.kernel.blame import PLUGIN_FAULTS
+from flintmq.core.kernel.ports.processor import Request
 from flintmq.core.response_code import ResponseCode
-from flintmq.remoting.server.handler_threads import HandlerThreads
+
+log: Final = logging.getLogger("flintmq.remoting")
+
+_Job = tuple[Callable[[Request], Any], Request, "asyncio.Future[Any]"]
 
 
 class Pool:
@@ -39,3 +55,105 @@ class Pool:
             measured=f"{self.waiting} requests in queue {self.name}",
             key=self.key,
         )
+
+
+class HandlerThreads:
+    """The threads of one pool. Loop thread, but for the handlers.
+
+    Args:
+        name: the pool's, for the threads' names and the log.
+        threads: how many at most.
+    """
+
+    def __init__(self, name: str, threads: int) -> None:
+        self.name = name
+        self.threads_max = threads
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._under_way = 0
+        self._closed = False
+
+    def grow(self, threads: int) -> None:
+        """Have at least so many threads, for another processor of this pool."""
+        self.threads_max = max(self.threads_max, threads)
+
+    def behind(self, handler: Callable[[Request], Any]) -> Callable[[Request], Awaitable[Any]]:
+        """Return a handler that runs in these threads. One that is ``async def`` stays on the loop, where it does not block."""
+
+        async def run(request: Request) -> Any:
+            result = await self._run(handler, request)
+            return await result if asyncio.iscoroutine(result) else result
+
+        return run
+
+    def _run(self, handler: Callable[[Request], Any], request: Request) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        if self._closed:
+            future.set_exception(RuntimeError(f"the pool {self.name} is closed"))
+            return future
+        self._under_way += 1
+        if len(self._threads) < min(self._under_way, self.threads_max):
+            thread = threading.Thread(target=self._work, name=f"flintmq-{self.name}-{len(self._threads)}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        self._jobs.put((handler, request, future))
+        return future
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            handler, request, future = job
+            if future.cancelled():  # the broker stops: no client waits for it any more
+                self._tell(future, None, None)
+                continue
+            try:
+                result, error = handler(request), None
+            except PLUGIN_FAULTS as failure:
+                result, error = None, failure
+            self._tell(future, result, error)
+
+    def _tell(self, future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the broker gave up on this thread
+            future.get_loop().call_soon_threadsafe(self._done, future, result, error)
+
+    def _done(self, future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+        self._under_way -= 1
+        if future.done():
+            if asyncio.iscoroutine(result):
+                result.close()
+            return
+        if isinstance(error, (SystemExit, StopIteration)):  # neither may be a future's
+            named = RuntimeError(f"a handler raised {type(error).__name__}")
+            named.__cause__ = error
+            error = named
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+
+    async def close(self, timeout_s: float) -> list[str]:
+        """End the threads; one that is stuck in a handler is left behind, and named. Idempotent.
+
+        Args:
+            timeout_s: how long to wait for handlers that run.
+
+        Returns:
+            Where each thread that is left behind is stuck: ``thread at file:line in function``.
+        """
+        self._closed = True
+        for _ in self._threads:
+            self._jobs.put(None)
+        deadline_s = time.monotonic() + timeout_s
+        # Looked at now and then: threads cannot be awaited, and a stop is rare.
+        while any(t.is_alive() for t in self._threads) and time.monotonic() < deadline_s:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+        stuck = [thread for thread in self._threads if thread.is_alive()]
+        self._threads.clear()
+        frames = sys._current_frames()
+        places = []
+        for thread in stuck:
+            frame = frames.get(thread.ident or 0)
+            last = traceback.extract_stack(frame)[-1] if frame is not None else None
+            place = f"{last.filename}:{last.lineno} in {last.name}" if last is not None else "its end"
+            places.append(f"{thread.name} at {place}")
+            log.error("pool %s: a handler does not return, its thread is left behind: %s", self.name, places[-1])
+        return places

@@ -1,19 +1,74 @@
-"""What a request must pass before its processor: the authenticators, then the plugins' hooks."""
+"""What plugins want to be called with, and what a request must pass before its processor: authenticators, then hooks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from flintmq.core.errors import RefusedError
 from flintmq.core.io.clock import Clock
 from flintmq.core.kernel.blame import PLUGIN_FAULTS
 from flintmq.core.kernel.plugin_shapes import drop, shown
 from flintmq.core.kernel.ports import Authenticator, Caller
-from flintmq.core.kernel.ports.processor import Request, RequestDeclaration
+from flintmq.core.kernel.ports.processor import Request, RequestDeclaration, Response
 from flintmq.core.response_code import ResponseCode
 from flintmq.remoting.server.audit import RefusalAudit
-from flintmq.remoting.server.server_hooks import BeforeHook
+from flintmq.remoting.server.channel import ServerChannel
+from flintmq.remoting.server.request_table import wrong_response
 from flintmq.remoting.wire.refusal import hook_failed
+
+if TYPE_CHECKING:
+    from flintmq.remoting.server.server import RemotingServer
+
+
+ChannelHook = Callable[[ServerChannel], None]
+BeforeHook = Callable[[Request], object]
+AfterHook = Callable[[Request, Response], None]
+
+
+class ServerHooks(msgspec.Struct, frozen=True):
+    """RocketMQ's ``ChannelEventListener`` and the two sides of its ``RPCHook``. Loop thread.
+
+    Only those of :attr:`before` may raise; the maker of the tuples catches what the others raise.
+    """
+
+    connected: tuple[ChannelHook, ...] = ()
+    """Called with each connection that is accepted; not with one that is closed because there are too many."""
+    closed: tuple[ChannelHook, ...] = ()
+    """Called once with each of those when it has ended, for whatever reason."""
+    failed: tuple[Callable[[ServerChannel, Exception], None], ...] = ()
+    """Called with a connection that ends because of an error of the network or of its bytes. ``closed`` follows."""
+    idle: tuple[ChannelHook, ...] = ()
+    """Called with a connection that has been silent for too long, before it is closed."""
+    before: tuple[BeforeHook, ...] = ()
+    """Called with each request that the authenticators let pass; what one raises refuses the request."""
+    after: tuple[AfterHook, ...] = ()
+    """Called with each answer before it is sent, refusals included; may change it, but leaves one that can be sent."""
+
+    @property
+    def are_of_connections(self) -> bool:
+        """Return whether any of them is called with connections."""
+        return bool(self.connected or self.closed or self.failed or self.idle)
+
+
+class HookedChannel(ServerChannel):
+    """A connection whose answers pass :attr:`ServerHooks.after`. Made only where there are such hooks."""
+
+    def __init__(self, server: RemotingServer) -> None:
+        super().__init__(server)
+        self._after = server.hooks.after
+
+    def respond(self, to: Request, answer: Response) -> None:
+        """Answer a request after the hooks have seen, and perhaps changed, the answer."""
+        wrong = wrong_response(answer)
+        if wrong:
+            raise TypeError(wrong)
+        for hook in self._after:
+            hook(to, answer)
+        super().respond(to, answer)
+
 
 AuthenticatorFailed = Callable[[Authenticator, Request, BaseException], None]
 """Called when an authenticator raised something that is not a refusal; the request is refused."""

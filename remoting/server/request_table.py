@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
-from typing import cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, cast
 
+from flintmq.core.errors import PluginError
+from flintmq.core.kernel.blame import PLUGIN_FAULTS, brief
+from flintmq.core.kernel.plugin_shapes import drop, shown, wrong_call
 from flintmq.core.kernel.ports.processor import (
     BatchHandler,
     BatchProcessor,
     Handler,
     RequestDeclaration,
     RequestProcessor,
+    Response,
 )
 from flintmq.remoting.server.audit import audited
 from flintmq.remoting.server.pool import Pool
-from flintmq.remoting.server.processor_shape import check_processor
 
 
 class RequestTable:
@@ -106,3 +109,125 @@ def _on_threads(handler: Handler, pool: Pool) -> Handler:
     if pool.threads is None or inspect.iscoroutinefunction(handler):
         return handler
     return pool.threads.behind(handler)
+
+
+_ARE_TEXT: Final = frozenset((str,)).issuperset
+_EXPECTED: Final = "expected an object with process(batch), or with handlers() that returns a handler(request) per code"
+
+
+def check_processor(
+    where: str, made: Any, codes: Sequence[int], *, in_threads: bool = False
+) -> Mapping[int, Handler] | None:
+    """Check what a processor's factory made.
+
+    Args:
+        where: the plugin that registered it and the name, for errors.
+        codes: what it is registered for.
+        in_threads: its pool has threads, which take requests one by one.
+
+    Returns:
+        Its handlers by code; None for one that takes requests in batches.
+
+    Raises:
+        PluginError: it is not a processor, or not one for all of the codes.
+    """
+    wrong = _wrong(made, in_threads=in_threads)
+    handlers = None
+    if not wrong and not hasattr(made, "process"):
+        try:
+            handlers = made.handlers()
+        except PLUGIN_FAULTS as error:
+            raise PluginError(
+                f"{where} cannot be used: expected handlers() to return a mapping; it raised {brief(error)}"
+            ) from error
+        wrong = _wrong_handlers(made, handlers, codes)
+    if wrong:
+        drop(made)
+        raise PluginError(f"{where} cannot be used: its factory made {wrong}")
+    return handlers
+
+
+def check_handler(where: str, made: Any, method: str) -> Handler:
+    """Check what a factory made that has one handler, as a method of this name.
+
+    Raises:
+        PluginError: it has no such method.
+    """
+    expected = f"expected an object with {method}(request), plain or 'async def'"
+    kind = f"the class {made.__name__}" if isinstance(made, type) else f"a {type(made).__name__}"
+    handler: Any = None if made is None or isinstance(made, type) else getattr(made, method, None)
+    wrong = f"found {shown(made)}" if handler is None else _wrong_handler(handler)
+    if isinstance(made, type):
+        wrong = f"an instance, {made.__name__}(…)"
+    if wrong:
+        drop(made)
+        raise PluginError(f"{where} cannot be used: its factory made {kind}; {expected}; {wrong}")
+    return cast("Handler", handler)
+
+
+def _wrong(made: Any, *, in_threads: bool) -> str:
+    if made is None:
+        return f"None; {_EXPECTED}"
+    if isinstance(made, type):
+        return f"the class {made.__name__}; {_EXPECTED}: an instance, {made.__name__}(…)"
+    if inspect.isawaitable(made):
+        return f"a {type(made).__name__}; {_EXPECTED}: the factory is a plain function that returns it"
+    kind = f"a {type(made).__name__}"
+    if hasattr(made, "process"):
+        if in_threads:
+            return f"{kind} with process(batch), which the loop calls; expected handlers() in a pool of threads"
+        wrong = wrong_call(made.process, ("batch",))
+        return f"{kind}; expected process(batch), a plain method; found {wrong}" if wrong else ""
+    if not hasattr(made, "handlers"):
+        return f"{kind} with neither; {_EXPECTED}; found {shown(made)}"
+    wrong = wrong_call(made.handlers, ())
+    return f"{kind}; expected handlers(), a plain method; found {wrong}" if wrong else ""
+
+
+def _wrong_handlers(made: Any, handlers: Any, codes: Sequence[int]) -> str:
+    kind = f"a {type(made).__name__}"
+    if not isinstance(handlers, Mapping):
+        return f"{kind}; expected handlers() to return a mapping of code to handler; found {shown(handlers)}"
+    for code in codes:
+        if code not in handlers:
+            return f"{kind}; expected handlers() to have the code {code}; found {shown(sorted(map(str, handlers)))}"
+        wrong = _wrong_handler(handlers[code])
+        if wrong:
+            return f"{kind}; expected handler(request), plain or 'async def', for the code {code}; found {wrong}"
+    return ""
+
+
+def _wrong_handler(handler: Any) -> str:
+    if inspect.iscoroutinefunction(handler):
+        try:
+            inspect.signature(handler).bind("request")
+        except TypeError as error:
+            return f"{handler.__qualname__}{inspect.signature(handler)}: {error}"
+        return ""
+    return wrong_call(handler, ("request",))
+
+
+def wrong_response(answer: Any) -> str:
+    """Return what keeps an answer from being sent; empty when nothing does. A wrong type would break the connection."""
+    if not isinstance(answer, Response):
+        return f"expected a Response, None, or something to await that gives one; found {shown(answer)}"
+    code: Any = answer.code  # whatever a third party wrote there
+    body: Any = answer.body
+    remark: Any = answer.remark
+    fields: Any = answer.ext_fields
+    if not isinstance(code, int) or code is True or code is False or not -(2**15) <= code < 2**15:
+        return f"expected a Response's code to be an int of 16 bits; found {shown(code)}"
+    if type(body) is not bytes and not isinstance(body, (bytearray, memoryview, bytes)):
+        return f"expected a Response's body to be bytes; found {shown(body)}, of type {type(body).__name__}"
+    if remark is not None and not isinstance(remark, str):
+        return f"expected a Response's remark to be a str or None; found {shown(remark)}"
+    if fields is None or (
+        type(fields) is dict and _ARE_TEXT(map(type, fields)) and _ARE_TEXT(map(type, fields.values()))
+    ):
+        return ""
+    if not isinstance(fields, Mapping):
+        return f"expected a Response's ext_fields to be a mapping of str to str; found {shown(fields)}"
+    for name, value in fields.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            return f"expected a Response's ext_fields to be of str; found {shown(name)}: {shown(value)}"
+    return ""

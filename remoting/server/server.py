@@ -28,9 +28,15 @@ from flintmq.remoting.server.channel import ServerChannel
 from flintmq.remoting.server.connections import ConnectionLimits, Connections
 from flintmq.remoting.server.pool import Pool
 from flintmq.remoting.server.postponed import PostponedWork
-from flintmq.remoting.server.request_gate import AuthenticatorFailed, HookFailed, RequestGate
+from flintmq.remoting.server.request_gate import (
+    AuthenticatorFailed,
+    BeforeHook,
+    HookedChannel,
+    HookFailed,
+    RequestGate,
+    ServerHooks,
+)
 from flintmq.remoting.server.request_table import RequestTable
-from flintmq.remoting.server.server_hooks import BeforeHook, HookedChannel, ServerHooks
 from flintmq.remoting.server.socket_turns import SocketListener, SocketTurns
 from flintmq.remoting.wire.refusal import refusal_of, unsupported
 
@@ -132,7 +138,7 @@ class RemotingServer:
     # life
 
     async def listen(self, sock: socket.socket, tls: ServerTls | None = None) -> None:
-        """Start to accept connections on a socket made by :func:`~flintmq.remoting.server.bind.bind`.
+        """Start to accept connections on a socket made by :func:`~flintmq.remoting.server.descriptors.bind`.
 
         Args:
             sock: closed with the server.

@@ -16,7 +16,7 @@ import flintmq
 from flintmq.core.errors import PluginError, RefusedError
 from flintmq.core.kernel.hookspecs import RegisterDefaultProcessor, RegisterServerPart, hookimpl
 from flintmq.core.kernel.ports.processor import Request, Response
-from flintmq.remoting.server.server_hooks import HookedChannel
+from flintmq.remoting.server.request_gate import HookedChannel
 from flintmq.remoting.wire.codes import RequestCode
 
 Configure = Callable[..., Any]

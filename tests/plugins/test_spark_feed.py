@@ -17,7 +17,7 @@ from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import BY_HAND, message, open_store
 from flintmq.dispatchers.spark_feed.feed_file import FeedMarks, FeedState, feed_path, read_feed
-from flintmq.dispatchers.spark_feed.feed_publisher import FeedPublisher
+from flintmq.dispatchers.spark_feed.spark_feed import FeedPublisher
 from flintmq.plugins.broker.broker import Broker
 from flintmq.plugins.spark_feed import find_feed
 from flintmq.remoting.processors.admin_broker import RuntimeInfo

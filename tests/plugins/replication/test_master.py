@@ -12,7 +12,7 @@ from flintmq.config import BrokerConfig, load_config
 from flintmq.core.errors import RemotingError
 from flintmq.core.log.epochs import MASTER
 from flintmq.plugins.replication.master import MasterReplication
-from flintmq.remoting.server.bind import bind
+from flintmq.remoting.server.descriptors import bind
 
 SECRET = "ha.secret=0123456789abcdef"
 

@@ -10,7 +10,7 @@ import pytest
 
 from flintmq.core.limits import FIRST_FRAME_TIMEOUT_S, FRAME_TIMEOUT_S
 from flintmq.remoting.server.connections import ConnectionLimits, Connections
-from flintmq.remoting.server.server_hooks import ServerHooks
+from flintmq.remoting.server.request_gate import ServerHooks
 
 IDLE_MS = 120_000
 

@@ -13,7 +13,7 @@ from functools import partial
 import pytest
 
 from flintmq.remoting.server import socket_turns
-from flintmq.remoting.server.bind import bind
+from flintmq.remoting.server.descriptors import bind
 from flintmq.remoting.server.socket_turns import SocketListener, SocketTransport, SocketTurns
 
 
