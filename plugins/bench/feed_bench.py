@@ -22,6 +22,8 @@ from flintmq.plugins.bench.run import BenchResult, BenchSettings, run_bench
 WITHOUT: Final = "without"
 FEED: Final = "feed"
 LANDING: Final = "landing"
+_CPU: Final = "broker_cpu_us"
+_MEDIAN_DIGITS: Final = {"rate": 1, "p50_ms": 4, "p99_ms": 4, _CPU: 3}
 
 Run = Callable[[Coroutine[Any, Any, BenchResult]], BenchResult]
 """Runs a coroutine on a loop of the kind that is wanted."""
@@ -70,28 +72,22 @@ def measure(
 
 def summary(found: Mapping[str, Sequence[BenchResult]], base: str) -> dict[str, Any]:
     """Return medians and ratios."""
+    values = {
+        label: {name: [getattr(run, name) or 0.0 for run in runs] for name in _MEDIAN_DIGITS}
+        for label, runs in found.items()
+    }
     result: dict[str, Any] = {}
-    before = found[base]
-    for label, runs in found.items():
-        cpu_us = [run.broker_cpu_us or 0.0 for run in runs]
+    for label, mine in values.items():
         told: dict[str, Any] = {
-            "rate": round(statistics.median(run.rate for run in runs), 1),
-            "p50_ms": statistics.median(run.p50_ms for run in runs),
-            "p99_ms": statistics.median(run.p99_ms for run in runs),
-            "broker_cpu_us": round(statistics.median(cpu_us), 3),
-            "errors": sum(run.errors for run in runs),
+            name: round(statistics.median(mine[name]), digits) for name, digits in _MEDIAN_DIGITS.items()
         }
+        told["errors"] = sum(run.errors for run in found[label])
         if label != base:
-            base_us = [run.broker_cpu_us or 0.0 for run in before]
-            told["more_cpu_us"] = round(
-                statistics.median(mine - other for mine, other in zip(cpu_us, base_us, strict=True)), 3
-            )
-            for name, mine, other in (
-                ("cpu_ratio", cpu_us, base_us),
-                ("p50_ratio", [run.p50_ms for run in runs], [run.p50_ms for run in before]),
-                ("p99_ratio", [run.p99_ms for run in runs], [run.p99_ms for run in before]),
-            ):
-                made = ratio(mine, other)
+            other = values[base]
+            more_us = [ours - theirs for ours, theirs in zip(mine[_CPU], other[_CPU], strict=True)]
+            told["more_cpu_us"] = round(statistics.median(more_us), 3)
+            for name, figure in (("cpu_ratio", _CPU), ("p50_ratio", "p50_ms"), ("p99_ratio", "p99_ms")):
+                made = ratio(mine[figure], other[figure])
                 told[name] = made.as_json() if made is not None else None
         result[label] = told
     return result

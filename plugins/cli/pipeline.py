@@ -22,7 +22,7 @@ from flintmq.plugins.cli.parser import Command
 from flintmq.plugins.cli.pipeline_demo import make_store
 from flintmq.plugins.spark.pipeline.load import load_pipeline
 from flintmq.plugins.spark.pipeline.planning import PlannedPipeline, check_source, pipeline_session, plan
-from flintmq.plugins.spark.pipeline.references import Redactor, require
+from flintmq.plugins.spark.pipeline.references import require
 from flintmq.plugins.spark.pipeline.running import PipelineError, PipelineResult, bound_sinks
 from flintmq.plugins.spark.pipeline.running import run as run_pipeline
 
@@ -43,7 +43,7 @@ from flintmq.plugins.spark.pipeline.running import run as run_pipeline
 def run(file: Path, master: str | None, explain: bool, dry_run: bool, settings: tuple[str, ...], as_json: bool) -> None:
     """Run a pipeline: source, decode, SQL steps, sinks; in a batch, or streaming with a checkpoint."""
     loaded = load_pipeline(file, settings or ())
-    check_source(loaded, Redactor())  # before a session is paid for
+    check_source(loaded)  # before a session is paid for
     with pipeline_session(loaded, master) as spark:
         planned = plan(spark, loaded)
         if explain or dry_run:

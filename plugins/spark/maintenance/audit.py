@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 import tempfile
 import time
 from collections.abc import Sequence
@@ -40,7 +39,7 @@ class AuditTask(PieceTask):
     """Where it leaves hashes of unique keys; None when duplicates are not looked for."""
 
 
-@attrs.frozen
+@attrs.define
 class TopicCount:
     """What there is of one topic."""
 
@@ -49,99 +48,108 @@ class TopicCount:
     first_timestamp_ms: int
     last_timestamp_ms: int
 
-    def plus(self, other: TopicCount | None) -> TopicCount:
-        if other is None:
-            return self
-        return TopicCount(
-            self.messages + other.messages,
-            self.bytes + other.bytes,
-            min(self.first_timestamp_ms, other.first_timestamp_ms),
-            max(self.last_timestamp_ms, other.last_timestamp_ms),
-        )
+    def add(self, other: TopicCount) -> None:
+        self.messages += other.messages
+        self.bytes += other.bytes
+        self.first_timestamp_ms = min(self.first_timestamp_ms, other.first_timestamp_ms)
+        self.last_timestamp_ms = max(self.last_timestamp_ms, other.last_timestamp_ms)
 
 
-Hole = dict[str, Any]
-"""Topic, queue, wanted and found queue offset, and the position of the message; None for that between two pieces."""
+@attrs.define
+class Findings:
+    """What was found in records that follow one another: of a task in its piece, of the driver in the whole log."""
 
-
-@attrs.frozen
-class AuditDone:
-    """What one task found."""
-
-    records: int
-    topics: dict[str, TopicCount]
-    queues: dict[QueueKey, tuple[int, int]]
+    records: int = 0
+    topics: dict[str, TopicCount] = attrs.field(factory=dict)
+    queues: dict[QueueKey, tuple[int, int]] = attrs.field(factory=dict)
     """First and last queue offset of each queue."""
-    holes: list[Hole]
-    """The first ones within the piece."""
-    hole_count: int
-    wrong_crcs: list[int]
+    holes: list[dict[str, Any]] = attrs.field(factory=list)
+    """The first ones: topic, queue, wanted and found queue offset, and the message's position, unknown between two pieces."""
+    hole_count: int = 0
+    wrong_crcs: list[int] = attrs.field(factory=list)
     """Positions of the first ones."""
-    wrong_crc_count: int
+    wrong_crc_count: int = 0
+
+    def add(self, columns: RecordColumns, data: Any) -> None:
+        """Take the records that follow; ``data`` is the bytes of their file."""
+        self.records += len(columns)
+        bad = wrong_crc(data, read_heads(data, columns.begin_at))
+        if bad is not None:
+            positions = columns.physical[bad].tolist()
+            self._add_wrong_crcs(positions, len(positions))
+        rows = queue_units.visible_rows(columns)
+        codes, sizes, stored = columns.topic_code[rows], columns.size[rows], columns.store_timestamp_ms[rows]
+        for code in np.unique(codes).tolist():
+            mine = codes == code
+            count = TopicCount(
+                int(mine.sum()), int(sizes[mine].sum()), int(stored[mine].min()), int(stored[mine].max())
+            )
+            self._add_topic(columns.topics[code], count)
+        for key, group in queue_units.by_queue(columns, rows) if len(rows) else ():
+            offsets = columns.queue_offset[group]
+            first, last = self.queues.get(key, (int(offsets[0]), int(offsets[0]) - 1))
+            before = np.concatenate(([last], offsets[:-1]))
+            for at in np.flatnonzero(offsets != before + 1).tolist():
+                self._add_hole(key, int(before[at]) + 1, int(offsets[at]), int(columns.physical[group[at]]))
+            self.queues[key] = (first, int(offsets[-1]))
+
+    def follow(self, piece: Findings) -> None:
+        """Take what was found in the next piece of the log."""
+        self.records += piece.records
+        for topic, count in piece.topics.items():
+            self._add_topic(topic, count)
+        for key, (begin, end) in piece.queues.items():
+            first, last = self.queues.get(key, (begin, begin - 1))
+            if begin != last + 1:
+                self._add_hole(key, last + 1, begin, None)
+            self.queues[key] = (first, end)
+        self.hole_count += piece.hole_count
+        self.holes += piece.holes[: EXAMPLES_MAX - len(self.holes)]
+        self._add_wrong_crcs(piece.wrong_crcs, piece.wrong_crc_count)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "records": self.records,
+            "topics": {topic: attrs.asdict(count) for topic, count in sorted(self.topics.items())},
+            "queues": len(self.queues),
+            "holes": {"count": self.hole_count, "first": self.holes},
+            "wrong_crcs": {"count": self.wrong_crc_count, "first": self.wrong_crcs},
+        }
+
+    def _add_topic(self, topic: str, count: TopicCount) -> None:
+        if topic in self.topics:
+            self.topics[topic].add(count)
+        else:
+            self.topics[topic] = count
+
+    def _add_hole(self, key: QueueKey, wanted: int, found: int, position: int | None) -> None:
+        self.hole_count += 1
+        if len(self.holes) < EXAMPLES_MAX:
+            hole = {"topic": key[0], "queue": key[1], "wanted": wanted, "found": found, "position": position}
+            self.holes.append(hole)
+
+    def _add_wrong_crcs(self, positions: list[int], count: int) -> None:
+        self.wrong_crc_count += count
+        self.wrong_crcs += positions[: EXAMPLES_MAX - len(self.wrong_crcs)]
 
 
-def audit_piece(task: AuditTask) -> AuditDone:
+def audit_piece(task: AuditTask) -> Findings:
     """Read one piece. Raises MaintenanceError where it is damaged."""
     piece = task.piece
     view = map_read_only(Path(piece.path))
     data = np.frombuffer(view, np.uint8)
-    topics: dict[str, TopicCount] = {}
-    queues: dict[QueueKey, tuple[int, int]] = {}
-    holes: list[Hole] = []
-    wrong: list[int] = []
+    found = Findings()
     uniq: list[bytes] = []
-    records = hole_count = 0
     end = piece.at
     for columns in columns_of(view, piece, DelayTimes()):
-        records += len(columns)
         end = columns.end_offset_bytes - piece.base
-        _count(columns, topics)
-        found = _follow(columns, queues)
-        hole_count += len(found)
-        holes += found[: EXAMPLES_MAX - len(holes)]
-        bad = wrong_crc(data, read_heads(data, columns.begin_at))
-        if bad is not None:
-            wrong += columns.physical[bad].tolist()
+        found.add(columns, data)
         if task.uniq_path is not None:
             uniq.append(_uniq_keys(data, columns))
     check_end(view, piece, end)
     if task.uniq_path is not None:
         Path(task.uniq_path).write_bytes(b"".join(uniq))
-    return AuditDone(records, topics, queues, holes, hole_count, wrong[:EXAMPLES_MAX], len(wrong))
-
-
-def _count(columns: RecordColumns, topics: dict[str, TopicCount]) -> None:
-    rows = queue_units.visible_rows(columns)
-    codes, stored = columns.topic_code[rows], columns.store_timestamp_ms[rows]
-    for code in np.unique(codes).tolist():
-        mine = codes == code
-        found = TopicCount(
-            int(mine.sum()), int(columns.size[rows][mine].sum()), int(stored[mine].min()), int(stored[mine].max())
-        )
-        topic = columns.topics[code]
-        topics[topic] = found.plus(topics.get(topic))
-
-
-def _follow(columns: RecordColumns, queues: dict[QueueKey, tuple[int, int]]) -> list[Hole]:
-    """Note the queues' offsets; return places where one is not the next of its queue."""
-    holes: list[Hole] = []
-    rows = queue_units.visible_rows(columns)
-    if not len(rows):
-        return holes
-    for key, group in queue_units.by_queue(columns, rows):
-        offsets = columns.queue_offset[group]
-        first, last = queues.get(key, (int(offsets[0]), int(offsets[0]) - 1))
-        before = np.concatenate(([last], offsets[:-1]))
-        holes += [
-            _hole(key, int(before[at]) + 1, int(offsets[at]), int(columns.physical[group[at]]))
-            for at in np.flatnonzero(offsets != before + 1).tolist()
-        ]
-        queues[key] = (first, int(offsets[-1]))
-    return holes
-
-
-def _hole(key: QueueKey, wanted: int, found: int, position: int | None) -> Hole:
-    return {"topic": key[0], "queue": key[1], "wanted": wanted, "found": found, "position": position}
+    return found
 
 
 def _uniq_keys(data: Any, columns: RecordColumns) -> bytes:
@@ -187,48 +195,18 @@ def audit(
     """
     began_s = time.monotonic()
     pieces = plan(files, engine.parallelism, end_offset_bytes)
-    folder = Path(tempfile.mkdtemp(prefix="flintmq-audit-", dir=work)) if duplicates else None
-    try:
-        tasks = [
-            AuditTask(piece, str(folder / f"{number:08d}") if folder is not None else None)
-            for number, piece in enumerate(pieces)
-        ]
-        result = _summary(engine.run("auditing", audit_piece, tasks, report))
-        if folder is not None:
-            result["duplicates"] = _duplicates(files, [Path(str(task.uniq_path)) for task in tasks])
-    finally:
-        if folder is not None:
-            shutil.rmtree(folder)
+    found = Findings()
+    with tempfile.TemporaryDirectory(prefix="flintmq-audit-", dir=work) as folder:
+        paths = [Path(folder) / f"{number:08d}" for number in range(len(pieces))]
+        tasks = [AuditTask(piece, str(path) if duplicates else None) for piece, path in zip(pieces, paths, strict=True)]
+        for done in engine.run("auditing", audit_piece, tasks, report):
+            found.follow(done)
+        result = found.as_json()
+        if duplicates:
+            result["duplicates"] = _duplicates(files, paths)
     result["sound"] = not (result["holes"]["count"] or result["wrong_crcs"]["count"])
     result["seconds"] = round(time.monotonic() - began_s, 3)
     return result
-
-
-def _summary(found: Sequence[AuditDone]) -> dict[str, Any]:
-    topics: dict[str, TopicCount] = {}
-    last: dict[QueueKey, int] = {}
-    holes: list[Hole] = []
-    hole_count = 0
-    for done in found:
-        for topic, count in done.topics.items():
-            topics[topic] = count.plus(topics.get(topic))
-        for key, (begin, end) in done.queues.items():
-            if key in last and begin != last[key] + 1:
-                hole_count += 1
-                holes.append(_hole(key, last[key] + 1, begin, None))
-            last[key] = end
-        hole_count += done.hole_count
-        holes += done.holes
-    return {
-        "records": sum(done.records for done in found),
-        "topics": {topic: attrs.asdict(count) for topic, count in sorted(topics.items())},
-        "queues": len(last),
-        "holes": {"count": hole_count, "first": holes[:EXAMPLES_MAX]},
-        "wrong_crcs": {
-            "count": sum(done.wrong_crc_count for done in found),
-            "first": [at for done in found for at in done.wrong_crcs][:EXAMPLES_MAX],
-        },
-    }
 
 
 def _duplicates(files: StoreFiles, paths: Sequence[Path]) -> dict[str, Any]:

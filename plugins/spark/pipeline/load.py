@@ -27,7 +27,7 @@ from flintmq.plugins.spark.pipeline.models import (
     StreamSection,
     TopicSink,
 )
-from flintmq.plugins.spark.pipeline.references import Text, as_text, names_a_secret, read_file
+from flintmq.plugins.spark.pipeline.references import Redactor, Text, as_text, names_a_secret, read_file
 
 SINKS: Final[Mapping[str, type[Sink]]] = {
     "parquet": FileSink,
@@ -54,7 +54,7 @@ _SINK_KEYS: Final = ("format", "name", "from", "output_mode")
 
 @attrs.frozen
 class LoadedPipeline:
-    """A pipeline with the place of everything in it. Immutable; safe to share between threads."""
+    """A pipeline with the place of everything in it. Belongs to one thread."""
 
     pipeline: Pipeline
     """The values."""
@@ -62,6 +62,8 @@ class LoadedPipeline:
     """As written."""
     file: Path | None = None
     """Where it was read from; other files are looked for beside it."""
+    redactor: Redactor = attrs.field(factory=Redactor, repr=False, eq=False)
+    """Knows the secrets that were revealed."""
 
     def origin(self, key: str) -> Origin:
         """Where a dotted key such as ``steps[1].sql`` was written; the nearest that was, for one that was not."""
@@ -75,8 +77,8 @@ class LoadedPipeline:
         return origin
 
     def error(self, key: str, message: str, suggestion: str | None = None) -> ConfigError:
-        """A :class:`ConfigError` about a key, with its line."""
-        return self.origin(key).error(message, key=key, suggestion=suggestion)
+        """A :class:`ConfigError` about a key, with its line and without secrets."""
+        return self.origin(key).error(self.redactor.clean(message), key=key, suggestion=suggestion)
 
     @contextlib.contextmanager
     def placed(self, key: str) -> Iterator[None]:
@@ -87,6 +89,14 @@ class LoadedPipeline:
             if error.file is not None:
                 raise
             raise self.error(key, f"'{key}': {error.message}", error.suggestion) from error
+
+    def revealed(self, key: str, options: Mapping[str, Text]) -> dict[str, str]:
+        """Options with their secrets filled in. Raises ``ConfigError`` with the line of one that is not there."""
+        found = {}
+        for name, value in options.items():
+            with self.placed(f"{key}.{name}"):
+                found[name] = self.redactor.reveal(value)
+        return found
 
     def read(self, key: str, path: Path) -> bytes:
         """A file that the pipeline names, relative to its own folder.

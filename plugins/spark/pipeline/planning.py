@@ -16,7 +16,7 @@ from flintmq.plugins.spark.options import ReadOptions
 from flintmq.plugins.spark.pipeline.decoding import decoded
 from flintmq.plugins.spark.pipeline.load import LoadedPipeline
 from flintmq.plugins.spark.pipeline.models import Watermark
-from flintmq.plugins.spark.pipeline.references import Redactor, Text, require
+from flintmq.plugins.spark.pipeline.references import require
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,8 +30,6 @@ class PlannedPipeline:
     """What was asked for."""
     frames: Mapping[str, DataFrame]
     """Every view's rows, by name, in order."""
-    redactor: Redactor = attrs.field(repr=False)
-    """Knows the secrets that were used."""
 
     def frame_of(self, place: int) -> DataFrame:
         """What the sink at a place takes."""
@@ -47,32 +45,23 @@ class PlannedPipeline:
         written = io.StringIO()
         with contextlib.redirect_stdout(written):
             self.frame_of(place).explain(mode="formatted")
-        return self.redactor.clean(written.getvalue().strip())
+        return self.loaded.redactor.clean(written.getvalue().strip())
 
 
-def check_source(loaded: LoadedPipeline, redactor: Redactor) -> dict[str, str]:
+def check_source(loaded: LoadedPipeline) -> dict[str, str]:
     """The source's options, checked, secrets filled in. Needs no Spark.
 
     Raises:
         ConfigError: an option is unknown or has a value that cannot be used; names its line.
     """
-    options = revealed(loaded, "source", loaded.pipeline.source, redactor)
+    options = loaded.revealed("source", loaded.pipeline.source)
     try:
         ReadOptions.parse(options)
     except OptionError as error:
         named = next((name for name in options if re.search(rf"\b{re.escape(name)}\b", str(error), re.I)), None)
         key = f"source.{named}" if named else "source"
-        raise loaded.error(key, f"'{key}': {redactor.clean(str(error))}") from error
+        raise loaded.error(key, f"'{key}': {error}") from error
     return options
-
-
-def revealed(loaded: LoadedPipeline, key: str, options: Mapping[str, Text], redactor: Redactor) -> dict[str, str]:
-    """Options with their secrets filled in. Raises ``ConfigError`` with the line of one that is not there."""
-    found = {}
-    for name, value in options.items():
-        with loaded.placed(f"{key}.{name}"):
-            found[name] = redactor.reveal(value)
-    return found
 
 
 def plan(spark: SparkSession, loaded: LoadedPipeline) -> PlannedPipeline:
@@ -85,40 +74,39 @@ def plan(spark: SparkSession, loaded: LoadedPipeline) -> PlannedPipeline:
     Raises:
         ConfigError: a secret, a schema or a column is missing, or a query is wrong; names the line.
     """
-    redactor = Redactor()
     pipeline = loaded.pipeline
-    options = check_source(loaded, redactor)
+    options = check_source(loaded)
     reader = spark.readStream if pipeline.is_streaming else spark.read
     path = options.pop("path", None)
-    with analysed(loaded, "source", redactor):
+    with analysed(loaded, "source"):
         messages = reader.format("flintmq").options(**options).load(path)
-    with analysed(loaded, "decode", redactor):
+    with analysed(loaded, "decode"):
         first = decoded(messages, loaded)
     if pipeline.stream is not None and pipeline.stream.watermark is not None:
-        first = _late(first, pipeline.stream.watermark, loaded, "stream.watermark", redactor)
+        first = _late(first, pipeline.stream.watermark, loaded, "stream.watermark")
     frames = {pipeline.decode.view: first}
     first.createOrReplaceTempView(pipeline.decode.view)
     for place, step in enumerate(pipeline.steps):
         key = f"steps[{place}]"
         text = step.sql if step.sql_file is None else loaded.read_text(f"{key}.sql_file", step.sql_file)
-        with analysed(loaded, f"{key}.sql" if step.sql_file is None else f"{key}.sql_file", redactor):
+        with analysed(loaded, f"{key}.sql" if step.sql_file is None else f"{key}.sql_file"):
             frame = spark.sql(str(text).strip().removesuffix(";"))
             if not frame.columns:
                 raise loaded.error(f"{key}.sql", f"'{key}.sql' is not a query: it gives no columns")
         if step.watermark is not None:
-            frame = _late(frame, step.watermark, loaded, f"{key}.watermark", redactor)
+            frame = _late(frame, step.watermark, loaded, f"{key}.watermark")
         frames[step.view] = frame.persist() if step.cache else frame
         frames[step.view].createOrReplaceTempView(step.view)
-    return PlannedPipeline(loaded, frames, redactor)
+    return PlannedPipeline(loaded, frames)
 
 
-def _late(frame: DataFrame, watermark: Watermark, loaded: LoadedPipeline, key: str, redactor: Redactor) -> DataFrame:
-    with analysed(loaded, f"{key}.column", redactor):
+def _late(frame: DataFrame, watermark: Watermark, loaded: LoadedPipeline, key: str) -> DataFrame:
+    with analysed(loaded, f"{key}.column"):
         return frame.withWatermark(watermark.column, f"{watermark.delay_ms} milliseconds")
 
 
 @contextlib.contextmanager
-def analysed(loaded: LoadedPipeline, key: str, redactor: Redactor) -> Iterator[None]:
+def analysed(loaded: LoadedPipeline, key: str) -> Iterator[None]:
     """What Spark finds wrong in here becomes a ``ConfigError`` with the line of a key, without secrets."""
     from pyspark.errors import AnalysisException, IllegalArgumentException, ParseException
 
@@ -126,7 +114,7 @@ def analysed(loaded: LoadedPipeline, key: str, redactor: Redactor) -> Iterator[N
         with loaded.placed(key):
             yield
     except (AnalysisException, ParseException, IllegalArgumentException) as error:
-        raise loaded.error(key, f"'{key}': {redactor.clean(first_words(error))}") from error
+        raise loaded.error(key, f"'{key}': {first_words(error)}") from error
 
 
 def first_words(error: BaseException) -> str:
@@ -160,15 +148,13 @@ def pipeline_session(loaded: LoadedPipeline, master: str | None = None) -> Itera
     from flintmq.plugins.spark import register, session
 
     chosen = master or loaded.pipeline.spark.master
-    conf = revealed(loaded, "spark.conf", loaded.pipeline.spark.conf, Redactor())
+    conf = loaded.revealed("spark.conf", loaded.pipeline.spark.conf)
     conf = {"spark.app.name": loaded.pipeline.name, "spark.ui.showConsoleProgress": "false", **conf}
     if chosen is not None and chosen.startswith("sc://"):
         own = {name: value for name, value in conf.items() if name.startswith("spark.sql.")}  # the rest is the server's
         spark = SparkSession.builder.remote(chosen).config(map=own).create()
         register(spark)
-    elif (
-        master is None and "PYSPARK_GATEWAY_PORT" in os.environ
-    ):  # spark-submit's command line says master and settings
+    elif master is None and "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit says master and settings
         spark = SparkSession.builder.config(map=conf).getOrCreate()
         register(spark)
     else:

@@ -209,4 +209,4 @@ def _named(sink: BoundSink) -> Iterator[None]:
 
 
 def _failed(sink: BoundSink, error: BaseException) -> PipelineError:
-    return PipelineError(sink.planned.redactor.clean(f"sink '{sink.sink.name}': {first_words(error)}"))
+    return PipelineError(sink.loaded.redactor.clean(f"sink '{sink.sink.name}': {first_words(error)}"))

@@ -11,8 +11,9 @@ import attrs
 
 from flintmq.config.errors import ConfigError
 from flintmq.plugins.spark.errors import SparkPluginError
+from flintmq.plugins.spark.pipeline.load import LoadedPipeline
 from flintmq.plugins.spark.pipeline.models import ConsoleSink, FileSink, JdbcSink, Sink, TopicSink
-from flintmq.plugins.spark.pipeline.planning import PlannedPipeline, analysed, revealed
+from flintmq.plugins.spark.pipeline.planning import PlannedPipeline, analysed
 from flintmq.plugins.spark.pipeline.references import require
 
 if TYPE_CHECKING:
@@ -33,8 +34,12 @@ class BoundSink:
     show: ShowRows = print
 
     @property
+    def loaded(self) -> LoadedPipeline:
+        return self.planned.loaded
+
+    @property
     def sink(self) -> Sink:
-        return self.planned.loaded.pipeline.sinks[self.place]
+        return self.loaded.pipeline.sinks[self.place]
 
     @property
     def key(self) -> str:
@@ -67,7 +72,7 @@ class BoundSink:
                 raise self._error("partition_by", f"the rows have no column '{missing}', only {', '.join(columns)}")
             if self._is_our_delta:
                 format_key = f"{self.key}.format"
-                require("delta", f"'{format_key}': delta", self.planned.loaded.origin(format_key))
+                require("delta", f"'{format_key}': delta", self.loaded.origin(format_key))
                 self._check_delta(sink)
         elif isinstance(sink, JdbcSink):
             self._jdbc_options(sink)
@@ -92,23 +97,23 @@ class BoundSink:
             if self._check_delta(sink) and mode == "ignore":
                 return False
             mode = "overwrite" if mode == "overwrite" else "append"
-        with analysed(self.planned.loaded, self.key, self.planned.redactor):
+        with analysed(self.loaded, self.key):
             self._into(frame.write.mode(mode)).save()
         return True
 
     def start(self, frame: DataFrame) -> StreamingQuery:
         """Start the stream into the sink; ``frame`` as for :meth:`write`."""
-        stream = self.planned.loaded.pipeline.stream
+        stream = self.loaded.pipeline.stream
         assert stream is not None
         sink = self.sink
-        name = f"{self.planned.loaded.pipeline.name}.{sink.name}"
+        name = f"{self.loaded.pipeline.name}.{sink.name}"
         writer = frame.writeStream.queryName(name).outputMode(sink.output_mode)
         writer = writer.option("checkpointLocation", f"{stream.checkpoint.rstrip('/')}/{sink.name}")
         if stream.trigger == "availableNow":
             writer = writer.trigger(availableNow=True)
         else:
             writer = writer.trigger(processingTime=f"{stream.interval_ms} milliseconds")
-        with analysed(self.planned.loaded, self.key, self.planned.redactor):
+        with analysed(self.loaded, self.key):
             if isinstance(sink, JdbcSink):
                 writer = writer.foreachBatch(jdbc_batches(self._jdbc_options(sink), sink.batch_column))
             elif isinstance(sink, ConsoleSink) and not self.is_remote:
@@ -123,7 +128,7 @@ class BoundSink:
         if isinstance(sink, JdbcSink):
             return writer.format("jdbc").options(**self._jdbc_options(sink))
         if isinstance(sink, TopicSink):
-            return writer.format("flintmq").options(**self._topic_options(sink))
+            return writer.format("flintmq").options(**self.loaded.revealed(self.key, sink.options))
         if isinstance(sink, ConsoleSink):  # through Spark Connect only the server can show rows as they come
             return writer.format("console").option("numRows", sink.rows).option("truncate", sink.truncate)
         assert isinstance(sink, FileSink)
@@ -133,13 +138,13 @@ class BoundSink:
             self.spark.dataSource.register(DeltaSource)
             writer = writer.format(FORMAT).option("path", str(local_folder(sink.path)))
             return writer.option("partitionBy", ",".join(sink.partition_by))
-        options = revealed(self.planned.loaded, f"{self.key}.options", sink.options, self.planned.redactor)
+        options = self.loaded.revealed(f"{self.key}.options", sink.options)
         writer = writer.format(sink.format).options(**options).partitionBy(*sink.partition_by)
         return writer.option("path", sink.path)
 
     def _error(self, inner: str, message: str) -> ConfigError:
         key = f"{self.key}.{inner}" if inner else self.key
-        return self.planned.loaded.error(key, f"'{key}': {self.planned.redactor.clean(message)}")
+        return self.loaded.error(key, f"'{key}': {message}")
 
     @property
     def _is_our_delta(self) -> bool:
@@ -158,27 +163,23 @@ class BoundSink:
         except SparkPluginError as error:
             raise self._error("path", str(error)) from error
         is_there: bool = DeltaTable.is_deltatable(str(folder))
-        if is_there and not self.planned.loaded.pipeline.is_streaming and sink.mode == "errorifexists":
+        if is_there and not self.loaded.pipeline.is_streaming and sink.mode == "errorifexists":
             raise self._error("path", f"there is a Delta table {folder} already; 'mode: append' adds to it")
         return is_there
 
     def _jdbc_options(self, sink: JdbcSink) -> dict[str, str]:
-        loaded, redactor = self.planned.loaded, self.planned.redactor
         given = {"url": sink.url, "dbtable": sink.table, "user": sink.user, "password": sink.password}
         own = {name: value for name, value in {**given, "driver": sink.driver}.items() if value is not None}
         return {
-            **revealed(loaded, f"{self.key}.options", sink.options, redactor),
-            **revealed(loaded, self.key, own, redactor),
+            **self.loaded.revealed(f"{self.key}.options", sink.options),
+            **self.loaded.revealed(self.key, own),
         }
-
-    def _topic_options(self, sink: TopicSink) -> dict[str, str]:
-        return revealed(self.planned.loaded, self.key, sink.options, self.planned.redactor)
 
     def _check_topic(self, sink: TopicSink) -> None:
         from flintmq.plugins.spark.options import WriteOptions
         from flintmq.plugins.spark.schema import check_sent_columns
 
-        options = self._topic_options(sink)
+        options = self.loaded.revealed(self.key, sink.options)
         try:
             check_sent_columns(self.frame.schema, has_topic=WriteOptions.parse(options).topic is not None)
         except SparkPluginError as error:
