@@ -2,29 +2,42 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import importlib.resources
 import json
 import signal
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import attrs
 import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from flintmq.core.errors import RefusedError
 from flintmq.plugins.cli import options
+from flintmq.plugins.cli.child import ServedChild
 from flintmq.plugins.cli.exits import CommandError, ExitCode
 from flintmq.plugins.cli.output import console, print_json, print_table
 from flintmq.plugins.cli.parser import Command
-from flintmq.plugins.cli.pipeline_demo import make_store
 from flintmq.plugins.spark.pipeline.load import load_pipeline
 from flintmq.plugins.spark.pipeline.planning import PlannedPipeline, check_source, pipeline_session, plan
 from flintmq.plugins.spark.pipeline.references import require
 from flintmq.plugins.spark.pipeline.running import PipelineError, PipelineResult, bound_sinks
 from flintmq.plugins.spark.pipeline.running import run as run_pipeline
+from flintmq.remoting.client.admin import AdminClient
+from flintmq.remoting.client.message import Message
+from flintmq.remoting.client.producer import Producer
+
+TOPIC: Final = "Orders"
+QUEUES: Final = 4
+CITIES: Final = ("Aachen", "Bergen", "Cádiz", "Dublin", "Évora")
+BROKEN_EVERY: Final = 100
+"""Each hundredth body is not JSON, so that the demonstration shows what a pipeline does with those."""
+BATCH: Final = 500
 
 
 @click.command(cls=Command)
@@ -51,35 +64,6 @@ def run(file: Path, master: str | None, explain: bool, dry_run: bool, settings: 
             _describe(planned, explain=explain, as_json=as_json)
             return
         _report(_run(planned, as_json=as_json), as_json=as_json)
-
-
-@click.command(cls=Command)
-@click.option("--folder", type=options.PATH, metavar="DIR", help="Keep everything here; else a folder that is removed.")
-@click.option("--messages", type=click.IntRange(min=100), default=20000, metavar="N", help="Orders in the store.")
-@options.as_json
-def demo(folder: Path | None, messages: int, as_json: bool) -> None:
-    """Fill a store with orders, run a pipeline over it, and check that every one came out."""
-    require("spark", "a pipeline")
-    if folder is not None and folder.exists():
-        raise CommandError(f"--folder: {folder} exists already: name a new one", ExitCode.USAGE)
-    with contextlib.ExitStack() as stack:
-        if folder is None:
-            place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="flintmq-pipeline-")))
-        else:
-            place = folder.absolute()
-            place.mkdir(parents=True)
-        store = make_store(place, messages)
-        loaded = load_pipeline(store.pipeline)
-        spark = stack.enter_context(pipeline_session(loaded, "local[2]"))
-        result = _run(plan(spark, loaded), as_json=as_json)
-        _report(result, as_json=as_json)
-        rows = {sink.name: sink.rows for sink in result.sinks}
-        if (rows["orders"], rows["rejects"]) != (store.orders, store.broken):
-            raise CommandError(
-                f"{store.orders} orders and {store.broken} others were stored; the pipeline wrote {rows}"
-            )
-    if not as_json:
-        print(f"every one of {messages} messages came out{'' if folder is None else f'; next: edit {store.pipeline}'}")
 
 
 def _run(planned: PlannedPipeline, *, as_json: bool) -> PipelineResult:
@@ -156,3 +140,74 @@ def _report(result: PipelineResult, *, as_json: bool) -> None:
             for sink in result.sinks
         ),
     )
+
+
+@click.command(cls=Command)
+@click.option("--folder", type=options.PATH, metavar="DIR", help="Keep everything here; else a folder that is removed.")
+@click.option("--messages", type=click.IntRange(min=100), default=20000, metavar="N", help="Orders in the store.")
+@options.as_json
+def demo(folder: Path | None, messages: int, as_json: bool) -> None:
+    """Fill a store with orders, run a pipeline over it, and check that every one came out."""
+    require("spark", "a pipeline")
+    if folder is not None and folder.exists():
+        raise CommandError(f"--folder: {folder} exists already: name a new one", ExitCode.USAGE)
+    with contextlib.ExitStack() as stack:
+        if folder is None:
+            place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="flintmq-pipeline-")))
+        else:
+            place = folder.absolute()
+            place.mkdir(parents=True)
+        file = make_store(place, messages)
+        loaded = load_pipeline(file)
+        spark = stack.enter_context(pipeline_session(loaded, "local[2]"))
+        result = _run(plan(spark, loaded), as_json=as_json)
+        _report(result, as_json=as_json)
+        rows = {sink.name: sink.rows for sink in result.sinks}
+        broken = messages // BROKEN_EVERY
+        if (rows["orders"], rows["rejects"]) != (messages - broken, broken):
+            raise CommandError(f"{messages - broken} orders and {broken} others were stored; the pipeline wrote {rows}")
+    if not as_json:
+        print(f"every one of {messages} messages came out{'' if folder is None else f'; next: edit {file}'}")
+
+
+def orders(count: int) -> Iterator[bytes]:
+    """Yield bodies, some of them broken."""
+    for number in range(count):
+        if number % BROKEN_EVERY == BROKEN_EVERY - 1:
+            yield b'{"id": '
+        else:
+            order = {"id": number, "city": CITIES[number % len(CITIES)], "amount": number * 7919 % 100_000 / 100}
+            yield json.dumps(order, ensure_ascii=False).encode()
+
+
+def make_store(folder: Path, count: int) -> Path:
+    """Start a broker, send the orders to it over the wire, and stop it; return the pipeline's file.
+
+    Raises:
+        CommandError: the broker does not start, or does not stop well.
+    """
+    small_files = ("--set", "store.commit_log_file_bytes=64MiB")
+    child = ServedChild(["--store", str(folder / "store"), "--port", "0", "--namesrv-port", "0", *small_files])
+    with child:
+        asyncio.run(_send(child.namesrv, list(orders(count))))
+    if child.exit_code != 0:
+        raise CommandError(f"the broker ended with exit code {child.exit_code}: {child.errors}")
+    pipeline = folder / "demo.yaml"
+    example = importlib.resources.files("flintmq") / "examples" / "pipelines" / "demo.yaml"
+    pipeline.write_text(example.read_text("utf-8").replace("./", f"{folder}/"), "utf-8")
+    return pipeline
+
+
+async def _send(namesrv: str, bodies: list[bytes]) -> None:
+    async with AdminClient(namesrv) as admin:
+        await admin.create_topic(TOPIC, queues=QUEUES)
+        for _ in range(100):  # a name server hears of a new topic a moment after its broker
+            try:
+                await admin.topic_route(TOPIC)
+                break
+            except RefusedError:
+                await asyncio.sleep(0.1)
+    async with Producer("pipeline-demo", namesrv) as producer:
+        for start in range(0, len(bodies), BATCH):
+            messages = [Message(TOPIC, body) for body in bodies[start : start + BATCH]]
+            await producer.send_batch(messages, timeout_ms=15_000)
