@@ -99,11 +99,9 @@ class SlaveReplication:
     def _arrived(self, batch: RecordBatch) -> None:
         """Note the queues of topics that the master's table does not have yet."""
         topics = self._api.topics
-        seen: dict[str, int] = {}
-        for topic, queue_id in batch.queues():
-            if topic not in topics or topic in topics.learned:
-                seen[topic] = max(seen.get(topic, 0), queue_id + 1)
-        news = [topics.learn(topic, queue_nums) for topic, queue_nums in seen.items()]
+        unknown = [queue for queue in batch.queues() if queue[0] in topics.learned or queue[0] not in topics]
+        highest = dict(sorted(unknown))
+        news = [topics.learn(topic, queue_id + 1) for topic, queue_id in highest.items()]
         if any(news):
             self.synchronize.wake()
 
@@ -295,9 +293,11 @@ class MasterConnection(asyncio.Protocol):
             self.link.report(end)
         else:
             waiter.add_done_callback(partial(self._flushed, end))
-        self._service.on_appended(
-            sum([chunk.messages for chunk in chunks]), sum([chunk.messages_bytes for chunk in chunks])
-        )
+        messages = size_bytes = 0
+        for chunk in chunks:
+            messages += chunk.messages
+            size_bytes += chunk.messages_bytes
+        self._service.on_appended(messages, size_bytes)
 
     def _flushed(self, end_offset_bytes: int, status: FlushStatus) -> None:
         """Report a position that is durable now. The flush service's thread."""

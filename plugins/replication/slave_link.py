@@ -232,7 +232,7 @@ class RecordChecker:
             The number of bytes from the front, the last store time, the number of records, and the sum of their sizes.
         """
         room = self._file_bytes - start % self._file_bytes
-        view = view[: min(room, len(view))]
+        view = view[:room]
         at = stored_ms = messages = size_bytes = 0
         while at < len(view):
             if start + at < self._blank_until:

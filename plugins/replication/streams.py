@@ -170,7 +170,7 @@ class Sealer:
     """Seals the frames of one direction, in order."""
 
     def __init__(self, key: bytes) -> None:
-        self._key = key
+        self._keyed = hashlib.blake2b(key=key, digest_size=_SEAL_BYTES)
         self._number = 0
 
     def seal(
@@ -178,7 +178,8 @@ class Sealer:
     ) -> list[Buffer]:
         """Return the pieces of a frame, to be written in this order."""
         header = _SEALED_HEADER.pack(kind, len(body), offset_bytes, second_offset_bytes)
-        digest = hashlib.blake2b(_NUMBER.pack(self._number) + header, key=self._key, digest_size=_SEAL_BYTES)
+        digest = self._keyed.copy()
+        digest.update(_NUMBER.pack(self._number) + header)
         digest.update(body)
         self._number += 1
         return [header, body, digest.digest()]
@@ -193,7 +194,7 @@ class Unsealer:
     """
 
     def __init__(self, key: bytes, max_bytes: int = HA_FRAME_MAX_BYTES) -> None:
-        self._key = key
+        self._keyed = hashlib.blake2b(key=key, digest_size=_SEAL_BYTES)
         self._max_bytes = max_bytes
         self._number = 0
         self._buffer = bytearray()
@@ -227,7 +228,8 @@ class Unsealer:
         return frames
 
     def _check(self, frame: memoryview, seal: memoryview) -> None:
-        digest = hashlib.blake2b(_NUMBER.pack(self._number), key=self._key, digest_size=_SEAL_BYTES)
+        digest = self._keyed.copy()
+        digest.update(_NUMBER.pack(self._number))
         digest.update(frame)
         if not hmac.compare_digest(digest.digest(), seal):
             if self._number == 0:
