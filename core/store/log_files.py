@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from functools import partial
 from pathlib import Path
-from typing import Final, TypedDict
+from typing import Final
 
 from flintmq.config.sections.store import StoreSection
 from flintmq.core.io.disk import Disk
@@ -14,14 +15,6 @@ from flintmq.core.log.mapped_file_queue import MappedFileQueue
 from flintmq.core.log.multi_path_queue import MultiPathMappedFileQueue
 
 _STEP_BYTES: Final = 64 * 1024 * 1024
-
-
-class _Options(TypedDict):
-    step_bytes: int
-    pool: TransientStorePool | None
-    ahead: Executor | None
-    warm: bool
-    holds: bool
 
 
 def commit_log_folders(settings: StoreSection) -> tuple[Path, ...]:
@@ -46,13 +39,16 @@ def log_files(
         background: makes files ahead; None where none are.
     """
     read_only = [Path(path) for path in settings.read_only_commit_log_paths]
-    options: _Options = {
-        "step_bytes": _STEP_BYTES,
-        "pool": pool,
-        "ahead": background,
-        "warm": settings.warm,
-        "holds": True,
-    }
+    make: Callable[..., MappedFileQueue]
     if len(folders) == 1 and not read_only:
-        return MappedFileQueue(disk, folders[0], settings.commit_log_file_bytes, **options)
-    return MultiPathMappedFileQueue(disk, list(folders), read_only, settings.commit_log_file_bytes, **options)
+        make = partial(MappedFileQueue, disk, folders[0])
+    else:
+        make = partial(MultiPathMappedFileQueue, disk, list(folders), read_only)
+    return make(
+        settings.commit_log_file_bytes,
+        step_bytes=_STEP_BYTES,
+        pool=pool,
+        ahead=background,
+        warm=settings.warm,
+        holds=True,
+    )

@@ -13,12 +13,12 @@ from typing import Final
 import msgspec
 
 from flintmq.config.sections.store import StoreSection
-from flintmq.core.kernel.ports import ConsumeQueues, IndexBuilder, MessageFilter
+from flintmq.core.kernel.ports import ConsumeQueues, IndexBuilder, MessageFilter, SupportsQuerySteps
 from flintmq.core.log.commit_log import CommitLog
 from flintmq.core.record import record as rec
+from flintmq.core.record.properties import KEYS, UNIQ_KEY
 from flintmq.core.record.queue_unit import FILLER_SIZE, UNIT, UNIT_BYTES
 from flintmq.core.steps import run_steps
-from flintmq.core.store.key_query import find_by_key
 
 _SCAN_UNITS: Final = 800
 _READ_S: Final = 0.010
@@ -103,14 +103,40 @@ class MessageReader:
     def query_message(
         self, topic: str, key: str, max_num: int, begin_timestamp_ms: int, end_timestamp_ms: int
     ) -> tuple[list[memoryview], int, int]:
-        """Find messages by key at once; see :func:`.find_by_key`."""
+        """Find messages by key at once; see :meth:`query_message_steps`."""
         return run_steps(self.query_message_steps(topic, key, max_num, begin_timestamp_ms, end_timestamp_ms))
 
     def query_message_steps(
         self, topic: str, key: str, max_num: int, begin_timestamp_ms: int, end_timestamp_ms: int
     ) -> Generator[None, None, tuple[list[memoryview], int, int]]:
-        """Find messages by key in steps of some milliseconds; see :func:`.find_by_key`."""
-        return find_by_key(self._commit_log, self._index, topic, key, max_num, begin_timestamp_ms, end_timestamp_ms)
+        """Find records of a topic with a key (KEYS or UNIQ_KEY) that were stored within a time range.
+
+        It yields after some milliseconds of work, so that a server can do other things in between.
+
+        Returns:
+            The newest ``max_num`` candidates of the index that have the key, in the order of the log, as RocketMQ answers them;
+            the store time in ms and the physical offset of the newest record that the index has.
+        """
+        args = (topic, key, max_num, begin_timestamp_ms, end_timestamp_ms)
+        if isinstance(self._index, SupportsQuerySteps):
+            found_at, index_time_ms, index_offset = yield from self._index.query_steps(*args)
+        else:
+            found_at, index_time_ms, index_offset = self._index.query(*args)
+        found: list[memoryview] = []
+        for physical in sorted(found_at):
+            yield
+            record = self._commit_log.record(physical)
+            if record is None or record.topic != topic:
+                continue
+            if not begin_timestamp_ms <= record.store_timestamp_ms <= end_timestamp_ms:
+                continue
+            properties = record.properties
+            if properties.get(UNIQ_KEY) != key and key not in properties.get(KEYS, "").split(" "):
+                continue
+            piece = self._commit_log.slice(physical, record.size_bytes)
+            if piece is not None:
+                found.append(piece)
+        return found, index_time_ms, index_offset
 
     def get_message(
         self, topic: str, queue_id: int, queue_offset: int, max_num: int, message_filter: MessageFilter | None

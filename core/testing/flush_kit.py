@@ -28,7 +28,7 @@ from flintmq.core.kernel.ports import (
     FlushWaiter,
     TransientStorePool,
 )
-from flintmq.core.testing.failure import expect
+from flintmq.core.testing.failure import KitFailure, expect
 from flintmq.core.testing.fake_log import FakeLog
 
 PATIENCE_S: Final = 5.0
@@ -92,14 +92,26 @@ class FlushBench:
             left = [t for t in threading.enumerate() if t not in self._threads_before and t.is_alive()]
             expect(not left, "stop ends the service's threads", left)
 
+    def append(self, size_bytes: int = _RECORD_BYTES) -> int:
+        """Append; return the new end."""
+        end = self.log.append(size_bytes)
+        if end is None:
+            raise KitFailure("the pool has room for this check")
+        return end
+
     def put(self, size_bytes: int = _RECORD_BYTES) -> WaiterProbe:
         """Append, submit, and listen."""
-        end = self.log.append(size_bytes)
-        expect(end is not None, "the pool has room for this check")
-        assert end is not None
+        end = self.append(size_bytes)
         waiter = self.service.submit(end)
         expect(not self.log.hold_expired, "submit does not wait for a sync")
         return WaiterProbe(waiter, self.log, end)
+
+    def put_into_a_held_sync(self) -> WaiterProbe:
+        """Append and submit, and wait for the sync, which lasts until it is released."""
+        self.log.hold_syncs()
+        probe = self.put()
+        expect(self.log.wait_sync_entered(PATIENCE_S), "a submit leads to a sync")
+        return probe
 
 
 def check_flush_service(
@@ -159,9 +171,7 @@ def check_becomes_durable(bench: Bench) -> None:
         probe = b.put()
         expect(probe.wait() is FlushStatus.FLUSHED, "a submit without trouble ends with FLUSHED", probe.calls)
         expect(b.log.wait_flushed(probe.end_offset_bytes, PATIENCE_S), "what was submitted is synced")
-        quiet_end = b.log.append(_RECORD_BYTES)
-        assert quiet_end is not None
-        expect(b.log.wait_flushed(quiet_end, PATIENCE_S), "bytes without a waiter are synced too")
+        expect(b.log.wait_flushed(b.append(), PATIENCE_S), "bytes without a waiter are synced too")
         probe.check_once()
 
 
@@ -194,9 +204,7 @@ def check_watermark_and_statistics(bench: Bench) -> None:
 def check_no_answer_before_the_sync(bench: Bench) -> None:
     """Check that nothing is acknowledged while the sync it waits for is still running."""
     with bench() as b:
-        b.log.hold_syncs()
-        probe = b.put()
-        expect(b.log.wait_sync_entered(PATIENCE_S), "a submit leads to a sync")
+        probe = b.put_into_a_held_sync()
         expect(
             FlushStatus.FLUSHED not in (probe.waiter.status, *probe.calls),
             "a waiter is not FLUSHED before its sync has ended",
@@ -214,9 +222,7 @@ def check_no_answer_before_the_sync(bench: Bench) -> None:
 def check_gathers(bench: Bench) -> None:
     """Check that one sync serves every request that came while the one before was running."""
     with bench() as b:
-        b.log.hold_syncs()
-        probes = [b.put()]
-        expect(b.log.wait_sync_entered(PATIENCE_S), "a submit leads to a sync")
+        probes = [b.put_into_a_held_sync()]
         probes += [b.put(16) for _ in range(24)]
         b.log.release_syncs()
         order = [probe.wait() for probe in probes]
@@ -245,9 +251,7 @@ def check_already_flushed(bench: Bench) -> None:
 def check_deadline(bench: Bench) -> None:
     """Check that a hanging sync ends waits with TIMEOUT, once, and the service works on when the disk does."""
     with bench() as b:
-        b.log.hold_syncs()
-        probe = b.put()
-        expect(b.log.wait_sync_entered(PATIENCE_S), "a submit leads to a sync")
+        probe = b.put_into_a_held_sync()
         late = b.put()
         for waiting in (probe, late):
             expect(waiting.wait() is FlushStatus.TIMEOUT, "a hanging sync ends with TIMEOUT", waiting.calls)
@@ -284,9 +288,7 @@ def check_fenced_waiters(bench: Bench) -> None:
     """Check that every request that waits when a sync fails is FENCED: those in the sync and those that came meanwhile."""
     with bench() as b:
         b.log.fail_syncs()
-        b.log.hold_syncs()
-        probes = [b.put()]
-        expect(b.log.wait_sync_entered(PATIENCE_S), "a submit leads to a sync")
+        probes = [b.put_into_a_held_sync()]
         probes += [b.put() for _ in range(5)]
         b.log.release_syncs()
         for probe in probes:
@@ -318,9 +320,7 @@ def check_stop_makes_durable(bench: Bench, *, synchronous: bool) -> None:
 def check_stop_with_waiters(bench: Bench) -> None:
     """Check that ``stop`` leaves no waiter pending, not even one whose position never comes or that waits during a sync."""
     with bench() as b:
-        b.log.hold_syncs()
-        waiting = [b.put()]
-        expect(b.log.wait_sync_entered(PATIENCE_S), "a submit leads to a sync")
+        waiting = [b.put_into_a_held_sync()]
         waiting.append(b.put())
         beyond = b.log.wrote_offset_bytes + _FILE_BYTES
         never = WaiterProbe(b.service.submit(beyond), b.log, beyond)
@@ -341,8 +341,7 @@ def check_failed_sync_on_stop(bench: Bench) -> None:
     """Check that a sync that fails while stopping is as final as any other."""
     with bench() as b:
         b.log.fail_syncs()
-        end = b.log.append(_RECORD_BYTES)
-        assert end is not None
+        end = b.append()
         b.service.stop()
         status = b.service.submit(end).status
         expect(status is FlushStatus.FENCED, "a submit after a failed last sync is FENCED", status)

@@ -92,18 +92,19 @@ def _take(step: IntakeStep, sample: IntakeSample) -> Taken:
     message = _copy(sample.message)
     try:
         ends_chain: object = step.take(message, sample.sent)
-    except RefusedError as refusal:
-        _check_refusal(refusal)
-        return Taken(message, ends_chain=False, refusal=refusal)
     except Exception as error:
-        raise KitFailure(f"take raised {type(error).__name__}, not RefusedError: {error}") from error
+        return Taken(message, ends_chain=False, refusal=_refusal("take", error))
     drop(ends_chain)
     expect(isinstance(ends_chain, bool), "take is a plain method that returns True or False", ends_chain)
     return Taken(message, ends_chain is True)
 
 
-def _check_refusal(refusal: RefusedError) -> None:
-    expect(bool(refusal.reason), "a refusal has a stable reason", refusal.remark)
+def _refusal(method: str, error: Exception) -> RefusedError:
+    """Return what a method refuses with. Raises ``KitFailure`` for any other error."""
+    if not isinstance(error, RefusedError):
+        raise KitFailure(f"{method} raised {type(error).__name__}, not RefusedError: {error}") from error
+    expect(bool(error.reason), "a refusal has a stable reason", error.remark)
+    return error
 
 
 def _check_changes(before: MessageExtBrokerInner, taken: Taken) -> None:
@@ -125,12 +126,10 @@ def _check_ahead(step: ChecksAhead, sample: IntakeSample, taken: Taken) -> None:
     properties = dict(sample.message.properties)
     try:
         would_take: object = step.would_take(properties)
-    except RefusedError as refusal:
-        _check_refusal(refusal)
+    except Exception as error:
+        refusal = _refusal("would_take", error)
         expect(taken.refusal is not None, "what would_take refuses is refused by take", refusal.remark)
         return
-    except Exception as error:
-        raise KitFailure(f"would_take raised {type(error).__name__}, not RefusedError: {error}") from error
     drop(would_take)
     expect(isinstance(would_take, bool), "would_take is a plain method that returns True or False", would_take)
     expect(properties == sample.message.properties, "would_take changes nothing", properties)
@@ -144,11 +143,9 @@ def _check_batch(step: ChecksBatches, sample: IntakeSample) -> None:
     given, untouched, shared = batch(members), batch(members), dict(sample.message.properties)
     try:
         returned: object = step.check_batch(shared, given)  # type: ignore[func-returns-value]
-    except RefusedError as refusal:
-        _check_refusal(refusal)
-        returned = None
     except Exception as error:
-        raise KitFailure(f"check_batch raised {type(error).__name__}, not RefusedError: {error}") from error
+        _refusal("check_batch", error)
+        returned = None
     drop(returned)
     expect(returned is None, "check_batch returns nothing: it refuses by RefusedError", returned)
     expect(shared == sample.message.properties, "check_batch changes no property", shared)

@@ -99,38 +99,31 @@ def _persist(what: str, table: _Table) -> None:
         log.error("the newest %s are lost: %s", what, error)
 
 
-class ClientExpiry:
-    """Closes connections of clients without heartbeats, and frees the queues that lost clients had locked. Loop thread.
-
-    Args:
-        api: the broker.
-    """
+class _Timed:
+    """A service of a broker that does its work with timers."""
 
     def __init__(self, api: BrokerApi) -> None:
         self._api = api
+
+    def stop(self) -> None:
+        """Do nothing: the timers have ended."""
+
+
+class ClientExpiry(_Timed):
+    """Closes connections of clients without heartbeats, and frees the queues that lost clients had locked. Loop thread."""
 
     def start(self) -> None:
         """Begin to look for what has expired."""
         self._api.timers.every(_CLIENT_SCAN_S, self._scan, "client expiry")
         self._api.timers.every(_LOCK_SCAN_S, self._api.locks.remove_expired, "queue locks")
 
-    def stop(self) -> None:
-        """Do nothing: the timers have ended."""
-
     def _scan(self) -> None:
         for channel in (*self._api.consumers.remove_expired(), *self._api.producers.remove_expired()):
             channel.close("no heartbeat for too long")
 
 
-class HeldPulls:
-    """Answers held pulls when their time is up, and at the stop. Loop thread.
-
-    Args:
-        api: the broker.
-    """
-
-    def __init__(self, api: BrokerApi) -> None:
-        self._api = api
+class HeldPulls(_Timed):
+    """Answers held pulls when their time is up, and at the stop. Loop thread."""
 
     def start(self) -> None:
         """Begin to look for pulls whose time is up, and for messages that nothing else made visible."""
@@ -143,29 +136,16 @@ class HeldPulls:
         """Answer every held pull while the broker still listens."""
         self._api.hold.release_all()
 
-    def stop(self) -> None:
-        """Do nothing: the timers have ended."""
-
     def _expire(self) -> float:
         self._api.hold.expire()
         return _HOLD_TICK_S
 
 
-class Statistics:
-    """Samples the counters behind requests 28 and 315. Loop thread.
-
-    Args:
-        api: the broker.
-    """
-
-    def __init__(self, api: BrokerApi) -> None:
-        self._api = api
+class Statistics(_Timed):
+    """Samples the counters behind requests 28 and 315. Loop thread."""
 
     def start(self) -> None:
         """Begin to sample."""
         stats = self._api.stats
         self._api.timers.every(SAMPLE_INTERVAL_S, stats.sample, "statistics")
         self._api.timers.every(_PUT_TIMES_S, stats.roll_put_times, "times of appends")
-
-    def stop(self) -> None:
-        """Do nothing: the timers have ended."""

@@ -19,8 +19,8 @@ from flintmq.core.kernel.ports import DispatchRequest
 from flintmq.core.record.host import pack_host
 from flintmq.core.record.properties import properties_to_string
 from flintmq.core.record.record import MessageExtBrokerInner, Record, decode_record, encode_record, record_size
-from flintmq.core.testing.channel import RecordingChannel
 from flintmq.core.testing.clock import ManualClock
+from flintmq.core.testing.processor_kit import RecordingChannel
 from flintmq.plugins.delay.plugin import DelayStep
 from flintmq.plugins.timer.plugin import TimerStep
 from flintmq.plugins.timer.timer_message import TimerRedirect

@@ -11,8 +11,8 @@ from flintmq.core.broker.consumers import ConsumerTable
 from flintmq.core.broker.producers import ProducerTable
 from flintmq.core.broker.subscription import SubscriptionData
 from flintmq.core.errors import RefusedError
-from flintmq.core.testing.channel import RecordingChannel
 from flintmq.core.testing.clock import ManualClock
+from flintmq.core.testing.processor_kit import RecordingChannel
 
 T = SubscriptionData(topic="T", sub_string="*", sub_version=1)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from flintmq.core.broker.consumers import BROADCASTING, ConsumerGroupInfo
 from flintmq.core.broker.producers import ClientChannelInfo
 from flintmq.core.broker.subscription import SubscriptionData
-from flintmq.core.testing.channel import RecordingChannel
+from flintmq.core.testing.processor_kit import RecordingChannel
 
 
 def subscription(topic: str, text: str = "*", version: int = 1) -> SubscriptionData:

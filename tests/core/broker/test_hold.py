@@ -12,8 +12,8 @@ from flintmq.core.broker.hold import HeldPull, PullRequestHoldService
 from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.ports import AppendedBatch, DispatchRequest, RecordBatch
 from flintmq.core.record.bulk_columns import columns_of
-from flintmq.core.testing.channel import RecordingChannel
 from flintmq.core.testing.clock import ManualClock
+from flintmq.core.testing.processor_kit import RecordingChannel
 from flintmq.plugins.filters.plugin import tag_filter
 
 

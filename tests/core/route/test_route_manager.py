@@ -8,8 +8,8 @@ from flintmq.core.broker.topic_config import TopicConfig
 from flintmq.core.io.config_manager import DataVersion
 from flintmq.core.route.route_data import ClusterInfo, RegisterResult
 from flintmq.core.route.route_manager import RouteInfoManager
-from flintmq.core.testing.channel import RecordingChannel
 from flintmq.core.testing.clock import ManualClock
+from flintmq.core.testing.processor_kit import RecordingChannel
 
 
 class Names:

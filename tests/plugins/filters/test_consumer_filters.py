@@ -12,8 +12,8 @@ from flintmq.core.broker.subscription import SubscriptionData, build_subscriptio
 from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.kernel.ports import BitMapFilter
 from flintmq.core.record.bloom import BloomFilter
-from flintmq.core.testing.channel import RecordingChannel
 from flintmq.core.testing.clock import ManualClock
+from flintmq.core.testing.processor_kit import RecordingChannel
 from flintmq.plugins.filters.consumer_filters import ConsumerFilterManager
 from flintmq.plugins.filters.sql92 import sql92_filter
 

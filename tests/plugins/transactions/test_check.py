@@ -10,7 +10,7 @@ from flintmq.config.rocketmq.system_topics import TRANS_CHECK_MAX_TIME_TOPIC, TR
 from flintmq.core.errors import RefusedError
 from flintmq.core.record.record import decode_record
 from flintmq.core.response_code import ResponseCode
-from flintmq.core.testing.channel import RecordingChannel
+from flintmq.core.testing.processor_kit import RecordingChannel
 from flintmq.remoting.wire.codes import RequestCode
 
 COMMIT, ROLLBACK = 8, 12

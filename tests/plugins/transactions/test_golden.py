@@ -27,8 +27,8 @@ from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.kernel.ports import DispatchRequest
 from flintmq.core.record.properties import properties_to_string
 from flintmq.core.record.record import Record, decode_record
-from flintmq.core.testing.channel import RecordingChannel
 from flintmq.core.testing.clock import ManualClock
+from flintmq.core.testing.processor_kit import RecordingChannel
 from flintmq.core.testing.store import open_store
 from flintmq.plugins.transactions import half_message as half
 from flintmq.plugins.transactions.store import TransactionStore

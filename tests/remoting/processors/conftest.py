@@ -17,8 +17,8 @@ from flintmq.core.errors import RefusedError, RemotingError
 from flintmq.core.io import fastjson
 from flintmq.core.io.os_disk import OS_DISK
 from flintmq.core.kernel.ports.processor import Handler, Request, Response
-from flintmq.core.testing.channel import RecordingChannel
 from flintmq.core.testing.clock import ManualClock
+from flintmq.core.testing.processor_kit import RecordingChannel
 from flintmq.remoting.wire.command import RemotingCommand
 from flintmq.tests.support.state import state_of
 
