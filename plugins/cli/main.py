@@ -11,8 +11,6 @@ from typing import Final
 import click
 
 from flintmq import __version__
-from flintmq.config import ConfigError, PluginRef, load_config
-from flintmq.core.kernel.finder import may_have_entry_points
 from flintmq.plugins.cli import exits, options
 from flintmq.plugins.cli.commands import COMMANDS
 from flintmq.plugins.cli.parser import LazyGroup
@@ -41,8 +39,11 @@ def _plugin_commands() -> dict[str, click.Command]:
 
     A plugin that cannot be loaded costs its own commands and a warning, never the command line.
     """
-    if PLUGINS_VARIABLE not in os.environ and not may_have_entry_points():
+    import importlib_metadata
+
+    if PLUGINS_VARIABLE not in os.environ and not importlib_metadata.entry_points(group="flintmq"):
         return {}
+    from flintmq.config import ConfigError, PluginRef, load_config
     from flintmq.plugins.cli.plugin_command import load_commands  # with the kernel and typer, which only this needs
 
     configured: tuple[PluginRef, ...] = ()
