@@ -19,7 +19,6 @@ from flintmq.plugins.bench.recover import bench_recover
 from flintmq.plugins.bench.run import BenchResult, BenchSettings, run_bench
 from flintmq.plugins.cli import options
 from flintmq.plugins.cli.bench_target import (
-    Loop,
     Measured,
     Target,
     broker_to_measure,
@@ -103,7 +102,7 @@ def consume(**load: Unpack[Load]) -> None:
         measure_in_turn(lambda settings, broker: _once(settings, broker, load["loop"]), bench, target, load)
 
 
-def _once(bench: BenchSettings, target: Target, loop: Loop) -> BenchResult:
+def _once(bench: BenchSettings, target: Target, loop: str) -> BenchResult:
     try:
         found: BenchResult = runner(loop)(run_bench(bench, *target))
     except RemotingError as error:
@@ -142,7 +141,7 @@ def latency(**load: Unpack[LatencyLoad]) -> None:
 )
 @options.settings
 @loop_option
-def feed(rounds: int, landing: bool, folder: Path | None, settings: tuple[str, ...], loop: Loop, **load: Any) -> None:
+def feed(rounds: int, landing: bool, folder: Path | None, settings: tuple[str, ...], loop: str, **load: Any) -> None:
     """Measure brokers without and with the dispatcher spark_feed, in turn. A line of JSON per run, then medians and ratios."""
     bench = BenchSettings(bench="send", topic="FlintFeed", **load)
     with contextlib.ExitStack() as stack:

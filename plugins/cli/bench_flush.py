@@ -26,7 +26,7 @@ from flintmq.plugins.bench.flush_report import (
 from flintmq.plugins.bench.flush_round import FlushPlan, parse_contender
 from flintmq.plugins.bench.picture import FORMATS, INSTALL, draw_flush
 from flintmq.plugins.cli import options
-from flintmq.plugins.cli.bench_target import Loop, loop_option, runner, seconds_option, size_option, warmup_option
+from flintmq.plugins.cli.bench_target import loop_option, runner, seconds_option, size_option, warmup_option
 from flintmq.plugins.cli.exits import CommandError, ExitCode, warn
 from flintmq.plugins.cli.output import console, print_json, print_table
 from flintmq.plugins.cli.parser import Command
@@ -98,7 +98,7 @@ def flush(
     as_json: bool,
     report: Path | None,
     plot: Path | None,
-    loop: Loop,
+    loop: str,
     **load: Any,
 ) -> None:
     """Compare flush strategies: speed, latency, syncs, bytes written, and what a power cut would take."""
@@ -108,7 +108,7 @@ def flush(
     with _folder(directory) as folder:
         plan = FlushPlan(contenders=_contenders(strategies), folder=folder, settings=settings, **load)
         with _progress() as tell:
-            made = bench_flush(plan, runner(loop), loop.value, progress=tell)
+            made = bench_flush(plan, runner(loop), loop, progress=tell)
     document = made.as_json()
     if report is not None:
         with _written(report):

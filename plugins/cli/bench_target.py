@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import enum
 import shutil
 import tempfile
 from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -23,21 +22,12 @@ from flintmq.plugins.cli.child import ServedChild
 from flintmq.plugins.cli.connect import access, access_to_own, checked_name_servers
 from flintmq.plugins.cli.exits import CommandError, ExitCode
 from flintmq.plugins.cli.output import print_json
-from flintmq.plugins.cli.parser import ValueOf
 
 F = TypeVar("F", bound=Callable[..., Any])
 R = TypeVar("R", BenchResult, LatencyResult)
 
 Target = tuple[str, int | None]
 """A name server, and the process of its broker where that is known."""
-
-
-class Loop(enum.StrEnum):
-    """The client's event loop."""
-
-    AUTO = "auto"
-    ASYNCIO = "asyncio"
-    UVLOOP = "uvloop"
 
 
 def size_option(default: int) -> Callable[[F], F]:
@@ -70,7 +60,9 @@ def topic_options(topic: str, queues: int) -> Callable[[F], F]:
 
 
 connections_option = click.option("--connections", type=IntRange(min=1, max=10_000), default=4, metavar="C")
-loop_option = click.option("--loop", type=ValueOf(Loop), default="auto", help="The client's event loop.")
+loop_option = click.option(
+    "--loop", type=click.Choice(["auto", "asyncio", "uvloop"]), default="auto", help="The client's event loop."
+)
 
 
 class Measured(TypedDict):
@@ -82,7 +74,7 @@ class Measured(TypedDict):
     against_pid: int | None
     rounds: int
     settings: tuple[str, ...]
-    loop: Loop
+    loop: str
     seconds: float
     warmup_s: float
     size_bytes: int

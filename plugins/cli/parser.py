@@ -11,28 +11,19 @@ import importlib
 import sys
 from collections.abc import Mapping
 from types import ModuleType
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import click
 
 from flintmq.plugins.cli.examples import EXAMPLES
 
 ACCESS_SECTION: Final = "Access control and TLS"
-E = TypeVar("E", bound=str)
 
 Table = Mapping[str, "tuple[str | Table, str]"]
 """Name of a command → its place and its help, of which lists show the first line.
 
 The place is ``module:object`` in this package, or for a group the table of its commands.
 """
-
-
-class ValueOf(click.Choice[E]):
-    """A choice among the members of a string enumeration, written as their values."""
-
-    def normalize_choice(self, choice: object, ctx: click.Context | None) -> str:
-        """Return what the command line says for a member."""
-        return str(choice)
 
 
 class AccessOption(click.Option):

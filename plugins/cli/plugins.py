@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import attrs
 import click
@@ -19,7 +19,7 @@ from flintmq.plugins.broker.processors import ProcessorsPlugin
 from flintmq.plugins.builtin import BUILTIN_PLUGINS
 from flintmq.plugins.cli import options
 from flintmq.plugins.cli.config import warn_ignored
-from flintmq.plugins.cli.output import print_done, print_json, print_table
+from flintmq.plugins.cli.output import print_done, print_json, print_rows
 from flintmq.plugins.cli.parser import Command
 from flintmq.plugins.cli.plugin_command import made_command
 from flintmq.plugins.name_server.name_server import NameServer
@@ -33,34 +33,26 @@ _SCRATCH_FILE_BYTES: Final = 8 * 1024 * 1024
 @options.settings
 @options.as_json
 def plugins(config: Path | None, settings: tuple[str, ...], as_json: bool) -> None:
-    found = _assembled(load_config(config, settings), config).describe()
+    found: list[dict[str, Any]] = [
+        {
+            "name": info.name,
+            "source": info.origin.source.value,
+            "place": info.origin.place,
+            "enabled": info.enabled,
+            "hooks": list(info.hooks),
+            "registered": list(info.registered),
+        }
+        for info in _assembled(load_config(config, settings), config).describe()
+    ]
     if as_json:
-        print_json(
-            [
-                {
-                    "name": info.name,
-                    "source": info.origin.source.value,
-                    "place": info.origin.place,
-                    "enabled": info.enabled,
-                    "hooks": list(info.hooks),
-                    "registered": list(info.registered),
-                }
-                for info in found
-            ]
-        )
+        print_json(found)
         return
-    print_table(
-        ("plugin", "from", "hooks", "registered"),
-        (
-            (
-                info.name,
-                info.origin.place or info.origin.source.value,
-                "\n".join(hook.removeprefix("flintmq_") for hook in info.hooks) if info.enabled else "switched off",
-                "\n".join(info.registered),
-            )
-            for info in found
-        ),
-    )
+    for row in found:
+        hooks = "\n".join(hook.removeprefix("flintmq_") for hook in row["hooks"])
+        row["hooks"] = hooks if row["enabled"] else "switched off"
+        row["registered"] = "\n".join(row["registered"])
+        row["place"] = row["place"] or row["source"]
+    print_rows(found, {"plugin": "name", "from": "place", "hooks": "hooks", "registered": "registered"})
 
 
 @click.command(cls=Command)
