@@ -55,9 +55,7 @@ class AdminClient(QueueOffsets, InstanceUser):
     takes ``address`` it speaks to that broker, else to the masters of ``cluster``, else to all masters.
 
     Args:
-        name_servers: ``host:port;host:port`` or a sequence; or hand over a ``client``.
-        client: an instance shared with others; it is not closed with this one.
-        instance_options: for :class:`ClientInstance`.
+        name_servers, client, instance_options: see :class:`~flintmq.remoting.client.instance.InstanceUser`.
     """
 
     # --- name servers ---
@@ -68,12 +66,13 @@ class AdminClient(QueueOffsets, InstanceUser):
 
     async def cluster_info(self) -> ClusterInfo:
         """All brokers and clusters."""
-        return decode_body(await _ask_name_server(self.client, RequestCode.GET_BROKER_CLUSTER_INFO), ClusterInfo)
+        answer = checked(await self.client.routes.ask(request(RequestCode.GET_BROKER_CLUSTER_INFO)))
+        return decode_body(answer.body, ClusterInfo)
 
     async def topic_list(self) -> list[str]:
         """All topics."""
-        body = await _ask_name_server(self.client, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
-        return TopicList.decode(body).topic_list
+        answer = checked(await self.client.routes.ask(request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)))
+        return TopicList.decode(answer.body).topic_list
 
     async def masters(self, cluster: str | None = None) -> dict[str, str]:
         """Addresses of masters by broker name: a cluster's, or all."""
@@ -167,16 +166,16 @@ class AdminClient(QueueOffsets, InstanceUser):
 
     async def consumer_connections(self, group: str, address: str) -> ConsumerConnection:
         """The group's members that a broker knows. Refused with CONSUMER_NOT_ONLINE when there are none."""
-        header = ConsumerGroupRequestHeader(consumer_group=group)
-        answer = await self.client.ask(address, request(RequestCode.GET_CONSUMER_CONNECTION_LIST, header))
-        return ConsumerConnection.decode(answer.body)
+        return ConsumerConnection.decode((await self._connections(group, address)).body)
 
     async def contradictions(self, group: str, address: str) -> str:
         """How the group's members contradict each other in what they subscribe to, in words with their ids; empty when they do
         not, and where the broker is not FlintMQ's. Refused with CONSUMER_NOT_ONLINE when there are none."""
+        return (await self._connections(group, address)).remark or ""
+
+    async def _connections(self, group: str, address: str) -> RemotingCommand:
         header = ConsumerGroupRequestHeader(consumer_group=group)
-        answer = await self.client.ask(address, request(RequestCode.GET_CONSUMER_CONNECTION_LIST, header))
-        return answer.remark or ""
+        return await self.client.ask(address, request(RequestCode.GET_CONSUMER_CONNECTION_LIST, header))
 
     async def consume_stats(self, group: str, topic: str) -> ConsumeStats:
         """How far a group has come in each queue of a topic."""
@@ -267,10 +266,6 @@ class AdminClient(QueueOffsets, InstanceUser):
             await self.client.ask(route.address(name), request(code, header), LONG_TIMEOUT_MS, *accepted)
             for name in route.broker_addrs
         ]
-
-
-async def _ask_name_server(client: ClientInstance, code: int) -> bytes:
-    return checked(await client.routes.ask(request(code))).body
 
 
 async def _ask_all(

@@ -54,12 +54,11 @@ class Consumer(InstanceUser):
 
     Args:
         group: the consumer group.
-        name_servers: ``host:port;host:port`` or a sequence; or hand over a ``client``.
         listener: consumes messages.
         settings: the defaults are RocketMQ's.
-        client: an instance shared with others (not with another member of the group); not closed with this consumer.
         offset_store: keeps the offsets; by default the one of the message model.
-        instance_options: for :class:`ClientInstance`.
+        name_servers, client, instance_options: see :class:`~flintmq.remoting.client.instance.InstanceUser`;
+            no ``client`` is shared with another member of the group.
     """
 
     def __init__(

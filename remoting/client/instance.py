@@ -9,6 +9,7 @@ from typing import Any, Final, Self
 
 from flintmq.core.errors import FlintError, RefusedError, RemotingError
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
+from flintmq.remoting.client.message import MessageExt
 from flintmq.remoting.client.request_reply import Requests
 from flintmq.remoting.client.route import RouteCache, parse_name_servers
 from flintmq.remoting.client.transport import RemotingClient, RequestHandler, RpcHook
@@ -69,8 +70,8 @@ class ClientInstance:
         self.producer_groups: set[str] = set()
         self.consumers: dict[str, Callable[[], ConsumerData]] = {}
         """Group → the content of its next heartbeat."""
-        self.transaction_checks: dict[str, RequestHandler] = {}
-        """Producer group → the listener that answers when a broker asks what became of a transaction (39)."""
+        self.transaction_checks: dict[str, Callable[[RemotingCommand, str, MessageExt], Awaitable[None]]] = {}
+        """Producer group → what answers when a broker asks what became of a transaction (39)."""
         self._heartbeat_interval_s = heartbeat_interval_s
         self._group_handlers: dict[tuple[int, str], RequestHandler] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -191,7 +192,7 @@ class InstanceUser:
     """Holds a :class:`ClientInstance`. Loop thread only.
 
     Args:
-        name_servers: ``host:port;host:port`` or a sequence; not looked at when a ``client`` is handed over.
+        name_servers: ``host:port;host:port`` or a sequence of addresses; not looked at when a ``client`` is handed over.
         client: an instance shared with others; it is not closed with this user.
         instance_options: for a :class:`ClientInstance` of its own.
     """

@@ -98,13 +98,11 @@ class Producer(InstanceUser):
 
     Args:
         group: the producer group.
-        name_servers: ``host:port;host:port`` or a sequence; or hand over a ``client``.
-        client: an instance shared with other producers and consumers; it is not closed with this one.
         retries: further brokers to try when a send fails. With retries a message may be stored more than once.
         compress_over_bytes: bodies at least this long are compressed; None: never.
         max_message_bytes: longer bodies are refused here.
         default_topic_queue_nums: queues asked for when sending creates the topic.
-        instance_options: for :class:`ClientInstance`.
+        name_servers, client, instance_options: see :class:`~flintmq.remoting.client.instance.InstanceUser`.
     """
 
     def __init__(

@@ -18,9 +18,7 @@ class PullConsumer(QueueOffsets, InstanceUser):
 
     Args:
         group: whose offsets are read and stored.
-        name_servers: ``host:port;host:port`` or a sequence; or hand over a ``client``.
-        client: an instance shared with others; it is not closed with this consumer.
-        instance_options: for :class:`ClientInstance`.
+        name_servers, client, instance_options: see :class:`~flintmq.remoting.client.instance.InstanceUser`.
     """
 
     def __init__(

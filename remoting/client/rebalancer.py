@@ -29,6 +29,8 @@ class Rebalancer:
         self, member: Membership, offsets: OffsetStore, pull: Callable[[ProcessQueue], Coroutine[Any, Any, None]]
     ) -> None:
         self._member = member
+        self._settings = member.settings
+        self._locks_queues = member.settings.orderly and member.is_clustering
         self._offsets = offsets
         self._pull = pull
         self._lock = asyncio.Lock()
@@ -46,7 +48,7 @@ class Rebalancer:
             except FlintError as failure:
                 log.warning("rebalance of %s failed: %s", self._member.group, failure)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._member.settings.rebalance_interval_s):
+                async with asyncio.timeout(self._settings.rebalance_interval_s):
                     await self._members_changed.wait()
 
     def soon(self) -> None:
@@ -63,8 +65,7 @@ class Rebalancer:
                 self._announced = announcement
             for topic in list(self._member.subscriptions):
                 try:
-                    assigned = await self._assigned(topic)
-                    await self._update(topic, assigned)
+                    await self._update(topic, await self._assigned(topic))
                 except FlintError as failure:  # the assignment stays as it is
                     log.info("no rebalance of %s for %s: %s", topic, self._member.group, failure)
 
@@ -79,20 +80,18 @@ class Rebalancer:
         queues = (await self._member.client.routes.route(topic)).read_queues
         if not self._member.is_clustering:
             return list(queues)
-        return self._member.settings.allocate(
-            self._member.client.client_id, await self._member.api.members(topic), queues
-        )
+        return self._settings.allocate(self._member.client.client_id, await self._member.api.members(topic), queues)
 
     async def _update(self, topic: str, assigned: Sequence[MessageQueue]) -> None:
         wanted = set(assigned)
         for queue in [queue for queue in self.process_queues if queue.topic == topic and queue not in wanted]:
             await self._drop(self.process_queues[queue])
         gained = [queue for queue in assigned if queue not in self.process_queues]
-        if gained and self._member.settings.orderly and self._member.is_clustering:
+        if gained and self._locks_queues:
             locked = await self._member.api.lock(gained)
             gained = [queue for queue in gained if queue in locked]
         for queue in gained:
-            held = ProcessQueue(queue, await self._first_offset(queue), self._member.settings.max_cached_messages)
+            held = ProcessQueue(queue, await self._first_offset(queue), self._settings.max_cached_messages)
             self.process_queues[queue] = held
             held.task = self._member.client.start_task(self._pull(held), f"pull-{queue}")
 
@@ -100,10 +99,10 @@ class Rebalancer:
         stored = await self._offsets.load(queue)
         if stored is not None:
             return stored
-        if queue.topic.startswith(RETRY_PREFIX) or self._member.settings.consume_from == FROM_FIRST:
+        if queue.topic.startswith(RETRY_PREFIX) or self._settings.consume_from == FROM_FIRST:
             return 0
-        if self._member.settings.consume_from == FROM_TIMESTAMP:
-            return await self._member.api.search_offset(queue, self._member.settings.consume_from_timestamp_ms)
+        if self._settings.consume_from == FROM_TIMESTAMP:
+            return await self._member.api.search_offset(queue, self._settings.consume_from_timestamp_ms)
         return await self._member.api.max_offset(queue)
 
     async def _drop(self, held: ProcessQueue, *, save: bool = True) -> None:
@@ -111,7 +110,7 @@ class Rebalancer:
         held.dropped = True
         self.process_queues.pop(held.queue, None)
         if held.task is not None:
-            if held.pulling or not self._member.settings.orderly:
+            if held.pulling or not self._settings.orderly:
                 held.task.cancel()
             await asyncio.gather(held.task, return_exceptions=True)
         if save:
@@ -119,7 +118,7 @@ class Rebalancer:
                 await commit_offsets(self._offsets, [held])
             except (FlintError, OSError) as failure:
                 log.warning("%s is given up, its offset was not stored: %s", held.queue, failure)
-        if self._member.settings.orderly and self._member.is_clustering:
+        if self._locks_queues:
             try:
                 await self._member.api.unlock([held.queue])
             except FlintError as failure:

@@ -155,10 +155,9 @@ class TransactionProducer(Producer):
         except (RemotingError, RefusedError) as failure:
             log.warning("transaction %s: the broker did not learn its end and will ask: %s", sent.msg_id, failure)
 
-    async def _asked(self, command: RemotingCommand, address: str) -> None:
+    async def _asked(self, command: RemotingCommand, address: str, message: MessageExt) -> None:
         """39: tells the broker what became of a transaction."""
         asked = decode_header(CheckTransactionStateRequestHeader, command.ext_fields)
-        message = decode_messages(command.body)[0]
         try:
             outcome = self._check(message)
             state = await outcome if inspect.isawaitable(outcome) else outcome
@@ -184,10 +183,7 @@ async def _dispatch_check(client: ClientInstance, command: RemotingCommand, addr
     except RecordError as error:
         raise RefusedError(ResponseCode.SYSTEM_ERROR, f"no half message: {error}", reason="body.malformed") from error
     group = messages[0].properties.get(PRODUCER_GROUP, "") if messages else ""
-    handler = client.transaction_checks.get(group)
-    if handler is None:
+    if group in client.transaction_checks:
+        await client.transaction_checks[group](command, address, messages[0])
+    else:
         log.warning("%s asks about a transaction of producer group %s, which is not here", address, group)
-        return
-    answered = handler(command, address)
-    if inspect.isawaitable(answered):
-        await answered
