@@ -164,8 +164,8 @@ class RuntimeInfo:
 
     def __call__(self) -> dict[str, str]:
         """Every figure as text."""
-        info = self._identity() | self._rates() | self._days() | self._queues() | self._store() | self._disk()
-        info |= self._state.consumers.runtime_info()
+        own = self._identity() | self._rates() | self._days() | self._queues() | self._store() | self._disk()
+        info = {name: str(value) for name, value in own.items()} | self._state.consumers.runtime_info()
         for source in self._state.runtime_sources:
             try:
                 info |= {str(name): str(value) for name, value in source().items()}
@@ -174,20 +174,20 @@ class RuntimeInfo:
                     raise
         return info
 
-    def _identity(self) -> dict[str, str]:
+    def _identity(self) -> dict[str, object]:
         boot_ms = self._state.stats.boot_timestamp_ms
         minutes, seconds = divmod(max(0, self._state.clock.now_ms() - boot_ms) // 1000, 60)
         hours, minutes = divmod(minutes, 60)
         days, hours = divmod(hours, 24)
         return {
-            "brokerVersion": str(MQ_VERSION),
+            "brokerVersion": MQ_VERSION,
             "brokerVersionDesc": version_name(MQ_VERSION),
-            "bootTimestamp": str(boot_ms),
-            "startAcceptSendRequestTimeStamp": "0",
+            "bootTimestamp": boot_ms,
+            "startAcceptSendRequestTimeStamp": 0,
             "runtime": f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]",
         }
 
-    def _rates(self) -> dict[str, str]:
+    def _rates(self) -> dict[str, object]:
         now = self._totals()
         starts = []
         for span_s in _SPANS_S:
@@ -203,57 +203,54 @@ class RuntimeInfo:
             "getTransferedTps": _tps((now.handed_out - s.handed_out, now.at_s - s.at_s) for s in starts),
         }
 
-    def _days(self) -> dict[str, str]:
+    def _days(self) -> dict[str, object]:
         stats = self._state.stats
         return {
-            "msgPutTotalYesterdayMorning": str(self._put_mornings[0]),
-            "msgPutTotalTodayMorning": str(self._put_mornings[1]),
-            "msgPutTotalTodayNow": str(stats.put_messages),
-            "msgGetTotalYesterdayMorning": str(self._get_mornings[0]),
-            "msgGetTotalTodayMorning": str(self._get_mornings[1]),
-            "msgGetTotalTodayNow": str(stats.get_messages),
+            "msgPutTotalYesterdayMorning": self._put_mornings[0],
+            "msgPutTotalTodayMorning": self._put_mornings[1],
+            "msgPutTotalTodayNow": stats.put_messages,
+            "msgGetTotalYesterdayMorning": self._get_mornings[0],
+            "msgGetTotalTodayMorning": self._get_mornings[1],
+            "msgGetTotalTodayNow": stats.get_messages,
         }
 
-    def _queues(self) -> dict[str, str]:
-        info: dict[str, str] = {}
+    def _queues(self) -> dict[str, object]:
+        info: dict[str, object] = {}
         for name, (size, capacity, head_wait) in _POOL_KEYS.items():
             pool = self._pools.get(name)
-            info[size] = str(pool.waiting if pool is not None else 0)
-            info[capacity] = str(pool.capacity if pool is not None else 0)
+            info[size] = pool.waiting if pool is not None else 0
+            info[capacity] = pool.capacity if pool is not None else 0
             if head_wait:
-                info[head_wait] = "0"  # the loop takes a request as soon as it is read
+                info[head_wait] = 0  # the loop takes a request as soon as it is read
         return info
 
-    def _store(self) -> dict[str, str]:
+    def _store(self) -> dict[str, object]:
         store, stats = self._state.store, self._state.stats
-        trouble = store.trouble
-        log, marks = store.commit_log, store.watermarks
-        average = stats.put_bytes / stats.put_messages if stats.put_messages else 0.0
+        log, marks, trouble, buffers = store.commit_log, store.watermarks, store.trouble, store.free_pool_buffers
+        is_empty = log.max_offset_bytes <= log.min_offset_bytes
         return {
-            "commitLogMinOffset": str(log.min_offset_bytes),
-            "commitLogMaxOffset": str(log.max_offset_bytes),
-            "earliestMessageTimeStamp": str(_earliest_ms(self._state)),
-            "dispatchBehindBytes": str(store.reput.behind_bytes),
-            "dispatchMaxBuffer": "0",
+            "commitLogMinOffset": log.min_offset_bytes,
+            "commitLogMaxOffset": log.max_offset_bytes,
+            "earliestMessageTimeStamp": -1 if is_empty else log.store_timestamp_ms(log.min_offset_bytes),
+            "dispatchBehindBytes": store.reput.behind_bytes,
+            "dispatchMaxBuffer": 0,
             **({ALARM: trouble.remark} if trouble is not None else {}),
             "remainHowManyDataToCommit": _bytes_text(marks.wrote - marks.committed),
             "remainHowManyDataToFlush": _bytes_text(marks.wrote - marks.flushed),
-            "remainTransientStoreBufferNumbs": str(
-                _NO_POOL_BUFFERS if store.free_pool_buffers is None else store.free_pool_buffers
-            ),
-            "pageCacheLockTimeMills": "0",
-            "putMessageTimesTotal": str(stats.put_messages),
-            "putMessageFailedTimes": str(stats.put_failed),
-            "putMessageSizeTotal": str(stats.put_bytes),
-            "putMessageAverageSize": str(average),
+            "remainTransientStoreBufferNumbs": _NO_POOL_BUFFERS if buffers is None else buffers,
+            "pageCacheLockTimeMills": 0,
+            "putMessageTimesTotal": stats.put_messages,
+            "putMessageFailedTimes": stats.put_failed,
+            "putMessageSizeTotal": stats.put_bytes,
+            "putMessageAverageSize": stats.put_bytes / stats.put_messages if stats.put_messages else 0.0,
             "putMessageDistributeTime": stats.put_times_text(),
             "putLatency99": f"{stats.put_latency_ms(0.99):.2f}",
             "putLatency999": f"{stats.put_latency_ms(0.999):.2f}",
-            "putMessageEntireTimeMax": str(round(stats.put_time_max_s * 1000)),
-            "getMessageEntireTimeMax": str(round(stats.get_time_max_s * 1000)),
+            "putMessageEntireTimeMax": round(stats.put_time_max_s * 1000),
+            "getMessageEntireTimeMax": round(stats.get_time_max_s * 1000),
         }
 
-    def _disk(self) -> dict[str, str]:
+    def _disk(self) -> dict[str, object]:
         store = self._state.store
         root = self._usage(store.root)
         logs = [self._usage(folder) for folder in commit_log_folders(store.config.store)]
@@ -266,12 +263,6 @@ class RuntimeInfo:
 
     def _usage(self, folder: Path) -> DiskUsage:
         return DiskUsage(folder, *self._state.store.disk.usage(folder))
-
-
-def _earliest_ms(state: BrokerState) -> int:
-    """Store time of the oldest record, -1 in an empty log."""
-    log = state.store.commit_log
-    return log.store_timestamp_ms(log.min_offset_bytes) if log.max_offset_bytes > log.min_offset_bytes else -1
 
 
 def _tps(pairs: Iterable[tuple[int, float]]) -> str:

@@ -112,11 +112,14 @@ class SendMessageProcessor:
                 self._answers.refuse(request, refusal_of(error))
                 continue
             messages.append(message)
-            queue_id = message.queue_id if message.topic not in self._holding else self._meant_queue_id(message)
+            queue_id = message.queue_id
+            if message.topic in self._holding and isinstance(message, MessageExtBrokerInner):  # not a batch
+                queue_id = int(message.properties[REAL_QUEUE_ID])
             owners.append((request, queue_id))
         if size_bytes > _MUCH_BYTES:
             return self._in_steps(pending, messages, owners)
-        self._finish(pending, messages, owners)
+        self._store(messages, owners)
+        self._answers.flush(pending)
         self._state.dispatch()
         return None
 
@@ -134,13 +137,9 @@ class SendMessageProcessor:
                 self._answers.refuse(request, refusal_of(error))
             self._answers.flush(pending)
             return
-        self._finish(pending, messages, owners)
-        self._state.dispatch_soon()
-
-    def _finish(self, pending: list[Request], messages: list[Incoming], owners: list[Owner]) -> None:
-        if messages:
-            self._store(messages, owners)
+        self._store(messages, owners)
         self._answers.flush(pending)
+        self._state.dispatch_soon()
 
     def _refuse_all(self, pending: list[Request]) -> None:
         """Refuse the sends to a slave, which takes no messages and makes no topics for them."""
@@ -164,6 +163,8 @@ class SendMessageProcessor:
         return [request for request in pending if id(request) not in refused]
 
     def _store(self, messages: list[Incoming], owners: list[Owner]) -> None:
+        if not messages:
+            return
         state = self._state
         try:
             stored = state.sink.append(messages)
@@ -216,16 +217,9 @@ class SendMessageProcessor:
         self._answers.flush([request for request, _ in late])
         self._state.dispatch()
 
-    # one message
-
     def _message(self, request: Request) -> Incoming:
         v1 = request.code == RequestCode.SEND_MESSAGE
         header = request.header(SendMessageRequestHeader if v1 else SendMessageRequestHeaderV2)
         if header.batch or request.code == RequestCode.SEND_BATCH_MESSAGE:
             return self._state.intake.batch(header, request.body, request.channel)
         return self._state.intake.single(header, request.body, request.channel, request.version)
-
-    @staticmethod
-    def _meant_queue_id(message: Incoming) -> int:
-        assert isinstance(message, MessageExtBrokerInner)  # a batch is stored where it was sent
-        return int(message.properties[REAL_QUEUE_ID])
