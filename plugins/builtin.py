@@ -28,7 +28,6 @@ from flintmq.plugins.acl.plugin import AclPlugin
 from flintmq.plugins.broker.upkeep import UpkeepPlugin
 from flintmq.plugins.delay.plugin import DelayPlugin
 from flintmq.plugins.filters.plugin import FiltersPlugin
-from flintmq.plugins.name_server.processors import NamesrvProcessorsPlugin
 from flintmq.plugins.registration.registration import RegistrationPlugin
 from flintmq.plugins.replication.plugin import ReplicationPlugin
 from flintmq.plugins.retention.plugin import RetentionPlugin
@@ -126,13 +125,14 @@ BUILTIN_PLUGINS: tuple[object, ...] = (
 )
 """The built-in plugins of a broker, for ``Kernel.assemble(builtins=...)``."""
 
-NAME_SERVER_PLUGINS: tuple[object, ...] = (NamesrvProcessorsPlugin(), AclPlugin())
-"""The built-in plugins of a name server."""
-
-
-def _names(plugins: tuple[object, ...]) -> frozenset[str]:
-    return frozenset(getattr(plugin, "plugin_name", "") for plugin in plugins)
-
-
-BROKER_ONLY: Final = _names(BUILTIN_PLUGINS) - _names(NAME_SERVER_PLUGINS)
+BROKER_ONLY: Final = frozenset(getattr(plugin, "plugin_name", "") for plugin in BUILTIN_PLUGINS) - {
+    AclPlugin.plugin_name
+}
 """Names of built-in plugins that a name server does not have, although ``disabled_plugins`` may name them for its broker."""
+
+
+def name_server_plugins() -> tuple[object, ...]:
+    """Return the built-in plugins of a name server, which a broker alone does not import."""
+    from flintmq.plugins.name_server.processors import NamesrvProcessorsPlugin
+
+    return (NamesrvProcessorsPlugin(), AclPlugin())

@@ -21,7 +21,7 @@ from flintmq.core.kernel.kernel import Kernel
 from flintmq.core.kernel.ports.access import Access
 from flintmq.core.kernel.ports.processor import RequestDeclaration
 from flintmq.plugins.broker.processors import ProcessorsPlugin
-from flintmq.plugins.builtin import BUILTIN_PLUGINS, NAME_SERVER_PLUGINS
+from flintmq.plugins.builtin import BUILTIN_PLUGINS, name_server_plugins
 from flintmq.remoting.wire.codes import PUSHED, RequestCode
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -96,7 +96,7 @@ def answered_by() -> tuple[dict[int, str], set[int]]:
 def declared_by_server() -> tuple[dict[int, tuple[str, RequestDeclaration]], dict[int, tuple[str, RequestDeclaration]]]:
     """Return the processor's name and the declaration of each code, of the broker and of the name server."""
     broker = Kernel.assemble((), (*BUILTIN_PLUGINS, ProcessorsPlugin())).registries.processors_of("broker")
-    name_server = Kernel.assemble((), NAME_SERVER_PLUGINS).registries.processors_of("nameserver")
+    name_server = Kernel.assemble((), name_server_plugins()).registries.processors_of("nameserver")
     found = (
         {one.code: (entry.name, one) for entry in entries for one in entry.value.declarations}
         for entries in (broker, name_server)

@@ -6,10 +6,11 @@ called or its help is asked for, so a command imports at its top whatever it nee
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import Any, Final
 
@@ -104,16 +105,22 @@ class LazyGroup(Group):
 
 
 def _imported(module: str) -> ModuleType:
-    """Return a module. When it is imported for the first time, the garbage collector neither runs nor visits it later.
-
-    Nearly all that an import creates stays; the first collections after it would cost a start tens of milliseconds.
-    """
     if module in sys.modules:
         return sys.modules[module]
+    with uncollected():
+        return importlib.import_module(module)
+
+
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """Keep the garbage collector from running during imports, and from visiting later what they created.
+
+    Nearly all of that stays; the first collections after it would cost a start milliseconds.
+    """
     collects = gc.isenabled()
     gc.disable()
     try:
-        return importlib.import_module(module)
+        yield
     finally:
         gc.freeze()
         if collects:

@@ -13,9 +13,8 @@ import click
 from flintmq.plugins.broker.addresses import reachable_host
 from flintmq.plugins.cli import options
 from flintmq.plugins.cli.exits import warn
-from flintmq.plugins.cli.parser import Command
+from flintmq.plugins.cli.parser import Command, uncollected
 from flintmq.plugins.cli.serving import FenceWatch, load, serve, store_folder
-from flintmq.plugins.name_server.name_server import NameServer
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -41,7 +40,9 @@ def run(
 
     Prints one line when both serve: READY namesrv=HOST:PORT broker=HOST:PORT store=DIR pid=PID
     """
-    from flintmq.plugins.broker.broker import Broker  # a name server alone does without
+    with uncollected():
+        from flintmq.plugins.broker.broker import Broker
+        from flintmq.plugins.name_server.name_server import NameServer
 
     given = {"nameserver.port": namesrv_port, "nameserver.host": namesrv_host, **_of_broker(**broker)}
     loaded = load(config, given, settings)
@@ -70,6 +71,9 @@ def namesrv(
 
     Prints one line when it serves: READY namesrv=HOST:PORT pid=PID
     """
+    with uncollected():
+        from flintmq.plugins.name_server.name_server import NameServer
+
     given = {"nameserver.port": port, "nameserver.host": host, "nameserver.kv_path": kv_path}
     loaded = load(config, given, settings, role="namesrv")
 
@@ -94,7 +98,8 @@ def broker(config: Path | None, namesrv: str | None, settings: tuple[str, ...], 
 
     Prints one line when it serves: READY broker=HOST:PORT store=DIR pid=PID
     """
-    from flintmq.plugins.broker.broker import Broker
+    with uncollected():
+        from flintmq.plugins.broker.broker import Broker
 
     loaded = load(config, {"namesrv.addresses": namesrv, **_of_broker(**broker)}, settings)
     if not loaded.config.namesrv.addresses and "NAMESRV_ADDR" in os.environ:

@@ -25,7 +25,7 @@ from flintmq.plugins.broker.loading import PluginSettings, as_loaded, config_pat
 from flintmq.plugins.broker.plugin_server import PluginServer, Pools
 from flintmq.plugins.broker.secure_links import TLS_RELOAD_S, server_tls
 from flintmq.plugins.broker.service import Service, Timers
-from flintmq.plugins.builtin import BROKER_ONLY, NAME_SERVER_PLUGINS
+from flintmq.plugins.builtin import BROKER_ONLY, name_server_plugins
 from flintmq.remoting.processors.namesrv import NamesrvSettings
 from flintmq.remoting.server.channel import ServerChannel
 from flintmq.remoting.server.descriptors import bind
@@ -148,7 +148,7 @@ class NameServer(Service):
         whole = self.loaded.config
         kernel = Kernel.assemble(
             whole.plugins,
-            NAME_SERVER_PLUGINS,
+            name_server_plugins(),
             objects=self._plugins,
             disabled=[name for name in whole.disabled_plugins if name not in BROKER_ONLY],
             config_path=config_path(self.loaded),

@@ -7,7 +7,7 @@ from typing import Any, Final
 from flintmq.core.kernel.kernel import Kernel
 from flintmq.core.kernel.ports.processor import RequestDeclaration
 from flintmq.plugins.broker.processors import ProcessorsPlugin
-from flintmq.plugins.builtin import BUILTIN_PLUGINS, NAME_SERVER_PLUGINS
+from flintmq.plugins.builtin import BUILTIN_PLUGINS, name_server_plugins
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.headers_admin import (
     GetConsumerStatusRequestHeader,
@@ -23,7 +23,7 @@ from flintmq.remoting.wire.headers_message import (
 def declared() -> dict[int, RequestDeclaration]:
     """Return the declaration of every code that a built-in processor answers, of either server."""
     broker = Kernel.assemble((), (*BUILTIN_PLUGINS, ProcessorsPlugin())).registries.processors_of("broker")
-    name_server = Kernel.assemble((), NAME_SERVER_PLUGINS).registries.processors_of("nameserver")
+    name_server = Kernel.assemble((), name_server_plugins()).registries.processors_of("nameserver")
     return {one.code: one for entry in (*broker, *name_server) for one in entry.value.declarations}
 
 
