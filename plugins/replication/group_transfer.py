@@ -42,10 +42,6 @@ class GroupTransferService:
         self._lock = threading.Lock()
         self._closed = False
         watermarks.replicated = watermarks.wrote
-        self.timeouts = 0
-        """Promises that were not kept in time."""
-        self.refused = 0
-        """Promises that were refused at once, because no slave was in reach."""
 
     def joined(self, slave: object, held_offset_bytes: int) -> None:
         """Take note of a slave that follows and holds the log up to a position."""
@@ -75,7 +71,6 @@ class GroupTransferService:
             return DONE
         newest = max(self._slaves.values(), default=None)
         if self._closed or newest is None or end_offset_bytes - newest >= self._fallbehind_max_bytes:
-            self.refused += 1
             return _NOT_AVAILABLE
         waiter = PendingWaiter(end_offset_bytes, self._clock.monotonic_s() + self._timeout_s, self._lock)
         self._waiting.append(waiter)
@@ -90,7 +85,6 @@ class GroupTransferService:
         now_s = self._clock.monotonic_s()
         waiting = self._waiting
         while waiting and waiting[0].deadline_s <= now_s:
-            self.timeouts += 1
             waiting.popleft().complete(FlushStatus.SLAVE_TIMEOUT)
         return min(_TICK_S, self._timeout_s, waiting[0].deadline_s - now_s if waiting else _TICK_S)
 

@@ -90,10 +90,6 @@ class TransactionalMessageCheckService:
         self._round_end: int | None = None
         """Half queue offset where the round under way ends; None between rounds."""
         self._round_began_s = clock.monotonic_s()
-        self.asked = 0
-        """Checks sent since the start."""
-        self.given_up = 0
-        """Half messages given up since the start."""
 
     def run(self) -> float:
         """One slice of what is due. Returns after how many seconds to call again.
@@ -202,7 +198,6 @@ class TransactionalMessageCheckService:
                 record.commit_log_offset_bytes,
             )
         self._sliced_bytes += record.size_bytes
-        self.given_up += 1
         self.table.gave_up(identity, record.queue_offset)
 
     def _ask(self) -> None:
@@ -220,8 +215,6 @@ class TransactionalMessageCheckService:
                 channel.send_oneway(CHECK_TRANSACTION_STATE, question.header, question.body)
             except FlintError as error:
                 _log.warning("%s could not be asked: %s", channel.remote_address, error)
-            else:
-                self.asked += 1
 
 
 def _question(record: Record, identity: Identity, message: MessageExtBrokerInner, put: DispatchRequest) -> _Question:

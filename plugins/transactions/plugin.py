@@ -30,7 +30,7 @@ from flintmq.plugins.transactions.half_message import (
     redirect_to_half,
 )
 from flintmq.plugins.transactions.store import TransactionStore
-from flintmq.plugins.transactions.transactional_messages import EndTransaction, TransactionalMessageService
+from flintmq.plugins.transactions.transactional_messages import TransactionalMessageService
 from flintmq.remoting.processors import needs
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.headers_admin import ResumeCheckHalfMessageRequestHeader
@@ -175,17 +175,8 @@ class EndTransactionProcessor(DeclaredProcessor):
                 reason="store.slave",
                 key="broker.role (brokerRole)",
             )
-        decided = EndTransaction(
-            producer_group=header.producer_group,
-            half_queue_offset=header.tran_state_table_offset,
-            commit_log_offset_bytes=header.commit_log_offset_bytes,
-            decision=header.commit_or_rollback,
-            msg_id=header.msg_id,
-            transaction_id=header.transaction_id or "",
-            from_check=header.from_transaction_check,
-        )
         try:
-            self._transactions.end(decided)
+            self._transactions.end(header)
         except RefusedError as error:
             log.warning("a transaction of %s is not ended: %s", request.channel.remote_address, error.remark)
             raise

@@ -10,8 +10,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-import msgspec
-
 from flintmq.config.rocketmq.system_topics import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
 from flintmq.config.sections.models import BrokerConfig
 from flintmq.core.broker.producers import ProducerTable
@@ -28,27 +26,12 @@ from flintmq.plugins.transactions import half_message as half
 from flintmq.plugins.transactions.check import IDLE_S, TransactionalMessageCheckService
 from flintmq.plugins.transactions.store import TransactionStore
 from flintmq.plugins.transactions.table import TransactionTable, rebuild
+from flintmq.remoting.wire.headers_message import EndTransactionRequestHeader
 
 _log = client_log(__name__)
 
 EARLY_MAX: Final = 10_000
 """Ends that came before their half message can be read, kept until it can."""
-
-
-class EndTransaction(msgspec.Struct, frozen=True):
-    """What a producer decided (37)."""
-
-    producer_group: str
-    half_queue_offset: int
-    commit_log_offset_bytes: int
-    """Of the half message."""
-    decision: int
-    """8 commit, 12 rollback, 0 not known yet."""
-    msg_id: str = ""
-    """UNIQ_KEY as the producer has it."""
-    transaction_id: str = ""
-    """The same; older clients leave it out."""
-    from_check: bool = False
 
 
 class TransactionalMessageService:
@@ -73,7 +56,7 @@ class TransactionalMessageService:
         self._store = store
         self._delay = delay
         self._clock = clock
-        self._early: deque[EndTransaction] = deque()
+        self._early: deque[EndTransactionRequestHeader] = deque()
         self._durable: DurablePositions[tuple[int, int]] = DurablePositions(store)
         self.table = TransactionTable()
         self.checks = TransactionalMessageCheckService(store, self.table, producers, config, clock)
@@ -120,7 +103,7 @@ class TransactionalMessageService:
 
     # end
 
-    def end(self, request: EndTransaction) -> None:
+    def end(self, request: EndTransactionRequestHeader) -> None:
         """Commits or rolls back. An undecided producer changes nothing: it is asked again.
 
         Raises:
@@ -129,9 +112,9 @@ class TransactionalMessageService:
                 message names is one at which too many are due, or further ahead than settings now allow. Then it stays
                 open, and its producer is asked again.
         """
-        if request.from_check:
-            _log.debug("%s was asked and says %d: %s", request.producer_group, request.decision, request)
-        if request.decision not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
+        if request.from_transaction_check:
+            _log.debug("%s was asked and says %d: %s", request.producer_group, request.commit_or_rollback, request)
+        if request.commit_or_rollback not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
             return
         record = self._store.record_at(request.commit_log_offset_bytes)
         if record is None:
@@ -143,16 +126,16 @@ class TransactionalMessageService:
             raise _refused("transaction.ended", "the transaction has ended or is no longer known", identity[0])
         offsets = self.table.offsets_to_end(identity, record.queue_offset)
         messages = [self._op(offset) for offset in offsets]
-        if request.decision == TRANSACTION_COMMIT:
+        if request.commit_or_rollback == TRANSACTION_COMMIT:
             messages.insert(0, self._final(record))
         self._append(messages, offsets)
         self.table.ended(identity, record.queue_offset)
-        if request.decision == TRANSACTION_COMMIT:
+        if request.commit_or_rollback == TRANSACTION_COMMIT:
             self.committed += 1
         else:
             self.rolled_back += 1
 
-    def _keep_early(self, request: EndTransaction) -> None:
+    def _keep_early(self, request: EndTransactionRequestHeader) -> None:
         """A half message can be acknowledged before it can be read (transient store pool): its end waits for that."""
         place = request.commit_log_offset_bytes
         if not self._store.readable_offset_bytes <= place < self._store.wrote_offset_bytes:
@@ -211,16 +194,16 @@ class TransactionalMessageService:
         self.table.replaced(identity, half_offset, put[0].queue_offset)
 
 
-def _verify(request: EndTransaction, record: Record) -> None:
+def _verify(request: EndTransactionRequestHeader, record: Record) -> None:
     """A late request may name a place where another message lies by now: every name must fit. Raises RefusedError."""
     properties = record.properties
     if record.topic != TRANS_HALF_TOPIC or record.queue_id != half.HALF_QUEUE_ID:
         raise _refused("transaction.gone", "Find prepared transaction message failed", record.topic)
     if properties.get(props.PRODUCER_GROUP) != request.producer_group:
         raise _refused("transaction.group", "The producer group wrong", request.producer_group)
-    if record.queue_offset != request.half_queue_offset:
+    if record.queue_offset != request.tran_state_table_offset:
         raise _refused(
-            "transaction.queue_offset", "The transaction state table offset wrong", str(request.half_queue_offset)
+            "transaction.queue_offset", "The transaction state table offset wrong", str(request.tran_state_table_offset)
         )
     uniq_key = properties.get(props.UNIQ_KEY)
     place = offset_message_id(record.store_host.hex().upper(), record.commit_log_offset_bytes)

@@ -25,7 +25,8 @@ from flintmq.plugins.delay.plugin import DelayStep
 from flintmq.plugins.timer.plugin import TimerStep
 from flintmq.plugins.timer.timer_message import TimerRedirect
 from flintmq.plugins.transactions.half_message import redirect_to_half
-from flintmq.plugins.transactions.transactional_messages import EndTransaction, TransactionalMessageService
+from flintmq.plugins.transactions.transactional_messages import TransactionalMessageService
+from flintmq.remoting.wire.headers_message import EndTransactionRequestHeader
 
 HOST = pack_host("127.0.0.1", 10911)
 CLIENT = pack_host("127.0.0.1", 40000)
@@ -170,13 +171,13 @@ class TransactionBench:
     def end(self, half: Record, decision: int = COMMIT, **changes: Any) -> None:
         fields: dict[str, Any] = {
             "producer_group": GROUP,
-            "half_queue_offset": half.queue_offset,
+            "tran_state_table_offset": half.queue_offset,
             "commit_log_offset_bytes": half.commit_log_offset_bytes,
-            "decision": decision,
+            "commit_or_rollback": decision,
             "msg_id": half.properties.get("UNIQ_KEY", ""),
             **changes,
         }
-        self.service.end(EndTransaction(**fields))
+        self.service.end(EndTransactionRequestHeader(**fields))
 
     def run(self) -> None:
         """Do slices until nothing is left of a round."""

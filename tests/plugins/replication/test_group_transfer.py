@@ -40,7 +40,6 @@ def ends(waiter: FlushWaiter) -> list[FlushStatus]:
 def test_without_a_slave_it_says_so_at_once(gate: GroupTransferService) -> None:
     """A producer must not wait three seconds for nobody."""
     assert gate.submit(1100).status is NOT_AVAILABLE
-    assert gate.refused == 1
 
 
 def test_a_slave_that_holds_it_ends_the_wait(gate: GroupTransferService, marks: Watermarks) -> None:
@@ -85,7 +84,7 @@ def test_a_wait_ends(gate: GroupTransferService, clock: ManualClock, marks: Wate
     assert 0.9 < gate.expire() <= 1.0
     clock.advance_ms(1000)
     gate.expire()
-    assert (early, late, gate.timeouts) == ([SLAVE_TIMEOUT], [], 1)
+    assert (early, late) == ([SLAVE_TIMEOUT], [])
     gate.holds("s", 1200)
     assert (late, marks.replicated) == ([FLUSHED], 1200)
 

@@ -78,7 +78,7 @@ def test_a_half_message_and_its_copy_end_together(bench: Any, newest_first: bool
     ("changes", "reason"),
     [
         ({"producer_group": "other"}, "transaction.group"),
-        ({"half_queue_offset": 7}, "transaction.queue_offset"),
+        ({"tran_state_table_offset": 7}, "transaction.queue_offset"),
         ({"commit_log_offset_bytes": 3}, "transaction.gone"),
         ({"msg_id": "ANOTHER"}, "transaction.id"),
         ({"msg_id": "ANOTHER", "transaction_id": "THIRD"}, "transaction.id"),

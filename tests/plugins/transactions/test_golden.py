@@ -32,7 +32,8 @@ from flintmq.core.testing.processor_kit import RecordingChannel
 from flintmq.core.testing.store import open_store
 from flintmq.plugins.transactions import half_message as half
 from flintmq.plugins.transactions.store import TransactionStore
-from flintmq.plugins.transactions.transactional_messages import EndTransaction, TransactionalMessageService
+from flintmq.plugins.transactions.transactional_messages import TransactionalMessageService
+from flintmq.remoting.wire.headers_message import EndTransactionRequestHeader
 
 SHARED = Path(os.environ.get("FLINTMQ_SHARED") or Path(str(flintmq.__file__)).resolve().parent.parent / "shared")
 SET = SHARED / "golden" / "store-delay-tran"
@@ -90,7 +91,15 @@ class TakenOver:
         return [header for _, header, _ in self.channel.sent[before:]]
 
     def end(self, place: int, half_queue_offset: int, decision: int) -> None:
-        self.service.end(EndTransaction("golden_pg_tx", half_queue_offset, place, decision))
+        self.service.end(
+            EndTransactionRequestHeader(
+                producer_group="golden_pg_tx",
+                tran_state_table_offset=half_queue_offset,
+                commit_log_offset_bytes=place,
+                commit_or_rollback=decision,
+                msg_id="",
+            )
+        )
         self.store.dispatch()
 
     def close(self) -> None:

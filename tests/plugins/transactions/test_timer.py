@@ -23,7 +23,8 @@ from flintmq.plugins.timer.timer_service import TimerMessageService, TimerPositi
 from flintmq.plugins.timer.timer_wheel import TimerWheel
 from flintmq.plugins.transactions.plugin import TransactionStep
 from flintmq.plugins.transactions.store import TransactionStore
-from flintmq.plugins.transactions.transactional_messages import EndTransaction, TransactionalMessageService
+from flintmq.plugins.transactions.transactional_messages import TransactionalMessageService
+from flintmq.remoting.wire.headers_message import EndTransactionRequestHeader
 from flintmq.tests.support.state import state_of
 
 HOUR_MS = 3_600_000
@@ -87,7 +88,15 @@ class Bench:
         return half
 
     def commit(self, half: DispatchRequest) -> None:
-        self.transactions.end(EndTransaction("pg", half.queue_offset, half.commit_log_offset_bytes, 8, "A"))
+        self.transactions.end(
+            EndTransactionRequestHeader(
+                producer_group="pg",
+                tran_state_table_offset=half.queue_offset,
+                commit_log_offset_bytes=half.commit_log_offset_bytes,
+                commit_or_rollback=8,
+                msg_id="A",
+            )
+        )
         self.store.dispatch()
 
     def turn_to(self, at_ms: int) -> None:
