@@ -1,4 +1,4 @@
-"""All rounds of all strategies, one after the other, and the report."""
+"""All rounds of all strategies, one after the other, and the report: as a document, compared with another, and as a picture."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import time
 from array import array
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final
 
 import attrs
@@ -57,7 +58,6 @@ def bench_flush(
     run: Callable[[Coroutine[Any, Any, Any]], Any],
     loop: str,
     *,
-    plugins: Sequence[object] = (),
     progress: Callable[[str], None] = lambda _text: None,
 ) -> FlushReport:
     """Run every strategy; takes a little more than strategies x rounds x (seconds + warm-up).
@@ -66,7 +66,6 @@ def bench_flush(
         plan: what.
         run: runs coroutines on an event loop.
         loop: what the event loop is called.
-        plugins: plugin objects beside the installed ones and those of the plan's settings.
         progress: called with what happens now.
 
     Raises:
@@ -79,13 +78,13 @@ def bench_flush(
     if plan.power_cut_s:
         for contender in plan.contenders:
             progress(f"cutting the power of {contender.label}")
-            cuts[contender.label] = run(power_cut(plan, contender, plugins))
+            cuts[contender.label] = run(power_cut(plan, contender))
     rounds: list[FlushRound] = []
     for number in range(plan.rounds):
         for place, contender in enumerate(plan.order(number)):
             progress(f"round {number + 1} of {plan.rounds}: {contender.label}")
             wait_until_quiet(plan.quiet_s, NOISE_SHARE)
-            rounds.append(run(run_round(plan, contender, number, place, plugins)))
+            rounds.append(run(run_round(plan, contender, number, place)))
     found = environment(plan.folder) | {"loop": loop}
     return FlushReport(
         plan=plan,
@@ -313,3 +312,72 @@ def _flat(tree: Mapping[str, Any], before: str) -> Iterator[tuple[str, Any]]:
             yield from _flat(value, f"{before}{name}.")
         else:
             yield before + name, value
+
+
+PICTURE_FORMATS: Final = (".svg", ".png", ".pdf")
+INSTALL_MATPLOTLIB: Final = "matplotlib is not installed: pip install 'flintmq[bench]'"
+_SHARES: Final = (0.5, 0.9, 0.99, 0.999, 0.9999)
+
+
+def draw_flush(report: dict[str, Any], path: Path) -> None:
+    """Draw the report of ``flintmq bench flush``.
+
+    Args:
+        report: the document that ``--report`` writes.
+        path: where to; its ending says the format.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+        ValueError: no format that can be drawn.
+        OSError: the file cannot be written.
+    """
+    if path.suffix.lower() not in PICTURE_FORMATS:
+        raise ValueError(f"'{path.name}' ends with none of {', '.join(PICTURE_FORMATS)}")
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 4.6), layout="constrained")
+    latency, bars = figure.subplots(1, 2, width_ratios=[3, 2])
+    strategies = report["strategies"]
+    colors = [f"C{n % 10}" for n in range(len(strategies))]
+    for one, color in zip(strategies, colors, strict=True):
+        points = [(value, share) for value, share in one["latency_cdf_ms"] if share < 1]
+        if points:
+            # 1 - share on a reversed logarithmic scale: as much room for each further nine.
+            latency.plot(
+                [max(v, 1e-4) for v, _ in points], [1 - s for _, s in points], label=one["strategy"], color=color
+            )
+    latency.set_xscale("log")
+    latency.set_yscale("log")
+    latency.invert_yaxis()
+    latency.set_yticks([1 - share for share in _SHARES], [f"p{share * 100:g}" for share in _SHARES])
+    latency.minorticks_off()
+    latency.set_xlabel("put to acknowledgement, ms")
+    latency.set_title("Latency distribution", loc="left")
+    latency.grid(alpha=0.3)
+    latency.legend(frameon=False)
+    names = [one["strategy"] for one in strategies]
+    means = [one["rate"]["mean"] for one in strategies]
+    down = [one["rate"]["mean"] - one["rate"]["low"] for one in strategies]
+    up = [max(0.0, one["rate"]["high"] - one["rate"]["mean"]) for one in strategies]
+    places = range(len(names))
+    bars.barh(places, means, xerr=[down, up], color=colors, capsize=4, height=0.6)
+    bars.set_yticks(places, names)
+    bars.invert_yaxis()
+    bars.set_xlim(left=0)
+    bars.set_xlabel("messages/s, mean and 95 % interval")
+    bars.set_title("Throughput", loc="left")
+    bars.grid(alpha=0.3, axis="x")
+    figure.suptitle(_caption(report), fontsize=9, x=0.01, ha="left")
+    figure.savefig(path, metadata={"Date": None} if path.suffix.lower() == ".svg" else None)
+
+
+def _caption(report: dict[str, Any]) -> str:
+    plan, made = report["plan"], report["environment"]
+    return (
+        f"{plan['threads']} writers, {plan['batch']} × {plan['size_bytes']} bytes a put, {plan['rounds']} rounds of "
+        f"{plan['seconds']:g} s · {made['disk']['filesystem']} on {made['disk']['device']} · {made['cpu']}, "
+        f"{made['cores']} cores · Python {made['python']}"
+    )

@@ -8,7 +8,7 @@ import shutil
 import tempfile
 import time
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -129,9 +129,7 @@ class Writers:
             now_s = clock()
 
 
-async def run_round(
-    plan: FlushPlan, contender: Contender, number: int, place: int, plugins: Sequence[object]
-) -> FlushRound:
+async def run_round(plan: FlushPlan, contender: Contender, number: int, place: int) -> FlushRound:
     """Run one strategy once. The store is made below the plan's folder and removed.
 
     Raises:
@@ -141,7 +139,7 @@ async def run_round(
     folder = Path(tempfile.mkdtemp(prefix="flintmq-bench-flush-", dir=plan.folder))
     try:
         overrides = [*QUIET, *plan.overrides(contender), f"store.path={folder / 'store'}"]
-        async with Broker(load_config(None, overrides, {}), plugins=plugins) as broker:
+        async with Broker(load_config(None, overrides, {})) as broker:
             return await _measured(plan, broker, contender, number, place)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

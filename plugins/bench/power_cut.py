@@ -71,8 +71,8 @@ class _Acknowledgement:
     """What was acknowledged and not synced at that moment."""
 
 
-async def power_cut(plan: FlushPlan, contender: Contender, plugins: Sequence[object]) -> PowerCut:
-    """Run a strategy on a simulated disk and cut the power.
+async def power_cut(plan: FlushPlan, contender: Contender, plugins: Sequence[object] = ()) -> PowerCut:
+    """Run a strategy on a simulated disk and cut the power; ``plugins`` stand beside those of the plan's settings.
 
     Raises:
         ConfigError, PluginError: as for a round.

@@ -16,15 +16,17 @@ import click
 
 from flintmq.plugins.bench.figures import Estimate
 from flintmq.plugins.bench.flush_report import (
+    INSTALL_MATPLOTLIB,
+    PICTURE_FORMATS,
     FlushReport,
     FlushSummary,
     ReportDiff,
     bench_flush,
     check_report,
     diff_reports,
+    draw_flush,
 )
 from flintmq.plugins.bench.flush_round import FlushPlan, parse_contender
-from flintmq.plugins.bench.picture import FORMATS, INSTALL, draw_flush
 from flintmq.plugins.cli import options
 from flintmq.plugins.cli.bench_target import loop_option, runner, seconds_option, size_option, warmup_option
 from flintmq.plugins.cli.exits import CommandError, ExitCode, warn
@@ -173,10 +175,10 @@ def _check_plot(plot: Path | None) -> None:
     if plot is None:
         return
 
-    if plot.suffix.lower() not in FORMATS:
-        raise CommandError(f"--plot: '{plot.name}' ends with none of {', '.join(FORMATS)}", ExitCode.USAGE)
+    if plot.suffix.lower() not in PICTURE_FORMATS:
+        raise CommandError(f"--plot: '{plot.name}' ends with none of {', '.join(PICTURE_FORMATS)}", ExitCode.USAGE)
     if importlib.util.find_spec("matplotlib") is None:
-        raise CommandError(INSTALL, ExitCode.USAGE)
+        raise CommandError(INSTALL_MATPLOTLIB, ExitCode.USAGE)
 
 
 @contextlib.contextmanager

@@ -17,9 +17,8 @@ from flintmq.core.kernel.hookspecs import RegisterFlushStrategy, hookimpl
 from flintmq.core.kernel.ports import FlushContext, FlushStatistics, FlushStrategy, FlushWaiter
 from flintmq.core.waiters import DONE
 from flintmq.plugins.bench import machine
-from flintmq.plugins.bench.flush_report import FlushReport, bench_flush, doubts, summarize
+from flintmq.plugins.bench.flush_report import FlushReport, bench_flush, doubts, draw_flush, summarize
 from flintmq.plugins.bench.flush_round import Contender, FlushPlan, FlushRound, parse_contender
-from flintmq.plugins.bench.picture import draw_flush
 from flintmq.plugins.bench.power_cut import power_cut
 
 SMALL = ("store.commit_log_file_bytes=4MiB", "index.max_hash_slot_num=1000", "index.max_index_num=4000")
