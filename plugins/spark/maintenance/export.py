@@ -155,7 +155,3 @@ def within(pieces: list[Piece], low_ms: int, high_ms: int) -> list[Piece]:
             continue
         kept.append(piece)
     return kept
-
-
-BATCH_ROWS: Final = 20_000
-BATCH_BYTES: Final = 16 * 1024 * 1024

@@ -130,9 +130,8 @@ def rebuild(
         lock.release()
     del files, job  # their maps
     if out is None:
-        with opened(
-            config, delay_level_ms
-        ) as store:  # the broker's own start is the last check, and writes the checkpoint
+        # The broker's own start is the last check, and writes the checkpoint.
+        with opened(config, delay_level_ms) as store:
             warn_of_guessed_delays(store)
             if store.watermarks.dispatched != made.log_ends_at:
                 raise MaintenanceError(f"{root}: the log grew while queues were made; run it again")
@@ -259,17 +258,10 @@ class _Job:
 
 def log_end(pieces: Sequence[Piece], found: Sequence[PieceDone], log_start: int) -> int:
     """Where the log ends: a file that was made ahead of time may follow. Raises MaintenanceError for records behind zeros."""
-    end = log_start
-    ended: int | None = None
-    for number, done in enumerate(found):
-        if ended is not None and done.records:
-            piece = pieces[ended]
-            raise damage(piece, found[ended].end_offset_bytes - piece.base)
-        if ended is None:
-            end = done.end_offset_bytes
-        if done.ends_log and ended is None:
-            ended = number
-    return end
+    ended = next((number for number, done in enumerate(found) if done.ends_log), len(found) - 1)
+    if any(done.records for done in found[ended + 1 :]):
+        raise damage(pieces[ended], found[ended].end_offset_bytes - pieces[ended].base)
+    return found[ended].end_offset_bytes if found else log_start
 
 
 def _runs(found: Sequence[PieceDone]) -> tuple[dict[QueueKey, tuple[int, int]], frozenset[QueueKey]]:
