@@ -14,29 +14,18 @@ from flintmq.plugins.cli.connect import is_missing, with_admin
 from flintmq.plugins.cli.exits import CommandError, warn
 from flintmq.plugins.cli.options import timestamp_ms
 from flintmq.plugins.cli.output import print_done, print_json, print_rows
-from flintmq.plugins.cli.parser import Group
+from flintmq.plugins.cli.parser import Command, ListingGroup
 from flintmq.remoting.client.admin import AdminClient
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import request
 from flintmq.remoting.wire.json_body import decode_body
 
-all_option = click.option("--all", "all_", is_flag=True, help="Also the system's groups.")
 group_argument = click.argument("group", help="The consumer group.")
 
 
-@click.group(cls=Group, invoke_without_command=True)
-@click.pass_context
+@click.command("list", cls=Command)
 @options.name_servers
-@all_option
-@options.as_json
-def groups(ctx: click.Context, /, **listed: bool) -> None:
-    if ctx.invoked_subcommand is None:
-        ctx.invoke(list_, **listed)
-
-
-@groups.command("list")
-@options.name_servers
-@all_option
+@click.option("--all", "all_", is_flag=True, help="Also the system's groups.")
 @options.as_json
 def list_(all_: bool, as_json: bool) -> None:
     """List the groups that brokers know, with their members."""
@@ -48,6 +37,9 @@ def list_(all_: bool, as_json: bool) -> None:
     print_rows(counted, {"group": "group", "members#": "members", "topics": "topics", "brokers": "brokers"})
     for row in found:
         _warn_of_contradictions(row)
+
+
+groups = ListingGroup(list_)
 
 
 def _warn_of_contradictions(row: dict[str, Any]) -> None:

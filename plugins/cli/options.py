@@ -138,6 +138,11 @@ class _StderrHandler(logging.StreamHandler):  # type: ignore[type-arg]
         return sys.stderr
 
 
+def as_timestamp_ms(_ctx: object, parameter: click.Parameter, text: str | None) -> int | None:
+    """Return the time that an option names, in milliseconds since 1970; None where it was not given."""
+    return timestamp_ms(text, parameter.opts[0]) if text else None
+
+
 def timestamp_ms(text: str, option: str) -> int:
     """Return the time that was given to an option, in milliseconds since 1970. Raises ``CommandError``."""
     if text.isdecimal():
@@ -147,6 +152,10 @@ def timestamp_ms(text: str, option: str) -> int:
     except ValueError as error:
         message = f"{option} is first, last, a time such as 2026-01-31T12:00, or ms since 1970, not '{text[:80]}'"
         raise CommandError(message, ExitCode.USAGE) from error
+
+
+since = click.option("--from", "since_ms", metavar="TIME", callback=as_timestamp_ms, help="Stored at or after.")
+until = click.option("--until", "until_ms", metavar="TIME", callback=as_timestamp_ms, help="Stored before.")
 
 
 def timeout_s(text: str, option: str) -> float | None:

@@ -62,6 +62,19 @@ class Group(Command, click.Group):
         self.format_commands(ctx, formatter)
 
 
+class ListingGroup(Group):
+    """A group that does what its command ``list`` does, with the same options, where no command is named."""
+
+    def __init__(self, listing: click.Command) -> None:
+        super().__init__(params=listing.params, callback=self._list, invoke_without_command=True)
+        self.add_command(listing)
+
+    def _list(self, **given: Any) -> None:
+        context = click.get_current_context()
+        if context.invoked_subcommand is None:
+            context.invoke(self.commands["list"], **given)
+
+
 class LazyGroup(Group):
     """A group whose commands are imported when they are wanted.
 

@@ -139,8 +139,8 @@ def diff(store: Path, other: Path, as_json: bool) -> None:
 @click.option("--topic", help="Only this topic.")
 @click.option("--queue", "queue_id", type=int, metavar="ID", help="Only this queue.")
 @click.option("--tag", help="Only this tag.")
-@click.option("--from", "since", metavar="TIME", help="Stored at or after.")
-@click.option("--until", metavar="TIME", help="Stored before.")
+@options.since
+@options.until
 @click.option("--limit", type=click.IntRange(min=1), metavar="N")
 @click.option("--parquet", type=options.PATH, metavar="FILE", help="Write Parquet (needs pyarrow).")
 def cat(
@@ -148,8 +148,8 @@ def cat(
     topic: str | None,
     queue_id: int | None,
     tag: str | None,
-    since: str | None,
-    until: str | None,
+    since_ms: int | None,
+    until_ms: int | None,
     limit: int | None,
     parquet: Path | None,
 ) -> None:
@@ -158,8 +158,8 @@ def cat(
         topic=topic,
         queue_id=queue_id,
         tag=tag,
-        from_timestamp_ms=options.timestamp_ms(since, "--from") if since else None,
-        until_timestamp_ms=options.timestamp_ms(until, "--until") if until else None,
+        from_timestamp_ms=since_ms,
+        until_timestamp_ms=until_ms,
         limit=limit,
     )
     if parquet is not None:

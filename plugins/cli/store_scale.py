@@ -81,8 +81,8 @@ def rebuild(store: Path, out: Path | None, settings: tuple[str, ...], runner: En
 @click.command(cls=Command)
 @store_dir_argument
 @out_dir_argument
-@click.option("--from", "since", metavar="TIME", help="Stored at or after.")
-@click.option("--until", metavar="TIME", help="Stored before.")
+@options.since
+@options.until
 @topics_option
 @click.option("--system-topics", is_flag=True, help="The broker's own topics too.")
 @broker_name_option
@@ -91,8 +91,8 @@ def rebuild(store: Path, out: Path | None, settings: tuple[str, ...], runner: En
 def export(
     store: Path,
     out: Path,
-    since: str | None,
-    until: str | None,
+    since_ms: int | None,
+    until_ms: int | None,
     topics: tuple[str, ...],
     settings: tuple[str, ...],
     runner: Engine,
@@ -104,8 +104,8 @@ def export(
         _files(store, settings),
         out,
         runner,
-        begin_ms=options.timestamp_ms(since, "--from") if since else None,
-        end_ms=options.timestamp_ms(until, "--until") if until else None,
+        begin_ms=since_ms,
+        end_ms=until_ms,
         topics=frozenset(topics) or None,
         end_offset_bytes=_end(store),
         **columns,

@@ -12,31 +12,20 @@ from flintmq.plugins.cli import options
 from flintmq.plugins.cli.connect import with_admin
 from flintmq.plugins.cli.exits import CommandError
 from flintmq.plugins.cli.output import print_done, print_json, print_rows, when
-from flintmq.plugins.cli.parser import Group
+from flintmq.plugins.cli.parser import Command, ListingGroup
 from flintmq.remoting.client.admin import AdminClient
 from flintmq.remoting.client.route import MASTER_ID
 
 PERMISSIONS: Final = {"rw": 6, "r": 4, "w": 2}
 """What clients may do with a topic → the protocol's bits."""
 
-all_option = click.option("--all", "all_", is_flag=True, help="Also the system's and groups' retry topics.")
 topic_argument = click.argument("topic", help="The topic.")
 cluster_option = click.option("--cluster", help="Only this cluster's brokers; else all.")
 
 
-@click.group(cls=Group, invoke_without_command=True)
-@click.pass_context
+@click.command("list", cls=Command)
 @options.name_servers
-@all_option
-@options.as_json
-def topics(ctx: click.Context, /, **listed: bool) -> None:
-    if ctx.invoked_subcommand is None:
-        ctx.invoke(list_, **listed)
-
-
-@topics.command("list")
-@options.name_servers
-@all_option
+@click.option("--all", "all_", is_flag=True, help="Also the system's and groups' retry topics.")
 @options.as_json
 def list_(all_: bool, as_json: bool) -> None:
     """List the topics with their queues."""
@@ -52,6 +41,9 @@ def list_(all_: bool, as_json: bool) -> None:
         "brokers": "brokers",
     }
     print_rows(found, columns)
+
+
+topics = ListingGroup(list_)
 
 
 async def _topics(admin: AdminClient, everything: bool) -> list[dict[str, Any]]:
