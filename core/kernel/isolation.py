@@ -13,7 +13,7 @@ from flintmq.core.errors import RefusedError, StoreFencedError, StoreFullError
 from flintmq.core.io.clock import Clock
 from flintmq.core.kernel.blame import PLUGIN_FAULTS, Blame
 from flintmq.core.kernel.plugin_info import PluginOrigin
-from flintmq.core.kernel.plugin_shapes import drop, shown, wrong_offset
+from flintmq.core.kernel.plugin_shapes import check_not_awaitable, drop, shown, wrong_offset
 from flintmq.core.kernel.ports import (
     BitMapFilter,
     CommitLogDispatcher,
@@ -80,9 +80,8 @@ class IsolatedDispatcher:
             return
         try:
             returned: object = self._dispatch(batch)
-            if returned is not None and inspect.isawaitable(returned):
-                drop(returned)
-                raise TypeError(f"expected a plain method; found {shown(returned)} returned, which is never awaited")
+            if returned is not None:
+                check_not_awaitable(returned)
         except (StoreFullError, StoreFencedError):
             raise
         except PLUGIN_FAULTS as error:

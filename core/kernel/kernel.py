@@ -12,9 +12,10 @@ Only :mod:`flintmq.core.kernel.hooks` and :mod:`flintmq.core.kernel.hookspecs` k
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
@@ -221,6 +222,14 @@ class Kernel:
             is_secret: the error's text may hold credentials, which only the log may show.
         """
         self._blame.note(registered.owner, f"{registered.what} ({doing})", error, is_secret=is_secret)
+
+    @contextlib.contextmanager
+    def counting(self, registered: Registered[Any], doing: str) -> Iterator[None]:
+        """Count and log what is raised meanwhile, as :meth:`blame` does; it goes no further."""
+        try:
+            yield
+        except PLUGIN_FAULTS as error:
+            self.blame(registered, doing, error)
 
     def blame_code(self, doing: str, error: BaseException) -> bool:
         """Count an error from a plugin's code that the plugin did not register by name, such as the work of a timer.

@@ -149,6 +149,13 @@ def drop(value: object) -> None:
         value.close()
 
 
+def check_not_awaitable(returned: object) -> None:
+    """Raise ``TypeError`` for what a method returned that should have done its work: it would never be awaited."""
+    if inspect.isawaitable(returned):
+        drop(returned)
+        raise TypeError(f"expected a plain method; found {shown(returned)} returned, which is never awaited")
+
+
 def wrong_call(function: object, arguments: Signature) -> str:
     """What keeps something from being called with these arguments as a plain function; empty when nothing does."""
     if not callable(function):

@@ -42,7 +42,12 @@ class Authenticators:
         self._registered: dict[int, Registered[AuthenticatorFactory]] = {}
         made: list[Authenticator] = []
         for name in names:
-            entry = _registered(kernel, name, acl_key)
+            try:
+                entry = kernel.registries.authenticators.pick(name)
+            except PluginError as error:
+                if name != ACL:
+                    raise
+                raise ConfigError(f"access control ('{acl_key}') is missing: {error}", key=acl_key) from error
             own = config if kernel.registries.section_for(entry) is None else settings.of(entry)
             made.append(kernel.guarded(entry, entry.value)(own))
             self._registered[id(made[-1])] = entry
@@ -59,13 +64,3 @@ class Authenticators:
         """Count for its plugin what an authenticator raised that is not a refusal."""
         doing = f"request {request.code}: an authenticator failed"
         self._kernel.blame(self._registered[id(authenticator)], doing, error, is_secret=True)
-
-
-def _registered(kernel: Kernel, name: str, acl_key: str) -> Registered[AuthenticatorFactory]:
-    try:
-        (entry,) = kernel.registries.authenticators.pick_all((name,))
-    except PluginError as error:
-        if name != ACL:
-            raise
-        raise ConfigError(f"access control ('{acl_key}') is missing: {error}", key=acl_key) from error
-    return entry

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from functools import partial
@@ -13,7 +12,7 @@ from flintmq.config.sections.service import AdmissionSection
 from flintmq.core.io.clock import Clock
 from flintmq.core.kernel.blame import PLUGIN_FAULTS
 from flintmq.core.kernel.kernel import Kernel
-from flintmq.core.kernel.plugin_shapes import DEFAULT_PROCESSOR, PROCESSOR, drop, shown
+from flintmq.core.kernel.plugin_shapes import DEFAULT_PROCESSOR, PROCESSOR, check_not_awaitable
 from flintmq.core.kernel.ports.processor import Request, Response
 from flintmq.core.kernel.registry import ProcessorSpec, Registered, Registry, ServerPart
 from flintmq.plugins.broker.authenticators import Authenticators
@@ -166,14 +165,8 @@ class PluginServer:
         call: Callable[..., object] = getattr(made, method)
 
         def called(*arguments: object) -> None:
-            try:
-                if inspect.isawaitable(returned := call(*arguments)):
-                    drop(returned)
-                    raise TypeError(
-                        f"expected a plain method; found {shown(returned)} returned, which is never awaited"
-                    )
-            except PLUGIN_FAULTS as error:
-                self.kernel.blame(entry, method, error)
+            with self.kernel.counting(entry, method):
+                check_not_awaitable(call(*arguments))
 
         return called
 

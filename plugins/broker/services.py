@@ -93,19 +93,15 @@ class Services:
         """Have the services undo what they did when the broker was ready, the last one first. Never raises."""
         for entry, service in reversed(self._begun):
             if isinstance(service, SupportsWithdraw):
-                try:
+                with self._kernel.counting(entry, "withdraw"):
                     await _awaited(service.withdraw())
-                except PLUGIN_FAULTS as error:
-                    self._kernel.blame(entry, "withdraw", error)
 
     async def stop(self) -> None:
         """Stop every service that was started, the last one first. Never raises."""
         while self._begun:
             entry, service = self._begun.pop()
-            try:
+            with self._kernel.counting(entry, "stop"):
                 await _awaited(service.stop())
-            except PLUGIN_FAULTS as error:
-                self._kernel.blame(entry, "stop", error)
 
     def persist(self) -> None:
         """Have the services that were started write the positions that stand for copies in the log, which is on disk.
@@ -114,24 +110,21 @@ class Services:
         """
         for entry, service in reversed(self._started):
             if isinstance(service, SupportsPersist):
-                try:
-                    service.persist()
-                except StoreError as error:  # a full disk: what was written last still counts
-                    self._log.error("the newest positions of the service %s are lost: %s", entry.name, error)
-                except PLUGIN_FAULTS as error:
-                    self._kernel.blame(entry, "persist", error)
+                with self._kernel.counting(entry, "persist"):
+                    try:
+                        service.persist()
+                    except StoreError as error:  # a full disk: what was written last still counts
+                        self._log.error("the newest positions of the service %s are lost: %s", entry.name, error)
 
     def figures(self) -> dict[str, str]:
         """Return the figures of all services, and the trouble of those that have some."""
         found: dict[str, str] = {}
         for entry, service in self._made:
-            try:
+            with self._kernel.counting(entry, "figures"):
                 if isinstance(service, SupportsFigures):
                     found |= {str(name): str(value) for name, value in service.runtime_info().items()}
                 if isinstance(service, SupportsHealth) and (trouble := service.health()):
                     found[f"{TROUBLE}_{entry.name}"] = str(trouble)
-            except PLUGIN_FAULTS as error:
-                self._kernel.blame(entry, "figures", error)
         return found
 
 

@@ -13,9 +13,16 @@ import pytest
 
 import flintmq
 from flintmq.core.errors import PluginError
-from flintmq.core.kernel.hookspecs import FolderContext, RegisterDispatcher, RegisterIndexBuilder, hookimpl
+from flintmq.core.kernel.hookspecs import (
+    DispatcherContext,
+    FolderContext,
+    RegisterDispatcher,
+    RegisterIndexBuilder,
+    hookimpl,
+)
 from flintmq.core.kernel.ports import CommitLogDispatcher, IndexBuilder, RecordBatch
 from flintmq.dispatchers.consume_queue.consume_queue_table import ConsumeQueueTable, make_consume_queues
+from flintmq.dispatchers.index.index_service import make_index
 
 Configure = Callable[..., Any]
 
@@ -88,6 +95,34 @@ class QueuePlugin:
         register("consume_queue", self._make)
 
 
+class ContextsPlugin:
+    """Keeps what its factories are given."""
+
+    plugin_name = "contexts"
+
+    def __init__(self) -> None:
+        self.of_index: list[FolderContext] = []
+        self.found: list[tuple[int, set[str], int]] = []
+
+    @hookimpl
+    def flintmq_index_builders(self, register: RegisterIndexBuilder) -> None:
+        def make(context: FolderContext) -> IndexBuilder:
+            self.of_index.append(context)
+            return make_index(context.folder)
+
+        register("kept", make)
+
+    @hookimpl
+    def flintmq_dispatchers(self, register: RegisterDispatcher) -> None:
+        def make(context: DispatcherContext) -> CommitLogDispatcher:
+            store = context.store
+            found = (store.commit_log.max_offset_bytes, store.reader.topics(), store.watermarks.dispatched)
+            self.found.append(found)
+            return NoQueues(context)
+
+        register("kept", make)
+
+
 def put(broker: flintmq.Broker, *numbers: int) -> None:
     broker.put([flintmq.Message("T", b"x" * 100, keys=f"k{number}") for number in numbers])
 
@@ -146,3 +181,19 @@ def test_a_consume_queue_that_cannot_be_read_is_refused_and_costs_nothing(config
     with flintmq.Broker(configure()) as broker:
         assert sum(broker.state.store.reader.max_queue_offset("T", queue_id) for queue_id in range(4)) == 1
         put(broker, 2)
+
+
+def test_factories_are_given_a_store_only_when_it_can_be_read(configure: Configure, tmp_path: Path) -> None:
+    """An index builder is made before the recovery that needs it; a dispatcher sees the whole of a recovered store."""
+    plugin = ContextsPlugin()
+    settings = ("index.builder=kept", "dispatchers=consume_queue,index,kept")
+    with flintmq.Broker(configure(*settings), plugins=[plugin]) as broker:
+        put(broker, 1, 2)
+        end = broker.state.store.watermarks.wrote
+    with flintmq.Broker(configure(*settings), plugins=[plugin]):
+        pass
+    assert not any(hasattr(context, "store") for context in plugin.of_index)
+    assert plugin.found[0][0] == 0
+    at, topics, dispatched = plugin.found[1]
+    assert (at, dispatched) == (end, end)
+    assert "T" in topics
