@@ -11,15 +11,14 @@ from typing import Final, Protocol, cast
 
 from flintmq.core.broker.consumers import ConsumerGroupInfo
 from flintmq.core.broker.producers import ClientChannelInfo
-from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import RefusedError, RemotingError
 from flintmq.core.kernel.ports.access import ADMIN
-from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Response, handles
+from flintmq.core.kernel.ports.processor import Request, Response, handles
 from flintmq.core.record.message_id import decode_message_id
 from flintmq.core.response_code import ResponseCode
 from flintmq.remoting.processors import needs
-from flintmq.remoting.processors.answers import with_json
+from flintmq.remoting.processors.answers import StateProcessor, with_json
 from flintmq.remoting.wire import bodies
 from flintmq.remoting.wire.codes import V3_0_7_SNAPSHOT, V3_1_8_SNAPSHOT, RequestCode, version_name
 from flintmq.remoting.wire.command import RemotingCommand
@@ -46,11 +45,8 @@ class Askable(Protocol):
     async def invoke(self, code: int, header: Mapping[str, str], body: bytes, timeout_s: float) -> RemotingCommand: ...
 
 
-class AdminClientProcessor(DeclaredProcessor):
+class AdminClientProcessor(StateProcessor):
     """Answers about connections, and passes requests on to clients. Loop thread."""
-
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
 
     @handles(RequestCode.GET_CONSUMER_CONNECTION_LIST, header=ConsumerGroupRequestHeader, needs=needs.group())
     def consumer_connections(self, request: Request) -> Response:
@@ -61,17 +57,11 @@ class AdminClientProcessor(DeclaredProcessor):
             raise RefusedError(
                 ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{group}] not online", reason="group.not_online"
             )
-        answer = with_json(
-            {
-                "connectionSet": [_connection(member) for member in info.members.values()],
-                "consumeFromWhere": info.consume_from_where,
-                "consumeType": info.consume_type,
-                "messageModel": info.message_model,
-                "subscriptionTable": info.subscriptions,
-            }
+        connections = [_connection(member) for member in info.members.values()]
+        body = bodies.ConsumerConnection(
+            connections, info.consume_from_where, info.consume_type, info.message_model, info.subscriptions
         )
-        answer.remark = info.describe_contradictions() or None
-        return answer
+        return Response(remark=info.describe_contradictions() or None, body=body.encode())
 
     @handles(RequestCode.GET_PRODUCER_CONNECTION_LIST, header=GetProducerConnectionListRequestHeader, needs=ADMIN)
     def producer_connections(self, request: Request) -> Response:
@@ -246,13 +236,8 @@ async def _pass_on(member: ClientChannelInfo, code: int, fields: Mapping[str, st
     return Response(answer.code, answer.remark, answer.ext_fields, answer.body)
 
 
-def _connection(member: ClientChannelInfo) -> dict[str, object]:
-    return {
-        "clientAddr": member.channel.remote_address,
-        "clientId": member.client_id,
-        "language": member.language,
-        "version": member.version,
-    }
+def _connection(member: ClientChannelInfo) -> bodies.Connection:
+    return bodies.Connection(member.channel.remote_address, member.client_id, member.language, member.version)
 
 
 def _for_cpp(offsets: Mapping[MessageQueue, int]) -> bodies.ResetOffsetBodyForC:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from datetime import datetime
 
 from flintmq.core.broker.groups import SubscriptionGroupConfig
-from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.broker.topic_name import check_group_name
 from flintmq.core.kernel.ports.access import ADMIN, Need, Permission
-from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Response, handles
+from flintmq.core.kernel.ports.processor import Request, Response, handles
 from flintmq.core.limits import GROUP_MAX_BYTES, TOPIC_MAX_BYTES
 from flintmq.remoting.processors import needs
 from flintmq.remoting.processors.answers import (
+    StateProcessor,
     check_client_id,
     check_not_slave,
     sliced,
@@ -42,11 +42,8 @@ def _lock_needs(body: bytes) -> list[Need]:
     return [group_need(wanted.consumer_group), *(topic_need(queue.topic, Permission.SUB) for queue in wanted.mq_set)]
 
 
-class AdminGroupProcessor(DeclaredProcessor):
+class AdminGroupProcessor(StateProcessor):
     """Answers about groups, their offsets, locks and how far they are behind. Loop thread."""
-
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
 
     @handles(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, needs=ADMIN, audited=True)
     def put_group(self, request: Request) -> Response:

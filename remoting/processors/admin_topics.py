@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.topic_config import MessageQueue, TopicConfig
 from flintmq.core.broker.topic_name import check_topic_name
 from flintmq.core.kernel.ports.access import ACCOUNT, ADMIN, Permission
-from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Response, handles
+from flintmq.core.kernel.ports.processor import Request, Response, handles
 from flintmq.remoting.processors import needs
-from flintmq.remoting.processors.answers import check_not_slave, sliced, topic_missing, with_json
+from flintmq.remoting.processors.answers import StateProcessor, check_not_slave, sliced, topic_missing, with_json
 from flintmq.remoting.wire import bodies
 from flintmq.remoting.wire.bodies import OffsetTable, topic_stats
 from flintmq.remoting.wire.codes import RequestCode
@@ -30,11 +29,8 @@ QUEUE_ENTRIES_MAX = 4_096
 _ANY_RIGHT = needs.topic(Permission.ANY)
 
 
-class AdminTopicProcessor(DeclaredProcessor):
+class AdminTopicProcessor(StateProcessor):
     """Answers about topics and their queues. Loop thread."""
-
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
 
     @handles(RequestCode.UPDATE_AND_CREATE_TOPIC, header=CreateTopicRequestHeader, needs=ADMIN, audited=True)
     def create_topic(self, request: Request) -> Response:

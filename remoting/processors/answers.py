@@ -1,4 +1,4 @@
-"""Small things that several processors answer with."""
+"""What several processors have in common, and small things that they answer with."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from flintmq.config.rocketmq.java_properties import parse_properties
 from flintmq.config.sections.models import BrokerConfig, NamesrvConfig
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.errors import RefusedError
-from flintmq.core.kernel.ports.processor import Request, Response
+from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Response
 from flintmq.core.limits import CLIENT_ID_MAX_BYTES, REQUEST_SETTINGS_MAX_BYTES
 from flintmq.core.response_code import ResponseCode
 from flintmq.remoting.wire.header_codec import CommandHeader, encode_header
@@ -25,6 +25,13 @@ T = TypeVar("T")
 
 SLICE_S: Final = 0.004
 """How long one request may keep the loop at a stretch."""
+
+
+class StateProcessor(DeclaredProcessor):
+    """The base of processors that need nothing but the broker's state. Loop thread."""
+
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
 
 
 def with_header(header: CommandHeader, body: bytes = b"") -> Response:

@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import msgspec
 
-from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.subscription import TAG, SubscriptionData
 from flintmq.core.broker.topic_config import UNIT_SUB_FLAG
 from flintmq.core.broker.topic_name import is_name, retry_topic
 from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.ports.access import Need, Permission
-from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Response, handles
+from flintmq.core.kernel.ports.processor import Request, Response, handles
 from flintmq.core.limits import TOPIC_MAX_BYTES
 from flintmq.core.response_code import ResponseCode
 from flintmq.remoting.processors import needs
-from flintmq.remoting.processors.answers import check_client_id, group_missing, topic_missing
+from flintmq.remoting.processors.answers import StateProcessor, check_client_id, group_missing, topic_missing
 from flintmq.remoting.wire import bodies
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.headers_message import (
@@ -47,11 +46,8 @@ def _check_needs(body: bytes) -> list[Need]:
     ]
 
 
-class ClientManageProcessor(DeclaredProcessor):
+class ClientManageProcessor(StateProcessor):
     """Answers heartbeats, farewells and checks of subscriptions. Loop thread."""
-
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
 
     @handles(RequestCode.HEART_BEAT, pool="heartbeat", needs=needs.body(_heartbeat_needs))
     def heartbeat(self, request: Request) -> Response:
@@ -118,11 +114,8 @@ def _with_type(wanted: SubscriptionData) -> SubscriptionData:
     return wanted if wanted.expression_type else msgspec.structs.replace(wanted, expression_type=TAG)
 
 
-class ConsumerManageProcessor(DeclaredProcessor):
+class ConsumerManageProcessor(StateProcessor):
     """Answers about members and offsets of a group. Loop thread."""
-
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
 
     @handles(
         RequestCode.GET_CONSUMER_LIST_BY_GROUP,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from flintmq.core.broker.state import BrokerState
 from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.ports.access import Permission
-from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Response, handles
+from flintmq.core.kernel.ports.processor import Request, Response, handles
 from flintmq.core.response_code import ResponseCode
 from flintmq.remoting.processors import needs
-from flintmq.remoting.processors.answers import in_slices
+from flintmq.remoting.processors.answers import StateProcessor, in_slices
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.headers_message import (
     QueryMessageRequestHeader,
@@ -23,11 +22,8 @@ _MAX_BYTES = 8 * 1024 * 1024
 """Several messages of the largest size still make a frame that clients accept."""
 
 
-class QueryMessageProcessor(DeclaredProcessor):
+class QueryMessageProcessor(StateProcessor):
     """Looks messages up. Loop thread."""
-
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
 
     @handles(
         RequestCode.QUERY_MESSAGE,

@@ -11,9 +11,8 @@ from __future__ import annotations
 from typing import Final, cast
 
 from flintmq.core.broker.sink import not_durable, until_flushed
-from flintmq.core.broker.state import BrokerState
 from flintmq.core.errors import RefusedError, RemotingError
-from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Response, handles
+from flintmq.core.kernel.ports.processor import Request, Response, handles
 from flintmq.core.record.message_id import offset_message_id
 from flintmq.core.record.properties import (
     PUSH_REPLY_TIME,
@@ -25,6 +24,7 @@ from flintmq.core.record.record import MessageExtBrokerInner
 from flintmq.core.response_code import ResponseCode
 from flintmq.remoting.processors import needs
 from flintmq.remoting.processors.admin_clients import Askable
+from flintmq.remoting.processors.answers import StateProcessor
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.header_codec import encode_header
 from flintmq.remoting.wire.headers_message import (
@@ -40,11 +40,8 @@ PUSH_TIMEOUT_S: Final = 10.0
 """How long the requester may take to say that it has the reply."""
 
 
-class ReplyMessageProcessor(DeclaredProcessor):
+class ReplyMessageProcessor(StateProcessor):
     """Passes replies on to the requesters. Loop thread."""
-
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
 
     @handles(
         RequestCode.SEND_REPLY_MESSAGE,
