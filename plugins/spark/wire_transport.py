@@ -29,13 +29,13 @@ from flintmq.plugins.spark.wire.pulling import Puller, batches
 from flintmq.plugins.spark.wire.queue_edges import QueueEdges, placed, queue_name
 from flintmq.plugins.spark.wire.ranges import (
     QueueRange,
-    WireOffset,
-    WirePart,
     limited_rows,
     narrowed,
+    offset_of,
     ordered,
     packed,
     parts_wanted,
+    queues_of,
     ranges_between,
 )
 
@@ -73,36 +73,36 @@ class WireTransport:
     def initial(self, default: Literal["earliest", "latest"]) -> Offset:
         edges = self._queues.edges()
         if self.options.starting_timestamp_ms is not None:
-            return WireOffset(self._queues.since(edges, self.options.starting_timestamp_ms)).to_json()
+            return offset_of(self._queues.since(edges, self.options.starting_timestamp_ms))
         place = self.options.starting_offsets or Place(default)
-        return WireOffset(placed("startingOffsets", place, edges, unnamed=default)).to_json()
+        return offset_of(placed("startingOffsets", place, edges, unnamed=default))
 
     def final(self) -> Offset:
         edges = self._queues.edges()
         if self.options.ending_timestamp_ms is not None:
-            return WireOffset(self._queues.before(edges, self.options.ending_timestamp_ms)).to_json()
+            return offset_of(self._queues.before(edges, self.options.ending_timestamp_ms))
         place = self.options.ending_offsets or Place("latest")
-        return WireOffset(placed("endingOffsets", place, edges, unnamed="latest")).to_json()
+        return offset_of(placed("endingOffsets", place, edges, unnamed="latest"))
 
     def latest(self) -> Offset:
-        return WireOffset({queue: edge.max_queue_offset for queue, edge in self._queues.edges().items()}).to_json()
+        return offset_of({queue: edge.max_queue_offset for queue, edge in self._queues.edges().items()})
 
     def limited(self, start: Offset, end: Offset, limit: Limit) -> Offset:
         """Bytes by the size of some messages."""
         # A broker that is away takes its queues from the route; forgotten here, they would be read again when it is back.
-        ends = {**WireOffset.from_json(start).queues, **WireOffset.from_json(end).queues}
+        ends = {**queues_of(start), **queues_of(end)}
         ranges = self._between(start, end)
         rows = [one for one in (limit.max_rows, self._rows_in(limit.max_bytes, ranges)) if one is not None]
         if not ranges or not rows:
-            return WireOffset(ends).to_json()
-        return WireOffset({**ends, **limited_rows(ranges, min(rows))}).to_json()
+            return offset_of(ends)
+        return offset_of({**ends, **limited_rows(ranges, min(rows))})
 
     def rows_between(self, start: Offset, end: Offset, enough: int) -> int:
         """Messages of other tags count."""
         return sum(one.rows for one in self._between(start, end))
 
     def checked(self, offset: Offset) -> Offset:
-        queues = WireOffset.from_json(offset).queues
+        queues = queues_of(offset)
         edges = self._queues.edges(sorted({queue.topic for queue in queues}) or None)
         found = {}
         for queue in ordered(queues):
@@ -121,13 +121,13 @@ class WireTransport:
                     f"{queue_name(queue)}: messages {place} to {edge.min_queue_offset - 1} are gone", DataLossError
                 )
             found[queue] = min(max(place, edge.min_queue_offset), edge.max_queue_offset)
-        return WireOffset(found).to_json()
+        return offset_of(found)
 
     def commit(self, end: Offset) -> None:
         """Tell brokers how far it is, as ``commitGroup``, for their lag display; what goes wrong with that is logged."""
         if self.options.commit_group is None:
             return
-        queues = WireOffset.from_json(end).queues
+        queues = queues_of(end)
         changed = {queue: place for queue, place in queues.items() if self._committed.get(queue) != place}
         client = self._open()
 
@@ -146,7 +146,7 @@ class WireTransport:
     def narrowed(self, bounds: Bounds) -> WireTransport:
         return WireTransport(self.options, bounds)
 
-    def plan(self, start: Offset, end: Offset) -> Sequence[WirePart]:
+    def plan(self, start: Offset, end: Offset) -> Sequence[tuple[QueueRange, ...]]:
         ranges = narrowed(self._between(start, end), self.bounds)
         if not ranges or (self.bounds.tags is not None and not self._tags()):
             return []
@@ -155,7 +155,7 @@ class WireTransport:
         count = parts_wanted(total_bytes, options.max_partition_bytes, options.min_partitions, os.cpu_count() or 1)
         return packed(ranges, count)
 
-    def read(self, part: WirePart) -> Iterator[pyarrow.RecordBatch]:
+    def read(self, part: Sequence[QueueRange]) -> Iterator[pyarrow.RecordBatch]:
         options = self.options
         with contextlib.closing(self._new_client()) as client:
             puller = Puller(
@@ -166,7 +166,7 @@ class WireTransport:
                 options.pull_pipeline,
                 options.fail_on_data_loss,
             )
-            yield from batches(puller.pull(part.ranges), self._decoder(), options.batch_rows, options.batch_bytes)
+            yield from batches(puller.pull(part), self._decoder(), options.batch_rows, options.batch_bytes)
 
     def close(self) -> None:
         if self._client is not None:
@@ -205,7 +205,7 @@ class WireTransport:
         return WireClient(self.options.name_server, self.options.broker_addr, group)
 
     def _between(self, start: Offset, end: Offset) -> list[QueueRange]:
-        starts, ends = WireOffset.from_json(start).queues, WireOffset.from_json(end).queues
+        starts, ends = queues_of(start), queues_of(end)
         new = sorted({queue.topic for queue in ends if queue not in starts})
         first = {queue: edge.min_queue_offset for queue, edge in self._queues.edges(new).items()} if new else {}
         return ranges_between(starts, ends, first)

@@ -95,14 +95,7 @@ def map_file(path: str) -> Bytes | None:
 
 
 class LogFiles:
-    """The files of the commit log that are there now.
-
-    Args:
-        folders: where they lie.
-
-    Raises:
-        StoreError: a folder cannot be read.
-    """
+    """The files of the commit log that are there now. Raises StoreError when a folder cannot be read."""
 
     def __init__(self, folders: Sequence[str | Path]) -> None:
         self.files = sorted((file for folder in folders for file in list_files(folder)), key=lambda file: file.start)

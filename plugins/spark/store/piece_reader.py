@@ -33,13 +33,7 @@ _GAPS_MAX: Final = 1_000
 
 
 class PieceReader:
-    """Reads pieces of one store. No state but caches; one thread.
-
-    Args:
-        root: the store.
-        options: of the read.
-        decoder: makes rows.
-    """
+    """Reads pieces of one store. No state but caches; one thread."""
 
     def __init__(self, root: Path, options: ReadOptions, decoder: Decoder) -> None:
         self._root = root

@@ -130,15 +130,9 @@ class Told:
     """Chooses the messages that they do not name."""
 
     def cut(self, start: int, end: int, limit: Limit) -> int:
-        """The furthest place in (start, end] with at most so many messages, or bytes of records, before it.
+        """The furthest place in (start, end] that keeps within a limit: ``end``, or the place of a message that is read.
 
-        Args:
-            start: a place in the log.
-            end: one behind it.
-            limit: at least one message is let through.
-
-        Returns:
-            ``end``, or the place of a message that is read.
+        At least one message is let through.
         """
         rows = size = 0
         for position, sizes in self._messages(start, end, limit.max_rows):

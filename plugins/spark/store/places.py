@@ -249,12 +249,7 @@ def check_reached(offset: StoreOffset, end: int, where: object) -> None:
 
 
 def check_history(offset: StoreOffset, epochs: Epochs | None, where: object) -> None:
-    """Whether what lay before an offset is what lies there now.
-
-    Args:
-        offset: from a checkpoint.
-        epochs: of the store now; None where it has none.
-        where: the store, for errors.
+    """Whether what lay before an offset out of a checkpoint is what lies there now.
 
     Raises:
         CheckpointError: it belongs to another store, or to a history of this one that was cut.

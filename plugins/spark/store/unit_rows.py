@@ -56,10 +56,7 @@ class Span:
 class UnitRows:
     """Makes rows from the units of some queues.
 
-    Args:
-        queues: those whose messages are read, or all of the store; see :meth:`read`.
-        decoder: says which columns and rows.
-        batch_rows: at most so many in a batch.
+    The queues are those whose messages are read, or all of the store; see :meth:`read`.
     """
 
     def __init__(self, queues: Sequence[QueueUnits], decoder: Decoder, batch_rows: int) -> None:
@@ -84,10 +81,7 @@ class UnitRows:
     def read(self, data: Bytes, piece: Piece, *, complete: bool) -> Iterator[pa.RecordBatch | Span]:
         """The rows of a piece and the spans between them, in the order of the log.
 
-        Args:
-            data: the piece's file.
-            piece: what to read.
-            complete: whether the queues are all of the store's, so that they should name every message.
+        ``complete`` says whether the queues are all of the store's, so that they should name every message of the file.
         """
         at = piece.start
         gaps = 0

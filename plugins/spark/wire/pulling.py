@@ -63,23 +63,18 @@ class _Stretch:
 
 @attrs.frozen
 class Puller:
-    """How ranges are pulled.
-
-    Args:
-        client: asks the brokers.
-        tags: chosen by the broker, by their hashes; empty for all.
-        pull_batch_size: messages asked for at once.
-        timeout_ms: for each answer.
-        pipeline: requests under way.
-        fail_on_data_loss: whether messages that are gone are an error, or logged and passed over.
-    """
+    """How ranges are pulled."""
 
     client: WireClient
     tags: tuple[str, ...] = ()
+    """Chosen by the broker, by their hashes; empty for all."""
     pull_batch_size: int = 256
     timeout_ms: int = 3_000
+    """For each answer."""
     pipeline: int = 4
+    """Requests under way."""
     fail_on_data_loss: bool = True
+    """Whether messages that are gone are an error, or logged and passed over."""
 
     def pull(self, ranges: Sequence[QueueRange]) -> Iterator[Pulled]:
         """Every message of the ranges, in their order; those of another tag left out where the hashes differ.

@@ -25,12 +25,7 @@ Edges = Mapping[MessageQueue, TopicOffset]
 
 
 class QueueEdges:
-    """Asks brokers for the edges of queues. Not to be used by two threads at once.
-
-    Args:
-        options: of the read.
-        client: returns the connection.
-    """
+    """Asks brokers for the edges of queues. Not to be used by two threads at once."""
 
     def __init__(self, options: ReadOptions, client: Callable[[], WireClient]) -> None:
         self._options = options

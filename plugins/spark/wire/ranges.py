@@ -11,6 +11,7 @@ from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.plugins.spark.errors import CheckpointError
 from flintmq.plugins.spark.ports import OFFSET_VERSION, Bounds, Offset, check_offset
 
+_INT64_MAX: Final = 2**63 - 1
 SMALL_BYTES: Final = 8 * 1024 * 1024
 """Less than this is not worth a task of its own (docs/spark.md)."""
 
@@ -28,13 +29,6 @@ class QueueRange:
     @property
     def rows(self) -> int:
         return self.end - self.start
-
-
-@attrs.frozen
-class WirePart:
-    """What one task pulls, in order. A small value that pickles."""
-
-    ranges: tuple[QueueRange, ...]
 
 
 def ranges_between(
@@ -68,7 +62,7 @@ def parts_wanted(total_bytes: int, max_partition_bytes: int, min_partitions: int
     return max(1, least, busy, min_partitions or 1)
 
 
-def packed(ranges: Sequence[QueueRange], count: int) -> list[WirePart]:
+def packed(ranges: Sequence[QueueRange], count: int) -> list[tuple[QueueRange, ...]]:
     """Ranges cut into at most ``count`` parts with the same number of messages, but for one."""
     total = sum(one.rows for one in ranges)
     share = -(-total // count) if total else 1
@@ -84,7 +78,7 @@ def packed(ranges: Sequence[QueueRange], count: int) -> list[WirePart]:
             parts[-1].append(attrs.evolve(one, start=start, end=end))
             room -= end - start
             start = end
-    return [WirePart(tuple(part)) for part in parts]
+    return [tuple(part) for part in parts]
 
 
 def limited_rows(ranges: Sequence[QueueRange], max_rows: int) -> dict[MessageQueue, int]:
@@ -102,54 +96,39 @@ def limited_rows(ranges: Sequence[QueueRange], max_rows: int) -> dict[MessageQue
     return {one.queue: one.start + 1 + (one.rows - 1) * left // waiting for one in ranges}
 
 
-_INT64_MAX: Final = 2**63 - 1
-
-
-@attrs.frozen
-class WireOffset:
-    """The offset of a read over the wire: how far each queue is.
+def offset_of(queues: Mapping[MessageQueue, int]) -> Offset:
+    """The offset of a read over the wire: for each queue, the queue offset of its next message.
 
     ::
 
         {"v": 1, "transport": "broker", "queues": {"orders": {"broker-a": {"0": 23, "1": 17}}}}
     """
-
-    queues: Mapping[MessageQueue, int] = attrs.field(factory=dict)
-    """Queue to the queue offset of its next message."""
-
-    def to_json(self) -> Offset:
-        """Return the form in which Spark keeps it."""
-        found: dict[str, dict[str, dict[str, int]]] = {}
-        for queue in sorted(self.queues, key=_order):
-            brokers = found.setdefault(queue.topic, {})
-            brokers.setdefault(queue.broker_name, {})[str(queue.queue_id)] = self.queues[queue]
-        return {"v": OFFSET_VERSION, "transport": "broker", "queues": found}
-
-    @classmethod
-    def from_json(cls, offset: Mapping[str, Any]) -> WireOffset:
-        """Read it back.
-
-        Raises:
-            CheckpointError: it is another transport's, of a later version, or no offset.
-        """
-        check_offset(offset, "broker")
-        queues = {}
-        try:
-            for topic, brokers in offset["queues"].items():
-                for broker_name, numbers in brokers.items():
-                    for queue_id, queue_offset in numbers.items():
-                        if type(queue_offset) is not int or not 0 <= queue_offset <= _INT64_MAX:
-                            raise ValueError(queue_offset)
-                        queues[MessageQueue(broker_name, int(queue_id), topic)] = queue_offset
-        except (KeyError, AttributeError, ValueError) as error:
-            raise CheckpointError(f"the checkpoint's offset is none: {str(offset)[:200]}") from error
-        return cls(queues)
+    found: dict[str, dict[str, dict[str, int]]] = {}
+    for queue in ordered(queues):
+        found.setdefault(queue.topic, {}).setdefault(queue.broker_name, {})[str(queue.queue_id)] = queues[queue]
+    return {"v": OFFSET_VERSION, "transport": "broker", "queues": found}
 
 
-def _order(queue: MessageQueue) -> tuple[str, str, int]:
-    return queue.topic, queue.broker_name, queue.queue_id
+def queues_of(offset: Mapping[str, Any]) -> dict[MessageQueue, int]:
+    """Read :func:`offset_of` back.
+
+    Raises:
+        CheckpointError: it is another transport's, of a later version, or no offset.
+    """
+    check_offset(offset, "broker")
+    queues = {}
+    try:
+        for topic, brokers in offset["queues"].items():
+            for broker_name, numbers in brokers.items():
+                for queue_id, queue_offset in numbers.items():
+                    if type(queue_offset) is not int or not 0 <= queue_offset <= _INT64_MAX:
+                        raise ValueError(queue_offset)
+                    queues[MessageQueue(broker_name, int(queue_id), topic)] = queue_offset
+    except (KeyError, AttributeError, ValueError) as error:
+        raise CheckpointError(f"the checkpoint's offset is none: {str(offset)[:200]}") from error
+    return queues
 
 
 def ordered(queues: Mapping[MessageQueue, int]) -> list[MessageQueue]:
     """Queues by topic, broker and number."""
-    return sorted(queues, key=_order)
+    return sorted(queues, key=lambda queue: (queue.topic, queue.broker_name, queue.queue_id))

@@ -19,7 +19,7 @@ from flintmq.plugins.spark.options import WriteOptions
 from flintmq.plugins.spark.schema import SENT_TYPES
 from flintmq.plugins.spark.wire.client import WireClient, again
 from flintmq.remoting.client.message import Message
-from flintmq.remoting.client.producer import Producer, SendResult, SendStatus
+from flintmq.remoting.client.producer import Producer, SendStatus
 
 if TYPE_CHECKING:
     import pyarrow
@@ -36,156 +36,6 @@ NOT_DURABLE: Final = (SendStatus.FLUSH_DISK_TIMEOUT, SendStatus.FLUSH_SLAVE_TIME
 
 _Lane = tuple[str, MessageQueue | None]
 """A topic, and the queue that a sharding key chose."""
-
-
-@attrs.define
-class _Request:
-    """Messages that will be sent together."""
-
-    messages: list[Message] = attrs.field(factory=list)
-    size_bytes: int = 0
-
-
-class Sender:
-    """Sends the messages of one task. Not thread-safe; to be closed.
-
-    Args:
-        options: of the write.
-
-    Raises:
-        OptionError: an address is none, or the environment's credentials do not go together.
-    """
-
-    def __init__(self, options: WriteOptions) -> None:
-        self._options = options
-        self._client = WireClient(options.name_server, options.broker_addr)
-        self._producer = Producer(
-            options.group,
-            client=self._client.instance,
-            retries=0,
-            compress_over_bytes=options.compress_over_bytes,
-            max_message_bytes=options.max_message_size_bytes,
-        )
-        self._open: dict[_Lane, _Request] = {}
-        self._under_way: collections.deque[tuple[_Lane, concurrent.futures.Future[None]]] = collections.deque()
-        self._queues: dict[str, tuple[MessageQueue, ...]] = {}
-        self.rows = 0
-        self.requests = 0
-        self.repeated = 0
-
-    def send(self, row: RowMessage) -> None:
-        """Take a message; it is sent with others, at the latest by :meth:`flush`.
-
-        Raises:
-            RowError: a message cannot be sent.
-            SparkPluginError: one before it could not be sent.
-        """
-        message = row.message
-        lane = (message.topic, self._queue_of(message.topic, row.sharding_key))
-        self.rows += 1
-        alone = message.delay_level or message.topic.startswith("%") or self._is_compressed(message)
-        if alone:
-            self._submit(lane, [message])
-            return
-        size_bytes = len(message.body) + ITEM_BYTES + sum(map(_pair_bytes, message.properties.items()))
-        request = self._open.get(lane)
-        if request is not None and request.size_bytes + size_bytes > min(
-            REQUEST_BYTES, self._options.max_message_size_bytes
-        ):
-            self._submit(lane, self._open.pop(lane).messages)
-            request = None
-        if request is None:
-            request = self._open[lane] = _Request()
-        request.messages.append(message)
-        request.size_bytes += size_bytes
-        if len(request.messages) >= self._options.send_batch:
-            self._submit(lane, self._open.pop(lane).messages)
-
-    def flush(self) -> None:
-        """Send what is waiting, and wait until brokers have acknowledged everything. Raises as :meth:`send`."""
-        for lane, request in list(self._open.items()):
-            self._submit(lane, request.messages)
-        self._open.clear()
-        while self._under_way:
-            self._take_answer()
-
-    def close(self) -> None:
-        """End the connections. Idempotent."""
-        for _, future in self._under_way:
-            future.cancel()
-        self._under_way.clear()
-        self._client.close()
-
-    # --- inside ---
-
-    def _is_compressed(self, message: Message) -> bool:
-        over_bytes = self._options.compress_over_bytes
-        return over_bytes is not None and len(message.body) >= over_bytes
-
-    def _queue_of(self, topic: str, sharding_key: str | None) -> MessageQueue | None:
-        if sharding_key is None:
-            return None
-        if topic not in self._queues:
-            self._queues[topic] = self._client.run(self._asked(topic))
-        queues = self._queues[topic]
-        if not queues:
-            raise SparkPluginError(f"{self._client.where}: topic {topic} has no queue to write to")
-        return queues[zlib.crc32(sharding_key.encode()) % len(queues)]
-
-    async def _asked(self, topic: str) -> tuple[MessageQueue, ...]:
-        return await again(lambda: self._producer.queues(topic))
-
-    def _submit(self, lane: _Lane, messages: list[Message]) -> None:
-        # What belongs to one queue in order waits for what goes there before it.
-        while lane[1] is not None and any(other == lane for other, _ in self._under_way):
-            self._take_answer()
-        while len(self._under_way) >= self._options.send_pipeline:
-            self._take_answer()
-        self.requests += 1
-        self._under_way.append((lane, self._client.start(self._send(messages, lane[1]))))
-
-    def _take_answer(self) -> None:
-        self._client.result(self._under_way.popleft()[1])
-
-    async def _send(self, messages: list[Message], queue: MessageQueue | None) -> None:
-        attempts = 0
-
-        async def attempt() -> None:
-            nonlocal attempts
-            attempts += 1
-            result = await self._send_once(messages, queue)
-            if result.status in NOT_DURABLE:
-                raise RemotingError(f"the broker answered {result.status.name}")
-
-        try:
-            await again(attempt, self._options.send_attempts)
-        except ValueError as error:
-            raise RowError(f"row {_rows(messages)}: {error}") from error
-        except RefusedError as refused:
-            hint = f"{refused} ({len(messages)} rows to {messages[0].topic}, {_rows(messages)}, attempt {attempts})"
-            raise RefusedError(refused.code, hint, reason=refused.reason) from refused
-        except RemotingError as error:
-            raise RemotingError(
-                f"{error} ({len(messages)} rows to {messages[0].topic}, sent {attempts} times)"
-            ) from error
-        finally:
-            self.repeated += attempts > 1
-
-    async def _send_once(self, messages: list[Message], queue: MessageQueue | None) -> SendResult:
-        timeout_ms = self._options.send_timeout_ms
-        if len(messages) == 1:
-            return await self._producer.send(messages[0], queue, timeout_ms=timeout_ms)
-        return await self._producer.send_batch(messages, queue, timeout_ms=timeout_ms)
-
-
-def _pair_bytes(pair: tuple[str, str]) -> int:
-    return 3 * (len(pair[0]) + len(pair[1])) + 2
-
-
-def _rows(messages: list[Message]) -> str:
-    first, last = messages[0].properties[SPARK_TXN], messages[-1].properties[SPARK_TXN]
-    return first if first == last else f"{first} to {last}"
-
 
 SPARK_TXN: Final = "SPARK_TXN"
 """The property that tells the same row, sent twice, from two rows."""
@@ -230,12 +80,7 @@ class RowMessage:
 def row_messages(
     batches: Iterable[pyarrow.RecordBatch], options: WriteOptions, transaction: str
 ) -> Iterator[RowMessage]:
-    """Make a message of each row.
-
-    Args:
-        batches: with the columns of :data:`~flintmq.plugins.spark.schema.SENT_TYPES`, and others that are passed over.
-        options: of the write.
-        transaction: the beginning of each message's ``SPARK_TXN``.
+    """Make a message of each row; ``transaction`` is the beginning of its ``SPARK_TXN``. Columns of no meaning are passed over.
 
     Raises:
         RowError: a row has no body or no topic, or a body that is larger than ``maxMessageSize``.
@@ -279,3 +124,135 @@ def _message(row: Mapping[str, Any], options: WriteOptions, transaction: str) ->
         ),
         row.get("shardingKey"),
     )
+
+
+@attrs.define
+class _Request:
+    """Messages that will be sent together."""
+
+    messages: list[Message] = attrs.field(factory=list)
+    size_bytes: int = 0
+
+
+class Sender:
+    """Sends the messages of one task. Not thread-safe; to be closed. Raises OptionError as :class:`WireClient` does."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = options
+        self._client = WireClient(options.name_server, options.broker_addr)
+        self._producer = Producer(
+            options.group,
+            client=self._client.instance,
+            retries=0,
+            compress_over_bytes=options.compress_over_bytes,
+            max_message_bytes=options.max_message_size_bytes,
+        )
+        self._open: dict[_Lane, _Request] = {}
+        self._under_way: collections.deque[tuple[_Lane, concurrent.futures.Future[None]]] = collections.deque()
+        self._queues: dict[str, tuple[MessageQueue, ...]] = {}
+        self.rows = 0
+        self.requests = 0
+        self.repeated = 0
+
+    def send(self, row: RowMessage) -> None:
+        """Take a message; it is sent with others, at the latest by :meth:`flush`.
+
+        Raises:
+            RowError: a message cannot be sent.
+            SparkPluginError: one before it could not be sent.
+        """
+        message = row.message
+        lane = (message.topic, self._queue_of(message.topic, row.sharding_key))
+        self.rows += 1
+        over_bytes = self._options.compress_over_bytes
+        compressed = over_bytes is not None and len(message.body) >= over_bytes
+        if message.delay_level or message.topic.startswith("%") or compressed:  # alone
+            self._submit(lane, [message])
+            return
+        pairs_bytes = sum(3 * (len(name) + len(value)) + 2 for name, value in message.properties.items())
+        size_bytes = len(message.body) + ITEM_BYTES + pairs_bytes
+        request = self._open.get(lane)
+        if request is not None and request.size_bytes + size_bytes > min(
+            REQUEST_BYTES, self._options.max_message_size_bytes
+        ):
+            self._submit(lane, self._open.pop(lane).messages)
+            request = None
+        if request is None:
+            request = self._open[lane] = _Request()
+        request.messages.append(message)
+        request.size_bytes += size_bytes
+        if len(request.messages) >= self._options.send_batch:
+            self._submit(lane, self._open.pop(lane).messages)
+
+    def flush(self) -> None:
+        """Send what is waiting, and wait until brokers have acknowledged everything. Raises as :meth:`send`."""
+        for lane, request in list(self._open.items()):
+            self._submit(lane, request.messages)
+        self._open.clear()
+        while self._under_way:
+            self._take_answer()
+
+    def close(self) -> None:
+        """End the connections. Idempotent."""
+        for _, future in self._under_way:
+            future.cancel()
+        self._under_way.clear()
+        self._client.close()
+
+    # --- inside ---
+
+    def _queue_of(self, topic: str, sharding_key: str | None) -> MessageQueue | None:
+        if sharding_key is None:
+            return None
+        if topic not in self._queues:
+            self._queues[topic] = self._client.run(again(lambda: self._producer.queues(topic)))
+        queues = self._queues[topic]
+        if not queues:
+            raise SparkPluginError(f"{self._client.where}: topic {topic} has no queue to write to")
+        return queues[zlib.crc32(sharding_key.encode()) % len(queues)]
+
+    def _submit(self, lane: _Lane, messages: list[Message]) -> None:
+        # What belongs to one queue in order waits for what goes there before it.
+        while lane[1] is not None and any(other == lane for other, _ in self._under_way):
+            self._take_answer()
+        while len(self._under_way) >= self._options.send_pipeline:
+            self._take_answer()
+        self.requests += 1
+        self._under_way.append((lane, self._client.start(self._send(messages, lane[1]))))
+
+    def _take_answer(self) -> None:
+        self._client.result(self._under_way.popleft()[1])
+
+    async def _send(self, messages: list[Message], queue: MessageQueue | None) -> None:
+        attempts = 0
+
+        async def attempt() -> None:
+            nonlocal attempts
+            attempts += 1
+            timeout_ms = self._options.send_timeout_ms
+            result = (
+                await self._producer.send(messages[0], queue, timeout_ms=timeout_ms)
+                if len(messages) == 1
+                else await self._producer.send_batch(messages, queue, timeout_ms=timeout_ms)
+            )
+            if result.status in NOT_DURABLE:
+                raise RemotingError(f"the broker answered {result.status.name}")
+
+        try:
+            await again(attempt, self._options.send_attempts)
+        except ValueError as error:
+            raise RowError(f"row {_rows(messages)}: {error}") from error
+        except RefusedError as refused:
+            hint = f"{refused} ({len(messages)} rows to {messages[0].topic}, {_rows(messages)}, attempt {attempts})"
+            raise RefusedError(refused.code, hint, reason=refused.reason) from refused
+        except RemotingError as error:
+            raise RemotingError(
+                f"{error} ({len(messages)} rows to {messages[0].topic}, sent {attempts} times)"
+            ) from error
+        finally:
+            self.repeated += attempts > 1
+
+
+def _rows(messages: list[Message]) -> str:
+    first, last = messages[0].properties[SPARK_TXN], messages[-1].properties[SPARK_TXN]
+    return first if first == last else f"{first} to {last}"

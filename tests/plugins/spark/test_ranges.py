@@ -31,9 +31,9 @@ def test_parts_hold_everything_once(sizes: list[int], count: int) -> None:
     """No message is in two parts or in none; parts are few, and equal but for the last."""
     ranges = ranges_of(sizes)
     parts = packed(ranges, count)
-    found = [(r.queue.queue_id, at) for part in parts for r in part.ranges for at in range(r.start, r.end)]
+    found = [(r.queue.queue_id, at) for part in parts for r in part for at in range(r.start, r.end)]
     assert found == [(one.queue.queue_id, at) for one in ranges for at in range(one.start, one.end)]
-    lengths = [sum(r.rows for r in part.ranges) for part in parts]
+    lengths = [sum(r.rows for r in part) for part in parts]
     assert len(parts) <= count
     assert set(lengths[:-1]) <= {lengths[0]}
     assert lengths[-1] <= lengths[0]

@@ -171,7 +171,7 @@ def test_plans_are_few_parts_of_equal_size(served: Served) -> None:
     """minPartitions is reached, each message is in one part, and a queue is cut where that is needed."""
     one = transport(served, minPartitions="8")
     parts = one.plan(one.initial("earliest"), one.final())
-    assert [sum(r.rows for r in part.ranges) for part in parts] == [20] * 7 + [17]
+    assert [sum(r.rows for r in part) for part in parts] == [20] * 7 + [17]
     assert len(transport(served).plan(offset(0, 0, 0, 0), offset(0, 0, 0, 0))) == 0
     one.close()
     with contextlib.closing(transport(served)) as whole:
@@ -182,7 +182,7 @@ def test_what_a_query_leaves_out_is_not_pulled(served: Served) -> None:
     """Bounds of the query's filters narrow topics, queues, offsets, times and tags; Spark filters again."""
     one = transport(served).narrowed(Bounds(queue_id=Range(0, 1), queue_offset=Range(45, 60)))
     parts = one.plan(offset(0, 0, 0, 0), offset(100, 50, 0, 7))
-    assert sum(r.rows for part in parts for r in part.ranges) == 16 + 5
+    assert sum(r.rows for part in parts for r in part) == 16 + 5
     one.close()
     assert transport(served).narrowed(Bounds(topics=frozenset({"other"}))).plan(offset(0), offset(9)) == []
     both = transport(served, tags="even").narrowed(Bounds(tags=frozenset({"odd"})))
