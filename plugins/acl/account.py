@@ -27,6 +27,11 @@ _WORDS: Final = {
     "ANY": Permission.ANY,
 }
 _Span = tuple[int, int]
+_Pattern = tuple[tuple[_Span, ...], ...]
+"""Per segment of an address the ranges allowed, bounds included: 4 segments of IPv4, 8 of IPv6, none for every address."""
+_ANY_GROUP: Final = ((0, 0xFFFF),)
+_V4_NUMBER: Final = re.compile(r"[0-9]{1,3}")
+_V6_NUMBER: Final = re.compile(r"[0-9a-fA-F]{1,4}")
 _V4_SEGMENTS: Final = 4
 _V6_SEGMENTS: Final = 8
 _SEPARATOR_OR_BRACE: Final = re.compile(r"[,;{}]")
@@ -111,26 +116,10 @@ def parse_permissions(entries: Iterable[str]) -> dict[str, Permission]:
 
 
 @attrs.frozen
-class AddressPattern:
-    """One pattern: the values that each segment of an address may have."""
-
-    segments: tuple[tuple[_Span, ...], ...]
-    """Per segment the ranges allowed, bounds included; 4 of IPv4, 8 of IPv6, none for every address."""
-
-    def matches(self, segments: Sequence[int]) -> bool:
-        if not self.segments:
-            return True
-        return len(segments) == len(self.segments) and all(
-            any(low <= value <= high for low, high in spans)
-            for value, spans in zip(segments, self.segments, strict=True)
-        )
-
-
-@attrs.frozen
 class AddressPatterns:
-    """Several patterns, one of which must match."""
+    """Patterns of addresses, one of which must match."""
 
-    patterns: tuple[AddressPattern, ...] = ()
+    patterns: tuple[_Pattern, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.patterns)
@@ -138,7 +127,15 @@ class AddressPatterns:
     def matches(self, host: str) -> bool:
         """Return whether a pattern matches an address. A host that has no address (a Unix socket's peer) matches only ``*``."""
         segments = address_segments(host)
-        return any(pattern.matches(segments) for pattern in self.patterns)
+        return any(_matches(pattern, segments) for pattern in self.patterns)
+
+
+def _matches(pattern: _Pattern, segments: Sequence[int]) -> bool:
+    if not pattern:
+        return True
+    return len(segments) == len(pattern) and all(
+        any(low <= value <= high for low, high in spans) for value, spans in zip(segments, pattern, strict=True)
+    )
 
 
 def address_segments(host: str) -> tuple[int, ...]:
@@ -160,7 +157,7 @@ def parse_addresses(text: str | None) -> AddressPatterns:
     parts = [part for part in _split(text or "") if part]
     if len(parts) > _PATTERNS_MAX:
         raise ConfigError(f"{len(parts)} patterns of addresses; at most {_PATTERNS_MAX}")
-    return AddressPatterns(tuple(parse_pattern(part) for part in parts))
+    return AddressPatterns(tuple(_parse_pattern(part) for part in parts))
 
 
 def _split(text: str) -> Iterator[str]:
@@ -175,59 +172,49 @@ def _split(text: str) -> Iterator[str]:
     yield text[start:].strip()
 
 
-def parse_pattern(text: str) -> AddressPattern:
-    """Return one pattern. Raises ``ConfigError`` that quotes the text."""
+def _parse_pattern(text: str) -> _Pattern:
     if text == "*":
-        return AddressPattern(())
+        return ()
     try:
         if ":" in text:
-            return AddressPattern(_v6(text))
-        parts = text.split(".")
-        if len(parts) != _V4_SEGMENTS:
-            raise ValueError
-        segments = tuple(_segment(part, 10, 255) for part in parts)
+            found = _v6(text)
+        else:
+            found = tuple(_segment(part, _V4_NUMBER, 255) for part in text.split("."))
+            if len(found) != _V4_SEGMENTS:
+                raise ValueError
     except ValueError:
         raise ConfigError(
             f"'{text[:80]}' is not a pattern of addresses such as 10.0.0.*, 10.0.0.1-9 or 10.0.0.{{1,2}}"
         ) from None
-    return AddressPattern(() if text == "*.*.*.*" else segments)
+    return () if text == "*.*.*.*" or all(spans == _ANY_GROUP for spans in found) else found
 
 
-def _v6(text: str) -> tuple[tuple[_Span, ...], ...]:
+def _v6(text: str) -> _Pattern:
     head, gap, tail = text.partition("::")
-    before = [_segment(part, 16, 0xFFFF) for part in head.split(":")] if head else []
-    after = [_segment(part, 16, 0xFFFF) for part in tail.split(":")] if tail else []
+    before, after = (
+        [_segment(part, _V6_NUMBER, 0xFFFF) for part in side.split(":")] if side else [] for side in (head, tail)
+    )
     missing = _V6_SEGMENTS - len(before) - len(after)
     if (not gap and missing) or (gap and missing < 1):
         raise ValueError
-    zero: tuple[_Span, ...] = ((0, 0),)
-    found = (*before, *([zero] * missing), *after)
-    whole = ((0, 0xFFFF),)
-    return () if all(spans == whole for spans in found) else found
+    return (*before, *([((0, 0),)] * missing), *after)
 
 
-def _segment(text: str, base: int, maximum: int) -> tuple[_Span, ...]:
+def _segment(text: str, number: re.Pattern[str], maximum: int) -> tuple[_Span, ...]:
+    """Return the ranges of one segment: anything, a number, a range, or a list of these in braces. Raises ValueError."""
     if text == "*":
         return ((0, maximum),)
     if text.startswith("{") and text.endswith("}"):
-        return tuple(_span(part.strip(), base, maximum) for part in text[1:-1].split(","))
-    return (_span(text, base, maximum),)
+        return tuple(_span(part.strip(), number, maximum) for part in text[1:-1].split(","))
+    return (_span(text, number, maximum),)
 
 
-def _span(text: str, base: int, maximum: int) -> _Span:
+def _span(text: str, number: re.Pattern[str], maximum: int) -> _Span:
     low_text, dash, high_text = text.partition("-")
-    low = _number(low_text, base, maximum)
-    high = _number(high_text, base, maximum) if dash else low
-    if low > high:
+    ends = [low_text, high_text] if dash else [low_text, low_text]
+    if not all(map(number.fullmatch, ends)):
+        raise ValueError
+    low, high = (int(end, 10 if number is _V4_NUMBER else 16) for end in ends)
+    if not low <= high <= maximum:
         raise ValueError
     return low, high
-
-
-def _number(text: str, base: int, maximum: int) -> int:
-    digits = r"[0-9]{1,3}" if base == 10 else r"[0-9a-fA-F]{1,4}"
-    if re.fullmatch(digits, text) is None:
-        raise ValueError
-    number = int(text, base)
-    if number > maximum:
-        raise ValueError
-    return number

@@ -169,7 +169,7 @@ def test_a_star_is_everyone_and_nothing_is_nobody(host: str) -> None:
 @pytest.mark.parametrize(
     "text",
     ["10.0.0", "10.0.0.256", "10.0.0.9-1", "10.0.0.{}", "10.0.0.{1", "10..0.1", "1.2.3.4.5", "::1::2", "1:2:3", "g::",
-     "a.b.c.d", "10.0.0.-", "1:2:3:4:5:6:7:8:9", "10.0.0.*.", "10.0.0.１", "** "],
+     "a.b.c.d", "10.0.0.-", "1:2:3:4:5:6:7:8:9", "10.0.0.*.", "10.0.0.１", "** ", "10.0. 0.1"],
 )  # fmt: skip
 def test_what_is_no_pattern_is_refused(text: str) -> None:
     """A typing error must not become a list that nobody, or everybody, is on."""
