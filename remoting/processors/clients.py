@@ -83,10 +83,7 @@ class ClientManageProcessor(StateProcessor):
         )
 
     @handles(
-        RequestCode.UNREGISTER_CLIENT,
-        header=UnregisterClientRequestHeader,
-        pool="client",
-        needs=needs.given_group(),
+        RequestCode.UNREGISTER_CLIENT, header=UnregisterClientRequestHeader, pool="client", needs=needs.given_group()
     )
     def unregister(self, request: Request) -> Response:
         """Remove a client from a group of producers, of consumers, or both."""
@@ -118,10 +115,7 @@ class ConsumerManageProcessor(StateProcessor):
     """Answers about members and offsets of a group. Loop thread."""
 
     @handles(
-        RequestCode.GET_CONSUMER_LIST_BY_GROUP,
-        header=ConsumerGroupRequestHeader,
-        pool="consumer",
-        needs=needs.group(),
+        RequestCode.GET_CONSUMER_LIST_BY_GROUP, header=ConsumerGroupRequestHeader, pool="consumer", needs=needs.group()
     )
     def consumer_list(self, request: Request) -> Response:
         """Return the client ids of a consumer group's members.

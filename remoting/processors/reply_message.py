@@ -8,6 +8,7 @@ See docs/internals/protocol.md, Request and reply.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final, cast
 
 from flintmq.core.broker.sink import not_durable, until_flushed
@@ -39,24 +40,14 @@ from flintmq.remoting.wire.refusal import system_error
 PUSH_TIMEOUT_S: Final = 10.0
 """How long the requester may take to say that it has the reply."""
 
+_sends = partial(handles, answer=SendMessageResponseHeader, pool="reply")
+
 
 class ReplyMessageProcessor(StateProcessor):
     """Passes replies on to the requesters. Loop thread."""
 
-    @handles(
-        RequestCode.SEND_REPLY_MESSAGE,
-        header=SendMessageRequestHeader,
-        answer=SendMessageResponseHeader,
-        pool="reply",
-        needs=needs.send("topic"),
-    )
-    @handles(
-        RequestCode.SEND_REPLY_MESSAGE_V2,
-        header=SendMessageRequestHeaderV2,
-        answer=SendMessageResponseHeader,
-        pool="reply",
-        needs=needs.send("b"),
-    )
+    @_sends(RequestCode.SEND_REPLY_MESSAGE, header=SendMessageRequestHeader, needs=needs.send("topic"))
+    @_sends(RequestCode.SEND_REPLY_MESSAGE_V2, header=SendMessageRequestHeaderV2, needs=needs.send("b"))
     async def reply(self, request: Request) -> Response:
         """Push a reply to the client that asked, and store it where ``topics.store_reply`` is set.
 

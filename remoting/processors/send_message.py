@@ -40,6 +40,8 @@ _SEND_V2: Final = int(RequestCode.SEND_MESSAGE_V2)
 _MUCH_BYTES: Final = 1024 * 1024
 """Sends with more bytes than this are taken apart, looked into, stored and dispatched in several iterations of the loop."""
 
+_sends = partial(handles, answer=SendMessageResponseHeader, pool="send")
+
 
 class SendMessageProcessor:
     """Takes sends in batches. Loop thread; only the flush waiter's callback comes from another."""
@@ -56,27 +58,9 @@ class SendMessageProcessor:
         self._fast_failure = FastFailure()
         self._slow_puts = SlowLog(state.clock)
 
-    @handles(
-        RequestCode.SEND_MESSAGE,
-        header=SendMessageRequestHeader,
-        answer=SendMessageResponseHeader,
-        pool="send",
-        needs=needs.send("topic"),
-    )
-    @handles(
-        RequestCode.SEND_MESSAGE_V2,
-        header=SendMessageRequestHeaderV2,
-        answer=SendMessageResponseHeader,
-        pool="send",
-        needs=needs.send("b"),
-    )
-    @handles(
-        RequestCode.SEND_BATCH_MESSAGE,
-        header=SendMessageRequestHeaderV2,
-        answer=SendMessageResponseHeader,
-        pool="send",
-        needs=needs.send("b"),
-    )
+    @_sends(RequestCode.SEND_MESSAGE, header=SendMessageRequestHeader, needs=needs.send("topic"))
+    @_sends(RequestCode.SEND_MESSAGE_V2, header=SendMessageRequestHeaderV2, needs=needs.send("b"))
+    @_sends(RequestCode.SEND_BATCH_MESSAGE, header=SendMessageRequestHeaderV2, needs=needs.send("b"))
     def process(self, batch: list[Request]) -> None:
         """Store the messages of sends and answer each; all sends of one loop iteration share one append."""
         self._queue.add(batch)
