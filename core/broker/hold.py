@@ -13,6 +13,8 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable, Mapping
 
+import msgspec
+
 from flintmq.core.errors import RefusedError
 from flintmq.core.io.clock import Clock
 from flintmq.core.kernel.ports import MessageFilter, RecordBatch
@@ -22,29 +24,17 @@ from flintmq.core.response_code import ResponseCode
 Resume = Callable[["HeldPull"], None]
 
 
-class HeldPull:
+class HeldPull(msgspec.Struct, eq=False):
     """One pull that waits. Made by :meth:`PullRequestHoldService.hold`; compared by identity."""
 
-    __slots__ = ("channel", "deadline_s", "is_held", "message_filter", "queue_id", "queue_offset", "resume", "topic")
-
-    def __init__(
-        self,
-        topic: str,
-        queue_id: int,
-        queue_offset: int,
-        channel: Channel,
-        deadline_s: float,
-        message_filter: MessageFilter | None,
-        resume: Resume,
-    ) -> None:
-        self.topic = topic
-        self.queue_id = queue_id
-        self.queue_offset = queue_offset
-        self.channel = channel
-        self.deadline_s = deadline_s
-        self.message_filter = message_filter
-        self.resume = resume
-        self.is_held = True
+    topic: str
+    queue_id: int
+    queue_offset: int
+    channel: Channel
+    deadline_s: float
+    message_filter: MessageFilter | None
+    resume: Resume
+    is_held: bool = True
 
 
 class PullRequestHoldService:
