@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -12,7 +12,7 @@ from flintmq.core.broker.topic_name import SYSTEM_GROUP_PREFIX, check_group_name
 from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError, StoreError
 from flintmq.core.io.clock import Clock
-from flintmq.core.io.config_manager import ConfigJournal, ConfigManager, DataVersion, JsonFile
+from flintmq.core.io.config_manager import ConfigJournal, DataVersion, JsonFile, VersionedTable
 from flintmq.core.io.typed_json import Int, Long, read_as
 from flintmq.core.limits import GROUP_MAX_BYTES
 from flintmq.core.response_code import ResponseCode
@@ -62,7 +62,7 @@ BUILT_IN_GROUPS: Final = (
 """Groups every broker has."""
 
 
-class SubscriptionGroupManager(ConfigManager[SubscriptionGroupConfig]):
+class SubscriptionGroupManager(VersionedTable[SubscriptionGroupConfig]):
     """The table of consumer groups. Loop thread; written as the topics are.
 
     Args:
@@ -81,21 +81,10 @@ class SubscriptionGroupManager(ConfigManager[SubscriptionGroupConfig]):
         count_max: int = 50_000,
         journal: ConfigJournal | None = None,
     ) -> None:
-        super().__init__(file, {config.group_name: config for config in BUILT_IN_GROUPS}, journal)
+        super().__init__(file, {config.group_name: config for config in BUILT_IN_GROUPS}, clock, journal)
         self._count_max = count_max
-        self._clock = clock
         self.auto_create = auto_create
         """Whether a group is made when it is first used; may change while running."""
-        self.data_version = DataVersion(timestamp_ms=clock.now_ms(), counter=0)
-
-    def __len__(self) -> int:
-        return len(self._table)
-
-    def __iter__(self) -> Iterator[SubscriptionGroupConfig]:
-        return iter(list(self._table.values()))
-
-    def __contains__(self, group: object) -> bool:
-        return group in self._table
 
     def select(self, group: str) -> SubscriptionGroupConfig | None:
         """The group's settings, made when they may be; None is SUBSCRIPTION_GROUP_NOT_EXIST.
@@ -135,13 +124,6 @@ class SubscriptionGroupManager(ConfigManager[SubscriptionGroupConfig]):
         self._table[config.group_name] = config
         self._changed()
 
-    def delete(self, group: str) -> bool:
-        """Forgets a group; False when it was not there."""
-        if self._table.pop(group, None) is None:
-            return False
-        self._changed()
-        return True
-
     def _check_room(self) -> None:
         if len(self._table) >= self._count_max:
             raise RefusedError(
@@ -151,10 +133,6 @@ class SubscriptionGroupManager(ConfigManager[SubscriptionGroupConfig]):
                 measured=f"{len(self._table)} groups",
                 key="groups.count_max",
             )
-
-    def _changed(self) -> None:
-        self.data_version = self.data_version.next(self._clock)
-        self.persist()
 
     def to_wire(self) -> dict[str, Any]:
         """SubscriptionGroupWrapper: what 201 answers and the file holds."""

@@ -5,7 +5,7 @@ See docs/internals/algorithms.md, Topics and groups.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -19,7 +19,7 @@ from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError, StoreError
 from flintmq.core.event import Event
 from flintmq.core.io.clock import Clock
-from flintmq.core.io.config_manager import ConfigJournal, ConfigManager, DataVersion, JsonFile
+from flintmq.core.io.config_manager import ConfigJournal, DataVersion, JsonFile, VersionedTable
 from flintmq.core.io.typed_json import read_as
 from flintmq.core.kernel.ports import SystemTopic
 from flintmq.core.response_code import ResponseCode
@@ -90,7 +90,7 @@ def boot_topics(
     return {config.topic_name: config for config in table}
 
 
-class TopicConfigManager(ConfigManager[TopicConfig]):
+class TopicConfigManager(VersionedTable[TopicConfig]):
     """The table of topics. Loop thread; what administration changes is in the file when the call returns, what sending makes
     is noted beside it (:mod:`flintmq.core.io.config_manager`).
 
@@ -114,9 +114,8 @@ class TopicConfigManager(ConfigManager[TopicConfig]):
         journal: ConfigJournal | None = None,
         features: Collection[SystemTopic] = (),
     ) -> None:
-        super().__init__(file, dict(boot), journal)
+        super().__init__(file, dict(boot), clock, journal)
         self._count_max = count_max
-        self._clock = clock
         self._auto_create = auto_create
         listed = {topic.name for topic in features if topic.is_listed}
         self.system_topics: frozenset[str] = reserved.SYSTEM_TOPICS | boot.keys() | listed
@@ -128,7 +127,6 @@ class TopicConfigManager(ConfigManager[TopicConfig]):
         """Topics where messages of clients wait under their ``REAL_TOPIC`` and ``REAL_QID``."""
         self.keeping_topics = frozenset(topic.name for topic in features if topic.keeps_queues)
         """Topics of which a feature remembers queue offsets, so that their queues are kept."""
-        self.data_version = DataVersion(timestamp_ms=clock.now_ms(), counter=0)
         self.learned: set[str] = set()
         """A slave's: topics it has only seen messages of."""
         self._gone: set[str] = set()
@@ -136,15 +134,6 @@ class TopicConfigManager(ConfigManager[TopicConfig]):
         self._taken_over: DataVersion | None = None
         self.changed: Event[[]] = Event()
         """The table, or what clients may do with it, has changed: the broker registers again with its name servers."""
-
-    def __len__(self) -> int:
-        return len(self._table)
-
-    def __iter__(self) -> Iterator[TopicConfig]:
-        return iter(list(self._table.values()))
-
-    def __contains__(self, topic: object) -> bool:
-        return topic in self._table
 
     def select(self, topic: str) -> TopicConfig | None:
         """The topic's configuration, or None."""
@@ -331,13 +320,6 @@ class TopicConfigManager(ConfigManager[TopicConfig]):
                 key="topics.count_max",
             )
 
-    def delete(self, topic: str) -> bool:
-        """Forgets a topic; False when it was not there."""
-        if self._table.pop(topic, None) is None:
-            return False
-        self._changed()
-        return True
-
     def update_order_topics(self, order_topics: Collection[str]) -> None:
         """Mark exactly these topics as ordered: what the name server's ORDER_TOPIC_CONFIG says.
 
@@ -350,9 +332,8 @@ class TopicConfigManager(ConfigManager[TopicConfig]):
             self._changed()
 
     def _changed(self) -> None:
-        self.data_version = self.data_version.next(self._clock)
         try:
-            self.persist()
+            super()._changed()
         finally:
             self.changed.publish()
 

@@ -139,6 +139,44 @@ class ConfigManager(ABC, Generic[Value]):
             raise
 
 
+class VersionedTable(ConfigManager[Value]):
+    """A table with the version by which name servers and slaves see that it changed. Loop thread.
+
+    Args:
+        file: where it is kept, or None to keep it in memory.
+        table: what is in it before a file is read.
+        clock: stamps the version.
+        journal: takes notes; None has the file written with each of them.
+    """
+
+    def __init__(
+        self, file: JsonFile | None, table: dict[str, Value], clock: Clock, journal: ConfigJournal | None = None
+    ) -> None:
+        super().__init__(file, table, journal)
+        self._clock = clock
+        self.data_version = DataVersion(timestamp_ms=clock.now_ms(), counter=0)
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def __iter__(self) -> Iterator[Value]:
+        return iter(list(self._table.values()))
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._table
+
+    def delete(self, name: str) -> bool:
+        """Forget what has a name, and persist; False when it was not there. Raises StoreError."""
+        if self._table.pop(name, None) is None:
+            return False
+        self._changed()
+        return True
+
+    def _changed(self) -> None:
+        self.data_version = self.data_version.next(self._clock)
+        self.persist()
+
+
 def _counter(value: Any) -> int:
     """How often a table had changed; -1 where there is none, or none that says so."""
     return read_as(value, _Versioned).data_version.counter if isinstance(value, Mapping) else -1
@@ -189,17 +227,12 @@ class JsonFile:
         new = fastjson.dumps_pretty(value).encode("utf-8")
         temporary = self.path.with_name(self.path.name + ".tmp")
         disk = self._disk
-        try:
+        with _written(self.path):
             disk.make_folder(self.path.parent)
             disk.write_file(temporary, new)
             if self._is_readable and disk.exists(self.path) and (old := disk.read(self.path)).strip():
                 disk.write_file(self.backup_path, old)
             disk.replace(temporary, self.path)
-        except OSError as error:
-            kind = store_error_kind(error)
-            raise kind(f"{self.path}: cannot be written: {error.strerror or error}") from error
-        except StoreError as error:
-            raise type(error)(f"{self.path}: cannot be written: {error}") from error
         self._is_readable = True
 
 
@@ -225,7 +258,7 @@ class ConfigJournal:
         """
         # A line that the disk took half of is ended by the next one's first character.
         line = b"\n%b\n" % fastjson.dumps(addition).encode("utf-8")
-        try:
+        with _written(self.path):
             end = self._size_bytes
             if end is None:
                 self._disk.make_folder(self.path.parent)
@@ -233,11 +266,6 @@ class ConfigJournal:
             self._size_bytes = None
             self._disk.write_at(self.path, end, line)
             self._size_bytes = end + len(line)
-        except OSError as error:
-            kind = store_error_kind(error)
-            raise kind(f"{self.path}: cannot be written: {error.strerror or error}") from error
-        except StoreError as error:
-            raise type(error)(f"{self.path}: cannot be written: {error}") from error
 
     def additions(self) -> Iterator[Mapping[str, Any]]:
         """What was noted, in order; a line that a crash cut short is left out.
@@ -262,3 +290,15 @@ class ConfigJournal:
         self._size_bytes = None
         with contextlib.suppress(OSError):
             self._disk.discard(self.path)
+
+
+@contextlib.contextmanager
+def _written(path: Path) -> Iterator[None]:
+    """Name the file in what the disk raises while it is written."""
+    try:
+        yield
+    except OSError as error:
+        kind = store_error_kind(error)
+        raise kind(f"{path}: cannot be written: {error.strerror or error}") from error
+    except StoreError as error:
+        raise type(error)(f"{path}: cannot be written: {error}") from error
