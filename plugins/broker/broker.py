@@ -73,8 +73,7 @@ class Broker(Service):
         clock: Clock = SYSTEM_CLOCK,
         disk: Disk = OS_DISK,
     ) -> None:
-        super().__init__(Timers(lambda timer, error: self.kernel.blame_code(timer, error)))
-        self.loaded = as_loaded(config)
+        super().__init__(as_loaded(config), Timers(lambda timer, error: self.kernel.blame_code(timer, error)))
         self._plugins = tuple(plugins)
         self._clock = clock
         self._disk = disk
@@ -111,10 +110,6 @@ class Broker(Service):
     def authenticators(self) -> tuple[Authenticator, ...]:
         """The authenticators in force, in order."""
         return self._assembled().served.authenticators.in_force
-
-    @property
-    def loop_name(self) -> str:
-        return self.loaded.config.listen.loop
 
     @property
     def address(self) -> str:

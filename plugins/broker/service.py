@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-log = logging.getLogger("flintmq.config")
+log = logging.getLogger("flintmq.broker")
+_CONFIG_LOG: Final = logging.getLogger("flintmq.config")
 
 _STOPPED_POLL_S: Final = 1.0
 """How often a call that waits for the loop looks whether the loop is still there."""
@@ -50,17 +51,19 @@ def run_loop_named(name: str) -> Callable[[Coroutine[Any, Any, T]], T]:
 def tell_ignored(loaded: LoadedConfig) -> None:
     """Logs one warning for each line of a RocketMQ file that changes nothing, with its place and the reason."""
     for entry in loaded.ignored:
-        log.warning("%s", entry)
+        _CONFIG_LOG.warning("%s", entry)
 
 
 class Service(ABC):
     """Start and stop, for a broker or a name server. Not restartable.
 
     Args:
+        loaded: the configuration.
         timers: the work that comes back; it ends first.
     """
 
-    def __init__(self, timers: Timers) -> None:
+    def __init__(self, loaded: LoadedConfig, timers: Timers) -> None:
+        self.loaded = loaded
         self.timers = timers
         self._held = contextlib.AsyncExitStack()
         """What the start has taken so far; given back in reverse order, whatever fails on the way."""
@@ -75,7 +78,7 @@ class Service(ABC):
 
     async def start(self) -> None:
         """Starts on the running loop. Raises what kept it from starting; nothing is left behind then."""
-        self._lives_here()
+        self._loop, self._loop_thread = asyncio.get_running_loop(), threading.get_ident()
         try:
             await self._start()
         except BaseException:
@@ -105,10 +108,9 @@ class Service(ABC):
     @property
     def loop_name(self) -> str:
         """The event loop that ``with`` runs on: ``asyncio``, ``uvloop`` or ``auto``."""
-        return "asyncio"
+        return self.loaded.config.listen.loop
 
     async def __aenter__(self) -> Self:
-        self._lives_here()
         await self.start()
         return self
 
@@ -124,7 +126,7 @@ class Service(ABC):
             try:
                 run_loop_named(self.loop_name)(self._live(started))
             except BaseException as error:  # waiters for the start must get the error
-                self._failure = self._failure or error
+                self._failure = error
             finally:
                 started.set()
 
@@ -154,23 +156,10 @@ class Service(ABC):
 
     async def _live(self, started: threading.Event) -> None:
         self._stop_thread = asyncio.Event()
-        try:
-            self._lives_here()
-            await self.start()
-        except BaseException as error:
-            self._failure = error
-            started.set()
-            return
+        await self.start()
         started.set()
         await self._stop_thread.wait()
-        try:
-            await self.stop()
-        except BaseException as error:
-            self._failure = error
-
-    def _lives_here(self) -> None:
-        """Notes whose loop it lives in: that of the caller."""
-        self._loop, self._loop_thread = asyncio.get_running_loop(), threading.get_ident()
+        await self.stop()
 
     @property
     def in_own_thread(self) -> bool:
@@ -219,9 +208,6 @@ class Service(ABC):
             return future.result()
         except (CancelledError, asyncio.CancelledError) as error:
             raise FlintError(f"the {name} has stopped") from error
-
-
-log = logging.getLogger("flintmq.broker")
 
 
 class Timers:

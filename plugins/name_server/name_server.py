@@ -52,9 +52,8 @@ class NameServer(Service):
         plugins: Iterable[object] = (),
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        super().__init__(Timers())
+        super().__init__(as_loaded(config, "namesrv"), Timers())
         self._plugins = tuple(plugins)
-        self.loaded = as_loaded(config, "namesrv")
         self._clock = clock
         self._pools = Pools(self._held)
         self._served: PluginServer | None = None
@@ -102,10 +101,6 @@ class NameServer(Service):
     def authenticators(self) -> tuple[Authenticator, ...]:
         """The authenticators in force, in order."""
         return self._in_service().authenticators.in_force
-
-    @property
-    def loop_name(self) -> str:
-        return self.loaded.config.listen.loop
 
     async def _start(self) -> None:
         config, whole = self.config, self.loaded.config

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from flintmq.plugins.broker.service import Timers
+from flintmq.config import load_config
+from flintmq.plugins.broker.service import Timers, tell_ignored
 
 
 def run(test: Callable[[asyncio.AbstractEventLoop], object]) -> None:
@@ -99,3 +101,13 @@ def test_work_can_be_done_at_once_and_is_not_done_after_the_end(monkeypatch: pyt
         assert handles.waiting == []
 
     run(test)
+
+
+def test_lines_without_effect_are_told_as_faults_of_the_configuration(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Operators filter by the logger: what a file says in vain is no event of the broker."""
+    path = tmp_path / "broker.conf"
+    path.write_text("brokerName=b\nnoSuchKey=1\n")
+    tell_ignored(load_config(path, [], {}))
+    assert {name for name, _level, _text in caplog.record_tuples} == {"flintmq.config"}
