@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import attrs
 import msgspec
 
 from flintmq.config.sections.models import BrokerConfig
@@ -280,47 +281,23 @@ class StoredFilter(msgspec.Struct, rename="camel"):
     topic: str = ""
 
 
+@attrs.define(eq=False)
 class ConsumerFilterData:
     """A group's filter, from its first subscription until a day after its last member left. Loop thread."""
 
-    __slots__ = (
-        "bloom",
-        "born_time_ms",
-        "client_version",
-        "compiled",
-        "consumer_group",
-        "dead_time_ms",
-        "expression",
-        "expression_type",
-        "topic",
-    )
-
-    def __init__(
-        self,
-        topic: str,
-        consumer_group: str,
-        expression: str,
-        expression_type: str,
-        compiled: MessageFilter | None,
-        *,
-        bloom: BloomFilterData | None,
-        born_time_ms: int,
-        client_version: int,
-        dead_time_ms: int = 0,
-    ) -> None:
-        self.topic = topic
-        self.consumer_group = consumer_group
-        self.expression = expression
-        self.expression_type = expression_type
-        self.compiled = compiled
-        """None for a filter that was loaded and that no plugin understands any more."""
-        self.bloom = bloom
-        self.born_time_ms = born_time_ms
-        """Bit maps of messages stored at this time or before say nothing about this filter."""
-        self.client_version = client_version
-        """When the client made the subscription: the newest of a group's wins."""
-        self.dead_time_ms = dead_time_ms
-        """When the group's last member left; 0 while it lives."""
+    topic: str
+    consumer_group: str
+    expression: str
+    expression_type: str
+    compiled: MessageFilter | None
+    """None for a filter that was loaded and that no plugin understands any more."""
+    bloom: BloomFilterData | None
+    born_time_ms: int
+    """Bit maps of messages stored at this time or before say nothing about this filter."""
+    client_version: int
+    """When the client made the subscription: the newest of a group's wins."""
+    dead_time_ms: int = 0
+    """When the group's last member left; 0 while it lives."""
 
     @property
     def is_dead(self) -> bool:
