@@ -145,7 +145,7 @@ class FlushSummary:
             **{name: round(value, 2) for name, value in self.worst.items()},
             "ratio_to_first": {name: value.as_json() for name, value in self.ratios.items()},
             "errors": self.errors,
-            "power_cut": self.power_cut.as_json() if self.power_cut is not None else None,
+            "power_cut": attrs.asdict(self.power_cut) if self.power_cut is not None else None,
         }
 
 
@@ -252,9 +252,6 @@ class ReportDiff:
     only_first: tuple[str, ...]
     """Strategies that only the first report has."""
     only_second: tuple[str, ...]
-
-    def as_json(self) -> dict[str, Any]:
-        return attrs.asdict(self)
 
 
 def check_report(document: Any, name: str) -> Mapping[str, Any]:

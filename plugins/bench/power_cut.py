@@ -14,7 +14,7 @@ import random
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import attrs
 
@@ -54,9 +54,6 @@ class PowerCut:
     """Power cuts that were tried."""
     why_not: str = ""
     """Why it could not be tried."""
-
-    def as_json(self) -> dict[str, Any]:
-        return attrs.asdict(self)
 
 
 @attrs.frozen

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import attrs
 import click
 
 from flintmq.plugins.bench.figures import Estimate
@@ -279,7 +280,7 @@ def report(first: Path, second: Path, as_json: bool) -> None:
     except (ValueError, KeyError, TypeError) as error:
         raise CommandError(f"{error}" if isinstance(error, ValueError) else f"not a whole report: {error!r}") from error
     if as_json:
-        print_json(found.as_json())
+        print_json(attrs.asdict(found))
         return
     _print_diff(found, first, second)
     if not found.same_machine:

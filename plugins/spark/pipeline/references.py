@@ -118,14 +118,6 @@ EXTRAS: Final = {
 """What for → the module it takes, and what to install."""
 
 
-def is_installed(what: str) -> bool:
-    """Whether an optional part's module can be imported."""
-    try:
-        return importlib.util.find_spec(EXTRAS[what][0]) is not None
-    except ModuleNotFoundError:  # a parent package is missing
-        return False
-
-
 def require(what: str, wanted_by: str, origin: Origin = DEFAULT) -> None:
     """Make sure that an optional part is there.
 
@@ -137,6 +129,10 @@ def require(what: str, wanted_by: str, origin: Origin = DEFAULT) -> None:
     Raises:
         ConfigError: it is not; says what to install.
     """
-    if not is_installed(what):
-        module, extra = EXTRAS[what]
+    module, extra = EXTRAS[what]
+    try:
+        is_installed = importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # a parent package is missing
+        is_installed = False
+    if not is_installed:
         raise origin.error(f"{wanted_by} needs {module}: pip install '{extra}'", key=what)

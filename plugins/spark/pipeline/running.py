@@ -113,18 +113,13 @@ def _task_bar(sink: BoundSink, bars: Progress | None) -> Iterator[None]:
         yield
         return
     bar = bars.add_task(sink.sink.name, total=None)
-    try:
-        if sink.is_remote:
-            yield
-        else:
-            with watched_tasks(
-                sink.spark.sparkContext,
-                f"pipeline sink {sink.sink.name}",
-                lambda done, total: bars.update(bar, total=total, completed=done),
-            ):
-                yield
-    finally:
-        bars.update(bar, total=1, completed=1)
+    with contextlib.ExitStack() as stack:
+        stack.callback(bars.update, bar, total=1, completed=1)
+        if not sink.is_remote:
+            context, said = sink.spark.sparkContext, f"pipeline sink {sink.sink.name}"
+            told = watched_tasks(context, said, lambda done, total: bars.update(bar, total=total, completed=done))
+            stack.enter_context(told)
+        yield
 
 
 def _stream(sinks: Sequence[BoundSink], bars: Progress | None) -> list[SinkResult]:
@@ -191,9 +186,10 @@ class StreamCount:
 
 def _raise_failed(sinks: Sequence[BoundSink], queries: Sequence[StreamingQuery]) -> None:
     for sink, query in zip(sinks, queries, strict=True):
-        failure = query.exception()
-        if failure is not None:
-            raise _failed(sink, failure) from failure
+        with _named(sink):
+            failure = query.exception()
+            if failure is not None:
+                raise failure
 
 
 @contextlib.contextmanager
@@ -205,8 +201,5 @@ def _named(sink: BoundSink) -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JError) as error:
-        raise _failed(sink, error) from error
-
-
-def _failed(sink: BoundSink, error: BaseException) -> PipelineError:
-    return PipelineError(sink.loaded.redactor.clean(f"sink '{sink.sink.name}': {first_words(error)}"))
+        said = f"sink '{sink.sink.name}': {first_words(error)}"
+        raise PipelineError(sink.loaded.redactor.clean(said)) from error
