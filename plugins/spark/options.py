@@ -7,6 +7,7 @@ Names know no case, as everywhere in Spark. An unknown one is an error that name
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
@@ -15,10 +16,12 @@ import attrs
 
 from flintmq.core.limits import BATCH_MAX_MESSAGES
 from flintmq.plugins.spark import option_values as values
-from flintmq.plugins.spark.errors import OptionError
+from flintmq.plugins.spark.errors import DataLossError, OptionError, SparkPluginError
 from flintmq.plugins.spark.option_values import Place
 from flintmq.plugins.spark.ports import ANY, Range
 from flintmq.plugins.spark.schema import ALL_NAMES, chosen, nearest
+
+log = logging.getLogger("flintmq.spark")
 
 Transport = Literal["store", "broker"]
 Visibility = Literal["flushed", "dispatched", "confirmed"]
@@ -242,6 +245,12 @@ class ReadOptions:
         if self.max_bytes_per_trigger is None and self.max_offsets_per_trigger is None:
             return 256 * 1024 * 1024
         return self.max_bytes_per_trigger
+
+    def lost(self, what: str, kind: type[SparkPluginError] = DataLossError) -> None:
+        """Messages that should be read are gone: raises an error, or warns with ``failOnDataLoss`` switched off."""
+        if self.fail_on_data_loss:
+            raise kind(f"{what}. With option failOnDataLoss=false the read goes on with what there is")
+        log.warning("%s; failOnDataLoss=false: going on with what there is", what)
 
     @property
     def stored_ms(self) -> Range:

@@ -108,16 +108,16 @@ class WireTransport:
         for queue in ordered(queues):
             place, edge = queues[queue], edges.get(queue)
             if edge is None:
-                self._lost(f"{queue_name(queue)} does not exist any more", CheckpointError)
+                self.options.lost(f"{queue_name(queue)} does not exist any more", CheckpointError)
                 continue
             if place > edge.max_queue_offset:
-                self._lost(
+                self.options.lost(
                     f"{queue_name(queue)}: the checkpoint stands at {place}, the queue ends at {edge.max_queue_offset}: its "
                     "broker lost its end, or the topic was deleted and created again",
                     CheckpointError,
                 )
             if place < edge.min_queue_offset:
-                self._lost(
+                self.options.lost(
                     f"{queue_name(queue)}: messages {place} to {edge.min_queue_offset - 1} are gone", DataLossError
                 )
             found[queue] = min(max(place, edge.min_queue_offset), edge.max_queue_offset)
@@ -225,8 +225,3 @@ class WireTransport:
             rows = sum(len(one.starts) for one in pulled)
             self._average_bytes = max(1, sum(len(one.records) for one in pulled) // rows) if rows else ASSUMED_BYTES
         return self._average_bytes
-
-    def _lost(self, why: str, kind: type[SparkPluginError]) -> None:
-        if self.options.fail_on_data_loss:
-            raise kind(f"{why}. With option failOnDataLoss=false the read goes on with what there is")
-        log.warning("%s; failOnDataLoss=false: going on", why)

@@ -17,7 +17,7 @@ from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.core.record.java_hash import tags_hash
 from flintmq.plugins.spark.decoder import Decoder, chain
 from flintmq.plugins.spark.decoder.heads import Ints
-from flintmq.plugins.spark.errors import BadRecordError, DataLossError
+from flintmq.plugins.spark.errors import BadRecordError
 from flintmq.plugins.spark.options import ReadOptions
 from flintmq.plugins.spark.store.log_files import LogFiles, map_file
 from flintmq.plugins.spark.store.pieces import Piece, first_place, splitters
@@ -53,12 +53,10 @@ class PieceReader:
         """
         data = map_file(piece.path)
         if data is None:
-            what = f"{piece.path} was deleted before messages {piece.start} to {piece.end} of the log were read from it"
-            if self._options.fail_on_data_loss:
-                raise DataLossError(
-                    f"{what}. Keep messages longer (fileReservedTime), or go on with option failOnDataLoss=false"
-                )
-            log.warning("%s; going on", what)
+            self._options.lost(
+                f"{piece.path} was deleted before messages {piece.start} to {piece.end} of the log were read from it: keep "
+                "messages longer (fileReservedTime)"
+            )
             return
         units = self._unit_rows(piece)
         if units is None:

@@ -11,7 +11,7 @@ import attrs
 
 from flintmq.core.log.epochs import Epochs
 from flintmq.plugins.spark.decoder import RowFilter
-from flintmq.plugins.spark.errors import CheckpointError, DataLossError, OptionError
+from flintmq.plugins.spark.errors import CheckpointError, OptionError
 from flintmq.plugins.spark.option_values import EARLIEST_QUEUE_OFFSET, LATEST_QUEUE_OFFSET, Place
 from flintmq.plugins.spark.options import ReadOptions
 from flintmq.plugins.spark.ports import ANY, OFFSET_VERSION, Offset, Range, check_offset
@@ -117,13 +117,10 @@ class Places:
             return high
         if low <= queue_offset <= high:
             return queue_offset
-        what = (
+        self.options.lost(
             f"{self.root}: option {option} names queue offset {queue_offset} of queue {queue.queue_id} of {queue.topic!r}, "
             f"which holds {low} to {high}"
         )
-        if self.options.fail_on_data_loss:
-            raise DataLossError(f"{what}. Name one of these, or take the nearest with option failOnDataLoss=false")
-        log.warning("%s; going on with the nearest", what)
         return low if queue_offset < low else high
 
     def _place(self, place: Place, option: str) -> int:

@@ -13,7 +13,7 @@ import attrs
 from flintmq.core.errors import JsonSyntaxError
 from flintmq.core.io import fastjson
 from flintmq.plugins.spark.decoder import Decoder, RowFilter
-from flintmq.plugins.spark.errors import DataLossError, UnknownTopicError
+from flintmq.plugins.spark.errors import UnknownTopicError
 from flintmq.plugins.spark.options import ReadOptions
 from flintmq.plugins.spark.ports import ANY, Bounds, Limit, Offset
 from flintmq.plugins.spark.schema import nearest
@@ -93,15 +93,10 @@ class StoreTransport:
         check_history(found, view.epochs, self.root)
         check_reached(found, view.end.end, self.root)
         if found.physical_offset < view.log.start:
-            what = (
+            self.options.lost(
                 f"{self.root}: the query stands at {found.physical_offset}, the log begins at {view.log.start}: retention has "
-                "deleted what lay between"
+                "deleted what lay between; keep messages longer (fileReservedTime)"
             )
-            if self.options.fail_on_data_loss:
-                raise DataLossError(
-                    f"{what}. Keep messages longer (fileReservedTime), or go on with option failOnDataLoss=false"
-                )
-            log.warning("%s; going on with the oldest there is", what)
             return found.moved_to(view.log.start, view.epochs).to_json()
         return offset
 
@@ -160,13 +155,11 @@ class StoreTransport:
         holes = [(end, file.start) for end, file in zip(borders, files, strict=False) if file.start > end]
         if borders[-1] < high:
             holes.append((borders[-1], high))
-        if holes and self.options.fail_on_data_loss:
-            raise DataLossError(
-                f"{self.root}: the log has no file for {holes[0][0]} to {holes[0][1]}, which should be read: retention has "
-                "deleted it. Keep messages longer (fileReservedTime), or go on with option failOnDataLoss=false"
+        for hole_start, hole_end in holes:
+            self.options.lost(
+                f"{self.root}: the log has no file for {hole_start} to {hole_end}, which should be read: retention has "
+                "deleted it; keep messages longer (fileReservedTime)"
             )
-        for hole in holes:
-            log.warning("%s: the log has no file for %d to %d; going on", self.root, *hole)
         return max(low, files[0].start) if files else high
 
     def _within_bounds(self, view: StoreView, low: int, high: int) -> tuple[int, int]:
