@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import selectors
 import subprocess
@@ -9,7 +10,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from types import TracebackType
 from typing import IO, Self
 
 from flintmq.plugins.cli.exits import CommandError, ExitCode
@@ -30,9 +30,7 @@ class ServedChild:
     def __init__(self, arguments: Sequence[str], *, start_timeout_s: float = START_TIMEOUT_S) -> None:
         self._start_timeout_s = start_timeout_s
         self._arguments = [sys.executable, "-m", "flintmq", "run", "--log-level", "warning", *arguments]
-        self._process: subprocess.Popen[bytes] | None = None
-        self._errors: IO[bytes] | None = None
-        self._said = ""
+        self._running = contextlib.ExitStack()
         self.namesrv = ""
         """``host:port`` of its name server."""
         self.broker = ""
@@ -40,37 +38,33 @@ class ServedChild:
         self.pid = 0
         self.exit_code: int | None = None
         """Known once it has been stopped."""
+        self.errors = ""
+        """What it wrote to stderr; known once it has been stopped."""
 
     def __enter__(self) -> Self:
-        self._errors = tempfile.TemporaryFile()
-        self._process = subprocess.Popen(
-            self._arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self._errors
-        )
-        try:
-            line = self._first_line(self._process)
-            words = dict(word.partition("=")[::2] for word in line.split()[1:] if "=" in word)
-            if not line.startswith("READY ") or not {"namesrv", "broker", "pid"} <= words.keys():
-                raise self._failed(self._process)
-        except BaseException:
-            self._end()
-            raise
-        self.namesrv, self.broker, self.pid = words["namesrv"], words["broker"], int(words["pid"])
-        return self
+        with contextlib.ExitStack() as stack:
+            errors = stack.enter_context(tempfile.TemporaryFile())
+            process = subprocess.Popen(self._arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors)
+            stack.callback(self._end, process, errors)
+            line = self._first_line(process)
+            words = dict(word.partition("=")[::2] for word in (line or "").split()[1:] if "=" in word)
+            if {"namesrv", "broker", "pid"} <= words.keys():
+                self.namesrv, self.broker, self.pid = words["namesrv"], words["broker"], int(words["pid"])
+                self._running = stack.pop_all()
+                return self
+            if line is not None:
+                process.wait(STOP_TIMEOUT_S)  # by itself: its exit code says why
+        if line is None:
+            raise CommandError(f"the broker was not ready within {self._start_timeout_s:g} s: {self.errors}")
+        said = self.errors.splitlines()[-1:] or [f"it ended with exit code {self.exit_code}"]
+        known = self.exit_code if self.exit_code in set(ExitCode) and self.exit_code else ExitCode.FAILED
+        raise CommandError(f"the broker did not start: {said[0].removeprefix('flintmq: error: ')}", ExitCode(known))
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._end()
+    def __exit__(self, *exception: object) -> None:
+        self._running.close()
 
-    @property
-    def errors(self) -> str:
-        """Return what it wrote to stderr so far."""
-        if self._errors is not None:
-            self._errors.seek(0)
-            return self._errors.read().decode("utf-8", "replace").strip()
-        return self._said
-
-    def _first_line(self, process: subprocess.Popen[bytes]) -> str:
+    def _first_line(self, process: subprocess.Popen[bytes]) -> str | None:
+        """Return the first line that it prints; None where none comes in time."""
         assert process.stdout is not None
         deadline_s = time.monotonic() + self._start_timeout_s
         found = b""
@@ -78,23 +72,14 @@ class ServedChild:
             selector.register(process.stdout, selectors.EVENT_READ)
             while b"\n" not in found:
                 if not selector.select(max(0.0, deadline_s - time.monotonic())):
-                    raise CommandError(f"the broker was not ready within {self._start_timeout_s:g} s: {self.errors}")
+                    return None
                 some = os.read(process.stdout.fileno(), 65536)
                 if not some:
                     break
                 found += some
         return found.decode("utf-8", "replace").partition("\n")[0]
 
-    def _failed(self, process: subprocess.Popen[bytes]) -> CommandError:
-        code = process.wait(STOP_TIMEOUT_S)
-        said = self.errors.splitlines()[-1:] or [f"it ended with exit code {code}"]
-        known = code if code in {int(member) for member in ExitCode} and code else ExitCode.FAILED
-        return CommandError(f"the broker did not start: {said[0].removeprefix('flintmq: error: ')}", ExitCode(known))
-
-    def _end(self) -> None:
-        process = self._process
-        if process is None:
-            return
+    def _end(self, process: subprocess.Popen[bytes], errors: IO[bytes]) -> None:
         process.terminate()
         try:
             self.exit_code = process.wait(STOP_TIMEOUT_S)
@@ -103,7 +88,5 @@ class ServedChild:
             self.exit_code = process.wait()
         if process.stdout is not None:
             process.stdout.close()
-        self._said = self.errors
-        if self._errors is not None:
-            self._errors.close()
-            self._errors = None
+        errors.seek(0)
+        self.errors = errors.read().decode("utf-8", "replace").strip()
