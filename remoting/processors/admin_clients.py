@@ -18,7 +18,7 @@ from flintmq.core.kernel.ports.processor import Request, Response, handles
 from flintmq.core.record.message_id import decode_message_id
 from flintmq.core.response_code import ResponseCode
 from flintmq.remoting.processors import needs
-from flintmq.remoting.processors.answers import StateProcessor, with_json
+from flintmq.remoting.processors.answers import StateProcessor, record_bytes, with_json
 from flintmq.remoting.wire import bodies
 from flintmq.remoting.wire.codes import V3_0_7_SNAPSHOT, V3_1_8_SNAPSHOT, RequestCode, version_name
 from flintmq.remoting.wire.command import RemotingCommand
@@ -201,11 +201,7 @@ class AdminClientProcessor(StateProcessor):
             offset_bytes = decode_message_id(message_id).commit_log_offset_bytes
         except ValueError as error:
             raise system_error(str(error), reason="message_id.malformed") from error
-        record = self._state.store.reader.message_at(offset_bytes)
-        piece = self._state.store.commit_log.slice(offset_bytes, record.size_bytes) if record is not None else None
-        if piece is None:
-            raise system_error(f"can not find message by the offset, {offset_bytes}", reason="message.gone")
-        return bytes(piece)
+        return record_bytes(self._state, offset_bytes)
 
     def _member(self, group: str, client_id: str) -> ClientChannelInfo:
         member = self._state.consumers.find_member(group, client_id)

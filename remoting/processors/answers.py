@@ -44,6 +44,20 @@ def with_json(value: Any, *, standard: bool = False) -> Response:
     return Response(body=dumps(value, "standard" if standard else "fastjson"))
 
 
+def record_bytes(state: BrokerState, commit_log_offset_bytes: int) -> bytes:
+    """The record at a physical offset, as it lies in the log.
+
+    Raises:
+        RefusedError: SYSTEM_ERROR; no message is there.
+    """
+    record = state.store.reader.message_at(commit_log_offset_bytes)
+    piece = state.store.commit_log.slice(commit_log_offset_bytes, record.size_bytes) if record is not None else None
+    if piece is None:
+        text = f"can not find message by the offset, {commit_log_offset_bytes}"
+        raise system_error(text, reason="message.gone")
+    return bytes(piece)
+
+
 def check_not_slave(state: BrokerState) -> None:
     """A slave's topics and groups are its master's.
 

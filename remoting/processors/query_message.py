@@ -7,14 +7,13 @@ from flintmq.core.kernel.ports.access import Permission
 from flintmq.core.kernel.ports.processor import Request, Response, handles
 from flintmq.core.response_code import ResponseCode
 from flintmq.remoting.processors import needs
-from flintmq.remoting.processors.answers import StateProcessor, in_slices
+from flintmq.remoting.processors.answers import StateProcessor, in_slices, record_bytes
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.headers_message import (
     QueryMessageRequestHeader,
     QueryMessageResponseHeader,
     ViewMessageRequestHeader,
 )
-from flintmq.remoting.wire.refusal import system_error
 
 _MAX_NUM = 64
 """RocketMQ's ``defaultQueryMaxNum`` is 32; its admin client asks for 64."""
@@ -75,12 +74,4 @@ class QueryMessageProcessor(StateProcessor):
     def view(self, request: Request) -> Response:
         """Return the message at a physical offset."""
         header = request.header(ViewMessageRequestHeader)
-        record = self._state.store.reader.message_at(header.commit_log_offset_bytes)
-        piece = None
-        if record is not None:
-            piece = self._state.store.commit_log.slice(header.commit_log_offset_bytes, record.size_bytes)
-        if piece is None:
-            raise system_error(
-                f"can not find message by the offset, {header.commit_log_offset_bytes}", reason="message.gone"
-            )
-        return Response(body=bytes(piece))
+        return Response(body=record_bytes(self._state, header.commit_log_offset_bytes))
