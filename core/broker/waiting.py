@@ -182,6 +182,18 @@ def moved(
     )
 
 
+def redirect(message: MessageExtBrokerInner, topic: str, queue_id: int, more: Mapping[str, str] | None = None) -> None:
+    """Send a message to a topic where it waits: its properties gain ``more``, and REAL_TOPIC and REAL_QID for its own place."""
+    message.properties = {
+        **message.properties,
+        **(more or {}),
+        props.REAL_TOPIC: message.topic,
+        props.REAL_QUEUE_ID: str(message.queue_id),
+    }
+    message.properties_bytes = props.properties_to_string(message.properties).encode("utf-8", "replace")
+    message.topic, message.queue_id = topic, queue_id
+
+
 def delivery_of(record: Record) -> MessageExtBrokerInner | None:
     """The message that a waiting record becomes when it is due.
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.core.broker.api import BrokerApi
-from flintmq.core.broker.waiting import WaitingStore, check_deliverable, illegal_message
+from flintmq.core.broker.waiting import WaitingStore, check_deliverable, illegal_message, redirect
 from flintmq.core.kernel.hookspecs import (
     RegisterIntakeStep,
     RegisterProcessor,
@@ -116,15 +116,7 @@ def redirect_to_schedule(message: MessageExtBrokerInner, levels: DelayLevels) ->
     level = wanted_level(message.properties, levels)
     if not level:
         return False
-    message.properties = {
-        **message.properties,
-        props.DELAY: str(level),
-        props.REAL_TOPIC: message.topic,
-        props.REAL_QUEUE_ID: str(message.queue_id),
-    }
-    message.properties_bytes = props.properties_to_string(message.properties).encode("utf-8", "replace")
-    message.topic = SCHEDULE_TOPIC
-    message.queue_id = level - 1
+    redirect(message, SCHEDULE_TOPIC, level - 1, {props.DELAY: str(level)})
     return True
 
 

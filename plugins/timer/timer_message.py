@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from flintmq.config.rocketmq.system_topics import FORBIDDEN_TOPICS, TIMER_TOPIC
+from flintmq.core.broker.waiting import redirect
 from flintmq.core.errors import RefusedError
 from flintmq.core.io.clock import Clock
 from flintmq.core.record import properties as props
@@ -105,13 +106,5 @@ class TimerRedirect:
                 measured=f"at {wanted_ms} ms",
                 key="delay.timer_minute_max",
             )
-        message.properties = {
-            **message.properties,
-            props.TIMER_OUT_MS: str(wanted_ms),
-            props.REAL_TOPIC: message.topic,
-            props.REAL_QUEUE_ID: str(message.queue_id),
-        }
-        message.properties_bytes = props.properties_to_string(message.properties).encode("utf-8", "replace")
-        message.topic = TIMER_TOPIC
-        message.queue_id = 0
+        redirect(message, TIMER_TOPIC, 0, {props.TIMER_OUT_MS: str(wanted_ms)})
         return True

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from flintmq.config.rocketmq.system_topics import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
-from flintmq.core.broker.waiting import moved
+from flintmq.core.broker.waiting import moved, redirect
 from flintmq.core.kernel.ports import DispatchRequest
 from flintmq.core.record import properties as props
 from flintmq.core.record.message_id import offset_message_id
@@ -48,15 +48,8 @@ def asks_for_transaction(properties: Mapping[str, str], reconsume_times: int) ->
 
 def redirect_to_half(message: MessageExtBrokerInner) -> None:
     """Turns a message that was sent into a half message."""
-    message.properties = {
-        **message.properties,
-        props.REAL_TOPIC: message.topic,
-        props.REAL_QUEUE_ID: str(message.queue_id),
-    }
-    message.properties_bytes = _stored(message.properties)
+    redirect(message, TRANS_HALF_TOPIC, HALF_QUEUE_ID)
     message.sys_flag = without_transaction(message.sys_flag)
-    message.topic = TRANS_HALF_TOPIC
-    message.queue_id = HALF_QUEUE_ID
 
 
 def identity_of(record: Record) -> Identity:
