@@ -23,14 +23,12 @@ from flintmq.core.kernel.blame import PLUGIN_FAULTS
 from flintmq.core.kernel.plugin_shapes import drop
 from flintmq.core.kernel.ports import Authenticator
 from flintmq.core.kernel.ports.processor import Request, RequestChannel, Response
-from flintmq.core.limits import BUFFERED_MAX_BYTES, CONNECTIONS_PER_ADDRESS_MAX
 from flintmq.remoting.server.channel import ServerChannel
 from flintmq.remoting.server.connections import ConnectionLimits, Connections
 from flintmq.remoting.server.pool import Pool
 from flintmq.remoting.server.postponed import PostponedWork
 from flintmq.remoting.server.request_gate import (
     AuthenticatorFailed,
-    BeforeHook,
     HookedChannel,
     HookFailed,
     RequestGate,
@@ -50,22 +48,6 @@ _SWEEP_S: Final = 5.0
 _DRAIN_POLL_S: Final = 0.002
 _LINGER_S: Final = 1.0
 """How long a stopping server lets answers leave before it cuts the connections."""
-
-
-def _log_failed(request: Request, error: BaseException) -> None:
-    log.error("request %d of %s failed", request.code, request.channel.remote_address, exc_info=error)
-
-
-def _log_hook(_hook: BeforeHook, request: Request, error: BaseException) -> None:
-    log.error("request %d of %s: a hook failed", request.code, request.channel.remote_address, exc_info=error)
-
-
-def _log_authenticator(_authenticator: Authenticator, request: Request, error: BaseException) -> None:
-    log.error("request %d of %s: an authenticator failed", request.code, request.channel.remote_address, exc_info=error)
-
-
-def _ignore(_channel: ServerChannel) -> None:
-    """Ignore the end of a connection."""
 
 
 class RemotingServer:
@@ -91,14 +73,14 @@ class RemotingServer:
         *,
         max_frame_bytes: int,
         max_connections: int,
-        max_connections_per_address: int = CONNECTIONS_PER_ADDRESS_MAX,
-        max_buffered_bytes: int = BUFFERED_MAX_BYTES,
+        max_connections_per_address: int,
+        max_buffered_bytes: int,
         idle_timeout_ms: int,
-        backlog: int = 1024,
-        authenticators: Sequence[Authenticator] = (),
-        on_closed: Callable[[ServerChannel], None] = _ignore,
-        on_failed: Callable[[Request, BaseException], None] = _log_failed,
-        on_authenticator_failed: AuthenticatorFailed = _log_authenticator,
+        backlog: int,
+        authenticators: Sequence[Authenticator],
+        on_closed: Callable[[ServerChannel], None],
+        on_failed: Callable[[Request, BaseException], None],
+        on_authenticator_failed: AuthenticatorFailed,
     ) -> None:
         self.clock = clock
         self.now_s = clock.monotonic_s
@@ -123,7 +105,7 @@ class RemotingServer:
         self._tasks: set[asyncio.Task[None]] = set()
         self._to_flush: set[RequestChannel] = set()
 
-    def hook(self, hooks: ServerHooks, failed: HookFailed = _log_hook) -> None:
+    def hook(self, hooks: ServerHooks, failed: HookFailed) -> None:
         """Call plugins with connections and requests. Before the server listens.
 
         Args:
