@@ -33,6 +33,19 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     write_queue_nums: Int = 16
     """Queues that producers see."""
 
+    @classmethod
+    def with_queues(
+        cls, topic_name: str, queue_nums: int, permission: int = READ_WRITE, *, topic_sys_flag: int = 0
+    ) -> TopicConfig:
+        """Return a topic whose queues both sides see."""
+        return cls(
+            topic_name=topic_name,
+            read_queue_nums=queue_nums,
+            write_queue_nums=queue_nums,
+            perm=permission,
+            topic_sys_flag=topic_sys_flag,
+        )
+
     def describe(self) -> str:
         """Return the text by which RocketMQ's remarks show a topic."""
         return (

@@ -53,40 +53,20 @@ def boot_topics(
         features: the topics that plugins registered.
     """
     template = perm.READ_WRITE | perm.INHERIT
+    made = TopicConfig.with_queues
     table = [
-        TopicConfig(topic_name=reserved.SELF_TEST_TOPIC, read_queue_nums=1, write_queue_nums=1),
-        TopicConfig(topic_name=reserved.BENCHMARK_TOPIC, read_queue_nums=1024, write_queue_nums=1024),
-        TopicConfig(
-            topic_name=cluster,
-            read_queue_nums=16,
-            write_queue_nums=16,
-            perm=template if cluster_topic else perm.INHERIT,
-        ),
-        TopicConfig(
-            topic_name=broker_name,
-            read_queue_nums=1,
-            write_queue_nums=1,
-            perm=template if broker_topic else perm.INHERIT,
-        ),
-        TopicConfig(topic_name=reserved.OFFSET_MOVED_EVENT, read_queue_nums=1, write_queue_nums=1),
-        TopicConfig(topic_name=names.reply_topic(cluster), read_queue_nums=1, write_queue_nums=1),
+        made(reserved.SELF_TEST_TOPIC, 1),
+        made(reserved.BENCHMARK_TOPIC, 1024),
+        made(cluster, 16, template if cluster_topic else perm.INHERIT),
+        made(broker_name, 1, template if broker_topic else perm.INHERIT),
+        made(reserved.OFFSET_MOVED_EVENT, 1),
+        made(names.reply_topic(cluster), 1),
     ]
     if auto_create:
-        table.append(
-            TopicConfig(
-                topic_name=reserved.AUTO_CREATE_TOPIC,
-                read_queue_nums=default_queue_nums,
-                write_queue_nums=default_queue_nums,
-                perm=template,
-            )
-        )
+        table.append(made(reserved.AUTO_CREATE_TOPIC, default_queue_nums, template))
     if trace_topic:
-        table.append(TopicConfig(topic_name=trace_topic, read_queue_nums=1, write_queue_nums=1))
-    table += [
-        TopicConfig(topic_name=topic.name, read_queue_nums=topic.queue_nums, write_queue_nums=topic.queue_nums)
-        for topic in features
-        if topic.queue_nums
-    ]
+        table.append(made(trace_topic, 1))
+    table += [made(topic.name, topic.queue_nums) for topic in features if topic.queue_nums]
     return {config.topic_name: config for config in table}
 
 
@@ -148,14 +128,7 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
         self._auto_create = auto_create
         if auto_create and reserved.AUTO_CREATE_TOPIC not in self._table:
             template = perm.READ_WRITE | perm.INHERIT
-            self.put(
-                TopicConfig(
-                    topic_name=reserved.AUTO_CREATE_TOPIC,
-                    read_queue_nums=queue_nums,
-                    write_queue_nums=queue_nums,
-                    perm=template,
-                )
-            )
+            self.put(TopicConfig.with_queues(reserved.AUTO_CREATE_TOPIC, queue_nums, template))
 
     def is_system_topic(self, topic: str) -> bool:
         return topic in self.system_topics or topic.startswith(names.SYSTEM_TOPIC_PREFIX)
@@ -217,7 +190,7 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
                 order=False,
             )
         elif topic.startswith(names.RETRY_PREFIX):
-            made = TopicConfig(topic_name=topic, read_queue_nums=1, write_queue_nums=1, topic_sys_flag=topic_sys_flag)
+            made = TopicConfig.with_queues(topic, 1, topic_sys_flag=topic_sys_flag)
         else:
             return None
         _log.info("topic %s created with %d queues for %s", topic, made.write_queue_nums, remote_address)
@@ -235,13 +208,7 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
         """A retry, dead letter or other topic of the broker's own, made when it is missing."""
         existing = self._table.get(topic)
         if existing is None:
-            existing = TopicConfig(
-                topic_name=topic,
-                read_queue_nums=queue_nums,
-                write_queue_nums=queue_nums,
-                perm=topic_perm,
-                topic_sys_flag=topic_sys_flag,
-            )
+            existing = TopicConfig.with_queues(topic, queue_nums, topic_perm, topic_sys_flag=topic_sys_flag)
             try:
                 self._make(existing)
             except StoreError as error:  # a full disk shall not keep consumers from joining; the next change writes it
@@ -264,7 +231,7 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
             return False
         self.learned.add(topic)
         try:
-            self._make(TopicConfig(topic_name=topic, read_queue_nums=queue_nums, write_queue_nums=queue_nums))
+            self._make(TopicConfig.with_queues(topic, queue_nums))
         except (RefusedError, StoreError) as error:
             _log.warning("topic %s, of which the master sent messages: %s", topic, error)
         return True
