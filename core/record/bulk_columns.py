@@ -20,8 +20,9 @@ import msgspec
 
 from flintmq.core.io.lazy_numpy import numpy
 from flintmq.core.record import bulk_scan
-from flintmq.core.record.bulk_scan import Layout, Topics
+from flintmq.core.record.bulk_scan import Topics
 from flintmq.core.record.bulk_texts import Properties, index_key_hashes
+from flintmq.core.record.heads import Heads
 from flintmq.core.record.sys_flag import is_indexed, is_queued
 
 if TYPE_CHECKING:
@@ -152,11 +153,11 @@ class ColumnReader:
         rows_max = _ROWS_FIRST
         while True:
             places = bulk_scan.chain(view, at, end_at, rows_max)
-            rows = bulk_scan.layout(view, places)
+            rows = bulk_scan.whole_heads(view, places)
             if rows is None:
                 return
             codes = self._topics.codes(view, rows)
-            is_good = rows.physical == start_offset_bytes + rows.begin
+            is_good = rows.column("physical_offset") == start_offset_bytes + rows.start
             if self._topics.broken:
                 is_good &= ~numpy.isin(codes, self._topics.broken)
             whole = bulk_scan.rows_before_false(is_good)
@@ -165,11 +166,11 @@ class ColumnReader:
             yield self._columns(view, start_offset_bytes, rows.first(whole), codes[:whole], request_at)
             if whole < len(places):
                 return
-            at = rows.end_at
+            at = rows.end
             rows_max = bulk_scan.ROWS_MAX
 
     def _columns(
-        self, view: memoryview, start_offset_bytes: int, rows: Layout, topic_codes: Column, request_at: RequestAt
+        self, view: memoryview, start_offset_bytes: int, rows: Heads, topic_codes: Column, request_at: RequestAt
     ) -> RecordColumns:
         topics = self._topics
         properties = Properties(view, rows)
@@ -178,25 +179,25 @@ class ColumnReader:
             code = topics.known(asked)
             if code is not None:
                 for row in numpy.flatnonzero(topic_codes == code).tolist():
-                    tags_code[row] = request_at(int(rows.begin[row])).tags_code
+                    tags_code[row] = request_at(int(rows.start[row])).tags_code
         unique, keys = properties.unique_keys(), properties.keys()
         key_row = numpy.concatenate((unique.row, keys.row))
         key_hash = numpy.concatenate((unique.key_hashes(topics, topic_codes), keys.key_hashes(topics, topic_codes)))
         order = numpy.argsort(key_row, kind="stable")
         return RecordColumns(
-            rows.physical,
+            rows.column("physical_offset"),
             rows.size,
             topic_codes,
             topics.names,
-            rows.queue_id,
-            rows.queue_offset,
-            rows.sys_flag,
+            rows.column("queue_id"),
+            rows.column("queue_offset"),
+            rows.column("sys_flag"),
             rows.store_timestamp_ms,
-            rows.prepared,
+            rows.column("prepared_offset"),
             tags_code,
             key_row[order],
             key_hash[order],
-            start_offset_bytes + rows.end_at,
-            rows.begin,
+            start_offset_bytes + rows.end,
+            rows.start,
             request_at,
         )

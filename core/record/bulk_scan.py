@@ -1,7 +1,7 @@
 """Records of a commit log file found many at a time with numpy: where each lies, and what its fixed fields say.
 
 The sizes are followed one by one, for nothing else can be trusted to tell where a record begins: a body may hold bytes that
-look like one. Everything else is read with a handful of gathers. :func:`layout` makes the checks of
+look like one. Everything else is read with a handful of gathers. :func:`whole_heads` makes the checks of
 :func:`flintmq.core.record.record.decode_record`, except the checksum, and ends before the first record that does not pass
 them; to learn why, read that one alone.
 
@@ -12,12 +12,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
 from flintmq.core.io import lazy_numpy
 from flintmq.core.io.lazy_numpy import numpy
 from flintmq.core.record import record as rec
-from flintmq.core.record.heads import read_heads
+from flintmq.core.record.heads import Heads, read_heads
 from flintmq.core.record.java_hash import topic_head_hash
 
 if TYPE_CHECKING:
@@ -48,48 +46,6 @@ def is_worth_it(log_bytes: int) -> bool:
     return True
 
 
-class Layout(msgspec.Struct, frozen=True, eq=False):
-    """Consecutive whole records, a row each. Places are positions in the file; lengths are in bytes."""
-
-    begin: Column
-    size: Column
-    body_crc: Column
-    queue_id: Column
-    queue_offset: Column
-    physical: Column
-    """Physical offset as the record says."""
-    sys_flag: Column
-    store_timestamp_ms: Column
-    prepared: Column
-    """Physical offset of the half message."""
-    body_at: Column
-    body_length: Column
-    topic_at: Column
-    topic_length: Column
-    properties_at: Column
-    end_at: int
-    """Where the last record ends."""
-
-    def __len__(self) -> int:
-        return len(self.begin)
-
-    @property
-    def properties_end(self) -> Column:
-        """Where the properties end, and the record with them."""
-        return self.begin + self.size
-
-    def first(self, rows: int) -> Layout:
-        """The first so many rows, at least one."""
-        if rows == len(self):
-            return self
-        cut = {name: column[:rows] for name, column in _columns_of(self).items()}
-        return Layout(**cut, end_at=int(self.begin[rows - 1] + self.size[rows - 1]))
-
-
-def _columns_of(rows: Layout) -> dict[str, Column]:
-    return {name: getattr(rows, name) for name in Layout.__struct_fields__ if name != "end_at"}
-
-
 def chain(view: memoryview, at: int, end_at: int, rows: int) -> list[int]:
     """Places of consecutive records, going by their magic and size alone; at most so many.
 
@@ -114,35 +70,13 @@ def chain(view: memoryview, at: int, end_at: int, rows: int) -> list[int]:
     return places
 
 
-def layout(view: memoryview, places: list[int]) -> Layout | None:
+def whole_heads(view: memoryview, places: list[int]) -> Heads | None:
     """The records at places that :func:`chain` has found, up to the first whose lengths do not agree; None without any."""
     if not places:
         return None
-    base = places[0]
-    last_size = rec.SIZE_AND_MAGIC.unpack_from(view, places[-1])[0]
-    part = view[base : places[-1] + last_size]
-    heads = read_heads(numpy.frombuffer(part, numpy.uint8), numpy.array(places, numpy.int64) - base)
+    heads = read_heads(numpy.frombuffer(view, numpy.uint8), numpy.array(places, numpy.int64))
     rows = len(heads) if heads.bad is None else rows_before_false(~heads.bad)
-    if not rows:
-        return None
-    raw, begin, size = heads.raw[:rows], heads.start[:rows], heads.size[:rows]
-    return Layout(
-        begin + base,
-        size,
-        raw["body_crc"].astype(numpy.int64),
-        raw["queue_id"].astype(numpy.int64),
-        raw["queue_offset"].astype(numpy.int64),
-        raw["physical_offset"].astype(numpy.int64),
-        raw["sys_flag"].astype(numpy.int64),
-        raw["store_timestamp"].astype(numpy.int64),
-        raw["prepared_offset"].astype(numpy.int64),
-        heads.body_at[:rows] + base,
-        heads.body_length[:rows],
-        heads.topic_at[:rows] + base,
-        heads.topic_length[:rows],
-        heads.properties_at[:rows] + base,
-        int(begin[-1] + size[-1]) + base,
-    )
+    return heads.first(rows) if rows else None
 
 
 def _window(part: memoryview, kind: Any) -> Any:
@@ -195,11 +129,11 @@ class Topics:
         """Java hashes of ``topic#`` without a sign, by number."""
         return numpy.array(self._heads, numpy.uint32)
 
-    def codes(self, view: memoryview, rows: Layout) -> Column:
+    def codes(self, view: memoryview, rows: Heads) -> Column:
         """The number of each record's topic. Most logs have few topics: each is compared with all records at once."""
         codes = numpy.empty(len(rows), numpy.int64)
         left = numpy.arange(len(rows))
-        part = view[: rows.end_at]
+        part = view[: rows.end]
         for _ in range(_TOPICS_TRIED):
             if not len(left):
                 return codes

@@ -14,7 +14,8 @@ import msgspec
 
 from flintmq.core.io import lazy_numpy
 from flintmq.core.io.lazy_numpy import numpy
-from flintmq.core.record.bulk_scan import Layout, Topics, rows_of_bytes
+from flintmq.core.record.bulk_scan import Topics, rows_of_bytes
+from flintmq.core.record.heads import Heads
 from flintmq.core.record.java_hash import index_key_hash, java_hash, powers, tags_hash, topic_head_hash
 
 if TYPE_CHECKING:
@@ -35,14 +36,14 @@ _TOGETHER_MAX: Final = 64
 
 
 class Properties:
-    """The properties of a layout's rows, joined."""
+    """The properties of some records, joined."""
 
-    def __init__(self, view: memoryview, rows: Layout) -> None:
-        begins, ends = rows.properties_at.tolist(), rows.properties_end.tolist()
+    def __init__(self, view: memoryview, rows: Heads) -> None:
+        begins, ends = rows.properties_at.tolist(), rows.ends.tolist()
         pieces = [view[begin:end] for begin, end in zip(begins, ends, strict=True)]
         self._text = b"".join((_SEPARATOR, _SEPARATOR.join(pieces), _PADDING))
         self._octets = numpy.frombuffer(self._text, numpy.uint8)
-        lengths = rows.properties_end - rows.properties_at
+        lengths = rows.properties_length
         self._row_begin = numpy.cumsum(lengths + 1) - lengths
         separators = numpy.flatnonzero(self._octets[: -len(_PADDING) + 1] == _SEPARATOR[0])
         self._begin = separators[:-1] + 1

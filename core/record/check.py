@@ -14,7 +14,8 @@ from flintmq.core.errors import StoreFormatError
 from flintmq.core.io.lazy_numpy import numpy
 from flintmq.core.io.paths import topic_folder
 from flintmq.core.limits import PROPERTIES_MAX_BYTES
-from flintmq.core.record.bulk_scan import Layout, Topics, rows_before_false
+from flintmq.core.record.bulk_scan import Topics, rows_before_false
+from flintmq.core.record.heads import Heads
 from flintmq.core.record.layout import HEAD_V4, picked
 from flintmq.core.record.record import MAGIC_V1, RECORD_MIN_BYTES, Record, RecordError, decode_record
 from flintmq.core.record.sys_flag import HOSTS_V6, is_queued
@@ -137,34 +138,36 @@ class RecordCheck:
             return end, sys_flag, stored_ms, length_at + 2
         return None
 
-    def rows(self, view: memoryview, rows: Layout, start_offset_bytes: int) -> int:
+    def rows(self, view: memoryview, rows: Heads, start_offset_bytes: int) -> int:
         """Return how many consecutive records pass the same conditions before the first that does not, with numpy.
 
         Args:
             start_offset_bytes: the view's place in the log.
         """
-        is_good = rows.physical == start_offset_bytes + rows.begin
+        is_good = rows.column("physical_offset") == start_offset_bytes + rows.start
         is_good &= self._can_be_queued(view, rows)
         good = rows_before_false(is_good)
         if good and self._check_crc:
             good = rows_before_false(_has_its_checksum(view, rows.first(good)))
         return good
 
-    def _can_be_queued(self, view: memoryview, rows: Layout) -> Column:
+    def _can_be_queued(self, view: memoryview, rows: Heads) -> Column:
         """Whether topic, queue id and queue offset can be those of a queue, or need not be."""
         codes = self._numbered.codes(view, rows)
         for name in self._numbered.names[len(self._is_folder) :]:
             self._is_folder.append(not why_no_topic(name))
-        can_be = numpy.array(self._is_folder)[codes] & (rows.queue_id >= 0) & (rows.queue_offset >= 0)
+        can_be = (
+            numpy.array(self._is_folder)[codes] & (rows.column("queue_id") >= 0) & (rows.column("queue_offset") >= 0)
+        )
         can_be |= ~is_queued(rows.sys_flag)
         if self._numbered.broken:
             can_be &= ~numpy.isin(codes, self._numbered.broken)
         return can_be
 
 
-def _has_its_checksum(view: memoryview, rows: Layout) -> Column:
+def _has_its_checksum(view: memoryview, rows: Heads) -> Column:
     begins = rows.body_at.tolist()
     ends = (rows.body_at + rows.body_length).tolist()
     crc32 = zlib.crc32
     found = numpy.array([crc32(view[begin:end]) for begin, end in zip(begins, ends, strict=True)], numpy.int64)
-    return ((found & _CRC_MASK) == rows.body_crc) | (rows.body_length == 0)  # type: ignore[no-any-return]
+    return ((found & _CRC_MASK) == rows.column("body_crc")) | (rows.body_length == 0)  # type: ignore[no-any-return]

@@ -53,14 +53,31 @@ class Heads(msgspec.Struct):
     def __len__(self) -> int:
         return len(self.start)
 
-    def chosen(self, mask: Bools) -> Heads:
+    def chosen(self, mask: Bools | slice) -> Heads:
         """Return the heads of some of the records."""
         return Heads(*(None if value is None else value[mask] for value in msgspec.structs.astuple(self)))  # type: ignore[arg-type]
 
+    def first(self, rows: int) -> Heads:
+        """Return the heads of the first so many records."""
+        return self if rows == len(self) else self.chosen(slice(rows))
+
+    def column(self, name: str) -> Ints:
+        """Return a field of :data:`.layout.HEAD`; :func:`read_heads` has put those behind IPv6 hosts into :attr:`raw`."""
+        return self.raw[name].astype(numpy.int64)
+
     @property
     def store_timestamp_ms(self) -> Ints:
-        """Store times; :func:`read_heads` has put those behind IPv6 hosts into :attr:`raw`."""
-        return self.raw["store_timestamp"].astype(numpy.int64)
+        return self.column("store_timestamp")
+
+    @property
+    def ends(self) -> Ints:
+        """Where the records end, and their properties with them."""
+        return self.start + self.size
+
+    @property
+    def end(self) -> int:
+        """Where the last record ends; there must be one."""
+        return int(self.start[-1] + self.size[-1])
 
 
 def read_heads(data: Octets, starts: Ints) -> Heads:

@@ -27,8 +27,8 @@ from flintmq.core.io import lazy_numpy
 from flintmq.core.io.lazy_numpy import numpy
 from flintmq.core.record import bulk_scan
 from flintmq.core.record import record as rec
-from flintmq.core.record.bulk_scan import Layout
 from flintmq.core.record.check import RecordCheck, check_record
+from flintmq.core.record.heads import Heads
 from flintmq.core.record.layout import picked
 from flintmq.core.record.log_part import LogPart, is_blank, is_file_end, is_zero, magics
 
@@ -127,7 +127,7 @@ class LogWalk:
         self.last_ms = 0
         """Store time of the last record."""
         self.newest_ms = 0
-        """The latest store time; a caller may set it back."""
+        """The latest store time, where it matters; a caller may set it back."""
         self._saw_older = False
         """Whether the search behind a bad place has passed whole records that are older than the last good one."""
         self._ahead_of: int | None = None
@@ -148,7 +148,8 @@ class LogWalk:
             for run in self._runs(part, at):
                 if self._ahead_of is None:
                     self.last_ms = run.stored_ms[-1]
-                    self.newest_ms = max(self.newest_ms, max(run.stored_ms))
+                    if self._policy.trusted_ms != NEVER:
+                        self.newest_ms = max(self.newest_ms, max(run.stored_ms))
                 yield Stretch(Kind.RECORD, part.start + at, part.start + run.end, run=run)
                 at = run.end
             left = len(part.view) - at
@@ -217,7 +218,7 @@ class LogWalk:
         """Return whole records that were checked together, and whether all were whole that seemed to be there."""
         view = part.view
         places = bulk_scan.chain(view, at, len(view), rows_max)
-        rows = bulk_scan.layout(view, places) if len(places) >= bulk_scan.ROWS_MIN else None
+        rows = bulk_scan.whole_heads(view, places) if len(places) >= bulk_scan.ROWS_MIN else None
         if rows is None:
             return None, False
         good = self._checks.rows(view, rows, part.start)
@@ -225,18 +226,19 @@ class LogWalk:
         if not good:
             return None, False
         rows = rows.first(good)
-        run = Run(view, places[:good], rows.sys_flag.tolist(), rows.store_timestamp_ms.tolist(), rows.end_at)
+        run = Run(view, places[:good], rows.sys_flag.tolist(), rows.store_timestamp_ms.tolist(), rows.end)
         return run, good == len(places)
 
-    def _before_torn(self, part: LogPart, rows: Layout) -> int:
+    def _before_torn(self, part: LogPart, rows: Heads) -> int:
         """How many records come before the first whose properties are torn."""
         if self._policy.trusted_ms == NEVER:
             return len(rows)
         stored_ms = rows.store_timestamp_ms
         newest_ms = numpy.maximum.accumulate(numpy.concatenate(([self.newest_ms], stored_ms[:-1])))
         unsure = numpy.flatnonzero((stored_ms < newest_ms) | (stored_ms > self._policy.trusted_ms))
-        begins, ends = rows.properties_at[unsure].tolist(), rows.properties_end[unsure].tolist()
-        if b"".join([part.view[begin:end] for begin, end in zip(begins, ends, strict=True)]).find(0) < 0:
+        begins, ends = rows.properties_at[unsure].tolist(), rows.ends[unsure].tolist()
+        view = part.view
+        if b"".join([view[begin:end] for begin, end in zip(begins, ends, strict=True)]).find(0) < 0:
             return len(rows)
         torn = (
             row

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Final
 
@@ -99,16 +100,15 @@ class _Tally(msgspec.Struct):
     def take(self, run: Run, start_offset_bytes: int) -> None:
         """Count records; the first one lies at a physical position."""
         all_stored_ms = run.stored_ms
-        if self.newer is None and max(all_stored_ms) > self.trusted_ms:
+        latest_ms = max(all_stored_ms)
+        if self.newer is None and latest_ms > self.trusted_ms:
             row = next(row for row, stored_ms in enumerate(all_stored_ms) if stored_ms > self.trusted_ms)
             self.newer = self._mark(run, row, start_offset_bytes)
-        newest_ms = self.newest_ms
-        for stored_ms in all_stored_ms:
-            if stored_ms > newest_ms:
-                newest_ms = stored_ms
-            elif stored_ms < newest_ms - CLOCK_SLACK_MS:
-                self.clock_went_back = True
-        self.newest_ms = newest_ms
+        if min(all_stored_ms) < max(self.newest_ms, latest_ms) - CLOCK_SLACK_MS:
+            newest_before_ms = accumulate(all_stored_ms, max, initial=self.newest_ms)
+            pairs = zip(all_stored_ms, newest_before_ms, strict=False)
+            self.clock_went_back |= any(stored_ms < newest_ms - CLOCK_SLACK_MS for stored_ms, newest_ms in pairs)
+        self.newest_ms = max(self.newest_ms, latest_ms)
         for row in range(-(self.records + 1) % MARK_EVERY, len(all_stored_ms), MARK_EVERY):
             self.marks.append(self._mark(run, row, start_offset_bytes))
         self.records += len(all_stored_ms)
@@ -121,7 +121,7 @@ class _Tally(msgspec.Struct):
 
 def _count_queued(sys_flags: Sequence[int]) -> int:
     """How many of some records belong into queues, without a call for each."""
-    return len([flag for flag in sys_flags if not flag & TRANSACTION_PREPARED])
+    return len([flag for flag in sys_flags if not flag & TRANSACTION_PREPARED]) if any(sys_flags) else len(sys_flags)
 
 
 def walk_log(
