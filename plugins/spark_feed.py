@@ -18,7 +18,7 @@ from flintmq.core.errors import StoreError
 from flintmq.core.io.paths import feed_path
 from flintmq.core.kernel.hookspecs import DispatcherContext, RegisterDispatcher, hookimpl
 from flintmq.core.kernel.ports import CommitLogDispatcher
-from flintmq.core.store.log_files import commit_log_folders
+from flintmq.core.store.opened_store import commit_log_folders
 
 if TYPE_CHECKING:
     from flintmq.core.store.message_store import MessageStore

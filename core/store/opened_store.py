@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from flintmq.config.sections.models import BrokerConfig
+from flintmq.config.sections.store import StoreSection
 from flintmq.core.errors import StoreError, store_errors
 from flintmq.core.event import Event
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
@@ -29,6 +31,8 @@ from flintmq.core.kernel.ports import (
 )
 from flintmq.core.log.commit_log import CommitLog
 from flintmq.core.log.epochs import EpochFile, epochs_path, random_id
+from flintmq.core.log.mapped_file_queue import MappedFileQueue
+from flintmq.core.log.multi_path_queue import MultiPathMappedFileQueue
 from flintmq.core.log.store_checkpoint import StoreCheckpoint
 from flintmq.core.log.store_lock import StoreLock
 from flintmq.core.log.watermarks import Watermarks
@@ -36,7 +40,6 @@ from flintmq.core.recovery.boot import boot_path, is_same_boot
 from flintmq.core.recovery.plan import FoundStore, LastStop, RecoveryPlan, plan_start
 from flintmq.core.recovery.recovery import Recovery
 from flintmq.core.recovery.start_walk import Recovered
-from flintmq.core.store.log_files import commit_log_folders, log_files
 from flintmq.core.store.message_reader import MessageReader
 
 
@@ -340,3 +343,43 @@ class StoreMarks:
         except OSError:
             self.forget_boot()
             raise
+
+
+_STEP_BYTES: Final = 64 * 1024 * 1024
+
+
+def commit_log_folders(settings: StoreSection) -> tuple[Path, ...]:
+    """Return the folders where the commit log's files are made."""
+    return tuple(map(Path, settings.commit_log_paths)) or (Path(settings.path) / "commitlog",)
+
+
+def log_files(
+    settings: StoreSection,
+    folders: Sequence[Path],
+    disk: Disk,
+    pool: TransientStorePool | None,
+    background: Executor | None,
+) -> MappedFileQueue:
+    """Return the files of a commit log, not mapped yet.
+
+    Args:
+        settings: sizes, and folders that are read only.
+        folders: where files are made.
+        disk: where they lie.
+        pool: buffers that records are appended to first; None where they are appended to the maps.
+        background: makes files ahead; None where none are.
+    """
+    read_only = [Path(path) for path in settings.read_only_commit_log_paths]
+    make: Callable[..., MappedFileQueue]
+    if len(folders) == 1 and not read_only:
+        make = partial(MappedFileQueue, disk, folders[0])
+    else:
+        make = partial(MultiPathMappedFileQueue, disk, list(folders), read_only)
+    return make(
+        settings.commit_log_file_bytes,
+        step_bytes=_STEP_BYTES,
+        pool=pool,
+        ahead=background,
+        warm=settings.warm,
+        holds=True,
+    )

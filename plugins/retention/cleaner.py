@@ -37,8 +37,8 @@ from flintmq.core.retention.retention import (
     judge_space,
     plan_deletions,
 )
-from flintmq.core.store.log_files import commit_log_folders
 from flintmq.core.store.message_store import MessageStore
+from flintmq.core.store.opened_store import commit_log_folders
 
 log = logging.getLogger("flintmq.store")
 MANUAL_ROUNDS: Final = 20

@@ -22,7 +22,7 @@ from flintmq.core.kernel.ports.access import ADMIN
 from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Response, handles
 from flintmq.core.record.bloom import BloomFilter
 from flintmq.core.retention.retention import DiskUsage
-from flintmq.core.store.log_files import commit_log_folders
+from flintmq.core.store.opened_store import commit_log_folders
 from flintmq.remoting.processors.answers import (
     changed,
     format_properties,
