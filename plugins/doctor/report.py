@@ -1,13 +1,12 @@
-"""What a check found, with counts."""
+"""What the doctor finds, and what a check found, with counts."""
 
 from __future__ import annotations
 
+import enum
 from bisect import bisect_right
 from typing import Any, Final
 
 import attrs
-
-from flintmq.plugins.doctor.finding import Finding, Level
 
 _MOST: Final = 1_000
 REPAIR: Final = "flintmq store repair rebuilds queues and index from the log"
@@ -59,3 +58,29 @@ class Report:
             "findings": [finding.to_json() for finding in self.findings],
             "more_findings": self.more,
         }
+
+
+class Level(enum.Enum):
+    """How bad it is."""
+
+    ERROR = "error"
+    """Data is damaged, or two files contradict each other."""
+    WARNING = "warning"
+    """A start will mend it, or it is unusual."""
+    NOTE = "note"
+    """Good to know."""
+
+
+@attrs.frozen
+class Finding:
+    """One observation."""
+
+    level: Level
+    where: str
+    """A file, or a place in the log."""
+    what: str
+    advice: str = ""
+    """What to do about it."""
+
+    def to_json(self) -> dict[str, str]:
+        return {"level": self.level.value, "where": self.where, "what": self.what, "advice": self.advice}

@@ -15,8 +15,7 @@ from flintmq.plugins.delay.delay_times import DelayTimes, delay_times_path
 from flintmq.plugins.doctor.delays import Delays, delays_of
 from flintmq.plugins.doctor.expected import Expected, is_lost, request_of
 from flintmq.plugins.doctor.files import StoreFiles, misfits
-from flintmq.plugins.doctor.finding import Level
-from flintmq.plugins.doctor.report import Report
+from flintmq.plugins.doctor.report import Level, Report
 from flintmq.plugins.doctor.verify_config import check_checkpoint, check_config
 from flintmq.plugins.doctor.verify_index import check_index
 from flintmq.plugins.doctor.verify_queues import check_queues

@@ -16,8 +16,7 @@ from flintmq.core.log.store_checkpoint import CHECKPOINT_BYTES
 from flintmq.core.record.queue_unit import UNIT_BYTES
 from flintmq.plugins.doctor.expected import Expected, QueueKey
 from flintmq.plugins.doctor.files import StoreFiles, listed, read_bytes
-from flintmq.plugins.doctor.finding import Level
-from flintmq.plugins.doctor.report import Report
+from flintmq.plugins.doctor.report import Level, Report
 from flintmq.plugins.doctor.verify_queues import used_units
 
 CHECKPOINT: Final = struct.Struct(">qqq")

@@ -11,8 +11,7 @@ from flintmq.core.errors import StoreFormatError
 from flintmq.dispatchers.index.index_file import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES
 from flintmq.plugins.doctor.expected import Expected
 from flintmq.plugins.doctor.files import FileView, IndexGeometry, StoreFiles
-from flintmq.plugins.doctor.finding import Level
-from flintmq.plugins.doctor.report import REPAIR, Report
+from flintmq.plugins.doctor.report import REPAIR, Level, Report
 
 INDEX_HEADER: Final = struct.Struct(">qqqqii")
 INDEX_ENTRY: Final = struct.Struct(">iqii")

@@ -14,8 +14,7 @@ from flintmq.core.record.queue_unit import FILLER_SIZE, UNIT, UNIT_BYTES, is_add
 from flintmq.plugins.delay.delay_times import is_unknown_due, may_be_due
 from flintmq.plugins.doctor.expected import UNKNOWN, Expected, QueueKey
 from flintmq.plugins.doctor.files import FileView, StoreFiles, ext_at, misfits, read_bytes
-from flintmq.plugins.doctor.finding import Level
-from flintmq.plugins.doctor.report import REPAIR, Report
+from flintmq.plugins.doctor.report import REPAIR, Level, Report
 
 _EXT_HEAD: Final = struct.Struct(">hqqh")
 _LEAST_LONG: Final = -(2**63)

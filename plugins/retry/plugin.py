@@ -16,7 +16,7 @@ from flintmq.core.kernel.ports import Sent
 from flintmq.core.kernel.ports.access import Permission
 from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Response, declared_by, handles
 from flintmq.core.record import properties as props
-from flintmq.core.record.message_id import offset_message_id
+from flintmq.core.record.host import offset_message_id
 from flintmq.core.record.properties import RETRY_TOPIC
 from flintmq.core.record.record import MessageExtBrokerInner
 from flintmq.core.response_code import ResponseCode

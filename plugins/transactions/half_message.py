@@ -23,7 +23,7 @@ from flintmq.config.rocketmq.system_topics import TRANS_CHECK_MAX_TIME_TOPIC, TR
 from flintmq.core.broker.waiting import moved, redirect
 from flintmq.core.kernel.ports import DispatchRequest
 from flintmq.core.record import properties as props
-from flintmq.core.record.message_id import offset_message_id
+from flintmq.core.record.host import offset_message_id
 from flintmq.core.record.record import MessageExtBrokerInner, Record, encode_record, record_size
 from flintmq.core.record.sys_flag import TRANSACTION_COMMIT, without_transaction
 

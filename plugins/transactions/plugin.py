@@ -21,7 +21,7 @@ from flintmq.core.kernel.ports import Sent, SystemTopic
 from flintmq.core.kernel.ports.access import ADMIN, Permission
 from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Response, declared_by, handles
 from flintmq.core.record import properties as props
-from flintmq.core.record.message_id import decode_message_id
+from flintmq.core.record.host import decode_message_id
 from flintmq.core.record.record import MessageExtBrokerInner
 from flintmq.core.response_code import ResponseCode
 from flintmq.plugins.transactions.half_message import (

@@ -18,7 +18,7 @@ from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError
 from flintmq.core.io.clock import Clock
 from flintmq.core.record import properties as props
-from flintmq.core.record.message_id import offset_message_id
+from flintmq.core.record.host import offset_message_id
 from flintmq.core.record.record import MessageExtBrokerInner, Record
 from flintmq.core.record.sys_flag import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from flintmq.core.response_code import ResponseCode

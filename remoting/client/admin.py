@@ -10,7 +10,7 @@ from flintmq.core.broker import perm
 from flintmq.core.broker.groups import SubscriptionGroupConfig
 from flintmq.core.broker.topic_config import MessageQueue, TopicConfigSerializeWrapper
 from flintmq.core.errors import RefusedError, RemotingError
-from flintmq.core.record.message_id import decode_message_id
+from flintmq.core.record.host import decode_message_id
 from flintmq.core.record.properties import UNIQ_KEY
 from flintmq.core.route.route_data import ClusterInfo, TopicRouteData
 from flintmq.remoting.client.broker_api import QueueOffsets

@@ -13,8 +13,7 @@ from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import FlintError
 from flintmq.core.limits import FRAME_MAX_BYTES
 from flintmq.core.record import properties as props
-from flintmq.core.record.host import host_text
-from flintmq.core.record.message_id import offset_message_id
+from flintmq.core.record.host import host_text, offset_message_id
 from flintmq.core.record.record import Record, decode_records
 from flintmq.core.record.sys_flag import COMPRESSED
 

@@ -20,7 +20,7 @@ import attrs
 
 from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import RefusedError, RemotingError
-from flintmq.core.record.message_id import decode_message_id
+from flintmq.core.record.host import decode_message_id
 from flintmq.core.record.properties import PRODUCER_GROUP, TRANSACTION_PREPARED, UNIQ_KEY
 from flintmq.core.record.record import RecordError
 from flintmq.core.record.sys_flag import TRANSACTION_COMMIT, TRANSACTION_NOT, TRANSACTION_ROLLBACK

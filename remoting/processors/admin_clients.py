@@ -15,7 +15,7 @@ from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import RefusedError, RemotingError
 from flintmq.core.kernel.ports.access import ADMIN
 from flintmq.core.kernel.ports.processor import Request, Response, handles
-from flintmq.core.record.message_id import decode_message_id
+from flintmq.core.record.host import decode_message_id
 from flintmq.core.response_code import ResponseCode
 from flintmq.remoting.processors import needs
 from flintmq.remoting.processors.answers import StateProcessor, record_bytes, with_json

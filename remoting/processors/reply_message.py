@@ -14,7 +14,7 @@ from typing import Final, cast
 from flintmq.core.broker.sink import not_durable, until_flushed
 from flintmq.core.errors import RefusedError, RemotingError
 from flintmq.core.kernel.ports.processor import Request, Response, handles
-from flintmq.core.record.message_id import offset_message_id
+from flintmq.core.record.host import offset_message_id
 from flintmq.core.record.properties import (
     PUSH_REPLY_TIME,
     REPLY_TO_CLIENT,

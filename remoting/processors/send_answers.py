@@ -9,7 +9,7 @@ from flintmq.core.broker.state import BrokerState
 from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.ports import AppendedBatch, AppendUnit, DispatchRequest, FlushStatus
 from flintmq.core.kernel.ports.processor import Request, RequestChannel, Response
-from flintmq.core.record.message_id import batch_message_id, offset_message_id
+from flintmq.core.record.host import batch_message_id, offset_message_id
 from flintmq.core.response_code import ONEWAY_FLAG
 from flintmq.remoting.server.pool import Pool
 from flintmq.remoting.wire.command import JSON

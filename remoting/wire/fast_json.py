@@ -20,7 +20,7 @@ from typing import Annotated, Any, Final, Protocol
 
 import msgspec
 
-from flintmq.core.record.message_id import batch_message_id
+from flintmq.core.record.host import batch_message_id
 from flintmq.remoting.wire.codes import MQ_VERSION, RequestCode
 from flintmq.remoting.wire.command import ANSWER_LANGUAGE, escape_as_fastjson
 from flintmq.remoting.wire.header_codec import CommandHeader

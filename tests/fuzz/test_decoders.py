@@ -19,7 +19,7 @@ from flintmq.config.rocketmq.java_properties import parse_properties
 from flintmq.core.errors import FlintError, FrameError, JsonSyntaxError, RefusedError
 from flintmq.core.io import fastjson
 from flintmq.core.record.batch import BatchError, BatchItem, decode_batch, encode_batch
-from flintmq.core.record.message_id import decode_message_id
+from flintmq.core.record.host import decode_message_id
 from flintmq.core.record.properties import string_to_properties
 from flintmq.core.record.record import RecordError, decode_records, encode_record, record_size
 from flintmq.core.testing.store import message

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from flintmq.core.record.host import unpack_host
-from flintmq.core.record.message_id import decode_message_id
+from flintmq.core.record.host import decode_message_id, unpack_host
 from flintmq.core.record.properties import string_to_properties
 from flintmq.core.record.record import (
     MAGIC_V1,

@@ -17,8 +17,8 @@ from flintmq.plugins.delay.delay_times import DELAY_LEVEL_MS
 from flintmq.plugins.doctor.explain import explain_key, explain_queue_offset, explain_start
 from flintmq.plugins.doctor.export import Wanted, messages
 from flintmq.plugins.doctor.files import IndexGeometry, StoreFiles
-from flintmq.plugins.doctor.finding import Level
 from flintmq.plugins.doctor.rebuild import fitting, has_damage, rebuild
+from flintmq.plugins.doctor.report import Level
 from flintmq.plugins.doctor.salvage import salvage
 from flintmq.plugins.doctor.verify import verify
 

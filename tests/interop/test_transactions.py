@@ -14,7 +14,7 @@ from flintmq.config import load_config
 from flintmq.core.errors import RefusedError
 from flintmq.plugins.delay.delay_times import DELAY_LEVEL_MS
 from flintmq.plugins.doctor.files import StoreFiles
-from flintmq.plugins.doctor.finding import Level
+from flintmq.plugins.doctor.report import Level
 from flintmq.plugins.doctor.verify import verify
 from flintmq.remoting.client.message import Message, MessageExt
 from flintmq.remoting.client.pull_consumer import PullConsumer

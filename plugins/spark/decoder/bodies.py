@@ -12,8 +12,7 @@ import pyarrow as pa
 from flintmq.core.limits import FRAME_MAX_BYTES
 from flintmq.core.record.heads import Heads
 from flintmq.core.record.sys_flag import COMPRESSED
-from flintmq.plugins.spark.decoder.heads import Bools
-from flintmq.plugins.spark.decoder.slices import replaced, take_slices
+from flintmq.plugins.spark.decoder.slices import Bools, replaced, take_slices
 
 _METHOD_MASK: Final = 0x700
 _CODECS: Final = {0x100: "lz4", 0x200: "zstd"}

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from flintmq.core.record import bulk_scan
 from flintmq.core.record.record import BLANK_MIN_BYTES, MAGIC_BLANK, SIZE_AND_MAGIC
-from flintmq.plugins.spark.decoder.heads import Ints
+from flintmq.plugins.spark.decoder.slices import Ints
 
 Bytes = npt.NDArray[np.uint8]
 

@@ -15,11 +15,18 @@ from flintmq.core.record import properties as props
 from flintmq.core.record.heads import Heads, read_heads
 from flintmq.core.record.record import RECORD_MIN_BYTES, RecordError, decode_record
 from flintmq.plugins.spark.decoder.bodies import body_column, wrong_crc
-from flintmq.plugins.spark.decoder.heads import Bools, Ints, born_host_at, store_host_at
-from flintmq.plugins.spark.decoder.hosts import host_column, message_id_column
 from flintmq.plugins.spark.decoder.property_map import PropertyMap
 from flintmq.plugins.spark.decoder.rows import RowFilter, has_tag
-from flintmq.plugins.spark.decoder.slices import as_text, take_slices
+from flintmq.plugins.spark.decoder.slices import (
+    Bools,
+    Ints,
+    as_text,
+    born_host_at,
+    host_column,
+    message_id_column,
+    store_host_at,
+    take_slices,
+)
 from flintmq.plugins.spark.errors import BadRecordError
 from flintmq.plugins.spark.schema import ALL_NAMES, PropertiesFormat, arrow_schema
 

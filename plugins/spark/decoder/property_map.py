@@ -17,8 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from flintmq.core.record.heads import Heads
-from flintmq.plugins.spark.decoder.heads import Bools, Ints
-from flintmq.plugins.spark.decoder.slices import as_text, parts, placed, take_slices
+from flintmq.plugins.spark.decoder.slices import Bools, Ints, as_text, parts, placed, take_slices
 
 _MASK_BITS = 62
 

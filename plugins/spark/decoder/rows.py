@@ -14,8 +14,7 @@ from flintmq.config.rocketmq.system_topics import SYSTEM_TOPICS
 from flintmq.core.broker.topic_name import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPIC_PREFIX
 from flintmq.core.record.heads import Heads
 from flintmq.core.record.sys_flag import is_queued
-from flintmq.plugins.spark.decoder.heads import Bools
-from flintmq.plugins.spark.decoder.slices import take_slices
+from flintmq.plugins.spark.decoder.slices import Bools, take_slices
 from flintmq.plugins.spark.ports import ANY, Bounds, Range
 
 _SYSTEM_TOPIC_PREFIXES: Final = ("RMQ_SYS_", SYSTEM_TOPIC_PREFIX, RETRY_PREFIX, DLQ_PREFIX)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from flintmq.plugins.spark.decoder import Decoder
 from flintmq.plugins.spark.decoder.chain import walk
-from flintmq.plugins.spark.decoder.heads import Ints
+from flintmq.plugins.spark.decoder.slices import Ints
 from flintmq.plugins.spark.errors import BadRecordError
 from flintmq.plugins.spark.landing.task import LandingLossError
 from flintmq.plugins.spark.store.log_files import LogFile, LogFiles

@@ -19,7 +19,7 @@ from flintmq.plugins.doctor.expected import request_of
 from flintmq.plugins.doctor.files import FileView, StoreFiles, map_read_only
 from flintmq.plugins.spark.decoder import Decoder
 from flintmq.plugins.spark.decoder.chain import walk
-from flintmq.plugins.spark.decoder.heads import Ints
+from flintmq.plugins.spark.decoder.slices import Ints
 from flintmq.plugins.spark.errors import MaintenanceError
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.core.record.java_hash import tags_hash
 from flintmq.plugins.spark.decoder import Decoder, chain
-from flintmq.plugins.spark.decoder.heads import Ints
+from flintmq.plugins.spark.decoder.slices import Ints
 from flintmq.plugins.spark.errors import BadRecordError
 from flintmq.plugins.spark.options import ReadOptions
 from flintmq.plugins.spark.store.log_files import LogFiles, map_file

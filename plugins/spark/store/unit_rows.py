@@ -24,8 +24,7 @@ from flintmq.core.record.heads import read_heads
 from flintmq.core.record.record import RECORD_MIN_BYTES
 from flintmq.core.record.sys_flag import is_queued
 from flintmq.plugins.spark.decoder import Decoder, RowFilter
-from flintmq.plugins.spark.decoder.heads import Bools
-from flintmq.plugins.spark.decoder.slices import take_slices
+from flintmq.plugins.spark.decoder.slices import Bools, take_slices
 from flintmq.plugins.spark.ports import ANY
 from flintmq.plugins.spark.schema import arrow_schema
 from flintmq.plugins.spark.store.log_files import Bytes

@@ -22,7 +22,7 @@ from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import RefusedError
 from flintmq.plugins.spark.decoder import Decoder
 from flintmq.plugins.spark.decoder.chain import walk
-from flintmq.plugins.spark.decoder.heads import Ints
+from flintmq.plugins.spark.decoder.slices import Ints
 from flintmq.plugins.spark.errors import BadRecordError, DataLossError
 from flintmq.plugins.spark.wire.client import WireClient, again
 from flintmq.plugins.spark.wire.ranges import QueueRange

@@ -22,9 +22,16 @@ from flintmq.core.record.batch import (
     look_into,
     look_into_steps,
 )
-from flintmq.core.record.host import host_text, pack_host, unpack_host
+from flintmq.core.record.host import (
+    MessageId,
+    batch_message_id,
+    decode_message_id,
+    host_text,
+    offset_message_id,
+    pack_host,
+    unpack_host,
+)
 from flintmq.core.record.java_hash import index_key_hash, java_hash, tags_hash
-from flintmq.core.record.message_id import MessageId, batch_message_id, decode_message_id, offset_message_id
 from flintmq.core.record.properties import (
     AlikeProperties,
     has_nul,

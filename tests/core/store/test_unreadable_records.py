@@ -20,8 +20,8 @@ from flintmq.core.testing.store import message, open_store, store_spec
 from flintmq.plugins.delay.delay_times import DELAY_LEVEL_MS
 from flintmq.plugins.doctor.explain import explain_position, explain_start
 from flintmq.plugins.doctor.files import StoreFiles
-from flintmq.plugins.doctor.finding import Level
 from flintmq.plugins.doctor.rebuild import fitting, has_damage, rebuild
+from flintmq.plugins.doctor.report import Level
 from flintmq.plugins.doctor.salvage import salvage
 from flintmq.plugins.doctor.verify import verify
 from flintmq.plugins.replication.slave_link import RecordChecker

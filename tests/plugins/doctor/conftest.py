@@ -16,8 +16,7 @@ from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import message, opened
 from flintmq.plugins.delay.delay_times import DELAY_LEVEL_MS
 from flintmq.plugins.doctor.files import StoreFiles
-from flintmq.plugins.doctor.finding import Level
-from flintmq.plugins.doctor.report import Report
+from flintmq.plugins.doctor.report import Level, Report
 from flintmq.plugins.doctor.verify import verify
 from flintmq.plugins.doctor.walk import Piece, walk
 

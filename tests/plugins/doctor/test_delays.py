@@ -19,9 +19,8 @@ from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import message, snapshot, start_store, store_spec
 from flintmq.plugins.delay.delay_times import DELAY_LEVEL_MS, delay_times_path, tags_codes_with
 from flintmq.plugins.doctor.files import StoreFiles
-from flintmq.plugins.doctor.finding import Level
 from flintmq.plugins.doctor.rebuild import fitting, has_damage, rebuild
-from flintmq.plugins.doctor.report import Report
+from flintmq.plugins.doctor.report import Level, Report
 from flintmq.plugins.doctor.salvage import salvage
 from flintmq.plugins.doctor.verify import verify
 

@@ -15,8 +15,7 @@ from flintmq.core.testing.store import open_store, snapshot, store_spec
 from flintmq.plugins.delay.delay_times import DELAY_LEVEL_MS
 from flintmq.plugins.doctor.files import StoreFiles
 from flintmq.plugins.doctor.rebuild import fitting, has_damage, rebuild
-from flintmq.plugins.doctor.renumber import Renumbering
-from flintmq.plugins.doctor.salvage import salvage
+from flintmq.plugins.doctor.salvage import Renumbering, salvage
 from flintmq.plugins.doctor.verify import verify
 
 from .conftest import FILE_BYTES, Small
@@ -197,7 +196,7 @@ def test_offsets_move_with_their_messages() -> None:
 
 def test_delay_offsets_move_too(tmp_path: Path) -> None:
     """They are offsets of the schedule topic's queues."""
-    from flintmq.plugins.doctor.renumber import translate_offsets
+    from flintmq.plugins.doctor.salvage import translate_offsets
 
     numbers = Renumbering()
     for old in (0, 5, 6):

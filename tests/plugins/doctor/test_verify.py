@@ -12,7 +12,7 @@ from flintmq.core.record import record as rec
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import message, opened
 from flintmq.plugins.doctor.explain import explain_start
-from flintmq.plugins.doctor.finding import Level
+from flintmq.plugins.doctor.report import Level
 
 from .conftest import FILE_BYTES, START_MS, Small
 

@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from flintmq.plugins.doctor.finding import Level
+from flintmq.plugins.doctor.report import Level
 
 from .conftest import Small
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from flintmq.plugins.doctor.finding import Level
+from flintmq.plugins.doctor.report import Level
 
 from .conftest import Small
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flintmq.core.record.queue_unit import UNIT
-from flintmq.plugins.doctor.finding import Level
+from flintmq.plugins.doctor.report import Level
 
 from .conftest import Small
 

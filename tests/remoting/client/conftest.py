@@ -9,8 +9,7 @@ import pytest
 
 from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.record.batch import decode_batch
-from flintmq.core.record.host import pack_host
-from flintmq.core.record.message_id import offset_message_id
+from flintmq.core.record.host import offset_message_id, pack_host
 from flintmq.core.record.properties import string_to_properties
 from flintmq.core.record.record import MessageExtBrokerInner, encode_record, record_size
 from flintmq.core.route.route_data import BrokerData, ClusterInfo, QueueData, TopicRouteData

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from flintmq.core.errors import FrameError
 from flintmq.core.limits import ANSWER_HEADER_MAX_BYTES
-from flintmq.core.record.message_id import batch_message_id
+from flintmq.core.record.host import batch_message_id
 from flintmq.remoting.wire.command import (
     JSON,
     ROCKETMQ,
