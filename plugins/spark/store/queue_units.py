@@ -46,14 +46,17 @@ class Units:
 
     @classmethod
     def joined(cls, several: Sequence[Units]) -> Units:
+        several = [units for units in several if len(units)] or [_NONE]
         if len(several) == 1:
             return several[0]
-        none = np.empty(0, np.int64)
         return cls(
-            np.concatenate([none, *(units.position for units in several)]),
-            np.concatenate([none, *(units.size for units in several)]),
-            np.concatenate([none, *(units.queue_offset for units in several)]),
+            np.concatenate([units.position for units in several]),
+            np.concatenate([units.size for units in several]),
+            np.concatenate([units.queue_offset for units in several]),
         )
+
+
+_NONE: Final = Units(*[np.empty(0, np.int64)] * 3)
 
 
 def in_log_order(several: Sequence[Units]) -> Units:
@@ -187,7 +190,7 @@ class _Cursor:
     at: int
     """Queue offset of the next unit to read."""
     end: int
-    units: Units = attrs.field(factory=lambda: Units.joined(()))
+    units: Units = _NONE
 
     def fill(self, count: int) -> None:
         """Read on until so many are there."""
@@ -220,15 +223,18 @@ def merged(queues: Sequence[QueueUnits], start: int, end: int, step_units: int |
         open_ends = [cursor for number in numbers if (cursor := cursors[number]).at < cursor.end]
         # Up to here, what every queue has is known.
         last = min((int(cursor.units.position[-1]) for cursor in open_ends), default=end - 1)
-        taken = [cursors[number].taken(last) for number in numbers]
-        counts = np.array([len(units) for units in taken])
-        units = Units.joined(taken)
-        order = np.argsort(units.position, kind="stable")  # runs that are sorted: merged, three times as fast
-        place = np.empty(len(order), np.intp)
-        place[order] = np.arange(len(order))
-        ends = np.cumsum(counts)
-        tips = np.unique(place[np.concatenate([(ends - counts)[counts > 0], ends[counts > 0] - 1])])
-        yield Step(units.chosen(order), np.repeat(np.asarray(numbers, np.intp), counts)[order], tips)
+        yield _step([cursors[number].taken(last) for number in numbers], np.asarray(numbers, np.intp))
+
+
+def _step(taken: list[Units], numbers: npt.NDArray[np.intp]) -> Step:
+    counts = np.array([len(units) for units in taken])
+    units = Units.joined(taken)
+    order = np.argsort(units.position, kind="stable")  # runs that are sorted: merged, which is three times as fast
+    place = np.empty(len(order), np.intp)
+    place[order] = np.arange(len(order))
+    ends = np.cumsum(counts)
+    tips = np.unique(place[np.concatenate([(ends - counts)[counts > 0], ends[counts > 0] - 1])])
+    return Step(units.chosen(order), np.repeat(numbers, counts)[order], tips)
 
 
 def list_queues(root: Path, wants: Callable[[str, int], bool] | None = None) -> Iterator[QueueUnits]:
