@@ -7,6 +7,7 @@ alone, because Java counts UTF-16 units.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -124,12 +125,19 @@ class Texts(msgspec.Struct, frozen=True, eq=False):
         return self.text[self.begin[at] : self.end[at]].decode("utf-8", "replace")
 
 
+@functools.cache
+def _factors() -> Column:
+    """Return what the characters of the longest text are multiplied by; those of a shorter one by the end of it."""
+    factors: Column = powers(_LENGTH_MAX)[::-1].copy()
+    return factors
+
+
 def _hashes(text: bytes, begin: Column, end: Column) -> tuple[Column, Column]:
     """Return the hash of each of some texts without a sign, and which of them are not ASCII and have none yet."""
     length = end - begin
     hashes = numpy.zeros(len(length), numpy.uint32)
     is_odd = numpy.zeros(len(length), bool)
-    view, all_powers = memoryview(text), powers(_LENGTH_MAX + 1)
+    view = memoryview(text)
     for one in numpy.flatnonzero(numpy.bincount(numpy.minimum(length, _TOGETHER_MAX + 1))).tolist():
         if not one:
             continue
@@ -137,7 +145,7 @@ def _hashes(text: bytes, begin: Column, end: Column) -> tuple[Column, Column]:
         for same in (rows,) if one <= _TOGETHER_MAX else rows.reshape(-1, 1):
             size = int(length[same[0]])
             characters = rows_of_bytes(view, begin[same], size)
-            hashes[same] = (characters * all_powers[size - 1 :: -1]).sum(axis=1, dtype=numpy.uint32)
+            hashes[same] = (characters * _factors()[-size:]).sum(axis=1, dtype=numpy.uint32)
             is_odd[same] = characters.max(axis=1) > 127
     return hashes, is_odd
 
@@ -145,6 +153,10 @@ def _hashes(text: bytes, begin: Column, end: Column) -> tuple[Column, Column]:
 def _ascii_hashes(texts: Sequence[str], joined: str) -> tuple[Column, Column]:
     """Return the hashes of texts in ASCII without a sign, given what they are together, and their lengths."""
     lengths = numpy.fromiter(map(len, texts), numpy.int64, len(texts))
+    size = len(texts[0])
+    if 0 < size <= _TOGETHER_MAX and len(joined) == size * len(texts) and (lengths == size).all():  # UNIQ_KEYs are
+        characters = numpy.frombuffer(joined.encode("ascii"), numpy.uint8).reshape(-1, size)
+        return (characters * _factors()[-size:]).sum(axis=1, dtype=numpy.uint32), lengths
     ends = lengths.cumsum()
     return _hashes(joined.encode("ascii"), ends - lengths, ends)[0], lengths
 
@@ -152,7 +164,7 @@ def _ascii_hashes(texts: Sequence[str], joined: str) -> tuple[Column, Column]:
 def index_key_hashes(topics: Sequence[str], keys: Sequence[str]) -> list[int]:
     """Return :func:`flintmq.core.record.java_hash.index_key_hash` of many (topic, key) with numpy."""
     joined = "".join(keys)
-    if not joined.isascii():
+    if not joined.isascii() or not keys:
         return list(map(index_key_hash, topics, keys))
     hashes, lengths = _ascii_hashes(keys, joined)
     heads_of = {topic: topic_head_hash(topic) for topic in set(topics)}

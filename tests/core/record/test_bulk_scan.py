@@ -51,6 +51,49 @@ def _however_few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index_bulk, "LEAST", 1)
 
 
+# places
+
+
+def _cell(size_bytes: int, magic: int, body: bytes) -> bytes:
+    return (struct.pack(">iI", size_bytes, magic & 0xFFFFFFFF) + body).ljust(size_bytes, b"\xda")
+
+
+_LURE = struct.pack(">iI", rec.RECORD_MIN_BYTES, rec.MAGIC_V1 & 0xFFFFFFFF)
+"""What a record begins with, in the body of another one."""
+_CELLS = st.lists(
+    st.builds(
+        _cell,
+        st.sampled_from([rec.RECORD_MIN_BYTES, rec.RECORD_MIN_BYTES + 1, 131, 160, 260, rec.RECORD_MIN_BYTES - 1]),
+        st.sampled_from([rec.MAGIC_V1] * 6 + [rec.MAGIC_V2] * 2 + [rec.MAGIC_BLANK]),
+        st.sampled_from([b"", b"", bytes(5) + _LURE, _LURE, _LURE * 4, b"\xda\xa3\x20\xa7" * 3]),
+    ),
+    max_size=40,
+)
+
+
+@given(_CELLS, st.integers(1, 50), st.integers(0, 30))
+@example([_cell(size, rec.MAGIC_V1, b"") for size in (131, 131, 131, rec.RECORD_MIN_BYTES - 1, 131)], 9, 0)
+@example([_cell(131, rec.MAGIC_V1, body) for body in (b"", b"", b"", _LURE, b"")], 9, 0)
+@example([_cell(131, rec.MAGIC_V1, b"")] * 5, 9, 1)
+@settings(max_examples=examples(300))
+def test_places_are_the_same_however_they_are_found(cells: list[bytes], rows: int, cut_bytes: int) -> None:
+    """Looking for the magic must not take a body for a record, nor pass over one, wherever the bytes end."""
+    data = memoryview(b"".join(cells))
+    end_at = max(0, len(data) - cut_bytes)
+    expected: list[int] = []
+    at = 0
+    while len(expected) < rows and at + rec.RECORD_MIN_BYTES <= end_at:
+        size_bytes, magic = rec.SIZE_AND_MAGIC.unpack_from(data, at)
+        is_record = magic in (rec.MAGIC_V1, rec.MAGIC_V2) and size_bytes >= rec.RECORD_MIN_BYTES
+        if not is_record or at + size_bytes > end_at:
+            break
+        expected.append(at)
+        at += size_bytes
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(bulk_scan, "_ROWS_TRIED", 2)
+        assert bulk_scan.chain(data, 0, end_at, rows) == expected
+
+
 # logs
 
 
