@@ -14,8 +14,9 @@ _UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]
 
 
 def client_log(name: str) -> logging.Logger:
-    """The logger of that name. What is logged through it is cut, its control characters are escaped, and below ERROR a
-    kind of line comes at most :data:`LINES_PER_S` times a second, the next one saying how many were left out."""
+    """Return the logger of that name. What is logged through it is cut, its control characters are escaped, and below
+    ERROR a kind of line comes at most :data:`LINES_PER_S` times a second, the next one saying how many were left
+    out."""
     logger = logging.getLogger(name)
     if not any(isinstance(known, _Gate) for known in logger.filters):
         logger.addFilter(_Gate())

@@ -167,12 +167,13 @@ class RefusedError(FlintError):
 
 
 def is_exhausted(error: OSError) -> bool:
-    """Whether a call failed for want of a descriptor (EMFILE, ENFILE): whatever it was to do has not begun."""
+    """Return whether a call failed for want of a descriptor (EMFILE, ENFILE): whatever it was to do has not begun."""
     return error.errno in (errno.EMFILE, errno.ENFILE)
 
 
 def store_error_kind(error: OSError) -> type[StoreError]:
-    """What an error of the operating system is to the store: full (ENOSPC, EDQUOT), exhausted, or another one."""
+    """Return what an error of the operating system is to the store: full (ENOSPC, EDQUOT), exhausted, or another
+    one."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return StoreFullError
     return StoreExhaustedError if is_exhausted(error) else StoreError

@@ -27,7 +27,7 @@ class ConsumerFilters(Protocol):
     def bloom_filter(self) -> BloomFilter: ...
 
     def of_topic(self, topic: str) -> Sequence[GroupFilter]:
-        """The topic's filters; none for most topics."""
+        """Return the topic's filters; none for most topics."""
         ...
 
 

@@ -100,7 +100,7 @@ def _consume_queue(context: FolderContext[object]) -> CommitLogDispatcher:
 
 
 def _index(context: DispatcherContext[object]) -> CommitLogDispatcher:
-    """The index builder of the configuration, which recovery needed first."""
+    """Return the index builder of the configuration, which recovery needed first."""
     return context.store.index
 
 

@@ -91,7 +91,7 @@ def make_dispatcher(context: DispatcherContext[object]) -> CommitLogDispatcher:
 
 
 def find_feed(dispatchers: Iterable[CommitLogDispatcher]) -> SparkFeed | None:
-    """The dispatcher, if it is in force."""
+    """Return the dispatcher, if it is in force."""
     from flintmq.dispatchers.spark_feed.spark_feed import SparkFeed
 
     for dispatcher in dispatchers:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import gc
 import importlib.util
+import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import hypothesis
@@ -44,6 +45,17 @@ hypothesis.settings.register_profile("explore", deadline=None, max_examples=ALL_
 
 SAMPLED = {"crash_states", "fuzz_frames", "effort"}
 """Fixtures by which a test learns how many cases it is to try."""
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_it_was() -> Iterator[None]:
+    """A command of the program, which some tests run in their own process, sets up logging: no other test may notice."""
+    loggers = [logging.getLogger(name) for name in ("flintmq", "asyncio")]
+    before = [(logger.level, list(logger.handlers)) for logger in loggers]
+    yield
+    for logger, (level, handlers) in zip(loggers, before, strict=True):
+        logger.setLevel(level)
+        logger.handlers[:] = handlers
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

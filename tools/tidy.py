@@ -37,6 +37,10 @@ PHRASES: Final = re.compile(
 """Riddles and metaphors, for which plain English has a word."""
 LEANING: Final = re.compile(r"(As|Of|The same|Likewise|Those|That|It|They)\b")
 """How a docstring begins that cannot be understood without its neighbour."""
+NO_VERB: Final = re.compile(
+    r"(The|An?|Whether|What|How|Where|Which|Why|All|Every|Everything|One|Each|These|This|True|False|Nothing|Something)\b"
+)
+"""How a docstring of a function begins that does not begin with what the function does."""
 _REFERENCE: Final = re.compile(r":(?:mod|class|func|meth|attr|data|exc|obj):`(?:[^`<]*<)?[~!]?([\w.]+)>?`")
 _FOLDERS: Final = "docs|tests|tools|examples|config|core|dispatchers|flush|remoting|plugins"
 _PAGE: Final = re.compile(rf"(?<![\w/.])(?:{_FOLDERS})/[\w/.-]+\.(?:md|py|sh|toml)\b")
@@ -87,6 +91,18 @@ def leaning_docstrings(sources: Sources) -> set[str]:
     return found
 
 
+def verbless_docstrings(sources: Sources) -> set[str]:
+    """Return functions whose docstring does not begin with a verb, as ``path:name``; a property is a thing, and may name it."""
+    return {
+        f"{path}:{name}"
+        for path in sources.modules
+        for name, node in definitions(sources.tree(path))
+        if isinstance(node, Function)
+        and NO_VERB.match(ast.get_docstring(node) or "")
+        and not any("property" in ast.unparse(decorator) for decorator in node.decorator_list)
+    }
+
+
 def dangling_references(sources: Sources) -> set[str]:
     """Return cross-references that lead to no definition, as ``path:target``."""
     symbols = Symbols(sources)
@@ -116,6 +132,7 @@ RULES: Final[Mapping[str, Callable[[Sources], set[str]]]] = {
     "import_cycles": import_cycles,
     "banned_phrases": banned_phrases,
     "leaning_docstrings": leaning_docstrings,
+    "verbless_docstrings": verbless_docstrings,
     "dangling_references": dangling_references,
     "missing_pages": missing_pages,
     "untested_modules": tested_by.untested_modules,

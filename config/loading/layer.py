@@ -166,7 +166,7 @@ def _may_be_section(node: RawNode) -> bool:
 
 
 def _refuse_overlap(name: str, old: RawMapping, new: RawMapping) -> None:
-    """A plugin's key, too, is set once per source, whether it is written dotted or nested."""
+    """Refuse a plugin's key that one source sets twice, dotted and nested."""
     for key, node in new.entries.items():
         before = old.entries.get(key)
         if isinstance(before, RawMapping) and isinstance(node, RawMapping):

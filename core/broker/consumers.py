@@ -79,7 +79,7 @@ class ConsumerGroupInfo:
         return self.subscriptions.get(topic)
 
     def add_member(self, member: ClientChannelInfo) -> bool:
-        """Adds a member or notes that it lives; True when its connection is new."""
+        """Add a member or note that it lives; True when its connection is new."""
         known = self.members.get(member.channel)
         if known is not None and known.client_id == member.client_id:
             known.last_update_ms, known.last_update_s = member.last_update_ms, member.last_update_s
@@ -92,7 +92,7 @@ class ConsumerGroupInfo:
         return self.members.pop(channel, None) is not None
 
     def update_subscriptions(self, channel: Channel, subscriptions: Iterable[SubscriptionData]) -> bool:
-        """Takes over what a member subscribes to; True when the group's set of topics changed.
+        """Take over what a member subscribes to; True when the group's set of topics changed.
 
         Per topic the newest version wins. A topic this member did not name is removed for the whole group: that is
         RocketMQ's rule and the trap of contradictory subscriptions (see :meth:`contradictions`).
@@ -116,7 +116,7 @@ class ConsumerGroupInfo:
         return changed
 
     def _remember(self, channel: Channel, expressions: Expressions | None) -> None:
-        """Keeps what a member subscribes to, and how many subscribe so."""
+        """Keep what a member subscribes to, and how many subscribe so."""
         before = self._expressions.pop(channel, None)
         self.revision += before != expressions
         if before is not None:
@@ -194,7 +194,7 @@ class ConsumerTable:
         return iter(list(self._groups.values()))
 
     def find(self, group: str) -> ConsumerGroupInfo | None:
-        """The group while it has members, else None."""
+        """Return the group while it has members, else None."""
         return self._groups.get(group)
 
     def find_member(self, group: str, client_id: str) -> ClientChannelInfo | None:
@@ -215,7 +215,7 @@ class ConsumerTable:
         consume_from_where: str = "CONSUME_FROM_LAST_OFFSET",
         notify: bool = True,
     ) -> bool:
-        """What a heartbeat says of one group.
+        """Return what a heartbeat says of one group.
 
         Args:
             notify: the group's own ``notifyConsumerIdsChangedEnable``.
@@ -281,7 +281,7 @@ class ConsumerTable:
             _log.info("the members of consumer group %s subscribe to the same again", group)
 
     def unregister(self, group: str, channel: Channel, *, notify: bool = True) -> bool:
-        """A member leaves; False when it was none."""
+        """Take a member out of its group; return False when it was none."""
         info = self._groups.get(group)
         if info is None or not info.remove_member(channel):
             return False
@@ -308,7 +308,7 @@ class ConsumerTable:
         return groups
 
     def remove_expired(self) -> list[Channel]:
-        """Removes members that sent no heartbeat for 120 s. Returns their connections, which the caller closes."""
+        """Remove members that sent no heartbeat for 120 s. Returns their connections, which the caller closes."""
         oldest_s = self._clock.monotonic_s() - EXPIRY_S
         expired = {
             channel
@@ -321,7 +321,7 @@ class ConsumerTable:
         return list(expired)
 
     def which_group_by_topic(self, topic: str) -> set[str]:
-        """Groups that are online and subscribe to a topic."""
+        """Return the groups that are online and subscribe to a topic."""
         return {info.group_name for info in self._groups.values() if topic in info.subscriptions}
 
     def contradictions(self) -> dict[str, list[str]]:

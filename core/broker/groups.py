@@ -87,7 +87,7 @@ class SubscriptionGroupManager(VersionedTable[SubscriptionGroupConfig]):
         """Whether a group is made when it is first used; may change while running."""
 
     def select(self, group: str) -> SubscriptionGroupConfig | None:
-        """The group's settings, made when they may be; None is SUBSCRIPTION_GROUP_NOT_EXIST.
+        """Return the group's settings, made when they may be; None is SUBSCRIPTION_GROUP_NOT_EXIST.
 
         Raises:
             RefusedError: SYSTEM_ERROR; there are too many groups to make another.
@@ -108,11 +108,11 @@ class SubscriptionGroupManager(VersionedTable[SubscriptionGroupConfig]):
         return config
 
     def find(self, group: str) -> SubscriptionGroupConfig | None:
-        """The group's settings if there are any; makes none."""
+        """Return the group's settings if there are any; makes none."""
         return self._table.get(group)
 
     def put(self, config: SubscriptionGroupConfig) -> None:
-        """Adds or replaces a group and persists.
+        """Add or replace a group and persist.
 
         Raises:
             RefusedError: SYSTEM_ERROR; the name cannot be a group's, or there are too many groups to make another.

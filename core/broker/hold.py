@@ -84,7 +84,7 @@ class PullRequestHoldService:
         resume: Resume,
         message_filter: MessageFilter | None = None,
     ) -> HeldPull:
-        """Keeps a pull until something happens.
+        """Keep a pull until something happens.
 
         Args:
             queue_offset: the consumer's next offset; a message at it or beyond wakes the pull.
@@ -135,7 +135,7 @@ class PullRequestHoldService:
         tags_code: int | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> int:
-        """Wakes pulls of a queue whose end is now at an offset; returns how many.
+        """Wake pulls of a queue whose end is now at an offset; return how many.
 
         Args:
             tags_code: of the record that arrived; None when it is unknown, which every filter lets pass.
@@ -159,7 +159,7 @@ class PullRequestHoldService:
         return self._resume(woken)
 
     def check(self) -> int:
-        """The periodic look (every 5 s): wakes pulls whose queue has grown, whatever their filter; returns how many."""
+        """Wake, every 5 s, the pulls whose queue has grown, whatever their filter; return how many."""
         woken = 0
         for topic, queue_id in list(self._held):
             if (topic, queue_id) in self._held:
@@ -167,7 +167,7 @@ class PullRequestHoldService:
         return woken
 
     def expire(self) -> int:
-        """Lets go the pulls whose time is up; returns how many. Call it at :attr:`next_deadline_s` or every tick."""
+        """Let go the pulls whose time is up; return how many. Call it at :attr:`next_deadline_s` or every tick."""
         now_s = self._clock.monotonic_s()
         expired = []
         while self._deadlines and self._deadlines[0][0] <= now_s:
@@ -177,7 +177,7 @@ class PullRequestHoldService:
         return self._resume(expired)
 
     def close_channel(self, channel: Channel) -> int:
-        """Drops the pulls of a connection that closed, without resuming them; returns how many."""
+        """Drop the pulls of a connection that closed, without resuming them; return how many."""
         pulls = list(self._by_channel.get(channel, ()))
         for pull in pulls:
             self._remove(pull)
@@ -185,7 +185,7 @@ class PullRequestHoldService:
         return len(pulls)
 
     def release_all(self) -> int:
-        """Lets go every pull (the broker stops); returns how many."""
+        """Let go every pull (the broker stops); return how many."""
         return self._resume([pull for pulls in self._by_channel.values() for pull in pulls])
 
     def _resume(self, pulls: list[HeldPull]) -> int:

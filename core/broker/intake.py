@@ -265,7 +265,8 @@ class MessageIntake:
         return self._choose(config.write_queue_nums) if config.write_queue_nums > 0 else 0
 
     def _stored(self, text: str, properties: dict[str, str]) -> str:
-        """The property string as stored: without WAIT, with CLUSTER (docs/internals/store-format.md, Properties)."""
+        """Return the property string as stored: without WAIT, with CLUSTER (docs/internals/store-format.md,
+        Properties)."""
         if "CLUSTER" in properties or (
             "WAIT" in properties and (properties["WAIT"] != "true" or text.count("WAIT\x01") != 1)
         ):

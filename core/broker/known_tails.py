@@ -66,8 +66,8 @@ class KnownTails:
         return len(self._tails)
 
     def look_up(self, text: str) -> tuple[bytes, About, bool] | None:
-        """What follows from a text of properties: how it is stored, what queues and index want of it, and whether the sender
-        waits for durability. None when it has to be taken apart."""
+        """Return what follows from a text of properties: how it is stored, what queues and index want of it, and
+        whether the sender waits for durability. None when it has to be taken apart."""
         keys = ""
         start = 0
         if text.startswith(_KEYS):
@@ -95,7 +95,7 @@ class KnownTails:
         )
 
     def _learn(self, tail_text: str) -> None:
-        """Remembers what follows from a tail, for the next message that has it."""
+        """Remember what follows from a tail, for the next message that has it."""
         tails = self._tails
         self._missed += 1
         if len(tail_text) > TAIL_MAX_CHARACTERS or (len(tails) >= _LEARN_AT_ONCE and self._missed % _LEARN_EACH):

@@ -125,14 +125,14 @@ class ConsumerOffsetManager:
         return moved
 
     def query(self, topic: str, group: str, queue_id: int) -> int:
-        """The stored offset, -1 when there is none."""
+        """Return the stored offset, -1 when there is none."""
         try:
             return self._table[topic][group][queue_id]
         except KeyError:
             return -1
 
     def query_all(self, topic: str, group: str) -> dict[int, int]:
-        """Every queue's offset of a group in a topic; a copy."""
+        """Return every queue's offset of a group in a topic; a copy."""
         return dict(self._table.get(topic, {}).get(group, {}))
 
     def which_topic_by_consumer(self, group: str) -> set[str]:
@@ -140,7 +140,7 @@ class ConsumerOffsetManager:
         return {topic for topic, groups in self._table.items() if group in groups}
 
     def which_group_by_topic(self, topic: str) -> set[str]:
-        """Groups that have offsets in the topic."""
+        """Return the groups that have offsets in the topic."""
         return set(self._table.get(topic, ()))
 
     def min_offset_in_all_groups(self, topic: str, without_groups: frozenset[str] = frozenset()) -> dict[int, int]:
@@ -153,7 +153,7 @@ class ConsumerOffsetManager:
         return smallest
 
     def clone(self, source_group: str, target_group: str, topic: str) -> None:
-        """Gives the target group the source group's offsets in a topic, where there are any.
+        """Give the target group the source group's offsets in a topic, where there are any.
 
         Raises:
             RefusedError: SYSTEM_ERROR; too many offsets are kept already.
@@ -168,19 +168,19 @@ class ConsumerOffsetManager:
             self._dirty = True
 
     def remove_group(self, group: str) -> None:
-        """Forgets a group in every topic."""
+        """Forget a group in every topic."""
         for topic in self.which_topic_by_consumer(group):
             self.remove(topic, group)
 
     def remove_topic(self, topic: str) -> None:
-        """Forgets a topic for every group."""
+        """Forget a topic for every group."""
         groups = self._table.pop(topic, None)
         if groups is not None:
             self._entries -= sum(len(queues) for queues in groups.values())
             self._dirty = True
 
     def remove(self, topic: str, group: str) -> None:
-        """Forgets one group in one topic."""
+        """Forget one group in one topic."""
         groups = self._table.get(topic)
         queues = groups.pop(group, None) if groups is not None else None
         if groups is not None and queues is not None:
@@ -190,7 +190,7 @@ class ConsumerOffsetManager:
                 del self._table[topic]
 
     def to_wire(self) -> dict[str, Any]:
-        """What 43 answers and the file holds."""
+        """Return what 43 answers and the file holds."""
         return {
             "offsetTable": {
                 f"{topic}@{group}": dict(queues)
@@ -208,7 +208,7 @@ class ConsumerOffsetManager:
         return True
 
     def load(self) -> bool:
-        """Reads the file; False when there is none.
+        """Read the file; False when there is none.
 
         Raises:
             StoreFormatError: the file and its backup cannot be read, or hold what is not of RocketMQ's type.
@@ -222,7 +222,7 @@ class ConsumerOffsetManager:
         return True
 
     def replace(self, value: Mapping[str, Any]) -> None:
-        """Takes over the file's table, or the master's on a slave: what it names, the rest stays.
+        """Take over the file's table, or the master's on a slave: what it names, the rest stays.
 
         Raises:
             JsonTypeError: a member is not of RocketMQ's type; nothing was changed.
@@ -265,7 +265,7 @@ class Readers:
         return self._offsets.which_group_by_topic(topic)
 
     def query(self, topic: str, group: str, queue_id: int) -> int:
-        """The queue offset of the next message a group will read; -1 when it has not said so."""
+        """Return the queue offset of the next message a group will read; -1 when it has not said so."""
         if group == DELAYED_DELIVERY:
             return self._own[topic](queue_id)
         return self._offsets.query(topic, group, queue_id)

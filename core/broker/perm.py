@@ -24,5 +24,5 @@ def is_inherited(perm: int) -> bool:
 
 
 def perm_text(perm: int) -> str:
-    """The three letters that remarks and tools show: ``RWX``, ``RW-``, ``R--``."""
+    """Return the three letters that remarks and tools show: ``RWX``, ``RW-``, ``R--``."""
     return ("R" if perm & READ else "-") + ("W" if perm & WRITE else "-") + ("X" if perm & INHERIT else "-")

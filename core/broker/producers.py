@@ -32,7 +32,7 @@ class ClientChannelInfo(msgspec.Struct, eq=False):
 
 
 def check_membership(kind: str, group: str, members: int, groups: int) -> None:
-    """Whether a connection may join a group.
+    """Check whether a connection may join a group.
 
     Args:
         kind: ``producer`` or ``consumer``.
@@ -70,7 +70,7 @@ class ProducerTable:
         return len(self._groups)
 
     def register(self, group: str, channel: Channel, client_id: str, language: str = "JAVA", version: int = 0) -> bool:
-        """Adds a member or notes that it lives; True when it is new.
+        """Add a member or note that it lives; True when it is new.
 
         Raises:
             RefusedError: SYSTEM_ERROR; the group is full, its name too long, or the connection in too many groups.
@@ -93,7 +93,7 @@ class ProducerTable:
         return known is None
 
     def unregister(self, group: str, channel: Channel) -> bool:
-        """Removes a member; False when it was none."""
+        """Remove a member; False when it was none."""
         member = self._groups.get(group, {}).pop(channel, None)
         if member is None:
             return False
@@ -111,12 +111,12 @@ class ProducerTable:
             del self._by_client_id[member.client_id]
 
     def close_channel(self, channel: Channel) -> None:
-        """Removes a connection that closed from every group."""
+        """Remove a connection that closed from every group."""
         for group in list(self._groups_of.get(channel, ())):
             self.unregister(group, channel)
 
     def remove_expired(self) -> list[Channel]:
-        """Removes members that sent no heartbeat for 120 s. Returns their connections, which the caller closes."""
+        """Remove members that sent no heartbeat for 120 s. Returns their connections, which the caller closes."""
         oldest_s = self._clock.monotonic_s() - EXPIRY_S
         expired = {
             channel
@@ -129,20 +129,21 @@ class ProducerTable:
         return list(expired)
 
     def members(self, group: str) -> list[ClientChannelInfo]:
-        """The group's members; empty when there is none."""
+        """Return the group's members; empty when there is none."""
         return list(self._groups.get(group, {}).values())
 
     def groups(self) -> Iterable[tuple[str, list[ClientChannelInfo]]]:
-        """Every group with its members."""
+        """Return every group with its members."""
         return [(group, list(members.values())) for group, members in self._groups.items()]
 
     def find_channel(self, client_id: str) -> Channel | None:
-        """The open connection of a client, for replies."""
+        """Return the open connection of a client, for replies."""
         member = self._by_client_id.get(client_id)
         return member.channel if member is not None and member.channel.is_open else None
 
     def next_channel(self, group: str) -> Channel | None:
-        """An open connection of the group, in turn: transaction checks go to one member, each time to another."""
+        """Return an open connection of the group, in turn: transaction checks go to one member, each time to
+        another."""
         open_channels = [channel for channel in self._groups.get(group, ()) if channel.is_open]
         if not open_channels:
             return None

@@ -25,7 +25,7 @@ class RebalanceLockManager:
         self._locks: dict[str, dict[MessageQueue, tuple[str, float]]] = {}
 
     def lock_batch(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> list[MessageQueue]:
-        """Locks or renews what is free, expired or the client's own. Returns the queues the client holds now.
+        """Lock or renew what is free, expired or the client's own. Returns the queues the client holds now.
 
         Raises:
             RefusedError: SYSTEM_BUSY; too many queues are locked.
@@ -47,7 +47,7 @@ class RebalanceLockManager:
         return held
 
     def unlock_batch(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> None:
-        """Gives up the client's own locks; those of others stay."""
+        """Give up the client's own locks; those of others stay."""
         locks = self._locks.get(group, {})
         for queue in queues:
             owner = locks.get(queue)
@@ -65,7 +65,7 @@ class RebalanceLockManager:
         return found[0]
 
     def remove_expired(self) -> int:
-        """Forgets expired locks, so that groups long gone cost nothing; returns how many. Call it now and then."""
+        """Forget expired locks, so that groups long gone cost nothing; return how many. Call it now and then."""
         oldest_s = self._clock.monotonic_s() - self._max_live_s
         removed = 0
         for group, locks in list(self._locks.items()):

@@ -100,7 +100,7 @@ class MessageSink:
 
 
 def _results(appended: Sequence[Appended]) -> list[AppendUnit | RefusedError]:
-    """The results of an append of which something was refused, or of messages that were appended together."""
+    """Return the results of an append of which something was refused, or of messages that were appended together."""
     results: list[AppendUnit | RefusedError] = []
     for result in appended:
         if isinstance(result, list):
@@ -128,7 +128,7 @@ def not_stored(error: StoreError | RefusedError) -> RefusedError:
 
 
 async def until_flushed(waiter: FlushWaiter) -> FlushStatus:
-    """Waits on the running loop until a flush waiter is done; its callback comes from the flush service's thread."""
+    """Wait on the running loop until a flush waiter is done; its callback comes from the flush service's thread."""
     status = waiter.status
     if status is not None:
         return status

@@ -92,7 +92,7 @@ class _Item:
 
 
 def _nothing() -> None:
-    """Nothing waits to be counted."""
+    """Do nothing: nothing waits to be counted."""
 
 
 class StatsTable:
@@ -112,7 +112,7 @@ class StatsTable:
         return len(self._items)
 
     def add(self, name: str, key: str, value: int = 1, times: int = 1) -> None:
-        """Counts ``times`` additions that make ``value`` together.
+        """Count ``times`` additions that make ``value`` together.
 
         Args:
             name: such as ``TOPIC_PUT_NUMS``.
@@ -126,26 +126,26 @@ class StatsTable:
         item.times += times
 
     def sample(self) -> None:
-        """Takes a snapshot of every counter that is due."""
+        """Take a snapshot of every counter that is due."""
         self._fold()
         now_s = self._clock.monotonic_s()
         for item in self._items.values():
             item.sample(now_s)
 
     def view(self, name: str, key: str) -> tuple[StatsSpan, StatsSpan, StatsSpan] | None:
-        """The last minute, hour and day; None when nothing was ever counted there."""
+        """Return the last minute, hour and day; None when nothing was ever counted there."""
         self._fold()
         item = self._items.get((name, key))
         return (item.span(0), item.span(1), item.span(2)) if item is not None else None
 
     def tps(self, name: str, key: str) -> float:
-        """The last minute's sum per second; 0 for what was never counted."""
+        """Return the last minute's sum per second; 0 for what was never counted."""
         self._fold()
         item = self._items.get((name, key))
         return item.span(0).tps if item is not None else 0.0
 
     def remove_where(self, unwanted: Callable[[str, list[str]], bool]) -> None:
-        """Forgets counters, chosen by their name and the parts of their key (between ``@``)."""
+        """Forget counters, chosen by their name and the parts of their key (between ``@``)."""
         for name, key in list(self._items):
             if unwanted(name, key.split("@")):
                 del self._items[name, key]
@@ -197,7 +197,7 @@ class BrokerStats:
     # hot paths
 
     def stored(self, records: Sequence[AppendUnit], took_s: float = 0.0, messages: int | None = None) -> None:
-        """Counts an append.
+        """Count an append.
 
         Args:
             records: what became of its messages.
@@ -236,13 +236,13 @@ class BrokerStats:
             self._stored_in_queues(records)
 
     def waited(self, took_s: float) -> None:
-        """Notes how long an append and the wait for its durability took."""
+        """Note how long an append and the wait for its durability took."""
         if took_s > self.put_time_max_s:
             self.put_time_max_s = took_s
 
     def replicated(self, messages: int, size_bytes: int) -> None:
-        """Counts records that a slave took over from its master: they are its messages and bytes put (request 28), and, as in
-        RocketMQ's ReputMessageService, of no topic's sends."""
+        """Count records that a slave took over from its master: they are its messages and bytes put (request 28), and,
+        as in RocketMQ's ReputMessageService, of no topic's sends."""
         self.put_messages += messages
         self.put_bytes += size_bytes
         self._folded_put += messages
@@ -269,7 +269,7 @@ class BrokerStats:
     def handed_out(
         self, topic: str, group: str, queue_id: int, messages: int, size_bytes: int, took_s: float = 0.0
     ) -> None:
-        """Counts a pull that found something."""
+        """Count a pull that found something."""
         self.get_found += 1
         self.get_messages += messages
         self.get_bytes += size_bytes
@@ -285,7 +285,7 @@ class BrokerStats:
         entry[3] += 1
 
     def delivered(self, topic: str, queue_id: int, records: Sequence[AppendUnit]) -> None:
-        """Counts messages that were due and have been put where they belong.
+        """Count messages that were due and have been put where they belong.
 
         Args:
             topic: where they waited, with ``queue_id``.
@@ -301,7 +301,7 @@ class BrokerStats:
     # rare
 
     def sent_back(self, topic: str, group: str) -> None:
-        """Counts a message that a group refused; ``topic`` is where it came from at first."""
+        """Count a message that a group refused; ``topic`` is where it came from at first."""
         self.table.add(SNDBCK_PUT_NUMS, f"{topic}@{group}")
 
     def consume_tps(self, group: str, topic: str) -> float:
@@ -319,22 +319,23 @@ class BrokerStats:
         self.table.remove_where(lambda _name, parts: len(parts) > 1 and parts[-1] == group)
 
     def sample(self) -> None:
-        """Takes the table's snapshots; call it every ``SAMPLE_INTERVAL_S``."""
+        """Take the table's snapshots; call it every ``SAMPLE_INTERVAL_S``."""
         self.table.sample()
 
     def roll_put_times(self) -> None:
-        """Ends a minute of :meth:`put_times_text`."""
+        """End a minute of :meth:`put_times_text`."""
         self._last_put_times, self._put_times = self._put_times, [0] * len(_EDGE_NAMES)
 
     def put_times_text(self) -> str:
-        """How many messages of the last whole minute took how long to append; ``null`` in the first, as in RocketMQ."""
+        """Return how many messages of the last whole minute took how long to append; ``null`` in the first, as in
+        RocketMQ."""
         if self._last_put_times is None:
             return "null"
         pairs = zip(_EDGE_NAMES, self._last_put_times, strict=True)
         return "".join(f"{name}:{count} " for name, count in pairs)
 
     def put_latency_ms(self, share: float) -> float:
-        """The time within which a share (0.99) of the last whole minute's messages were appended, estimated from
+        """Return the time within which a share (0.99) of the last whole minute's messages were appended, estimated from
         :meth:`put_times_text`'s spans; 0 in the first minute."""
         counts = self._last_put_times or []
         wanted = sum(counts) * share

@@ -45,7 +45,7 @@ class SubscriptionData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
 def build_subscription(
     topic: str, expression: str | None, expression_type: str | None = None, sub_version: int = 0
 ) -> SubscriptionData:
-    """Makes a subscription of an expression: what a pull that carries its own does.
+    """Make a subscription of an expression: what a pull that carries its own does.
 
     Args:
         expression: for TAG ``*``, blank or ``A || B``; for other types anything that is not blank (not parsed here).

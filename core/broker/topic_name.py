@@ -24,27 +24,27 @@ DLQ_QUEUE_NUMS: Final = 1
 
 
 def retry_topic(group: str) -> str:
-    """Where a group's refused messages wait to be delivered again."""
+    """Return where a group's refused messages wait to be delivered again."""
     return RETRY_PREFIX + group
 
 
 def dlq_topic(group: str) -> str:
-    """Where a group's messages go that were refused too often."""
+    """Return where a group's messages go that were refused too often."""
     return DLQ_PREFIX + group
 
 
 def reply_topic(cluster: str) -> str:
-    """Where replies of a cluster are sent to."""
+    """Return where replies of a cluster are sent to."""
     return f"{cluster}_REPLY_TOPIC"
 
 
 def is_name(name: str, max_bytes: int) -> bool:
-    """True when a name has only characters that topics and groups may have, and at most so many of them."""
+    """Return True when a name has only characters that topics and groups may have, and at most so many of them."""
     return len(name) <= max_bytes and _NAME.fullmatch(name) is not None
 
 
 def check_topic_name(topic: str) -> None:
-    """Refuses what cannot be a topic's name.
+    """Refuse what cannot be a topic's name.
 
     Raises:
         RefusedError: SYSTEM_ERROR in the words of RocketMQ.
@@ -67,7 +67,7 @@ def check_topic_name(topic: str) -> None:
 
 
 def check_group_name(group: str) -> None:
-    """Refuses what cannot be a consumer group's name.
+    """Refuse what cannot be a consumer group's name.
 
     Raises:
         RefusedError: SYSTEM_ERROR.

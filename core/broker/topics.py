@@ -42,7 +42,7 @@ def boot_topics(
     trace_topic: str | None = None,
     features: Iterable[SystemTopic] = (),
 ) -> dict[str, TopicConfig]:
-    """The topics every broker has from its start, by name.
+    """Return the topics every broker has from its start, by name.
 
     Args:
         cluster: the cluster's name, itself a topic (a template when ``cluster_topic``).
@@ -116,7 +116,7 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
         """The table, or what clients may do with it, has changed: the broker registers again with its name servers."""
 
     def select(self, topic: str) -> TopicConfig | None:
-        """The topic's configuration, or None."""
+        """Return the topic's configuration, or None."""
         return self._table.get(topic)
 
     def allow_auto_create(self, auto_create: bool, queue_nums: int) -> None:
@@ -134,7 +134,7 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
         return topic in self.system_topics or topic.startswith(names.SYSTEM_TOPIC_PREFIX)
 
     def check_not_system(self, topic: str) -> None:
-        """Refuses to create or delete a system topic.
+        """Refuse to create or delete a system topic.
 
         Raises:
             RefusedError: SYSTEM_ERROR in the words of RocketMQ.
@@ -163,7 +163,7 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
         client_default_queue_nums: int,
         topic_sys_flag: int = 0,
     ) -> TopicConfig | None:
-        """The topic a message is sent to, made from a template when it does not exist yet.
+        """Return the topic a message is sent to, made from a template when it does not exist yet.
 
         Args:
             topic: a name that :func:`names.check_topic_name` let pass.
@@ -205,7 +205,7 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
     def create_in_send_back(
         self, topic: str, queue_nums: int, topic_perm: int = perm.READ_WRITE, topic_sys_flag: int = 0
     ) -> TopicConfig:
-        """A retry, dead letter or other topic of the broker's own, made when it is missing."""
+        """Return a retry, dead letter or other topic of the broker's own, made when it is missing."""
         existing = self._table.get(topic)
         if existing is None:
             existing = TopicConfig.with_queues(topic, queue_nums, topic_perm, topic_sys_flag=topic_sys_flag)
@@ -216,7 +216,7 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
         return existing
 
     def learn(self, topic: str, queue_nums: int) -> bool:
-        """A slave's: there are messages of a topic; says whether that is news.
+        """Note on a slave that there are messages of a topic; return whether that is news.
 
         The master's table says more of it, and comes later or, when the master is lost now, never: what was acknowledged
         must be found all the same. A topic that the master's table did not have the last time was deleted there.

@@ -127,7 +127,7 @@ class WaitingStore:
         return self._with_times(queue.units(queue_offset, max_units))
 
     def _with_times(self, units: Iterator[tuple[int, int, int]]) -> Iterator[tuple[int, int, int]]:
-        """Where the delivery time was in an ext file that is lost, it is computed again from the record."""
+        """Yield the units, with delivery times computed again from the record where they were in an ext file that is lost."""
         for physical, size, due_ms in units:
             if is_address(due_ms):
                 for request in self._store.commit_log.requests(physical, physical + size):
@@ -135,13 +135,14 @@ class WaitingStore:
             yield physical, size, due_ms
 
     def look_message(self, commit_log_offset_bytes: int, size_bytes: int) -> Record | None:
-        """The record at a place of the log; None when there is none any more."""
+        """Return the record at a place of the log; None when there is none any more."""
         return self._store.commit_log.record(commit_log_offset_bytes, size_bytes)
 
     def put_messages(
         self, messages: Sequence[MessageExtBrokerInner], topic: str, queue_id: int
     ) -> Sequence[PutOutcome]:
-        """Appends messages in order, one outcome for each; after a LATER nothing is appended. Does not wait for durability.
+        """Append messages in order, one outcome for each; after a LATER nothing is appended. Does not wait for
+        durability.
 
         Args:
             topic: where they waited, with ``queue_id``; for the statistics.
@@ -195,7 +196,7 @@ def redirect(message: MessageExtBrokerInner, topic: str, queue_id: int, more: Ma
 
 
 def delivery_of(record: Record) -> MessageExtBrokerInner | None:
-    """The message that a waiting record becomes when it is due.
+    """Return the message that a waiting record becomes when it is due.
 
     None for one that must never be delivered: without a real topic, or whose real topic is one where messages wait.
     """
@@ -209,7 +210,7 @@ def delivery_of(record: Record) -> MessageExtBrokerInner | None:
 
 
 def give_up(store: WaitingStore, record: Record | None, commit_log_offset_bytes: int, why: str) -> bool:
-    """Makes a dead letter of a waiting message that can never be delivered, and logs one line.
+    """Make a dead letter of a waiting message that can never be delivered, and log one line.
 
     What is acknowledged is checked before (:mod:`flintmq.core.broker.waiting`). What waits all the same was taken by
     another broker or an earlier FlintMQ, or its record was lost. The line ends in an id that stays the same:
@@ -261,7 +262,7 @@ def _dead_letter_of(record: Record) -> MessageExtBrokerInner:
 def check_deliverable(
     message: MessageExtBrokerInner, real_topic: str, log_file_bytes: int, *, spare_bytes: int = 0
 ) -> None:
-    """Refuses a message that could be stored where it waits, but never at its real topic.
+    """Refuse a message that could be stored where it waits, but never at its real topic.
 
     Args:
         message: as it will wait.

@@ -78,8 +78,8 @@ class ConfigManager(ABC, Generic[Value]):
 
     @abstractmethod
     def to_wire(self) -> dict[str, Any]:
-        """What the file holds. Called on any thread: reads the version before it copies the table, because a file may have
-        more than its version says, never less."""
+        """Return what the file holds. Called on any thread: reads the version before it copies the table, because a
+        file may have more than its version says, never less."""
 
     @abstractmethod
     def _merge(self, value: Mapping[str, Any]) -> None:
@@ -105,7 +105,7 @@ class ConfigManager(ABC, Generic[Value]):
                 self._file.save(self.to_wire())
 
     def forget_notes(self, noted: int) -> None:
-        """The file was written when so many additions were noted: they are in it, and without others the notes go."""
+        """Forget the notes once the file holds all of them; it was written when so many additions were noted."""
         if self._journal is not None and noted and self.noted == noted:
             self._journal.clear()
             self.noted = 0
@@ -178,7 +178,7 @@ class VersionedTable(ConfigManager[Value]):
 
 
 def _counter(value: Any) -> int:
-    """How often a table had changed; -1 where there is none, or none that says so."""
+    """Return how often a table had changed; -1 where there is none, or none that says so."""
     return read_as(value, _Versioned).data_version.counter if isinstance(value, Mapping) else -1
 
 
@@ -198,7 +198,8 @@ class JsonFile:
         """Whether the file may become the backup: one that could not be read must not replace a good one."""
 
     def load(self) -> Any:
-        """The file's value; the backup's when the file is missing, empty or unreadable; None when neither is there.
+        """Return the file's value; the backup's when the file is missing, empty or unreadable; None when neither is
+        there.
 
         Raises:
             StoreFormatError: there are files, and none of them can be read.
@@ -268,7 +269,7 @@ class ConfigJournal:
             self._size_bytes = end + len(line)
 
     def additions(self) -> Iterator[Mapping[str, Any]]:
-        """What was noted, in order; a line that a crash cut short is left out.
+        """Yield what was noted, in order; a line that a crash cut short is left out.
 
         Raises:
             StoreFormatError: the file cannot be read.

@@ -245,7 +245,8 @@ def map_shared(fd: int, size_bytes: int) -> mmap.mmap:
 
 
 def sync_map(mapped: mmap.mmap) -> None:
-    """Forces what was written to a file, through its map or not, to the disk. Any thread; the interpreter lock is released.
+    """Force what was written to a file, through its map or not, to the disk. Any thread; the interpreter lock is
+    released.
 
     Raises:
         OSError: the disk refused. ValueError: the map is closed.

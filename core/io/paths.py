@@ -36,12 +36,13 @@ def queue_folder(root: Path, topic: str, queue_id: int) -> Path:
 
 
 def file_name(start_offset_bytes: int) -> str:
-    """The name of the file of a log that starts at a position: 20 digits (docs/internals/store-format.md, Folders)."""
+    """Return the name of the file of a log that starts at a position: 20 digits (docs/internals/store-format.md,
+    Folders)."""
     return f"{start_offset_bytes:020d}"
 
 
 def feed_path(root: Path) -> Path:
-    """Where the feed of a store lies."""
+    """Return where the feed of a store lies."""
     return root / "flint" / "feed"
 
 

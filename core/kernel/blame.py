@@ -65,7 +65,7 @@ class PluginCode:
             package = package.rpartition(".")[0]
 
     def owner_of(self, module: str, name: str, likely: PluginOrigin | None = None) -> PluginOrigin | None:
-        """The plugin that a function belongs to; None when it belongs to none, or when that is unknown.
+        """Return the plugin that a function belongs to; None when it belongs to none, or when that is unknown.
 
         Args:
             module: ``__name__`` of its module.
@@ -85,7 +85,7 @@ class PluginCode:
         return None
 
     def culprit(self, error: BaseException, likely: PluginOrigin | None = None) -> PluginOrigin | None:
-        """The plugin whose code raised: of the innermost frame that is a plugin's, else ``likely``."""
+        """Return the plugin whose code raised: of the innermost frame that is a plugin's, else ``likely``."""
         cause: BaseException | None = error
         for _ in range(_CAUSES_MAX):
             if cause is None:
@@ -113,7 +113,8 @@ def _frames(trace: types.TracebackType | None) -> Iterator[tuple[str, str]]:
 
 
 def _home(thing: Any) -> tuple[str, str]:
-    """Module and qualified name of a function, a class, an instance's class, or of all of a module (an empty name)."""
+    """Return the module and qualified name of a function, a class, an instance's class, or of all of a module (an empty
+    name)."""
     while isinstance(thing, functools.partial):
         thing = thing.func
     if isinstance(thing, types.ModuleType):
@@ -126,7 +127,7 @@ def _home(thing: Any) -> tuple[str, str]:
 
 
 def brief(error: BaseException) -> str:
-    """An error's type and text, on one line and cut; also of one whose text cannot be made."""
+    """Return an error's type and text, on one line and cut; also of one whose text cannot be made."""
     try:
         text = str(error)
     except Exception:
@@ -202,12 +203,12 @@ class Blame:
         return owner is not None
 
     def errors(self, owner: PluginOrigin) -> int:
-        """How often a plugin raised."""
+        """Return how often a plugin raised."""
         faults = self._faults.get(owner)
         return faults.count if faults is not None else 0
 
     def last_error(self, owner: PluginOrigin) -> str:
-        """What it raised last; empty when it never did."""
+        """Return what it raised last; empty when it never did."""
         faults = self._faults.get(owner)
         return faults.last if faults is not None else ""
 

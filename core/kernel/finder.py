@@ -35,7 +35,7 @@ class FoundPlugin(msgspec.Struct, frozen=True):
 
 
 def plain_name(target: str) -> str:
-    """A plugin's name from the way it is written in the configuration: ``a.b:c`` is named ``a.b.c``."""
+    """Return a plugin's name from the way it is written in the configuration: ``a.b:c`` is named ``a.b.c``."""
     return target.replace(":", ".")
 
 
@@ -52,7 +52,7 @@ def find_objects(
 
 
 def may_have_entry_points() -> bool:
-    """Whether anything installed may bring plugins; no false no.
+    """Return whether anything installed may bring plugins; no false no.
 
     To ask ``importlib_metadata`` costs 2 MiB and a twentieth of the time of a start, and in most places nothing is found: so
     files that announce entry points are searched for the group's name first. What cannot be looked into so simply may have
@@ -145,7 +145,8 @@ def _object_name(plugin: object) -> str:
 
 
 def plugin_within(module: object, prefix: str) -> str:
-    """What in a module looks like a plugin, as the configuration would name it; empty when nothing does, or it is none.
+    """Return what in a module looks like a plugin, as the configuration would name it; empty when nothing does, or it
+    is none.
 
     Args:
         prefix: of the names of hooks.
@@ -159,7 +160,7 @@ def plugin_within(module: object, prefix: str) -> str:
 
 
 def _load(origin: PluginOrigin, target: str) -> Any:
-    """Imports ``package.module:object``; a class is instantiated. A module alone is the plugin itself.
+    """Import ``package.module:object``; a class is instantiated. A module alone is the plugin itself.
 
     Raises:
         PluginError: the plugin cannot be loaded; its import may raise anything.

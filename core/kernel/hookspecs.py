@@ -197,7 +197,7 @@ class FlintSpecs:
 
     @hookspec
     def flintmq_dispatchers(self, register: RegisterDispatcher) -> None:
-        """Commit log dispatchers: ``register(name, factory, essential=False)``. Order is ``dispatchers:`` of the
+        """Register commit log dispatchers: ``register(name, factory, essential=False)``. Order is ``dispatchers:`` of the
         configuration.
 
         An optional dispatcher that raises loses the batch it raised on, and is off until the broker is restarted after five
@@ -208,17 +208,18 @@ class FlintSpecs:
 
     @hookspec
     def flintmq_flush_services(self, register: RegisterFlushStrategy) -> None:
-        """Flush strategies: ``register(FlushStrategy(...))``. ``flush.strategy`` of the configuration picks one by name.
+        """Register flush strategies: ``register(FlushStrategy(...))``. ``flush.strategy`` of the configuration picks
+        one by name.
 
         What is appended while ``submit`` raises, or returns no ``FlushWaiter``, is not acknowledged."""
 
     @hookspec
     def flintmq_transient_store_pools(self, register: RegisterPool) -> None:
-        """Transient store pools: ``register(name, factory)``. ``flush.pool`` picks one."""
+        """Register transient store pools: ``register(name, factory)``. ``flush.pool`` picks one."""
 
     @hookspec
     def flintmq_index_builders(self, register: RegisterIndexBuilder) -> None:
-        """Index builders: ``register(name, factory)``, made of a :class:`FolderContext`. ``index.builder`` picks one.
+        """Register index builders: ``register(name, factory)``, made of a :class:`FolderContext`. ``index.builder`` picks one.
 
         It receives what the dispatcher ``index`` receives, also what a recovery dispatches once more. One that is
         durable later than ``dispatch`` returns reports what it has with ``committed()``, and one that ignores records
@@ -227,8 +228,8 @@ class FlintSpecs:
 
     @hookspec
     def flintmq_request_processors(self, register: RegisterProcessor) -> None:
-        """Request processors: ``register(name, codes, factory, at="broker", pool="admin", threads=None)``. A code has one
-        processor. ``at`` says which server has it: ``broker``, ``nameserver`` or ``both``.
+        """Register request processors: ``register(name, codes, factory, at="broker", pool="admin", threads=None)``. A
+        code has one processor. ``at`` says which server has it: ``broker``, ``nameserver`` or ``both``.
 
         ``factory(server)`` is given the broker or the name server and makes a ``RequestProcessor``, an object with
         ``handlers()``: a mapping of each code to a function of the request that returns a ``Response``, or None when no
@@ -252,7 +253,7 @@ class FlintSpecs:
 
     @hookspec
     def flintmq_message_filters(self, register: RegisterFilter) -> None:
-        """Message filters by expression type (``TAG``, ``SQL92``, your own): ``register(expression_type, factory)``.
+        """Register message filters by expression type (``TAG``, ``SQL92``, your own): ``register(expression_type, factory)``.
 
         ``factory(expression, codes)`` raises ``RefusedError`` for an expression that does not parse; it is called with
         ``*`` at the start, to see what it makes. A message for which a filter raises is not delivered to that
@@ -262,8 +263,8 @@ class FlintSpecs:
 
     @hookspec
     def flintmq_authenticators(self, register: RegisterAuthenticator) -> None:
-        """Authenticators: ``register(name, factory)``. ``authenticators:`` of the configuration lists a broker's in force,
-        ``nameserver.authenticators`` a name server's.
+        """Register authenticators: ``register(name, factory)``. ``authenticators:`` of the configuration lists a
+        broker's in force, ``nameserver.authenticators`` a name server's.
 
         ``authenticate(caller)`` raises ``RefusedError`` to refuse and returns None to let a request pass. Whatever else
         it raises or returns refuses the request, too (``authenticator.failed``); figures then show the error's type
@@ -271,7 +272,8 @@ class FlintSpecs:
 
     @hookspec
     def flintmq_default_processors(self, register: RegisterDefaultProcessor) -> None:
-        """A processor of all codes that no other processor answers: ``register(name, factory, at="broker", pool="admin")``.
+        """Register a processor of all codes that no other processor answers: ``register(name, factory, at="broker",
+        pool="admin")``.
 
         RocketMQ's ``registerDefaultProcessor``. The factory is given the broker or the name server, and makes an object with
         ``handle(request)``, plain or ``async def``, that returns a ``Response``, or None where no answer is due. ``at`` says
@@ -280,7 +282,7 @@ class FlintSpecs:
 
     @hookspec
     def flintmq_connection_listeners(self, register: RegisterServerPart) -> None:
-        """Listeners for connections: ``register(name, factory, at="broker")``. All that are registered are called.
+        """Register listeners for connections: ``register(name, factory, at="broker")``. All that are registered are called.
 
         RocketMQ's ``ChannelEventListener``. The factory makes an object with some of
 
@@ -293,7 +295,8 @@ class FlintSpecs:
 
     @hookspec
     def flintmq_rpc_hooks(self, register: RegisterServerPart) -> None:
-        """Hooks around requests: ``register(name, factory, at="broker")``. All that are registered are called, in their order.
+        """Register hooks around requests: ``register(name, factory, at="broker")``. All that are registered are called,
+        in their order.
 
         The server's side of RocketMQ's ``RPCHook``. The factory makes an object with one or both of
 
@@ -309,7 +312,7 @@ class FlintSpecs:
 
     @hookspec
     def flintmq_services(self, register: RegisterService) -> None:
-        """Services of a broker: ``register(name, factory)``. All that are registered run.
+        """Register services of a broker: ``register(name, factory)``. All that are registered run.
 
         ``factory(api)`` makes a :class:`~flintmq.core.kernel.ports.service.Service`: an object with ``start()`` and ``stop()``,
         plain or ``async def``, and where it has them ``ready()``, ``withdraw()``, ``persist()``, ``runtime_info()``,
@@ -324,7 +327,7 @@ class FlintSpecs:
 
     @hookspec
     def flintmq_intake_steps(self, register: RegisterIntakeStep) -> None:
-        """Steps that may redirect or refuse a message before it is stored: ``register(name, factory)``.
+        """Register steps that may redirect or refuse a message before it is stored: ``register(name, factory)``.
 
         ``factory(api)`` makes an :class:`~flintmq.core.kernel.ports.intake.IntakeStep`: an object with ``property_names`` and
         ``topic_prefixes``, which say by what it is concerned, and ``take(message, sent)``, which changes or redirects the
@@ -338,14 +341,14 @@ class FlintSpecs:
 
     @hookspec
     def flintmq_system_topics(self, register: RegisterSystemTopic) -> None:
-        """Topics that belong to a feature: ``register(SystemTopic(name, …))``.
+        """Register topics that belong to a feature: ``register(SystemTopic(name, …))``.
 
         A :class:`~flintmq.core.kernel.ports.system_topic.SystemTopic` says how many queues the topic has from the first start
         on, whether clients may write to it, what its tags codes mean, and what retention and statistics do with it."""
 
     @hookspec
     def flintmq_config_sections(self, register: RegisterConfigSection) -> None:
-        """Sections of the configuration that belong to the plugin: ``register(name, model)``, an attrs class.
+        """Register sections of the configuration that belong to the plugin: ``register(name, model)``, an attrs class.
 
         A section is checked at the start, whether anything uses it or not. Everything the plugin registers is given the
         section of the same name, else the plugin's only one: as ``context.settings`` dispatchers, index builders and
@@ -354,24 +357,24 @@ class FlintSpecs:
 
     @hookspec
     def flintmq_cli_commands(self, register: RegisterCommand) -> None:
-        """Subcommands of ``flintmq``: ``register(name, command, help="")``. The command is a function with annotations, of
-        which typer makes the options; FlintMQ's own commands are click's, and typer is imported only where a plugin brings
-        a command. A command that takes ``namesrv`` also gets the options for access control and TLS. One that raises ends
-        with one line and exit code 2."""
+        """Register subcommands of ``flintmq``: ``register(name, command, help="")``. The command is a function with
+        annotations, of which typer makes the options; FlintMQ's own commands are click's, and typer is imported only
+        where a plugin brings a command. A command that takes ``namesrv`` also gets the options for access control and
+        TLS. One that raises ends with one line and exit code 2."""
 
     @hookspec
     def flintmq_broker_starting(self, broker: BrokerHandle) -> None:
-        """The broker is assembled and recovered, but not listening. As with the hooks below, a plugin that raises here is
-        counted and named, and the others are called all the same."""
+        """React when the broker is assembled and recovered, but does not listen yet. As with the hooks below, a plugin
+        that raises here is counted and named, and the others are called all the same."""
 
     @hookspec
     def flintmq_broker_ready(self, broker: BrokerHandle) -> None:
-        """The broker listens and is registered."""
+        """React when the broker listens and is registered."""
 
     @hookspec
     def flintmq_broker_stopping(self, broker: BrokerHandle) -> None:
-        """The broker is about to stop listening; it can still be used."""
+        """React when the broker is about to stop listening; it can still be used."""
 
     @hookspec
     def flintmq_broker_fenced(self, broker: BrokerHandle, reason: str) -> None:
-        """A sync failed: the broker acknowledges nothing until it is restarted. Called once."""
+        """React when a sync has failed: the broker acknowledges nothing until it is restarted. Called once."""

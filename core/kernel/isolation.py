@@ -93,7 +93,8 @@ class IsolatedDispatcher:
             self._count_failure(guilty)
 
     def committed(self) -> int | None:
-        """What the dispatcher has for good, where it says so (:class:`flintmq.core.kernel.ports.SupportsCommitted`).
+        """Return below which position the dispatcher has everything for good, where it says so
+        (:class:`flintmq.core.kernel.ports.SupportsCommitted`).
 
         An essential one that cannot tell stops the start; of an optional one that cannot, nothing is handed over again.
         """

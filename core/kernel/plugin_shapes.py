@@ -50,7 +50,7 @@ class Shape(msgspec.Struct, frozen=True):
     """Whether the factory may ask for a :class:`flintmq.core.kernel.hookspecs.PluginContext` besides."""
 
     def where(self, owner: PluginOrigin, name: object) -> str:
-        """The start of every error about one registration."""
+        """Return the start of every error about one registration."""
         return f"{owner}: {self.hook}: the {self.kind} {shown(name)}"
 
     def check_factory(self, owner: PluginOrigin, name: object, factory: object) -> None:
@@ -65,13 +65,13 @@ class Shape(msgspec.Struct, frozen=True):
             raise PluginError(f"{self.where(owner, name)} needs a callable: expected {call}; found {wrong}")
 
     def asks_for_context(self, factory: Any) -> bool:
-        """Whether a factory takes more than it is called with: the context, or the settings."""
+        """Return whether a factory takes more than it is called with: the context, or the settings."""
         if not self.offers_context:
             return False
         return bool(self._named(factory)) or self._takes_one_more(factory)
 
     def bind(self, factory: Any, context: object, settings: object) -> Callable[..., Any]:
-        """A factory that :meth:`asks_for_context` with what it asks for."""
+        """Return a factory that :meth:`asks_for_context` with what it asks for."""
         named = self._named(factory)
         if named:
             given = {"context": context, "settings": settings}
@@ -135,7 +135,7 @@ class Shape(msgspec.Struct, frozen=True):
 
 
 def shown(value: object) -> str:
-    """A value as errors show it: its ``repr``, on one line and cut; what cannot be shown, by its type."""
+    """Return a value as errors show it: its ``repr``, on one line and cut; what cannot be shown, by its type."""
     try:
         text = _ADDRESS.sub("", " ".join(repr(value).split()))
     except Exception:
@@ -157,7 +157,8 @@ def check_not_awaitable(returned: object) -> None:
 
 
 def wrong_call(function: object, arguments: Signature) -> str:
-    """What keeps something from being called with these arguments as a plain function; empty when nothing does."""
+    """Return what keeps something from being called with these arguments as a plain function; empty when nothing
+    does."""
     if not callable(function):
         return f"{shown(function)}, of type {type(function).__name__}"
     if is_async(function):
@@ -176,7 +177,8 @@ def wrong_call(function: object, arguments: Signature) -> str:
 
 
 def is_async(function: object) -> bool:
-    """Whether a call gives something to await: ``async def``, also behind ``functools.partial`` or as ``__call__``."""
+    """Return whether a call gives something to await: ``async def``, also behind ``functools.partial`` or as
+    ``__call__``."""
     while isinstance(function, functools.partial):
         function = function.func
     call = getattr(type(function), "__call__", None)  # noqa: B004 - the function itself is wanted
@@ -231,7 +233,7 @@ def _wrong_found(result: Any) -> str:
 
 
 def wrong_offset(result: Any) -> str:
-    """What ``committed`` should have returned instead; empty for an offset or None."""
+    """Return what ``committed`` should have returned instead; empty for an offset or None."""
     return (
         "" if result is None or (hasattr(result, "__index__") and not isinstance(result, bool)) else "an int, or None"
     )

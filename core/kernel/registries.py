@@ -91,7 +91,7 @@ class Registries:
         }
 
     def registered_by(self, owner: PluginOrigin) -> tuple[str, ...]:
-        """What one plugin registered, such as ``dispatcher index``; replaced things too."""
+        """Return what one plugin registered, such as ``dispatcher index``; replaced things too."""
         registries: Iterable[Registry[Any]] = vars(self).values()
         return tuple(f"{registry.kind} {entry.name}" for registry in registries for entry in registry.of(owner))
 
@@ -217,7 +217,8 @@ _OWN_SECTIONS: Final = frozenset(field.name for field in attrs.fields(BrokerConf
 
 
 def checked_call(owner: PluginOrigin, hook: str, registrar: Registrar) -> Callable[..., None]:
-    """The ``register`` that a hook is given: a call of it with wrong arguments is an error that says what it takes."""
+    """Return the ``register`` that a hook is given: a call of it with wrong arguments is an error that says what it
+    takes."""
     register = partial(registrar, owner)
     signature = inspect.signature(register)
 
@@ -282,7 +283,7 @@ def _check_model(owner: PluginOrigin, shape: Shape, name: object, model: object,
 def _declarations(
     owner: PluginOrigin, shape: Shape, name: object, codes: object, pool: str
 ) -> tuple[RequestDeclaration, ...]:
-    """The declarations of codes, of which some may be given as numbers alone."""
+    """Return the declarations of codes, of which some may be given as numbers alone."""
     given = tuple(codes) if isinstance(codes, Iterable) and not isinstance(codes, (str, bytes)) else ()
     numbers = [one.code if isinstance(one, RequestDeclaration) else one for one in given]
     fit = all(isinstance(code, int) and not isinstance(code, bool) and 0 <= code <= _CODE_MAX for code in numbers)
@@ -297,7 +298,7 @@ def _declarations(
 
 
 def _threads(owner: PluginOrigin, shape: Shape, name: object, pool: object, threads: object) -> int:
-    """How many threads a pool of this name has; checks both."""
+    """Return how many threads a pool of this name has; checks both."""
     own = ", ".join(sorted(LOOP_POOLS))
     if not is_name(pool):
         raise PluginError(

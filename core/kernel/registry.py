@@ -24,7 +24,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
 def is_name(name: object) -> bool:
-    """Whether something can be registered under this name."""
+    """Return whether something can be registered under this name."""
     return isinstance(name, str) and _NAME.fullmatch(name) is not None
 
 
@@ -85,7 +85,7 @@ class Registry(Generic[T]):
         self._entries.append(Registered(name, value, owner, essential, self.shape))
 
     def pick(self, name: str) -> Registered[T]:
-        """What a name of the configuration means: ``name`` or ``plugin/name``.
+        """Return what a name of the configuration means: ``name`` or ``plugin/name``.
 
         Raises:
             PluginError: unknown (naming the nearest), or claimed by several third parties.
@@ -108,7 +108,7 @@ class Registry(Generic[T]):
         return tuple(self.pick(name) for name in names)
 
     def all(self, *chosen: str) -> tuple[Registered[T], ...]:
-        """One registration for every name, in order of first registration.
+        """Return one registration for every name, in order of first registration.
 
         Args:
             chosen: what the configuration says, ``name`` or ``plugin/name``: that counts for its name.
@@ -125,11 +125,11 @@ class Registry(Generic[T]):
         return tuple(found[name] for name in by_name)
 
     def every(self) -> tuple[Registered[T], ...]:
-        """All registrations, in their order, whatever their names: for what does not take another's place."""
+        """Return all registrations, in their order, whatever their names: for what does not take another's place."""
         return tuple(self._entries)
 
     def of(self, owner: PluginOrigin) -> tuple[Registered[T], ...]:
-        """What one plugin registered, replaced or not."""
+        """Return what one plugin registered, replaced or not."""
         return tuple(entry for entry in self._entries if entry.owner == owner)
 
     def names(self) -> tuple[str, ...]:
@@ -150,7 +150,7 @@ class Registry(Generic[T]):
         return self._as_essential_as_built_in(third_party[0]) if third_party else named[0]
 
     def _as_essential_as_built_in(self, entry: Registered[T]) -> Registered[T]:
-        """What replaces an essential built-in is essential, whatever its author thought."""
+        """Make essential what replaces an essential built-in, whatever its author said."""
         if not entry.essential and entry.name in self.essential_names():
             return msgspec.structs.replace(entry, essential=True)
         return entry
@@ -209,7 +209,7 @@ class ServerPart(msgspec.Struct, frozen=True):
     threads: int = 0
 
     def is_for(self, server: str) -> bool:
-        """Whether it is for the one of :data:`SERVERS`."""
+        """Return whether it is for the one of :data:`SERVERS`."""
         return self.at in (server, "both")
 
 

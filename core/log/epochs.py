@@ -88,19 +88,19 @@ class Epochs(msgspec.Struct, frozen=True):
         return self.entries[-1]
 
     def at(self, physical_offset_bytes: int) -> Epoch:
-        """The epoch that holds a position; the oldest known one for a position before all of them."""
+        """Return the epoch that holds a position; the oldest known one for a position before all of them."""
         for epoch in reversed(self.entries):
             if epoch.start_offset_bytes <= physical_offset_bytes:
                 return epoch
         return self.entries[0]
 
     def end_offset_bytes(self, epoch: Epoch, log_end_offset_bytes: int) -> int:
-        """Where an epoch of these ends: the next one's start, or the log's end."""
+        """Return where an epoch of these ends: the next one's start, or the log's end."""
         index = self.entries.index(epoch) + 1
         return self.entries[index].start_offset_bytes if index < len(self.entries) else log_end_offset_bytes
 
     def begun(self, start_offset_bytes: int, cause: str, make_id: MakeId = random_id) -> Self:
-        """These and a new epoch, which replaces those that begin at its start or behind it."""
+        """Return these and a new epoch, which replaces those that begin at its start or behind it."""
         kept = tuple(epoch for epoch in self.entries if epoch.start_offset_bytes < start_offset_bytes)
         made = Epoch(self.current.number + 1, start_offset_bytes, make_id(_EPOCH_ID_BYTES), cause)
         return msgspec.structs.replace(self, entries=(*kept, made))
@@ -119,7 +119,7 @@ class Epochs(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, entries=kept or self.entries[:1])
 
     def to_bytes(self) -> bytes:
-        """The file's content."""
+        """Return the file's content."""
         content: dict[str, Any] = {
             "format": FORMAT,
             "store_id": self.store_id,
@@ -130,7 +130,7 @@ class Epochs(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> Self:
-        """Reads what :meth:`to_bytes` wrote; every field is checked.
+        """Read what :meth:`to_bytes` wrote; every field is checked.
 
         Raises:
             ValueError: it is damaged, or of a later format; says what is wrong.
@@ -192,7 +192,8 @@ class EpochFile:
             self.replace(Epochs.new(start_offset_bytes, make_id))
 
     def begin(self, start_offset_bytes: int, cause: str, min_offset_bytes: int = 0) -> Epoch:
-        """Begins a new epoch, durably; forgets those whose every byte is deleted. Raises StoreError, and then all is as it was.
+        """Begin a new epoch, durably; forget those whose every byte is deleted. Raises StoreError, and then all is as
+        it was.
 
         Args:
             start_offset_bytes: where it begins.
@@ -210,7 +211,7 @@ class EpochFile:
         self.begin(end_offset_bytes, RECOVERED if recovered else MASTER, min_offset_bytes)
 
     def replace(self, epochs: Epochs) -> None:
-        """Takes over other epochs, durably: a slave's from its master. Raises StoreError, and then all is as it was."""
+        """Take over other epochs, durably: a slave's from its master. Raises StoreError, and then all is as it was."""
         temporary = self.path.with_name(self.path.name + ".tmp")
         try:
             self._disk.make_folder(self.path.parent)
@@ -223,12 +224,12 @@ class EpochFile:
 
 
 def epochs_path(store: Path) -> Path:
-    """Where a store in a folder has its epochs."""
+    """Return where a store in a folder has its epochs."""
     return store / "flint" / "epochs"
 
 
 def read_epochs(store: Path, disk: Disk = OS_DISK) -> Epochs | None:
-    """The epochs of a store in a folder, which may be in use by a broker; None where it has none yet.
+    """Return the epochs of a store in a folder, which may be in use by a broker; None where it has none yet.
 
     Raises:
         StoreFormatError: the file is damaged. Says what may be done.

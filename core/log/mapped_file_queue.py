@@ -64,7 +64,7 @@ class MappedFileQueue:
         self.files: list[MappedFile] = []
 
     def load(self, *, crashed: bool = False) -> None:
-        """Maps what lies in the folder; positions are the files' ends until recovery says otherwise.
+        """Map what lies in the folder; positions are the files' ends until recovery says otherwise.
 
         Args:
             crashed: whether the store was not stopped. Then a file may be missing whose name had not reached the disk while
@@ -107,7 +107,7 @@ class MappedFileQueue:
             self.files.append(file)
 
     def _close_gap(self, start: int) -> None:
-        """Makes the files that are missing before one, of zeros and not backed by disk."""
+        """Make the files that are missing before one, of zeros and not backed by disk."""
         while self.files and 0 < start - (missing := self.files[-1].start + self.file_bytes) <= _GAP_BYTES:
             path = self.files[-1].path.with_name(file_name(missing))
             log.warning("%s is missing: its name was lost in a crash, or it was removed", path)
@@ -117,7 +117,7 @@ class MappedFileQueue:
             self.files.append(file)
 
     def _paths(self) -> list[Path]:
-        """What is to be mapped, by name."""
+        """Return what is to be mapped, by name."""
         return self._disk.list_files(self.folder)
 
     def _size_key(self) -> str:
@@ -146,11 +146,11 @@ class MappedFileQueue:
     # files
 
     def last(self) -> MappedFile | None:
-        """The file that is appended to, even when full."""
+        """Return the file that is appended to, even when full."""
         return self.files[-1] if self.files else None
 
     def find(self, offset_bytes: int) -> MappedFile | None:
-        """The file that holds a position, or None."""
+        """Return the file that holds a position, or None."""
         files = self.files
         if not files:
             return None
@@ -158,7 +158,7 @@ class MappedFileQueue:
         return files[index] if 0 <= index < len(files) else None
 
     def prepare(self, start: int) -> None:
-        """Makes a file ahead, and waits for it: the first one of a log, before anybody waits for an append."""
+        """Make a file ahead, and wait for it: the first one of a log, before anybody waits for an append."""
         if self._ahead is not None:
             self._next = self._ahead.submit(self._make_ahead, start)
             self._next.exception()
@@ -198,7 +198,7 @@ class MappedFileQueue:
         return file
 
     def roll(self, start: int, needed_bytes: int = 0) -> MappedFile:
-        """Adds the next file (or the first) and returns it; with ``ahead`` the one after it is made in the background.
+        """Add the next file (or the first) and return it; with ``ahead`` the one after it is made in the background.
 
         Raises:
             StoreFullError: no room on the disk for its first step, or for ``needed_bytes``; nothing was added.
@@ -218,7 +218,8 @@ class MappedFileQueue:
         return file
 
     def _take_next(self, start: int) -> MappedFile | None:
-        """The file made ahead, or None where there is none, it failed (the caller finds out why), or is another one."""
+        """Return the file made ahead, or None where there is none, it failed (the caller finds out why), or is another
+        one."""
         future, self._next = self._next, None
         if future is None or future.exception() is not None:
             return None
@@ -229,7 +230,7 @@ class MappedFileQueue:
         return None
 
     def commit_one(self, write: FileWriter | None = None) -> None:
-        """Commits the oldest file that waits for it and gives a full file's buffer back."""
+        """Commit the oldest file that waits for it and give a full file's buffer back."""
         for file in self.files:
             if file.committed < file.wrote:
                 file.commit(write)
@@ -239,7 +240,8 @@ class MappedFileQueue:
                 return
 
     def first_unflushed(self) -> MappedFile | None:
-        """The oldest file with bytes in its pages that were not synced; none behind a file that still waits for a commit."""
+        """Return the oldest file with bytes in its pages that were not synced; none behind a file that still waits for
+        a commit."""
         for file in self.files:
             if file.flushed < file.readable:
                 return file
@@ -248,7 +250,7 @@ class MappedFileQueue:
         return None
 
     def truncate(self, end_offset_bytes: int) -> None:
-        """Forgets everything from a position on: later files go, the file it lies in ends there. Bytes behind stay."""
+        """Forget everything from a position on: later files go, the file it lies in ends there. Bytes behind stay."""
         keep: list[MappedFile] = []
         go: list[MappedFile] = []
         for file in self.files:
@@ -267,7 +269,7 @@ class MappedFileQueue:
             self._discard(file)
 
     def delete_before(self, offset_bytes: int) -> int:
-        """Deletes files that end at or before a position, never the last nor one that must still be synced.
+        """Delete files that end at or before a position, never the last nor one that must still be synced.
 
         Returns how many. Raises OSError; the file that could not be deleted stays.
         """
@@ -279,16 +281,17 @@ class MappedFileQueue:
         return count
 
     def deletable(self) -> bool:
-        """Whether the first file may go: it is not the last, and no flush service will ask for it again."""
+        """Return whether the first file may go: it is not the last, and no flush service will ask for it again."""
         return len(self.files) > 1 and self.files[0].flushed >= self.files[0].wrote
 
     def detach_first(self) -> MappedFile:
-        """Takes the first file out of the row; it stays on disk. Loop thread; others may be walking the row as it was."""
+        """Take the first file out of the row; it stays on disk. Loop thread; others may be walking the row as it
+        was."""
         file, self.files = self.files[0], self.files[1:]
         return file
 
     def destroy(self) -> None:
-        """Deletes every file and the folder."""
+        """Delete every file and the folder."""
         for file in self.files:
             self._discard(file)
         self.files = []
@@ -305,7 +308,7 @@ class MappedFileQueue:
             self._disk.remove(file.path)
 
     def close(self) -> None:
-        """Releases every file; one that was made ahead and not used is deleted."""
+        """Release every file; one that was made ahead and not used is deleted."""
         unused = self._take_next(-1)
         assert unused is None
         for file in self.files:

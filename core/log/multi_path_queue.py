@@ -60,7 +60,7 @@ class MultiPathMappedFileQueue(MappedFileQueue):
         return "store.commit_log_file_bytes (mappedFileSizeCommitLog)"
 
     def folders_for(self, start: int) -> list[Path]:
-        """Where a file may be made, best first."""
+        """Return where a file may be made, best first."""
         roomy = [folder for folder in self._writable if folder not in self.full_folders] or list(self._writable)
         first = start // self.file_bytes % len(roomy)
         best = roomy[first:] + roomy[:first]

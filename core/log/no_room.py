@@ -9,7 +9,7 @@ from flintmq.core.response_code import ResponseCode
 
 
 def no_room(error: StoreFullError) -> RefusedError:
-    """The refusal (SERVICE_NOT_AVAILABLE) for an error that is gone as soon as there is room again."""
+    """Return the refusal (SERVICE_NOT_AVAILABLE) for an error that is gone as soon as there is room again."""
     if isinstance(error, StoreExhaustedError):
         return RefusedError(
             ResponseCode.SERVICE_NOT_AVAILABLE,

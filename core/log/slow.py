@@ -33,7 +33,7 @@ class SlowLog:
         self._untold = 0
 
     def warn(self, text: str) -> None:
-        """Writes a line, or counts it towards the next one."""
+        """Write a line, or count it towards the next one."""
         now_s = self._clock.monotonic_s()
         if self._told_s is not None and now_s - self._told_s < _PAUSE_S:
             self._untold += 1

@@ -40,7 +40,7 @@ class StoreCheckpoint:
         return max(0, known_ms - _SLACK_MS)
 
     def flush(self) -> None:
-        """Writes the three times and syncs. Raises OSError."""
+        """Write the three times and sync. Raises OSError."""
         self._region.write(
             0,
             _FIELDS.pack(self.physic_msg_timestamp_ms, self.logics_msg_timestamp_ms, self.index_msg_timestamp_ms),

@@ -34,7 +34,7 @@ class StoreLock:
             raise StoreError(f"{path}: cannot be opened for writing: {error.strerror}") from error
 
     def release(self) -> None:
-        """Lets the next one in. Idempotent."""
+        """Let the next one in. Idempotent."""
         release, self._release = self._release, None
         if release is not None:
             release()

@@ -63,7 +63,7 @@ class MessageBatch(msgspec.Struct, gc=False):
 
 
 def look_into(batch: MessageBatch) -> Found:
-    """What queues and index want to know of the messages."""
+    """Return what queues and index want to know of the messages."""
     if batch.found is None:
         batch.found = _look_into(batch.stored_properties)
     return batch.found
@@ -103,7 +103,7 @@ Columns = tuple[Sequence[int], Sequence[bytes], Sequence[bytes]]
 
 
 def decode_batch(body: bytes) -> list[BatchItem]:
-    """Takes a batch body apart.
+    """Take a batch body apart.
 
     Raises:
         BatchError: lengths that do not fit, or more than ``BATCH_MAX_MESSAGES`` items.
@@ -145,7 +145,8 @@ def decode_columns(body: bytes) -> Columns:
 
 
 def _decode_alike(body: bytes) -> Columns | None:
-    """The columns where all items have the flag and the lengths of the first one, in one call; None where they do not."""
+    """Return the columns where all items have the flag and the lengths of the first one, in one call; None where they
+    do not."""
     if len(body) < _ITEM_MIN_BYTES:
         return None
     total, _magic, _crc, flag, body_length = _ITEM_HEAD.unpack_from(body)
@@ -196,7 +197,7 @@ def _decode_all_alike(
 
 
 def encode_batch(items: Iterable[BatchItem]) -> bytes:
-    """The inverse of :func:`decode_batch`."""
+    """Return the inverse of :func:`decode_batch`."""
     parts: list[bytes] = []
     for item in items:
         total = _ITEM_HEAD.size + len(item.body) + 2 + len(item.properties_bytes)

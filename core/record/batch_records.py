@@ -41,21 +41,21 @@ Records = tuple[Sequence[bytes], Sequence[int], Sequence[int]]
 
 
 def batch_size(batch: MessageBatch) -> int:
-    """How many bytes the records of a batch will take."""
+    """Return how many bytes the records of a batch will take."""
     bodies, stored = batch.bodies, batch.stored_properties
     stored_bytes = len(stored) * stored.length if isinstance(stored, AlikeProperties) else sum(map(len, stored))
     return _overhead(batch) * len(bodies) + sum(map(len, bodies)) + stored_bytes
 
 
 def batch_sys_flag(batch: MessageBatch) -> int:
-    """The flag as stored: its IPv6 bits say how long the hosts are (see :func:`.record.encode_record`)."""
+    """Return the flag as stored: its IPv6 bits say how long the hosts are (see :func:`.record.encode_record`)."""
     return batch.sys_flag & ~HOSTS_V6 | hosts_flag(batch.born_host, batch.store_host)
 
 
 def batch_records(
     batch: MessageBatch, first_queue_offset: int, physical_offset_bytes: int, store_timestamp_ms: int
 ) -> Records:
-    """The records of a batch, each behind the one before it.
+    """Return the records of a batch, each behind the one before it.
 
     Raises:
         ValueError, struct.error: a field has a value that some reader of the format refuses, or there is the character NUL in
@@ -96,7 +96,7 @@ def batch_records(
 def _of_one_size(
     batch: MessageBatch, stored: AlikeProperties, head: bytes, first_queue_offset: int, positions: range
 ) -> bytes:
-    """All records in one call, where they differ in body, UNIQ_KEY and offsets only.
+    """Return all records in one call, where they differ in body, UNIQ_KEY and offsets only.
 
     Args:
         head: everything before the body, of any of them.
@@ -128,12 +128,13 @@ def _of_one_size(
 
 
 def _overhead(batch: MessageBatch) -> int:
-    """What each record of a batch takes beside its body and its properties."""
+    """Return what each record of a batch takes beside its body and its properties."""
     return RECORD_MIN_BYTES - 17 + len(batch.born_host) + len(batch.store_host) + len(topic_field(batch.topic))
 
 
 def _head_packer(batch: MessageBatch, store_timestamp_ms: int) -> tuple[Callable[..., bytes], bytes]:
-    """How the part before the body of a batch's records is packed, and the bytes in it that are the same for all.
+    """Return how the part before the body of a batch's records is packed, and the bytes in it that are the same for
+    all.
 
     The function takes: size, magic, body CRC, queue id, flag, queue offset, physical offset, those bytes, body length.
 

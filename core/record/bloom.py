@@ -44,7 +44,7 @@ class BloomFilterData(msgspec.Struct, frozen=True):
         msgspec.structs.force_setattr(self, "mask", mask)
 
     def is_hit(self, bit_map: bytes | memoryview) -> bool:
-        """Whether all positions are set: no means that the message does not fit, yes that it may."""
+        """Return whether all positions are set: no means that the message does not fit, yes that it may."""
         return int.from_bytes(bit_map, "little") & self.mask == self.mask
 
     def to_wire(self) -> dict[str, Any]:
@@ -52,7 +52,7 @@ class BloomFilterData(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, stored: StoredBloom) -> BloomFilterData:
-        """What was read. Raises ValueError for positions beyond the bit map."""
+        """Return what was read. Raises ValueError for positions beyond the bit map."""
         positions = tuple(stored.bit_pos)
         if any(not 0 <= position < stored.bit_num for position in positions):
             raise ValueError(f"positions {positions} do not lie in {stored.bit_num} bits")
@@ -82,7 +82,7 @@ class BloomFilter:
         return self.bit_num // 8
 
     def positions(self, name: str) -> BloomFilterData:
-        """The positions of a name (``group#topic``)."""
+        """Return the positions of a name (``group#topic``)."""
         low = murmur3_low_64(name.encode("utf-8", "replace"))
         first, second = low & 0xFFFFFFFF, low >> 32
         positions = []
@@ -92,11 +92,11 @@ class BloomFilter:
         return BloomFilterData(self.bit_num, tuple(positions))
 
     def is_valid(self, data: BloomFilterData | None) -> bool:
-        """Whether positions were made by a filter of this size."""
+        """Return whether positions were made by a filter of this size."""
         return data is not None and data.bit_num == self.bit_num and len(data.bit_pos) == self.hash_functions
 
     def bit_map(self, members: Iterable[BloomFilterData]) -> bytes:
-        """The bit map in which these members' positions are set."""
+        """Return the bit map in which these members' positions are set."""
         bits = 0
         for member in members:
             bits |= member.mask
@@ -104,7 +104,8 @@ class BloomFilter:
 
 
 def murmur3_low_64(data: bytes, seed: int = 0) -> int:
-    """The first 64 bits of MurmurHash3 x64 128 (public domain, Austin Appleby), which is what Guava calls ``asLong``."""
+    """Return the first 64 bits of MurmurHash3 x64 128 (public domain, Austin Appleby), which is what Guava calls
+    ``asLong``."""
     h1 = h2 = seed
     whole = len(data) - len(data) % 16
     for at in range(0, whole, 16):

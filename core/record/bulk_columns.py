@@ -136,7 +136,7 @@ class ColumnReader:
     def read(
         self, view: memoryview, start_offset_bytes: int, at: int, end_at: int, request_at: RequestAt
     ) -> Iterator[RecordColumns]:
-        """Reads whole records from a place in a file up to another.
+        """Read whole records from a place in a file up to another.
 
         Args:
             view: of the file.

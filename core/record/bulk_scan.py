@@ -105,7 +105,8 @@ def _linked(view: memoryview, at: int, end_at: int, last_at: int) -> tuple[list[
 
 
 def whole_heads(view: memoryview, places: list[int]) -> Heads | None:
-    """The records at places that :func:`chain` has found, up to the first whose lengths do not agree; None without any."""
+    """Return the records at places that :func:`chain` has found, up to the first whose lengths do not agree; None
+    without any."""
     if not places:
         return None
     heads = read_heads(numpy.frombuffer(view, numpy.uint8), numpy.array(places, numpy.int64))
@@ -114,18 +115,18 @@ def whole_heads(view: memoryview, places: list[int]) -> Heads | None:
 
 
 def _window(part: memoryview, kind: Any) -> Any:
-    """A view in which item ``n`` is what lies at byte ``n``: one gather of it reads a field of every record."""
+    """Return a view in which item ``n`` is what lies at byte ``n``: one gather of it reads a field of every record."""
     kind = numpy.dtype(kind)
     return numpy.ndarray((max(0, len(part) - kind.itemsize + 1),), kind, part, strides=(1,))
 
 
 def rows_before_false(passes: Column) -> int:
-    """How many rows pass before the first that does not."""
+    """Return how many rows pass before the first that does not."""
     return len(passes) if passes.all() else int(passes.argmin())
 
 
 def rows_of_bytes(part: memoryview, places: Column, length: int) -> Column:
-    """A matrix: so many bytes (at least one) from each place on."""
+    """Return a matrix: so many bytes (at least one) from each place on."""
     matrix = _window(part, f"V{length}")[places]
     return matrix.view(numpy.uint8).reshape(len(places), length)  # type: ignore[no-any-return]
 
@@ -142,7 +143,7 @@ class Topics:
         self._heads: list[int] = []
 
     def code(self, raw: bytes) -> int:
-        """The number of one topic."""
+        """Return the number of one topic."""
         code = self._codes.get(raw)
         if code is None:
             code = self._codes[raw] = len(self.names)
@@ -156,7 +157,7 @@ class Topics:
         return code
 
     def known(self, topic: str) -> int | None:
-        """The number of a topic that was met."""
+        """Return the number of a topic that was met."""
         return self._codes.get(topic.encode("utf-8"))
 
     def head_hashes(self) -> Column:
@@ -164,7 +165,8 @@ class Topics:
         return numpy.array(self._heads, numpy.uint32)
 
     def codes(self, view: memoryview, rows: Heads) -> Column:
-        """The number of each record's topic. Most logs have few topics: each is compared with all records at once."""
+        """Return the number of each record's topic. Most logs have few topics: each is compared with all records at
+        once."""
         codes = numpy.empty(len(rows), numpy.int64)
         left = numpy.arange(len(rows))
         part = view[: rows.end]

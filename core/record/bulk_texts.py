@@ -61,7 +61,7 @@ class Properties:
         return self._last_of_equals(_UNIQ_KEY)
 
     def keys(self) -> Texts:
-        """Each of KEYS, in order."""
+        """Return each of KEYS, in order."""
         found = self._last_of_equals(_KEYS)
         blanks = numpy.flatnonzero(self._octets == _BLANK)
         if not len(blanks) or not len(found.row):
@@ -76,7 +76,7 @@ class Properties:
         return Texts(self._text, self._row(begin), begin, end)
 
     def _last_of_equals(self, name: bytes) -> Texts:
-        """The values of a name; the last one of a row that is not empty counts, as a map would have it."""
+        """Return the values of a name; the last one of a row that is not empty counts, as a map would have it."""
         wanted = numpy.frombuffer(name[:8].ljust(8, b"\0"), numpy.uint64)[0]
         mask = numpy.frombuffer((b"\xff" * min(8, len(name))).ljust(8, b"\0"), numpy.uint64)[0]
         found = numpy.flatnonzero((self._word & mask) == wanted)

@@ -152,7 +152,7 @@ class RecordCheck:
         return good
 
     def _can_be_queued(self, view: memoryview, rows: Heads) -> Column:
-        """Whether topic, queue id and queue offset can be those of a queue, or need not be."""
+        """Return whether topic, queue id and queue offset can be those of a queue, or need not be."""
         codes = self._numbered.codes(view, rows)
         for name in self._numbered.names[len(self._is_folder) :]:
             self._is_folder.append(not why_no_topic(name))

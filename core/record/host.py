@@ -36,7 +36,7 @@ def pack_host(ip: str, port: int) -> bytes:
 
 
 def unpack_host(packed: bytes | memoryview) -> tuple[str, int]:
-    """The inverse of :func:`pack_host`."""
+    """Return the inverse of :func:`pack_host`."""
     raw = bytes(packed)
     return str(ipaddress.ip_address(raw[:-4])), int.from_bytes(raw[-4:], "big", signed=True)
 
@@ -61,13 +61,13 @@ def offset_message_id(store_host_hex: str, commit_log_offset_bytes: int) -> str:
 
 
 def batch_message_id(store_host_hex: str, commit_log_offsets_bytes: Sequence[int]) -> str:
-    """The ids of a batch's messages, separated by commas, as its answer carries them. At least one."""
+    """Return the ids of a batch's messages, separated by commas, as its answer carries them. At least one."""
     offsets = struct.pack(f">{len(commit_log_offsets_bytes)}q", *commit_log_offsets_bytes)
     return store_host_hex + offsets.hex(",", 8).upper().replace(",", f",{store_host_hex}")
 
 
 def decode_message_id(text: str) -> MessageId:
-    """Takes an offsetMsgId apart.
+    """Take an offsetMsgId apart.
 
     Raises:
         ValueError: not 32 or 56 hex digits.

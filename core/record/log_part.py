@@ -34,12 +34,13 @@ class LogPart(Protocol):
 
 
 def is_file_end(view: memoryview, at: int) -> bool:
-    """Whether a file ends at a place: too little is left of it, or a blank lies there, of whatever size it says it is."""
+    """Return whether a file ends at a place: too little is left of it, or a blank lies there, of whatever size it says
+    it is."""
     return len(view) - at < rec.BLANK_MIN_BYTES or rec.SIZE_AND_MAGIC.unpack_from(view, at)[1] == rec.MAGIC_BLANK
 
 
 def is_blank(view: memoryview, at: int) -> bool:
-    """Whether a file ends at a place, with a blank that says how long it is."""
+    """Return whether a file ends at a place, with a blank that says how long it is."""
     left = len(view) - at
     return left < rec.BLANK_MIN_BYTES or rec.SIZE_AND_MAGIC.unpack_from(view, at) == (left, rec.MAGIC_BLANK)
 
@@ -55,12 +56,12 @@ def data_in(part: LogPart, begin: int, end: int) -> Iterator[tuple[int, bytes]]:
 
 
 def is_zero(part: LogPart, begin: int, end: int) -> bool:
-    """Whether a part of a file holds nothing but zeros."""
+    """Return whether a part of a file holds nothing but zeros."""
     return next(data_in(part, begin, end), None) is None
 
 
 def magics(part: LogPart, begin: int) -> Iterator[int]:
-    """Every place of a file, from one on, with a magic where a record or a blank has it; in order."""
+    """Yield every place of a file, from one on, with a magic where a record or a blank has it; in order."""
     at, size = begin, len(part.view)
     while at < size and (at := part.next_data(at)) < size:
         chunk = bytes(part.view[at + 4 : at + 4 + _CHUNK_BYTES + 3])

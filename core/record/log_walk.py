@@ -90,7 +90,8 @@ class Stretch(msgspec.Struct, frozen=True):
 
 
 def holds_zero(properties: bytes, _end_offset_bytes: int) -> bool:
-    """Whether a part of the properties, which no checksum covers, was not written: no message of FlintMQ has a zero there."""
+    """Return whether a part of the properties, which no checksum covers, was not written: no message of FlintMQ has a
+    zero there."""
     return 0 in properties
 
 
@@ -230,7 +231,7 @@ class LogWalk:
         return run, good == len(places)
 
     def _before_torn(self, part: LogPart, rows: Heads) -> int:
-        """How many records come before the first whose properties are torn."""
+        """Return how many records come before the first whose properties are torn."""
         if self._policy.trusted_ms == NEVER:
             return len(rows)
         stored_ms = rows.store_timestamp_ms
@@ -248,7 +249,7 @@ class LogWalk:
         return next(torn, len(rows))
 
     def _doubts(self, newest_ms: int, stored_ms: int) -> bool:
-        """Whether a record, stored at a time, may not be written wholly, as far as the times tell."""
+        """Return whether a record, stored at a time, may not be written wholly, as far as the times tell."""
         trusted_ms = self._policy.trusted_ms
         return trusted_ms != NEVER and not newest_ms <= stored_ms <= trusted_ms
 
@@ -267,7 +268,7 @@ class LogWalk:
         return record
 
     def _reason(self, part: LogPart, at: int) -> str:
-        """Why no whole record lies at a place."""
+        """Return why no whole record lies at a place."""
         try:
             self._check(part, at, check_crc=self._policy.check_crc)
         except rec.RecordError as error:
@@ -352,7 +353,7 @@ class LogWalk:
             return None
 
     def _younger_follows(self, number: int, at: int, bad: int) -> bool:
-        """Whether some record from a place on is no older than the last good one."""
+        """Return whether some record from a place on is no older than the last good one."""
         offset_bytes = self._parts[number].start + at
         position, stored_ms = self._younger
         if position >= offset_bytes and stored_ms >= self.last_ms:
@@ -365,7 +366,7 @@ class LogWalk:
         return False
 
     def _rest(self, index: int, at: int, reason: str) -> Iterator[Stretch]:
-        """What lies behind the last whole record."""
+        """Yield what lies behind the last whole record."""
         kind = Kind.STALE if self._saw_older else Kind.TAIL
         for number in range(index, len(self._parts)):
             part = self._parts[number]
@@ -384,7 +385,7 @@ def _says_it_lies_here(part: LogPart, at: int) -> bool:
 
 
 def _why_odd(view: memoryview, at: int) -> str:
-    """What is wrong with a blank whose size is: readers, and a start, go by its magic alone."""
+    """Return what is wrong with a blank whose size is: readers, and a start, go by its magic alone."""
     if is_blank(view, at):
         return ""
     return f"the blank says {rec.SIZE_AND_MAGIC.unpack_from(view, at)[0]} bytes are left, there are {len(view) - at}"

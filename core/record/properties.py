@@ -181,7 +181,7 @@ class AlikeProperties(Sequence[bytes]):
 
 
 def uniq_key_place(stored: bytes) -> tuple[int, int]:
-    """Where the first value of UNIQ_KEY seems to begin and to end; the same place twice where there is none."""
+    """Return where the first value of UNIQ_KEY seems to begin and to end; the same place twice where there is none."""
     begin = stored.find(_UNIQ_KEY_MARK) + len(_UNIQ_KEY_MARK)
     if begin < len(_UNIQ_KEY_MARK):
         return 0, 0
@@ -200,20 +200,20 @@ def with_shared(all_own: Sequence[bytes], shared: bytes) -> Sequence[bytes]:
 
 
 def has_nul(all_stored: Sequence[bytes]) -> bool:
-    """Whether the character NUL is in the properties of any message."""
+    """Return whether the character NUL is in the properties of any message."""
     if isinstance(all_stored, AlikeProperties):
         return b"\0" in b"".join((all_stored.before, *all_stored.uniq_keys, all_stored.behind))
     return b"\0" in b"".join(all_stored)
 
 
 def nul_error() -> ValueError:
-    """Why such properties are not stored."""
+    """Return why such properties are not stored."""
     # Only this detects properties of which a crash left a part: no checksum covers them.
     return ValueError("properties cannot hold the character NUL")
 
 
 def may_hold(all_stored: Sequence[bytes], name: bytes) -> bool:
-    """False where no message has a property whose name begins so; True says nothing."""
+    """Return False where no message has a property whose name begins so; True says nothing."""
     if isinstance(all_stored, AlikeProperties):
         return name in all_stored.before or name in all_stored.behind
     return name in b"".join(all_stored)
@@ -224,7 +224,7 @@ IndexColumns = tuple[Sequence[str], Sequence[str], Sequence[bytes]]
 
 
 def index_columns(all_stored: Sequence[bytes]) -> IndexColumns:
-    """What queues and index want to know of many messages' stored properties."""
+    """Return what queues and index want to know of many messages' stored properties."""
     if isinstance(all_stored, AlikeProperties):
         count = len(all_stored)
         padded = b"\x02%b\x02" % all_stored[0]
@@ -234,7 +234,7 @@ def index_columns(all_stored: Sequence[bytes]) -> IndexColumns:
 
 
 def stored_values(all_stored: Sequence[bytes], names: Sequence[bytes]) -> list[list[str]]:
-    """What :func:`stored_value` finds in many messages' properties, a column for each name.
+    """Return what :func:`stored_value` finds in many messages' properties, a column for each name.
 
     Nothing is taken apart: that costs by the number of entries, and a batch of 4 MiB has room for two million.
     """
@@ -257,7 +257,7 @@ def _values(all_padded: list[bytes], name: bytes) -> list[str]:
 
 
 def stored_value(padded: bytes, name: bytes) -> str:
-    """What :func:`stored_properties` has under a name, empty without it; found without taking the others apart.
+    """Return what :func:`stored_properties` has under a name, empty without it; found without taking the others apart.
 
     Args:
         padded: the properties as stored, with a separator before and behind them.
@@ -277,5 +277,5 @@ def stored_value(padded: bytes, name: bytes) -> str:
 
 
 def properties_to_string(properties: Mapping[str, str]) -> str:
-    """The stored form, without a last separator (as 4.9 writes it)."""
+    """Return the stored form, without a last separator (as 4.9 writes it)."""
     return PROPERTY_SEPARATOR.join([f"{name}{NAME_VALUE_SEPARATOR}{value}" for name, value in properties.items()])

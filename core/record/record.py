@@ -119,7 +119,7 @@ class RecordError(ValueError):
 
 @lru_cache(maxsize=8_192)
 def topic_field(topic: str) -> bytes:
-    """The record's topic with its length byte.
+    """Return the record's topic with its length byte.
 
     Raises:
         ValueError: its length does not fit a signed byte, or its queues could have no folder.
@@ -136,7 +136,7 @@ def topic_field(topic: str) -> bytes:
 
 @lru_cache(maxsize=16_384)
 def record_tail(topic: str, properties_length: int) -> bytes:
-    """What lies between body and properties: the topic, and the properties' length.
+    """Return what lies between body and properties: the topic, and the properties' length.
 
     Raises:
         ValueError: the topic is none (see :func:`topic_field`), or the length does not fit a signed short.
@@ -148,7 +148,7 @@ def record_tail(topic: str, properties_length: int) -> bytes:
 
 @lru_cache(maxsize=4_096)
 def check_host(packed: bytes) -> None:
-    """Refuses what clients cannot take for an address.
+    """Refuse what clients cannot take for an address.
 
     Args:
         packed: IP and port, as in the record.
@@ -164,13 +164,13 @@ def check_host(packed: bytes) -> None:
 
 
 def check_place(queue_id: int, queue_offset: int) -> None:
-    """Refuses a place that no queue has. Raises ValueError."""
+    """Refuse a place that no queue has. Raises ValueError."""
     if queue_id < 0 or queue_offset < 0:
         raise ValueError(f"a message cannot lie at offset {queue_offset} of queue {queue_id}")
 
 
 def record_size(message: MessageExtBrokerInner) -> int:
-    """How many bytes the record will take."""
+    """Return how many bytes the record will take."""
     return (
         RECORD_MIN_BYTES
         - 17
@@ -189,7 +189,7 @@ def encode_record(
     commit_log_offset_bytes: int,
     store_timestamp_ms: int,
 ) -> tuple[bytes, bytes, bytes, bytes]:
-    """The record's pieces, to be joined with those of other records.
+    """Return the record's pieces, to be joined with those of other records.
 
     ``size_bytes`` is :func:`record_size` of the message. The IPv6 bits of the flag are set from the hosts' lengths,
     whatever the message says: a client chooses its sysFlag, and the bits decide where every later field lies.
@@ -230,7 +230,7 @@ def encode_record(
 
 
 def encode_blank(remaining_bytes: int) -> bytes:
-    """The end-of-file mark for a file with so many bytes left (at least 8)."""
+    """Return the end-of-file mark for a file with so many bytes left (at least 8)."""
     return SIZE_AND_MAGIC.pack(remaining_bytes, MAGIC_BLANK)
 
 
@@ -381,12 +381,12 @@ def decode_records(buffer: bytes | memoryview) -> list[Record]:
 
 
 def sys_flag_at(buffer: bytes | memoryview, position: int) -> int:
-    """The flag of a record known to be valid, or of its head."""
+    """Return the flag of a record known to be valid, or of its head."""
     return int(_INT32.unpack_from(buffer, position + _SYS_FLAG_AT)[0])
 
 
 def store_timestamp_at(buffer: memoryview, position: int) -> int:
-    """The store timestamp of a record known to be valid, without decoding the rest."""
+    """Return the store timestamp of a record known to be valid, without decoding the rest."""
     v6 = sys_flag_at(buffer, position) & BORN_HOST_V6
     (timestamp,) = _INT64.unpack_from(buffer, position + _STORE_TIMESTAMP_AT + (V6_MORE_BYTES if v6 else 0))
     return int(timestamp)

@@ -33,12 +33,12 @@ HOSTS_V6: Final = BORN_HOST_V6 | STORE_HOST_V6
 
 
 def transaction_type(sys_flag: int) -> int:
-    """One of the four TRANSACTION values."""
+    """Return one of the four TRANSACTION values."""
     return sys_flag & TRANSACTION_MASK
 
 
 def without_transaction(sys_flag: int) -> int:
-    """The flag of an ordinary message with the same other bits."""
+    """Return the flag of an ordinary message with the same other bits."""
     return sys_flag & ~TRANSACTION_MASK
 
 

@@ -8,12 +8,12 @@ from flintmq.core.io.disk import Disk
 
 
 def boot_path(root: Path) -> Path:
-    """The file that says so, in a store's folder."""
+    """Return the file that says so, in a store's folder."""
     return root / "flint" / "boot"
 
 
 def is_same_boot(disk: Disk, root: Path) -> bool:
-    """Whether the machine has been running ever since the store in a folder was last in use. Changes nothing."""
+    """Return whether the machine has been running ever since the store in a folder was last in use. Changes nothing."""
     now = disk.incarnation(root).encode()
     path = boot_path(root)
     return bool(now) and disk.exists(path) and disk.read(path) == now

@@ -20,14 +20,14 @@ log = logging.getLogger("flintmq.store")
 
 
 def truncate(dispatchers: Sequence[CommitLogDispatcher], end_offset_bytes: int) -> None:
-    """Tells the dispatchers where the log ends, before they are handed what comes there next. Loop thread."""
+    """Tell the dispatchers where the log ends, before they are handed what comes there next. Loop thread."""
     for dispatcher in dispatchers:
         if isinstance(dispatcher, SupportsTruncate):
             dispatcher.truncate(end_offset_bytes)
 
 
 def replay(dispatchers: Sequence[CommitLogDispatcher], commit_log: CommitLog, dispatched_offset_bytes: int) -> int:
-    """Hands over once more what some dispatchers lack. Loop thread.
+    """Hand over once more what some dispatchers lack. Loop thread.
 
     Args:
         dispatchers: those in force; one that is not a :class:`flintmq.core.kernel.ports.SupportsCommitted` lacks nothing.

@@ -120,7 +120,7 @@ class _Tally(msgspec.Struct):
 
 
 def _count_queued(sys_flags: Sequence[int]) -> int:
-    """How many of some records belong into queues, without a call for each."""
+    """Return how many of some records belong into queues, without a call for each."""
     return len([flag for flag in sys_flags if not flag & TRANSACTION_PREPARED]) if any(sys_flags) else len(sys_flags)
 
 
@@ -193,7 +193,7 @@ def _is_blank(file: MappedFile) -> bool:
 
 
 def _is_torn_append(walk: LogWalk, files: Sequence[MappedFile], bad: Stretch, trusted_ms: int | None) -> bool:
-    """Whether the bad bytes and all that follows are one append that a crash cut short.
+    """Return whether the bad bytes and all that follows are one append that a crash cut short.
 
     A copy need not go in order, and its head comes last, so that whole records may lie behind bytes that were never
     written. All records of an append are stored at one time, it is the last thing in the log, and no client got an

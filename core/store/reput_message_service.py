@@ -42,7 +42,8 @@ def _keys_length(keys: str) -> int:
 
 
 def _fitting(batch: AppendedBatch, readable: int, messages_max: int, keys_length_max: int, *, is_first: bool) -> int:
-    """How many of a batch's messages are readable and fit, from the first one on; one that is first in all always fits."""
+    """Return how many of a batch's messages are readable and fit, from the first one on; one that is first in all
+    always fits."""
     end = batch.commit_log_offset_bytes + batch.message_size_bytes
     if end <= readable and len(batch) <= messages_max and _keys_length(batch.keys) <= keys_length_max:
         return len(batch)
@@ -91,7 +92,7 @@ class ReputMessageService:
             self.forget()
 
     def forget(self) -> None:
-        """Drops what waits in memory: the log was cut. What is left of it is read back."""
+        """Drop what waits in memory: the log was cut. What is left of it is read back."""
         self._waiting.clear()
         self._batches_more = 0
 
@@ -103,7 +104,7 @@ class ReputMessageService:
         return self._watermarks.wrote - self._watermarks.dispatched
 
     def run(self, max_batches: int = 64) -> bool:
-        """Dispatches what is readable; returns whether more is left (so that the loop gets its turn in between).
+        """Dispatch what is readable; return whether more is left (so that the loop gets its turn in between).
 
         It stands still, see :attr:`error`, on a full disk, when an essential dispatcher raises, and where the log cannot be
         read though there must be a record: what lies before that is dispatched. Never raises.
@@ -165,7 +166,8 @@ class ReputMessageService:
         return RecordBatch.of_columns(columns) if columns is not None else None
 
     def _next(self, readable: int) -> RecordBatch | None:
-        """The next batch of what waits in memory, or of what is read back one by one; None where there is none."""
+        """Return the next batch of what waits in memory, or of what is read back one by one; None where there is
+        none."""
         try:
             units = self._take(readable)
         except Exception as error:  # whatever damage does to its reader
@@ -175,7 +177,7 @@ class ReputMessageService:
         return RecordBatch.of_units(units) if units else None
 
     def _put_back(self, batch: RecordBatch) -> None:
-        """What a dispatcher did not take waits again."""
+        """Let what a dispatcher did not take wait again."""
         units = batch.units()
         self._waiting.extendleft(reversed(units))
         self._count([unit for unit in units if type(unit) is AppendedBatch])
@@ -192,7 +194,7 @@ class ReputMessageService:
             self._has_told = False
 
     def _hand_over(self, batch: RecordBatch) -> bool:
-        """Gives a batch to each dispatcher in turn; False, with :attr:`error` set, when one could not take it."""
+        """Give a batch to each dispatcher in turn; False, with :attr:`error` set, when one could not take it."""
         try:
             for dispatcher in self.dispatchers:
                 dispatcher.dispatch(batch)
@@ -214,7 +216,7 @@ class ReputMessageService:
         self.error = error
 
     def _take(self, readable: int) -> list[AppendUnit]:
-        """The next batch: from memory where that continues the log without a hole, else from the log."""
+        """Return the next batch: from memory where that continues the log without a hole, else from the log."""
         waiting = self._waiting
         dispatched = self._watermarks.dispatched
         if waiting and self._continues(dispatched, waiting[0].commit_log_offset_bytes):
@@ -286,13 +288,13 @@ class ReputMessageService:
         return units
 
     def _past_blank(self, dispatched: int, until: int) -> None:
-        """Nothing but the blank end of a file lies there; only its end is a place to go on from."""
+        """Go on behind the blank end of a file: nothing else lies there, and only its end is a place to go on from."""
         next_file = self._log.next_file_start(dispatched)
         if next_file <= until:
             self._watermarks.dispatched = next_file
 
     def _continues(self, dispatched: int, start: int) -> bool:
-        """Whether nothing but the blank end of a file lies between, as far as can be read."""
+        """Return whether nothing but the blank end of a file lies between, as far as can be read."""
         if start == dispatched:
             return True
         if start < dispatched:

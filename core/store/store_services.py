@@ -117,7 +117,7 @@ class QueueFlusher:
             self.run_once()
 
     def run_once(self) -> None:
-        """One round; an error is logged and counted, and the checkpoint stays where it was. Never raises."""
+        """Run one round; log and count an error, and leave the checkpoint where it was. Never raises."""
         now_s = self._clock.monotonic_s()
         thorough = now_s - self._last_thorough_s >= self._thorough_s
         if self._failed is not None:
@@ -139,7 +139,8 @@ class QueueFlusher:
             self._last_thorough_s = now_s
 
     def flush(self, least_pages: int) -> None:
-        """Forces queue files, and with 0 (everything) the checkpoint too. Raises OSError, once a sync has failed at each call.
+        """Force queue files, and with 0 (everything) the checkpoint too. Raises OSError, once a sync has failed at each
+        call.
 
         After a failed sync it is unknown what is on disk, whatever a second one returns: the checkpoint stays where it
         is, so that the next start writes the queues again from there.
@@ -160,7 +161,7 @@ class QueueFlusher:
             self._checkpoint.flush()
 
     def stop(self) -> None:
-        """Ends the thread after its round. Idempotent."""
+        """End the thread after its round. Idempotent."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()

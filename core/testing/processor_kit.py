@@ -181,7 +181,7 @@ def _check_answer(sample: Sample, answer: Response) -> None:
 
 
 def _has_required(header: type) -> bool:
-    """Whether a request without any field lacks something, by the header's own decoding."""
+    """Return whether a request without any field lacks something, by the header's own decoding."""
     try:
         header.of_fields({})  # type: ignore[attr-defined]
     except RefusedError:

@@ -58,7 +58,7 @@ class ConsumeQueue:
     # write
 
     def put(self, units: Sequence[bytes], first_queue_offset: int, end_physical_offset_bytes: int) -> None:
-        """Appends units; the caller has dropped those already taken.
+        """Append units; the caller has dropped those already taken.
 
         Raises:
             StoreFullError: no room; the units that fit are there, and a second call with the same ones goes on.
@@ -81,7 +81,7 @@ class ConsumeQueue:
         self.max_physical_offset_bytes = end_physical_offset_bytes
 
     def _first_file(self, first_queue_offset: int) -> MappedFile:
-        """The first file of a queue that starts at a logical offset above 0 is filled up to it.
+        """Make a queue's first file, with fillers up to the logical offset that the queue starts at.
 
         See docs/internals/store-format.md, Consume queue.
         """
@@ -105,7 +105,7 @@ class ConsumeQueue:
         return units if self.ext is None else _followed(units, self.ext)
 
     def unit_bytes(self, queue_offset: int, max_units: int) -> memoryview:
-        """The units as they lie in the file; empty when the offset is not there."""
+        """Return the units as they lie in the file; empty when the offset is not there."""
         position = queue_offset * UNIT_BYTES
         file = self.files.find(position)
         if file is None:
@@ -118,11 +118,11 @@ class ConsumeQueue:
         return message_filter if self.ext is None else ResolvingFilter(message_filter, self.ext)
 
     def unit(self, queue_offset: int) -> Unit | None:
-        """One unit as it lies in the file, or None."""
+        """Return one unit as it lies in the file, or None."""
         return next(UNIT.iter_unpack(self.unit_bytes(queue_offset, 1)), None)
 
     def next_file_queue_offset(self, queue_offset: int) -> int:
-        """The logical offset with which the next file begins."""
+        """Return the logical offset with which the next file begins."""
         per_file = self.files.file_bytes // UNIT_BYTES
         return queue_offset - queue_offset % per_file + per_file
 
@@ -133,7 +133,7 @@ class ConsumeQueue:
         return nearest_in_time(self, timestamp_ms, min_physical_offset_bytes, store_time)
 
     def destroy(self) -> None:
-        """Deletes every file."""
+        """Delete every file."""
         self.files.destroy()
         if self.ext is not None:
             self.ext.destroy()
@@ -149,7 +149,7 @@ class ConsumeQueue:
         self.files.load(crashed=crashed)
 
     def recover(self) -> None:
-        """Finds the end: the first unit, from the third-last file on, that is not valid.
+        """Find the end: the first unit, from the third-last file on, that is not valid.
 
         Nor is one whose message does not lie behind those before it: a crash may leave half a unit.
 
@@ -171,7 +171,7 @@ class ConsumeQueue:
         self.files.truncate(end)
 
     def truncate_physical(self, end_offset_bytes: int) -> None:
-        """Cuts every unit whose message does not lie wholly below a position of the log.
+        """Cut every unit whose message does not lie wholly below a position of the log.
 
         Units that are cut become zeros: left in the file, a later start would take them for units of other messages.
         Fillers before them go too, but those that a queue begins with.
@@ -198,7 +198,7 @@ class ConsumeQueue:
         self._cut(end)
 
     def cut(self, queue_offset: int) -> None:
-        """Cuts every unit from a logical offset on."""
+        """Cut every unit from a logical offset on."""
         if queue_offset >= self.max_queue_offset:
             return
         self._cut(queue_offset * UNIT_BYTES)
@@ -229,7 +229,7 @@ class ConsumeQueue:
             file.unsynced = True
 
     def correct_min_offset(self, min_physical_offset_bytes: int) -> None:
-        """Moves the minimum to the first unit whose message exists."""
+        """Move the minimum to the first unit whose message exists."""
         for file in self.files.files:
             for index, (physical, _size, _tags) in enumerate(UNIT.iter_unpack(file.view[: file.wrote])):
                 unit_is_filler = _size == FILLER_SIZE and not physical
@@ -239,7 +239,7 @@ class ConsumeQueue:
         self.min_logic_offset_bytes = self.files.wrote_offset_bytes
 
     def end_ext(self) -> None:
-        """Ends the ext files where this queue's last address says; for after recovery, a cut, or a put that failed."""
+        """End the ext files where this queue's last address says; for after recovery, a cut, or a put that failed."""
         if self.ext is not None:
             self.ext.end_after(self._last_address())
 
@@ -254,7 +254,8 @@ class ConsumeQueue:
     # retention
 
     def first_from(self, is_gone: Callable[[int], bool]) -> int:
-        """The logical offset of the oldest message that is not gone; max when all are. Binary search from the minimum on.
+        """Return the logical offset of the oldest message that is not gone; max when all are. Binary search from the
+        minimum on.
 
         ``is_gone`` tells it of a physical offset, and never says yes behind a no.
         """
@@ -272,13 +273,13 @@ class ConsumeQueue:
         return self.behind_fillers(low, self.max_queue_offset)
 
     def behind_fillers(self, queue_offset: int, limit: int) -> int:
-        """The first logical offset from one on that is no filler's; the limit when all are."""
+        """Return the first logical offset from one on that is no filler's; the limit when all are."""
         while queue_offset < limit and (unit := self.unit(queue_offset)) is not None and is_filler(unit):
             queue_offset += 1
         return queue_offset
 
     def expire(self, is_gone: Callable[[int], bool]) -> bool:
-        """Moves the minimum forward past what is gone, and deletes files before it.
+        """Move the minimum forward past what is gone, and delete files before it.
 
         Returns whether every such file could be deleted: one that waits for its sync goes next time. Raises OSError.
         """
@@ -299,7 +300,8 @@ def _followed(units: Iterator[Unit], ext: ConsumeQueueExt) -> Iterator[Unit]:
 
 
 def _valid_units(units: memoryview, known: int) -> tuple[int, int]:
-    """How many units are valid before the first that is not, and where the newest message that they speak of ends.
+    """Return how many units are valid before the first that is not, and where the newest message that they speak of
+    ends.
 
     Args:
         units: as they lie in a file.

@@ -69,7 +69,7 @@ class ConsumeQueueExt:
         """Where the next file starts while there is none."""
 
     def load(self, *, crashed: bool = False) -> None:
-        """Maps the files; :meth:`end_after` must follow. Raises StoreFormatError."""
+        """Map the files; :meth:`end_after` must follow. Raises StoreFormatError."""
         self.files.load(crashed=crashed)
 
     # write
@@ -110,7 +110,7 @@ class ConsumeQueueExt:
 
     @staticmethod
     def _append(file: MappedFile | None, units: list[bytes], *, full: bool) -> None:
-        """Writes units into a file, and with ``full`` the mark that ends it."""
+        """Write units into a file, and with ``full`` the mark that ends it."""
         if file is None or file.wrote == file.size:
             return
         data = b"".join(units)
@@ -124,7 +124,7 @@ class ConsumeQueueExt:
     # read
 
     def get(self, address: int) -> ExtUnit | None:
-        """The unit at an address; None where none can be read."""
+        """Return the unit at an address; None where none can be read."""
         position = address - _LEAST_LONG
         file = self.files.find(position)
         if file is None or not is_address(address):
@@ -141,7 +141,7 @@ class ConsumeQueueExt:
     # recovery and deletion
 
     def end_after(self, address: int | None) -> None:
-        """Ends the stream behind the last unit that its queue knows; None when the queue knows of none.
+        """End the stream behind the last unit that its queue knows; None when the queue knows of none.
 
         Where that unit cannot be read the rest of its file is given up, because its end is unknown.
         """
@@ -162,7 +162,7 @@ class ConsumeQueueExt:
         self.files.truncate(end)
 
     def _unit_bytes(self, position: int) -> int:
-        """The size of the unit at a position; where there is none, the rest of its file."""
+        """Return the size of the unit at a position; where there is none, the rest of its file."""
         file = self.files.find(position)
         if file is not None:
             at = position - file.start
@@ -172,7 +172,8 @@ class ConsumeQueueExt:
         return self.files.file_bytes - position % self.files.file_bytes
 
     def _zero_from(self, end: int) -> None:
-        """What is cut would be taken for units by a later start, or by RocketMQ's. Files behind go altogether."""
+        """Overwrite what is cut with zeros, which a later start, or RocketMQ's, would take for units; delete the files
+        behind."""
         file = self.files.find(end)
         if file is None:
             return
@@ -188,11 +189,11 @@ class ConsumeQueueExt:
             file.unsynced = True
 
     def delete_before(self, address: int) -> None:
-        """Deletes files that end before a unit. Raises OSError."""
+        """Delete files that end before a unit. Raises OSError."""
         self.files.delete_before(address - _LEAST_LONG)
 
     def destroy(self) -> None:
-        """Deletes every file and the folder."""
+        """Delete every file and the folder."""
         self.files.destroy()
         self._disk.remove_folder(self._topic_folder)
 

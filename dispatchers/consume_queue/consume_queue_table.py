@@ -88,7 +88,7 @@ class ConsumeQueueTable:
         """Store time of the newest unit put."""
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """An existing queue, or None: asking never makes one."""
+        """Return an existing queue, or None: asking never makes one."""
         return self.queues.get((topic, queue_id))
 
     def dispatch(self, batch: RecordBatch) -> None:
@@ -159,7 +159,7 @@ class ConsumeQueueTable:
         self.last_store_timestamp_ms = int(columns.store_timestamp_ms[rows[-1]])
 
     def _put_with_gaps(self, queue: ConsumeQueue, group: Sequence[DispatchRequest]) -> None:
-        """Fills a gap before a unit where as many records may have lain in the log between it and the one before it."""
+        """Fill a gap before a unit where as many records may have lain in the log between it and the one before it."""
         begin = 0
         known = queue.max_physical_offset_bytes
         if group[0].queue_offset < queue.max_queue_offset:
@@ -231,7 +231,7 @@ class ConsumeQueueTable:
             raise
 
     def load(self, *, crashed: bool = False) -> None:
-        """Maps the queues found on disk, also those of topics that no configuration names.
+        """Map the queues found on disk, also those of topics that no configuration names.
 
         ``crashed``: names that a crash may have left in memory only are forced to the disk first.
         """
@@ -264,7 +264,8 @@ class ConsumeQueueTable:
             queue.correct_min_offset(min_physical_offset_bytes)
 
     def flush(self, least_pages: int) -> None:
-        """Syncs queue files with at least so many dirty pages (0: any). Raises OSError; positions of failed files stay."""
+        """Sync queue files with at least so many dirty pages (0: any). Raises OSError; positions of failed files
+        stay."""
         for queue in list(self.queues.values()):
             for file in self._files(queue):
                 dirty = file.wrote // OS_PAGE_BYTES - file.flushed // OS_PAGE_BYTES
@@ -287,13 +288,13 @@ class ConsumeQueueTable:
         return [*(queue.ext.files.files if queue.ext is not None else ()), *queue.files.files]
 
     def delete_topic(self, topic: str) -> None:
-        """Deletes a topic's queues, files and all."""
+        """Delete a topic's queues, files and all."""
         for key in [key for key in self.queues if key[0] == topic]:
             self.queues.pop(key).destroy()
         self._disk.remove_folder(topic_folder(self.root, topic))
 
     def delete_queue(self, topic: str, queue_id: int) -> None:
-        """Deletes one queue, files and all."""
+        """Delete one queue, files and all."""
         queue = self.queues.pop((topic, queue_id), None)
         if queue is not None:
             queue.destroy()
@@ -307,7 +308,7 @@ class ConsumeQueueTable:
 
 
 def _goes_on(queue: ConsumeQueue, group: Sequence[AppendUnit]) -> bool:
-    """Whether all of a group are new to a queue, and follow its end without a gap."""
+    """Return whether all of a group are new to a queue, and follow its end without a gap."""
     if group[0].commit_log_offset_bytes < queue.max_physical_offset_bytes:
         return False
     expected = queue.max_queue_offset
@@ -319,7 +320,7 @@ def _goes_on(queue: ConsumeQueue, group: Sequence[AppendUnit]) -> bool:
 
 
 def _by_queue(units: Sequence[AnyUnit]) -> dict[tuple[str, int], list[AnyUnit]]:
-    """Each queue's, in order; neighbours are mostly of one."""
+    """Return the units of each queue, in order; neighbours are mostly of one queue."""
     grouped: dict[tuple[str, int], list[AnyUnit]] = {}
     topic, queue_id = "", -1
     group: list[AnyUnit] = []

@@ -26,12 +26,12 @@ _TURN: Final = 16_384
 
 
 def visible_rows(columns: RecordColumns) -> Column:
-    """The records that belong into queues."""
+    """Return the records that belong into queues."""
     return numpy.flatnonzero(columns.visible)
 
 
 def by_queue(columns: RecordColumns, rows: Column) -> Iterator[tuple[tuple[str, int], Column]]:
-    """The rows of each (topic, queue id), in order."""
+    """Yield the rows of each (topic, queue id), in order."""
     queue_id, topic_code = columns.queue_id[rows], columns.topic_code[rows]
     number = topic_code * (int(queue_id.max()) + 1) + queue_id
     if queue_id.min() >= 0 and number.max() < _SMALL:
@@ -47,20 +47,20 @@ def by_queue(columns: RecordColumns, rows: Column) -> Iterator[tuple[tuple[str, 
 
 
 def behind(columns: RecordColumns, rows: Column, end_offset_bytes: int) -> Column:
-    """The rows whose records end behind a physical offset."""
+    """Return the rows whose records end behind a physical offset."""
     ends = columns.physical[rows] + columns.size[rows]
     return rows if ends[0] > end_offset_bytes else rows[ends > end_offset_bytes]
 
 
 def first_of_run(columns: RecordColumns, rows: Column) -> int:
-    """The first queue offset when all of them follow one another; else -1."""
+    """Return the first queue offset when all of them follow one another; else -1."""
     queue_offset = columns.queue_offset[rows]
     is_run = (queue_offset[1:] - queue_offset[:-1] == 1).all()
     return int(queue_offset[0]) if is_run else -1
 
 
 def units(columns: RecordColumns, rows: Column) -> bytes:
-    """The units as they lie in the file."""
+    """Return the units as they lie in the file."""
     packed = numpy.empty(len(rows), _UNIT)
     packed["physical"] = columns.physical[rows]
     packed["size"] = columns.size[rows]
@@ -69,7 +69,8 @@ def units(columns: RecordColumns, rows: Column) -> bytes:
 
 
 def valid_units(units: memoryview, known: int) -> tuple[int, int]:
-    """How many units are valid before the first that is not, and where the newest message that they speak of ends.
+    """Return how many units are valid before the first that is not, and where the newest message that they speak of
+    ends.
 
     See :meth:`flintmq.dispatchers.consume_queue.consume_queue.ConsumeQueue.recover`; a queue's unused end is not looked at.
     """
@@ -159,7 +160,7 @@ def _file_by_time(queue: ConsumeQueue, timestamp_ms: int, store_time: Callable[[
 
 
 def _last_physical(file: MappedFile) -> int:
-    """The place of the newest message that a file's units speak of; -1 where there are only fillers."""
+    """Return the place of the newest message that a file's units speak of; -1 where there are only fillers."""
     for at in range(file.wrote - UNIT_BYTES, -1, -UNIT_BYTES):
         unit = UNIT.unpack_from(file.view, at)
         if not is_filler(unit):

@@ -60,7 +60,7 @@ class EntryColumns(msgspec.Struct, frozen=True, eq=False):
 
     @classmethod
     def of_records(cls, columns: RecordColumns) -> EntryColumns:
-        """The entries of records: all their keys, but none of a rolled back one."""
+        """Return the entries of records: all their keys, but none of a rolled back one."""
         row, key_hash = columns.key_row, columns.key_hash
         indexed = columns.indexed
         if not indexed.all():
@@ -70,7 +70,7 @@ class EntryColumns(msgspec.Struct, frozen=True, eq=False):
 
     @classmethod
     def of_requests(cls, requests: Sequence[DispatchRequest]) -> EntryColumns:
-        """The entries of records, of which none is rolled back: UNIQ_KEY first, then each of KEYS."""
+        """Return the entries of records, of which none is rolled back: UNIQ_KEY first, then each of KEYS."""
         keys, more_keys = [one.uniq_key for one in requests], [one.keys for one in requests]
         if not all(keys) or any(more_keys):
             pairs = [(one, key) for one in requests for key in (one.uniq_key, *one.keys.split(" ")) if key]
@@ -104,7 +104,7 @@ class EntryColumns(msgspec.Struct, frozen=True, eq=False):
 
     @classmethod
     def _of_plain(cls, batches: Sequence[AppendedBatch], length: int) -> EntryColumns:
-        """The entries of batches of one sender's making: UNIQ_KEYs of one length, in ASCII, and nothing else."""
+        """Return the entries of batches of one sender's making: UNIQ_KEYs of one length, in ASCII, and nothing else."""
         counts = [len(batch) for batch in batches]
         text = b"".join([b"".join(batch.uniq_keys) for batch in batches])
         characters = numpy.frombuffer(text, numpy.uint8).reshape(-1, length)
@@ -120,11 +120,11 @@ class EntryColumns(msgspec.Struct, frozen=True, eq=False):
         return len(self.key_hash)
 
     def part(self, begin: int, end: int | None = None) -> EntryColumns:
-        """Some of them, in a row."""
+        """Return some of the entries, in a row."""
         return EntryColumns(self.key_hash[begin:end], self.physical[begin:end], self.store_timestamp_ms[begin:end])
 
     def at(self, number: int) -> tuple[int, int, int]:
-        """One of them: (key hash, physical offset, store timestamp)."""
+        """Return one entry: (key hash, physical offset, store timestamp)."""
         return int(self.key_hash[number]), int(self.physical[number]), int(self.store_timestamp_ms[number])
 
     def from_physical(self, offset_bytes: int) -> EntryColumns:
@@ -136,7 +136,7 @@ class EntryColumns(msgspec.Struct, frozen=True, eq=False):
 
 
 def _is_plain(batch: AppendedBatch) -> bool:
-    """Whether each message has a UNIQ_KEY, all of one length and in ASCII, and none has KEYS."""
+    """Return whether each message has a UNIQ_KEY, all of one length and in ASCII, and none has KEYS."""
     is_alike = isinstance(batch.all_stored_properties, AlikeProperties)
     return is_alike and not batch.all_keys[0] and len(batch.uniq_keys[0]) <= _PLAIN_MAX
 
@@ -149,7 +149,7 @@ def _column(positions: Sequence[int]) -> Column:
 
 
 def chain(hashes: Any, slots: Any, stored: Any, first_index: int) -> tuple[Any, Any, Any, int]:
-    """The chains that new entries make.
+    """Return the chains that new entries make.
 
     Args:
         hashes: of the entries, in order.

@@ -63,7 +63,7 @@ class IndexFile:
 
     @staticmethod
     def size_bytes(slots: int, entries: int) -> int:
-        """The size of a file with so many slots and entries."""
+        """Return the size of a file with so many slots and entries."""
         return HEADER_BYTES + slots * SLOT_BYTES + entries * ENTRY_BYTES
 
     @property
@@ -71,13 +71,13 @@ class IndexFile:
         return self.index_count >= self._entries
 
     def seed(self, end_timestamp_ms: int, end_physical_offset_bytes: int) -> None:
-        """A new file begins with the end of the one before it."""
+        """Begin a new file with the end of the one before it."""
         self.end_timestamp_ms = end_timestamp_ms
         self.end_physical_offset_bytes = end_physical_offset_bytes
         self._write_header()
 
     def put(self, entries: Sequence[IndexEntry]) -> int:
-        """Adds entries while there is room; returns how many were taken.
+        """Add entries while there is room; return how many were taken.
 
         Raises:
             StoreFullError: no room on the disk; nothing was added.
@@ -110,7 +110,7 @@ class IndexFile:
         return taken
 
     def _make_room(self, wanted: int) -> int:
-        """How many entries fit, with disk space for so many. Raises StoreFullError."""
+        """Return how many entries fit, with disk space for so many. Raises StoreFullError."""
         taken = min(wanted, self._entries - self.index_count)
         if taken <= 0:
             return 0
@@ -126,14 +126,14 @@ class IndexFile:
         self._region.write(self._entries_at + self.index_count * ENTRY_BYTES, packed)
 
     def _count(self, count: int, end_physical: int, end_ms: int) -> None:
-        """New entries, whose slots are written, and what the last of them speaks of."""
+        """Take new entries, whose slots are written, and what the last of them speaks of."""
         self.index_count += count
         self.end_physical_offset_bytes = end_physical
         self.end_timestamp_ms = end_ms
         self._write_header()
 
     def _chain(self, entries: Sequence[IndexEntry]) -> tuple[dict[int, int], bytes]:
-        """The slots that new entries change, with their values, and the entries' bytes."""
+        """Return the slots that new entries change, with their values, and the entries' bytes."""
         view = self._region.view
         slots, begin_ms, count = self._slots, self.begin_timestamp_ms, self.index_count
         newest: dict[int, int] = {}
@@ -166,7 +166,8 @@ class IndexFile:
         return changed, values, index_bulk.pack_entries(entries.key_hash, entries.physical, seconds, previous)
 
     def _before(self, index: int, count: int) -> int:
-        """The newest entry of a slot below the count: a process that died between slots and header left newer ones."""
+        """Return the newest entry of a slot below the count: a process that died between slots and header left newer
+        ones."""
         while index >= count:
             if index >= self._entries:
                 return 0
@@ -226,7 +227,7 @@ class IndexFile:
         self.dirty = True
 
     def count_at_end(self, physical_offset_bytes: int) -> int:
-        """How many entries, from the last one back, are of this record."""
+        """Return how many entries, from the last one back, are of this record."""
         view = self._region.view
         count = 0
         for index in range(self.index_count - 1, 0, -1):
@@ -236,11 +237,11 @@ class IndexFile:
         return count
 
     def covers(self, begin_timestamp_ms: int, end_timestamp_ms: int) -> bool:
-        """Whether the file may hold entries of a time range."""
+        """Return whether the file may hold entries of a time range."""
         return begin_timestamp_ms <= self.end_timestamp_ms + 999 and end_timestamp_ms >= self.begin_timestamp_ms
 
     def sync(self) -> None:
-        """Forces the file to disk. Raises OSError."""
+        """Force the file to disk. Raises OSError."""
         self._region.sync()
         self.dirty = False
 

@@ -135,7 +135,7 @@ class IndexService:
         self._gathered_until_bytes = batch.end_offset_bytes
 
     def build(self) -> None:
-        """Writes the entries that wait: UNIQ_KEY first, then each of KEYS; what the files already cover is left out.
+        """Write the entries that wait: UNIQ_KEY first, then each of KEYS; what the files already cover is left out.
 
         Raises:
             StoreFullError: no room; what waits stays queued.
@@ -214,7 +214,7 @@ class IndexService:
         return [(key_hash, *place) for key_hash, place in zip(hashes, places, strict=True)]
 
     def _count_at_end(self, physical_offset_bytes: int) -> int:
-        """How many entries the record that was taken last has; they may lie in more than one file."""
+        """Return how many entries the record that was taken last has; they may lie in more than one file."""
         count = 0
         for file in reversed(self.files):
             here = file.count_at_end(physical_offset_bytes)
@@ -248,7 +248,7 @@ class IndexService:
             raise StoreError(self._spoiled) from error
 
     def _new_path(self) -> Path:
-        """The creation time, in milliseconds; two files within one take the next."""
+        """Return the creation time, in milliseconds; two files within one take the next."""
         now_ms = self._clock.now_ms()
         while True:
             local = time.localtime(now_ms // 1000)
@@ -359,7 +359,7 @@ class IndexService:
         return self.files[-1].end_physical_offset_bytes if self.files else 0
 
     def flush(self) -> None:
-        """Writes what waits and forces every file that changed.
+        """Write what waits and force every file that changed.
 
         Raises:
             StoreError: a sync failed, now or earlier: a second one proves nothing. The next start must not trust the files.
@@ -373,7 +373,7 @@ class IndexService:
                 self._sync(file)
 
     def delete_before(self, min_physical_offset_bytes: int, remove: Callable[[Path, object], None]) -> int:
-        """Lets go of files that only speak of deleted messages, never the last; returns how many.
+        """Let go of files that only speak of deleted messages, never the last; return how many.
 
         ``remove`` is given each one's path, and the object that keeps it mapped.
         """
@@ -386,7 +386,7 @@ class IndexService:
         return count
 
     def evict(self) -> Iterator[None]:
-        """Takes the files' entries out of the process's memory, one file at a time."""
+        """Take the files' entries out of the process's memory, one file at a time."""
         for file in self.files[:]:
             file.evict_entries()
             yield

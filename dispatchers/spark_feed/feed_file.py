@@ -77,19 +77,19 @@ class FeedMarks:
     """Wall-clock time of the write; a running broker writes at least once a second."""
 
     def end_offset_bytes(self, visibility: Visibility = "flushed") -> int:
-        """Where a reader has to stop: a boundary between records."""
+        """Return where a reader has to stop: a boundary between records."""
         if visibility == "dispatched":
             return self.dispatched_offset_bytes
         limit = self.flushed_offset_bytes if visibility == "flushed" else self.confirmed_offset_bytes
         return min(self.dispatched_offset_bytes, limit)
 
     def age_ms(self, now_ms: int) -> int:
-        """How long ago it was written; 0 when the clock has gone back since."""
+        """Return how long ago it was written; 0 when the clock has gone back since."""
         return max(0, now_ms - self.written_at_ms)
 
 
 def encode_feed(marks: FeedMarks, sequence: int) -> bytes:
-    """The file's 64 bytes. ``sequence`` is taken modulo 2**32."""
+    """Return the file's 64 bytes. ``sequence`` is taken modulo 2**32."""
     sequence &= 0xFFFFFFFF
     head = _FIELDS.pack(
         FEED_MAGIC,
@@ -107,13 +107,13 @@ def encode_feed(marks: FeedMarks, sequence: int) -> bytes:
 
 
 def is_torn(data: bytes) -> bool:
-    """Whether 64 bytes of the right kind were read while they were written."""
+    """Return whether 64 bytes of the right kind were read while they were written."""
     crc, again = _TAIL.unpack_from(data, _FIELDS.size)
     return bool(again != int.from_bytes(data[8:12], "big") or crc != zlib.crc32(data[: _FIELDS.size]))
 
 
 def decode_feed(data: bytes, where: object = "feed") -> FeedMarks:
-    """What 64 bytes say.
+    """Return what 64 bytes say.
 
     Raises:
         StoreFormatError: they are no feed, one of another version, or torn; names the file and what to do.
@@ -145,7 +145,7 @@ def decode_feed(data: bytes, where: object = "feed") -> FeedMarks:
 
 
 def read_feed(path: Path) -> FeedMarks | None:
-    """What a feed file says now; None where there is none. Any process, any thread.
+    """Return what a feed file says now; None where there is none. Any process, any thread.
 
     The file is opened each time: a broker that starts may have put a new one in its place.
 
@@ -193,7 +193,7 @@ class FeedWriter:
         """How often the file was written."""
 
     def write(self, marks: FeedMarks) -> None:
-        """Replaces what the file says; ignored once it is closed."""
+        """Replace what the file says; ignored once it is closed."""
         with self._lock:
             if self._closed:
                 return
@@ -202,7 +202,7 @@ class FeedWriter:
             self.writes += 1
 
     def close(self, marks: FeedMarks | None = None) -> None:
-        """Writes a last time, durably as far as the disk lets it, and gives the file back. Idempotent."""
+        """Write a last time, durably as far as the disk lets it, and give the file back. Idempotent."""
         if marks is not None:
             self.write(marks)
         with self._lock:

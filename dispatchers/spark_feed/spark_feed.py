@@ -40,7 +40,7 @@ class Landing(Protocol):
     """A landing zone and what fills it. Nothing here blocks but :meth:`close`."""
 
     def start(self) -> None:
-        """The broker is about to listen: from now on messages may land."""
+        """Let messages land from now on: the broker is about to listen."""
         ...
 
     def runtime_info(self) -> Mapping[str, str]:
@@ -48,11 +48,11 @@ class Landing(Protocol):
         ...
 
     def offer(self, end_offset_bytes: int) -> None:
-        """Everything below a position is dispatched. Loop thread; with more waiting than may, this does nothing."""
+        """Note that everything below a position is dispatched. Loop thread; with more waiting than may, this does nothing."""
         ...
 
     def committed(self) -> int | None:
-        """Everything below this physical offset has landed for good; None when nothing has."""
+        """Return the physical offset below which everything has landed for good; None when nothing has."""
         ...
 
     def catch_up(self, start_offset_bytes: int, end_offset_bytes: int) -> None:
@@ -95,18 +95,18 @@ class SparkFeed:
             self.landing.offer(batch.end_offset_bytes)
 
     def truncate(self, end_offset_bytes: int) -> None:
-        """What comes behind the log's end is new, although something lay there before."""
+        """Take what comes behind the log's end as new, although something lay there before."""
         self.end_offset_bytes = min(self.end_offset_bytes, end_offset_bytes)
 
     def committed(self) -> int | None:
-        """What has landed; None without a landing zone: readers of the log keep their own positions."""
+        """Return what has landed; None without a landing zone: readers of the log keep their own positions."""
         if self.landing is None:
             return None
         committed = self.landing.committed()
         return 0 if committed is None else committed
 
     def catch_up(self, start_offset_bytes: int, end_offset_bytes: int) -> bool:
-        """The landing zone reads what it missed from the log, however much that is; the broker's start does not wait."""
+        """Let the landing zone read what it missed from the log, however much that is; the broker's start does not wait."""
         if self.landing is not None:
             self.landing.catch_up(start_offset_bytes, end_offset_bytes)
         return True
@@ -140,7 +140,7 @@ class FeedPublisher:
         return self._writer.writes if self._writer is not None else 0
 
     def open(self, call_later: CallLater) -> None:
-        """Makes the file and writes it for the first time: from now on others may read the log while it grows.
+        """Make the file and write it for the first time: from now on others may read the log while it grows.
 
         Raises:
             StoreError: it cannot be made.
@@ -150,13 +150,13 @@ class FeedPublisher:
         self.publish()
 
     def touch(self) -> None:
-        """Something was dispatched: has it written soon, once for all that comes until then."""
+        """Note that something was dispatched, and have it written soon, once for all that comes until then."""
         if not self._due and self._call_later is not None:
             self._due = True
             self._call_later(PUBLISH_DELAY_S, self._publish_due)
 
     def publish(self) -> None:
-        """Writes what is true now."""
+        """Write what is true now."""
         if self._writer is not None:
             self._writer.write(self._marks(FeedState.RUNNING))
 

@@ -264,7 +264,7 @@ def check_report(document: Any, name: str) -> Mapping[str, Any]:
 
 
 def diff_reports(first: Mapping[str, Any], second: Mapping[str, Any]) -> ReportDiff:
-    """Compares two reports, of which the first one is the base."""
+    """Compare two reports, of which the first one is the base."""
     facts, other_facts = _facts(first), _facts(second)
     differences = [
         Difference(name, facts.get(name), other_facts.get(name))
@@ -298,7 +298,8 @@ def _compared(label: str, name: str, first: Mapping[str, float], second: Mapping
 
 
 def _facts(report: Mapping[str, Any]) -> dict[str, Any]:
-    """What a report says beside its figures, by dotted names: the environment, ``plan.…`` and ``config.<strategy>.…``."""
+    """Return what a report says beside its figures, by dotted names: the environment, ``plan.…`` and
+    ``config.<strategy>.…``."""
     told = {"plan": report["plan"], "config": report["config"]}
     return {**dict(_flat(report["environment"], "")), **dict(_flat(told, ""))}
 

@@ -80,7 +80,7 @@ class _Stamped(LoadConnection):
         self.sent = 0
 
     def send(self, count: int) -> None:
-        """Sends so many messages now, each to the next queue and with an opaque of its own."""
+        """Send so many messages now, each to the next queue and with an opaque of its own."""
         born_ms = b"%d" % (time.time_ns() // 1_000_000)
         out: list[bytes | bytearray] = []
         for _ in range(count):
@@ -219,7 +219,7 @@ async def run_latency(settings: BenchSettings, rate: float, name_server: str, pi
 
 
 async def _paced(sender: _Stamped, tally: Tally, rate: float, seconds: float, late_s: array[float]) -> None:
-    """Sends by the clock: the n-th message is due at n / rate, however long the ones before it take."""
+    """Send by the clock: the n-th message is due at n / rate, however long the ones before it take."""
     begin_s = time.perf_counter()
     done = 0
     while tally.failure is None:

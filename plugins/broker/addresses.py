@@ -71,7 +71,7 @@ REMINDER_S: Final = 60.0
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a host; False where its addresses cannot be found out."""
+    """Return whether only this machine reaches a host; False where its addresses cannot be found out."""
     if host == "127.0.0.1":
         return True
     try:
@@ -82,7 +82,7 @@ def is_loopback(host: str) -> bool:
 
 
 def check_exposure(host: str, *, host_key: str, acl_key: str, has_acl: bool, insecure: bool) -> bool:
-    """Refuses an address that other machines reach, unless requests must be signed or the operator insists.
+    """Refuse an address that other machines reach, unless requests must be signed or the operator insists.
 
     Args:
         host: the address to listen at.
@@ -110,7 +110,7 @@ def check_exposure(host: str, *, host_key: str, acl_key: str, has_acl: bool, ins
 
 
 def remind(host: str) -> None:
-    """One line about an open door."""
+    """Log one line about a port that is open to other machines."""
     _SECURITY_LOG.warning(
         "listening at %s without access control: anyone who reaches it may do everything (listen.insecure)", host
     )

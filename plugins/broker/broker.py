@@ -219,7 +219,7 @@ class Broker(Service):
     # in-process
 
     def put(self, messages: Iterable[Puttable]) -> PutBatch:
-        """Stores messages without a socket.
+        """Store messages without a socket.
 
         From the thread of the broker's loop: they are appended at once; ``await`` what is returned to know that they are as
         durable as the flush strategy promises. From any other thread: the loop appends them, and this returns when they are
@@ -271,7 +271,7 @@ class Broker(Service):
 
 
 def _in_a_loop() -> bool:
-    """Whether an event loop runs in the caller's thread."""
+    """Return whether an event loop runs in the caller's thread."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

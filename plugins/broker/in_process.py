@@ -33,7 +33,7 @@ class Puttable(Protocol):
     def flag(self) -> int: ...
 
     def wire_text(self, uniq_key: str) -> str:
-        """All properties as a client sends them, with the id that the message is given."""
+        """Return all properties as a client sends them, with the id that the message is given."""
         ...
 
 
@@ -96,7 +96,7 @@ class PutBatch(Sequence[PutMessageResult]):
         return map(self._result, range(len(self._appended)))
 
     def __await__(self) -> Generator[Any, None, PutBatch]:
-        """Waits until the messages are as durable as the flush strategy promises.
+        """Wait until the messages are as durable as the flush strategy promises.
 
         Raises:
             RefusedError: FLUSH_DISK_TIMEOUT (stored, perhaps not durable), FLUSH_SLAVE_TIMEOUT and SLAVE_NOT_AVAILABLE (stored,
@@ -130,7 +130,7 @@ class InProcessPut:
         self._next_queue = 0
 
     def put(self, messages: Sequence[Puttable]) -> PutBatch:
-        """Appends messages, each to the next queue of its topic. All are checked before any is appended."""
+        """Append messages, each to the next queue of its topic. All are checked before any is appended."""
         state = self._state
         if state.config.broker.is_slave:
             state.store.check_writeable()

@@ -111,7 +111,7 @@ class PluginSettings:
         kernel.context_of = self.context
 
     def check(self) -> None:
-        """Looks at every section that is written, used or not.
+        """Look at every section that is written, used or not.
 
         Raises:
             ConfigError: no plugin has such a section, or a key or value in it is wrong; names the line and what is near.
@@ -150,5 +150,5 @@ class PluginSettings:
         return self.loaded.section(f"flush.{strategy.name}", strategy.settings_model)
 
     def context(self, registered: Registered[Any]) -> PluginContext[Any]:
-        """What a factory that asks for it is given. Raises ``ConfigError``."""
+        """Return what a factory that asks for it is given. Raises ``ConfigError``."""
         return PluginContext(self.of(registered), self._clock)

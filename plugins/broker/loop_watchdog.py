@@ -93,14 +93,14 @@ class LoopWatchdog:
         """What it was busy with the last time; empty when it never was."""
 
     def start(self) -> None:
-        """Begins to watch the running loop."""
+        """Begin to watch the running loop."""
         self._loop = asyncio.get_running_loop()
         self._watched = threading.get_ident()
         self._thread = threading.Thread(target=self._watch, name="flintmq-loop-watchdog", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends the watching. Idempotent."""
+        """End the watching. Idempotent."""
         self._stopped = True
         self._pause.set()
         self._beat.set()
@@ -173,7 +173,7 @@ class LoopWatchdog:
 
 
 def _frame_of(thread: int) -> FrameType | None:
-    """The frame that a thread is in.
+    """Return the frame that a thread is in.
 
     ``sys._current_frames`` makes frame objects while it holds no reference to them: a collection in the middle, which lets
     other threads run, may free them, and what it returns is another object then (CPython 3.11 and 3.12.0).

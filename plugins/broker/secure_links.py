@@ -17,7 +17,7 @@ TLS_RELOAD_S: Final = 5.0
 
 
 def server_tls(config: BrokerConfig) -> ServerTls | None:
-    """What ``listen.tls`` asks for; None for plain connections. Raises ``ConfigError``."""
+    """Return what ``listen.tls`` asks for; None for plain connections. Raises ``ConfigError``."""
     section = config.listen.tls
     if section.mode_in_force == "disabled":
         return None
@@ -27,7 +27,7 @@ def server_tls(config: BrokerConfig) -> ServerTls | None:
 
 
 def name_server_client(config: BrokerConfig) -> RemotingClient:
-    """A client that signs and encrypts as ``namesrv:`` says. Raises ``ConfigError``."""
+    """Return a client that signs and encrypts as ``namesrv:`` says. Raises ``ConfigError``."""
     client = RemotingClient(ssl_context=_name_server_tls(config))
     namesrv = config.namesrv
     if namesrv.access_key is not None and namesrv.secret_key is not None:
@@ -44,7 +44,8 @@ def _name_server_tls(config: BrokerConfig) -> ssl.SSLContext | None:
 
 
 def replication_client_tls(config: BrokerConfig) -> ssl.SSLContext:
-    """What a slave encrypts its connection to the master with: the same as towards name servers. Raises ``ConfigError``."""
+    """Return what a slave encrypts its connection to the master with: the same as towards name servers. Raises
+    ``ConfigError``."""
     from flintmq.remoting.server.tls import client_context
 
     tls = config.listen.tls

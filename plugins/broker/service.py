@@ -32,7 +32,7 @@ _STOPPED_POLL_S: Final = 1.0
 
 
 def run_loop_named(name: str) -> Callable[[Coroutine[Any, Any, T]], T]:
-    """How to run a coroutine on the event loop of a name.
+    """Return how to run a coroutine on the event loop of a name.
 
     Args:
         name: ``asyncio``, ``uvloop`` (ImportError when it is not installed), or ``auto`` for uvloop where it is installed.
@@ -49,7 +49,7 @@ def run_loop_named(name: str) -> Callable[[Coroutine[Any, Any, T]], T]:
 
 
 def tell_ignored(loaded: LoadedConfig) -> None:
-    """Logs one warning for each line of a RocketMQ file that changes nothing, with its place and the reason."""
+    """Log one warning for each line of a RocketMQ file that changes nothing, with its place and the reason."""
     for entry in loaded.ignored:
         _CONFIG_LOG.warning("%s", entry)
 
@@ -77,7 +77,7 @@ class Service(ABC):
         self._failure: BaseException | None = None
 
     async def start(self) -> None:
-        """Starts on the running loop. Raises what kept it from starting; nothing is left behind then."""
+        """Start on the running loop. Raises what kept it from starting; nothing is left behind then."""
         self._loop, self._loop_thread = asyncio.get_running_loop(), threading.get_ident()
         try:
             await self._start()
@@ -87,7 +87,7 @@ class Service(ABC):
         self._started = True
 
     async def stop(self) -> None:
-        """Stops in order. Idempotent."""
+        """Stop in order. Idempotent."""
         if self._runs:
             self._stopped = True
             await self._release()
@@ -172,7 +172,7 @@ class Service(ABC):
         return self._loop is not None and threading.get_ident() != self._loop_thread
 
     def call(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Runs a coroutine function on the loop's thread and waits for its result. For any other thread.
+        """Run a coroutine function on the loop's thread and wait for its result. For any other thread.
 
         Raises:
             FlintError: the service has stopped or stops meanwhile, or its loop does not run.

@@ -31,24 +31,24 @@ Target = tuple[str, int | None]
 
 
 def size_option(default: int) -> Callable[[F], F]:
-    """The size of a body, as ``size_bytes``."""
+    """Return the size of a body, as ``size_bytes``."""
     return click.option(
         "--size", "size_bytes", type=IntRange(0, 4 * 1024 * 1024), default=default, metavar="BYTES", help="Of a body."
     )
 
 
 def warmup_option(default: float, said: str) -> Callable[[F], F]:
-    """How long load is made before anything is measured, as ``warmup_s``."""
+    """Return how long load is made before anything is measured, as ``warmup_s``."""
     return click.option("--warmup", "warmup_s", type=FloatRange(min=0), default=default, metavar="S", help=said)
 
 
 def seconds_option(default: float, said: str) -> Callable[[F], F]:
-    """How long is measured."""
+    """Return how long is measured."""
     return click.option("--seconds", type=FloatRange(min=0.01), default=default, metavar="S", help=said)
 
 
 def topic_options(topic: str, queues: int) -> Callable[[F], F]:
-    """The topic, and how many queues it gets where it has to be created."""
+    """Return the topic, and how many queues it gets where it has to be created."""
 
     def add(command: F) -> F:
         command = click.option(

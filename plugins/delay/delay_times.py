@@ -47,7 +47,7 @@ class DelayTimes(msgspec.Struct):
     """By level, what to take where nothing is known; no level for none."""
 
     def delay_ms(self, level: int, physical_offset_bytes: int) -> int | None:
-        """The delay of a level for a record at a place; None where it is neither known nor guessed."""
+        """Return the delay of a level for a record at a place; None where it is neither known nor guessed."""
         runs = self.levels.get(level)
         at = bisect_right(runs, (physical_offset_bytes, 2**63)) - 1 if runs else -1
         if runs and at >= 0:
@@ -55,7 +55,7 @@ class DelayTimes(msgspec.Struct):
         return self.guessed_ms.get(min(level, max(self.guessed_ms, default=0)))
 
     def begin(self, end_offset_bytes: int, delay_level_ms: Mapping[int, int]) -> bool:
-        """Notes the levels that hold from the log's end on; says whether that is news."""
+        """Note the levels that hold from the log's end on; say whether that is news."""
         changed = False
         for level, delay_ms in delay_level_ms.items():
             runs = [run for run in self.levels.get(level, []) if run[0] < end_offset_bytes]
@@ -66,13 +66,13 @@ class DelayTimes(msgspec.Struct):
         return changed
 
     def note(self, level: int, physical_offset_bytes: int, delay_ms: int) -> None:
-        """Notes the delay of a level from a place on, which lies behind all that were noted."""
+        """Note the delay of a level from a place on, which lies behind all that were noted."""
         runs = self.levels.setdefault(level, [])
         if not runs or runs[-1][1] != delay_ms:
             runs.append((physical_offset_bytes, delay_ms))
 
     def known_from(self, level: int) -> int:
-        """The physical offset from which on a level's delay is known."""
+        """Return the physical offset from which on a level's delay is known."""
         runs = self.levels.get(level)
         return runs[0][0] if runs else 2**63 - 1
 
@@ -91,12 +91,12 @@ class DelayTimes(msgspec.Struct):
 
 
 def delay_times_path(root: Path) -> Path:
-    """Where a store keeps its note."""
+    """Return where a store keeps its note."""
     return root / "flint" / "delay_levels.json"
 
 
 def load_delay_times(root: Path, disk: Disk = OS_DISK) -> DelayTimes:
-    """Reads a store's note; empty where there is none.
+    """Read a store's note; empty where there is none.
 
     Raises:
         StoreFormatError: it cannot be read, or says what no broker writes.
@@ -112,7 +112,7 @@ def load_delay_times(root: Path, disk: Disk = OS_DISK) -> DelayTimes:
 
 
 def save_delay_times(root: Path, times: DelayTimes, disk: Disk = OS_DISK) -> None:
-    """Writes a store's note. Raises StoreError."""
+    """Write a store's note. Raises StoreError."""
     JsonFile(delay_times_path(root), disk).save(
         {_KEY: {str(level): [list(run) for run in runs] for level, runs in sorted(times.levels.items())}}
     )
@@ -126,7 +126,7 @@ def _runs(value: Any) -> Runs:
 
 
 def is_delay(duration_ms: int) -> bool:
-    """Whether a level may have such a delay: no unit of ``delay.levels`` is finer than a second."""
+    """Return whether a level may have such a delay: no unit of ``delay.levels`` is finer than a second."""
     return duration_ms >= 0 and not duration_ms % 1_000
 
 
@@ -136,12 +136,12 @@ def unknown_due(store_timestamp_ms: int) -> int:
 
 
 def may_be_due(wanted: int, due_ms: int) -> bool:
-    """Whether a unit's delivery time may be right, where what was wanted is :func:`unknown_due`."""
+    """Return whether a unit's delivery time may be right, where what was wanted is :func:`unknown_due`."""
     return is_delay(due_ms - (wanted - _UNKNOWN))
 
 
 def is_unknown_due(tags_code: int) -> bool:
-    """Whether a wanted tags code is :func:`unknown_due`."""
+    """Return whether a wanted tags code is :func:`unknown_due`."""
     return _UNKNOWN <= tags_code < _UNKNOWN_END
 
 
@@ -174,11 +174,11 @@ class DelayLevels:
         return iter(range(1, self.max_level + 1))
 
     def clamp(self, level: int) -> int:
-        """The level a message gets that asks for one: at most the highest; 0 and less are no delay."""
+        """Return the level a message gets that asks for one: at most the highest; 0 and less are no delay."""
         return max(0, min(level, self.max_level))
 
     def delay_ms(self, level: int) -> int:
-        """The delay of a level; 1 s for a level there is not, as RocketMQ has it."""
+        """Return the delay of a level; 1 s for a level there is not, as RocketMQ has it."""
         return self._delays_ms[level - 1] if 1 <= level <= self.max_level else 1_000
 
 

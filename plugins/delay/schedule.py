@@ -61,7 +61,7 @@ class ScheduleMessageService:
         """Messages given up, see :func:`give_up`."""
 
     def run_due(self, now_ms: int) -> int:
-        """Delivers every message that is due.
+        """Deliver every message that is due.
 
         Args:
             now_ms: wall-clock time. An entry due later than now plus its level's delay was stored before the clock went
@@ -100,7 +100,7 @@ class ScheduleMessageService:
         return now_ms if not waits and 0 < units < end - queue_offset else next_ms
 
     def _clamped(self, level: int, end: int) -> int:
-        """The level's next offset, moved into the queue where the queue was cut."""
+        """Return the level's next offset, moved into the queue where the queue was cut."""
         known = self._offsets.get(level, 0)
         start = max(0, self._store.min_queue_offset(SCHEDULE_TOPIC, level - 1))
         inside = min(max(known, start), max(end, start))
@@ -114,7 +114,7 @@ class ScheduleMessageService:
         return inside
 
     def _put(self, batch: list[tuple[int, int]], queue_id: int) -> int:
-        """Delivers in order up to the first that has to wait; returns how many entries are done with.
+        """Deliver in order up to the first that has to wait; return how many entries are done with.
 
         Args:
             batch: where the messages lie in the log, and their sizes, in bytes.
@@ -137,7 +137,7 @@ class ScheduleMessageService:
         return len(batch)
 
     def offset(self, level: int) -> int:
-        """The queue offset of the level's next delivery."""
+        """Return the queue offset of the level's next delivery."""
         return self._offsets.get(level, 0)
 
     def runtime_info(self) -> dict[str, str]:
@@ -148,11 +148,12 @@ class ScheduleMessageService:
         }
 
     def to_wire(self) -> dict[str, Any]:
-        """What 45 answers."""
+        """Return what 45 answers."""
         return _to_wire(self._offsets)
 
     def persist(self) -> bool:
-        """Writes the file when something changed and what was delivered is on disk; says whether it did. Raises StoreError."""
+        """Write the file when something changed and what was delivered is on disk; say whether it did. Raises
+        StoreError."""
         offsets = self._durable.ready(dict(self._offsets)) if self._file is not None else None
         if self._file is None or offsets is None:
             return False
@@ -179,7 +180,7 @@ class ScheduleMessageService:
         return True
 
     def replace(self, value: Mapping[str, Any]) -> None:
-        """Takes over the file's table, or the master's on a slave. Levels there are none of are kept for later.
+        """Take over the file's table, or the master's on a slave. Levels there are none of are kept for later.
 
         Raises:
             JsonTypeError: a member is not of RocketMQ's type; nothing was changed.

@@ -44,7 +44,7 @@ def compare(left: StoreFiles, right: StoreFiles, progress: Callable[[int], None]
 
 
 def _side_by_side(left: Iterator[Piece], right: Iterator[Piece]) -> Iterator[tuple[Piece | None, Piece | None]]:
-    """Records by place: where only one side has a record there, the other is None."""
+    """Record by place: where only one side has a record there, the other is None."""
     mine, theirs = next(left, None), next(right, None)
     while mine is not None or theirs is not None:
         if theirs is None or (mine is not None and mine.start < theirs.start):

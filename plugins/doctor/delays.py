@@ -41,13 +41,13 @@ class Delays:
         )
 
     def keep(self, root: Path) -> None:
-        """Writes all of it into the store's note, before the queues that prove it are replaced. Raises StoreError."""
+        """Write all of it into the store's note, before the queues that prove it are replaced. Raises StoreError."""
         if self.times.levels and (self.unreadable or load_delay_times(root) != self.times):
             save_delay_times(root, self.times)
 
 
 def delays_of(files: StoreFiles, delay_level_ms: Mapping[int, int] | None) -> Delays:
-    """Finds out what is known of a store's delay levels.
+    """Find out what is known of a store's delay levels.
 
     Args:
         files: the store.

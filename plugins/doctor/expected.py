@@ -25,7 +25,7 @@ QueueKey = tuple[str, int]
 
 
 def request_of(record: Record, delays: DelayTimes) -> DispatchRequest:
-    """The dispatch request of a record read whole.
+    """Return the dispatch request of a record read whole.
 
     Where a delayed message's level is not known its tags code is :func:`~flintmq.plugins.delay.delay_times.unknown_due`.
     """
@@ -54,7 +54,7 @@ def request_of(record: Record, delays: DelayTimes) -> DispatchRequest:
 
 
 def is_lost(record: Record) -> bool:
-    """Whether a record stands for damage that an earlier start took out of the log."""
+    """Return whether a record stands for damage that an earlier start took out of the log."""
     return record.topic in (LOST_TOPIC, "") and not is_indexed(record.sys_flag) and not any(record.store_host)
 
 
@@ -89,11 +89,11 @@ class Expected:
         self._lost_max = 0
 
     def lose(self, size_bytes: int) -> None:
-        """Takes note of a damaged stretch: so many records at most were in it."""
+        """Take note of a damaged stretch: so many records at most were in it."""
         self._lost_max += size_bytes // RECORD_MIN_BYTES
 
     def add(self, request: DispatchRequest) -> None:
-        """Takes the next record of the log."""
+        """Take the next record of the log."""
         self.newest_timestamp_ms = max(self.newest_timestamp_ms, request.store_timestamp_ms)
         if is_queued(request.sys_flag):
             self._add_unit(request)

@@ -34,7 +34,7 @@ _BODY_SHOWN_BYTES: Final = 256
 
 
 def record_json(record: Record, *, whole_body: bool = False) -> dict[str, Any]:
-    """A record as JSON; the body as text where it is UTF-8, else in hex, cut to 256 bytes unless whole."""
+    """Return a record as JSON; the body as text where it is UTF-8, else in hex, cut to 256 bytes unless whole."""
     body = record.body if whole_body else record.body[:_BODY_SHOWN_BYTES]
     try:
         shown: dict[str, Any] = {"body": body.decode("utf-8")}
@@ -53,7 +53,8 @@ def record_json(record: Record, *, whole_body: bool = False) -> dict[str, Any]:
 
 
 def explain_position(files: StoreFiles, position: int) -> dict[str, Any]:
-    """What lies at a physical offset: the piece it belongs to, walked from its file's start (a body may hold anything)."""
+    """Return what lies at a physical offset: the piece it belongs to, walked from its file's start (a body may hold
+    anything)."""
     file = files.log_file(position)
     if file is None:
         why = f"the log's files hold {files.log_start} to {files.log_end}" if files.log else "there is no log"
@@ -81,7 +82,7 @@ def _piece_json(piece: Piece, position: int) -> dict[str, Any]:
 
 
 def explain_queue_offset(files: StoreFiles, topic: str, queue_id: int, queue_offset: int) -> dict[str, Any]:
-    """A queue's unit and the message it points at."""
+    """Return a queue's unit and the message it points at."""
     parts = files.queue(topic, queue_id)
     found: dict[str, Any] = {"topic": topic, "queue_id": queue_id, "queue_offset": queue_offset}
     if not parts:
@@ -110,7 +111,7 @@ def explain_queue_offset(files: StoreFiles, topic: str, queue_id: int, queue_off
 
 
 def _fits(message: dict[str, Any], unit: dict[str, Any], size: int) -> bool:
-    """Whether the unit's message is there, and says that it is this one."""
+    """Return whether the unit's message is there, and says that it is this one."""
     record = message.get("record")
     return (
         record is not None
@@ -121,7 +122,7 @@ def _fits(message: dict[str, Any], unit: dict[str, Any], size: int) -> bool:
 
 
 def explain_key(files: StoreFiles, topic: str, key: str) -> dict[str, Any]:
-    """How the index is asked for a key: hash, slot and chain of every file, and what the entries point at.
+    """Return how the index is asked for a key: hash, slot and chain of every file, and what the entries point at.
 
     Raises:
         StoreFormatError: an index file of a size that fits no geometry.
@@ -242,7 +243,7 @@ def _last_stop(files: StoreFiles) -> str:
 
 
 def _refusals(files: StoreFiles, checkpoint: bytes) -> list[str]:
-    """Why a start would not happen at all."""
+    """Return why a start would not happen at all."""
     found: list[tuple[Path, str]] = []
     for number, folder in enumerate(files.log_folders):
         found += misfits(folder, files.log if number == 0 else ())

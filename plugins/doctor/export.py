@@ -31,7 +31,7 @@ class Wanted:
     limit: int | None = None
 
     def takes(self, record: Record) -> bool:
-        """Whether a record is wanted (the limit aside)."""
+        """Return whether a record is wanted (the limit aside)."""
         return (
             (self.topic is None or record.topic == self.topic)
             and (self.queue_id is None or record.queue_id == self.queue_id)
@@ -42,7 +42,7 @@ class Wanted:
 
 
 def messages(files: StoreFiles, wanted: Wanted, progress: Callable[[int], None] | None = None) -> Iterator[Record]:
-    """The wanted records in log order."""
+    """Yield the wanted records in log order."""
     left = wanted.limit
     for piece in walk(files, progress):
         if piece.kind is Kind.RECORD and piece.record is not None and wanted.takes(piece.record):
@@ -54,7 +54,7 @@ def messages(files: StoreFiles, wanted: Wanted, progress: Callable[[int], None] 
 
 
 def to_parquet(files: StoreFiles, wanted: Wanted, target: Path, progress: Callable[[int], None] | None = None) -> int:
-    """Writes the wanted messages to a Parquet file; returns how many.
+    """Write the wanted messages to a Parquet file; return how many.
 
     Raises:
         FlintError: pyarrow is not installed.

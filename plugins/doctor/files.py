@@ -47,7 +47,7 @@ def next_data(path: Path, position: int, size: int) -> int:
 
 
 def map_read_only(path: Path) -> memoryview:
-    """All of a file; empty for an empty one. Raises StoreError when it cannot be read."""
+    """Return all of a file; empty for an empty one. Raises StoreError when it cannot be read."""
     try:
         if path.stat().st_size == 0:
             return memoryview(b"")
@@ -58,7 +58,8 @@ def map_read_only(path: Path) -> memoryview:
 
 
 def listed(folder: Path) -> list[Path]:
-    """What lies in a folder, by name; nothing where there is none. Raises StoreError when it cannot be listed."""
+    """Return what lies in a folder, by name; nothing where there is none. Raises StoreError when it cannot be
+    listed."""
     if not folder.is_dir():
         return []
     try:
@@ -72,7 +73,7 @@ def _is_log_name(name: str) -> bool:
 
 
 def stream(folder: Path) -> list[FileView]:
-    """The files of a log or queue, in order; others are left out (see :func:`misfits`)."""
+    """Return the files of a log or queue, in order; others are left out (see :func:`misfits`)."""
     return [
         FileView(path, int(path.name), map_read_only(path))
         for path in listed(folder)
@@ -166,7 +167,7 @@ class StoreFiles:
         return self.log[-1].start + self.log[-1].size if self.log else 0
 
     def log_file(self, position: int) -> FileView | None:
-        """The commit log file that holds a position."""
+        """Return the commit log file that holds a position."""
         low, high = 0, len(self.log)
         while low < high:
             middle = (low + high) // 2
@@ -182,28 +183,28 @@ class StoreFiles:
         return self.root / "consumequeue" / topic / str(queue_id)
 
     def queues(self) -> Iterator[tuple[str, int, list[FileView]]]:
-        """Every consume queue: topic, queue id, files."""
+        """Yield every consume queue: topic, queue id, files."""
         for topic in listed(self.root / "consumequeue"):
             numbers = [int(path.name) for path in listed(topic) if path.is_dir() and _is_queue_name(path.name)]
             for number in sorted(numbers):
                 yield topic.name, number, stream(topic / str(number))
 
     def queue(self, topic: str, queue_id: int) -> list[FileView]:
-        """One queue's files."""
+        """Return one queue's files."""
         if not topic or "/" in topic or "\0" in topic or topic in (".", ".."):
             return []
         return stream(self.queue_folder(topic, queue_id))
 
     def ext_files(self, topic: str, queue_id: int) -> list[FileView]:
-        """One queue's extension files."""
+        """Return one queue's extension files."""
         return stream(self.root / "consumequeue_ext" / topic / str(queue_id))
 
     def index_paths(self) -> list[Path]:
-        """Every file of ``index``, oldest first."""
+        """Return every file of ``index``, oldest first."""
         return [path for path in listed(self.root / "index") if not path.is_dir()]
 
     def index_file(self, path: Path) -> tuple[FileView, IndexGeometry]:
-        """One index file. Raises StoreFormatError for a size that fits no geometry."""
+        """Return one index file. Raises StoreFormatError for a size that fits no geometry."""
         view = map_read_only(path)
         geometry = self._geometry or _guess(path, len(view))
         if len(view) != geometry.size_bytes:
@@ -214,7 +215,7 @@ class StoreFiles:
         return FileView(path, 0, view), geometry
 
     def index_files(self) -> list[tuple[FileView, IndexGeometry]]:
-        """Every index file, oldest first. Raises StoreFormatError, see :meth:`index_file`."""
+        """Return every index file, oldest first. Raises StoreFormatError, see :meth:`index_file`."""
         return [self.index_file(path) for path in self.index_paths()]
 
 
@@ -232,7 +233,7 @@ def _guess(path: Path, size: int) -> IndexGeometry:
 
 
 def read_bytes(path: Path) -> bytes:
-    """A small file. Raises StoreError when it cannot be read."""
+    """Return a small file. Raises StoreError when it cannot be read."""
     try:
         return path.read_bytes()
     except OSError as error:

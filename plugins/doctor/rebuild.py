@@ -49,10 +49,10 @@ class _Idle:
     """A flush service for a store without appends."""
 
     def start(self) -> None:
-        """Nothing to start."""
+        """Do nothing: there is nothing to start."""
 
     def stop(self) -> None:
-        """Nothing to stop."""
+        """Do nothing: there is nothing to stop."""
 
     def submit(self, end_offset_bytes: int) -> FlushWaiter:
         return DONE
@@ -81,7 +81,7 @@ class _Progress:
 
 
 def fitting(config: BrokerConfig, files: StoreFiles) -> BrokerConfig:
-    """The configuration with the sizes that the store's files have, as far as they tell.
+    """Return the configuration with the sizes that the store's files have, as far as they tell.
 
     Raises:
         StoreFormatError: they have sizes that no broker could have given them.
@@ -111,7 +111,7 @@ def fitting(config: BrokerConfig, files: StoreFiles) -> BrokerConfig:
 
 
 def log_folders(config: BrokerConfig) -> list[Path]:
-    """Where the commit log lies when it lies in several folders; empty when in one."""
+    """Return where the commit log lies when it lies in several folders; empty when in one."""
     return [Path(path) for path in (*config.store.commit_log_paths, *config.store.read_only_commit_log_paths)]
 
 
@@ -134,7 +134,7 @@ def warn_of_guessed_delays(store: MessageStore) -> None:
 
 
 def has_damage(files: StoreFiles, config: BrokerConfig, progress: Callable[[int], None] | None = None) -> bool:
-    """Whether the log has damage in the middle.
+    """Return whether the log has damage in the middle.
 
     Raises:
         StoreFormatError: it has, and with ``compat: strict`` a start would cut off everything behind it.
@@ -151,7 +151,7 @@ def has_damage(files: StoreFiles, config: BrokerConfig, progress: Callable[[int]
 
 
 def set_aside(root: Path) -> Path | None:
-    """Moves queues, index and checkpoint to ``flint/replaced/<time>``; None when there are none."""
+    """Move queues, index and checkpoint to ``flint/replaced/<time>``; None when there are none."""
     there = [root / name for name in (*DERIVED, "checkpoint") if (root / name).exists()]
     if not there:
         return None
@@ -209,7 +209,7 @@ def rebuild(
 def opened(
     config: BrokerConfig, delay_level_ms: Mapping[int, int] | None = None, progress: Callable[[int], None] | None = None
 ) -> Iterator[MessageStore]:
-    """A store opened and started without a broker, with its queues and index caught up; it takes no appends.
+    """Open and start a store without a broker, with its queues and index caught up; it takes no appends.
 
     Where neither its note nor ``delay_level_ms`` knows a delay level, it has the delay that RocketMQ has by default.
 

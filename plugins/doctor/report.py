@@ -37,7 +37,7 @@ class Report:
             self.more += 1
 
     def was_lost(self, position: int) -> bool:
-        """Whether a physical offset lies in a damaged stretch."""
+        """Return whether a physical offset lies in a damaged stretch."""
         at = bisect_right(self.damaged, (position, 2**63)) - 1
         return at >= 0 and position < self.damaged[at][1]
 

@@ -61,7 +61,7 @@ def salvage(
     progress: Callable[[int], None] | None = None,
     delay_level_ms: Mapping[int, int] | None = None,
 ) -> Salvaged:
-    """Copies log and configuration to a new folder; queues and index are made by ``rebuild`` afterwards.
+    """Copy log and configuration to a new folder; queues and index are made by ``rebuild`` afterwards.
 
     Args:
         files: the damaged store.
@@ -130,7 +130,7 @@ def _salvage(files: StoreFiles, target: Path, progress: Callable[[int], None] | 
 
 
 def _mend_ports(raw: bytearray, record: Record) -> None:
-    """Makes the ports 0 that no reader in Java takes; no checksum covers them."""
+    """Make the ports 0 that no reader in Java takes; no checksum covers them."""
     end = _BORN_HOST_AT
     for host, before_bytes in ((record.born_host, 0), (record.store_host, _STORE_TIMESTAMP_BYTES)):
         end += before_bytes + len(host)
@@ -162,7 +162,7 @@ class _LogWriter:
         return file
 
     def place_for(self, size: int) -> int:
-        """The physical offset that a record of a size will have."""
+        """Return the physical offset that a record of a size will have."""
         if self._at + size + BLANK_MIN_BYTES > self._file_bytes and self._at:
             if self._file_bytes - self._at >= BLANK_MIN_BYTES:
                 self._file.write(encode_blank(self._file_bytes - self._at))
@@ -187,7 +187,7 @@ class Renumbering:
         """The old and the new offset that would follow."""
 
     def take(self, key: QueueKey, queue_offset: int) -> int:
-        """The new offset of the next message of a queue."""
+        """Return the new offset of the next message of a queue."""
         old, new = self._next.get(key, (queue_offset, queue_offset))
         steps = self._steps.setdefault(key, [(queue_offset, queue_offset)])
         if queue_offset < old:
@@ -199,7 +199,7 @@ class Renumbering:
         return new
 
     def changed(self) -> bool:
-        """Whether any offset is another one now."""
+        """Return whether any offset is another one now."""
         return any(old != new for steps in self._steps.values() for old, new in steps)
 
     def translate(self, key: QueueKey, queue_offset: int) -> int:

@@ -29,7 +29,7 @@ _SALVAGE = "flintmq store salvage copies everything whole, also what lies behind
 def verify(
     files: StoreFiles, delay_level_ms: Mapping[int, int] | None = None, progress: Callable[[int], None] | None = None
 ) -> Report:
-    """Checks a store that no broker writes to. Read-only; costs one pass over the log and its queues' size in memory.
+    """Check a store that no broker writes to. Read-only; costs one pass over the log and its queues' size in memory.
 
     Args:
         files: the store.
@@ -116,7 +116,7 @@ def _check_log(
 
 
 def _refused_by_readers(record: Record) -> Iterator[str]:
-    """What is wrong with fields that FlintMQ reads and others refuse."""
+    """Yield what is wrong with fields that FlintMQ reads and others refuse."""
     for name, host in (("born", record.born_host), ("store", record.store_host)):
         try:
             check_host(host)

@@ -53,7 +53,7 @@ def check_checkpoint(files: StoreFiles, expected: Expected, report: Report) -> N
 
 
 def check_config(files: StoreFiles, report: Report) -> None:
-    """Each file can be read, and no offset lies behind its queue."""
+    """Check that each file can be read, and that no offset lies behind its queue."""
     for path in listed(files.root / "config"):
         if path.suffix != ".json" or path.is_dir():
             continue

@@ -23,7 +23,7 @@ Entry = tuple[int, int, int, int]
 
 
 def check_index(files: StoreFiles, expected: Expected, report: Report) -> None:
-    """Every file, then all of them together."""
+    """Check every file, then all of them together."""
     keys = _Keys(files, expected, report)
     paths = files.index_paths()
     for path in paths:
@@ -52,7 +52,7 @@ class _IndexFile:
         self._report.add(Level.ERROR, self._file.path, what, REPAIR)
 
     def entries(self) -> Iterator[Entry]:
-        """The entries that the header counts, as far as there is room for them."""
+        """Check the entries that the header counts, as far as there is room for them."""
         at = HEADER_BYTES + self._geometry.slots * SLOT_BYTES
         count = max(1, min(self._count, self._geometry.entries))
         return INDEX_ENTRY.iter_unpack(self._file.view[at + ENTRY_BYTES : at + count * ENTRY_BYTES])
@@ -107,7 +107,8 @@ class _IndexFile:
                 self._error(f"slot {slot} points at entry {value}, not at {wanted}")
 
     def _before(self, index: int) -> int:
-        """Where a slot leads below the count: a process that died between slots and header left newer entries."""
+        """Return where a slot leads below the count: a process that died between slots and header left newer
+        entries."""
         at = HEADER_BYTES + self._geometry.slots * SLOT_BYTES
         while max(1, self._count) <= index < self._geometry.entries:
             previous = INDEX_ENTRY.unpack_from(self._file.view, at + index * ENTRY_BYTES)[3]
@@ -135,7 +136,7 @@ class _Keys:
         return self._times_ms[at] if at < len(self._positions) and self._positions[at] == position else unknown
 
     def take(self, entry: Entry, begin_ms: int) -> None:
-        """Takes the next entry."""
+        """Take the next entry."""
         self._report.index_entries += 1
         key_hash, physical, seconds, _previous = entry
         if physical < self._files.log_start or self._report.was_lost(physical):
@@ -151,7 +152,7 @@ class _Keys:
                 self._report.add(Level.ERROR, self._where, what, REPAIR)
 
     def _find(self, key_hash: int, physical: int) -> int:
-        """The number of the key among the log's; -1 when there is none."""
+        """Return the number of the key among the log's; -1 when there is none."""
         at = self._at
         if 0 <= at < len(self._positions) and (self._hashes[at], self._positions[at]) == (key_hash, physical):
             self._at += 1

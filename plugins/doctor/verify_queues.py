@@ -22,7 +22,7 @@ _SHOWN: Final = 3
 
 
 def used_units(parts: list[FileView]) -> bytes:
-    """Every unit up to the first that is none."""
+    """Return every unit up to the first that is none."""
     used = bytearray()
     end = parts[0].start if parts else 0
     for part in parts:
@@ -42,13 +42,13 @@ def used_units(parts: list[FileView]) -> bytes:
 
 
 def described_end(units: bytes) -> int:
-    """The largest physical end that units describe; -1 without any."""
+    """Return the largest physical end that units describe; -1 without any."""
     ends = (physical + size for physical, size, _tags in UNIT.iter_unpack(units) if size != FILLER_SIZE or physical)
     return max(ends, default=-1)
 
 
 def check_queues(files: StoreFiles, expected: Expected, report: Report) -> None:
-    """Every queue that is there, and every one that is not but should be."""
+    """Check every queue that is there, and every one that is not but should be."""
     queues = {(topic, queue_id): (parts, used_units(parts)) for topic, queue_id, parts in files.queues()}
     # A start dispatches what lies behind the newest message that any queue describes.
     described = max((described_end(units) for _parts, units in queues.values()), default=-1)
@@ -190,13 +190,13 @@ class _Queue:
 
 
 def ext_tags_code(ext: list[FileView], address: int) -> int:
-    """The tags code of the extension unit at an address; -1 where there is none."""
+    """Return the tags code of the extension unit at an address; -1 where there is none."""
     head = ext_at(ext, address - _LEAST_LONG, _EXT_HEAD.size)
     return -1 if head is None else int(_EXT_HEAD.unpack(head)[1])
 
 
 def _ext_fault(ext: list[FileView], address: int, tags_code: int) -> str | None:
-    """What is wrong with the extension unit at an address."""
+    """Return what is wrong with the extension unit at an address."""
     position = address - _LEAST_LONG
     head = ext_at(ext, position, _EXT_HEAD.size)
     if head is None:
@@ -210,7 +210,7 @@ def _ext_fault(ext: list[FileView], address: int, tags_code: int) -> str | None:
 
 
 def ext_units(ext: list[FileView], address: int) -> Iterator[tuple[str, int | str]]:
-    """The fields of the extension unit at an address, for showing; nothing where there is none."""
+    """Yield the fields of the extension unit at an address, for showing; nothing where there is none."""
     position = address - _LEAST_LONG
     head = ext_at(ext, position, _EXT_HEAD.size)
     if head is None:

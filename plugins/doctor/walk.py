@@ -30,7 +30,7 @@ class Piece:
 
 
 def walk(files: StoreFiles, progress: Callable[[int], None] | None = None) -> Iterator[Piece]:
-    """Walks all of the log; its cost grows with its size only.
+    """Walk all of the log; its cost grows with its size only.
 
     Args:
         files: the store.
@@ -55,7 +55,7 @@ def walk(files: StoreFiles, progress: Callable[[int], None] | None = None) -> It
 
 
 def is_torn(properties: bytes, end_offset_bytes: int) -> bool:
-    """Whether properties, which no checksum covers, hold zeros up to the end of a sector, or of the record.
+    """Return whether properties, which no checksum covers, hold zeros up to the end of a sector, or of the record.
 
     A power cut leaves that; so may a client that sends zeros.
     """

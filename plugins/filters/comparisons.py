@@ -38,7 +38,7 @@ _JAVA_BLANKS: Final = "".join(map(chr, range(33)))
 
 
 def refusal(message: str, position: int, *, reason: str = "filter.syntax", measured: str = "") -> RefusedError:
-    """The refusal of an expression that cannot be served: SUBSCRIPTION_PARSE_FAILED, and where."""
+    """Return the refusal of an expression that cannot be served: SUBSCRIPTION_PARSE_FAILED, and where."""
     return RefusedError(
         ResponseCode.SUBSCRIPTION_PARSE_FAILED,
         f"parse the consumer's subscription failed: at character {position + 1}: {message}",
@@ -87,7 +87,7 @@ class Operand:
 
 
 def literal(kind: Kind, value: Any, position: int) -> Operand:
-    """A value written in the expression."""
+    """Return a value written in the expression."""
     condition = kind in (Kind.BOOLEAN, Kind.NULL)
     return Operand(kind, lambda _properties: value, position, is_condition=condition, is_literal=True, value=value)
 

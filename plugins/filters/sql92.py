@@ -259,20 +259,20 @@ class Tokens:
         return taken
 
     def accept(self, kind: str) -> bool:
-        """Takes the next token if it is of a kind."""
+        """Take the next token if it is of a kind."""
         if self.next.kind != kind:
             return False
         self.next = self._cut()
         return True
 
     def expect(self, kind: str) -> Token:
-        """Takes the next token, which must be of a kind. Raises RefusedError otherwise."""
+        """Take the next token, which must be of a kind. Raises RefusedError otherwise."""
         if self.next.kind != kind:
             raise self.unexpected(kind if kind in (TEXT, NAME) else f"'{kind}'")
         return self.take()
 
     def unexpected(self, wanted: str) -> RefusedError:
-        """The refusal of the next token."""
+        """Return the refusal of the next token."""
         return refusal(f"expected {wanted}, found {self.next.shown}", self.next.position)
 
     def _cut(self) -> Token:

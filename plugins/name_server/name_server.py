@@ -135,7 +135,7 @@ class NameServer(Service):
         log.info("name server listens on %s", self.address)
 
     async def check(self) -> None:
-        """Makes what a start makes of plugins: for ``flintmq config check``. Raises ConfigError, PluginError."""
+        """Make what a start makes of plugins: for ``flintmq config check``. Raises ConfigError, PluginError."""
         async with self._held:
             self._assemble().add_parts(self, self._pools)
 
@@ -184,7 +184,7 @@ class NameServer(Service):
         return sock
 
     def _changed(self, config: NamesrvConfig) -> None:
-        """Settings were changed over the wire."""
+        """Put settings into force that were changed over the wire."""
         self.server.connections.idle_timeout_ms = config.idle_timeout_ms
 
     def _channel_closed(self, channel: ServerChannel) -> None:

@@ -346,7 +346,7 @@ class FileBin:
         return len(self._waiting)
 
     def put(self, path: Path, kept_until_then: object = None) -> None:
-        """Takes a file; call :meth:`empty` next.
+        """Take a file; call :meth:`empty` next.
 
         Args:
             path: the file.

@@ -36,7 +36,7 @@ class SendBackPlan(msgspec.Struct, frozen=True):
     is_dead_letter: bool
 
     def message(self, record: Record, store_host: bytes) -> MessageExtBrokerInner:
-        """The message to put: the record's body, flags and origin under the plan's topic and properties.
+        """Return the message to put: the record's body, flags and origin under the plan's topic and properties.
 
         It still has its delay: :func:`flintmq.plugins.delay.plugin.redirect_to_schedule` comes next.
         """
@@ -47,7 +47,7 @@ class SendBackPlan(msgspec.Struct, frozen=True):
 
 
 def max_reconsume_times(group: SubscriptionGroupConfig, requested: int | None, version: int) -> int:
-    """How often a message may be delivered again: the request's number where the client's version gives one."""
+    """Return how often a message may be delivered again: the request's number where the client's version gives one."""
     if version >= MAX_RECONSUME_TIMES_VERSION and requested is not None and requested >= 0:
         return requested
     return group.retry_max_times
@@ -63,7 +63,7 @@ def plan_send_back(
     version: int,
     choose_queue: Callable[[int], int],
 ) -> SendBackPlan:
-    """What CONSUMER_SEND_MSG_BACK does with a message.
+    """Return what CONSUMER_SEND_MSG_BACK does with a message.
 
     Args:
         record: the message as stored, in its topic or in the retry topic.
@@ -98,7 +98,7 @@ def plan_send_back(
 def is_dead_on_send(
     group: SubscriptionGroupConfig, reconsume_times: int | None, requested_max: int | None, version: int
 ) -> bool:
-    """Whether a message that a client itself sends to its retry topic is to go to the dead letter queue instead.
+    """Return whether a message that a client itself sends to its retry topic is to go to the dead letter queue instead.
 
     Args:
         group: of the retry topic, not of the producer.

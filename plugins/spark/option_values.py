@@ -46,7 +46,7 @@ def names(option: str, value: str) -> tuple[str, ...]:
 
 
 def boolean(option: str, value: str) -> bool:
-    """``true`` or ``false``."""
+    """Read ``true`` or ``false``."""
     word = value.strip().lower()
     if word not in ("true", "false"):
         raise OptionError(f"option {option} must be true or false, not {value[:80]!r}")
@@ -54,7 +54,7 @@ def boolean(option: str, value: str) -> bool:
 
 
 def count(option: str, value: str) -> int:
-    """A whole number from 1 on."""
+    """Return a whole number from 1 on."""
     number = milliseconds_since_1970(option, value)
     if number < 1:
         raise OptionError(f"option {option} must be at least 1, not {value[:80]!r}")
@@ -62,7 +62,7 @@ def count(option: str, value: str) -> int:
 
 
 def milliseconds_since_1970(option: str, value: str) -> int:
-    """A whole number from 0 on."""
+    """Return a whole number from 0 on."""
     stripped = value.strip()
     if not (stripped.isascii() and stripped.isdigit() and len(stripped) <= 19) or int(stripped) > _INT64_MAX:
         raise OptionError(f"option {option} must be a whole number, not {value[:80]!r}")
@@ -87,7 +87,7 @@ def duration_ms(option: str, value: str) -> int:
 
 
 def pattern(option: str, value: str) -> re.Pattern[str]:
-    """A regular expression of Python's, which must fit a whole name."""
+    """Return a regular expression of Python's, which must fit a whole name."""
     try:
         return re.compile(text(option, value))
     except re.error as error:
@@ -95,7 +95,7 @@ def pattern(option: str, value: str) -> re.Pattern[str]:
 
 
 def one_of(*choices: str) -> Callable[[str, str], str]:
-    """A reader that takes one of some words, whatever their case."""
+    """Return a reader that takes one of some words, whatever their case."""
 
     def read(option: str, value: str) -> str:
         word = value.strip().lower()
@@ -107,7 +107,7 @@ def one_of(*choices: str) -> Callable[[str, str], str]:
 
 
 def tags(option: str, value: str) -> tuple[str, ...]:
-    """``a || b``; empty for ``*``, which is every message."""
+    """Read ``a || b``; empty for ``*``, which is every message."""
     if value.strip() in ("", "*"):
         return ()
     found = tuple(dict.fromkeys(part.strip() for part in value.split("||") if part.strip()))

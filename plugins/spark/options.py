@@ -54,7 +54,8 @@ def _option(
     aliases: tuple[str, ...] = (),
     only: Transport | None = None,
 ) -> Any:
-    """An attribute that an option sets; the default is text, or None for an option that is not set, ``shown`` for readers."""
+    """Return an attribute that an option sets; the default is text, or None for an option that is not set, ``shown``
+    for readers."""
     shown = (default or "") if shown is None else shown
     value = None if default is None else read(name, default)
     return attrs.field(default=value, metadata={"option": Option(name, read, shown, meaning, aliases, only)})
@@ -335,7 +336,7 @@ READ_OPTIONS: Final = _table(ReadOptions)
 
 
 def _parsed(of: type[attrs.AttrsInstance], given: Mapping[str, str]) -> dict[str, Any]:
-    """The values of options, by attribute.
+    """Return the values of options, by attribute.
 
     Raises:
         OptionError: one is unknown, comes twice by two names, or has a value that cannot be used.
@@ -355,7 +356,7 @@ def _parsed(of: type[attrs.AttrsInstance], given: Mapping[str, str]) -> dict[str
 
 
 def _check(options: ReadOptions, found: Mapping[str, Any]) -> None:
-    """What no option can tell by itself."""
+    """Check what no option can tell by itself."""
     addresses = [READ_OPTIONS[name].name for name in ("path", "name_server", "broker_addr") if name in found]
     if len(addresses) != 1:
         raise OptionError(

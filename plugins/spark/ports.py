@@ -31,7 +31,7 @@ OFFSET_VERSION = 1
 
 
 def check_offset(offset: Mapping[str, Any], transport: Literal["store", "broker"]) -> None:
-    """Whether an offset is one of a transport, of the version that is read. Raises CheckpointError."""
+    """Check that an offset is one of a transport, of the version that is read. Raises CheckpointError."""
     if offset.get("transport") != transport:
         reads, way = (
             ("reads the files of a store", "nameServer")
@@ -68,11 +68,11 @@ class Range:
     high: int = _INT64_MAX
 
     def both(self, other: Range) -> Range:
-        """What lies in both."""
+        """Return what lies in both."""
         return Range(max(self.low, other.low), min(self.high, other.high))
 
     def holds(self, numbers: Any) -> Any:
-        """Whether a number, or each of an array, lies in it."""
+        """Return whether a number, or each of an array, lies in it."""
         return (numbers >= self.low) & (numbers <= self.high)
 
 
@@ -97,7 +97,7 @@ class MessageTransport(Protocol):
     """Where messages come from."""
 
     def initial(self, default: Literal["earliest", "latest"]) -> Offset:
-        """Where reading begins: what ``startingOffsets`` or ``startingTimestamp`` say, else the default.
+        """Return where reading begins: what ``startingOffsets`` or ``startingTimestamp`` say, else the default.
 
         Raises:
             SparkPluginError: an unknown topic, an offset out of range, a store that cannot be read; names the option.
@@ -105,23 +105,25 @@ class MessageTransport(Protocol):
         ...
 
     def final(self) -> Offset:
-        """Where a batch read ends, exclusive: ``endingOffsets``, ``endingTimestamp``, or the latest. Raises as above."""
+        """Return where a batch read ends, exclusive: ``endingOffsets``, ``endingTimestamp``, or the latest. Raises as
+        above."""
         ...
 
     def latest(self) -> Offset:
-        """The end of what may be read now. Raises as above."""
+        """Return the end of what may be read now. Raises as above."""
         ...
 
     def limited(self, start: Offset, end: Offset, limit: Limit) -> Offset:
-        """The furthest offset between two that keeps within a limit, but behind ``start`` where anything is there at all."""
+        """Return the furthest offset between two that keeps within a limit, but behind ``start`` where anything is
+        there at all."""
         ...
 
     def rows_between(self, start: Offset, end: Offset, enough: int) -> int:
-        """How many messages lie between; may stop counting at ``enough``."""
+        """Return how many messages lie between; may stop counting at ``enough``."""
         ...
 
     def checked(self, offset: Offset) -> Offset:
-        """An offset out of a checkpoint, if it belongs to this transport, this store and its history.
+        """Return an offset out of a checkpoint, if it belongs to this transport, this store and its history.
 
         With ``failOnDataLoss`` switched off, what is gone is skipped: the offset returned may lie further on.
 
@@ -132,15 +134,15 @@ class MessageTransport(Protocol):
         ...
 
     def narrowed(self, bounds: Bounds) -> MessageTransport:
-        """A transport that may leave out what lies outside the bounds; Spark filters again."""
+        """Return a transport that may leave out what lies outside the bounds; Spark filters again."""
         ...
 
     def plan(self, start: Offset, end: Offset) -> Sequence[Part]:
-        """The tasks that together read every message in [start, end) once: few and large (docs/spark.md)."""
+        """Return the tasks that together read every message in [start, end) once: few and large (docs/spark.md)."""
         ...
 
     def read(self, part: Part) -> Iterator[pyarrow.RecordBatch]:
-        """What a worker runs: the rows of a part, with the columns of the options in their order.
+        """Yield, in a worker, the rows of a part, with the columns of the options in their order.
 
         Raises:
             SparkPluginError: see :mod:`flintmq.plugins.spark.errors`.
@@ -148,7 +150,7 @@ class MessageTransport(Protocol):
         ...
 
     def commit(self, end: Offset) -> None:
-        """Everything before ``end`` has been processed. Never used for recovery."""
+        """Note that everything before ``end`` has been processed. Never used for recovery."""
         ...
 
     def close(self) -> None:

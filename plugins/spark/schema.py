@@ -65,7 +65,7 @@ ALL_NAMES: Final = tuple(column.name for column in COLUMNS)
 
 
 def chosen(names: Sequence[str]) -> tuple[str, ...]:
-    """The columns of that names, spelled as the table has them, in the order given.
+    """Return the columns of that names, spelled as the table has them, in the order given.
 
     Raises:
         SchemaError: one is unknown or comes twice.
@@ -90,14 +90,14 @@ def nearest(name: str, known: Sequence[str]) -> str:
 
 
 def type_of(name: str, properties_format: PropertiesFormat = "map") -> str:
-    """The Spark type of a column."""
+    """Return the Spark type of a column."""
     if name == "properties" and properties_format == "json":
         return "string"
     return BY_NAME[name.lower()].type
 
 
 def arrow_schema(columns: Sequence[str], properties_format: PropertiesFormat = "map") -> pyarrow.Schema:
-    """The Arrow schema of batches with these columns. Spark compares it to the last bit, with the time zone."""
+    """Return the Arrow schema of batches with these columns. Spark compares it to the last bit, with the time zone."""
     import pyarrow as pa
 
     types: dict[str, Any] = {
@@ -112,14 +112,14 @@ def arrow_schema(columns: Sequence[str], properties_format: PropertiesFormat = "
 
 
 def spark_schema(columns: Sequence[str] = ALL_NAMES, properties_format: PropertiesFormat = "map") -> StructType:
-    """The Spark schema of a data frame with these columns; every column may be null."""
+    """Return the Spark schema of a data frame with these columns; every column may be null."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return from_arrow_schema(arrow_schema(chosen(columns), properties_format))
 
 
 def columns_of(schema: StructType, properties_format: PropertiesFormat = "map") -> tuple[str, ...]:
-    """The columns that a schema given by ``.schema(...)`` asks for, so that only they are read.
+    """Return the columns that a schema given by ``.schema(...)`` asks for, so that only they are read.
 
     Raises:
         SchemaError: a column is unknown, comes twice, has another type, or must not be null.
@@ -153,7 +153,7 @@ SENT_TYPES: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def check_sent_columns(schema: StructType, *, has_topic: bool) -> None:
-    """Whether rows of a schema can be sent. Columns of a read that no producer decides are passed over.
+    """Check that rows of a schema can be sent. Columns of a read that no producer decides are passed over.
 
     Args:
         schema: of the rows.

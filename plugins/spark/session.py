@@ -135,7 +135,7 @@ def find_java(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def _problem(home: Path) -> str | None:
-    """Why Spark cannot run on a Java; None when it can."""
+    """Return why Spark cannot run on a Java; None when it can."""
     executable = home / "bin" / "java"
     try:
         asked = subprocess.run([executable, "-version"], capture_output=True, timeout=_ASK_TIMEOUT_S, check=False)

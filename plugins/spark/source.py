@@ -53,19 +53,19 @@ class FlintMQDataSource(DataSource):
         return "flintmq"
 
     def schema(self) -> StructType:
-        """The columns that the option ``columns`` names, else all. Raises OptionError, SchemaError."""
+        """Return the columns that the option ``columns`` names, else all. Raises OptionError, SchemaError."""
         settle()
         options = ReadOptions.parse(self.options)
         return spark_schema(options.columns, options.properties_format)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A batch reader of the columns of a schema. Raises OptionError, SchemaError."""
+        """Return a batch reader of the columns of a schema. Raises OptionError, SchemaError."""
         options = self._options(schema)
         # A reader that can take filters is refused while Spark has them switched off, so it is made only when asked for.
         return (PruningBatchReader if options.pushdown else BatchReader)(transport_of(options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """A stream reader of the columns of a schema. Raises OptionError, SchemaError."""
+        """Return a stream reader of the columns of a schema. Raises OptionError, SchemaError."""
         options = self._options(schema)
         return StreamReader(transport_of(options), options)
 
@@ -88,7 +88,7 @@ class FlintMQDataSource(DataSource):
 
 
 def transport_of(options: ReadOptions) -> MessageTransport:
-    """What these options read from; only the transport that is used is imported."""
+    """Return what these options read from; only the transport that is used is imported."""
     if options.transport == "store":
         from flintmq.plugins.spark.store.transport import StoreTransport
 
@@ -105,7 +105,7 @@ class BatchReader(DataSourceReader):
         self._transport = transport
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One per task; Spark wants a list, and makes one task of an empty one. Raises SparkPluginError."""
+        """Return a partition for each task; Spark wants a list, and makes one task of an empty one. Raises SparkPluginError."""
         start, end = self._transport.initial("earliest"), self._transport.final()
         parts = [InputPartition(part) for part in self._transport.plan(start, end)]
         self._transport.close()
@@ -125,7 +125,7 @@ class PruningBatchReader(BatchReader):
 
 
 def _rows(transport: MessageTransport, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
-    """What a worker runs. Raises SparkPluginError."""
+    """Yield the rows of a part, in a worker. Raises SparkPluginError."""
     settle()
     return transport.read(partition.value) if partition.value is not None else iter(())
 
@@ -147,17 +147,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._batch_at_s = time.monotonic()
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        """Where a query without a checkpoint begins. Raises SparkPluginError."""
+        """Return where a query without a checkpoint begins. Raises SparkPluginError."""
         self._is_checked = True
         return self._transport.initial("latest")
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """The limit that Spark hands back to :meth:`latestOffset`; it holds only one of ours, so they are looked up there."""
+        """Return the limit that Spark hands back to :meth:`latestOffset`; it holds only one of ours, so they are looked
+        up there."""
         most_rows, most_bytes = self._options.max_offsets_per_trigger, self._options.bytes_per_trigger
         return ReadMaxRows(most_rows) if most_rows is not None else ReadMaxBytes(most_bytes)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802 - Spark's name
-        """Where the next batch ends; ``start`` itself when there is nothing to do. Raises SparkPluginError."""
+        """Return where the next batch ends; ``start`` itself when there is nothing to do. Raises SparkPluginError."""
         if not self._is_checked:
             start = self._transport.checked(start)
             self._is_checked = True
@@ -171,7 +172,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found
 
     def _waits(self, start: Offset, end: Offset, limit: ReadLimit) -> bool:
-        """Whether there is too little for a batch yet."""
+        """Return whether there is too little for a batch yet."""
         least = self._options.min_offsets_per_trigger
         if least is None or self._end is not None or isinstance(limit, ReadAllAvailable):
             return False
@@ -181,26 +182,26 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._transport.rows_between(start, end, least) < least
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Fixes the end of the query. Raises SparkPluginError."""
+        """Fix the end of the query. Raises SparkPluginError."""
         self._end = self._transport.latest()
 
     def reportLatestOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        """The newest offset, for the lag in the query's progress. Raises SparkPluginError."""
+        """Return the newest offset, for the lag in the query's progress. Raises SparkPluginError."""
         return self._transport.latest()
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """The tasks of a batch, also of one that a crash left unfinished. Raises SparkPluginError."""
+        """Return the tasks of a batch, also of one that a crash left unfinished. Raises SparkPluginError."""
         return [InputPartition(part) for part in self._transport.plan(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         return _rows(self._transport, partition)
 
     def commit(self, end: Offset) -> None:
-        """A batch is done."""
+        """Note that a batch is done."""
         self._transport.commit(end)
 
     def stop(self) -> None:
-        """The query has ended."""
+        """Release the transport: the query has ended."""
 
 
 _RANGES: Final = {
@@ -214,7 +215,8 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def bounds_of(filters: Iterable[Filter]) -> Bounds:
-    """What rows must be like to pass all the filters: what is surely implied; one that is not understood bounds nothing."""
+    """Return what rows must be like to pass all the filters: what is surely implied; one that is not understood bounds
+    nothing."""
     bounds: dict[str, Any] = {}
     for one in filters:
         path: tuple[str, ...] = getattr(one, "attribute", ())
@@ -234,7 +236,7 @@ def bounds_of(filters: Iterable[Filter]) -> Bounds:
 
 
 def _range(one: Filter, whole: Sequence[Range]) -> Range:
-    """The numbers that a filter lets through, of the whole numbers around its values."""
+    """Return the numbers that a filter lets through, of the whole numbers around its values."""
     low, high = (
         min((value.low for value in whole), default=ANY.low),
         max((value.high for value in whole), default=ANY.high),
@@ -249,7 +251,7 @@ def _range(one: Filter, whole: Sequence[Range]) -> Range:
 
 
 def _whole(value: Any, *, is_time: bool) -> Range:
-    """A number, or the milliseconds next below and above a time; every number for anything else."""
+    """Return a number, or the milliseconds next below and above a time; every number for anything else."""
     if is_time and isinstance(value, datetime):
         since = (value if value.tzinfo is not None else value.astimezone()) - _EPOCH
         below = since // timedelta(milliseconds=1)

@@ -189,7 +189,7 @@ class WireTransport:
         )
 
     def _tags(self) -> tuple[str, ...]:
-        """What tags are asked for, by the option and by the query; empty for any, and where no tag fits both."""
+        """Return what tags are asked for, by the option and by the query; empty for any, and where no tag fits both."""
         asked, queried = self.options.tags, self.bounds.tags
         if queried is None:
             return asked
@@ -216,7 +216,7 @@ class WireTransport:
         return max(1, max_bytes // self._message_bytes(ranges))
 
     def _message_bytes(self, ranges: Sequence[QueueRange]) -> int:
-        """How large a record is, going by the first ones of some queues; asked once."""
+        """Return how large a record is, going by the first ones of some queues; asked once."""
         if self._average_bytes is None:
             step = -(-len(ranges) // SAMPLE_QUEUES)
             sample = [attrs.evolve(one, end=min(one.end, one.start + SAMPLE_ROWS)) for one in ranges[::step]]

@@ -54,7 +54,7 @@ def _is_this_python(found: Path) -> bool:
 
 
 def _problem(python: str, needed: list[str], environment: dict[str, str]) -> str:
-    """Why a Python cannot run the source; empty when it can."""
+    """Return why a Python cannot run the source; empty when it can."""
     try:
         looked = subprocess.run(
             [python, "-c", _LOOK, *needed],

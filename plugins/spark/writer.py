@@ -69,7 +69,7 @@ class _Writer:
         """The query, where Spark has none."""
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WriterCommitMessage:
-        """What a task does.
+        """Return what a task does.
 
         Raises:
             RowError: a row cannot be sent; says which and why.

@@ -125,7 +125,7 @@ class TimerMessageService:
         """Messages given up, see :func:`flintmq.core.broker.waiting.give_up`."""
 
     def load(self) -> None:
-        """Reads the positions; call it after the store has recovered.
+        """Read the positions; call it after the store has recovered.
 
         Raises:
             StoreFormatError: the file and its backup cannot be read.
@@ -134,7 +134,7 @@ class TimerMessageService:
         self._restore(self._saved.load())
 
     def _restore(self, positions: Mapping[str, Any]) -> None:
-        """Begins again from positions, with an empty wheel."""
+        """Begin again from positions, with an empty wheel."""
         self.wheel.clear()
         self._restored = dict(positions)
         end = self._store.max_queue_offset(TIMER_TOPIC, 0)
@@ -150,7 +150,7 @@ class TimerMessageService:
         return self._read < self._restored_end
 
     def run(self, now_ms: int) -> int:
-        """Reads what is new and delivers what is due.
+        """Read what is new and deliver what is due.
 
         Args:
             now_ms: wall-clock time.
@@ -194,12 +194,13 @@ class TimerMessageService:
     # in
 
     def _has_room(self, now_ms: int) -> bool:
-        """Whether more may be read. What is in memory and not due yet is of this minute, and bounded by its maximum."""
+        """Return whether more may be read. What is in memory and not due yet is of this minute, and bounded by its
+        maximum."""
         next_ms = self.wheel.next_ms()
         return self.wheel.in_memory < READ_AHEAD_MAX or next_ms is None or next_ms > now_ms
 
     def _read_on(self) -> bool:
-        """Puts what is new into the wheel; returns whether there is more that can be read at once."""
+        """Put what is new into the wheel; return whether there is more that can be read at once."""
         end = self._store.max_queue_offset(TIMER_TOPIC, 0)
         if self._read >= end:
             return False
@@ -232,13 +233,13 @@ class TimerMessageService:
         return self._read < end
 
     def _was_delivered(self, due_ms: int, queue_offset: int) -> bool:
-        """Whether an earlier run delivered a message, as its positions tell."""
+        """Return whether an earlier run delivered a message, as its positions tell."""
         return queue_offset < self._seen and (due_ms, queue_offset) < self._done and queue_offset not in self._late
 
     # out
 
     def _deliver(self, entries: list[bytes]) -> int:
-        """Delivers entries in order up to the first that has to wait; returns how many are done with."""
+        """Deliver entries in order up to the first that has to wait; return how many are done with."""
         batch = [self._message(entry) for entry in entries]
         messages = [message for message in batch if message is not None]
         outcomes = iter(self._store.put_messages(messages, TIMER_TOPIC, 0) if messages else ())
@@ -266,7 +267,7 @@ class TimerMessageService:
         return None if record is None else delivery_of(record)
 
     def _give_up(self, entry: bytes, message: MessageExtBrokerInner | None) -> bool:
-        """Makes a dead letter of a message that cannot be delivered; False when it is to be tried again later."""
+        """Make a dead letter of a message that cannot be delivered; False when it is to be tried again later."""
         record = self._record(entry)
         why = "the store refuses it" if message else "no topic it may go to" if record else "it cannot be read"
         return give_up(self._store, record, ENTRY.unpack(entry)[2], why)
@@ -274,7 +275,7 @@ class TimerMessageService:
     # positions
 
     def low_queue_offset(self) -> int:
-        """The first message that may not be delivered yet; what lies before it is not needed any more."""
+        """Return the first message that may not be delivered yet; what lies before it is not needed any more."""
         low = self.wheel.low_queue_offset()
         return self._read if low is None else min(low, self._read)
 
@@ -301,7 +302,8 @@ class TimerMessageService:
         return positions
 
     def persist(self) -> bool:
-        """Writes the positions when they moved and what was delivered is on disk; says whether it did. Raises StoreError."""
+        """Write the positions when they moved and what was delivered is on disk; say whether it did. Raises
+        StoreError."""
         return self._saved.persist(self.positions())
 
     def runtime_info(self) -> dict[str, str]:

@@ -63,7 +63,7 @@ class TimerWheel:
         return len(self._heap)
 
     def clear(self) -> None:
-        """Forgets everything, and deletes files that another run left. Raises StoreError."""
+        """Forget everything, and delete files that another run left. Raises StoreError."""
         try:
             for file in self._disk.list_files(self._folder):
                 if file.suffix == ".timers":
@@ -73,7 +73,7 @@ class TimerWheel:
         self.__init__(self._folder, self._disk)  # type: ignore[misc]
 
     def put(self, entries: Iterable[bytes]) -> None:
-        """Takes entries, those of one read together.
+        """Take entries, those of one read together.
 
         Raises:
             StoreFormatError: as for :meth:`turn`.
@@ -117,14 +117,14 @@ class TimerWheel:
         self._in_files += len(entries)
 
     def _check(self, slot: int, known: int) -> None:
-        """Finds out whether a file still holds what was written to it. Raises StoreFormatError, OSError."""
+        """Find out whether a file still holds what was written to it. Raises StoreFormatError, OSError."""
         path, size = self._path(slot), known * ENTRY.size
         found = self._disk.size(path) if self._disk.exists(path) else 0
         if found < size:
             raise StoreFormatError(f"{path}: {found} bytes where {size} were written")
 
     def turn(self, now_ms: int) -> None:
-        """Brings minutes that have begun into memory, a few thousand entries ahead of what was taken.
+        """Bring minutes that have begun into memory, a few thousand entries ahead of what was taken.
 
         Where the clock was set back, minutes that have not begun after all go to their files again: else everything sent from
         then on would stay in memory.
@@ -181,13 +181,13 @@ class TimerWheel:
         self._loaded = max(self._loaded, slot)
 
     def peek(self) -> bytes | None:
-        """The entry that is due first of those in memory."""
+        """Return the entry that is due first of those in memory."""
         while self._heap and self._heap[0] == self._last:
             heapq.heappop(self._heap)
         return self._heap[0] if self._heap else None
 
     def pop_due(self, now_ms: int, limit: int) -> list[bytes]:
-        """Takes entries that are due, the earliest first."""
+        """Take entries that are due, the earliest first."""
         until = KEY.pack(now_ms + 1, 0)
         taken: list[bytes] = []
         while len(taken) < limit and (first := self.peek()) is not None and first < until:
@@ -196,7 +196,7 @@ class TimerWheel:
         return taken
 
     def give_back(self, entries: Iterable[bytes]) -> None:
-        """Takes entries again that could not be delivered."""
+        """Take entries again that could not be delivered."""
         self._last = b""
         self.put(entries)
 
@@ -215,11 +215,12 @@ class TimerWheel:
         return min(lows, default=None)
 
     def first_filed(self) -> tuple[int, int] | None:
-        """The time in ms and the queue offset of the entry that is due first of those in files; None without any."""
+        """Return the time in ms and the queue offset of the entry that is due first of those in files; None without
+        any."""
         return KEY.unpack(self._firsts[self._order[0]][: KEY.size]) if self._order else None
 
     def queue_offsets_before(self, due_ms: int, queue_offset: int) -> list[int]:
-        """The queue offsets of the entries in memory that come before a time and a place in the queue."""
+        """Return the queue offsets of the entries in memory that come before a time and a place in the queue."""
         border = KEY.pack(due_ms, queue_offset)
         found = []
         places = [0]
@@ -231,6 +232,6 @@ class TimerWheel:
         return found
 
     def count_at(self, due_ms: int) -> int:
-        """How many entries share a time's minute."""
+        """Return how many entries share a time's minute."""
         slot = due_ms // SLOT_MS
         return len(self._heap) if slot <= self._loaded else self._counts.get(slot, 0)

@@ -92,7 +92,7 @@ class TransactionalMessageCheckService:
         self._round_began_s = clock.monotonic_s()
 
     def run(self) -> float:
-        """One slice of what is due. Returns after how many seconds to call again.
+        """Do one slice of what is due; return after how many seconds to call again.
 
         Raises whatever a defect raises; the round is over then, and what it completed stays completed.
         """
@@ -162,7 +162,7 @@ class TransactionalMessageCheckService:
     def _put_copy(
         self, record: Record, identity: Identity, changes: dict[str, str]
     ) -> tuple[MessageExtBrokerInner, DispatchRequest] | None:
-        """Puts a copy behind the queue's end; gives the message up when the store can never take one."""
+        """Put a copy behind the queue's end; give the message up when the store can never take one."""
         message = half.copy_of(record, changes)
         try:
             (put,) = self._store.append([message])
@@ -201,7 +201,7 @@ class TransactionalMessageCheckService:
         self.table.gave_up(identity, record.queue_offset)
 
     def _ask(self) -> None:
-        """Sends the questions whose copies can be read, each to the next member of its producer group."""
+        """Send the questions whose copies can be read, each to the next member of its producer group."""
         questions, readable = self._questions, self._store.readable_offset_bytes
         while questions and questions[0].end_offset_bytes <= readable:
             question = questions.popleft()

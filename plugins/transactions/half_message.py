@@ -39,7 +39,7 @@ Identity = tuple[str, int, bytes]
 
 
 def asks_for_transaction(properties: Mapping[str, str], reconsume_times: int) -> bool:
-    """Whether a send begins a transaction.
+    """Return whether a send begins a transaction.
 
     A message that was committed once keeps TRAN_MSG; a consumer that sends it to its retry topic begins nothing.
     """
@@ -47,29 +47,29 @@ def asks_for_transaction(properties: Mapping[str, str], reconsume_times: int) ->
 
 
 def redirect_to_half(message: MessageExtBrokerInner) -> None:
-    """Turns a message that was sent into a half message."""
+    """Turn a message that was sent into a half message."""
     redirect(message, TRANS_HALF_TOPIC, HALF_QUEUE_ID)
     message.sys_flag = without_transaction(message.sys_flag)
 
 
 def identity_of(record: Record) -> Identity:
-    """What a half message shares with its copies only. One without a UNIQ_KEY shares nothing with any other."""
+    """Return what a half message shares with its copies only. One without a UNIQ_KEY shares nothing with any other."""
     key = record.properties.get(props.UNIQ_KEY) or f"@{record.queue_offset}"
     return key, record.born_timestamp_ms, record.born_host
 
 
 def is_copy(properties: Mapping[str, str]) -> bool:
-    """Whether a half message was put by the broker, not by a producer."""
+    """Return whether a half message was put by the broker, not by a producer."""
     return props.TRANSACTION_CHECK_TIMES in properties or props.TRANSACTION_PREPARED_QUEUE_OFFSET in properties
 
 
 def check_times(properties: Mapping[str, str]) -> int:
-    """How often the producer was asked."""
+    """Return how often the producer was asked."""
     return _number(properties.get(props.TRANSACTION_CHECK_TIMES), 0)
 
 
 def immunity_ms(properties: Mapping[str, str], timeout_ms: int) -> int | None:
-    """The age before which the producer must not be asked, where the message itself sets one; None where not."""
+    """Return the age before which the producer must not be asked, where the message itself sets one; None where not."""
     text = properties.get(props.CHECK_IMMUNITY_TIME_IN_SECONDS)
     if text is None:
         return None
@@ -78,18 +78,19 @@ def immunity_ms(properties: Mapping[str, str], timeout_ms: int) -> int | None:
 
 
 def copy_of(record: Record, changes: Mapping[str, str]) -> MessageExtBrokerInner:
-    """The half message once more, with some properties changed."""
+    """Return the half message once more, with some properties changed."""
     properties = {**record.properties, **changes}
     return moved(record, TRANS_HALF_TOPIC, HALF_QUEUE_ID, properties, _stored(properties))
 
 
 def given_up_of(record: Record) -> MessageExtBrokerInner:
-    """The half message among those whose producer never answered, as it is."""
+    """Return the half message among those whose producer never answered, as it is."""
     return moved(record, TRANS_CHECK_MAX_TIME_TOPIC, 0, record.properties, record.properties_bytes)
 
 
 def final_of(record: Record) -> MessageExtBrokerInner | None:
-    """The committed message; None when the half has lost its real topic. Its stored properties are the half's, unchanged."""
+    """Return the committed message; None when the half has lost its real topic. Its stored properties are the half's,
+    unchanged."""
     place = real_place(record.properties)
     if place is None:
         return None
@@ -106,7 +107,7 @@ def real_place(properties: Mapping[str, str]) -> tuple[str, int] | None:
 
 
 def op_of(half_queue_offset: int, now_ms: int, store_host: bytes) -> MessageExtBrokerInner:
-    """The record that says that a half message is done with."""
+    """Return the record that says that a half message is done with."""
     properties = {props.WAIT: "true", props.TAGS: OP_TAG}
     return MessageExtBrokerInner(
         topic=TRANS_OP_HALF_TOPIC,
@@ -129,7 +130,8 @@ def offsets_of_op(record: Record) -> list[int]:
 
 
 def check_header(record: Record, copy: DispatchRequest) -> dict[str, str]:
-    """The header of CHECK_TRANSACTION_STATE (39): the copy's place, which the producer names when it ends the transaction."""
+    """Return the header of CHECK_TRANSACTION_STATE (39): the copy's place, which the producer names when it ends the
+    transaction."""
     header = {
         "commitLogOffset": str(copy.commit_log_offset_bytes),
         "offsetMsgId": offset_message_id(record.store_host.hex().upper(), copy.commit_log_offset_bytes),
@@ -141,7 +143,7 @@ def check_header(record: Record, copy: DispatchRequest) -> dict[str, str]:
 
 
 def check_body(record: Record, message: MessageExtBrokerInner, copy: DispatchRequest) -> bytes:
-    """The body of 39: the half message as it will be at its real topic, with the copy's offsets."""
+    """Return the body of 39: the half message as it will be at its real topic, with the copy's offsets."""
     properties = {**message.properties, props.WAIT: "false"}
     topic, queue_id = real_place(properties) or (message.topic, message.queue_id)
     shown = moved(record, topic, queue_id, properties, _stored(properties))
@@ -157,7 +159,7 @@ def _stored(properties: Mapping[str, str]) -> bytes:
 
 
 def _number(text: str | None, default: int) -> int:
-    """A whole number as Java's ``parseLong`` reads it, the default for anything else."""
+    """Return a whole number as Java's ``parseLong`` reads it, the default for anything else."""
     digits = (text or "").removeprefix("-")
     if not digits.isascii() or not digits.isdigit() or len(digits) > 18:
         return default

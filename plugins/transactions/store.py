@@ -44,7 +44,7 @@ class TransactionStore:
         return self._store.reader.max_queue_offset(topic, HALF_QUEUE_ID)
 
     def record(self, topic: str, queue_offset: int) -> Record | None:
-        """The message at a queue offset, None when there is none any more."""
+        """Return the message at a queue offset, None when there is none any more."""
         queue = self._store.consume_queues.find(topic, HALF_QUEUE_ID)
         unit = queue.unit(queue_offset) if queue is not None and queue_offset >= queue.min_queue_offset else None
         return self._store.commit_log.record(unit[0], unit[1]) if unit is not None else None
@@ -53,7 +53,7 @@ class TransactionStore:
         return self._store.reader.message_at(commit_log_offset_bytes)
 
     def last_record(self) -> Record | None:
-        """The newest record that is in a queue."""
+        """Return the newest record that is in a queue."""
         queues = list(self._store.consume_queues.queues.values())
         newest = max(queues, key=lambda queue: queue.max_physical_offset_bytes, default=None)
         if newest is None:
@@ -79,7 +79,7 @@ class TransactionStore:
         self._api.topics.create_in_send_back(topic, 1)
 
     def load_positions(self) -> tuple[int, int]:
-        """The saved positions in the half and in the op queue; -1 where there is none."""
+        """Return the saved positions in the half and in the op queue; -1 where there is none."""
         query = self._api.offsets.query
         return (
             query(TRANS_HALF_TOPIC, TRANSACTION_GROUP, HALF_QUEUE_ID),

@@ -51,7 +51,7 @@ class TransactionTable:
         self._given_up: dict[Identity, None] = {}
 
     def is_open(self, identity: Identity, half_queue_offset: int) -> bool:
-        """Whether the transaction of a half message can still be ended."""
+        """Return whether the transaction of a half message can still be ended."""
         if identity in self._ended:
             return False
         if identity in self._copies or identity in self._given_up:
@@ -59,7 +59,7 @@ class TransactionTable:
         return half_queue_offset >= self.position and half_queue_offset not in self._done
 
     def is_replaced(self, identity: Identity, half_queue_offset: int) -> bool:
-        """Whether a newer copy stands for this half message."""
+        """Return whether a newer copy stands for this half message."""
         return self._copies.get(identity, -1) > half_queue_offset
 
     def newest_copy(self, identity: Identity) -> int:
@@ -67,11 +67,12 @@ class TransactionTable:
         return self._copies.get(identity, -1)
 
     def was_ended(self, identity: Identity) -> bool:
-        """True while the broker remembers it."""
+        """Return True while the broker remembers it."""
         return identity in self._ended
 
     def offsets_to_end(self, identity: Identity, half_queue_offset: int) -> list[int]:
-        """The half queue offsets that op records must name when the transaction ends at one of its half messages.
+        """Return the half queue offsets that op records must name when the transaction ends at one of its half
+        messages.
 
         The newest copy is one of them: no producer may be asked about it again, by this broker or by the next one.
         """
@@ -81,30 +82,30 @@ class TransactionTable:
     # what happened
 
     def add_op(self, half_queue_offset: int) -> None:
-        """An op record follows those known."""
+        """Note an op record behind those known."""
         self._ops.append(half_queue_offset)
         self._advance()
 
     def done(self, half_queue_offset: int) -> None:
-        """This half message is done with."""
+        """Note that a half message is done with."""
         if half_queue_offset >= self.position:
             self._done.add(half_queue_offset)
             self._advance()
 
     def replaced(self, identity: Identity, half_queue_offset: int, copy_queue_offset: int) -> None:
-        """A copy was put and stands for the transaction from now on."""
+        """Note that a copy was put, which stands for the transaction from now on."""
         self._given_up.pop(identity, None)
         self._copies[identity] = copy_queue_offset
         self.done(half_queue_offset)
 
     def gave_up(self, identity: Identity, half_queue_offset: int) -> None:
-        """The half message was moved to those whose producer never answered."""
+        """Note that the half message was moved to those whose producer never answered."""
         self._copies.pop(identity, None)
         _remember(self._given_up, identity)
         self.done(half_queue_offset)
 
     def ended(self, identity: Identity, half_queue_offset: int) -> None:
-        """The transaction was committed or rolled back."""
+        """Note that the transaction was committed or rolled back."""
         self._given_up.pop(identity, None)
         _remember(self._ended, identity)
         for queue_offset in self.offsets_to_end(identity, half_queue_offset):
@@ -137,7 +138,7 @@ def _remember(known: dict[Identity, None], identity: Identity) -> None:
 
 
 def rebuild(store: TransactionStore) -> tuple[TransactionTable, list[int]]:
-    """The table as the queues tell it.
+    """Return the table as the queues tell it.
 
     Returns:
         The table, and half queue offsets whose op record is missing: the crash came between the two. The caller appends
@@ -159,13 +160,13 @@ def half_at(store: TransactionStore, half_queue_offset: int) -> Record | None:
 
 
 def _inside(store: TransactionStore, topic: str, saved: int) -> int:
-    """A saved position, moved into the queue: it may have been cut at either end."""
+    """Return a saved position, moved into the queue: it may have been cut at either end."""
     low, high = store.min_queue_offset(topic), store.max_queue_offset(topic)
     return max(low, min(saved, high))
 
 
 def _read_ops(store: TransactionStore, table: TransactionTable, ended: dict[Identity, list[str]]) -> None:
-    """Ends every transaction that an op record names. An op record always lies behind its half message in the log."""
+    """End every transaction that an op record names. An op record always lies behind its half message in the log."""
     for op_offset in range(table.op_position, store.max_queue_offset(TRANS_OP_HALF_TOPIC)):
         op = store.record(TRANS_OP_HALF_TOPIC, op_offset)
         last = -1
@@ -180,7 +181,8 @@ def _read_ops(store: TransactionStore, table: TransactionTable, ended: dict[Iden
 
 
 def _unfinished(store: TransactionStore, table: TransactionTable, ended: dict[Identity, list[str]]) -> list[int]:
-    """A final record is followed by its op record at once. Only the log's last record can lack it."""
+    """Return the half offsets whose op record a crash kept back: only the log's last record can lack the one that
+    follows it."""
     last = store.last_record()
     if last is None or transaction_type(last.sys_flag) != TRANSACTION_COMMIT:
         return []
@@ -196,7 +198,7 @@ def _unfinished(store: TransactionStore, table: TransactionTable, ended: dict[Id
 
 
 def _read_halves(store: TransactionStore, table: TransactionTable, ended: dict[Identity, list[str]]) -> None:
-    """Finds the copies among what is open, and what was ended at another half message of the same transaction."""
+    """Find the copies among what is open, and what was ended at another half message of the same transaction."""
     named = {half_offset for offsets in ended.values() for half_offset in offsets}
     seen: dict[Identity, int] = {}
     for half_offset in range(table.position, store.max_queue_offset(TRANS_HALF_TOPIC)):
@@ -212,7 +214,7 @@ def _read_halves(store: TransactionStore, table: TransactionTable, ended: dict[I
 
 
 def _read_given_up(store: TransactionStore, table: TransactionTable) -> None:
-    """The newest of those given up can still be ended, unless they were since, or are asked about again."""
+    """Read the newest of those given up: they can be ended, unless they were since, or are asked about again."""
     high = store.max_queue_offset(TRANS_CHECK_MAX_TIME_TOPIC)
     low = max(store.min_queue_offset(TRANS_CHECK_MAX_TIME_TOPIC), high - REMEMBERED_MAX)
     records = [store.record(TRANS_CHECK_MAX_TIME_TOPIC, offset) for offset in range(low, high)]

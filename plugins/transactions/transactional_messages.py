@@ -68,7 +68,7 @@ class TransactionalMessageService:
     # life
 
     def load(self) -> None:
-        """Reads where the queues stand. Call it after the store has recovered and its queues have caught up.
+        """Read where the queues stand. Call it after the store has recovered and its queues have caught up.
 
         Raises:
             RefusedError: an op record that a crash cut off could not be appended.
@@ -82,7 +82,7 @@ class TransactionalMessageService:
         self.save()
 
     def run(self) -> float:
-        """Does what is due, for a few milliseconds at most.
+        """Do what is due, for a few milliseconds at most.
 
         Returns:
             After how many seconds to call again; 0 when there is more to do.
@@ -95,7 +95,7 @@ class TransactionalMessageService:
         return min(wait_s, IDLE_S)
 
     def save(self) -> None:
-        """Saves the positions once what they stand for is on disk."""
+        """Save the positions once what they stand for is on disk."""
         positions = self._durable.ready((self.table.position, self.table.op_position))
         if positions is not None and positions != (0, 0):
             self._store.save_positions(*positions)
@@ -104,7 +104,7 @@ class TransactionalMessageService:
     # end
 
     def end(self, request: EndTransactionRequestHeader) -> None:
-        """Commits or rolls back. An undecided producer changes nothing: it is asked again.
+        """Commit or roll back. An undecided producer changes nothing: it is asked again.
 
         Raises:
             RefusedError: SYSTEM_ERROR, in the words of RocketMQ: the half message is not there, is another one or
@@ -136,7 +136,7 @@ class TransactionalMessageService:
             self.rolled_back += 1
 
     def _keep_early(self, request: EndTransactionRequestHeader) -> None:
-        """A half message can be acknowledged before it can be read (transient store pool): its end waits for that."""
+        """Keep the end of a half message that is acknowledged but cannot be read yet (transient store pool)."""
         place = request.commit_log_offset_bytes
         if not self._store.readable_offset_bytes <= place < self._store.wrote_offset_bytes:
             raise _refused("transaction.gone", "Find prepared transaction message failed", str(place))
@@ -170,7 +170,7 @@ class TransactionalMessageService:
     # resume
 
     def resume(self, commit_log_offset_bytes: int) -> None:
-        """Asks about a half message from the start again (323), also one that was given up.
+        """Ask about a half message from the start again (323), also one that was given up.
 
         Raises:
             RefusedError: SYSTEM_ERROR; the half message does not exist, or its transaction has ended.
@@ -195,7 +195,7 @@ class TransactionalMessageService:
 
 
 def _verify(request: EndTransactionRequestHeader, record: Record) -> None:
-    """A late request may name a place where another message lies by now: every name must fit. Raises RefusedError."""
+    """Refuse a request that names a place where another message lies by now: every name must fit. Raises RefusedError."""
     properties = record.properties
     if record.topic != TRANS_HALF_TOPIC or record.queue_id != half.HALF_QUEUE_ID:
         raise _refused("transaction.gone", "Find prepared transaction message failed", record.topic)

@@ -47,7 +47,7 @@ class Access:
         return {"hooks": [self.signer] if self.signer is not None else [], "ssl_context": self.ssl_context}
 
     def signed(self, command: RemotingCommand) -> RemotingCommand:
-        """The command as it is to be sent."""
+        """Return the command as it is to be sent."""
         if self.signer is not None:
             self.signer.before_request("", command)
         return command
@@ -80,7 +80,7 @@ class AclSigner:
         command.ext_fields = fields
 
     def after_response(self, _address: str, _command: RemotingCommand, _answer: RemotingCommand) -> None:
-        """Answers are not signed."""
+        """Leave answers alone: they are not signed."""
 
 
 ACCESS_KEY: Final = "FLINT_ACCESS_KEY"
@@ -94,7 +94,7 @@ TLS_INSECURE: Final = "FLINT_TLS_INSECURE"
 
 
 def access_of(environ: Mapping[str, str]) -> Access:
-    """How a client signs and encrypts.
+    """Return how a client signs and encrypts.
 
     Args:
         environ: the environment, see above.

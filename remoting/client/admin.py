@@ -61,16 +61,16 @@ class AdminClient(QueueOffsets, InstanceUser):
     # --- name servers ---
 
     async def topic_route(self, topic: str) -> TopicRouteData:
-        """Which brokers hold a topic, as a name server knows it now."""
+        """Return which brokers hold a topic, as a name server knows it now."""
         return await self.client.routes.fetch(topic)
 
     async def cluster_info(self) -> ClusterInfo:
-        """All brokers and clusters."""
+        """Return all brokers and clusters."""
         answer = checked(await self.client.routes.ask(request(RequestCode.GET_BROKER_CLUSTER_INFO)))
         return decode_body(answer.body, ClusterInfo)
 
     async def topic_list(self) -> list[str]:
-        """All topics."""
+        """Return all topics."""
         answer = checked(await self.client.routes.ask(request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)))
         return TopicList.decode(answer.body).topic_list
 
@@ -136,7 +136,7 @@ class AdminClient(QueueOffsets, InstanceUser):
         await _ask_all(self.client, self.client.routes.name_servers, RequestCode.DELETE_TOPIC_IN_NAMESRV, header)
 
     async def topic_configs(self, address: str) -> TopicConfigSerializeWrapper:
-        """Every topic of a broker with its settings."""
+        """Return every topic of a broker with its settings."""
         answer = await self.client.ask(address, request(RequestCode.GET_ALL_TOPIC_CONFIG))
         return decode_body(answer.body, TopicConfigSerializeWrapper)
 
@@ -165,12 +165,13 @@ class AdminClient(QueueOffsets, InstanceUser):
         await _ask_all(self.client, await self._targets(address, cluster), RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
 
     async def consumer_connections(self, group: str, address: str) -> ConsumerConnection:
-        """The group's members that a broker knows. Refused with CONSUMER_NOT_ONLINE when there are none."""
+        """Return the group's members that a broker knows. Refused with CONSUMER_NOT_ONLINE when there are none."""
         return ConsumerConnection.decode((await self._connections(group, address)).body)
 
     async def contradictions(self, group: str, address: str) -> str:
-        """How the group's members contradict each other in what they subscribe to, in words with their ids; empty when they do
-        not, and where the broker is not FlintMQ's. Refused with CONSUMER_NOT_ONLINE when there are none."""
+        """Return how the group's members contradict each other in what they subscribe to, in words with their ids;
+        empty when they do not, and where the broker is not FlintMQ's. Refused with CONSUMER_NOT_ONLINE when there are
+        none."""
         return (await self._connections(group, address)).remark or ""
 
     async def _connections(self, group: str, address: str) -> RemotingCommand:
@@ -178,7 +179,7 @@ class AdminClient(QueueOffsets, InstanceUser):
         return await self.client.ask(address, request(RequestCode.GET_CONSUMER_CONNECTION_LIST, header))
 
     async def consume_stats(self, group: str, topic: str) -> ConsumeStats:
-        """How far a group has come in each queue of a topic."""
+        """Return how far a group has come in each queue of a topic."""
         merged = ConsumeStats()
         header = GetConsumeStatsRequestHeader(consumer_group=group, topic=topic)
         for answer in await self._ask_topic(topic, RequestCode.GET_CONSUME_STATS, header):
@@ -200,12 +201,12 @@ class AdminClient(QueueOffsets, InstanceUser):
     # --- brokers ---
 
     async def runtime_info(self, address: str) -> dict[str, str]:
-        """A broker's counters and gauges (docs/internals/protocol.md, Runtime figures)."""
+        """Return a broker's counters and gauges (docs/internals/protocol.md, Runtime figures)."""
         answer = await self.client.ask(address, request(RequestCode.GET_BROKER_RUNTIME_INFO))
         return KVTable.decode(answer.body).table
 
     async def broker_config(self, address: str) -> dict[str, str]:
-        """A broker's settings."""
+        """Return a broker's settings."""
         answer = await self.client.ask(address, request(RequestCode.GET_BROKER_CONFIG))
         lines = (line.partition("=") for line in answer.body.decode().splitlines() if "=" in line)
         return {key.strip(): value.strip() for key, _, value in lines if not key.startswith("#")}
@@ -239,7 +240,8 @@ class AdminClient(QueueOffsets, InstanceUser):
         return sorted(found.values(), key=lambda message: message.store_timestamp_ms)
 
     async def view_message(self, offset_msg_id: str) -> MessageExt:
-        """The message with a broker's id; the id says which broker is asked. Raises ``ValueError`` when it is not an id."""
+        """Return the message with a broker's id; the id says which broker is asked. Raises ``ValueError`` when it is
+        not an id."""
         message_id = decode_message_id(offset_msg_id)
         address = (
             f"[{message_id.ip}]:{message_id.port}" if ":" in message_id.ip else f"{message_id.ip}:{message_id.port}"

@@ -84,17 +84,17 @@ class QueueOffsets:
     client: ClientInstance
 
     async def max_offset(self, queue: MessageQueue) -> int:
-        """The offset the queue's next message will have."""
+        """Return the offset the queue's next message will have."""
         header = QueueRequestHeader(topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name)
         return await self._queue_offset(queue, RequestCode.GET_MAX_OFFSET, header)
 
     async def min_offset(self, queue: MessageQueue) -> int:
-        """The offset of the queue's first message that is still there."""
+        """Return the offset of the queue's first message that is still there."""
         header = QueueRequestHeader(topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name)
         return await self._queue_offset(queue, RequestCode.GET_MIN_OFFSET, header)
 
     async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """The offset of the message that was stored nearest to a time."""
+        """Return the offset of the message that was stored nearest to a time."""
         header = SearchOffsetRequestHeader(
             topic=queue.topic, queue_id=queue.queue_id, timestamp_ms=timestamp_ms, broker_name=queue.broker_name
         )
@@ -197,7 +197,7 @@ class BrokerApi(QueueOffsets):
         )
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """The group's stored offset; None when there is none."""
+        """Return the group's stored offset; None when there is none."""
         header = QueryConsumerOffsetRequestHeader(
             consumer_group=self.group, topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name
         )
@@ -228,7 +228,7 @@ class BrokerApi(QueueOffsets):
             await self.client.remoting.invoke_oneway(await self._address(queue), command)
 
     async def members(self, topic: str) -> list[str]:
-        """The ids of the group's clients, as a broker of the topic knows them."""
+        """Return the ids of the group's clients, as a broker of the topic knows them."""
         route = await self.client.routes.route(topic)
         command = request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, ConsumerGroupRequestHeader(consumer_group=self.group))
         failure: RemotingError | None = None
@@ -256,7 +256,7 @@ class BrokerApi(QueueOffsets):
             await self.client.remoting.invoke_oneway(await self._address(mine), unlock)
 
     def _by_broker(self, queues: Sequence[MessageQueue]) -> Iterator[tuple[MessageQueue, bytes]]:
-        """One queue of each broker, and the body that names all of that broker."""
+        """Yield one queue of each broker, and the body that names all of that broker."""
         for broker_name in sorted({queue.broker_name for queue in queues}):
             mine = [queue for queue in queues if queue.broker_name == broker_name]
             yield mine[0], LockBatchRequestBody(self.client.client_id, self.group, mine).encode()

@@ -26,7 +26,7 @@ REQUEST_TIMEOUT_MS: Final = 3_000
 
 
 def checked(answer: RemotingCommand, *accepted: int) -> RemotingCommand:
-    """The answer itself when its code is SUCCESS or among those accepted.
+    """Return the answer itself when its code is SUCCESS or among those accepted.
 
     Raises:
         RefusedError: with the answer's code and remark.
@@ -179,7 +179,7 @@ class ClientInstance:
 
 
 async def repeat(interval_s: float, work: Callable[[], Awaitable[object]]) -> None:
-    """Does work every so often, for good; what FlintMQ or a disk raises is logged and does not end it."""
+    """Do work every so often, for good; what FlintMQ or a disk raises is logged and does not end it."""
     while True:
         await asyncio.sleep(interval_s)
         try:
@@ -204,7 +204,7 @@ class InstanceUser:
         self._owns_client = client is None
 
     async def start(self) -> None:
-        """Called when an ``async with`` begins; nothing needs it here."""
+        """Do nothing when an ``async with`` begins: connections open when they are used."""
 
     async def close(self) -> None:
         """Close the connections, unless they are shared. Idempotent."""

@@ -42,8 +42,8 @@ class Message:
     """False: the broker acknowledges before the message is durable."""
 
     def wire_properties(self, uniq_key: str) -> dict[str, str]:
-        """All properties as they are sent: the client's own first, because the broker looks at these at once when they lie as
-        the Java client's do; what the user calls by the same name does not count."""
+        """Return all properties as they are sent: the client's own first, because the broker looks at these at once
+        when they lie as the Java client's do; what the user calls by the same name does not count."""
         result: dict[str, str] = {}
         if self.keys:
             result[props.KEYS] = props.KEY_SEPARATOR.join(self.keys)
@@ -113,7 +113,7 @@ class MessageExt:
 
 
 def message_of(record: Record, broker_name: str = "") -> MessageExt:
-    """The message in a record.
+    """Return the message in a record.
 
     Raises:
         CompressionError: its body is compressed in a way that cannot be undone here.
@@ -140,7 +140,7 @@ def message_of(record: Record, broker_name: str = "") -> MessageExt:
 
 
 def decode_messages(body: bytes, broker_name: str = "") -> list[MessageExt]:
-    """The messages in a pull's or a query's answer.
+    """Return the messages in a pull's or a query's answer.
 
     Raises:
         RecordError: the bytes are no records, or a body's checksum is wrong.
@@ -166,12 +166,12 @@ class CompressionError(FlintError):
 
 
 def compress(body: bytes, level: int = 5) -> tuple[bytes, int]:
-    """A body compressed with zlib, and the system flag's bits that say so."""
+    """Return a body compressed with zlib, and the system flag's bits that say so."""
     return zlib.compress(body, level), COMPRESSED | ZLIB
 
 
 def decompress(body: bytes, sys_flag: int) -> bytes:
-    """A body as it was before it was compressed; itself when it was not.
+    """Return a body as it was before it was compressed; itself when it was not.
 
     Raises:
         CompressionError: see there.

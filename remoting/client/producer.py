@@ -138,7 +138,7 @@ class Producer(InstanceUser):
         await super().close()
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """The queues of a topic that can be written to. Raises as :meth:`send`."""
+        """Return the queues of a topic that can be written to. Raises as :meth:`send`."""
         return (await self._route(topic)).write_queues
 
     async def send(
@@ -201,7 +201,7 @@ class Producer(InstanceUser):
         *,
         timeout_ms: int = SEND_TIMEOUT_MS,
     ) -> SendResult:
-        """Answers a request that was consumed; at the broker the request came from, which knows the requester.
+        """Answer a request that was consumed; at the broker the request came from, which knows the requester.
 
         Raises:
             ValueError: the message is not a request.
@@ -293,7 +293,7 @@ class Producer(InstanceUser):
             raise ValueError(f"a body of {length_bytes} bytes, at most {self._max_message_bytes} are sent")
 
     async def _route(self, topic: str) -> TopicRoute:
-        """The topic's route; that of the auto-create topic, with queues of this one, while it does not exist."""
+        """Return the topic's route; that of the auto-create topic, with queues of this one, while it does not exist."""
         try:
             return await self.client.routes.route(topic)
         except RefusedError as refused:
@@ -310,7 +310,7 @@ class Producer(InstanceUser):
         return make_topic_route(topic, replace(data, queue_datas=narrowed))
 
     def _next_queue(self, route: TopicRoute, failed_broker: str | None) -> MessageQueue:
-        """The next in turn; one at another broker than the one that just failed, if there is any."""
+        """Return the next queue in turn; one at another broker than the one that just failed, if there is any."""
         queues = [queue for queue in route.write_queues if queue.broker_name != failed_broker] or route.write_queues
         if not queues:
             raise RefusedError(

@@ -34,7 +34,7 @@ class PullConsumer(QueueOffsets, InstanceUser):
         self._api = BrokerApi(self.client, group)
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """The queues of a topic that can be read."""
+        """Return the queues of a topic that can be read."""
         return (await self.client.routes.route(topic)).read_queues
 
     async def pull(
@@ -54,7 +54,7 @@ class PullConsumer(QueueOffsets, InstanceUser):
         )
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """The group's stored offset; None when there is none."""
+        """Return the group's stored offset; None when there is none."""
         return await self._api.committed(queue)
 
     async def commit(self, queue: MessageQueue, consumer_offset: int) -> None:

@@ -37,7 +37,7 @@ REPLY: Final = "reply"
 
 
 def make_reply(request: MessageExt, body: bytes, properties: Mapping[str, str] | None = None) -> Message:
-    """The message that answers a request; send it with any producer.
+    """Return the message that answers a request; send it with any producer.
 
     Args:
         request: the message as it was consumed.
@@ -57,7 +57,7 @@ def make_reply(request: MessageExt, body: bytes, properties: Mapping[str, str] |
 
 
 def is_reply(message: Message) -> bool:
-    """Whether a message is sent as a reply (324, 325)."""
+    """Return whether a message is sent as a reply (324, 325)."""
     return message.properties.get(props.MSG_TYPE) == REPLY
 
 
@@ -74,7 +74,7 @@ class Requests:
         return len(self._waiting)
 
     def stamped(self, message: Message, timeout_ms: int) -> tuple[Message, asyncio.Future[MessageExt]]:
-        """The message as a request, and the promise of its reply; :meth:`forget` it in the end."""
+        """Return the message as a request, and the promise of its reply; :meth:`forget` it in the end."""
         self._client.remoting.register_processor(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, self._replied)
         correlation_id = str(uuid.uuid4())
         properties = {
@@ -88,7 +88,7 @@ class Requests:
         return attrs.evolve(message, properties=properties), future
 
     def forget(self, message: Message) -> None:
-        """The request's reply is not waited for any more."""
+        """Stop waiting for the request's reply."""
         self._waiting.pop(message.properties[props.CORRELATION_ID], None)
 
     async def announce(self, addresses: Iterable[str]) -> None:

@@ -38,7 +38,7 @@ class TopicRoute:
     """As received."""
 
     def address(self, broker_name: str, broker_id: int = MASTER_ID) -> str:
-        """The address of a broker: of that id, else of any that is left.
+        """Return the address of a broker: of that id, else of any that is left.
 
         Raises:
             RemotingConnectError: the broker is not in the route.
@@ -50,7 +50,7 @@ class TopicRoute:
 
 
 def make_topic_route(topic: str, data: TopicRouteData) -> TopicRoute:
-    """A route of what a name server answered."""
+    """Return a route of what a name server answered."""
     addrs = {broker.broker_name: dict(broker.broker_addrs) for broker in data.broker_datas}
     queue_datas = sorted(data.queue_datas, key=lambda queue_data: queue_data.broker_name)
     write = (
@@ -108,7 +108,7 @@ class RouteCache:
         self._routes: dict[str, tuple[float, TopicRoute]] = {}
 
     async def route(self, topic: str, *, max_age_s: float = ROUTE_MAX_AGE_S) -> TopicRoute:
-        """The topic's route, asked for when the one known is older than ``max_age_s``.
+        """Return the topic's route, asked for when the one known is older than ``max_age_s``.
 
         A known route outlives name servers that do not answer.
 
@@ -130,7 +130,7 @@ class RouteCache:
         return route
 
     async def fetch(self, topic: str) -> TopicRouteData:
-        """The topic's route as a name server knows it now. Raises as :meth:`route`."""
+        """Return the topic's route as a name server knows it now. Raises as :meth:`route`."""
         header = GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)
         answer = await self.ask(request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header))
         if answer.code != ResponseCode.SUCCESS:
@@ -153,7 +153,7 @@ class RouteCache:
         raise failure
 
     def known(self) -> tuple[TopicRoute, ...]:
-        """Every route known now."""
+        """Return every route known now."""
         return tuple(route for _, route in self._routes.values())
 
     def broker_addresses(self, *, masters_only: bool = False) -> tuple[str, ...]:

@@ -177,7 +177,7 @@ class TransactionProducer(Producer):
 
 
 async def _dispatch_check(client: ClientInstance, command: RemotingCommand, address: str) -> None:
-    """The half message says which group is asked."""
+    """Hand the question to the group that the half message names."""
     try:
         messages = decode_messages(command.body)
     except RecordError as error:

@@ -27,7 +27,7 @@ _IDS_AT_A_TIME: Final = 4_096
 
 
 def local_ip() -> str:
-    """This machine's address as others see it; nothing is sent to find it out."""
+    """Return this machine's address as others see it; nothing is sent to find it out."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))
@@ -59,7 +59,7 @@ class UniqueIdMaker:
         self._month_end_ms = 0
 
     def make(self) -> str:
-        """A new id, 32 or 56 digits."""
+        """Return a new id, 32 or 56 digits."""
         return self.make_many(1)[0]
 
     def make_many(self, count: int) -> list[str]:

@@ -153,7 +153,7 @@ class RuntimeInfo:
         return _Totals(now_s, stats.put_messages, stats.get_found, stats.get_missed, stats.get_messages)
 
     def sample(self) -> None:
-        """Remembers the counters, for rates, and at midnight, for totals of the day."""
+        """Remember the counters, for rates, and at midnight, for totals of the day."""
         now = self._totals()
         self._samples.append(now)
         today = self._today()
@@ -163,7 +163,7 @@ class RuntimeInfo:
             self._get_mornings = (self._get_mornings[1], now.handed_out)
 
     def __call__(self) -> dict[str, str]:
-        """Every figure as text."""
+        """Return every figure as text."""
         own = self._identity() | self._rates() | self._days() | self._queues() | self._store() | self._disk()
         info = {name: str(value) for name, value in own.items()} | self._state.consumers.runtime_info()
         for source in self._state.runtime_sources:

@@ -114,7 +114,7 @@ class AdminClientProcessor(StateProcessor):
         return Response(body=body)
 
     def _offsets_at(self, header: ResetOffsetRequestHeader) -> dict[MessageQueue, int]:
-        """Each queue's new offset. Without force, only backwards."""
+        """Return each queue's new offset. Without force, only backwards."""
         state = self._state
         config = state.topics.select(header.topic)
         if config is None:
@@ -222,7 +222,7 @@ def _askable(member: ClientChannelInfo) -> Askable:
 
 
 async def _pass_on(member: ClientChannelInfo, code: int, fields: Mapping[str, str], body: bytes) -> Response:
-    """The client's own answer, or CONSUME_MSG_TIMEOUT when it gave none."""
+    """Return the client's own answer, or CONSUME_MSG_TIMEOUT when it gave none."""
     try:
         answer = await _askable(member).invoke(code, fields, body, ASK_CLIENT_TIMEOUT_S)
     except RemotingError as error:

@@ -107,7 +107,7 @@ class AdminGroupProcessor(StateProcessor):
         return Response(body=consume_stats(tps, table))
 
     async def _add_stats(self, table: OffsetTable, group: str, topic: str) -> tuple[float, int]:
-        """Adds a topic's queues; returns how fast the group consumes it, and how many messages it is behind."""
+        """Add a topic's queues; return how fast the group consumes it, and how many messages it is behind."""
         config = self._state.topics.select(topic)
         if config is None or self._has_left(group, topic):
             return 0.0, 0
@@ -124,7 +124,7 @@ class AdminGroupProcessor(StateProcessor):
         return self._state.stats.consume_tps(group, topic), behind
 
     def _has_left(self, group: str, topic: str) -> bool:
-        """True when a group is online and no longer subscribes to a topic it still has offsets in."""
+        """Return True when a group is online and no longer subscribes to a topic it still has offsets in."""
         info = self._state.consumers.find(group)
         return info is not None and bool(info.subscriptions) and topic not in info.subscriptions
 
@@ -210,7 +210,7 @@ class AdminGroupProcessor(StateProcessor):
 
 
 def _can_be(queue: MessageQueue) -> bool:
-    """Whether a queue's names are short enough for a queue that there is somewhere: locks are kept in memory."""
+    """Return whether a queue's names are short enough for a queue that there is somewhere: locks are kept in memory."""
     return len(queue.topic) <= TOPIC_MAX_BYTES and len(queue.broker_name) <= GROUP_MAX_BYTES
 
 

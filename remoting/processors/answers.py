@@ -35,7 +35,7 @@ class StateProcessor(DeclaredProcessor):
 
 
 def with_header(header: CommandHeader, body: bytes = b"") -> Response:
-    """A success with a typed header."""
+    """Return a success with a typed header."""
     return Response(ext_fields=encode_header(header), body=body)
 
 
@@ -45,7 +45,7 @@ def with_json(value: Any, *, standard: bool = False) -> Response:
 
 
 def record_bytes(state: BrokerState, commit_log_offset_bytes: int) -> bytes:
-    """The record at a physical offset, as it lies in the log.
+    """Return the record at a physical offset, as it lies in the log.
 
     Raises:
         RefusedError: SYSTEM_ERROR; no message is there.
@@ -59,7 +59,7 @@ def record_bytes(state: BrokerState, commit_log_offset_bytes: int) -> bytes:
 
 
 def check_not_slave(state: BrokerState) -> None:
-    """A slave's topics and groups are its master's.
+    """Refuse a change on a slave, whose topics and groups are its master's.
 
     Raises:
         RefusedError: SYSTEM_ERROR; this is a slave.
@@ -73,8 +73,8 @@ def check_not_slave(state: BrokerState) -> None:
 
 
 def wants_standard_json(request: Request) -> bool:
-    """Whether a client says that it reads standard JSON only: then numbers that are keys come in quotes. RocketMQ has this word
-    for routes; here it counts wherever there is a standard form."""
+    """Return whether a client says that it reads standard JSON only: then numbers that are keys come in quotes.
+    RocketMQ has this word for routes; here it counts wherever there is a standard form."""
     return (request.ext_fields or {}).get("acceptStandardJsonOnly", "").lower() == "true"
 
 
@@ -94,7 +94,7 @@ def group_missing(group: str) -> RefusedError:
 
 
 def check_client_id(client_id: str) -> None:
-    """Refuses an id that is kept only to fill memory.
+    """Refuse an id that is kept only to fill memory.
 
     Raises:
         RefusedError: SYSTEM_ERROR.
@@ -124,7 +124,7 @@ def _escaped(text: str) -> str:
 
 
 def read_properties(body: bytes) -> dict[str, str]:
-    """A body of properties text.
+    """Return a body of properties text.
 
     Raises:
         RefusedError: SYSTEM_ERROR; it is not UTF-8, malformed, or larger than any change of settings.
@@ -147,7 +147,7 @@ def changed(
     allowed: Mapping[str, Key],
     evolve: Callable[[C, Mapping[str, str]], C],
 ) -> C:
-    """The configuration with changes that came over the wire: all of them or none.
+    """Return the configuration with changes that came over the wire: all of them or none.
 
     Args:
         config: in force.

@@ -228,8 +228,8 @@ class NamesrvRouteProcessor(DeclaredProcessor):
 
 
 def _advertised(text: str | None, request: Request) -> Advertised:
-    """What a broker says of its addresses. That it is reached where this name server is counts on the same machine only: there
-    a connection comes from the address that it goes to."""
+    """Return what a broker says of its addresses. That it is reached where this name server is counts on the same
+    machine only: there a connection comes from the address that it goes to."""
     if not text:
         return Advertised()
     said = Advertised.parse(text)

@@ -227,7 +227,7 @@ class PullMessageProcessor:
         return subscription
 
     def _filter(self, subscription: SubscriptionData | None, group: str) -> MessageFilter | None:
-        """The filter of a subscription; None lets everything pass."""
+        """Return the filter of a subscription; None lets everything pass."""
         if subscription is None or (subscription.is_tag_type and not subscription.code_set):
             return None
         made = self._compiled(subscription)

@@ -107,7 +107,7 @@ class ReplyMessageProcessor(StateProcessor):
             )
 
     async def _store(self, message: MessageExtBrokerInner, answer: SendMessageResponseHeader) -> ResponseCode:
-        """Stores the reply and fills in where; returns the code of a send's answer."""
+        """Store the reply and fill in where; return the code of a send's answer."""
         state = self._state
         stored = state.sink.put([message])
         try:

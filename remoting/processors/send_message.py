@@ -182,7 +182,7 @@ class SendMessageProcessor:
     def _flushed(
         self, late: list[Owner], results: Sequence[AppendUnit | RefusedError], began_s: float, status: FlushStatus
     ) -> None:
-        """Called on the flush service's thread."""
+        """Answer sends whose durability is settled. On the flush service's thread."""
         self._state.loop.call_soon_threadsafe(self._answer_late, late, results, began_s, status)
 
     def _answer_late(

@@ -91,7 +91,7 @@ class SendQueue:
             self._loop().call_soon(self._drain)
 
     def _take(self) -> tuple[list[Request], int]:
-        """The sends of the next share, and the bytes of their bodies."""
+        """Return the sends of the next share, and the bytes of their bodies."""
         pending, self._pending = self._pending, []
         sizes = [len(request.body) for request in pending]
         size_bytes = sum(sizes)

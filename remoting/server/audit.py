@@ -67,7 +67,7 @@ def _write(request: Request, result: str) -> None:
 
 
 def _settings_of(body: bytes) -> str:
-    """The names of settings that a request wants to change."""
+    """Return the names of settings that a request wants to change."""
     try:
         return ",".join(read_properties(body))
     except RefusedError:
@@ -75,7 +75,7 @@ def _settings_of(body: bytes) -> str:
 
 
 def name_of(code: int) -> str:
-    """A request code's name; ``CODE_<number>`` for one that has none."""
+    """Return a request code's name; ``CODE_<number>`` for one that has none."""
     try:
         return Code(code).name
     except ValueError:

@@ -28,18 +28,19 @@ _RESERVED_SHARE: Final = 4
 
 
 def connections_ceiling(limit: int) -> int:
-    """The first descriptor that no connection may have, for a process that may have so many."""
+    """Return the first descriptor that no connection may have, for a process that may have so many."""
     return limit - min(RESERVED_MAX, limit // _RESERVED_SHARE)
 
 
 def limit_of_descriptors() -> int:
-    """How many descriptors the process may have now (RLIMIT_NOFILE's soft limit); a very large number where it is unlimited."""
+    """Return how many descriptors the process may have now (RLIMIT_NOFILE's soft limit); a very large number where it
+    is unlimited."""
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return 1 << 30 if soft == resource.RLIM_INFINITY else soft
 
 
 def has_room(listening: int) -> bool:
-    """Whether one more connection may be accepted. Costs three system calls, about a microsecond.
+    """Return whether one more connection may be accepted. Costs three system calls, about a microsecond.
 
     Args:
         listening: descriptor of the listening socket, duplicated for a moment to see which number is free.

@@ -77,12 +77,13 @@ class PostponedWork:
         self._is_marked = False
 
     def is_late(self) -> bool:
-        """Whether the turn has taken so long that nothing more is decoded in it."""
+        """Return whether the turn has taken so long that nothing more is decoded in it."""
         now_s = perf_counter()
         return now_s >= self._turn_began_s(now_s) + LATE_S
 
     def must_wait(self, peer: RequestChannel) -> bool:
-        """Whether a request that may be long has to wait: the slice is over, its peer does not read, or others of it wait."""
+        """Return whether a request that may be long has to wait: the slice is over, its peer does not read, or others
+        of it wait."""
         if peer.is_stalled or peer in self._waiting or peer in self._new or peer in self._single:
             return True
         now_s = perf_counter()
@@ -90,31 +91,31 @@ class PostponedWork:
         return now_s >= began_s + SLICE_S or self._started_s == began_s
 
     def started(self) -> None:
-        """A request is answered by a coroutine, whose first part is done with the loop's next turn and may be as long as a
-        slice: no other begins in this one."""
+        """Note that a request is answered by a coroutine, whose first part is done with the loop's next turn and may be as
+        long as a slice: no other begins in this one."""
         self._is_started = True
         self._started_s = self._turn_began_s(perf_counter())
 
     def put(self, requests: Sequence[Request]) -> None:
-        """Keeps requests of one connection for later, among those that are not answered yet."""
+        """Keep requests of one connection for later, among those that are not answered yet."""
         peer = cast("ServerChannel", requests[0].channel)
         peer.took(len(requests))
         self._keep(peer, requests)
 
     def put_frames(self, peer: ServerChannel, frames: list[bytes]) -> None:
-        """Keeps what a connection brought, undecoded; nothing more is read from it meanwhile."""
+        """Keep what a connection brought, undecoded; nothing more is read from it meanwhile."""
         peer.hold_reading()
         self._keep(peer, (deque(frames),))
 
     def resumed(self, peer: ServerChannel) -> None:
-        """The peer reads again."""
+        """Go on with what waited for a peer that reads again."""
         queue = self._stalled.pop(peer, None)
         if queue is not None:
             self._waiting[peer] = queue
             self._be_due()
 
     def forget(self, peer: ServerChannel) -> None:
-        """The connection has ended."""
+        """Drop what waits of a connection that has ended."""
         for queues in (self._single, self._new, self._waiting, self._stalled):
             queues.pop(peer, None)
 
@@ -137,7 +138,7 @@ class PostponedWork:
             asyncio.get_running_loop().call_soon(self._serve)
 
     def _serve(self) -> None:
-        """One slice of what waits."""
+        """Serve one slice of what waits."""
         self._is_due = False
         now_s = perf_counter()
         began_s = self.turns.began_s if self.turns is not None else 0.0

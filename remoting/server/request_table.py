@@ -105,7 +105,7 @@ class RequestTable:
 
 
 def _on_threads(handler: Handler, pool: Pool) -> Handler:
-    """A plain handler runs in its pool's threads, where the pool has some."""
+    """Return a handler that runs a plain one in its pool's threads, where the pool has some."""
     if pool.threads is None or inspect.iscoroutinefunction(handler):
         return handler
     return pool.threads.behind(handler)

@@ -58,7 +58,7 @@ class ServerTls:
 
 
 def server_context(section: TlsSection) -> ssl.SSLContext:
-    """The context of ``listen.tls``.
+    """Return the context of ``listen.tls``.
 
     Raises:
         ConfigError: a file is missing, or is not a certificate or key.
@@ -81,7 +81,7 @@ def client_context(
     password: Secret | None = None,
     verify: bool = True,
 ) -> ssl.SSLContext:
-    """A context for :class:`~flintmq.remoting.client.transport.RemotingClient`.
+    """Return a context for :class:`~flintmq.remoting.client.transport.RemotingClient`.
 
     Args:
         ca: PEM file of the authorities (or the very certificates) to trust. Host names are not compared then, because

@@ -63,13 +63,13 @@ class TlsListener:
         self._accepting = asyncio.get_running_loop().create_task(self._accept())
 
     def close(self) -> None:
-        """Takes no more connections, and drops those that have not finished their handshake."""
+        """Take no more connections, and drop those that have not finished their handshake."""
         self._accepting.cancel()
         for task in self._pending:
             task.cancel()
 
     async def wait_closed(self) -> None:
-        """Returns when nothing is left, after :meth:`close`."""
+        """Return when nothing is left, after :meth:`close`."""
         await asyncio.gather(self._accepting, *self._pending, return_exceptions=True)
         self._sock.close()
 
@@ -100,7 +100,7 @@ class TlsListener:
             task.add_done_callback(functools.partial(self._begun, host))
 
     async def _room(self) -> None:
-        """Returns when a connection may be accepted."""
+        """Return when a connection may be accepted."""
         is_told = False
         while not has_room(self._sock.fileno()):
             if not is_told:
@@ -147,7 +147,7 @@ class TlsListener:
 
 
 async def _first_byte(connection: socket.socket) -> bytes:
-    """The first byte without taking it; empty when the peer has closed."""
+    """Return the first byte without taking it; empty when the peer has closed."""
     connection.setblocking(False)
     with contextlib.suppress(BlockingIOError):
         return connection.recv(1, socket.MSG_PEEK)

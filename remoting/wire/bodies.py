@@ -281,11 +281,11 @@ class OffsetTable:
         return len(self._parts)
 
     def add(self, queue: MessageQueue, figures: OffsetWrapper | TopicOffset) -> None:
-        """Adds a queue."""
+        """Add a queue."""
         self._parts.append(b"%b:%b" % (msgspec.json.encode(queue), msgspec.json.encode(figures)))
 
     def json(self) -> bytes:
-        """The whole map."""
+        """Return the whole map."""
         return b"{%b}" % b",".join(self._parts)
 
 

@@ -150,12 +150,12 @@ LANGUAGE_CODES: Final[dict[str, int]] = {language.name: int(language) for langua
 
 
 def language_name(code: int) -> str:
-    """The name of a language code; ``OTHER`` for an unknown one."""
+    """Return the name of a language code; ``OTHER`` for an unknown one."""
     return LANGUAGE_NAMES.get(code, "OTHER")
 
 
 def language_code(name: str) -> int:
-    """The code of a language name; that of OTHER for an unknown one."""
+    """Return the code of a language name; that of OTHER for an unknown one."""
     return LANGUAGE_CODES.get(name, int(LanguageCode.OTHER))
 
 
@@ -195,7 +195,8 @@ VERSION_NAMES: Final[dict[int, str]] = {
 
 
 def version_name(ordinal: int) -> str:
-    """The name of an ordinal, such as ``V4_9_7``; the nearest known release below with a ``+`` for one in between."""
+    """Return the name of an ordinal, such as ``V4_9_7``; the nearest known release below with a ``+`` for one in
+    between."""
     if ordinal in VERSION_NAMES:
         return VERSION_NAMES[ordinal]
     below = [known for known in VERSION_NAMES if known < ordinal]

@@ -84,7 +84,7 @@ _opaques = itertools.count(1)
 
 
 def next_opaque() -> int:
-    """A process-wide sequence, wrapping to stay a positive 32-bit int. Thread-safe."""
+    """Return a process-wide sequence, wrapping to stay a positive 32-bit int. Thread-safe."""
     return next(_opaques) & 0x7FFFFFFF
 
 
@@ -99,7 +99,7 @@ def request(
     language: str = REQUEST_LANGUAGE,
     version: int = MQ_VERSION,
 ) -> RemotingCommand:
-    """A request; without ``opaque`` it gets the next one of the process."""
+    """Return a request; without ``opaque`` it gets the next one of the process."""
     return RemotingCommand(
         code=code,
         language=language,
@@ -119,7 +119,7 @@ def response(
     header: CommandHeader | Mapping[str, str] | None = None,
     body: bytes = b"",
 ) -> RemotingCommand:
-    """The answer to a request: its opaque, its codec, the response flag."""
+    """Return the answer to a request: its opaque, its codec, the response flag."""
     return RemotingCommand(
         code=code,
         language=ANSWER_LANGUAGE,
@@ -163,7 +163,7 @@ _decode_plain_header = msgspec.json.Decoder(_PlainHeader).decode
 
 
 def split_frame(frame: bytes, max_header_bytes: int = limits.HEADER_MAX_BYTES) -> tuple[int, bytes, bytes]:
-    """A frame's codec, header and body.
+    """Return a frame's codec, header and body.
 
     Raises:
         HeaderError: the header is longer than it may be.
@@ -190,7 +190,8 @@ def split_frame(frame: bytes, max_header_bytes: int = limits.HEADER_MAX_BYTES) -
 
 
 def decode_command(frame: bytes | memoryview) -> RemotingCommand:
-    """The command in a frame (what follows the length field), as a client reads it; servers have ``decode_request``.
+    """Return the command in a frame (what follows the length field), as a client reads it; servers have
+    ``decode_request``.
 
     Raises:
         FrameError: it is malformed in any way; the connection is of no use any more.
@@ -201,7 +202,7 @@ def decode_command(frame: bytes | memoryview) -> RemotingCommand:
 
 
 def decode_split(codec: int, header: bytes, body: bytes) -> RemotingCommand:
-    """The command in the parts of a frame. Raises ``HeaderError``."""
+    """Return the command in the parts of a frame. Raises ``HeaderError``."""
     if codec == JSON:
         return decode_json_header(header, body)
     if codec == ROCKETMQ:
@@ -214,7 +215,7 @@ def decode_split(codec: int, header: bytes, body: bytes) -> RemotingCommand:
 
 
 def decode_json_header(header: bytes, body: bytes) -> RemotingCommand:
-    """A command of its JSON header and body. Raises ``HeaderError``."""
+    """Return a command of its JSON header and body. Raises ``HeaderError``."""
     parsed: _PlainHeader | JsonHeader
     try:
         parsed = _decode_plain_header(header)
@@ -242,7 +243,7 @@ _unpack_value_length = struct.Struct(">i").unpack_from
 
 
 def decode_binary_header(header: bytes, body: bytes) -> RemotingCommand:
-    """A command of its ROCKETMQ header and body. Raises ``HeaderError``."""
+    """Return a command of its ROCKETMQ header and body. Raises ``HeaderError``."""
     try:
         code, language, version, opaque, flag, remark_length = _BINARY_START.unpack_from(header)
         remark, position = _text_at(header, _BINARY_START.size, remark_length)
@@ -324,7 +325,7 @@ def escape_as_fastjson(document: bytes) -> bytes:
 
 
 def encode_command(command: RemotingCommand) -> bytes:
-    """The whole frame of a command, length field included.
+    """Return the whole frame of a command, length field included.
 
     Raises:
         FrameError: the command does not fit its codec (a code or a key too long for the binary one).
@@ -336,7 +337,7 @@ def encode_command(command: RemotingCommand) -> bytes:
 
 
 def encode_json_header(command: RemotingCommand) -> bytes:
-    """A command's header as JSON."""
+    """Return a command's header as JSON."""
     unset = msgspec.UNSET
     return escape_as_fastjson(
         _encode_json(
@@ -355,7 +356,7 @@ def encode_json_header(command: RemotingCommand) -> bytes:
 
 
 def encode_binary_header(command: RemotingCommand) -> bytes:
-    """A command's header in the ROCKETMQ codec. Raises ``FrameError`` when a part does not fit."""
+    """Return a command's header in the ROCKETMQ codec. Raises ``FrameError`` when a part does not fit."""
     remark = (command.remark or "").encode()
     parts: list[bytes] = []
     try:

@@ -110,12 +110,13 @@ _PULL_TEMPLATE: Final = (
 
 
 def json_text(text: str) -> bytes:
-    """A string as a JSON literal, quotes included, as fastjson escapes it."""
+    """Return a string as a JSON literal, quotes included, as fastjson escapes it."""
     return escape_as_fastjson(msgspec.json.encode(text))
 
 
 def make_send_ok_encoder(region_id: str, trace_on: bool, store_host_hex: str) -> Callable[[int, int, int, int], bytes]:
-    """A function that writes answers to stored sends: ``encode(opaque, queue_id, commit_log_offset, queue_offset)`` → a frame.
+    """Return a function that writes answers to stored sends: ``encode(opaque, queue_id, commit_log_offset,
+    queue_offset)`` → a frame.
 
     Args:
         region_id: the broker's region, which every send answer repeats.
@@ -136,7 +137,8 @@ def make_send_ok_encoder(region_id: str, trace_on: bool, store_host_hex: str) ->
 def make_batch_ok_encoder(
     region_id: str, trace_on: bool, store_host_hex: str
 ) -> Callable[[int, int, Sequence[int], int], bytes]:
-    """A function that writes answers to stored batches: ``encode(opaque, queue_id, positions, queue_offset)`` → a frame."""
+    """Return a function that writes answers to stored batches: ``encode(opaque, queue_id, positions, queue_offset)`` →
+    a frame."""
     template = _send_ok_template(region_id, trace_on, b"%b")
 
     def encode_batch_ok(opaque: int, queue_id: int, positions_bytes: Sequence[int], first_queue_offset: int) -> bytes:
@@ -164,7 +166,8 @@ def encode_pull_response_json(
     status: bytes,
     body_length: int,
 ) -> bytes:
-    """A pull answer up to its body; ``status`` is the store's status name (``FOUND``…), which needs no escapes."""
+    """Return a pull answer up to its body; ``status`` is the store's status name (``FOUND``…), which needs no
+    escapes."""
     offsets = (next_begin_queue_offset, max_queue_offset, min_queue_offset)
     header = _PULL_TEMPLATE % (code, suggest_which_broker_id, *offsets, opaque, status)
     length = len(header)

@@ -50,7 +50,7 @@ class FrameDecoder:
         return len(self._pending)
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Takes what was read and returns the frames that are whole now, in order.
+        """Take what was read and return the frames that are whole now, in order.
 
         Raises:
             FrameError: a length is negative, below 4 or above the maximum. Raised as soon as the four bytes are there;

@@ -37,7 +37,7 @@ def _fields(model: type[CommandHeader]) -> tuple[tuple[str, str, Any, bool], ...
 
 
 def decode_header(model: type[H], ext_fields: dict[str, str] | None) -> H:
-    """The typed header in a command's extFields.
+    """Return the typed header in a command's extFields.
 
     An absent optional field stays default; a value that does not parse counts as absent; then required fields are verified.
 
@@ -80,7 +80,7 @@ def _missing(wire_name: str, measured: str = "") -> RefusedError:
 
 
 def encode_header(header: CommandHeader) -> dict[str, str]:
-    """The extFields of a typed header: every value as text, None left out."""
+    """Return the extFields of a typed header: every value as text, None left out."""
     ext_fields: dict[str, str] = {}
     for name, wire_name, _, _ in _fields(type(header)):
         value = getattr(header, name)

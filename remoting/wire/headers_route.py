@@ -122,12 +122,12 @@ _COMPRESSION_LEVEL: Final = 9
 
 
 def body_crc32(data: bytes) -> int:
-    """The checksum a registration carries for its body as sent."""
+    """Return the checksum a registration carries for its body as sent."""
     return zlib.crc32(data) & 0x7FFFFFFF
 
 
 def encode_register_broker_body(body: RegisterBrokerBody, *, compressed: bool = False) -> bytes:
-    """The body of a REGISTER_BROKER request."""
+    """Return the body of a REGISTER_BROKER request."""
     if not compressed:
         return body.encode()
     wrapper = body.topic_config_serialize_wrapper
@@ -148,7 +148,7 @@ def _sized(part: bytes) -> bytes:
 
 
 def decode_register_broker_body(data: bytes, *, compressed: bool, version: int, crc32: int = 0) -> RegisterBrokerBody:
-    """The body of a REGISTER_BROKER request; an absent one is DataVersion {0,0} with no topics.
+    """Return the body of a REGISTER_BROKER request; an absent one is DataVersion {0,0} with no topics.
 
     Args:
         data: as received.

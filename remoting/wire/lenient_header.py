@@ -47,7 +47,7 @@ def header_error(
 
 
 def frame_error(message: str, *, reason: str, measured: str = "", key: str = "", rest: bytes = b"") -> FrameError:
-    """What is wrong with a frame's lengths, and the answer to its sender before the connection ends.
+    """Return what is wrong with a frame's lengths, and the answer to its sender before the connection ends.
 
     Args:
         rest: what there is of the frame, without its length.
@@ -57,7 +57,7 @@ def frame_error(message: str, *, reason: str, measured: str = "", key: str = "",
 
 
 def malformed(message: str, measured: str = "") -> HeaderError:
-    """A header that cannot be read."""
+    """Return a header that cannot be read."""
     return header_error(message, reason="header.malformed", measured=measured)
 
 
@@ -75,7 +75,7 @@ def java_text(data: bytes) -> str:
 
 
 def _sendable(text: str) -> str:
-    """A text as it leaves a Java broker again: what is not half of a pair as it is, a lone half as ``?``."""
+    """Return a text as it leaves a Java broker again: what is not half of a pair as it is, a lone half as ``?``."""
     if text.isascii() or _SURROGATE.search(text) is None:
         return text
     joined = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
@@ -150,7 +150,7 @@ def _read(text: str) -> Any:
 
 
 def _smart(name: str) -> str:
-    """A member's name as fastjson compares it when it knows none that is spelt so."""
+    """Return a member's name as fastjson compares it when it knows none that is spelt so."""
     return name.replace("_", "").replace("-", "").lower()
 
 
@@ -178,7 +178,7 @@ def _members(raw: dict[str, Any]) -> JsonHeader:
 
 
 def check_field_count(count: int) -> None:
-    """Refuses a header of too many fields. Raises ``HeaderError``."""
+    """Refuse a header of too many fields. Raises ``HeaderError``."""
     if count > limits.HEADER_FIELDS_MAX:
         raise header_error(
             f"the header has more than {limits.HEADER_FIELDS_MAX} fields",
@@ -191,7 +191,7 @@ _INTEGER_TEXT: Final = re.compile(r"([+-]?[0-9]{1,32})(?:\.[0-9]{0,32})?")
 
 
 def _as_int32(name: str, value: Any) -> int:
-    """A number as fastjson casts it: what is none there is 0, what follows the point is dropped."""
+    """Return a number as fastjson casts it: what is none there is 0, what follows the point is dropped."""
     if value is None or value in ("", "null", "NULL"):
         return 0
     number: int | None = None
@@ -247,13 +247,14 @@ _FLAG: Final = re.compile(rb"""(?i)(?<!\\)["']?\bflag["']?\s*:\s*["']?([+-]?[0-9
 
 
 def begins_no_object(frame: bytes) -> bool:
-    """Whether a frame (without its length) has a JSON header that begins no object: no client of RocketMQ wrote it."""
+    """Return whether a frame (without its length) has a JSON header that begins no object: no client of RocketMQ wrote
+    it."""
     header = frame[4 : 4 + int.from_bytes(frame[1:4], "big")].lstrip(b" \t\r\n")
     return frame[0] == 0 and header != b"" and header[:1] not in (b"{", b"/", b"\xef")
 
 
 def may_begin_a_header(frame: bytes) -> bool:
-    """Whether bytes behind a wrong length may be a command's: those of other protocols hardly ever are."""
+    """Return whether bytes behind a wrong length may be a command's: those of other protocols hardly ever are."""
     if len(frame) < 5:
         return frame[:1] in (b"", b"\0", b"\1")
     return frame[0] == 1 or (frame[0] == 0 and frame[4:5] in (b"{", b" ", b"\t", b"\r", b"\n", b"/"))

@@ -33,7 +33,7 @@ def hook_failed(error: BaseException) -> RefusedError:
 
 
 def refusal_of(error: BaseException) -> RefusedError:
-    """An error as a refusal: its text, and for what is not ours its type."""
+    """Return an error as a refusal: its text, and for what is not ours its type."""
     if isinstance(error, RefusedError):
         return error
     text = str(error)[:1000]

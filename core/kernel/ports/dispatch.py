@@ -32,7 +32,8 @@ class SupportsCommitted(Protocol):
     """
 
     def committed(self) -> int | None:
-        """The physical offset below which it needs nothing again; None when nothing is ever to be handed over again."""
+        """Return the physical offset below which it needs nothing again; None when nothing is ever to be handed over
+        again."""
         ...
 
 

@@ -164,7 +164,7 @@ class FlushCommitLogService(Protocol):
         ...
 
     def statistics(self) -> FlushStatistics:
-        """A snapshot; may be called from any thread."""
+        """Return a snapshot; may be called from any thread."""
         ...
 
 
@@ -189,7 +189,7 @@ class TransientStorePool(Protocol):
     """Buffers of one commit log file each, off the page cache (docs/internals/algorithms.md, Mapped files). Thread-safe."""
 
     def borrow(self) -> memoryview | None:
-        """A writable buffer of one file's size, or None when all are taken (flow control, not loss)."""
+        """Return a writable buffer of one file's size, or None when all are taken (flow control, not loss)."""
         ...
 
     def give_back(self, buffer: memoryview) -> None:

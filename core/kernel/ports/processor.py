@@ -231,7 +231,7 @@ def handles(
 
 
 def _declaring(processor: type) -> dict[str, tuple[RequestDeclaration, ...]]:
-    """The declarations of a class's methods, by the method's name."""
+    """Return the declarations of a class's methods, by the method's name."""
     found: dict[str, tuple[RequestDeclaration, ...]] = {}
     for parent in reversed(processor.__mro__):
         for name, member in vars(parent).items():

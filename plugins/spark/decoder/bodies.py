@@ -22,7 +22,7 @@ _PLAIN_MAX_BYTES: Final = 4 * FRAME_MAX_BYTES
 
 
 def body_column(data: npt.NDArray[np.uint8], heads: Heads, *, raw: bool) -> pa.Array:
-    """The body of each record.
+    """Return the body of each record.
 
     A body whose record claims a compression that it does not have stays as it is stored: a client chooses the flag, and no
     client can stop a pipeline with it.
@@ -43,7 +43,7 @@ def body_column(data: npt.NDArray[np.uint8], heads: Heads, *, raw: bool) -> pa.A
 
 
 def wrong_crc(data: npt.NDArray[np.uint8], heads: Heads) -> Bools | None:
-    """Which bodies do not have the CRC that their record says; None when all have."""
+    """Return which bodies do not have the CRC that their record says; None when all have."""
     view = data.data
     crcs = heads.raw["body_crc"].astype(np.int32)
     found = np.fromiter(

@@ -39,7 +39,7 @@ def walk(data: Bytes, start: int, end: int) -> Chain:
 
 
 def _why_none(view: memoryview, at: int, end: int) -> str:
-    """Why no record lies at a place."""
+    """Return why no record lies at a place."""
     if at == end:
         return "end"
     size, magic = SIZE_AND_MAGIC.unpack_from(view, at) if end - at >= BLANK_MIN_BYTES else (-1, -1)

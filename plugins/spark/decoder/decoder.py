@@ -114,7 +114,7 @@ class Decoder:
         return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(self.columns, self.properties_format))
 
     def _whole(self, data: npt.NDArray[np.uint8], starts: Ints, where: str, first_offset_bytes: int | None) -> _Rows:
-        """The heads of what are records."""
+        """Return the heads of what are records."""
         last = len(data) - RECORD_MIN_BYTES
         if len(starts) and starts[-1] > last:
             cut_off = starts > last
@@ -133,7 +133,7 @@ class Decoder:
         return _Rows(data, read_heads(data, starts[~bad]))
 
     def _intact(self, rows: _Rows, where: str) -> _Rows:
-        """The records whose bodies have their CRC."""
+        """Return the records whose bodies have their CRC."""
         wrong = wrong_crc(rows.data, rows.heads)
         if wrong is None:
             return rows
@@ -191,7 +191,7 @@ _TEXTS: Final[dict[str, Callable[[npt.NDArray[np.uint8], Heads], pa.Array]]] = {
 
 
 def _timestamps(times_ms: Ints) -> pa.Array:
-    """Times for Spark, in microseconds; null where there is none: a client chooses ``bornTimestamp``."""
+    """Return times for Spark, in microseconds; null where there is none: a client chooses ``bornTimestamp``."""
     outside = (times_ms < _FIRST_MS) | (times_ms > _LAST_MS)
     mask = outside if outside.any() else None
     times_us = pa.array(np.where(outside, 0, times_ms) * 1000, mask=mask)

@@ -55,7 +55,7 @@ class PropertyMap:
         return as_text(take_slices(self._content, self._value_at, self._value_end - self._value_at))
 
     def column(self, name: str) -> pa.Array:
-        """The value of one property for each record; null where it has none."""
+        """Return the value of one property for each record; null where it has none."""
         wanted = name.encode()
         if wanted not in self._names:
             return pa.nulls(self._count, pa.string())
@@ -65,12 +65,12 @@ class PropertyMap:
         return placed(values, self._rows[items], np.arange(len(items)), self._count)
 
     def maps(self) -> pa.Array:
-        """A map for each record."""
+        """Return a map for each record."""
         names = as_text(self._encoded.dictionary).take(pa.array(self._codes))
         return pa.MapArray.from_arrays(pa.array(self._bounds(), pa.int32()), names, self._values)
 
     def dictionaries(self) -> list[dict[str, str]]:
-        """A dictionary for each record."""
+        """Return a dictionary for each record."""
         names = as_text(self._encoded.dictionary).take(pa.array(self._codes)).to_pylist()
         pairs = list(zip(names, self._values.to_pylist(), strict=True))
         bounds = self._bounds().tolist()
@@ -112,7 +112,7 @@ def _entries(offsets: Ints, content: npt.NDArray[np.uint8]) -> tuple[Ints, Ints,
 
 
 def _last_of_equals(rows: Ints, codes: npt.NDArray[np.int32], names: int) -> Bools | None:
-    """Which entries stay when of equal names in a record the last counts; None when there are no equals.
+    """Return which entries stay when of equal names in a record the last counts; None when there are no equals.
 
     A bit per name: where no name comes twice in a record, the sum of its bits is their union.
     """

@@ -21,7 +21,7 @@ _SYSTEM_TOPIC_PREFIXES: Final = ("RMQ_SYS_", SYSTEM_TOPIC_PREFIX, RETRY_PREFIX, 
 
 
 def is_system_topic(topic: str) -> bool:
-    """Whether a topic is the broker's own (docs/internals/store-format.md, Special topics)."""
+    """Return whether a topic is the broker's own (docs/internals/store-format.md, Special topics)."""
     return topic in SYSTEM_TOPICS or topic.startswith(_SYSTEM_TOPIC_PREFIXES)
 
 
@@ -62,7 +62,7 @@ class RowFilter:
         )
 
     def mask(self, data: npt.NDArray[np.uint8], heads: Heads) -> Bools | None:
-        """Which records become rows, as far as their heads and topics tell; None for all. Tags come later."""
+        """Return which records become rows, as far as their heads and topics tell; None for all. Tags come later."""
         keep: Bools | None = None
         queued = is_queued(heads.sys_flag)
         if not queued.all():
@@ -83,7 +83,7 @@ class RowFilter:
         return None if keep is None or keep.all() else keep
 
     def wants(self, topic: str) -> bool:
-        """Whether messages of a topic can become rows."""
+        """Return whether messages of a topic can become rows."""
         if self.topics is not None:
             return topic in self.topics
         if self.topic_pattern is not None and self.topic_pattern.fullmatch(topic) is None:
@@ -91,7 +91,7 @@ class RowFilter:
         return self.system_topics or not is_system_topic(topic)
 
     def wants_queue(self, topic: str, queue_id: int) -> bool:
-        """Whether messages of a queue can become rows."""
+        """Return whether messages of a queue can become rows."""
         if not self.wants(topic) or not self.queue_id.low <= queue_id <= self.queue_id.high:
             return False
         chosen = dict(self.queues)
@@ -129,7 +129,7 @@ class RowFilter:
 
 
 def has_tag(tags: pa.Array, wanted: frozenset[str]) -> Bools:
-    """Which rows have one of some tags."""
+    """Return which rows have one of some tags."""
     import pyarrow.compute as pc
 
     found = pc.is_in(tags, value_set=pa.array(sorted(wanted), pa.string()))

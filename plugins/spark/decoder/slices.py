@@ -21,7 +21,7 @@ _INT32_MAX = 2**31 - 1
 
 
 def take_slices(data: npt.NDArray[np.uint8], at: Ints, length: Ints) -> pa.Array:
-    """The values ``data[at:at+length]`` as a binary array.
+    """Return the values ``data[at:at+length]`` as a binary array.
 
     The offsets of an Arrow array over *all* the bytes alternate value, gap, value, gap …; its even items are the values.
 
@@ -60,14 +60,14 @@ def as_text(values: pa.Array) -> pa.Array:
 
 
 def parts(values: pa.Array) -> tuple[Ints, npt.NDArray[np.uint8]]:
-    """A binary array's own offsets and bytes."""
+    """Return a binary array's own offsets and bytes."""
     _validity, offsets, content = values.buffers()
     at = np.frombuffer(offsets, np.int32, len(values) + 1, values.offset * 4).astype(np.int64)
     return at, np.frombuffer(content, np.uint8) if content is not None else np.empty(0, np.uint8)
 
 
 def placed(values: pa.Array, rows: Ints, items: Ints, count: int) -> pa.Array:
-    """An array of ``count`` items with ``values[items]`` in some rows and null in the others."""
+    """Return an array of ``count`` items with ``values[items]`` in some rows and null in the others."""
     if len(rows) == count:
         return values.take(pa.array(items))
     index = np.zeros(count, np.int64)
@@ -115,7 +115,7 @@ def host_column(data: npt.NDArray[np.uint8], at: Ints, v6: Bools | None) -> pa.A
 
 
 def message_id_column(data: npt.NDArray[np.uint8], heads: Heads) -> pa.Array:
-    """The broker's message ids: store host and physical offset in upper-case hex."""
+    """Return the broker's message ids: store host and physical offset in upper-case hex."""
     if heads.store_v6 is None or not heads.store_v6.any():
         return _message_ids(data, heads, V4_BYTES)
     if heads.store_v6.all():

@@ -108,7 +108,7 @@ class LandingFeeder:
         self._thread.start()
 
     def offer(self, end_offset_bytes: int) -> None:
-        """Everything below a position is dispatched. Wakes the feeder once enough waits; never blocks."""
+        """Note that everything below a position is dispatched, and wake the feeder once enough waits; never blocks."""
         if self._behind:
             self._skipped += 1
             return
@@ -145,7 +145,7 @@ class LandingFeeder:
             log.warning("the broker stops with %d bytes of the log not landed; the next start goes on with them", lag)
 
     def runtime_info(self) -> dict[str, str]:
-        """What it has done since the broker started, by the names that request 28 gives it. Any thread.
+        """Return what it has done since the broker started, by the names that request 28 gives it. Any thread.
 
         ``CommittedOffset`` is empty as long as it is not known, ``LagMillis`` says for how long what lags has waited at least,
         ``Error`` is there while it is stopped or tries again.
@@ -189,7 +189,7 @@ class LandingFeeder:
             self._close_lander()
 
     def run_once(self) -> float:
-        """Does the next step if one is due; returns after how many seconds to come again, 0 for at once."""
+        """Do the next step if one is due; return after how many seconds to come again, 0 for at once."""
         if self._state is FeederState.STOPPED:
             return _TICK_S
         pause_s = self._retry_at_s - self._clock.monotonic_s()

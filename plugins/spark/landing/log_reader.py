@@ -37,7 +37,7 @@ class LogReader:
         self._decoder = decoder
 
     def read(self, start_offset_bytes: int, limit_offset_bytes: int, max_bytes: int) -> tuple[pyarrow.Table, int]:
-        """The rows from a boundary on, of at most so many bytes of one file but of at least one record.
+        """Return the rows from a boundary on, of at most so many bytes of one file but of at least one record.
 
         Args:
             start_offset_bytes: where a record, or the blank end of a file, begins.
@@ -73,7 +73,7 @@ class LogReader:
         return rows, file.start + stopped
 
     def _decode(self, data: npt.NDArray[np.uint8], starts: Ints, path: str) -> tuple[pyarrow.Table, int]:
-        """The rows of the first records, and how many records that were."""
+        """Return the rows of the first records, and how many records that were."""
         import pyarrow as pa
 
         batches = [self._decoder.decode(data, starts[:0], path)]

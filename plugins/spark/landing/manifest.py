@@ -115,7 +115,7 @@ class Manifest:
         self.last = commit
 
     def commits(self) -> Iterator[Commit]:
-        """All of them, oldest first."""
+        """Yield all commits, oldest first."""
         for _start, _end, name in self._ranges:
             path = self.folder / name
             for line in self._disk.read(path).splitlines():
@@ -173,7 +173,7 @@ def check_source(root: Path, source: LogSource, last: Commit) -> None:
 
 
 def committed_position(disk: Disk, root: Path) -> int | None:
-    """How far a landing zone has come, by the names of its commits alone; None for a new one. Reads no file."""
+    """Return how far a landing zone has come, by the names of its commits alone; None for a new one. Reads no file."""
     ranges = _ranges(disk, root / MANIFEST_FOLDER)
     return ranges[-1][1] if ranges else None
 

@@ -27,7 +27,8 @@ class LogSource:
         return self.epochs[-1][0] if self.epochs else 0
 
     def cut_below(self, epoch: int, end_offset_bytes: int) -> int | None:
-        """Where the log was cut since an epoch, if that is below a position: what lay behind it is no longer in the log."""
+        """Return where the log was cut since an epoch, if that is below a position: what lay behind it is no longer in
+        the log."""
         starts = [start for number, start in self.epochs if number > epoch and start < end_offset_bytes]
         return min(starts) if starts else None
 

@@ -93,7 +93,7 @@ class LanderProcess:
 
 
 def main(source: TextIO, sink: TextIO) -> None:
-    """The process: one line in, one line out, until the input ends."""
+    """Run the process: one line in, one line out, until the input ends."""
     from flintmq.plugins.spark.landing.lander import Lander
 
     lander: Lander | None = None
@@ -123,7 +123,7 @@ def _failure(error: Exception) -> dict[str, Any]:
 
 
 def is_final(error: Exception) -> bool:
-    """Whether trying again is of no use."""
+    """Return whether trying again is of no use."""
     from flintmq.plugins.spark.errors import SparkPluginError
 
     return isinstance(error, LandingError | SparkPluginError)

@@ -179,7 +179,7 @@ class DeltaZone:
         return int(version)
 
     def _last_commit(self, table: Any) -> Commit | None:
-        """This store's newest commit, from the table's history; None where that was cleaned up."""
+        """Return this store's newest commit, from the table's history; None where that was cleaned up."""
         for entry in table.history(limit=100):
             text = entry.get("flintmq")
             if text is None:
@@ -232,7 +232,7 @@ def partitions(rows: pyarrow.Table) -> Iterator[tuple[str, date | None, pyarrow.
 
 
 def dates(rows: pyarrow.Table) -> pyarrow.ChunkedArray:
-    """The days of the store times, in UTC; null where that is not a time."""
+    """Return the days of the store times, in UTC; null where that is not a time."""
     import pyarrow as pa
 
     return rows["storeTimestamp"].cast(pa.timestamp("us")).cast(pa.date32())

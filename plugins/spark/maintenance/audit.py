@@ -153,7 +153,7 @@ def audit_piece(task: AuditTask) -> Findings:
 
 
 def _uniq_keys(data: Any, columns: RecordColumns) -> bytes:
-    """A hash of each message's unique key, 64 bits, with its place."""
+    """Return a hash of each message's unique key, 64 bits, with its place."""
     rows = queue_units.visible_rows(columns)
     batch = Decoder(columns=("uniqKey", "physicalOffset")).decode(data, columns.begin_at[rows])
     import pyarrow.compute as pc

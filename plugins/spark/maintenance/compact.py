@@ -76,7 +76,7 @@ def newest_of_piece(task: NewestTask) -> NewestDone:
 
 
 def newest_of(rows: pyarrow.Table) -> pyarrow.Table:
-    """The last place of each (topic, key)."""
+    """Return the last place of each (topic, key)."""
     found = rows.group_by(["topic", "keys"], use_threads=False).aggregate([("physicalOffset", "max")])
     return found.rename_columns(
         [{"physicalOffset_max": "physicalOffset"}.get(name, name) for name in found.column_names]
@@ -141,8 +141,8 @@ def compact(
 
 
 def _merge(paths: list[str]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """The places that are the newest of all pieces, ascending. Pieces are joined one by one, so that only distinct keys are
-    held."""
+    """Return the places that are the newest of all pieces, ascending. Pieces are joined one by one, so that only
+    distinct keys are held."""
     import pyarrow as pa
     import pyarrow.feather as feather
 

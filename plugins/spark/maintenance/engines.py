@@ -44,7 +44,7 @@ class Engine(abc.ABC):
     """How many tasks run at once."""
 
     def run(self, what: str, function: Callable[[T], R], tasks: Sequence[T], report: Report = silent) -> list[R]:
-        """The results, small values that pickle, in the tasks' order.
+        """Return the results, small values that pickle, in the tasks' order.
 
         Args:
             what: what is being done, for ``report``.
@@ -156,7 +156,7 @@ class SparkEngine(Engine):
 
 
 def engine_of(name: str, *, workers: int | None = None, master: str = "local[*]") -> Engine:
-    """An engine by its name.
+    """Return an engine by its name.
 
     Raises:
         MaintenanceError: there is none of that name.
@@ -175,7 +175,7 @@ def engine_of(name: str, *, workers: int | None = None, master: str = "local[*]"
 
 
 def _from_spark(error: Exception) -> Exception:
-    """What a task raised, without Spark's pages around it: the last line of the Python traceback."""
+    """Return what a task raised, without Spark's pages around it: the last line of the Python traceback."""
     lines = [line.strip() for line in str(error).splitlines()]
     named = [line for line in lines if line.startswith("flintmq.") and ": " in line]
     return MaintenanceError(named[0].partition(": ")[2] if named else f"Spark failed: {str(error)[:2000]}")

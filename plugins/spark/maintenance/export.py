@@ -141,7 +141,8 @@ def export(
 
 
 def within(pieces: list[Piece], low_ms: int, high_ms: int) -> list[Piece]:
-    """The pieces that may hold messages of a time range: store times grow along the log, but for a clock that is set."""
+    """Return the pieces that may hold messages of a time range: store times grow along the log, but for a clock that is
+    set."""
     if low_ms == Range().low and high_ms == Range().high:
         return pieces
     begins = [first_store_time_ms(piece) for piece in pieces]

@@ -89,7 +89,7 @@ def plan(files: StoreFiles, wanted: int, end_offset_bytes: int | None = None) ->
 
 
 def _cuts(file: FileView, end: int, parts: int) -> list[int]:
-    """Where the parts of a file begin: records that a walk from the file's start came by."""
+    """Return where the parts of a file begin: records that a walk from the file's start came by."""
     starts = walk(np.frombuffer(file.view, np.uint8), 0, end).starts
     if not len(starts):
         return [0]
@@ -100,7 +100,7 @@ def _cuts(file: FileView, end: int, parts: int) -> list[int]:
 
 
 def columns_of(view: memoryview, piece: Piece, delays: DelayTimes) -> Iterator[RecordColumns]:
-    """The records of a piece in bulk; see :class:`flintmq.core.record.bulk_columns.ColumnReader`."""
+    """Yield the records of a piece in bulk; see :class:`flintmq.core.record.bulk_columns.ColumnReader`."""
 
     def request_at(at: int) -> DispatchRequest:
         return request_of(rec.decode_record(view, at, check_crc=False), delays)
@@ -109,7 +109,8 @@ def columns_of(view: memoryview, piece: Piece, delays: DelayTimes) -> Iterator[R
 
 
 def check_end(view: memoryview, piece: Piece, at: int) -> tuple[int, bool]:
-    """Where a piece ends, given where reading ended: the file's end where a blank is there; and whether the log may end there.
+    """Return where a piece ends, given where reading ended: the file's end where a blank is there; and whether the log
+    may end there.
 
     Raises:
         MaintenanceError: it does not end in a record.
@@ -130,7 +131,7 @@ def check_end(view: memoryview, piece: Piece, at: int) -> tuple[int, bool]:
 
 
 def damage(piece: Piece, at: int) -> MaintenanceError:
-    """What to say of bytes that are no record where one must be."""
+    """Return what to say of bytes that are no record where one must be."""
     return MaintenanceError(
         f"{piece.path}: no record at position {piece.base + at}: the log is damaged there, or torn. "
         "flintmq store repair mends it; flintmq store explain says more"
@@ -138,7 +139,8 @@ def damage(piece: Piece, at: int) -> MaintenanceError:
 
 
 def decoded(piece: Piece, decoder: Decoder, positions: Ints | None = None) -> Iterator[pyarrow.RecordBatch]:
-    """A piece's rows, or those at some positions, batch by batch. Raises BadRecordError and MaintenanceError for damage."""
+    """Yield a piece's rows, or those at some positions, batch by batch. Raises BadRecordError and MaintenanceError for
+    damage."""
     view = map_read_only(Path(piece.path))
     data = np.frombuffer(view, np.uint8)
     chain = walk(data, piece.at, piece.end_at)

@@ -210,7 +210,7 @@ class _Job:
         return queue_folder(self._work / "consumequeue", *key)
 
     def _fill_beginnings(self, runs: Mapping[QueueKey, tuple[int, int]]) -> None:
-        """A queue whose oldest messages are deleted begins within a file: with fillers up to them."""
+        """Write fillers where a queue's oldest messages are deleted, so that it begins within a file."""
         size = self._config.store.consume_queue_file_bytes
         for key, (first, _count) in runs.items():
             fill = first * UNIT_BYTES % size
@@ -257,7 +257,8 @@ class _Job:
 
 
 def log_end(pieces: Sequence[Piece], found: Sequence[PieceDone], log_start: int) -> int:
-    """Where the log ends: a file that was made ahead of time may follow. Raises MaintenanceError for records behind zeros."""
+    """Return where the log ends: a file that was made ahead of time may follow. Raises MaintenanceError for records
+    behind zeros."""
     ended = next((number for number, done in enumerate(found) if done.ends_log), len(found) - 1)
     if any(done.records for done in found[ended + 1 :]):
         raise damage(pieces[ended], found[ended].end_offset_bytes - pieces[ended].base)
@@ -280,7 +281,7 @@ def _runs(found: Sequence[PieceDone]) -> tuple[dict[QueueKey, tuple[int, int]], 
 
 
 def _physical_of(folder: Path, file_bytes: int, first: int, count: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """The physical offsets that a queue's units name, from one queue offset on."""
+    """Return the physical offsets that a queue's units name, from one queue offset on."""
     parts = []
     position, end = first * UNIT_BYTES, (first + count) * UNIT_BYTES
     while position < end:

@@ -112,7 +112,8 @@ def rebuild_piece(task: RebuildTask) -> PieceDone:
 
 
 def _mentions(view: memoryview, piece: Piece) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Where in the file the name of the property of messages of several queues stands, in properties or elsewhere."""
+    """Return where in the file the name of the property of messages of several queues stands, in properties or
+    elsewhere."""
     found: list[int] = []
     mapped = view.obj
     if isinstance(mapped, mmap.mmap):
@@ -124,7 +125,7 @@ def _mentions(view: memoryview, piece: Piece) -> np.ndarray[tuple[int], np.dtype
 
 
 def _refuse_many_queues(columns: RecordColumns, mentions: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:
-    """A message with that property also has a place in queues that only the broker that dispatched it knew."""
+    """Refuse messages with places in several queues, which only the broker that dispatched them knew."""
     begins = columns.begin_at
     rows = np.unique(np.searchsorted(begins, mentions, "right") - 1)
     for row in rows[rows >= 0].tolist():
@@ -254,7 +255,7 @@ def build_index(task: IndexTask) -> None:
 
 
 def _chunks(task: IndexTask) -> list[np.ndarray[tuple[int], np.dtype[np.void]]]:
-    """The keys, many at a time; each is a view of its file."""
+    """Return the keys, many at a time; each is a view of its file."""
     found = []
     for part in task.keys:
         keys = np.memmap(part.path, KEY, "r", 0)[part.first : part.first + part.count]

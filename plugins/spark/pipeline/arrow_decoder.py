@@ -23,7 +23,7 @@ BAD_BODY: tuple[type[Exception], ...] = (ValueError, TypeError, EOFError, Lookup
 
 
 def decoded_column(column: Column, make: Callable[[], BodyDecoder], result: DataType) -> Column:
-    """A column decoded in the workers.
+    """Return a column decoded in the workers.
 
     Args:
         column: of bodies.

@@ -52,7 +52,7 @@ _WIDER: Final = {frozenset({"int", "long"}): "long", frozenset({"float", "double
 
 
 def parse_avro(text: str) -> dict[str, Any]:
-    """A schema of JSON text; its top level must be a record.
+    """Return a schema of JSON text; its top level must be a record.
 
     Raises:
         ConfigError: it is not such a schema.
@@ -69,7 +69,7 @@ def parse_avro(text: str) -> dict[str, Any]:
 
 
 def avro_type(schema: dict[str, Any]) -> DataType:
-    """The Spark type of values of a parsed schema.
+    """Return the Spark type of values of a parsed schema.
 
     Raises:
         ConfigError: a type has no counterpart; names the field.
@@ -78,7 +78,7 @@ def avro_type(schema: dict[str, Any]) -> DataType:
 
 
 def _type(schema: Any, where: str, named: dict[str, Any], inside: tuple[str, ...]) -> DataType:
-    """The type of a place in a schema, with the named types met so far, and the records around it."""
+    """Return the type of a place in a schema, with the named types met so far, and the records around it."""
     from pyspark.sql import types as spark
 
     if isinstance(schema, list):
@@ -161,7 +161,7 @@ class AvroDecoder:
 
 
 def fingerprint(schema_json: str) -> bytes:
-    """The CRC-64-AVRO of the schema's canonical form, as it stands in a single-object header."""
+    """Return the CRC-64-AVRO of the schema's canonical form, as it stands in a single-object header."""
     import fastavro
 
     canonical = fastavro.schema.to_parsing_canonical_form(json.loads(schema_json))

@@ -20,7 +20,7 @@ CORRUPT: Final = "_flintmq_corrupt"
 
 
 def decoded(messages: DataFrame, loaded: LoadedPipeline) -> DataFrame:
-    """The messages with their bodies decoded as the pipeline says.
+    """Return the messages with their bodies decoded as the pipeline says.
 
     Raises:
         ConfigError: the schema cannot be read or used, the column is missing, or names would collide; names the line.
@@ -40,7 +40,7 @@ def decoded(messages: DataFrame, loaded: LoadedPipeline) -> DataFrame:
 
 
 def _column(messages: DataFrame, loaded: LoadedPipeline) -> Column:
-    """The decoded value; null where the body is none."""
+    """Return the decoded value; null where the body is none."""
     section = loaded.pipeline.decode
     body = messages[section.column]
     if section.format == "string":
@@ -79,7 +79,7 @@ def _json(body: Column, loaded: LoadedPipeline) -> Column:
 
 
 def json_schema(loaded: LoadedPipeline) -> StructType:
-    """The columns of JSON bodies: written as Spark's DDL, or as the JSON that ``StructType.json()`` makes.
+    """Return the columns of JSON bodies: written as Spark's DDL, or as the JSON that ``StructType.json()`` makes.
 
     Raises:
         ConfigError: the text is neither.
@@ -100,7 +100,7 @@ def json_schema(loaded: LoadedPipeline) -> StructType:
 
 
 def _schema(loaded: LoadedPipeline) -> tuple[str, str]:
-    """The key that has the schema, and its text."""
+    """Return the key that has the schema, and its text."""
     section = loaded.pipeline.decode
     if section.schema is not None:
         return "decode.schema", section.schema

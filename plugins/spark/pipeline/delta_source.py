@@ -112,7 +112,7 @@ class DeltaWriter(DataSourceArrowWriter, DataSourceStreamArrowWriter):
             )
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WrittenFiles:
-        """What a task does: writes its rows, makes them durable, says where they are."""
+        """Return what a task does: writes its rows, makes them durable, says where they are."""
         import pyarrow as pa
         import pyarrow.dataset as ds
 
@@ -201,7 +201,7 @@ def partition_values(path: str) -> dict[str, str | None]:
 
 
 def local_folder(path: str) -> Path:
-    """The folder that a path or a ``file:`` address names.
+    """Return the folder that a path or a ``file:`` address names.
 
     Raises:
         OptionError: it is on no file system that this process sees.

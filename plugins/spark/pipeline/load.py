@@ -66,7 +66,8 @@ class LoadedPipeline:
     """Knows the secrets that were revealed."""
 
     def origin(self, key: str) -> Origin:
-        """Where a dotted key such as ``steps[1].sql`` was written; the nearest that was, for one that was not."""
+        """Return where a dotted key such as ``steps[1].sql`` was written; the nearest that was, for one that was
+        not."""
         node: RawNode | None = self.raw
         origin = self.raw.origin
         for part in re.findall(r"[^.\[\]]+", key):
@@ -77,12 +78,12 @@ class LoadedPipeline:
         return origin
 
     def error(self, key: str, message: str, suggestion: str | None = None) -> ConfigError:
-        """A :class:`ConfigError` about a key, with its line and without secrets."""
+        """Return a :class:`ConfigError` about a key, with its line and without secrets."""
         return self.origin(key).error(self.redactor.clean(message), key=key, suggestion=suggestion)
 
     @contextlib.contextmanager
     def placed(self, key: str) -> Iterator[None]:
-        """What says in here that something is wrong, without a place, says it with the line of a key."""
+        """Give an error that is raised in here without a place the line of a key."""
         try:
             yield
         except ConfigError as error:
@@ -99,7 +100,7 @@ class LoadedPipeline:
         return found
 
     def read(self, key: str, path: Path) -> bytes:
-        """A file that the pipeline names, relative to its own folder.
+        """Return a file that the pipeline names, relative to its own folder.
 
         Raises:
             ConfigError: it cannot be read or is larger than ``SCHEMA_FILE_MAX_BYTES``.
@@ -218,7 +219,7 @@ def _sink(node: RawNode, key: str) -> Sink:
 
 
 def _check_secrets(node: RawNode, key: str) -> None:
-    """A secret in plain text is refused wherever it stands."""
+    """Refuse a secret in plain text, wherever it stands."""
     if isinstance(node, RawMapping):
         for name, child in node.entries.items():
             inner = f"{key}.{name}" if key else name
@@ -253,7 +254,7 @@ def _check_views(loaded: LoadedPipeline) -> None:
 
 
 def _check_modes(loaded: LoadedPipeline) -> None:
-    """What has a meaning only in batches, or only in streams."""
+    """Refuse what has a meaning only in batches, or only in streams, in the other mode."""
     streaming = loaded.pipeline.is_streaming
     for place, step in enumerate(loaded.pipeline.steps):
         key = f"steps[{place}]"

@@ -32,7 +32,7 @@ class PlannedPipeline:
     """Every view's rows, by name, in order."""
 
     def frame_of(self, place: int) -> DataFrame:
-        """What the sink at a place takes."""
+        """Return what the sink at a place takes."""
         return self.frames[self.loaded.pipeline.sinks[place].view or self.loaded.pipeline.views[-1]]
 
     @property
@@ -41,7 +41,7 @@ class PlannedPipeline:
         return self.frames[self.loaded.pipeline.views[-1]]
 
     def explain(self, place: int) -> str:
-        """The plan of what a sink takes, as Spark writes it, without secrets."""
+        """Return the plan of what a sink takes, as Spark writes it, without secrets."""
         written = io.StringIO()
         with contextlib.redirect_stdout(written):
             self.frame_of(place).explain(mode="formatted")
@@ -49,7 +49,7 @@ class PlannedPipeline:
 
 
 def check_source(loaded: LoadedPipeline) -> dict[str, str]:
-    """The source's options, checked, secrets filled in. Needs no Spark.
+    """Return the source's options, checked, secrets filled in. Needs no Spark.
 
     Raises:
         ConfigError: an option is unknown or has a value that cannot be used; names its line.
@@ -107,7 +107,7 @@ def _late(frame: DataFrame, watermark: Watermark, loaded: LoadedPipeline, key: s
 
 @contextlib.contextmanager
 def analysed(loaded: LoadedPipeline, key: str) -> Iterator[None]:
-    """What Spark finds wrong in here becomes a ``ConfigError`` with the line of a key, without secrets."""
+    """Turn what Spark finds wrong in here into a ``ConfigError`` with the line of a key, without secrets."""
     from pyspark.errors import AnalysisException, IllegalArgumentException, ParseException
 
     try:
@@ -118,7 +118,7 @@ def analysed(loaded: LoadedPipeline, key: str) -> Iterator[None]:
 
 
 def first_words(error: BaseException) -> str:
-    """What went wrong, of all that Spark says: not the plan, not the stack."""
+    """Return what went wrong, of all that Spark says: not the plan, not the stack."""
     text = str(error)
     for begin in ("\n== SQL", ";\n", "\n\tat ", "\n\nJVM stacktrace"):
         text = text.partition(begin)[0]
@@ -132,7 +132,7 @@ def first_words(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def pipeline_session(loaded: LoadedPipeline, master: str | None = None) -> Iterator[SparkSession]:
-    """A session for a pipeline, ended afterwards.
+    """Give a Spark session for a pipeline, and end it afterwards.
 
     Args:
         loaded: the pipeline, whose ``spark`` section counts where the command line says nothing.

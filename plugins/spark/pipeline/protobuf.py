@@ -26,7 +26,7 @@ Convert = Callable[[Any], Any]
 
 
 def message_descriptor(descriptor_set: bytes, message: str) -> Any:
-    """The descriptor of a message type out of a descriptor set.
+    """Return the descriptor of a message type out of a descriptor set.
 
     Args:
         descriptor_set: what ``protoc --include_imports --descriptor_set_out=FILE`` writes.
@@ -56,7 +56,7 @@ def message_descriptor(descriptor_set: bytes, message: str) -> Any:
 
 
 def protobuf_type(descriptor: Any) -> DataType:
-    """The Spark type of a message. Raises ``ConfigError`` where it contains itself."""
+    """Return the Spark type of a message. Raises ``ConfigError`` where it contains itself."""
     return _message(descriptor, ())[0]
 
 
@@ -88,7 +88,8 @@ class ProtobufDecoder:
 
 
 def behind_registry_header(body: bytes) -> bytes:
-    """What follows a schema registry's header: a zero, the schema's number, the path of the message type in its file."""
+    """Return what follows a schema registry's header: a zero, the schema's number, the path of the message type in its
+    file."""
     if len(body) < 6 or body[0] != 0:
         raise ValueError("no schema registry header")
     count, position = _varint(body, 5)
@@ -98,7 +99,7 @@ def behind_registry_header(body: bytes) -> bytes:
 
 
 def _varint(body: bytes, position: int) -> tuple[int, int]:
-    """A zigzag number, never negative here, and where it ends."""
+    """Return a zigzag number, never negative here, and where it ends."""
     value = 0
     for place, byte in enumerate(body[position : position + _VARINT_MAX_BYTES]):
         value |= (byte & 0x7F) << (7 * place)
@@ -108,7 +109,7 @@ def _varint(body: bytes, position: int) -> tuple[int, int]:
 
 
 def _message(descriptor: Any, inside: tuple[str, ...]) -> tuple[DataType, Convert]:
-    """A message's type and how its values are made, given the messages around it."""
+    """Return a message's type and how its values are made, given the messages around it."""
     from pyspark.sql import types as spark
 
     name = descriptor.full_name

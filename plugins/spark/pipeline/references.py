@@ -39,7 +39,7 @@ class Reference:
         return f"the environment variable {self.env}" if self.env is not None else f"the file {self.file}"
 
     def resolve(self) -> str:
-        """The secret itself.
+        """Return the secret itself.
 
         Raises:
             ConfigError: the variable or file does not exist, is empty, too large, or not text.
@@ -56,7 +56,8 @@ class Reference:
 
 
 def read_file(file: Path, max_bytes: int, what: str) -> bytes:
-    """A file's content. Raises ``ConfigError``, which calls it ``what``, where it cannot be read or is larger."""
+    """Return a file's content. Raises ``ConfigError``, which calls it ``what``, where it cannot be read or is
+    larger."""
     try:
         with file.open("rb") as stream:
             content = stream.read(max_bytes + 1)
@@ -68,7 +69,7 @@ def read_file(file: Path, max_bytes: int, what: str) -> bytes:
 
 
 def as_text(content: bytes, what: str) -> str:
-    """A file's content as text. Raises ``ConfigError`` where it is not UTF-8."""
+    """Return a file's content as text. Raises ``ConfigError`` where it is not UTF-8."""
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -80,7 +81,7 @@ Text = str | Reference
 
 
 def names_a_secret(option: str) -> bool:
-    """Whether an option of this name holds a secret, and so may not stand in a file in plain text."""
+    """Return whether an option of this name holds a secret, and so may not stand in a file in plain text."""
     return _SECRET_NAME.search(option) is not None
 
 
@@ -91,7 +92,7 @@ class Redactor:
         self._secrets: set[str] = set()
 
     def reveal(self, text: Text) -> str:
-        """The text, or the secret it refers to; from then on the secret is taken out of what is shown.
+        """Return the text, or the secret it refers to; from then on the secret is taken out of what is shown.
 
         Raises:
             ConfigError: see :meth:`Reference.resolve`.
@@ -103,7 +104,7 @@ class Redactor:
         return secret
 
     def clean(self, text: str) -> str:
-        """The text with ``***`` for every secret in it."""
+        """Return the text with ``***`` for every secret in it."""
         for secret in sorted(self._secrets, key=len, reverse=True):
             text = text.replace(secret, SHOWN)
         return text

@@ -51,7 +51,7 @@ class PipelineResult:
 
 
 def bound_sinks(planned: PlannedPipeline, show: ShowRows = print) -> list[BoundSink]:
-    """The pipeline's sinks, checked.
+    """Return the pipeline's sinks, checked.
 
     Raises:
         ConfigError: one could not be written; names the line.

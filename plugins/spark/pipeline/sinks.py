@@ -123,7 +123,7 @@ class BoundSink:
             return writer.start()
 
     def _into(self, writer: Any) -> Any:
-        """A writer, of a batch or of a stream, with the format, the options and the place of the sink."""
+        """Return a writer, of a batch or of a stream, with the format, the options and the place of the sink."""
         sink = self.sink
         if isinstance(sink, JdbcSink):
             return writer.format("jdbc").options(**self._jdbc_options(sink))
@@ -188,7 +188,7 @@ class BoundSink:
 
 
 def table_text(frame: DataFrame, sink: ConsoleSink) -> str:
-    """The first rows as Spark's own table."""
+    """Return the first rows as Spark's own table."""
     written = io.StringIO()
     with contextlib.redirect_stdout(written):
         frame.show(sink.rows, truncate=sink.truncate)

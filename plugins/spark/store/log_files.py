@@ -67,7 +67,7 @@ _maps: OrderedDict[str, tuple[tuple[int, int, int], Bytes]] = OrderedDict()
 
 
 def map_file(path: str) -> Bytes | None:
-    """All of a file; None when it is gone.
+    """Return all of a file; None when it is gone.
 
     A map outlives the file's deletion, but a file of the same name may have come in its place: the inode tells. Files of a log
     never become shorter (that would be a signal, not an error).
@@ -112,12 +112,12 @@ class LogFiles:
         return self.files[-1].end if self.files else 0
 
     def holding(self, position: int) -> LogFile | None:
-        """The file with the byte at a position."""
+        """Return the file with the byte at a position."""
         index = bisect_right(self._starts, position) - 1
         return self.files[index] if index >= 0 and position < self.files[index].end else None
 
     def bytes_at(self, position: int, size: int) -> memoryview | None:
-        """The bytes at a position; None where the log has not so many there. Raises StoreError."""
+        """Return the bytes at a position; None where the log has not so many there. Raises StoreError."""
         file = self.holding(position)
         if file is None or position + size > file.end:
             return None
@@ -125,7 +125,7 @@ class LogFiles:
         return data.data[position - file.start : position - file.start + size] if data is not None else None
 
     def has_record(self, position: int, size: int) -> bool:
-        """Whether a record of that size that names this place lies there, going by its head."""
+        """Return whether a record of that size that names this place lies there, going by its head."""
         record = self.bytes_at(position, size) if size >= RECORD_MIN_BYTES else None
         return (
             record is not None
@@ -135,7 +135,7 @@ class LogFiles:
         )
 
     def has_whole_record(self, position: int, size: int) -> bool:
-        """Whether a record lies at a place, with every length and the CRC of its body checked."""
+        """Return whether a record lies at a place, with every length and the CRC of its body checked."""
         record = self.bytes_at(position, size) if self.has_record(position, size) else None
         if record is None:
             return False
@@ -146,5 +146,5 @@ class LogFiles:
         return True
 
     def between(self, start: int, end: int) -> list[LogFile]:
-        """The files with bytes of [start, end)."""
+        """Return the files with bytes of [start, end)."""
         return [file for file in self.files if file.start < end and file.end > start]

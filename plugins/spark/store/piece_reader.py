@@ -44,7 +44,7 @@ class PieceReader:
         self._units: dict[bool, UnitRows | None] = {}
 
     def read(self, piece: Piece) -> Iterator[pa.RecordBatch]:
-        """The rows of a piece, in the order of the log; no empty batches.
+        """Yield the rows of a piece, in the order of the log; no empty batches.
 
         Raises:
             DataLossError: the file is gone, unless ``failOnDataLoss`` is off.
@@ -69,7 +69,7 @@ class PieceReader:
                 yield found
 
     def _unit_rows(self, piece: Piece) -> UnitRows | None:
-        """What reads the piece without the log; None where the log must be read."""
+        """Return what reads the piece without the log; None where the log must be read."""
         options, rows = self._options, self._decoder.rows
         if not told_by_units(options.columns, rows, verify_crc=options.verify_crc):
             return None
@@ -82,7 +82,7 @@ class PieceReader:
         return self._units[piece.by_units]
 
     def _from_log(self, data: npt.NDArray[np.uint8], piece: Piece) -> Iterator[pa.RecordBatch]:
-        """The rows of a piece, from its records."""
+        """Yield the rows of a piece, from its records."""
         starts = self._named(piece) if piece.by_units else self._all(data, piece)
         at = 0
         while at < len(starts):
@@ -95,7 +95,7 @@ class PieceReader:
             at = until
 
     def _named(self, piece: Piece) -> Ints:
-        """Where the messages begin that the consume queues name."""
+        """Return where the messages begin that the consume queues name."""
         rows = self._decoder.rows
         codes = None if rows.tags is None else np.array(sorted({tags_hash(tag) for tag in rows.tags}), np.int64)
         found = [
@@ -105,7 +105,8 @@ class PieceReader:
         return in_log_order(found).position - piece.file_start
 
     def _all(self, data: npt.NDArray[np.uint8], piece: Piece) -> Ints:
-        """Where all records of the piece begin: as the consume queues say, and found by walking where they say nothing.
+        """Return where all records of the piece begin: as the consume queues say, and found by walking where they say
+        nothing.
 
         Asking them is several times as fast as looking at all the bytes. Where what they name lies end to end, nothing is
         between; hidden messages, deleted topics and units that are missing leave gaps, and those are walked.
@@ -132,19 +133,19 @@ class PieceReader:
         return np.concatenate(parts)
 
     def _wanted_queues(self) -> list[QueueUnits]:
-        """The queues whose messages can become rows."""
+        """Return the queues whose messages can become rows."""
         if self._queues is None:
             self._queues = list(list_queues(self._root, self._decoder.rows.wants_queue))
         return self._queues
 
     def _few_queues(self) -> list[QueueUnits] | None:
-        """Every queue of the store, where they are few enough to ask them all."""
+        """Return every queue of the store, where they are few enough to ask them all."""
         if self._asked is None:
             self._asked = list(islice(list_queues(self._root), _ASKED_MAX + 1))
         return self._asked if len(self._asked) <= _ASKED_MAX else None
 
     def _walked(self, data: npt.NDArray[np.uint8], piece: Piece) -> Ints:
-        """Where all records of the piece begin, found by walking."""
+        """Return where all records of the piece begin, found by walking."""
         found: list[Ints] = []
         at, end = piece.start - piece.file_start, piece.end - piece.file_start
         while True:

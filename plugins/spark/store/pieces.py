@@ -97,7 +97,8 @@ def parted(
 
 
 def target_bytes(total_bytes: int, max_partition_bytes: int, min_partitions: int | None) -> int:
-    """How large a part shall be: as large as allowed, smaller where cores would stand idle or more parts are asked for."""
+    """Return how large a part shall be: as large as allowed, smaller where cores would stand idle or more parts are
+    asked for."""
     cores = os.cpu_count() or 1
     rounds = max(1, -(-total_bytes // (max_partition_bytes * cores)))
     wanted = max(-(-total_bytes // (rounds * cores)), min(_SMALL_BYTES, max_partition_bytes))
@@ -110,7 +111,7 @@ _STEP_BYTES = 16 * 1024 * 1024
 
 
 def always_fits(start: int, end: int, limit: Limit) -> bool:
-    """Whether what lies in [start, end) keeps within a limit whatever it is."""
+    """Return whether what lies in [start, end) keeps within a limit whatever it is."""
     size = end - start
     fits_bytes = limit.max_bytes is None or size <= limit.max_bytes
     return fits_bytes and (limit.max_rows is None or size < limit.max_rows * RECORD_MIN_BYTES)
@@ -130,7 +131,8 @@ class Told:
     """Chooses the messages that they do not name."""
 
     def cut(self, start: int, end: int, limit: Limit) -> int:
-        """The furthest place in (start, end] that keeps within a limit: ``end``, or the place of a message that is read.
+        """Return the furthest place in (start, end] that keeps within a limit: ``end``, or the place of a message that
+        is read.
 
         At least one message is let through.
         """
@@ -150,7 +152,7 @@ class Told:
         return end
 
     def count(self, start: int, end: int, enough: int) -> int:
-        """How many messages that are read lie in [start, end); stops counting at ``enough``."""
+        """Return how many messages that are read lie in [start, end); stops counting at ``enough``."""
         border = self._border(start, end)
         total = sum(max(0, queue.first_at(border) - queue.first_at(start)) for queue in self.queues)
         for position, _sizes in self._walked(border, end) if total < enough else ():
@@ -204,12 +206,13 @@ _SPLITTERS_MAX = 16
 
 
 def splitters(queues: list[QueueUnits]) -> list[QueueUnits]:
-    """The queues whose units are looked at for places to split: the fullest ones."""
+    """Return the queues whose units are looked at for places to split: the fullest ones."""
     return sorted(queues, key=lambda queue: queue.end_unit - queue.first_unit, reverse=True)[:_SPLITTERS_MAX]
 
 
 def first_place(log: LogFiles, queues: list[QueueUnits], position: int) -> int | None:
-    """The first place from a position on at which a unit says that a record begins, and it does; None without any."""
+    """Return the first place from a position on at which a unit says that a record begins, and it does; None without
+    any."""
     found = None
     for queue in queues:
         unit = queue.unit(queue.first_at(position))
@@ -219,7 +222,8 @@ def first_place(log: LogFiles, queues: list[QueueUnits], position: int) -> int |
 
 
 def first_place_from(log: LogFiles, splitters: list[QueueUnits], timestamp_ms: int, end: int) -> int | None:
-    """The place of the first message that was stored at a time or later; None where there is none before ``end``.
+    """Return the place of the first message that was stored at a time or later; None where there is none before
+    ``end``.
 
     Store times grow along the log, so the files' first records lead to the right file.
 
@@ -236,13 +240,13 @@ def first_place_from(log: LogFiles, splitters: list[QueueUnits], timestamp_ms: i
 
 
 def _is_before(log: LogFiles, position: int, timestamp_ms: int) -> bool:
-    """Whether a record lies at a place that was stored before a time."""
+    """Return whether a record lies at a place that was stored before a time."""
     record = log.bytes_at(position, RECORD_MIN_BYTES)
     return record is not None and store_timestamp_at(record, 0) < timestamp_ms
 
 
 def _nearer(log: LogFiles, splitters: list[QueueUnits], file: LogFile, timestamp_ms: int, end: int) -> int:
-    """The end of the last message of a file that queues know of and that was stored before a time."""
+    """Return the end of the last message of a file that queues know of and that was stored before a time."""
     best = file.start
     limit = min(end, file.end)
 

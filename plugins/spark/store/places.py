@@ -33,7 +33,7 @@ class Places:
     """Which queues are read."""
 
     def start(self, default: Literal["earliest", "latest"]) -> StoreOffset:
-        """Where a read begins. Raises OptionError, DataLossError."""
+        """Return where a read begins. Raises OptionError, DataLossError."""
         options = self.options
         if options.starting_timestamp_ms is not None:
             return self._from_timestamp(options.starting_timestamp_ms)
@@ -44,7 +44,7 @@ class Places:
         return StoreOffset.at(start, self.view.epochs)
 
     def end(self) -> StoreOffset:
-        """Where a batch read ends. Raises OptionError, DataLossError."""
+        """Return where a batch read ends. Raises OptionError, DataLossError."""
         options = self.options
         if options.ending_timestamp_ms is not None:
             end = self._first_from(options.ending_timestamp_ms)
@@ -74,7 +74,8 @@ class Places:
         return StoreOffset.at(start, self.view.epochs)
 
     def _from_queues(self, place: Place) -> StoreOffset:
-        """The first of all places at which a queue begins. Each queue's own start goes along, for all batches to come."""
+        """Return the first of all places at which a queue begins. Each queue's own start goes along, for all batches to
+        come."""
         resolved = self._resolved(place, "startingOffsets")
         start = self.view.end.end
         limits: dict[str, dict[str, int]] = {}
@@ -143,7 +144,7 @@ class Places:
         return position
 
     def _is_boundary(self, position: int) -> bool:
-        """Whether a record begins there: only its consume queue, or the start of a file, can vouch for it."""
+        """Return whether a record begins there: only its consume queue, or the start of a file, can vouch for it."""
         file = self.view.log.holding(position)
         if file is not None and file.start == position:
             return True
@@ -151,7 +152,7 @@ class Places:
 
 
 def queue_ranges(first: StoreOffset, last: StoreOffset) -> tuple[tuple[str, int, Range], ...]:
-    """The queue offsets of queues that begin or end at ones of their own."""
+    """Return the queue offsets of queues that begin or end at ones of their own."""
     found: dict[tuple[str, int], Range] = {}
     for topic, queues in first.queue_starts.items():
         for queue_id, low in queues.items():
@@ -199,7 +200,7 @@ class StoreOffset:
         queue_starts: QueueLimits | None = None,
         queue_ends: QueueLimits | None = None,
     ) -> StoreOffset:
-        """The offset of a place in a store with those epochs."""
+        """Return the offset of a place in a store with those epochs."""
         limits = queue_starts or {}, queue_ends or {}
         if epochs is None:
             return cls(physical_offset, None, None, *limits)
@@ -237,7 +238,7 @@ class StoreOffset:
 
 
 def check_reached(offset: StoreOffset, end: int, where: object) -> None:
-    """Whether the log goes as far as an offset. Raises CheckpointError."""
+    """Check that the log goes as far as an offset. Raises CheckpointError."""
     if offset.physical_offset > end:
         raise CheckpointError(
             f"{where}: the checkpoint stands at {offset.physical_offset}, the log ends at {end}: it is another store's, or the "
@@ -246,7 +247,7 @@ def check_reached(offset: StoreOffset, end: int, where: object) -> None:
 
 
 def check_history(offset: StoreOffset, epochs: Epochs | None, where: object) -> None:
-    """Whether what lay before an offset out of a checkpoint is what lies there now.
+    """Check that what lay before an offset out of a checkpoint is what lies there now.
 
     Raises:
         CheckpointError: it belongs to another store, or to a history of this one that was cut.

@@ -41,7 +41,7 @@ class Units:
         return len(self.position)
 
     def chosen(self, which: Any) -> Units:
-        """The units that a mask, slice or index chooses."""
+        """Return the units that a mask, slice or index chooses."""
         return Units(self.position[which], self.size[which], self.queue_offset[which])
 
     @classmethod
@@ -97,7 +97,8 @@ class QueueUnits:
         return self.files[0].start // UNIT_BYTES if self.files else 0
 
     def _end(self, file: LogFile) -> int:
-        """The queue offset behind a file's last used unit; 0 when none is used. Used ones come first: binary search."""
+        """Return the queue offset behind a file's last used unit; 0 when none is used. Used ones come first: binary
+        search."""
         data = self._map(file).data
         units = range(file.size // UNIT_BYTES)
         used = bisect_left(units, True, key=lambda unit: UNIT.unpack_from(data, unit * UNIT_BYTES)[1] <= 0)
@@ -115,7 +116,7 @@ class QueueUnits:
         return None
 
     def behind_fillers(self, queue_offset: int, limit: int) -> int:
-        """The first queue offset from one on that has a message; the limit when there is none."""
+        """Return the first queue offset from one on that has a message; the limit when there is none."""
         return self._real_from(queue_offset, limit)[0]
 
     def _real_from(self, queue_offset: int, limit: int) -> tuple[int, tuple[int, int, int] | None]:
@@ -128,11 +129,12 @@ class QueueUnits:
         return queue_offset, None
 
     def first_at(self, position: int) -> int:
-        """The first queue offset whose message lies at a position of the log or behind; the end when there is none."""
+        """Return the first queue offset whose message lies at a position of the log or behind; the end when there is
+        none."""
         return self.first_where(lambda unit_position: unit_position >= position)
 
     def first_where(self, is_behind: Callable[[int], bool]) -> int:
-        """The first queue offset whose message's position is behind something; never says no behind a yes."""
+        """Return the first queue offset whose message's position is behind something; never says no behind a yes."""
         low, high = self.first_unit, self.end_unit
         while low < high:
             middle = (low + high) // 2
@@ -144,7 +146,8 @@ class QueueUnits:
         return self.behind_fillers(low, self.end_unit)
 
     def range(self, first: int, end: int, tags_codes: Ints | None = None) -> Units:
-        """The messages of queue offsets [first, end); with tags codes, without those that surely have another."""
+        """Return the messages of queue offsets [first, end); with tags codes, without those that surely have
+        another."""
         found = []
         for file in self.files:
             low = max(first * UNIT_BYTES, file.start)
@@ -161,7 +164,7 @@ class QueueUnits:
         return Units.joined(found)
 
     def within(self, start: int, end: int, tags_codes: Ints | None = None) -> Units:
-        """The messages in [start, end) of the log; see :meth:`range`."""
+        """Return the messages in [start, end) of the log; see :meth:`range`."""
         return self.range(self.first_at(start), self.first_at(end), tags_codes)
 
 
@@ -200,14 +203,14 @@ class _Cursor:
             self.at = until
 
     def taken(self, last: int) -> Units:
-        """What lies up to a position of the log."""
+        """Return what lies up to a position of the log."""
         count = int(np.searchsorted(self.units.position, last, side="right"))
         units, self.units = self.units.chosen(slice(count)), self.units.chosen(slice(count, None))
         return units
 
 
 def merged(queues: Sequence[QueueUnits], start: int, end: int, step_units: int | None = None) -> Iterator[Step]:
-    """The messages that queues name in [start, end) of the log, in its order.
+    """Yield the messages that queues name in [start, end) of the log, in its order.
 
     A step has ``step_units`` of them or fewer, about; :data:`STEP_UNITS` where nothing else is asked for.
     """
@@ -238,7 +241,7 @@ def _step(taken: list[Units], numbers: npt.NDArray[np.intp]) -> Step:
 
 
 def list_queues(root: Path, wants: Callable[[str, int], bool] | None = None) -> Iterator[QueueUnits]:
-    """The queues of a store, of all topics or of those that are wanted.
+    """Yield the queues of a store, of all topics or of those that are wanted.
 
     Raises:
         StoreError: a folder cannot be read.
@@ -257,7 +260,7 @@ def list_queues(root: Path, wants: Callable[[str, int], bool] | None = None) -> 
 
 
 def list_topics(root: Path) -> list[str]:
-    """The topics that have consume queues."""
+    """Return the topics that have consume queues."""
     folder = root / "consumequeue"
     try:
         return sorted(path.name for path in folder.iterdir())

@@ -101,10 +101,10 @@ class StoreTransport:
         return offset
 
     def commit(self, end: Offset) -> None:
-        """The broker keeps no offsets of readers of its files."""
+        """Do nothing: the broker keeps no offsets of readers of its files."""
 
     def close(self) -> None:
-        """Nothing is kept open."""
+        """Do nothing: nothing is kept open."""
 
     # tasks
 
@@ -149,7 +149,7 @@ class StoreTransport:
         return wanted
 
     def _without_gone(self, view: StoreView, low: int, high: int) -> int:
-        """Where to begin when the oldest part is gone. Raises DataLossError unless ``failOnDataLoss`` is off."""
+        """Return where to begin when the oldest part is gone. Raises DataLossError unless ``failOnDataLoss`` is off."""
         files = view.log.between(low, high)
         borders = [low, *(file.end for file in files)]
         holes = [(end, file.start) for end, file in zip(borders, files, strict=False) if file.start > end]
@@ -181,7 +181,7 @@ class StoreTransport:
         return low, high
 
     def _place_before(self, view: StoreView, queues: list[QueueUnits], position: int, least: int) -> int:
-        """The last place at or before a position that a queue vouches for."""
+        """Return the last place at or before a position that a queue vouches for."""
         best = least
         file = view.log.holding(position)
         if file is not None:
@@ -193,7 +193,7 @@ class StoreTransport:
         return best
 
     def _reads_by_units(self) -> bool:
-        """Whether asking the consume queues leaves out enough to be worth it."""
+        """Return whether asking the consume queues leaves out enough to be worth it."""
         rows = self._rows()
         chosen = rows.topics is not None or rows.topic_pattern is not None or rows.queues or rows.tags is not None
         if not chosen:
@@ -215,7 +215,7 @@ class StoreTransport:
         return Places(self.root, self.options, self._view(), self._rows())
 
     def _queues(self) -> list[QueueUnits]:
-        """Every queue of the store."""
+        """Return every queue of the store."""
         return list(list_queues(self.root))
 
     def _rows(self) -> RowFilter:
@@ -248,7 +248,7 @@ class StoreTransport:
         return Told(view.log, list(list_queues(self.root, rows.wants_queue)), view.end.units_complete_to, rows)
 
     def _check_topics(self) -> None:
-        """Whether every topic exists that was asked for by name. Raises UnknownTopicError."""
+        """Check that every topic exists that was asked for by name. Raises UnknownTopicError."""
         known = {*list_topics(self.root), *self._configured_topics()}
         for option, names in (("subscribe", self.options.subscribe), ("queues", self.options.queues)):
             for name in names or ():

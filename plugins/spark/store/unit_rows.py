@@ -40,7 +40,7 @@ _COLUMNS: Final = frozenset({"topic", "brokerName", "queueId", "queueOffset", "p
 
 
 def told_by_units(columns: Sequence[str], rows: RowFilter, *, verify_crc: bool) -> bool:
-    """Whether units tell all of what is asked for, and which messages it is asked of."""
+    """Return whether units tell all of what is asked for, and which messages it is asked of."""
     return _COLUMNS.issuperset(columns) and rows.tags is None and rows.store_timestamp_ms == ANY and not verify_crc
 
 
@@ -78,7 +78,7 @@ class UnitRows:
         return not any(queue.topic.startswith(_LMQ_PREFIX) for queue in self._queues)
 
     def read(self, data: Bytes, piece: Piece, *, complete: bool) -> Iterator[pa.RecordBatch | Span]:
-        """The rows of a piece and the spans between them, in the order of the log.
+        """Yield the rows of a piece and the spans between them, in the order of the log.
 
         ``complete`` says whether the queues are all of the store's, so that they should name every message of the file.
         """
@@ -111,7 +111,7 @@ class UnitRows:
             yield Span(at, piece.end)
 
     def _agrees(self, data: Bytes, piece: Piece, step: Step, index: Ints) -> bool:
-        """Whether the records say of themselves what their units do: those at some indices, and some more."""
+        """Return whether the records say of themselves what their units do: those at some indices, and some more."""
         index = np.union1d(index, np.arange(0, len(step), SAMPLED))
         units = step.units.chosen(index)
         starts = units.position - piece.file_start
@@ -142,7 +142,7 @@ class UnitRows:
             )
 
     def _mask(self, step: Step) -> Bools | None:
-        """Which messages become rows; None for all."""
+        """Return which messages become rows; None for all."""
         keep: Bools | None = None if self._wanted.all() else self._wanted[step.queue]
         physical = self._decoder.rows.physical_offset
         if physical != ANY:

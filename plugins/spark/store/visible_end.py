@@ -96,7 +96,7 @@ def visible_end(
 
 
 def live_feed(root: Path, now_ms: int) -> FeedMarks | None:
-    """The feed, if a broker keeps it up to date. Raises StoreError when it cannot be read."""
+    """Return the feed, if a broker keeps it up to date. Raises StoreError when it cannot be read."""
     try:
         feed = read_feed(feed_path(root))
     except OSError as error:
@@ -107,7 +107,8 @@ def live_feed(root: Path, now_ms: int) -> FeedMarks | None:
 
 
 def _last_message(log: LogFiles, queues: list[QueueUnits]) -> tuple[int, int]:
-    """Where the last whole message ends that queues name, and where the last one they name at all lies; -1 without any."""
+    """Return where the last whole message ends that queues name, and where the last one they name at all lies; -1
+    without any."""
     claimed = -1
     units = heapq.merge(*map(_backwards, queues), reverse=True)
     for position, size in itertools.islice(units, _STEPS_BACK_MAX):
@@ -126,7 +127,7 @@ def _backwards(queue: QueueUnits) -> Iterator[tuple[int, int]]:
 
 
 def _settled(queues: list[QueueUnits], end: int) -> int:
-    """A position below which no unit is missing: before the last batch that may be under way."""
+    """Return a position below which no unit is missing: before the last batch that may be under way."""
     newest = [queue.range(max(queue.first_unit, queue.end_unit - IN_FLIGHT - 1), queue.end_unit) for queue in queues]
     ends = np.sort(np.concatenate([units.position + units.size for units in newest] or [np.empty(0, np.int64)]))
     ends = ends[ends <= end]
@@ -134,7 +135,7 @@ def _settled(queues: list[QueueUnits], end: int) -> int:
 
 
 def _static_end(root: Path, log: LogFiles, queues: list[QueueUnits], *, reads_torn: bool) -> VisibleEnd:
-    """The end of a log that no broker writes."""
+    """Return the end of a log that no broker writes."""
     crashed = (root / "abort").exists()
     last, claimed = _last_message(log, queues)
     end, whole = _walked_to_end(log, last, check_bodies=crashed)
@@ -148,7 +149,7 @@ def _static_end(root: Path, log: LogFiles, queues: list[QueueUnits], *, reads_to
 
 
 def _walked_to_end(log: LogFiles, position: int, *, check_bodies: bool) -> tuple[int, bool]:
-    """Where the records that follow a place end, and whether nothing else follows them."""
+    """Return where the records that follow a place end, and whether nothing else follows them."""
     while (file := log.holding(position)) is not None:
         data = map_file(file.path)
         if data is None:
@@ -165,7 +166,7 @@ def _walked_to_end(log: LogFiles, position: int, *, check_bodies: bool) -> tuple
 
 
 def _first_bad_body(data: chain.Bytes, found: chain.Chain) -> int | None:
-    """The first of the last records found that is not whole: a torn end is never far from the end."""
+    """Return the first of the last records found that is not whole: a torn end is never far from the end."""
     for start in found.starts[-IN_FLIGHT:].tolist():
         try:
             decode_record(data.data, start)
@@ -175,7 +176,8 @@ def _first_bad_body(data: chain.Bytes, found: chain.Chain) -> int | None:
 
 
 def _is_anything(log: LogFiles, position: int) -> bool:
-    """Whether something lies at a place where no record begins, within what one append may have left out of order."""
+    """Return whether something lies at a place where no record begins, within what one append may have left out of
+    order."""
     file = log.holding(position)
     found = log.bytes_at(position, min(4096, file.end - position)) if file is not None else None
     return found is not None and any(found)
@@ -194,7 +196,7 @@ class StoreView:
 
 
 def root_of(options: ReadOptions) -> Path:
-    """The store's folder; Spark may have made a ``file:`` address of it."""
+    """Return the store's folder; Spark may have made a ``file:`` address of it."""
     assert options.path is not None
     path = options.path
     return Path(unquote(urlsplit(path).path) if path.startswith("file:") else path)

@@ -85,7 +85,7 @@ class WireClient:
         return self._thread.start(work)
 
     def result(self, future: concurrent.futures.Future[T]) -> T:
-        """What a coroutine gave. Raises as :meth:`run`."""
+        """Return what a coroutine gave. Raises as :meth:`run`."""
         try:
             return future.result()
         except SparkPluginError:
@@ -98,7 +98,7 @@ class WireClient:
     # --- questions, all of them safe to ask again ---
 
     async def topics(self) -> list[str]:
-        """Every topic there is."""
+        """Return every topic there is."""
         routes = self.instance.routes
         if isinstance(routes, DirectRoutes):
             return await again(routes.topics)
@@ -150,11 +150,11 @@ class DirectRoutes(RouteCache):
         self._broker_name: str | None = None
 
     async def topics(self) -> list[str]:
-        """Every topic of the broker."""
+        """Return every topic of the broker."""
         return sorted((await self._admin.topic_configs(self._address)).topic_config_table)
 
     async def fetch(self, topic: str) -> TopicRouteData:
-        """The topic as the broker has it. Raises ``RefusedError`` where it has none, ``RemotingError``."""
+        """Return the topic as the broker has it. Raises ``RefusedError`` where it has none, ``RemotingError``."""
         if self._broker_name is None:
             self._broker_name = (await self._admin.broker_config(self._address)).get("brokerName", "")
         config = (await self._admin.topic_configs(self._address)).topic_config_table.get(topic)

@@ -77,7 +77,7 @@ class Puller:
     """Whether messages that are gone are an error, or logged and passed over."""
 
     def pull(self, ranges: Sequence[QueueRange]) -> Iterator[Pulled]:
-        """Every message of the ranges, in their order; those of another tag left out where the hashes differ.
+        """Yield every message of the ranges, in their order; those of another tag left out where the hashes differ.
 
         Raises:
             DataLossError: messages are gone.
@@ -138,7 +138,7 @@ class Puller:
             raise RefusedError(refused.code, hint, reason=refused.reason) from refused
 
     def _check(self, answer: PulledRecords, wanted: QueueRange, pulled: Pulled) -> None:
-        """Whether a broker passed over messages that should be there."""
+        """Check that a broker passed over no messages that should be there."""
         behind = min(answer.next_begin_queue_offset, wanted.end)
         if behind <= wanted.start:
             # Neither messages nor a way on: asked again it would say the same for ever.
@@ -166,7 +166,7 @@ def _stretches(ranges: Sequence[QueueRange], rows: int) -> Iterator[QueueRange]:
 
 
 def _wanted(records: bytes, wanted: QueueRange) -> Pulled:
-    """The records of an answer that lie in a range."""
+    """Return the records of an answer that lie in a range."""
     data = np.frombuffer(records, np.uint8)
     chain = walk(data, 0, len(data))
     if chain.why != "end":

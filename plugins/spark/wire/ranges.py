@@ -34,13 +34,14 @@ class QueueRange:
 def ranges_between(
     start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int], first: Mapping[MessageQueue, int]
 ) -> list[QueueRange]:
-    """Every queue's messages between two offsets; a queue that ``start`` does not know begins at its ``first``."""
+    """Return every queue's messages between two offsets; a queue that ``start`` does not know begins at its
+    ``first``."""
     found = (QueueRange(queue, start.get(queue, first.get(queue, 0)), end[queue]) for queue in ordered(end))
     return [one for one in found if one.rows > 0]
 
 
 def narrowed(ranges: Iterable[QueueRange], bounds: Bounds) -> list[QueueRange]:
-    """What of ranges can lie within bounds."""
+    """Return what of ranges can lie within bounds."""
     found = []
     for one in ranges:
         if bounds.topics is not None and one.queue.topic not in bounds.topics:
@@ -54,7 +55,8 @@ def narrowed(ranges: Iterable[QueueRange], bounds: Bounds) -> list[QueueRange]:
 
 
 def parts_wanted(total_bytes: int, max_partition_bytes: int, min_partitions: int | None, cores: int) -> int:
-    """How many tasks: as few as ``max_partition_bytes`` lets, more where cores would stand idle or more are asked for."""
+    """Return how many tasks: as few as ``max_partition_bytes`` lets, more where cores would stand idle or more are
+    asked for."""
     least = -(-total_bytes // max_partition_bytes)
     if least > cores:
         least = -(-least // cores) * cores  # the last ones, too, keep all cores busy
@@ -82,7 +84,7 @@ def packed(ranges: Sequence[QueueRange], count: int) -> list[tuple[QueueRange, .
 
 
 def limited_rows(ranges: Sequence[QueueRange], max_rows: int) -> dict[MessageQueue, int]:
-    """Where each queue's range ends when all together have at most ``max_rows``, which is at least 1.
+    """Return where each queue's range ends when all together have at most ``max_rows``, which is at least 1.
 
     Every queue gets one message, so that none starves, and of what is left its share. Where there are more queues than
     messages, those with the most get one.
@@ -97,7 +99,7 @@ def limited_rows(ranges: Sequence[QueueRange], max_rows: int) -> dict[MessageQue
 
 
 def offset_of(queues: Mapping[MessageQueue, int]) -> Offset:
-    """The offset of a read over the wire: for each queue, the queue offset of its next message.
+    """Return the offset of a read over the wire: for each queue, the queue offset of its next message.
 
     ::
 

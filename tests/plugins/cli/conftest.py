@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -62,15 +61,10 @@ def cli(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> R
 
 @pytest.fixture(autouse=True)
 def _nothing_stays() -> Iterator[None]:
-    """A command sets up logging and loads plugins for its process: no other test may notice."""
+    """A command loads plugins for its process: no other test may notice."""
     main._plugin_commands.cache_clear()
-    loggers = [logging.getLogger(name) for name in ("flintmq", "asyncio")]
-    before = [(logger.level, list(logger.handlers)) for logger in loggers]
     yield
     main._plugin_commands.cache_clear()
-    for logger, (level, handlers) in zip(loggers, before, strict=True):
-        logger.setLevel(level)
-        logger.handlers[:] = handlers
 
 
 @pytest.fixture(scope="session")
