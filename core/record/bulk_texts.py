@@ -125,10 +125,15 @@ class Texts(msgspec.Struct, frozen=True, eq=False):
         return self.text[self.begin[at] : self.end[at]].decode("utf-8", "replace")
 
 
+def falling_powers(length: int) -> Column:
+    """Return what the characters of a text of 1 to 65,535 are multiplied by, the first one's factor first."""
+    factors: Column = _all_falling()[-length:]
+    return factors
+
+
 @functools.cache
-def _factors() -> Column:
-    """Return what the characters of the longest text are multiplied by; those of a shorter one by the end of it."""
-    factors: Column = powers(_LENGTH_MAX)[::-1].copy()
+def _all_falling() -> Column:
+    factors: Column = powers(_LENGTH_MAX)[::-1].copy()  # in memory as it is read: a slice of it is, too
     return factors
 
 
@@ -145,7 +150,7 @@ def _hashes(text: bytes, begin: Column, end: Column) -> tuple[Column, Column]:
         for same in (rows,) if one <= _TOGETHER_MAX else rows.reshape(-1, 1):
             size = int(length[same[0]])
             characters = rows_of_bytes(view, begin[same], size)
-            hashes[same] = (characters * _factors()[-size:]).sum(axis=1, dtype=numpy.uint32)
+            hashes[same] = (characters * falling_powers(size)).sum(axis=1, dtype=numpy.uint32)
             is_odd[same] = characters.max(axis=1) > 127
     return hashes, is_odd
 
@@ -156,7 +161,7 @@ def _ascii_hashes(texts: Sequence[str], joined: str) -> tuple[Column, Column]:
     size = len(texts[0])
     if 0 < size <= _TOGETHER_MAX and len(joined) == size * len(texts) and (lengths == size).all():  # UNIQ_KEYs are
         characters = numpy.frombuffer(joined.encode("ascii"), numpy.uint8).reshape(-1, size)
-        return (characters * _factors()[-size:]).sum(axis=1, dtype=numpy.uint32), lengths
+        return (characters * falling_powers(size)).sum(axis=1, dtype=numpy.uint32), lengths
     ends = lengths.cumsum()
     return _hashes(joined.encode("ascii"), ends - lengths, ends)[0], lengths
 

@@ -12,8 +12,8 @@ import msgspec
 from flintmq.core.io import lazy_numpy
 from flintmq.core.io.lazy_numpy import numpy
 from flintmq.core.kernel.ports import AppendedBatch, AppendUnit, DispatchRequest
-from flintmq.core.record.bulk_texts import absolute_hashes, index_key_hashes
-from flintmq.core.record.java_hash import powers, topic_head_hash
+from flintmq.core.record.bulk_texts import absolute_hashes, falling_powers, index_key_hashes
+from flintmq.core.record.java_hash import topic_head_hash
 from flintmq.core.record.properties import AlikeProperties
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class EntryColumns(msgspec.Struct, frozen=True, eq=False):
         counts = [len(batch) for batch in batches]
         text = b"".join([b"".join(batch.uniq_keys) for batch in batches])
         characters = numpy.frombuffer(text, numpy.uint8).reshape(-1, length)
-        hashes = numpy.dot(characters, powers(length)[::-1])
+        hashes = numpy.dot(characters, falling_powers(length))
         power = pow(31, length, 1 << 32)
         heads = [topic_head_hash(batch.topic) * power & 0xFFFFFFFF for batch in batches]
         hashes += numpy.repeat(numpy.array(heads, numpy.uint32), counts)
@@ -128,7 +128,7 @@ class EntryColumns(msgspec.Struct, frozen=True, eq=False):
         return int(self.key_hash[number]), int(self.physical[number]), int(self.store_timestamp_ms[number])
 
     def from_physical(self, offset_bytes: int) -> EntryColumns:
-        """Without those of records before a physical offset."""
+        """Return the entries but those of records before a physical offset."""
         kept = self.physical >= offset_bytes
         if kept.all():
             return self
