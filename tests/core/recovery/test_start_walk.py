@@ -47,7 +47,14 @@ class Log:
         """Overwrites bytes."""
         self.raw[place : place + len(data)] = data
 
-    def walk(self, first_file: int = 0, *, skips_damage: bool = True, trusted_ms: int | None = None) -> Recovered:
+    def walk(
+        self,
+        first_file: int = 0,
+        counted_file: int | None = None,
+        *,
+        skips_damage: bool = True,
+        trusted_ms: int | None = None,
+    ) -> Recovered:
         """What a walk finds in the files."""
         folder = self.root / "commitlog"
         folder.mkdir(parents=True, exist_ok=True)
@@ -58,7 +65,9 @@ class Log:
         checkpoint = StoreCheckpoint(OS_DISK, self.root / "checkpoint")
         try:
             log = CommitLog(queue, Watermarks(synchronous=False), checkpoint, ManualClock())
-            return walk_log(log, first_file, check_crc=True, skips_damage=skips_damage, trusted_ms=trusted_ms)
+            return walk_log(
+                log, first_file, counted_file, check_crc=True, skips_damage=skips_damage, trusted_ms=trusted_ms
+            )
         finally:
             checkpoint.close()
             queue.close()
@@ -85,6 +94,22 @@ def test_a_walk_may_begin_with_a_later_file(log: Log) -> None:
     found = log.walk(1)
     assert found.start_offset_bytes == FILE_BYTES
     assert found.records == sum(place >= FILE_BYTES for place in log.places)
+
+
+def test_records_before_the_counted_file_are_not_counted_where_damage_reaches_into_it(log: Log) -> None:
+    """No record of the counted file's beginning is there to say that counting begins."""
+    log.add(12)
+    per_file = sum(place < FILE_BYTES for place in log.places)
+    whole = log.walk(0, 1)
+    assert (whole.records, whole.queued) == (12, 12 - per_file)
+    lost = log.places[per_file - 1]
+    log.break_at(lost, b"\xff" * (log.places[per_file + 1] - lost))
+    found = log.walk(0, 1)
+    assert [(hole.start_offset_bytes, hole.end_offset_bytes) for hole in found.holes] == [
+        (lost, log.places[per_file + 1])
+    ]
+    assert (found.records, found.queued) == (12 - 2, 12 - per_file - 1)
+    assert found.start_offset_bytes == FILE_BYTES
 
 
 def test_a_torn_tail_is_cut(log: Log) -> None:

@@ -164,3 +164,14 @@ def test_name_server_from_the_environment(
     """RocketMQ's tools take NAMESRV_ADDR: so do these."""
     monkeypatch.setenv("NAMESRV_ADDR", name_server)
     assert cli("send", topic, "x").code == 0
+
+
+def test_a_command_line_counts_more_than_the_environment(
+    cli: RunCommand, name_server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever -n stands: before a command of a group, or behind it."""
+    monkeypatch.setenv("NAMESRV_ADDR", "127.0.0.1:1")
+    assert cli("topics", "list", "-n", name_server).code == 0
+    assert cli("topics", "-n", name_server, "list").code == 0
+    assert cli("topics", "-n", name_server).code == 0
+    assert cli("topics", "list").code == 4
