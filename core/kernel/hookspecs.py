@@ -33,6 +33,7 @@ from flintmq.core.kernel.ports import (
     FlushStrategy,
     IndexBuilder,
     IntakeStep,
+    MessageFilter,
     MessageFilterFactory,
     StoreFolder,
     SystemTopic,
@@ -90,6 +91,9 @@ IndexBuilderFactory = Callable[[FolderContext[S]], IndexBuilder]
 IntakeStepFactory = Callable[..., IntakeStep]
 """Makes an intake step of the :class:`flintmq.core.broker.api.BrokerApi`, and of a plugin's context where it has an argument
 for it; the services are made, and none has started."""
+FilterFactory = Callable[..., MessageFilter]
+"""Makes a message filter of an expression and its set of tag codes, and of a plugin's context where it has an argument for
+it."""
 AuthenticatorFactory = Callable[..., Authenticator]
 """Makes an authenticator of the plugin's settings."""
 
@@ -125,7 +129,7 @@ class RegisterProcessor(Protocol):
 
 
 class RegisterFilter(Protocol):
-    def __call__(self, expression_type: str, factory: MessageFilterFactory) -> None: ...
+    def __call__(self, expression_type: str, factory: FilterFactory) -> None: ...
 
 
 class RegisterAuthenticator(Protocol):
