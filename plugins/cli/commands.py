@@ -126,5 +126,14 @@ COMMANDS: Final[Table] = {
         "Show, check and import configurations.",
     ),
     "plugins": ("plugins:plugins", "List the plugins a broker of this configuration would load."),
+    "plugin": (
+        {
+            "new": (
+                "plugin_new:new",
+                "Write the project of a new plugin, which installs, works and passes its tests as it is.",
+            ),
+        },
+        "Begin a plugin.",
+    ),
 }
 """The commands of FlintMQ itself, in the order in which help lists them; those of plugins follow."""

@@ -79,5 +79,9 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "config check": ("flintmq config check broker.yaml",),
     "config import": ("flintmq config import broker.conf -o broker.yaml",),
     "plugins": ("flintmq plugins -c broker.yaml",),
+    "plugin new": (
+        "flintmq plugin new flintmq-large-messages --kind dispatcher",
+        "flintmq plugin new flintmq-disk-watch --kind service --dir ./disk-watch --json",
+    ),
 }
 """By the words that name the command."""

@@ -1,0 +1,1 @@
+"""Writes the projects that plugins begin as."""
