@@ -1,29 +1,153 @@
-"""The pages of docs/ that are derived from the code must be what the code says today."""
+"""Pages that are derived from the code say what it says today, and what pages show to be typed does what they say."""
 
 from __future__ import annotations
 
 import importlib.util
+import re
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+
+import flintmq
+from flintmq.tests.support.snippet_runner import PageRunner, commands, is_printed
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def _tool() -> object:
-    spec = importlib.util.spec_from_file_location("flintmq_docs_tool", ROOT / "tools" / "docs.py")
+def _tool(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"flintmq_{name}_tool", ROOT / "tools" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
 
 
-TOOL = _tool()
+TOOL = _tool("docs")
+SNIPPETS = _tool("snippets")
+LIST = SNIPPETS.SnippetList.read()
 
 
-@pytest.mark.parametrize("page", sorted(TOOL.PAGES))  # type: ignore[attr-defined]
+@pytest.mark.parametrize("page", sorted(TOOL.PAGES))
 def test_a_derived_page_is_fresh(page: str) -> None:
     """A key, a hook or a request code was added or changed: run ``python tools/docs.py``."""
-    expected = TOOL.PAGES[page]()  # type: ignore[attr-defined]
-    assert (ROOT / "docs" / page).read_text() == expected, "run: python tools/docs.py"
+    assert (ROOT / "docs" / page).read_text() == TOOL.PAGES[page](), "run: python tools/docs.py"
+
+
+@pytest.mark.parametrize("page", LIST.run)
+def test_what_a_page_shows_works_as_it_stands(page: str, tmp_path: Path) -> None:
+    """A reader copies line by line; a line that fails is the end of the acquaintance."""
+    with PageRunner(tmp_path) as runner:
+        for snippet in SNIPPETS.snippets(ROOT, page):
+            if LIST.is_run(snippet):
+                try:
+                    runner.run(snippet.language, snippet.text)
+                except Exception as error:
+                    error.add_note(f"{snippet}: as it stands there")
+                    raise
+
+
+def test_the_list_of_snippets_names_what_exists() -> None:
+    """A reason for a block that has changed would excuse nothing, or the wrong one. Missing entries stop ``tools/site.sh``."""
+    stale = [problem for problem in LIST.problems() if problem.startswith("tests/snippets.toml")]
+    assert stale == []
+
+
+def test_every_reason_says_something() -> None:
+    """An empty one would be a way to switch a block off."""
+    assert all(len(why.split()) > 3 for reasons in LIST.not_run.values() for why in reasons.values())
+
+
+# --- the runner is tested, or a page could say anything ---
+
+
+@pytest.fixture
+def runner(tmp_path: Path) -> Iterator[PageRunner]:
+    """Yield a runner in an empty folder."""
+    with PageRunner(tmp_path) as made:
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "says"),
+    [
+        ("console", "$ false", "ended with 1"),
+        ("console", "$ echo one\ntwo", "and not\ntwo"),
+        ("console", "no command", "begins with a command"),
+        ("console", "$ flintmq broker --set store.size=1", "ended before it was ready"),
+        ("sh", "false\ntrue", "ended with 1"),
+        ("python", "raise SystemExit(3)", "ended with 3"),
+    ],
+)
+def test_what_fails_fails(runner: PageRunner, language: str, text: str, says: str) -> None:
+    """A runner that passes over a failure would let every page pass."""
+    with pytest.raises(AssertionError, match=says):
+        runner.run(language, text)
+
+
+def test_a_setting_that_does_not_exist_fails(runner: PageRunner) -> None:
+    """A YAML block is a broker's configuration."""
+    with pytest.raises(Exception, match=r"flush\.speed"):
+        runner.run("yaml", "flush: {speed: 3}")
+
+
+def test_blocks_find_what_those_before_them_wrote(runner: PageRunner, tmp_path: Path) -> None:
+    """A page shows a file, then what is done with it."""
+    runner.run("yaml", "# broker.yaml\nflush: {strategy: group_commit}")
+    runner.run("python", "# pack/made.py\nfrom pathlib import Path\nPath('made').touch()")
+    runner.run("console", "$ cat broker.yaml\nflush: {strategy: group_commit}\n$ test -e made && echo '1 of \\\n2'\n…")
+    assert (tmp_path / "pack" / "made.py").exists()
+
+
+def test_commands_are_taken_apart() -> None:
+    """A long command goes on in the next line."""
+    assert list(commands("$ one\na\n\nb\n$ two \\\n  three")) == [("one", ["a", "b"]), ("two three", [])]
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed", "is_it"),
+    [
+        ("READY pid=47", "READY pid=1234", True),
+        ("a   1  b", "x\na 22 b\n", True),
+        ("id … end", "id 7F0000 end", True),
+        ("READY", "READY now", False),
+        ("a.c", "abc", False),
+        ("count 1", "count one", False),
+    ],
+)
+def test_numbers_and_widths_may_differ(shown: str, printed: str, is_it: bool) -> None:
+    """What differs from run to run is no untruth; everything else is."""
+    assert is_printed(shown, printed) is is_it
+
+
+# --- the list ---
+
+
+def test_a_block_that_nobody_runs_is_a_problem(tmp_path: Path) -> None:
+    """The site is not built with it."""
+    page = "# A\n\n```console\n$ one\n```\n\n```\ntext\n```\n\n````yaml\na: 1\n```\n````\n"
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "a.md").write_text(page)
+    found = list(SNIPPETS.snippets(tmp_path, "docs/a.md"))
+    assert [(one.line, one.language, one.text) for one in found] == [(4, "console", "$ one"), (12, "yaml", "a: 1\n```")]
+
+    def problems(**lists: object) -> list[str]:
+        return list(SNIPPETS.SnippetList(**{"run": (), "elsewhere": {}, "not_run": {}, **lists}).problems(tmp_path))
+
+    assert [problem.partition(": ")[0] for problem in problems()] == ["docs/a.md:4", "docs/a.md:12"]
+    assert problems(run=("docs/a.md",)) == []
+    assert problems(not_run={"docs/a.md": {"$ one": "needs a second machine", "a: 1": "half a file"}}) == []
+    assert "'gone'" in problems(run=("docs/a.md",), not_run={"docs/a.md": {"gone": "because"}})[0]
+    assert problems(run=("docs/a.md",), elsewhere={"docs/b.md": "tests/test_b.py"}) == [
+        "tests/snippets.toml: there is no docs/b.md",
+        "tests/snippets.toml: there is no tests/test_b.py",
+    ]
+
+
+def test_the_changelog_begins_with_this_version() -> None:
+    """A version whose changes nobody wrote down is a surprise to those who install it."""
+    assert re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[0] == flintmq.__version__

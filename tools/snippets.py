@@ -1,0 +1,103 @@
+"""What the pages show to be typed: the blocks in ``sh``, ``console``, ``python`` and ``yaml``, and who runs each of them.
+
+``tests/snippets.toml`` is the one list: pages whose snippets ``tests/test_docs.py`` runs as they stand, pages whose
+snippets another test runs, and single snippets that no test runs, each with the reason. The site is not built while a
+snippet is in none of them.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+LIST: Final = ROOT / "tests" / "snippets.toml"
+LANGUAGES: Final = frozenset({"sh", "console", "python", "yaml"})
+
+
+@attrs.frozen
+class Snippet:
+    """A block of a page."""
+
+    page: str
+    """The page's path in the repository."""
+    line: int
+    """Where its first line stands on the page, from 1."""
+    language: str
+    text: str
+
+    @property
+    def first_line(self) -> str:
+        """How the list names it."""
+        return self.text.partition("\n")[0]
+
+    def __str__(self) -> str:
+        return f"{self.page}:{self.line}"
+
+
+@attrs.frozen
+class SnippetList:
+    """Who runs what."""
+
+    run: tuple[str, ...]
+    """Pages whose snippets are run as they stand."""
+    elsewhere: Mapping[str, str]
+    """By page: the file of the test that runs its snippets."""
+    not_run: Mapping[str, Mapping[str, str]]
+    """By page and first line: why no test runs a snippet."""
+
+    @classmethod
+    def read(cls, path: Path = LIST) -> SnippetList:
+        """Read the list."""
+        read = tomllib.loads(path.read_text("utf-8"))
+        return cls(tuple(read["run"]), read["elsewhere"], read["not_run"])
+
+    def is_run(self, snippet: Snippet) -> bool:
+        """Return whether ``tests/test_docs.py`` runs a snippet."""
+        return snippet.page in self.run and snippet.first_line not in self.not_run.get(snippet.page, {})
+
+    def problems(self, root: Path = ROOT) -> Iterator[str]:
+        """Say of each snippet that nobody accounts for, and of each entry that names nothing, what is wrong."""
+        for page in pages(root):
+            found = list(snippets(root, page))
+            reasons = self.not_run.get(page, {})
+            for snippet in found:
+                if page not in self.run and page not in self.elsewhere and snippet.first_line not in reasons:
+                    yield (
+                        f"{snippet}: no test runs this {snippet.language} block: add the page to `run` of tests/snippets.toml, "
+                        "or the block to its `not_run` with a reason"
+                    )
+            for first_line in reasons.keys() - {snippet.first_line for snippet in found}:
+                yield f"tests/snippets.toml: {page} has no snippet that begins with {first_line!r}: remove the entry"
+        named = {*self.run, *self.elsewhere, *self.not_run, *self.elsewhere.values()}
+        for name in sorted(name for name in named if not (root / name).exists()):
+            yield f"tests/snippets.toml: there is no {name}"
+
+
+def pages(root: Path = ROOT) -> list[str]:
+    """Return the pages that users read, by path in the repository: those of the root and of docs/."""
+    return sorted(path.relative_to(root).as_posix() for path in [*root.glob("*.md"), *(root / "docs").rglob("*.md")])
+
+
+def snippets(root: Path, page: str) -> Iterator[Snippet]:
+    """Read the blocks of a page that are in one of the languages.
+
+    Args:
+        root: the repository's folder.
+        page: the page's path in it.
+    """
+    fence, language, begin, block = "", "", 0, list[str]()
+    for number, line in enumerate((root / page).read_text("utf-8").splitlines(), 1):
+        if not fence and line.startswith("```"):
+            fence, language = line[: len(line) - len(line.lstrip("`"))], line.lstrip("`").strip()
+            begin, block = number + 1, []
+        elif fence and line.rstrip() == fence:
+            if language in LANGUAGES:
+                yield Snippet(page, begin, language, "\n".join(block))
+            fence = ""
+        elif fence:
+            block.append(line)
