@@ -131,19 +131,19 @@ def test_a_block_that_nobody_runs_is_a_problem(tmp_path: Path) -> None:
     """The site is not built with it."""
     page = "# A\n\n```console\n$ one\n```\n\n```\ntext\n```\n\n````yaml\na: 1\n```\n````\n"
     (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "a.md").write_text(page)
-    found = list(SNIPPETS.snippets(tmp_path, "docs/a.md"))
+    (tmp_path / "docs" / "index.md").write_text(page)
+    found = list(SNIPPETS.snippets(tmp_path, "docs/index.md"))
     assert [(one.line, one.language, one.text) for one in found] == [(4, "console", "$ one"), (12, "yaml", "a: 1\n```")]
 
     def problems(**lists: object) -> list[str]:
         return list(SNIPPETS.SnippetList(**{"run": (), "elsewhere": {}, "not_run": {}, **lists}).problems(tmp_path))
 
-    assert [problem.partition(": ")[0] for problem in problems()] == ["docs/a.md:4", "docs/a.md:12"]
-    assert problems(run=("docs/a.md",)) == []
-    assert problems(not_run={"docs/a.md": {"$ one": "needs a second machine", "a: 1": "half a file"}}) == []
-    assert "'gone'" in problems(run=("docs/a.md",), not_run={"docs/a.md": {"gone": "because"}})[0]
-    assert problems(run=("docs/a.md",), elsewhere={"docs/b.md": "tests/test_b.py"}) == [
-        "tests/snippets.toml: there is no docs/b.md",
+    assert [problem.partition(": ")[0] for problem in problems()] == ["docs/index.md:4", "docs/index.md:12"]
+    assert problems(run=("docs/index.md",)) == []
+    assert problems(not_run={"docs/index.md": {"$ one": "needs a second machine", "a: 1": "half a file"}}) == []
+    assert "'gone'" in problems(run=("docs/index.md",), not_run={"docs/index.md": {"gone": "because"}})[0]
+    assert problems(run=("docs/index.md",), elsewhere={"docs/limits.md": "tests/test_b.py"}) == [
+        "tests/snippets.toml: there is no docs/limits.md",
         "tests/snippets.toml: there is no tests/test_b.py",
     ]
 
