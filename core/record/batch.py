@@ -30,6 +30,11 @@ class BatchItem(msgspec.Struct, gc=False):
     body: bytes
     properties_bytes: bytes
 
+    @property
+    def size_bytes(self) -> int:
+        """How much of a batch body it takes."""
+        return _ITEM_MIN_BYTES + len(self.body) + len(self.properties_bytes)
+
 
 class BatchError(ValueError):
     """A batch body that cannot be taken apart."""

@@ -14,22 +14,13 @@ from msgspec.structs import replace
 
 from flintmq.config.rocketmq.system_topics import AUTO_CREATE_TOPIC
 from flintmq.core.broker.topic_config import MessageQueue
-from flintmq.core.broker.topic_name import DLQ_PREFIX, RETRY_PREFIX
-from flintmq.core.errors import RefusedError, RemotingError, RemotingTimeoutError
-from flintmq.core.limits import BATCH_MAX_MESSAGES, PROPERTIES_MAX_BYTES
-from flintmq.core.record.batch import BatchItem, encode_batch
-from flintmq.core.record.properties import (
-    NAME_VALUE_SEPARATOR,
-    PROPERTY_SEPARATOR,
-    WAIT,
-    properties_to_string,
-)
+from flintmq.core.errors import FlintError, RefusedError, RemotingError, RemotingTimeoutError
 from flintmq.remoting.client.instance import ClientInstance, InstanceUser
-from flintmq.remoting.client.message import Message, MessageExt, compress
-from flintmq.remoting.client.request_reply import is_reply, make_reply
+from flintmq.remoting.client.message import Message, MessageExt
+from flintmq.remoting.client.prepared import MESSAGE_MAX_BYTES, Prepared, Preparer
+from flintmq.remoting.client.request_reply import make_reply
 from flintmq.remoting.client.route import TopicRoute, make_topic_route
-from flintmq.remoting.client.unique_id import UNIQUE_IDS
-from flintmq.remoting.wire.codes import RequestCode, ResponseCode
+from flintmq.remoting.wire.codes import ResponseCode
 from flintmq.remoting.wire.command import RemotingCommand, request
 from flintmq.remoting.wire.header_codec import decode_header
 from flintmq.remoting.wire.headers_message import SendMessageRequestHeaderV2, SendMessageResponseHeader
@@ -46,7 +37,6 @@ RETRY_CODES: Final = frozenset(
 )
 """Refusals after which another broker is tried (docs/internals/protocol.md, Response codes)."""
 SEND_TIMEOUT_MS: Final = 3_000
-MESSAGE_MAX_BYTES: Final = 4 * 1024 * 1024
 
 
 class SendStatus(enum.Enum):
@@ -58,7 +48,6 @@ class SendStatus(enum.Enum):
     FLUSH_SLAVE_TIMEOUT = ResponseCode.FLUSH_SLAVE_TIMEOUT
 
 
-_SEPARATORS: Final = {NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR}
 _STORED: Final = tuple(int(status.value) for status in SendStatus)
 
 
@@ -79,18 +68,22 @@ class SendResult:
     trace_on: bool = True
 
 
-@attrs.frozen
-class _Prepared:
-    """A send that lacks only its queue."""
+class PartlySentError(FlintError):
+    """A batch of :meth:`Producer.send_all` failed after others were stored; the cause says why.
 
-    code: int
-    topic: str
-    msg_id: str
-    body: bytes
-    properties: str
-    sys_flag: int = 0
-    flag: int = 0
-    batch: bool = False
+    Args:
+        topic: of the messages.
+        results: of the batches that were stored.
+        stored_messages: how many messages these hold: the first ones of those that were given.
+    """
+
+    def __init__(self, topic: str, results: Sequence[SendResult], stored_messages: int) -> None:
+        super().__init__(
+            f"the first {stored_messages} messages to {topic} are stored, in {len(results)} batches, then a batch failed: "
+            f"send again from message {stored_messages} on"
+        )
+        self.results = tuple(results)
+        self.stored_messages = stored_messages
 
 
 class Producer(InstanceUser):
@@ -120,8 +113,7 @@ class Producer(InstanceUser):
         super().__init__(name_servers, client=client, **instance_options)
         self.group = group
         self._retries = retries
-        self._compress_over_bytes = compress_over_bytes
-        self._max_message_bytes = max_message_bytes
+        self._preparer = Preparer(compress_over_bytes, max_message_bytes)
         self._default_topic_queue_nums = default_topic_queue_nums
         self._turn = itertools.count(random.getrandbits(16))
 
@@ -142,36 +134,90 @@ class Producer(InstanceUser):
         return (await self._route(topic)).write_queues
 
     async def send(
-        self, message: Message, queue: MessageQueue | None = None, *, timeout_ms: int = SEND_TIMEOUT_MS
+        self,
+        message: Message,
+        queue: MessageQueue | None = None,
+        *,
+        sharding_key: str | None = None,
+        timeout_ms: int = SEND_TIMEOUT_MS,
     ) -> SendResult:
         """Send a message and wait until it is stored.
 
         Args:
             message: what to send.
             queue: where to; then nothing else is tried. None: the topic's next queue.
+            sharding_key: chooses the queue in its place: messages with one key go to one queue, in the order of their sends,
+                and to the queue that the Java client chooses for the key (SelectMessageQueueByHash).
             timeout_ms: for everything, retries included.
 
         Raises:
-            ValueError: the message is too long.
+            ValueError: the message is too long; or there are both, a queue and a sharding key.
             RefusedError: the broker, or the name server, refuses it.
             RemotingError: it is not known whether the message was stored (timeout, lost connection).
         """
-        return await self._send(self._prepare(message), queue, timeout_ms)
+        prepared = self._preparer.one(message)
+        return await self._send(prepared, await self._chosen(message.topic, queue, sharding_key), timeout_ms)
 
     async def send_batch(
-        self, messages: Sequence[Message], queue: MessageQueue | None = None, *, timeout_ms: int = SEND_TIMEOUT_MS
+        self,
+        messages: Sequence[Message],
+        queue: MessageQueue | None = None,
+        *,
+        sharding_key: str | None = None,
+        timeout_ms: int = SEND_TIMEOUT_MS,
     ) -> SendResult:
         """Send messages of one topic to one queue, stored together or not at all. Raises as :meth:`send`."""
-        return await self._send(self._prepare_batch(messages), queue, timeout_ms)
+        prepared = self._preparer.batch(messages)
+        return await self._send(prepared, await self._chosen(prepared.topic, queue, sharding_key), timeout_ms)
+
+    async def send_all(
+        self,
+        messages: Sequence[Message],
+        queue: MessageQueue | None = None,
+        *,
+        sharding_key: str | None = None,
+        timeout_ms: int = SEND_TIMEOUT_MS,
+    ) -> list[SendResult]:
+        """Send any number of messages of one topic, one after the other in as few batches as the limits of a batch allow.
+
+        Args:
+            messages: what to send, in order. Each must be one that a batch can hold.
+            queue, sharding_key: as for :meth:`send`. With neither, each batch goes to the topic's next queue.
+            timeout_ms: for each batch.
+
+        Returns:
+            A result for each batch, none where there are no messages.
+
+        Raises:
+            PartlySentError: a batch failed after others were stored; it says how many messages are stored for certain.
+            ValueError, RefusedError, RemotingError: as :meth:`send`; nothing was stored before.
+        """
+        results: list[SendResult] = []
+        stored_messages = 0
+        for prepared in self._preparer.batches(messages):  # a list: none is sent before all are checked
+            try:
+                target = await self._chosen(prepared.topic, queue, sharding_key)
+                results.append(await self._send(prepared, target, timeout_ms))
+            except (RefusedError, RemotingError) as failure:
+                if not results:
+                    raise
+                raise PartlySentError(prepared.topic, results, stored_messages) from failure
+            stored_messages += prepared.messages
+        return results
 
     async def request(
-        self, message: Message, queue: MessageQueue | None = None, *, timeout_ms: int = SEND_TIMEOUT_MS
+        self,
+        message: Message,
+        queue: MessageQueue | None = None,
+        *,
+        sharding_key: str | None = None,
+        timeout_ms: int = SEND_TIMEOUT_MS,
     ) -> MessageExt:
         """Send a message and wait until one of its consumers has replied; the producer must be started.
 
         Args:
             message: what to ask.
-            queue: as for :meth:`send`.
+            queue, sharding_key: as for :meth:`send`.
             timeout_ms: for everything: sending, consuming, replying.
 
         Raises:
@@ -186,7 +232,9 @@ class Producer(InstanceUser):
             async with asyncio.timeout(timeout_ms / 1000):
                 route = await self._route(message.topic)
                 await requests.announce(route.address(name) for name in route.broker_addrs)
-                await self._send(self._prepare(asked), queue, max(1, int((deadline_s - clock.monotonic_s()) * 1000)))
+                target = await self._chosen(message.topic, queue, sharding_key)
+                left_ms = max(1, int((deadline_s - clock.monotonic_s()) * 1000))
+                await self._send(self._preparer.one(asked), target, left_ms)
                 return await reply
         except TimeoutError as failure:
             raise RemotingTimeoutError(f"no reply to a request to {message.topic} within {timeout_ms} ms") from failure
@@ -212,16 +260,18 @@ class Producer(InstanceUser):
         queues = [queue for queue in await self.queues(message.topic) if queue.broker_name == request.broker_name]
         return await self.send(message, queues[0] if queues else None, timeout_ms=timeout_ms)
 
-    async def send_oneway(self, message: Message, queue: MessageQueue | None = None) -> None:
+    async def send_oneway(
+        self, message: Message, queue: MessageQueue | None = None, *, sharding_key: str | None = None
+    ) -> None:
         """Send a message and do not wait for an answer: it may be lost. Raises as :meth:`send`, short of the answer."""
-        prepared = self._prepare(message)
+        prepared = self._preparer.one(message)
         route = await self._route(prepared.topic)
-        queue = queue or self._next_queue(route, None)
+        queue = await self._chosen(prepared.topic, queue, sharding_key) or self._next_queue(route, None)
         await self.client.remoting.invoke_oneway(route.address(queue.broker_name), self._command(prepared, queue))
 
     # --- inside ---
 
-    async def _send(self, prepared: _Prepared, queue: MessageQueue | None, timeout_ms: int) -> SendResult:
+    async def _send(self, prepared: Prepared, queue: MessageQueue | None, timeout_ms: int) -> SendResult:
         clock = self.client.clock
         deadline_s = clock.monotonic_s() + timeout_ms / 1000
         route = await self._route(prepared.topic)
@@ -245,7 +295,7 @@ class Producer(InstanceUser):
             failed_broker = target.broker_name
         raise failure or RemotingTimeoutError(f"topic {prepared.topic} was not sent to within {timeout_ms} ms")
 
-    def _command(self, prepared: _Prepared, queue: MessageQueue) -> RemotingCommand:
+    def _command(self, prepared: Prepared, queue: MessageQueue) -> RemotingCommand:
         header = SendMessageRequestHeaderV2(
             producer_group=self.group,
             topic=prepared.topic,
@@ -260,37 +310,6 @@ class Producer(InstanceUser):
             broker_name=queue.broker_name,
         )
         return request(prepared.code, header, prepared.body)
-
-    def _prepare(self, message: Message) -> _Prepared:
-        self._check_length(len(message.body))
-        uniq_key = UNIQUE_IDS.make()
-        body, sys_flag = message.body, 0
-        if self._compress_over_bytes is not None and len(body) >= self._compress_over_bytes:
-            body, sys_flag = compress(body)
-        properties = _properties_text(message, uniq_key)
-        code = RequestCode.SEND_REPLY_MESSAGE_V2 if is_reply(message) else RequestCode.SEND_MESSAGE_V2
-        return _Prepared(code, message.topic, uniq_key, body, properties, sys_flag, message.flag)
-
-    def _prepare_batch(self, messages: Sequence[Message]) -> _Prepared:
-        if not 0 < len(messages) <= BATCH_MAX_MESSAGES:
-            raise ValueError(f"a batch has 1 to {BATCH_MAX_MESSAGES} messages, not {len(messages)}")
-        first = messages[0]
-        if any((message.topic, message.wait_store) != (first.topic, first.wait_store) for message in messages):
-            raise ValueError("the messages of a batch have one topic, and all wait for the store or none does")
-        if first.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) or any(message.delay_level for message in messages):
-            raise ValueError("a batch cannot be delayed, nor go to a retry topic")
-        ids = [UNIQUE_IDS.make() for _ in messages]
-        body = encode_batch(
-            BatchItem(message.flag, message.body, _properties_text(message, uniq_key).encode())
-            for message, uniq_key in zip(messages, ids, strict=True)
-        )
-        self._check_length(len(body))
-        wait = properties_to_string({WAIT: "true" if first.wait_store else "false"})
-        return _Prepared(RequestCode.SEND_BATCH_MESSAGE, first.topic, ",".join(ids), body, wait, batch=True)
-
-    def _check_length(self, length_bytes: int) -> None:
-        if length_bytes > self._max_message_bytes:
-            raise ValueError(f"a body of {length_bytes} bytes, at most {self._max_message_bytes} are sent")
 
     async def _route(self, topic: str) -> TopicRoute:
         """Return the topic's route; that of the auto-create topic, with queues of this one, while it does not exist."""
@@ -311,26 +330,20 @@ class Producer(InstanceUser):
 
     def _next_queue(self, route: TopicRoute, failed_broker: str | None) -> MessageQueue:
         """Return the next queue in turn; one at another broker than the one that just failed, if there is any."""
-        queues = [queue for queue in route.write_queues if queue.broker_name != failed_broker] or route.write_queues
-        if not queues:
-            raise RefusedError(
-                ResponseCode.NO_PERMISSION, f"topic {route.topic} has no queue to write to", reason="route.no-queue"
-            )
+        every = route.queues_to_write()
+        queues = [queue for queue in every if queue.broker_name != failed_broker] or every
         return queues[next(self._turn) % len(queues)]
 
-
-def _properties_text(message: Message, uniq_key: str) -> str:
-    properties = message.wire_properties(uniq_key)
-    for name, value in properties.items():
-        if not name or _SEPARATORS & {*name, *value}:
-            raise ValueError(f"property {name!r} has no name, or contains a separator (0x01, 0x02)")
-    text = properties_to_string(properties)
-    if len(text.encode()) > PROPERTIES_MAX_BYTES:
-        raise ValueError(f"properties of {len(text.encode())} bytes, at most {PROPERTIES_MAX_BYTES} are stored")
-    return text
+    async def _chosen(self, topic: str, queue: MessageQueue | None, sharding_key: str | None) -> MessageQueue | None:
+        """Return the queue that the caller names, by itself or by a key; None where any will do."""
+        if sharding_key is None:
+            return queue
+        if queue is not None:
+            raise ValueError("name a queue or a sharding key, not both: the key chooses the queue")
+        return (await self._route(topic)).queue_by_key(sharding_key)
 
 
-def _send_result(prepared: _Prepared, queue: MessageQueue, answer: RemotingCommand) -> SendResult:
+def _send_result(prepared: Prepared, queue: MessageQueue, answer: RemotingCommand) -> SendResult:
     header = decode_header(SendMessageResponseHeader, answer.ext_fields)
     return SendResult(
         status=SendStatus(answer.code),

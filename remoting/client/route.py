@@ -12,6 +12,7 @@ from flintmq.core.broker import perm
 from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import RefusedError, RemotingConnectError, RemotingError
 from flintmq.core.io.clock import Clock
+from flintmq.core.record.java_hash import java_hash
 from flintmq.core.route.route_data import TopicRouteData
 from flintmq.remoting.client.transport import RemotingClient
 from flintmq.remoting.wire.codes import RequestCode, ResponseCode
@@ -30,12 +31,27 @@ class TopicRoute:
 
     topic: str
     write_queues: tuple[MessageQueue, ...]
-    """Queues at brokers with a master, in the order of broker name and queue id."""
+    """Queues at brokers with a master, in the order of broker name and queue id; of an ordered topic those that its order
+    configuration lists."""
     read_queues: tuple[MessageQueue, ...]
     broker_addrs: Mapping[str, Mapping[int, str]]
     """Broker name → broker id → address; id 0 is the master."""
     data: TopicRouteData
     """As received."""
+
+    def queue_by_key(self, sharding_key: str) -> MessageQueue:
+        """Return the queue of all messages with a key: the one that the Java client chooses for the same text
+        (SelectMessageQueueByHash). Raises as :meth:`queues_to_write`."""
+        queues = self.queues_to_write()
+        return queues[abs(java_hash(sharding_key)) % len(queues)]
+
+    def queues_to_write(self) -> tuple[MessageQueue, ...]:
+        """Return the queues that can be written to, at least one. Raises ``RefusedError`` where there is none."""
+        if not self.write_queues:
+            raise RefusedError(
+                ResponseCode.NO_PERMISSION, f"topic {self.topic} has no queue to write to", reason="route.no-queue"
+            )
+        return self.write_queues
 
     def address(self, broker_name: str, broker_id: int = MASTER_ID) -> str:
         """Return the address of a broker: of that id, else of any that is left.
@@ -50,10 +66,14 @@ class TopicRoute:
 
 
 def make_topic_route(topic: str, data: TopicRouteData) -> TopicRoute:
-    """Return a route of what a name server answered."""
+    """Return a route of what a name server answered (MQClientInstance.topicRouteData2TopicPublishInfo).
+
+    Raises:
+        RefusedError: the order configuration is not of the form ``broker-a:4;broker-b:4``.
+    """
     addrs = {broker.broker_name: dict(broker.broker_addrs) for broker in data.broker_datas}
     queue_datas = sorted(data.queue_datas, key=lambda queue_data: queue_data.broker_name)
-    write = (
+    write = _ordered_queues(topic, data.order_topic_conf) or tuple(
         MessageQueue(queue_data.broker_name, queue_id, topic)
         for queue_data in queue_datas
         if perm.is_writeable(queue_data.perm) and MASTER_ID in addrs.get(queue_data.broker_name, {})
@@ -65,7 +85,22 @@ def make_topic_route(topic: str, data: TopicRouteData) -> TopicRoute:
         if perm.is_readable(queue_data.perm) and addrs.get(queue_data.broker_name)
         for queue_id in range(queue_data.read_queue_nums)
     )
-    return TopicRoute(topic, tuple(write), tuple(read), addrs, data)
+    return TopicRoute(topic, write, tuple(read), addrs, data)
+
+
+def _ordered_queues(topic: str, order_topic_conf: str | None) -> tuple[MessageQueue, ...]:
+    """Return the queues of an ordered topic as its configuration lists them; none of another topic."""
+    queues: list[MessageQueue] = []
+    for entry in filter(None, (order_topic_conf or "").split(";")):
+        broker_name, _, count = entry.partition(":")
+        if not broker_name or not count.isdecimal():
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR,
+                f"the order configuration of topic {topic} is {order_topic_conf!r}: write broker-a:4;broker-b:4",
+                reason="route.order-configuration",
+            )
+        queues += (MessageQueue(broker_name, queue_id, topic) for queue_id in range(int(count)))
+    return tuple(queues)
 
 
 def parse_name_servers(name_servers: str | Sequence[str]) -> tuple[str, ...]:

@@ -113,19 +113,33 @@ class TransactionProducer(Producer):
             RefusedError: the broker, or the name server, refuses it. ``local`` was not called.
             RemotingError: it is not known whether the half message was stored. ``local`` was not called.
         """
-        if message.delay_level > 0:
-            raise ValueError("a message in a transaction cannot be delayed")
-        marked = {**message.properties, TRANSACTION_PREPARED: "true", PRODUCER_GROUP: self.group}
-        prepared = self._prepare(attrs.evolve(message, properties=marked))
-        prepared = attrs.evolve(prepared, sys_flag=prepared.sys_flag | PREPARED_FLAG)
-        await self._introduce(message.topic)
-        sent = await self._send(prepared, queue, timeout_ms)
+        sent = await self.send_half(message, queue, timeout_ms=timeout_ms)
         if sent.status is SendStatus.SEND_OK:
             outcome = local(message, sent.msg_id)
             state = await outcome if inspect.isawaitable(outcome) else outcome
         else:
             state = TransactionState.ROLLBACK  # the half message may be lost: nothing local must depend on it
-        await self._end(sent, state)
+        return await self.end(sent, state)
+
+    async def send_half(
+        self, message: Message, queue: MessageQueue | None = None, *, timeout_ms: int = SEND_TIMEOUT_MS
+    ) -> SendResult:
+        """Store a half message, which nobody sees until :meth:`end` commits it: for who does the local part by themselves.
+
+        See :meth:`send_in_transaction`, which raises the same. Unless the status is SEND_OK, roll back.
+        """
+        if message.delay_level > 0:
+            raise ValueError("a message in a transaction cannot be delayed")
+        marked = {**message.properties, TRANSACTION_PREPARED: "true", PRODUCER_GROUP: self.group}
+        prepared = self._preparer.one(attrs.evolve(message, properties=marked))
+        prepared = attrs.evolve(prepared, sys_flag=prepared.sys_flag | PREPARED_FLAG)
+        await self._introduce(message.topic)
+        return await self._send(prepared, queue, timeout_ms)
+
+    async def end(self, sent: SendResult, state: TransactionState) -> TransactionResult:
+        """Tell the broker what came of the local part of a half message. A broker that does not learn it asks later."""
+        if state is not TransactionState.UNKNOWN:
+            await self._end(sent, state)
         return TransactionResult(sent, state)
 
     async def _introduce(self, topic: str) -> None:
@@ -138,8 +152,6 @@ class TransactionProducer(Producer):
             self._known_to |= addresses
 
     async def _end(self, sent: SendResult, state: TransactionState) -> None:
-        if state is TransactionState.UNKNOWN:
-            return
         header = EndTransactionRequestHeader(
             producer_group=self.group,
             tran_state_table_offset=sent.queue_offset,

@@ -13,7 +13,7 @@ from flintmq.core.errors import RefusedError, RemotingError
 from flintmq.core.record.batch import decode_batch
 from flintmq.core.record.properties import string_to_properties
 from flintmq.remoting.client.message import Message
-from flintmq.remoting.client.producer import Producer, SendStatus
+from flintmq.remoting.client.producer import PartlySentError, Producer, SendStatus
 from flintmq.remoting.client.unique_id import UniqueIdMaker, make_client_id
 from flintmq.remoting.wire.command import RemotingCommand, response
 
@@ -269,3 +269,69 @@ def test_unique_ids_have_the_reference_s_form() -> None:
 def test_client_ids_are_unique_unless_named() -> None:
     assert make_client_id("1.2.3.4", "DEFAULT") == "1.2.3.4@DEFAULT"
     assert make_client_id("1.2.3.4") != make_client_id("1.2.3.4")
+
+
+def test_messages_with_one_key_go_to_one_queue_in_order(fake_peer: Any, fake_broker: Any) -> None:
+    """To the one that the Java client chooses for the key, however it is sent; and nothing else is tried."""
+
+    async def test(broker: Any, producer: Producer) -> None:
+        broker.queue_nums = 5
+        route = await producer.client.routes.route("T")
+        for key in ("order-1", "order-2", "", "Ω"):
+            queue = route.queue_by_key(key)
+            sent = [await producer.send(Message("T", b"x"), sharding_key=key) for _ in range(3)]
+            sent.append(await producer.send_batch([Message("T", b"x")], sharding_key=key))
+            sent += await producer.send_all([Message("T", b"x")], sharding_key=key)
+            assert {result.queue for result in sent} == {queue}
+            offsets = [result.queue_offset for result in sent]
+            assert offsets == sorted(offsets)
+            broker.peer.requests.clear()
+            await producer.send_oneway(Message("T", b"x"), sharding_key=key)
+            await broker.peer.until(lambda: bool(broker.peer.of_code(310)))
+            assert broker.peer.of_code(310)[0].ext_fields["e"] == str(queue.queue_id)
+        with pytest.raises(ValueError, match="not both"):
+            await producer.send(Message("T", b"x"), queue, sharding_key="k")
+        broker.peer.answers[310] = lambda asked: response(asked, 14, "no")
+        broker.peer.requests.clear()
+        with pytest.raises(RefusedError):
+            await producer.send(Message("T", b"x"), sharding_key="k")
+        assert len(broker.peer.of_code(310)) == 1, "another queue would break the order"
+
+    run(fake_peer, fake_broker, test)
+
+
+def test_any_number_of_messages_is_sent_in_batches(fake_peer: Any, fake_broker: Any) -> None:
+    async def test(broker: Any, producer: Producer) -> None:
+        messages = [Message("T", b"%02d" % number + bytes(100)) for number in range(10)]
+        results = await producer.send_all(messages, (await producer.queues("T"))[0])
+        assert len(results) > 1
+        assert len(broker.peer.of_code(320)) == len(results)
+        items = [item for asked in broker.peer.of_code(320) for item in decode_batch(asked.body)]
+        assert [item.body for item in items] == [message.body for message in messages]
+        assert results[0].queue_offset == 0
+        assert sum(len(result.msg_id.split(",")) for result in results) == 10
+        assert await producer.send_all([]) == []
+
+    run(fake_peer, fake_broker, test, max_message_bytes=600)
+
+
+def test_what_was_stored_before_a_batch_failed_is_told(fake_peer: Any, fake_broker: Any) -> None:
+    """Who sends all again would store the first ones twice."""
+
+    async def test(broker: Any, producer: Producer) -> None:
+        def refuse_the_third(asked: RemotingCommand) -> RemotingCommand:
+            stored: RemotingCommand = broker.send_batch(asked)
+            return stored if len(broker.peer.of_code(320)) < 3 else response(asked, 13, "no more")
+
+        broker.peer.answers[320] = refuse_the_third
+        messages = [Message("T", b"%02d" % number + bytes(100)) for number in range(10)]
+        with pytest.raises(PartlySentError, match="send again from message") as failed:
+            await producer.send_all(messages)
+        first_two = [decode_batch(asked.body) for asked in broker.peer.of_code(320)[:2]]
+        assert failed.value.stored_messages == sum(map(len, first_two))
+        assert len(failed.value.results) == 2
+        assert isinstance(failed.value.__cause__, RefusedError)
+        with pytest.raises(RefusedError, match="no more"):
+            await producer.send_all(messages)
+
+    run(fake_peer, fake_broker, test, max_message_bytes=400)

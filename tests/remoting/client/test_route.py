@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
-from flintmq.core.errors import RemotingConnectError, RemotingError
+from flintmq.core.broker.topic_config import MessageQueue
+from flintmq.core.errors import RefusedError, RemotingConnectError, RemotingError
+from flintmq.core.route.route_data import BrokerData, QueueData, TopicRouteData
 from flintmq.core.testing.clock import ManualClock
 from flintmq.remoting.client import AdminClient, Consumer, Producer, PullConsumer
-from flintmq.remoting.client.route import RouteCache
+from flintmq.remoting.client.route import RouteCache, TopicRoute, make_topic_route
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import RemotingCommand, request
 
@@ -132,3 +135,44 @@ def test_every_kind_of_client_begins_at_random(make: Any) -> None:
 def test_a_client_of_one_broker_has_no_name_server_to_choose() -> None:
     """Who is given a broker's address asks nobody for routes."""
     assert RouteCache(Servers(), (), ManualClock()).name_servers == ()  # type: ignore[arg-type]
+
+
+def route_of(queue_nums: int, order_topic_conf: str | None = None) -> TopicRoute:
+    """Return the route of a topic at two brokers, named against the alphabet."""
+    names = ("b", "a")
+    brokers = [BrokerData(broker_addrs={0: f"{name}:1"}, broker_name=name, cluster="C") for name in names]
+    queues = [
+        QueueData(broker_name=name, perm=6, read_queue_nums=queue_nums, topic_sys_flag=0, write_queue_nums=queue_nums)
+        for name in names
+    ]
+    data = TopicRouteData(broker_datas=brokers, queue_datas=queues, order_topic_conf=order_topic_conf)
+    return make_topic_route("T", data)
+
+
+@pytest.mark.parametrize(
+    ("key", "hash_code"),
+    [("", 0), ("a", 97), ("hello", 99162322), ("polygenelubricants", -(2**31)), ("Aa", 2112), ("BB", 2112)],
+)
+def test_a_key_chooses_the_queue_that_the_java_client_chooses(key: str, hash_code: int) -> None:
+    """``Math.abs(key.hashCode() % queues.size())`` of the queues by broker name and id, also of the least number there is."""
+    for queue_nums in (1, 2, 3, 8):
+        route = route_of(queue_nums)
+        ordered = [MessageQueue(name, queue_id, "T") for name in ("a", "b") for queue_id in range(queue_nums)]
+        java_remainder = int(math.fmod(hash_code, len(ordered)))  # of the sign of the hash, as Java's %
+        assert route.queue_by_key(key) == ordered[abs(java_remainder)]
+
+
+def test_a_topic_without_queues_has_none_for_a_key() -> None:
+    with pytest.raises(RefusedError, match="no queue to write to"):
+        route_of(0).queue_by_key("k")
+
+
+def test_an_ordered_topic_is_sent_to_as_its_configuration_lists() -> None:
+    """In its order, and also to a queue of a broker that is away: another one would get messages of a foreign key."""
+    route = route_of(4, "b:2;c:1;")
+    assert route.write_queues == (MessageQueue("b", 0, "T"), MessageQueue("b", 1, "T"), MessageQueue("c", 0, "T"))
+    assert len(route.read_queues) == 8
+    assert route_of(2, "").write_queues == route_of(2).write_queues
+    for wrong in ("b", "b:", ":2", "b:two"):
+        with pytest.raises(RefusedError, match="write broker-a:4;broker-b:4"):
+            route_of(4, wrong)

@@ -1,0 +1,118 @@
+"""Makes sends of messages: checked, compressed, encoded; what a send lacks then is its queue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+import attrs
+
+from flintmq.core.broker.topic_name import DLQ_PREFIX, RETRY_PREFIX
+from flintmq.core.limits import BATCH_MAX_MESSAGES, PROPERTIES_MAX_BYTES
+from flintmq.core.record.batch import BatchItem, encode_batch
+from flintmq.core.record.properties import (
+    NAME_VALUE_SEPARATOR,
+    PROPERTY_SEPARATOR,
+    WAIT,
+    properties_to_string,
+)
+from flintmq.remoting.client.message import Message, compress
+from flintmq.remoting.client.request_reply import is_reply
+from flintmq.remoting.client.unique_id import UNIQUE_IDS
+from flintmq.remoting.wire.codes import RequestCode
+
+MESSAGE_MAX_BYTES: Final = 4 * 1024 * 1024
+_SEPARATORS: Final = {NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR}
+
+
+@attrs.frozen
+class Prepared:
+    """A send that lacks only its queue."""
+
+    code: int
+    topic: str
+    msg_id: str
+    body: bytes
+    properties: str
+    sys_flag: int = 0
+    flag: int = 0
+    batch: bool = False
+    messages: int = 1
+    """How many messages it stores."""
+
+
+@attrs.frozen
+class Preparer:
+    """Makes sends of messages, within a producer's limits. Every method raises ``ValueError`` for what cannot be sent."""
+
+    compress_over_bytes: int | None = None
+    """Bodies at least this long are compressed; None: never."""
+    max_message_bytes: int = MESSAGE_MAX_BYTES
+    """Of a body, or of a batch as a whole."""
+
+    def one(self, message: Message) -> Prepared:
+        """Return the send of one message."""
+        self._check_length(len(message.body))
+        uniq_key = UNIQUE_IDS.make()
+        body, sys_flag = message.body, 0
+        if self.compress_over_bytes is not None and len(body) >= self.compress_over_bytes:
+            body, sys_flag = compress(body)
+        properties = _properties_text(message, uniq_key)
+        code = RequestCode.SEND_REPLY_MESSAGE_V2 if is_reply(message) else RequestCode.SEND_MESSAGE_V2
+        return Prepared(code, message.topic, uniq_key, body, properties, sys_flag, message.flag)
+
+    def batch(self, messages: Sequence[Message]) -> Prepared:
+        """Return the send of messages that are stored together."""
+        if not 0 < len(messages) <= BATCH_MAX_MESSAGES:
+            raise ValueError(f"a batch has 1 to {BATCH_MAX_MESSAGES} messages, not {len(messages)}")
+        return self._joined(messages[0], [*_items(messages)])
+
+    def batches(self, messages: Sequence[Message]) -> list[Prepared]:
+        """Return the sends of as few batches as hold the messages, in order."""
+        made: list[Prepared] = []
+        part: list[tuple[str, BatchItem]] = []
+        part_bytes = 0
+        for uniq_key, item in _items(messages):
+            if part and (part_bytes + item.size_bytes > self.max_message_bytes or len(part) == BATCH_MAX_MESSAGES):
+                made.append(self._joined(messages[0], part))
+                part, part_bytes = [], 0
+            part.append((uniq_key, item))
+            part_bytes += item.size_bytes
+        if part:
+            made.append(self._joined(messages[0], part))
+        return made
+
+    def _joined(self, like: Message, items: Sequence[tuple[str, BatchItem]]) -> Prepared:
+        body = encode_batch(item for _, item in items)
+        self._check_length(len(body))
+        wait = properties_to_string({WAIT: "true" if like.wait_store else "false"})
+        ids = ",".join(uniq_key for uniq_key, _ in items)
+        return Prepared(RequestCode.SEND_BATCH_MESSAGE, like.topic, ids, body, wait, batch=True, messages=len(items))
+
+    def _check_length(self, length_bytes: int) -> None:
+        if length_bytes > self.max_message_bytes:
+            raise ValueError(f"a body of {length_bytes} bytes, at most {self.max_message_bytes} are sent")
+
+
+def _items(messages: Iterable[Message]) -> Iterator[tuple[str, BatchItem]]:
+    """Yield the id of each message and its form in a batch. Raises ``ValueError`` where they do not go together."""
+    first: Message | None = None
+    for message in messages:
+        first = first or message
+        if (message.topic, message.wait_store) != (first.topic, first.wait_store):
+            raise ValueError("the messages of a batch have one topic, and all wait for the store or none does")
+        if message.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) or message.delay_level:
+            raise ValueError("a batch cannot be delayed, nor go to a retry topic")
+        uniq_key = UNIQUE_IDS.make()
+        yield uniq_key, BatchItem(message.flag, message.body, _properties_text(message, uniq_key).encode())
+
+
+def _properties_text(message: Message, uniq_key: str) -> str:
+    properties = message.wire_properties(uniq_key)
+    for name, value in properties.items():
+        if not name or _SEPARATORS & {*name, *value}:
+            raise ValueError(f"property {name!r} has no name, or contains a separator (0x01, 0x02)")
+    text = properties_to_string(properties)
+    if len(text.encode()) > PROPERTIES_MAX_BYTES:
+        raise ValueError(f"properties of {len(text.encode())} bytes, at most {PROPERTIES_MAX_BYTES} are stored")
+    return text

@@ -1,0 +1,44 @@
+"""Messages beyond the limits of a batch become several, none is lost on the way, and none is longer than is allowed."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flintmq.core.limits import BATCH_MAX_MESSAGES
+from flintmq.core.record.batch import decode_batch
+from flintmq.remoting.client.message import Message
+from flintmq.remoting.client.prepared import Preparer
+
+
+@given(lengths=st.lists(st.integers(0, 300), max_size=40), limit_bytes=st.integers(500, 2_000))
+def test_parts_are_as_few_as_the_limit_allows(lengths: list[int], limit_bytes: int) -> None:
+    messages = [Message("T", b"%03d" % number + bytes(length)) for number, length in enumerate(lengths)]
+    parts = Preparer(None, limit_bytes).batches(messages)
+    items = [decode_batch(part.body) for part in parts]
+    assert [item.body for part in items for item in part] == [message.body for message in messages]
+    assert all(len(part.body) <= limit_bytes for part in parts)
+    for part, following in zip(parts, items[1:], strict=False):
+        assert len(part.body) + following[0].size_bytes > limit_bytes, "the next one's first message would have fitted"
+    assert [part.messages for part in parts] == [len(part) for part in items]
+    assert [len(part.msg_id.split(",")) for part in parts] == [part.messages for part in parts]
+
+
+def test_a_part_has_no_more_messages_than_a_batch_may_have() -> None:
+    parts = Preparer().batches([Message("T", b"")] * (2 * BATCH_MAX_MESSAGES + 1))
+    assert [part.messages for part in parts] == [BATCH_MAX_MESSAGES, BATCH_MAX_MESSAGES, 1]
+
+
+@pytest.mark.parametrize(
+    ("messages", "said"),
+    [
+        ([Message("T", b"")] * 9 + [Message("T", bytes(1_000))], "at most 1000 are sent"),
+        ([Message("T", b"")] * 9 + [Message("U", b"")], "one topic"),
+        ([Message("T", b"")] * 9 + [Message("T", b"", delay_level=1)], "delayed"),
+    ],
+)
+def test_one_that_cannot_be_sent_stops_all(messages: list[Message], said: str) -> None:
+    """Before anything is sent: half of a list that was wrong from the start is the worst of both."""
+    with pytest.raises(ValueError, match=said):
+        Preparer(None, 1_000).batches(messages)
