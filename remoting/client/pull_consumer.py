@@ -1,18 +1,46 @@
-"""Consuming by hand: which queue, from where, how much, and what is committed are the caller's business."""
+"""Consuming by hand: which queues, from where, how much, and what is committed are the caller's business.
+
+Either every pull is asked for with its queue and offset (``pull``), or queues are assigned, and ``poll`` hands out what comes
+of any of them, as RocketMQ's ``DefaultLitePullConsumer`` does::
+
+    assign ──▶ position of each queue ◀── seek, seek_to_time
+                  │ poll: one pull a queue, held by its broker until a message comes
+                  ▼
+              messages, then commit: the positions behind them
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import asyncio
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal
 
-from flintmq.core.broker.subscription import TAG, build_subscription
+from flintmq.core.broker.subscription import TAG, SubscriptionData, build_subscription
 from flintmq.core.broker.topic_config import MessageQueue
-from flintmq.remoting.client.broker_api import BrokerApi, PullResult, QueueOffsets
-from flintmq.remoting.client.instance import ClientInstance, InstanceUser
+from flintmq.core.errors import FlintError
+from flintmq.remoting.client.broker_api import BrokerApi, PullResult, PullStatus, QueueOffsets
+from flintmq.remoting.client.consumer_settings import FROM_FIRST, FROM_LAST
+from flintmq.remoting.client.instance import ClientInstance, InstanceUser, log
+from flintmq.remoting.client.message import MessageExt
+
+POLL_TIMEOUT_MS: Final = 5_000
+"""RocketMQ's ``pollTimeoutMillis``."""
+POLL_SUSPEND_MS: Final = 15_000
+"""How long a broker may hold a pull of a poll; one that outlasts the poll is the next one's."""
+PULL_BATCH_SIZE: Final = 32
 
 
 class PullConsumer(QueueOffsets, InstanceUser):
     """Pulls messages on demand, without being a member of its group. Loop thread only; use ``async with``.
+
+    ::
+
+        async with PullConsumer("billing", "127.0.0.1:9876") as consumer:
+            await consumer.assign("Orders", consume_from="CONSUME_FROM_FIRST_OFFSET")
+            while messages := await consumer.poll():
+                ...
+                await consumer.commit()
 
     Every method raises ``RemotingError`` when no server answers and ``RefusedError`` when a request is refused.
 
@@ -32,6 +60,14 @@ class PullConsumer(QueueOffsets, InstanceUser):
         super().__init__(name_servers, client=client, **instance_options)
         self.group = group
         self._api = BrokerApi(self.client, group)
+        self._assigned: dict[MessageQueue, _AssignedQueue] = {}
+
+    async def close(self) -> None:
+        """End the pulls that are under way and close the connections. Idempotent; nothing is committed."""
+        assigned, self._assigned = self._assigned, {}
+        for one in assigned.values():
+            await one.stop()
+        await super().close()
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """Return the queues of a topic that can be read."""
@@ -42,7 +78,7 @@ class PullConsumer(QueueOffsets, InstanceUser):
         queue: MessageQueue,
         queue_offset: int,
         *,
-        max_messages: int = 32,
+        max_messages: int = PULL_BATCH_SIZE,
         suspend_ms: int = 0,
         expression: str = "*",
         expression_type: str = TAG,
@@ -57,6 +93,207 @@ class PullConsumer(QueueOffsets, InstanceUser):
         """Return the group's stored offset; None when there is none."""
         return await self._api.committed(queue)
 
-    async def commit(self, queue: MessageQueue, consumer_offset: int) -> None:
-        """Store the group's offset: of the next message it wants."""
-        await self._api.commit(queue, consumer_offset)
+    async def commit(self, queue: MessageQueue | None = None, consumer_offset: int | None = None) -> None:
+        """Store the group's offset: of the next message it wants.
+
+        Args:
+            queue: None: every assigned one.
+            consumer_offset: None: the position of the queue, behind the last message that was polled of it.
+
+        Raises:
+            ValueError: an offset without a queue; or the queue is not assigned, and there is no offset.
+        """
+        if queue is None:
+            if consumer_offset is not None:
+                raise ValueError("an offset is that of a queue: commit(queue, consumer_offset)")
+            for one in list(self._assigned.values()):
+                await self._api.commit(one.queue, one.position)
+        elif consumer_offset is None:
+            await self._api.commit(queue, self._of(queue).position)
+        else:
+            await self._api.commit(queue, consumer_offset)
+
+    # --- assigned queues ---
+
+    @property
+    def positions(self) -> Mapping[MessageQueue, int]:
+        """The assigned queues, each with the queue offset of the next message that :meth:`poll` returns of it."""
+        return {queue: one.position for queue, one in self._assigned.items()}
+
+    async def assign(
+        self,
+        queues: str | Sequence[MessageQueue],
+        expression: str = "*",
+        expression_type: str = TAG,
+        *,
+        consume_from: Literal["CONSUME_FROM_LAST_OFFSET", "CONSUME_FROM_FIRST_OFFSET"] = FROM_LAST,
+    ) -> None:
+        """Choose the queues that :meth:`poll` reads, in place of those before; nobody else of the group is asked.
+
+        A queue that was assigned before keeps its position, another one begins at the group's offset.
+
+        Args:
+            queues: queues; or a topic: those that it has now.
+            expression, expression_type: which of their messages (``*``, ``A || B``, or SQL92).
+            consume_from: where a queue begins for which the group has no offset: behind its last message, or at its first.
+
+        Raises:
+            RefusedError: the expression does not parse.
+        """
+        wanted = await self.queues(queues) if isinstance(queues, str) else tuple(queues)
+        subscriptions = {queue.topic: build_subscription(queue.topic, expression, expression_type) for queue in wanted}
+        positions = {queue: await self._first_offset(queue, consume_from) for queue in wanted}
+        for one in self._assigned.values():
+            await one.stop()
+        self._assigned = {
+            queue: _AssignedQueue(self._api, queue, subscriptions[queue.topic], queue_offset)
+            for queue, queue_offset in positions.items()
+        }
+
+    async def seek(self, queue: MessageQueue, queue_offset: int) -> None:
+        """Have :meth:`poll` go on at an offset of an assigned queue.
+
+        Raises:
+            ValueError: the queue is not assigned, or has no such offset: the message names those it has.
+        """
+        one = self._of(queue)
+        first, behind_last = await self.min_offset(queue), await self.max_offset(queue)
+        if not first <= queue_offset <= behind_last:
+            raise ValueError(f"{queue} has the offsets {first} to {behind_last}, not {queue_offset}")
+        await one.seek(queue_offset)
+
+    async def seek_to_time(self, timestamp_ms: int, queue: MessageQueue | None = None) -> None:
+        """Have :meth:`poll` go on at the messages that were stored at a time.
+
+        Args:
+            timestamp_ms: milliseconds since 1970.
+            queue: None: every assigned one.
+
+        Raises:
+            ValueError: the queue is not assigned.
+        """
+        chosen = list(self._assigned.values()) if queue is None else [self._of(queue)]
+        for one in chosen:
+            await one.seek(await self.search_offset(one.queue, timestamp_ms))
+
+    async def poll(self, timeout_ms: int = POLL_TIMEOUT_MS, *, max_messages: int = PULL_BATCH_SIZE) -> list[MessageExt]:
+        """Return the next messages of the assigned queues, those of one queue in order; empty when none came in time.
+
+        Args:
+            timeout_ms: how long to wait for a message; 0: return what has come already, and ask for more meanwhile.
+            max_messages: at most.
+
+        Raises:
+            ValueError: no queue is assigned; or fewer than one message is asked for.
+            RemotingError, RefusedError: a pull failed, and no other queue has messages. The next poll tries again.
+        """
+        if not self._assigned:
+            raise ValueError("no queue is assigned: call assign(topic) first")
+        if max_messages < 1:
+            raise ValueError(f"a poll returns one message or more, not {max_messages}: change max_messages")
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + timeout_ms / 1000
+        while True:
+            messages, failure = self._take(max_messages)
+            if messages:
+                if failure is not None:
+                    log.warning("a pull failed, the next poll tries again: %s", failure)
+                return messages
+            if failure is not None:
+                raise failure
+            pulls = [one.pulling() for one in self._assigned.values()]
+            done, _ = await asyncio.wait(
+                pulls, timeout=max(0, deadline_s - loop.time()), return_when=asyncio.FIRST_COMPLETED
+            )
+            if not done:
+                return []
+
+    # --- inside ---
+
+    def _take(self, max_messages: int) -> tuple[list[MessageExt], Exception | None]:
+        """Return messages that have come, and what a pull raised. Queues take turns: the one served last comes last."""
+        messages: list[MessageExt] = []
+        failure: Exception | None = None
+        for queue, one in list(self._assigned.items()):
+            if len(messages) == max_messages:
+                break
+            failure = one.receive() or failure
+            taken = one.take(max_messages - len(messages))
+            if taken:
+                messages += taken
+                self._assigned[queue] = self._assigned.pop(queue)
+        return messages, failure
+
+    def _of(self, queue: MessageQueue) -> _AssignedQueue:
+        if queue not in self._assigned:
+            raise ValueError(f"{queue} is not assigned: call assign first")
+        return self._assigned[queue]
+
+    async def _first_offset(self, queue: MessageQueue, consume_from: str) -> int:
+        if queue in self._assigned:
+            return self._assigned[queue].position
+        stored = await self.committed(queue)
+        if stored is not None:
+            return stored
+        return await (self.min_offset(queue) if consume_from == FROM_FIRST else self.max_offset(queue))
+
+
+class _AssignedQueue:
+    """A queue that polls read: what came of it and was not handed out yet, and at most one pull under way."""
+
+    def __init__(
+        self, api: BrokerApi, queue: MessageQueue, subscription: SubscriptionData, pull_queue_offset: int
+    ) -> None:
+        self.queue = queue
+        self._api = api
+        self._subscription = subscription
+        self._pull_queue_offset = pull_queue_offset
+        self._messages: deque[MessageExt] = deque()
+        self._pull: asyncio.Task[PullResult] | None = None
+
+    @property
+    def position(self) -> int:
+        """The queue offset of the next message to hand out."""
+        return self._messages[0].queue_offset if self._messages else self._pull_queue_offset
+
+    def pulling(self) -> asyncio.Task[PullResult]:
+        """Return the pull that is under way, begun here where there is none."""
+        if self._pull is None:
+            work = self._api.pull(
+                self.queue, self._pull_queue_offset, subscription=self._subscription, suspend_ms=POLL_SUSPEND_MS
+            )
+            self._pull = asyncio.create_task(work, name=f"poll-{self.queue}")
+        return self._pull
+
+    def receive(self) -> Exception | None:
+        """Keep what the pull has brought, if it is done; return what it raised."""
+        if self._pull is None or not self._pull.done():
+            return None
+        pull, self._pull = self._pull, None
+        try:
+            result = pull.result()
+        except (FlintError, ValueError) as failure:  # ValueError: an answer that does not decode
+            return failure
+        if result.status is PullStatus.OFFSET_ILLEGAL:
+            at, there = self._pull_queue_offset, result.next_begin_queue_offset
+            log.warning("offset %d of %s is illegal: going on at %d", at, self.queue, there)
+        self._pull_queue_offset = result.next_begin_queue_offset
+        self._messages.extend(result.messages)
+        return None
+
+    def take(self, max_messages: int) -> list[MessageExt]:
+        """Return the next messages, at most so many, and move the position behind them."""
+        return [self._messages.popleft() for _ in range(min(max_messages, len(self._messages)))]
+
+    async def seek(self, queue_offset: int) -> None:
+        """Forget what has come, and go on at an offset."""
+        await self.stop()
+        self._messages.clear()
+        self._pull_queue_offset = queue_offset
+
+    async def stop(self) -> None:
+        """End the pull that is under way; what it brought is pulled again."""
+        pull, self._pull = self._pull, None
+        if pull is not None:
+            pull.cancel()
+            await asyncio.gather(pull, return_exceptions=True)
