@@ -6,9 +6,11 @@ See ``PullMessageService``, ``ConsumeMessageConcurrentlyService`` and ``ConsumeM
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import attrs
@@ -136,13 +138,34 @@ class ConsumeService:
         self._listener = listener
         self._start_task = start_task
         self._work: asyncio.Queue[tuple[ProcessQueue, MessageExt]] = asyncio.Queue(maxsize=1)
-        self._hand_over: asyncio.Queue[tuple[MessageExt, asyncio.Future[None]]] = asyncio.Queue(maxsize=1)
+        self._hand_over: asyncio.Queue[tuple[MessageExt, asyncio.Future[None]] | None] = asyncio.Queue()
+        self._in_hand: tuple[MessageExt, asyncio.Future[None]] | None = None
+        self._iteration_ended = False
+        self._threads: ThreadPoolExecutor | None = None
 
     def start(self) -> None:
         """Start the workers; orderly messages are consumed by the tasks that pull them."""
+        self._iteration_ended = False
         if not self._settings.orderly:
             for number in range(self._settings.concurrency if self._listener is not None else 1):
                 self._start_task(self._worker(), f"worker-{number}")
+
+    def end_iteration(self) -> None:
+        """Let go of the messages that were handed to an iteration, and end it: who waits for a message gets None."""
+        self._iteration_ended = True
+        handed = [self._in_hand]
+        while not self._hand_over.empty():
+            handed.append(self._hand_over.get_nowait())
+        for one in filter(None, handed):
+            one[1].cancel()
+        self._in_hand = None
+        self._hand_over.put_nowait(None)
+
+    def close(self) -> None:
+        """Hand no more messages to the threads of a plain function; those that it consumes now are finished."""
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+            self._threads = None
 
     async def run(self, held: ProcessQueue) -> None:
         """Pull and consume until the queue is given up, or its topic is not subscribed to any more."""
@@ -197,16 +220,42 @@ class ConsumeService:
     async def messages(self) -> AsyncIterator[MessageExt]:
         """Iterate over the messages; one counts as consumed when the next one is asked for.
 
+        The message that ended a loop, by ``break`` or by an exception, comes again in the next loop.
+
+        Raises:
+            TypeError: there is a listener.
+        """
+        message = await self.next_message(again=True)
+        while message is not None:
+            yield message
+            message = await self.next_message()
+
+    async def next_message(self, *, again: bool = False) -> MessageExt | None:
+        """Return the next message, which makes the one before count as consumed; with ``again`` that one once more.
+
+        Returns:
+            None once the consumer is closed.
+
         Raises:
             TypeError: there is a listener.
         """
         if self._listener is not None:
             raise TypeError("a consumer with a listener hands its messages to the listener")
-        while True:
-            message, consumed = await self._hand_over.get()
-            yield message
-            if not consumed.done():
+        if self._in_hand is not None:
+            message, consumed = self._in_hand
+            if not consumed.done():  # else its queue was given up meanwhile
+                if again:
+                    return message
                 consumed.set_result(None)
+        self._in_hand = None
+        while True:
+            handed = await self._hand_over.get()
+            if handed is not None and not handed[1].done():
+                self._in_hand = handed
+                return handed[0]
+            if handed is None and self._iteration_ended:
+                self._hand_over.put_nowait(None)  # for who else waits
+                return None
 
     async def consume(self, message: MessageExt) -> ConsumeResult:
         """Hand one message to the listener, with its topic before any retry. Raises what the listener raises."""
@@ -217,14 +266,30 @@ class ConsumeService:
         if inspect.iscoroutinefunction(listener) or inspect.iscoroutinefunction(type(listener).__call__):
             outcome = listener(message)
         else:
-            outcome = await asyncio.to_thread(listener, message)
+            outcome = await self._in_thread(listener, message)
         if inspect.isawaitable(outcome):
             outcome = await outcome
         return outcome or ConsumeResult.SUCCESS
 
+    async def _in_thread(self, listener: Listener, message: MessageExt) -> Any:
+        """Call a plain function in one of as many threads as messages are consumed at a time: the loop's own are few."""
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(self._settings.concurrency, f"{self._member.group}-listener")
+        context = contextvars.copy_context()
+        loop = asyncio.get_running_loop()
+        try:
+            consumed = loop.run_in_executor(self._threads, lambda: context.run(listener, message))
+        except RuntimeError as ending:  # the interpreter ends: no thread begins any more
+            log.info("%s is left to others, this process ends: %s", message.msg_id, ending)
+            consumed = loop.create_future()  # until this consumer is cancelled
+        return await consumed
+
     async def _wait_for_iterator(self, message: MessageExt) -> None:
         consumed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        await self._hand_over.put((message, consumed))
+        if self._iteration_ended:
+            consumed.cancel()  # and so the task that pulls, or consumes: nobody takes the message
+        else:
+            self._hand_over.put_nowait((message, consumed))
         await consumed
 
     async def _succeeds(self, held: ProcessQueue, message: MessageExt) -> bool:

@@ -45,7 +45,7 @@ class Consumer(InstanceUser):
     """A member of a consumer group. Loop thread only; use it in an ``async with`` statement.
 
     With a listener, messages are handed to it. Without one, iterate: a message counts as consumed when the next one is
-    asked for, so that a message that ends the loop by an exception is delivered again::
+    asked for, so that a message that ends the loop, by an exception or by ``break``, is delivered again::
 
         async with Consumer("group", "127.0.0.1:9876") as consumer:
             await consumer.subscribe("Topic", "TagA || TagB")
@@ -116,6 +116,7 @@ class Consumer(InstanceUser):
         """Stop consuming, commit, leave the group and close the connections. Idempotent.
 
         Messages that are being consumed concurrently are abandoned and delivered again; an orderly message is finished first.
+        An iteration ends; the message that it was at is delivered again.
         """
         if self._started:
             self._started = False
@@ -123,7 +124,9 @@ class Consumer(InstanceUser):
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            self.consumption.end_iteration()
             await self.rebalancer.drop_all()
+            self.consumption.close()
             self.client.consumers.pop(self.group, None)
             self.client.forget_group(self.group)
             await self.client.unregister(consumer_group=self.group)
@@ -145,6 +148,11 @@ class Consumer(InstanceUser):
         """Consume no more messages of a topic."""
         self.member.subscriptions.pop(topic, None)
         await self.rebalancer.drop_topic(topic)
+
+    @property
+    def is_started(self) -> bool:
+        """Whether it is a member of its group now."""
+        return self._started
 
     @property
     def subscriptions(self) -> Mapping[str, SubscriptionData]:

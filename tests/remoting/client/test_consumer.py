@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -327,6 +328,66 @@ def test_iterating_consumes_what_the_loop_has_finished_with(fake_peer: Any, fake
         assert broker.offsets["g", "T", 0] == 1
         with pytest.raises(TypeError, match="listener"):
             await anext(aiter(member(broker, Listener())))
+
+    run(fake_peer, fake_broker, test)
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+def test_a_loop_that_was_left_goes_on_at_its_message(fake_peer: Any, fake_broker: Any, orderly: bool) -> None:
+    """And closing ends it, here and in another task, whatever was not consumed."""
+
+    async def test(broker: Any) -> None:
+        broker.queue_nums = 1
+        for number in range(2):
+            broker.put("T", 0, b"%d" % number)
+        consumer = member(broker, None, attrs.evolve(FAST, orderly=orderly))
+        assert not consumer.is_started
+        await consumer.start()
+        assert consumer.is_started
+        await consumer.subscribe("T")
+        for _ in range(2):
+            async with asyncio.timeout(5):
+                async for message in consumer:
+                    assert message.body == b"0"
+                    break
+        seen: list[bytes] = []
+
+        async def iterate() -> None:
+            async for message in consumer:
+                seen.append(message.body)  # noqa: PERF401 - seen while the loop goes on
+
+        iterating = asyncio.create_task(iterate())
+        await broker.peer.until(lambda: len(seen) == 2)
+        waiting = asyncio.create_task(consumer.consumption.next_message())
+        async with asyncio.timeout(5):
+            await consumer.close()
+            await iterating
+            assert await waiting is None
+        assert seen == [b"0", b"1"]
+        assert broker.offsets["g", "T", 0] == 2, "both were consumed: the next one had been asked for"
+
+    run(fake_peer, fake_broker, test)
+
+
+def test_a_program_that_ends_gives_no_message_back(
+    fake_peer: Any, fake_broker: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The interpreter begins no thread any more: that is no failure of the messages that are still pulled."""
+    caplog.set_level("INFO", "flintmq.client")
+
+    async def test(broker: Any) -> None:
+        broker.put("T", 0, b"0")
+
+        def listen(message: MessageExt) -> None:
+            raise AssertionError("no thread is left for it")
+
+        async with member(broker, listen) as consumer:
+            consumer.consumption._threads = ended = ThreadPoolExecutor(1)
+            ended.shutdown()
+            await consumer.subscribe("T")
+            await broker.peer.until(lambda: "is left to others" in caplog.text)
+        assert not broker.peer.of_code(36)
+        assert broker.offsets.get(("g", "T", 0), 0) == 0
 
     run(fake_peer, fake_broker, test)
 
