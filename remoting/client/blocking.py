@@ -3,38 +3,100 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import concurrent.futures
+import os
 import threading
+import time
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
+
+END_TIMEOUT_S: Final = 2.0
+"""How long :meth:`LoopThread.stop` waits for work that it has cancelled."""
 
 
 class LoopThread:
     """An event loop in a daemon thread. Thread-safe."""
 
     def __init__(self, name: str = "flintmq-client") -> None:
+        self._process = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the loop and wait for its result. Never call it on the loop's own thread."""
-        return self.start(work).result()
+        """Run a coroutine on the loop and wait for its result. Never call it on the loop's own thread.
+
+        What interrupts the wait, such as ``KeyboardInterrupt``, cancels the coroutine.
+        """
+        future = self.start(work)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()  # nothing happens where it was the coroutine that failed
+            raise
 
     def start(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        """Begin a coroutine on the loop."""
+        """Begin a coroutine on the loop.
+
+        Raises:
+            RuntimeError: the loop was stopped; or this process was forked from the one that has its thread.
+        """
+        if not self.is_usable:
+            work.close()
+            raise RuntimeError(
+                "this client's event loop has been stopped: the program ends"
+                if self.is_stopped
+                else "this client belongs to the process that this one was forked from: make it after the fork"
+            )
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     @property
     def is_stopped(self) -> bool:
         return self._loop.is_closed()
 
+    @property
+    def is_usable(self) -> bool:
+        """Whether the loop runs, in this process: a forked one has the object, but not its thread."""
+        return self._process == os.getpid() and not self.is_stopped
+
     def stop(self) -> None:
-        """End the loop and its thread. Idempotent."""
-        if self._loop.is_closed():
+        """Cancel what runs on the loop, then end it and its thread. Idempotent."""
+        if (
+            not self.is_usable
+        ):  # in a forked process, closing the loop would take the sockets out of the parent's selector
             return
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        try:
+            self.start(_cancel_all()).result()
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+
+async def _cancel_all() -> None:
+    """Cancel all tasks, and again those that have made another failure of it, as a task does that shares a connection."""
+    give_up_s = time.monotonic() + END_TIMEOUT_S
+    while (tasks := asyncio.all_tasks() - {asyncio.current_task()}) and time.monotonic() < give_up_s:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks, timeout=0.1)
+
+
+_sharing: Final = threading.Lock()
+_shared: LoopThread | None = None
+
+
+def shared_loop() -> LoopThread:
+    """Return the loop of this process that all share: started when it is first asked for, ended with the program.
+
+    Thread-safe.
+    """
+    global _shared
+    with _sharing:
+        if _shared is None or not _shared.is_usable:
+            _shared = LoopThread()
+            atexit.register(_shared.stop)
+        return _shared
