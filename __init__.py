@@ -7,7 +7,8 @@
     with flintmq.NameServer() as nameserver, flintmq.Broker("broker.yaml") as broker:
         broker.put([flintmq.Message("Orders", b"hello", tags="new")])
 
-What the names stand for is imported when a name is first used: a client needs no store, ``flintmq --help`` no broker.
+What the names stand for is imported when a name is first used: a client needs no store, ``flintmq --help`` no broker. Those of
+the client library (:mod:`flintmq.client`) are here as well.
 """
 
 from __future__ import annotations
@@ -16,54 +17,40 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from flintmq.config import BrokerConfig, load_config
-    from flintmq.core.errors import FlintError
-    from flintmq.core.kernel.hookspecs import hookimpl
-    from flintmq.plugins.broker.broker import Broker
-    from flintmq.plugins.name_server.name_server import NameServer
-    from flintmq.remoting.client.message import Message, MessageExt
-    from flintmq.remoting.client.transaction_producer import TransactionProducer, TransactionState
+    from flintmq.config import BrokerConfig as BrokerConfig
+    from flintmq.config import load_config as load_config
+    from flintmq.core.kernel.hookspecs import hookimpl as hookimpl
+    from flintmq.plugins.broker.broker import Broker as Broker
+    from flintmq.plugins.name_server.name_server import NameServer as NameServer
+    from flintmq.remoting.client import *  # noqa: F403
 
 __version__ = "0.1.0"
-
-__all__ = [
-    "Broker",
-    "BrokerConfig",
-    "FlintError",
-    "Message",
-    "MessageExt",
-    "NameServer",
-    "TransactionProducer",
-    "TransactionState",
-    "hookimpl",
-    "load_config",
-]
 
 _HOMES = {
     "Broker": "flintmq.plugins.broker.broker",
     "BrokerConfig": "flintmq.config",
-    "FlintError": "flintmq.core.errors",
-    "Message": "flintmq.remoting.client.message",
-    "MessageExt": "flintmq.remoting.client.message",
     "NameServer": "flintmq.plugins.name_server.name_server",
-    "TransactionProducer": "flintmq.remoting.client.transaction_producer",
-    "TransactionState": "flintmq.remoting.client.transaction_producer",
     "hookimpl": "flintmq.core.kernel.hookspecs",
     "load_config": "flintmq.config",
 }
-_SUBPACKAGES = frozenset({"config", "core", "dispatchers", "flush", "plugins", "remoting"})
+"""Of the names that are not the client library's."""
+_CLIENT = "flintmq.remoting.client"
+_SUBPACKAGES = frozenset({"client", "config", "core", "dispatchers", "flush", "plugins", "remoting"})
 
 
 def __getattr__(name: str) -> Any:
     if name in _SUBPACKAGES:
         return importlib.import_module(f"flintmq.{name}")
+    client = importlib.import_module(_CLIENT)
+    if name == "__all__":
+        return sorted({*_HOMES, *client.__all__})
     home = _HOMES.get(name)
-    if home is None:
+    if home is None and name not in client.__all__:
         raise AttributeError(f"module 'flintmq' has no attribute {name!r}")
-    value = getattr(importlib.import_module(home), name)
+    value = getattr(client if home is None else importlib.import_module(home), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_SUBPACKAGES})
+    return sorted({*globals(), *__getattr__("__all__"), *_SUBPACKAGES})

@@ -20,7 +20,7 @@ from flintmq.remoting.wire.signature import add_signature
 from flintmq.tests.support.blocking_client import blocking_client
 
 ROOT = Path(str(flintmq.__file__)).parent
-SERVERS = ("config", "core", "dispatchers", "flush", "remoting", "plugins")
+SERVERS = ("client", "config", "core", "dispatchers", "flush", "remoting", "plugins")
 TOOLS = ("core/testing", "plugins/cli", "plugins/bench", "plugins/spark/session.py",
          "plugins/spark/worker_python.py")  # fmt: skip
 """Run by people, never by a server: ``session.py`` starts Spark for a program that asks for a session, ``worker_python.py``

@@ -10,6 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from flintmq.core.broker.topic_config import MessageQueue
+    from flintmq.core.errors import (
+        FlintError,
+        RefusedError,
+        RemotingConnectError,
+        RemotingError,
+        RemotingTimeoutError,
+    )
     from flintmq.remoting.client.access import AclSigner
     from flintmq.remoting.client.admin import AdminClient
     from flintmq.remoting.client.broker_api import PullResult, PullStatus
@@ -17,7 +24,7 @@ if TYPE_CHECKING:
     from flintmq.remoting.client.consumer_settings import ConsumeResult, ConsumerSettings
     from flintmq.remoting.client.instance import ClientInstance
     from flintmq.remoting.client.message import Message, MessageExt
-    from flintmq.remoting.client.producer import Producer, SendResult, SendStatus
+    from flintmq.remoting.client.producer import PartlySentError, Producer, SendResult, SendStatus
     from flintmq.remoting.client.pull_consumer import PullConsumer
     from flintmq.remoting.client.request_reply import make_reply
     from flintmq.remoting.client.transaction_producer import TransactionProducer, TransactionResult, TransactionState
@@ -30,14 +37,20 @@ __all__ = [
     "ConsumeResult",
     "Consumer",
     "ConsumerSettings",
+    "FlintError",
     "Message",
     "MessageExt",
     "MessageQueue",
+    "PartlySentError",
     "Producer",
     "PullConsumer",
     "PullResult",
     "PullStatus",
+    "RefusedError",
     "RemotingClient",
+    "RemotingConnectError",
+    "RemotingError",
+    "RemotingTimeoutError",
     "RpcHook",
     "SendResult",
     "SendStatus",
@@ -48,26 +61,34 @@ __all__ = [
 ]
 
 _HOMES = {
-    "access": ("AclSigner",),
-    "admin": ("AdminClient",),
-    "broker_api": ("PullResult", "PullStatus"),
-    "consumer": ("Consumer",),
-    "consumer_settings": ("ConsumeResult", "ConsumerSettings"),
-    "instance": ("ClientInstance",),
-    "message": ("Message", "MessageExt", "MessageQueue"),
-    "producer": ("Producer", "SendResult", "SendStatus"),
-    "pull_consumer": ("PullConsumer",),
-    "request_reply": ("make_reply",),
-    "transaction_producer": ("TransactionProducer", "TransactionResult", "TransactionState"),
-    "transport": ("RemotingClient", "RpcHook"),
+    ".access": ("AclSigner",),
+    ".admin": ("AdminClient",),
+    ".broker_api": ("PullResult", "PullStatus"),
+    ".consumer": ("Consumer",),
+    ".consumer_settings": ("ConsumeResult", "ConsumerSettings"),
+    ".instance": ("ClientInstance",),
+    ".message": ("Message", "MessageExt", "MessageQueue"),
+    ".producer": ("PartlySentError", "Producer", "SendResult", "SendStatus"),
+    ".pull_consumer": ("PullConsumer",),
+    ".request_reply": ("make_reply",),
+    ".transaction_producer": ("TransactionProducer", "TransactionResult", "TransactionState"),
+    ".transport": ("RemotingClient", "RpcHook"),
+    "flintmq.core.errors": (
+        "FlintError",
+        "RefusedError",
+        "RemotingConnectError",
+        "RemotingError",
+        "RemotingTimeoutError",
+    ),
 }
-_HOME_OF = {name: f"flintmq.remoting.client.{home}" for home, names in _HOMES.items() for name in names}
+"""Modules, those of this package by a leading dot. The one table: ``flintmq.client`` and ``flintmq`` pass these names on."""
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME_OF:
         raise AttributeError(f"module 'flintmq.remoting.client' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOME_OF[name]), name)
+    value = getattr(importlib.import_module(_HOME_OF[name], __name__), name)
     globals()[name] = value
     return value
 

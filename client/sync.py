@@ -1,0 +1,326 @@
+"""The client library for programs without an event loop: the classes of :mod:`flintmq.client`, each call of which waits.
+
+::
+
+    from flintmq.client.sync import Message, Producer
+
+    with Producer("shop", "127.0.0.1:9876") as producer:
+        print(producer.send(Message("Orders", b"hello")).msg_id)
+
+The work is done by the asynchronous classes, on one event loop in a daemon thread that all clients of the process share. Every
+object here may be used by any number of threads. A call that is interrupted (Ctrl-C) is cancelled. A call from inside a running
+event loop, which it would block, raises ``RuntimeError``. What a method does, returns and raises is told where it is defined:
+by the asynchronous class of the same name. docs/client.md is the guide.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
+
+from flintmq.core.broker.subscription import SubscriptionData
+from flintmq.remoting import client as aio
+from flintmq.remoting.client import AclSigner as AclSigner
+from flintmq.remoting.client import ConsumeResult as ConsumeResult
+from flintmq.remoting.client import ConsumerSettings as ConsumerSettings
+from flintmq.remoting.client import FlintError as FlintError
+from flintmq.remoting.client import Message as Message
+from flintmq.remoting.client import MessageExt as MessageExt
+from flintmq.remoting.client import MessageQueue as MessageQueue
+from flintmq.remoting.client import PartlySentError as PartlySentError
+from flintmq.remoting.client import PullResult as PullResult
+from flintmq.remoting.client import PullStatus as PullStatus
+from flintmq.remoting.client import RefusedError as RefusedError
+from flintmq.remoting.client import RemotingConnectError as RemotingConnectError
+from flintmq.remoting.client import RemotingError as RemotingError
+from flintmq.remoting.client import RemotingTimeoutError as RemotingTimeoutError
+from flintmq.remoting.client import RpcHook as RpcHook
+from flintmq.remoting.client import SendResult as SendResult
+from flintmq.remoting.client import SendStatus as SendStatus
+from flintmq.remoting.client import TransactionResult as TransactionResult
+from flintmq.remoting.client import TransactionState as TransactionState
+from flintmq.remoting.client import make_reply as make_reply
+from flintmq.remoting.client.blocking import shared_loop
+from flintmq.remoting.client.instance import InstanceUser
+from flintmq.remoting.client.producer import SEND_TIMEOUT_MS
+
+S = TypeVar("S")
+C = TypeVar("C", bound=InstanceUser)
+C_co = TypeVar("C_co", bound=InstanceUser, covariant=True)
+P = ParamSpec("P")
+T = TypeVar("T")
+_SELF: Final = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+
+
+def blocking(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Blocking[Any], P], T]:
+    """Return the method of a class here that waits for what the asynchronous method returns: same name, same parameters."""
+
+    def call(self: Blocking[Any], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        work: Coroutine[Any, Any, T] = getattr(self._inner, method.__name__)(*args, **kwargs)
+        return self._wait(work)
+
+    functools.update_wrapper(call, method)
+    return call
+
+
+def made_of(
+    made: Callable[P, C],
+) -> Callable[[Callable[[S, C], None]], Callable[Concatenate[S, P], None]]:
+    """Have ``__init__`` take what the asynchronous class takes, and hand it an object of that class."""
+
+    def decorate(init: Callable[[S, C], None]) -> Callable[Concatenate[S, P], None]:
+        def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> None:
+            init(self, made(*args, **kwargs))
+
+        functools.update_wrapper(call, init)
+        taken = inspect.signature(made).parameters.values()
+        call.__dict__["__signature__"] = inspect.Signature([_SELF, *taken])  # what help() shows
+        return call
+
+    return decorate
+
+
+class Blocking(Generic[C_co]):
+    """A client whose calls wait. Thread-safe; use it in a ``with`` statement, or call :meth:`close` in the end."""
+
+    _inner: C_co
+
+    def __init__(self, inner: C_co) -> None:
+        self._inner = inner
+        self._loop = shared_loop()
+
+    start = blocking(InstanceUser.start)
+    close = blocking(InstanceUser.close)
+
+    @property
+    def client(self) -> aio.ClientInstance:
+        """The instance behind it, which other clients of this module may share: ``Consumer(..., client=other.client)``."""
+        return self._inner.client
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        """Wait for work that the loop does.
+
+        Raises:
+            RuntimeError: this thread runs an event loop, which would stand still meanwhile.
+        """
+        if not _runs_a_loop():
+            return self._loop.run(work)
+        work.close()
+        raise RuntimeError(
+            f"{type(self).__module__}.{type(self).__name__} was called inside a running event loop, which it would block: "
+            f"await flintmq.client.{type(self).__name__} there, or call this one by way of asyncio.to_thread"
+        )
+
+
+def _runs_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+class Producer(Blocking[aio.Producer]):
+    """Sends messages; see :class:`flintmq.remoting.client.producer.Producer`."""
+
+    @made_of(aio.Producer)
+    def __init__(self, inner: aio.Producer) -> None:
+        super().__init__(inner)
+
+    @property
+    def group(self) -> str:
+        """The producer group."""
+        return self._inner.group
+
+    queues = blocking(aio.Producer.queues)
+    send = blocking(aio.Producer.send)
+    send_batch = blocking(aio.Producer.send_batch)
+    send_all = blocking(aio.Producer.send_all)
+    send_oneway = blocking(aio.Producer.send_oneway)
+    request = blocking(aio.Producer.request)
+    reply = blocking(aio.Producer.reply)
+
+
+class TransactionProducer(Producer):
+    """Sends messages in transactions; see :class:`flintmq.remoting.client.transaction_producer.TransactionProducer`.
+
+    Args:
+        group, name_servers, options: as for the asynchronous one.
+        check: a plain function; it is called in a thread of its own.
+    """
+
+    _inner: aio.TransactionProducer
+
+    def __init__(
+        self,
+        group: str,
+        name_servers: str | Sequence[str] = (),
+        *,
+        check: Callable[[MessageExt], TransactionState],
+        **options: Any,
+    ) -> None:
+
+        async def check_in_thread(message: MessageExt) -> TransactionState:
+            return await asyncio.to_thread(check, message)
+
+        Blocking.__init__(self, aio.TransactionProducer(group, name_servers, check=check_in_thread, **options))
+
+    def send_in_transaction(
+        self,
+        message: Message,
+        local: Callable[[Message, str], TransactionState],
+        queue: MessageQueue | None = None,
+        *,
+        timeout_ms: int = SEND_TIMEOUT_MS,
+    ) -> TransactionResult:
+        """Store a half message, do the local part in this thread, and tell the broker what came of it.
+
+        See :meth:`flintmq.remoting.client.transaction_producer.TransactionProducer.send_in_transaction`.
+        """
+        sent = self.send_half(message, queue, timeout_ms=timeout_ms)
+        is_stored = sent.status is SendStatus.SEND_OK  # else nothing local must depend on it
+        return self.end(sent, local(message, sent.msg_id) if is_stored else TransactionState.ROLLBACK)
+
+    send_half = blocking(aio.TransactionProducer.send_half)
+    end = blocking(aio.TransactionProducer.end)
+
+
+class Consumer(Blocking[aio.Consumer]):
+    """A member of a consumer group; see :class:`flintmq.remoting.client.consumer.Consumer`.
+
+    A listener is a plain function, called in threads: as many as ``ConsumerSettings.concurrency`` says. Without one, iterate::
+
+        with Consumer("billing", "127.0.0.1:9876") as consumer:
+            consumer.subscribe("Orders", "new || paid")
+            for message in consumer:
+                ...
+    """
+
+    @made_of(aio.Consumer)
+    def __init__(self, inner: aio.Consumer) -> None:
+        super().__init__(inner)
+
+    @property
+    def group(self) -> str:
+        """The consumer group."""
+        return self._inner.group
+
+    @property
+    def settings(self) -> ConsumerSettings:
+        """The settings it was made with."""
+        return self._inner.settings
+
+    @property
+    def subscriptions(self) -> Mapping[str, SubscriptionData]:
+        """The subscriptions by topic, as they are now."""
+        return dict(self._inner.subscriptions)
+
+    subscribe = blocking(aio.Consumer.subscribe)
+    unsubscribe = blocking(aio.Consumer.unsubscribe)
+    rebalance = blocking(aio.Consumer.rebalance)
+    commit = blocking(aio.Consumer.commit)
+
+    def __iter__(self) -> Iterator[MessageExt]:
+        return self.messages()
+
+    def messages(self, timeout_ms: int | None = None) -> Iterator[MessageExt]:
+        """Iterate over the messages; one counts as consumed when the next one is asked for.
+
+        The message that ended a loop, by ``break`` or by an exception, comes again in the next loop.
+
+        Args:
+            timeout_ms: the iteration ends when no message came for so long; None: only when the consumer is closed.
+
+        Raises:
+            TypeError: there is a listener.
+            RuntimeError: the consumer is not started, or was closed: no message would ever come.
+        """
+        if not self._inner.is_started:
+            raise RuntimeError(f"consumer of {self.group} is not started: use it in a with statement, or call start()")
+        again = True
+        while True:
+            message = self._wait(self._next(timeout_ms, again))
+            if message is None:
+                return
+            again = False
+            yield message
+
+    async def _next(self, timeout_ms: int | None, again: bool) -> MessageExt | None:
+        try:
+            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+                return await self._inner.consumption.next_message(again=again)
+        except TimeoutError:
+            return None
+
+
+class PullConsumer(Blocking[aio.PullConsumer]):
+    """Pulls messages on demand; see :class:`flintmq.remoting.client.pull_consumer.PullConsumer`."""
+
+    @made_of(aio.PullConsumer)
+    def __init__(self, inner: aio.PullConsumer) -> None:
+        super().__init__(inner)
+
+    @property
+    def group(self) -> str:
+        """The group whose offsets are read and stored."""
+        return self._inner.group
+
+    @property
+    def positions(self) -> Mapping[MessageQueue, int]:
+        """The assigned queues, each with the queue offset of the next message that :meth:`poll` returns of it."""
+        return self._inner.positions
+
+    queues = blocking(aio.PullConsumer.queues)
+    pull = blocking(aio.PullConsumer.pull)
+    assign = blocking(aio.PullConsumer.assign)
+    seek = blocking(aio.PullConsumer.seek)
+    seek_to_time = blocking(aio.PullConsumer.seek_to_time)
+    poll = blocking(aio.PullConsumer.poll)
+    committed = blocking(aio.PullConsumer.committed)
+    commit = blocking(aio.PullConsumer.commit)
+    min_offset = blocking(aio.PullConsumer.min_offset)
+    max_offset = blocking(aio.PullConsumer.max_offset)
+    search_offset = blocking(aio.PullConsumer.search_offset)
+
+
+class AdminClient(Blocking[aio.AdminClient]):
+    """Asks name servers and brokers; see :class:`flintmq.remoting.client.admin.AdminClient`."""
+
+    @made_of(aio.AdminClient)
+    def __init__(self, inner: aio.AdminClient) -> None:
+        super().__init__(inner)
+
+    topic_route = blocking(aio.AdminClient.topic_route)
+    cluster_info = blocking(aio.AdminClient.cluster_info)
+    topic_list = blocking(aio.AdminClient.topic_list)
+    masters = blocking(aio.AdminClient.masters)
+    master = blocking(aio.AdminClient.master)
+    create_topic = blocking(aio.AdminClient.create_topic)
+    delete_topic = blocking(aio.AdminClient.delete_topic)
+    topic_configs = blocking(aio.AdminClient.topic_configs)
+    topic_stats = blocking(aio.AdminClient.topic_stats)
+    create_group = blocking(aio.AdminClient.create_group)
+    delete_group = blocking(aio.AdminClient.delete_group)
+    consumer_connections = blocking(aio.AdminClient.consumer_connections)
+    contradictions = blocking(aio.AdminClient.contradictions)
+    consume_stats = blocking(aio.AdminClient.consume_stats)
+    reset_offset = blocking(aio.AdminClient.reset_offset)
+    runtime_info = blocking(aio.AdminClient.runtime_info)
+    broker_config = blocking(aio.AdminClient.broker_config)
+    query_by_key = blocking(aio.AdminClient.query_by_key)
+    view_message = blocking(aio.AdminClient.view_message)
+    min_offset = blocking(aio.AdminClient.min_offset)
+    max_offset = blocking(aio.AdminClient.max_offset)
+    search_offset = blocking(aio.AdminClient.search_offset)

@@ -1,0 +1,29 @@
+"""Each snippet of docs/client.md runs, in the order of the page, and prints what the page says."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import flintmq
+
+PAGE = Path(str(flintmq.__file__)).parent / "docs" / "client.md"
+SNIPPET = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
+
+
+def test_every_snippet_does_what_the_page_says(name_server: str, create_topic: Callable[[str, int], None]) -> None:
+    """In a process of its own, as a reader would run it: it also has to end by itself."""
+    create_topic("Orders", 4)
+    create_topic("Prices", 1)
+    snippets = SNIPPET.findall(PAGE.read_text("utf-8"))
+    assert len(snippets) == PAGE.read_text("utf-8").count("```python")
+    for code, printed in snippets:
+        script = code.replace("127.0.0.1:9876", name_server)
+        done = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, code + done.stderr
+        assert not done.stderr, code + done.stderr
+        if printed:
+            assert done.stdout == printed, code
