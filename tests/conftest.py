@@ -16,9 +16,12 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def _register_checkout() -> None:
-    """Import the repository's root as the package ``flintmq``."""
-    if "flintmq" in sys.modules:
+    """Import the repository's root as the package ``flintmq``, though an installed one may have brought its fixtures."""
+    found = sys.modules.get("flintmq")
+    if found is not None and found.__file__ and Path(found.__file__).resolve().parent == ROOT:
         return
+    for name in [name for name in sys.modules if name.partition(".")[0] == "flintmq"]:
+        del sys.modules[name]
     spec = importlib.util.spec_from_file_location(
         "flintmq", ROOT / "__init__.py", submodule_search_locations=[str(ROOT)]
     )

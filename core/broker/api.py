@@ -36,15 +36,20 @@ T = TypeVar("T")
 class PeriodicTimers(Protocol):
     """Work that is done again and again on the loop's thread. What it raises is counted for its plugin; it is called again."""
 
-    def every(self, interval_s: float, work: Callable[[], object], name: str) -> None:
+    def every(
+        self, interval_s: float, work: Callable[[], object], name: str, rest_s: Callable[[], float] | None = None
+    ) -> None:
         """Call ``work`` every so many seconds, first after one interval.
 
         Args:
             name: what the work is, for the log and for the figures of failures.
+            rest_s: of work that merely looks whether something has come; see :meth:`flintmq.core.io.clock.Clock.call_later`.
         """
         ...
 
-    def pace(self, first_s: float, work: Callable[[], float], name: str) -> None:
+    def pace(
+        self, first_s: float, work: Callable[[], float], name: str, rest_s: Callable[[], float] | None = None
+    ) -> None:
         """Call ``work`` after so many seconds; it returns after how many seconds it wants to be called again."""
         ...
 

@@ -1,10 +1,40 @@
-"""Give tests a clock that moves only when they move it."""
+"""Give tests a clock that moves only when they move it, and one that does meanwhile what falls due."""
 
 from __future__ import annotations
 
+import asyncio
+import itertools
+import math
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import wait
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from flintmq.config.units import parse_duration
+from flintmq.core.event import Event
+
+if TYPE_CHECKING:
+    from flintmq.core.io.clock import Scheduled
+
+_NEVER_MS: Final = 1 << 62
+_TURNS: Final = 2
+"""Iterations of the loop for each moment: one for what is due, one for what that called soon."""
+_LAST_TURNS: Final = 10
+"""Iterations at the end of an advance, for tasks that what was due has begun."""
+_LOOK_S: Final = 1.0
+"""How often a caller of ``advance`` looks whether the loop that it waits for is still there."""
+
 
 class ManualClock:
-    """A :class:`flintmq.core.io.clock.Clock` for tests, moved by hand. Not thread-safe."""
+    """A :class:`flintmq.core.io.clock.Clock` for tests, moved by hand. Not thread-safe.
+
+    It moves the time that is read, and nothing else: what a server does at intervals goes on in the loop's time.
+    :class:`VirtualClock` moves both.
+    """
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._now_ms = now_ms
@@ -16,6 +46,15 @@ class ManualClock:
     def monotonic_s(self) -> float:
         return self._monotonic_ms / 1000
 
+    def call_later(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        delay_s: float,
+        callback: Callable[[], object],
+        rest_s: Callable[[], float] | None = None,
+    ) -> Scheduled:
+        return loop.call_later(delay_s, callback)
+
     def advance_ms(self, duration_ms: int) -> None:
         """Let time pass."""
         self._now_ms += duration_ms
@@ -24,3 +63,198 @@ class ManualClock:
     def set_wall_clock(self, now_ms: int) -> None:
         """Set the wall clock alone, as an administrator or NTP does; the monotonic clock does not notice."""
         self._now_ms = now_ms
+
+
+class VirtualClock(ManualClock):
+    """A clock that stands still until :meth:`advance` moves it, and does then what is due, in the order of its time.
+
+    One clock may serve several brokers, each in a thread of its own. The work of one loop is done in the order of its time;
+    between loops the order is that in which each of them knows its work.
+
+    Args:
+        now_ms: where the wall clock begins; None is now.
+    """
+
+    def __init__(self, now_ms: int | None = None) -> None:
+        super().__init__(time.time_ns() // 1_000_000 if now_ms is None else now_ms)
+        self.advancing: Event[[]] = Event()
+        """Published at the beginning of :meth:`advance`, on its caller's thread."""
+        self.advanced: Event[[]] = Event()
+        """Published at the end of :meth:`advance`, on its caller's thread."""
+        self._lock = threading.RLock()
+        self._moving = threading.Lock()
+        self._works: set[_Work] = set()
+        self._orders = itertools.count()
+
+    def call_later(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        delay_s: float,
+        callback: Callable[[], object],
+        rest_s: Callable[[], float] | None = None,
+    ) -> Scheduled:
+        with self._lock:
+            due_ms = self._monotonic_ms + _in_ms(delay_s)
+            work = _Work(self, loop, due_ms, next(self._orders), callback, rest_s, due_ms)
+            self._works.add(work)
+            if due_ms <= self._monotonic_ms:
+                loop.call_soon(work.run)
+        return work
+
+    def take(self, work: _Work) -> bool:
+        """Remove work that is done now or never; return whether it was still to be done."""
+        with self._lock:
+            waited = work in self._works
+            self._works.discard(work)
+        return waited
+
+    def advance(self, duration: str | timedelta) -> None:
+        """Let time pass; return when everything that falls due within it has been done.
+
+        What clients in other programs and threads do is their own affair: they live in real time.
+
+        Args:
+            duration: a ``timedelta``, or a text such as ``500ms``, ``10s``, ``5m``, ``2h``, ``3d``.
+
+        Raises:
+            ConfigError: the text is no duration.
+            ValueError: the duration is negative.
+            RuntimeError: called on the loop whose work it would wait for, or that loop does not run.
+        """
+        duration_ms = _duration_ms(duration)
+        with self._moving:
+            self.advancing.publish()
+            end_ms = self._monotonic_ms + duration_ms
+            while any([self._run_on(loop, end_ms) for loop in self._loops()]):  # a list: each loop has its turn
+                pass
+            self._move_to(end_ms)
+            for loop in self._loops():
+                _call(loop, _settle())
+            self.advanced.publish()
+
+    def advance_ms(self, duration_ms: int) -> None:
+        """Let time pass as :meth:`advance` does."""
+        self.advance(timedelta(milliseconds=duration_ms))
+
+    def _loops(self) -> list[asyncio.AbstractEventLoop]:
+        """Return the loops that have work, those with the oldest work first."""
+        with self._lock:
+            self._works = {work for work in self._works if not work.loop.is_closed()}
+            return list(dict.fromkeys(work.loop for work in sorted(self._works, key=lambda work: work.order)))
+
+    def _run_on(self, loop: asyncio.AbstractEventLoop, end_ms: int) -> bool:
+        """Do what is due on a loop before anything else is due on another; return whether that changed something."""
+        return _call(loop, self._run(loop, end_ms))
+
+    async def _run(self, loop: asyncio.AbstractEventLoop, end_ms: int) -> bool:
+        changed = self._ask(loop)
+        while due := self._next(loop, end_ms):
+            changed = True
+            for work in due:
+                loop.call_soon(work.run)
+            for _ in range(_TURNS):
+                await asyncio.sleep(0)
+            self._ask(loop)
+        return changed
+
+    def _ask(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Ask the work of a loop for how long it rests; return whether an answer is a new one."""
+        changed = False
+        with self._lock:
+            mine = [work for work in self._works if work.loop is loop]
+        for work in mine:
+            if work.rest_s is not None:
+                at_ms = max(work.due_ms, self._monotonic_ms + _in_ms(work.rest_s()))
+                changed = changed or at_ms != work.at_ms
+                work.at_ms = at_ms
+        return changed
+
+    def _next(self, loop: asyncio.AbstractEventLoop, end_ms: int) -> list[_Work]:
+        """Move time to what is due next, and return it; nothing when that is after the end, or another loop's."""
+        with self._lock:
+            mine = [work for work in self._works if work.loop is loop]
+            at_ms = min((work.at_ms for work in mine), default=_NEVER_MS)
+            others_ms = min((work.at_ms for work in self._works if work.loop is not loop), default=_NEVER_MS)
+            if at_ms > end_ms or at_ms > others_ms:
+                return []
+            self._move_to(at_ms)
+            return sorted((work for work in mine if work.at_ms <= at_ms), key=lambda work: (work.at_ms, work.order))
+
+    def _move_to(self, monotonic_ms: int) -> None:
+        with self._lock:
+            super().advance_ms(max(0, monotonic_ms - self._monotonic_ms))
+
+
+@attrs.define(eq=False)
+class _Work:
+    """A call that waits for a clock."""
+
+    clock: VirtualClock
+    loop: asyncio.AbstractEventLoop
+    due_ms: int
+    """When it was asked for, on the monotonic scale."""
+    order: int
+    callback: Callable[[], object]
+    rest_s: Callable[[], float] | None
+    at_ms: int
+    """When there is something to do for it, as far as it has said."""
+
+    def cancel(self) -> None:
+        """Do not call."""
+        self.clock.take(self)
+
+    def run(self) -> None:
+        """Call, unless that was done or cancelled meanwhile."""
+        if self.clock.take(self):
+            self.callback()
+
+
+def _in_ms(duration_s: float) -> int:
+    """Return whole milliseconds, rounded up: nothing comes early, and nothing that waits comes at once."""
+    return _NEVER_MS if duration_s >= _NEVER_MS / 1000 else max(0, math.ceil(duration_s * 1000 - 1e-6))
+
+
+def _duration_ms(duration: str | timedelta) -> int:
+    if isinstance(duration, str):
+        return parse_duration(duration)
+    duration_ms = duration // timedelta(milliseconds=1)
+    if duration_ms < 0:
+        raise ValueError(f"time goes forward only: {duration} is negative")
+    return duration_ms
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+async def _settle() -> bool:
+    for _ in range(_LAST_TURNS):
+        await asyncio.sleep(0)
+    return True
+
+
+def _call(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, bool]) -> bool:
+    """Run a coroutine on the loop of another thread; return its result, or False when the loop ends meanwhile.
+
+    Raises:
+        RuntimeError: the loop is the caller's, or does not run.
+    """
+    wrong = ""
+    if loop.is_closed():
+        work.close()
+        return False
+    if _running_loop() is loop:
+        wrong = "advance() was called on the event loop whose work it waits for: await asyncio.to_thread(clock.advance, …)"
+    elif not loop.is_running():
+        wrong = "work is due on an event loop that does not run: run it in a thread, or close it"
+    if wrong:
+        work.close()
+        raise RuntimeError(wrong)
+    future = asyncio.run_coroutine_threadsafe(work, loop)
+    while not wait((future,), _LOOK_S).done:
+        if not loop.is_running():
+            return False
+    return future.result()

@@ -45,12 +45,16 @@ class TimersByHand:
     refuses: bool = False
     """Whether a call raises, so that the start of a service fails halfway."""
 
-    def every(self, interval_s: float, work: Callable[[], object], name: str) -> None:
+    def every(
+        self, interval_s: float, work: Callable[[], object], name: str, rest_s: Callable[[], float] | None = None
+    ) -> None:
         """Keep work that is done after each interval. Raises ``KitFailure`` for an interval that is not positive."""
         expect(interval_s > 0, f"the interval of {name!r} is longer than 0 s", interval_s)
-        self._add(work, name)
+        self._add(_rested(work, rest_s, name), name)
 
-    def pace(self, first_s: float, work: Callable[[], float], name: str) -> None:
+    def pace(
+        self, first_s: float, work: Callable[[], float], name: str, rest_s: Callable[[], float] | None = None
+    ) -> None:
         """Keep work that says when it wants to be done again. Raises ``KitFailure`` for a time that is not one."""
         expect(first_s >= 0, f"the first wait of {name!r} is at least 0 s", first_s)
 
@@ -59,7 +63,7 @@ class TimersByHand:
             is_time = isinstance(next_s, (int, float)) and next_s >= 0
             expect(is_time, f"{name!r} returns after how many seconds it is called again", next_s)
 
-        self._add(paced, name)
+        self._add(_rested(paced, rest_s, name), name)
 
     def turn(self) -> None:
         """Do all work once."""
@@ -71,6 +75,20 @@ class TimersByHand:
             raise StoreError("these timers refuse all work")
         expect(isinstance(name, str) and name != "", "periodic work has a name", name)
         self.works[name] = work
+
+
+def _rested(work: Callable[[], object], rest_s: Callable[[], float] | None, name: str) -> Callable[[], object]:
+    """Return work after which ``rest_s`` is asked, as a clock that is moved by hand does."""
+    if rest_s is None:
+        return work
+
+    def rested() -> None:
+        work()
+        told_s = rest_s()
+        is_time = isinstance(told_s, (int, float)) and told_s == told_s
+        expect(is_time, f"rest_s of {name!r} returns for how many seconds there is nothing to do", told_s)
+
+    return rested
 
 
 def check_service(make: Callable[[PeriodicTimers], Service]) -> None:

@@ -56,7 +56,7 @@ class Broker(Service):
     Args:
         config: a ``BrokerConfig``, what ``load_config`` returned, a file of either format, or None for the defaults.
         plugins: plugin objects beyond those of the configuration and the installed ones; they may replace built-ins.
-        clock: time.
+        clock: time. Tests give a :class:`~flintmq.core.testing.clock.VirtualClock` (docs/testing.md).
         disk: what the store reads, writes and syncs through.
 
     Raises (at the start):
@@ -73,7 +73,7 @@ class Broker(Service):
         clock: Clock = SYSTEM_CLOCK,
         disk: Disk = OS_DISK,
     ) -> None:
-        super().__init__(as_loaded(config), Timers(lambda timer, error: self.kernel.blame_code(timer, error)))
+        super().__init__(as_loaded(config), Timers(lambda timer, error: self.kernel.blame_code(timer, error), clock))
         self._plugins = tuple(plugins)
         self._clock = clock
         self._disk = disk

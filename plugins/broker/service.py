@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from flintmq.core.errors import FlintError
+from flintmq.core.io.clock import SYSTEM_CLOCK, Clock, Scheduled
 from flintmq.core.kernel.blame import PLUGIN_FAULTS
 
 if TYPE_CHECKING:
@@ -215,19 +216,29 @@ class Timers:
 
     Args:
         failed: called with which timer failed, and with what; when it returns False, the failure is logged here.
+        clock: whose time it is.
     """
 
-    def __init__(self, failed: Callable[[str, BaseException], bool] = lambda name, error: False) -> None:
+    def __init__(
+        self,
+        failed: Callable[[str, BaseException], bool] = lambda name, error: False,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
         self._failed = failed
-        self._handles: dict[int, asyncio.TimerHandle] = {}
+        self._clock = clock
+        self._handles: dict[int, Scheduled] = {}
         self._work: dict[str, Callable[[], float]] = {}
         self._count = 0
 
-    def every(self, interval_s: float, work: Callable[[], object], name: str) -> None:
+    def every(
+        self, interval_s: float, work: Callable[[], object], name: str, rest_s: Callable[[], float] | None = None
+    ) -> None:
         """Call ``work`` every so many seconds, first after one interval."""
-        self.pace(interval_s, lambda: _then(work, interval_s), name)
+        self.pace(interval_s, lambda: _then(work, interval_s), name, rest_s)
 
-    def pace(self, first_s: float, work: Callable[[], float], name: str) -> None:
+    def pace(
+        self, first_s: float, work: Callable[[], float], name: str, rest_s: Callable[[], float] | None = None
+    ) -> None:
         """Call ``work``, which returns after how many seconds it is to be called again."""
         self._work[name] = work
         key = self._count
@@ -242,9 +253,9 @@ class Timers:
                 if not self._failed(f"the timer '{name}'", error):
                     log.exception("the timer '%s' failed; it goes on in %s s", name, wait_s)
             if key in self._handles:
-                self._handles[key] = loop.call_later(wait_s, tick)
+                self._handles[key] = self._clock.call_later(loop, wait_s, tick, rest_s)
 
-        self._handles[key] = loop.call_later(first_s, tick)
+        self._handles[key] = self._clock.call_later(loop, first_s, tick, rest_s)
 
     def run_now(self, name: str) -> None:
         """Do the work of a timer once, now; when it is due does not change. Raises what the work raises."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from typing import TYPE_CHECKING, Final, Protocol
 
 from flintmq.core.broker.stats import SAMPLE_INTERVAL_S
@@ -128,9 +129,10 @@ class HeldPulls(_Timed):
     def start(self) -> None:
         """Begin to look for pulls whose time is up, and for messages that nothing else made visible."""
         api = self._api
-        api.timers.every(api.config.pull.hold_check_interval_ms / 1000, api.hold.check, "held pulls")
-        api.timers.pace(_HOLD_TICK_S, self._expire, "held pulls' deadlines")
-        api.timers.every(_DISPATCH_S, api.dispatch, "dispatch")
+        check_s = api.config.pull.hold_check_interval_ms / 1000
+        api.timers.every(check_s, api.hold.check, "held pulls", lambda: 0.0 if len(api.hold) else math.inf)
+        api.timers.pace(_HOLD_TICK_S, self._expire, "held pulls' deadlines", self._until_deadline_s)
+        api.timers.every(_DISPATCH_S, api.dispatch, "dispatch", self._until_dispatch_s)
 
     def withdraw(self) -> None:
         """Answer every held pull while the broker still listens."""
@@ -139,6 +141,14 @@ class HeldPulls(_Timed):
     def _expire(self) -> float:
         self._api.hold.expire()
         return _HOLD_TICK_S
+
+    def _until_deadline_s(self) -> float:
+        deadline_s = self._api.hold.next_deadline_s
+        return math.inf if deadline_s is None else deadline_s - self._api.clock.monotonic_s()
+
+    def _until_dispatch_s(self) -> float:
+        marks = self._api.store.watermarks
+        return 0.0 if marks.dispatched < marks.readable else math.inf
 
 
 class Statistics(_Timed):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Final
 
@@ -23,7 +24,7 @@ from flintmq.core.record.batch import MessageBatch
 from flintmq.core.record.record import MessageExtBrokerInner
 from flintmq.core.record.sys_flag import TRANSACTION_COMMIT, TRANSACTION_NOT, transaction_type
 from flintmq.plugins.delay.delay_times import DelayLevels, delay_tags_codes
-from flintmq.plugins.delay.schedule import ScheduleMessageService
+from flintmq.plugins.delay.schedule import IDLE_INTERVAL_MS, ScheduleMessageService
 from flintmq.remoting.processors.answers import wants_standard_json, with_json
 from flintmq.remoting.wire.codes import RequestCode
 
@@ -151,6 +152,8 @@ class DelayService:
             DelayLevels(api.config.delay.levels),
             api.file("delayOffset.json"),
         )
+        self._seen_offset_bytes = -1
+        """Up to where the log was visible when it was found that nothing is due now; -1 while something is."""
 
     def start(self) -> None:
         """Read how far delivery is, and begin to deliver. Raises ``StoreFormatError``."""
@@ -159,16 +162,30 @@ class DelayService:
         api.readers.add(SCHEDULE_TOPIC, lambda queue_id: self.schedule.offset(queue_id + 1))
         api.timers.every(config.delay.flush_interval_ms / 1000, self.schedule.persist, "delay offsets")
         if config.delay.enable and not config.broker.is_slave:
-            api.timers.pace(_FIRST_S, self._deliver, "delayed messages")
+            api.timers.pace(_FIRST_S, self._deliver, "delayed messages", self._rest_s)
 
     def stop(self) -> None:
         """Do nothing: the timers have ended, and the positions are written by :meth:`persist`."""
 
     def _deliver(self) -> float:
         clock = self._api.clock
-        next_ms = self.schedule.run_due(clock.now_ms())
+        visible_bytes, now_ms = self._api.store.watermarks.dispatched, clock.now_ms()
+        self._seen_offset_bytes = -1
+        next_ms = self.schedule.run_due(now_ms)
+        due_ms = self.schedule.next_due_ms()
+        idle_ms = now_ms + IDLE_INTERVAL_MS
+        is_idle = next_ms == (idle_ms if due_ms is None else min(idle_ms, due_ms))
+        if is_idle:
+            self._seen_offset_bytes = visible_bytes
         self._api.dispatch()
         return max(0.0, min(1.0, (next_ms - clock.now_ms()) / 1000))
+
+    def _rest_s(self) -> float:
+        """Return for how long nothing is due of what was visible at the last look; 0 when more is visible by now."""
+        if self._seen_offset_bytes != self._api.store.watermarks.dispatched:
+            return 0.0
+        due_ms = self.schedule.next_due_ms()
+        return math.inf if due_ms is None else (due_ms - self._api.clock.now_ms()) / 1000
 
     def persist(self) -> None:
         """Write how far each level was delivered. Raises ``StoreError``."""

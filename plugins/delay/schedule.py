@@ -55,6 +55,8 @@ class ScheduleMessageService:
         self._offsets: dict[int, int] = {}
         self._durable: DurablePositions[dict[int, int]] = DurablePositions(store)
         self._durable.saved = {}
+        self._waits: dict[int, int] = {}
+        """When the first message that waits in each level is due, in ms since 1970."""
         self.delivered = 0
         """Messages delivered since the start."""
         self.discarded = 0
@@ -70,7 +72,12 @@ class ScheduleMessageService:
         Returns:
             When to call again, on the same clock; ``now_ms`` itself when a level has more than one pass delivers.
         """
+        self._waits.clear()
         return min(self._run_level(level, now_ms) for level in self.levels)
+
+    def next_due_ms(self) -> int | None:
+        """When the first message is due, in ms since 1970, as the last :meth:`run_due` saw it; None where none waits."""
+        return min(self._waits.values(), default=None)
 
     def _run_level(self, level: int, now_ms: int) -> int:
         queue_id = level - 1
@@ -87,6 +94,7 @@ class ScheduleMessageService:
         ):
             if now_ms < due_ms <= now_ms + self.levels.delay_ms(level):
                 next_ms = min(next_ms, due_ms)
+                self._waits[level] = due_ms
                 waits = True
                 break
             units += 1

@@ -52,7 +52,7 @@ class NameServer(Service):
         plugins: Iterable[object] = (),
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        super().__init__(as_loaded(config, "namesrv"), Timers())
+        super().__init__(as_loaded(config, "namesrv"), Timers(clock=clock))
         self._plugins = tuple(plugins)
         self._clock = clock
         self._pools = Pools(self._held)

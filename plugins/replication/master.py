@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from flintmq.config.errors import ConfigError
 from flintmq.core.errors import FlintError, NotFollowedError
-from flintmq.core.io.clock import Clock
+from flintmq.core.io.clock import Clock, Scheduled
 from flintmq.core.limits import HA_PENDING_MAX, HA_SEND_BUFFER_BYTES
 from flintmq.plugins.broker.addresses import is_loopback
 from flintmq.plugins.broker.secure_links import TLS_RELOAD_S, server_tls
@@ -160,7 +160,7 @@ class HaMasterService:
         self.on_progress = on_progress
         self.connections: set[SlaveConnection] = set()
         self._server: asyncio.Server | TlsListener | None = None
-        self._tick: asyncio.TimerHandle | None = None
+        self._tick: Scheduled | None = None
         self._pumping = False
         self._loop = asyncio.get_running_loop()
 
@@ -178,7 +178,7 @@ class HaMasterService:
 
     def _schedule_tick(self) -> None:
         wait_s = min(_TICK_MAX_S, self.settings.heartbeat_s / 4, self.settings.housekeeping_s / 4)
-        self._tick = self._loop.call_later(wait_s, self._on_tick)
+        self._tick = self.clock.call_later(self._loop, wait_s, self._on_tick)
 
     def _on_tick(self) -> None:
         now_s = self.clock.monotonic_s()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from flintmq.config.errors import ConfigError
 from flintmq.core.broker.sink import until_flushed
 from flintmq.core.errors import FlintError, NotFollowedError
-from flintmq.core.io.clock import Clock
+from flintmq.core.io.clock import Clock, Scheduled
 from flintmq.core.kernel.ports import FlushStatus
 from flintmq.core.kernel.ports.replication import MasterDirectory
 from flintmq.core.log.log_chunk import LogChunk
@@ -242,7 +242,7 @@ class MasterConnection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self.closed: asyncio.Future[None] = self._loop.create_future()
         self._transport: asyncio.Transport | None = None
-        self._tick: asyncio.TimerHandle | None = None
+        self._tick: Scheduled | None = None
         self._followed = False
 
     @property
@@ -261,7 +261,7 @@ class MasterConnection(asyncio.Protocol):
     def _schedule_tick(self) -> None:
         settings = self._service.settings
         wait_s = min(_TICK_MAX_S, settings.heartbeat_s / 4, settings.housekeeping_s / 4)
-        self._tick = self._loop.call_later(wait_s, self._on_tick)
+        self._tick = self._service.clock.call_later(self._loop, wait_s, self._on_tick)
 
     def _on_tick(self) -> None:
         if self.link.is_dead(self._service.clock.monotonic_s()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
@@ -83,7 +84,7 @@ class RetentionService:
         self.cleaner.expire_topics()
         timers = self._api.timers
         timers.pace(self._api.config.store.clean_resource_interval_ms / 1000, self.cleaner.tick, "retention")
-        timers.pace(RESIDENT_CHECK_S, self._pages.tick, "resident pages")
+        timers.pace(RESIDENT_CHECK_S, self._pages.tick, "resident pages", lambda: math.inf)  # memory knows no broker time
 
     def stop(self) -> None:
         """Do nothing: the timers have ended."""

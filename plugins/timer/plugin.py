@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -130,6 +131,8 @@ class TimerService:
         """The file of the positions: a slave's master's, or its own."""
         self.wheel = TimerWheel(folder, api.store.disk)
         self.timers = TimerMessageService(store, self.wheel, self.positions)
+        self._seen_offset_bytes = -1
+        """Up to where the log was visible when all of it had been read; -1 while there is more to read."""
 
     @property
     def takes_messages(self) -> bool:
@@ -142,7 +145,7 @@ class TimerService:
         if self._delivers:
             self.timers.load()
             api.readers.add(TIMER_TOPIC, lambda _queue_id: self.timers.low_queue_offset())
-            api.timers.pace(0.0, self._run, "timers")
+            api.timers.pace(0.0, self._run, "timers", self._rest_s)
         elif self._follows:
             self.positions.load()
         else:
@@ -154,9 +157,20 @@ class TimerService:
 
     def _run(self) -> float:
         clock = self._api.clock
-        next_ms = self.timers.run(clock.now_ms())
+        visible_bytes, now_ms = self._api.store.watermarks.dispatched, clock.now_ms()
+        self._seen_offset_bytes = -1
+        next_ms = self.timers.run(now_ms)
+        if next_ms > now_ms:
+            self._seen_offset_bytes = visible_bytes
         self._api.dispatch()
         return max(0.0, (next_ms - clock.now_ms()) / 1000)
+
+    def _rest_s(self) -> float:
+        """Return for how long nothing is due of what was visible at the last look; 0 when more is visible by now."""
+        if self.timers.is_restoring or self._seen_offset_bytes != self._api.store.watermarks.dispatched:
+            return 0.0
+        due_ms = self.wheel.next_ms()
+        return math.inf if due_ms is None else (due_ms - self._api.clock.now_ms()) / 1000
 
     def persist(self) -> None:
         """Write which timers were delivered, or what the master says of that. Raises ``StoreError``."""

@@ -106,6 +106,12 @@ class TransactionalMessageCheckService:
             return BUSY_S if self._sliced_bytes >= SLICE_BYTES else 0.0
         return BUSY_S if self._questions else IDLE_S
 
+    def rest_s(self) -> float:
+        """Return after how many seconds the next round begins; 0 while one is under way."""
+        if self._round_end is not None or self._questions:
+            return 0.0
+        return self._round_began_s + self._settings.check_interval_ms / 1000 - self._clock.monotonic_s()
+
     @property
     def _settings(self) -> TransactionsSection:
         return self._config().transactions

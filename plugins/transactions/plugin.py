@@ -135,7 +135,7 @@ class TransactionsService:
         """Read from the queues what is open, and begin to ask producers; a slave asks none. Raises ``RefusedError``."""
         self.transactions.load()
         if self._api.config.broker.id == 0:
-            self._api.timers.pace(_FIRST_S, self._check, "transaction checks")
+            self._api.timers.pace(_FIRST_S, self._check, "transaction checks", self.transactions.rest_s)
 
     def stop(self) -> None:
         """Do nothing: the timers have ended, and the positions are kept by :meth:`persist`."""

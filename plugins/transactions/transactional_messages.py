@@ -94,6 +94,10 @@ class TransactionalMessageService:
             self.save()
         return min(wait_s, IDLE_S)
 
+    def rest_s(self) -> float:
+        """Return for how many seconds :meth:`run` has nothing to do."""
+        return 0.0 if self._early else self.checks.rest_s()
+
     def save(self) -> None:
         """Save the positions once what they stand for is on disk."""
         positions = self._durable.ready((self.table.position, self.table.op_position))

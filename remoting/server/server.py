@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from flintmq.core.client_log import client_log
 from flintmq.core.errors import FlintError, StoreError
-from flintmq.core.io.clock import Clock
+from flintmq.core.io.clock import Clock, Scheduled
 from flintmq.core.kernel.blame import PLUGIN_FAULTS
 from flintmq.core.kernel.plugin_shapes import drop
 from flintmq.core.kernel.ports import Authenticator
@@ -101,7 +101,7 @@ class RemotingServer:
         self._backlog = backlog
         self._listeners: list[SocketListener | TlsListener] = []
         self._turns: SocketTurns | None = None
-        self._sweeper: asyncio.TimerHandle | None = None
+        self._sweeper: Scheduled | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._to_flush: set[RequestChannel] = set()
 
@@ -136,13 +136,13 @@ class RemotingServer:
         else:
             self._listeners.append(SocketListener(self._turns, sock, self._new_channel, self._backlog))
         if self._sweeper is None:
-            self._sweeper = loop.call_later(_SWEEP_S, self._sweep)
+            self._sweeper = self.clock.call_later(loop, _SWEEP_S, self._sweep)
 
     def _new_channel(self) -> ServerChannel:
         return HookedChannel(self) if self.hooks.after else ServerChannel(self)
 
     def _sweep(self) -> None:
-        self._sweeper = asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep)
+        self._sweeper = self.clock.call_later(asyncio.get_running_loop(), _SWEEP_S, self._sweep)
         self.connections.sweep(self.now_s())
 
     async def close(self, drain_s: float = 0.0) -> None:

@@ -115,6 +115,7 @@ async def _later(*_arguments: object) -> Any:
         ),
         ({"start": lambda self: self.timers.pace(-1, self.work, "count")}, "the first wait of 'count'"),
         ({"start": lambda self: self.timers.every(1, self.work, "")}, "periodic work has a name"),
+        ({"start": lambda self: self.timers.pace(1, self.work, "count", lambda: None)}, "rest_s of 'count'"),
         ({"start": lambda _: 1}, "start returns nothing"),
         ({"work": lambda _: None}, "returns after how many seconds it is called again"),
         ({"stop": _stops_what_began}, "stop raised RuntimeError: never began"),

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
+import math
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from flintmq.config import BrokerConfig
 from flintmq.core.broker.api import BrokerApi
 from flintmq.core.errors import StoreFullError
+from flintmq.core.testing.clock import ManualClock
 from flintmq.plugins.broker.upkeep import ClientExpiry, HeldPulls, TableKeeper
 
 
@@ -44,7 +47,7 @@ class Timers:
     def __init__(self) -> None:
         self.work: dict[str, Any] = {}
 
-    def every(self, _interval_s: float, work: Any, name: str) -> None:
+    def every(self, _interval_s: float, work: Any, name: str, _rest_s: Any = None) -> None:
         self.work[name] = work
 
     pace = every
@@ -66,3 +69,27 @@ def test_held_pulls_are_answered_before_the_broker_stops_listening() -> None:
     released: list[str] = []
     HeldPulls(api(hold=SimpleNamespace(release_all=lambda: released.append("all")))).withdraw()
     assert released == ["all"]
+
+
+def test_looks_rest_while_there_is_nothing_to_look_for() -> None:
+    """A clock that is advanced by hours skips them; a pull that is held, or a record that can be dispatched, ends the rest."""
+
+    class Hold(list[object]):
+        next_deadline_s: float | None = None
+        check = expire = None
+
+    rests: dict[str, Any] = {}
+    timers = SimpleNamespace(every=lambda _s, _work, name, rest_s: rests.__setitem__(name, rest_s))
+    timers.pace = timers.every
+    hold, marks = Hold(), SimpleNamespace(dispatched=7, readable=7)
+    parts = {"hold": hold, "store": SimpleNamespace(watermarks=marks), "timers": timers, "dispatch": None}
+    HeldPulls(api(**parts, config=BrokerConfig(), clock=ManualClock())).start()
+    assert {name: rest_s() for name, rest_s in rests.items()} == dict.fromkeys(rests, math.inf)
+    hold.append("a pull")
+    hold.next_deadline_s = ManualClock().monotonic_s() + 15.0
+    marks.readable = 8
+    assert {name: rest_s() for name, rest_s in rests.items()} == {
+        "held pulls": 0.0,
+        "held pulls' deadlines": 15.0,
+        "dispatch": 0.0,
+    }
