@@ -1,9 +1,9 @@
 """The seam to time: everything that waits or stamps asks a :class:`Clock`, so that tests need no sleep.
 
-Two kinds of waiting are told apart. **Broker time** is what a broker promises: a delay, a timer, the next check of a transaction,
-a held pull, the expiry of clients, locks and files, the silence of a peer. It is read from the clock and scheduled by
-:meth:`Clock.call_later`, so that a clock that is moved by hand moves it all. **The world's time** goes on whatever a clock says,
-and is waited for with the loop and with threads: another try to accept a connection, to connect or to register; a slave's
+Two kinds of waiting are told apart. **Broker time** is what a broker promises: a delay, a timer, the next check of a
+transaction, a held pull, the expiry of clients, locks and files, the silence of a peer. It is read from the clock and scheduled
+by :meth:`Clock.call_later`, so that a clock that is moved by hand moves it all. **The world's time** goes on whatever a clock
+says, and is waited for with the loop and with threads: another try to accept a connection, to connect or to register; a slave's
 questions to its master; the farewell and the draining of a socket; what a client waits for; the write of the Spark feed's file,
 which other processes read; the watch over a blocked loop; the threads that sync files, because a disk is as slow as it is.
 """

@@ -117,7 +117,7 @@ class VirtualClock(ManualClock):
             duration: a ``timedelta``, or a text such as ``500ms``, ``10s``, ``5m``, ``2h``, ``3d``.
 
         Raises:
-            ConfigError: the text is no duration.
+            ConfigError: the text is not a duration.
             ValueError: the duration is negative.
             RuntimeError: called on the loop whose work it would wait for, or that loop does not run.
         """
@@ -125,7 +125,7 @@ class VirtualClock(ManualClock):
         with self._moving:
             self.advancing.publish()
             end_ms = self._monotonic_ms + duration_ms
-            while any([self._run_on(loop, end_ms) for loop in self._loops()]):  # a list: each loop has its turn
+            while any(self._run_on(loop, end_ms) for loop in self._loops()):
                 pass
             self._move_to(end_ms)
             for loop in self._loops():
@@ -247,7 +247,9 @@ def _call(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, bool]) -> b
         work.close()
         return False
     if _running_loop() is loop:
-        wrong = "advance() was called on the event loop whose work it waits for: await asyncio.to_thread(clock.advance, …)"
+        wrong = (
+            "advance() was called on the event loop whose work it waits for: await asyncio.to_thread(clock.advance, …)"
+        )
     elif not loop.is_running():
         wrong = "work is due on an event loop that does not run: run it in a thread, or close it"
     if wrong:

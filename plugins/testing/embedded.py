@@ -15,7 +15,7 @@ import contextlib
 import tempfile
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
@@ -23,7 +23,9 @@ from typing import TYPE_CHECKING, Final, Self
 from flintmq.config import load_config
 from flintmq.core.broker.sink import until_flushed
 from flintmq.core.broker.topic_config import TopicConfig
+from flintmq.core.errors import store_error_kind
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
+from flintmq.core.io.os_disk import OsDisk
 from flintmq.core.record.record import Record
 from flintmq.core.testing.clock import VirtualClock
 from flintmq.plugins.broker.broker import Broker
@@ -53,13 +55,45 @@ SETTINGS: Final = (
     "flush.commit_real_time.flush_interval_ms=5",
     "flush.commit_real_time.flush_least_pages=0",
 )
-"""Small files, of which none is made ahead; a pause in the debugger is no trouble, nor is a disk that others have filled; what
+"""Small files, of which none is made ahead; a pause in the debugger and a disk that others have filled do not matter; what
 is appended is synced soon, so that retention may delete it as soon as it has expired."""
 _TOPIC_KNOWN_S: Final = 5.0
 _SYNCED_S: Final = 1.0
 _POLL_S: Final = 0.001
 _LOOK_S: Final = 0.1
 _UNITS: Final = 1000
+
+
+class UnsyncedDisk(OsDisk):
+    """The file system, where the kernel decides when folders and small files get onto the disk.
+
+    A store of a test need not outlive the machine, and a start waits for a dozen syncs otherwise. The log is synced as ever.
+    """
+
+    def make_folder(self, folder: Path) -> None:
+        with _store_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def sync_folder(self, folder: Path) -> None:
+        """Do nothing."""
+
+    def write_file(self, path: Path, data: bytes) -> None:
+        with _store_errors(path):
+            path.write_bytes(data)
+
+    def replace(self, source: Path, target: Path) -> None:
+        source.replace(target)
+
+    def remove(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _store_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise store_error_kind(error)(f"{path}: cannot be written: {error.strerror}") from error
 
 
 class EmbeddedBroker:
@@ -103,7 +137,9 @@ class EmbeddedBroker:
             self.name_server = held.enter_context(NameServer(load_config(None, self._settings, {})))
             own = (f"store.path={folder}", f"namesrv.addresses={self.name_server.address}")
             config = load_config(None, (*own, *self._settings), {})
-            self.broker = held.enter_context(Broker(config, plugins=self._plugins, clock=self.clock))
+            self.broker = held.enter_context(
+                Broker(config, plugins=self._plugins, clock=self.clock, disk=UnsyncedDisk())
+            )
             held.callback(setattr, self, "_runs", False)
             self._held = held.pop_all()
         self._runs = True

@@ -166,7 +166,7 @@ def test_a_callback_that_fails_is_the_loop_s_business(bench: Bench) -> None:
 def test_who_waits_for_itself_is_told(bench: Bench) -> None:
     """A test with an event loop would hang otherwise; the text says what to write instead."""
     bench.later(1.0, "due")
-    with pytest.raises(RuntimeError, match="asyncio.to_thread"):
+    with pytest.raises(RuntimeError, match=r"asyncio\.to_thread"):
         bench.here(lambda: bench.clock.advance("1s"))
 
     async def elsewhere() -> None:

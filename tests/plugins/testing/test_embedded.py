@@ -15,6 +15,7 @@ import pytest
 import flintmq
 from flintmq.config.errors import ConfigError
 from flintmq.core.broker.topic_config import MessageQueue
+from flintmq.core.errors import PluginError
 from flintmq.core.kernel.hookspecs import RegisterService, hookimpl
 from flintmq.core.testing.clock import VirtualClock
 from flintmq.core.testing.processor_kit import RecordingChannel
@@ -87,9 +88,7 @@ def test_all_that_waits_comes_at_its_time_to_the_millisecond(
     timers = (999, 1_001, 59_500, 60_500, 3_600_001, 7_199_999)
     with EmbeddedBroker(tmp_path / "store", settings=settings, clock=clock) as broker:
         broker.put([flintmq.Message("T", b"%d" % delay_ms, delay_level=level) for level, delay_ms in levels.items()])
-        broker.put(
-            [flintmq.Message("T", b"%d" % delay, properties={"TIMER_DELAY_MS": str(delay)}) for delay in timers]
-        )
+        broker.put([flintmq.Message("T", b"%d" % delay, properties={"TIMER_DELAY_MS": str(delay)}) for delay in timers])
         clock.advance("2h")
         found = broker.wait_for_messages("T", 10)
     expected = sorted((*levels.values(), *timers))
@@ -215,7 +214,7 @@ def test_nothing_is_left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
         assert len([*tmp_path.iterdir()]) == 1
     with pytest.raises(ConfigError, match="no_such"), EmbeddedBroker(settings=["broker.no_such=1"]):
         pass
-    with pytest.raises(ConfigError, match="flush"), EmbeddedBroker(settings=["flush.strategy=none"]):
+    with pytest.raises(PluginError, match="flush"), EmbeddedBroker(settings=["flush.strategy=none"]):
         pass
     assert [*tmp_path.iterdir()] == []
     assert set(threading.enumerate()) <= before
