@@ -84,9 +84,8 @@ class RetentionService:
         self.cleaner.expire_topics()
         timers = self._api.timers
         timers.pace(self._api.config.store.clean_resource_interval_ms / 1000, self.cleaner.tick, "retention")
-        timers.pace(
-            RESIDENT_CHECK_S, self._pages.tick, "resident pages", lambda: math.inf
-        )  # memory knows no broker time
+        # Memory is filled by the world, not by the hours that a clock is advanced: they bring nothing to do.
+        timers.pace(RESIDENT_CHECK_S, self._pages.tick, "resident pages", lambda: math.inf)
 
     def stop(self) -> None:
         """Do nothing: the timers have ended."""

@@ -42,7 +42,7 @@ def test_the_disks_are_measured_before_anything_is_served(monkeypatch: pytest.Mo
         readers=None,
         topics=SimpleNamespace(keeping_topics=frozenset()),
         config=SimpleNamespace(store=store),
-        timers=SimpleNamespace(pace=lambda _first_s, _work, name: timers.append(name)),
+        timers=SimpleNamespace(pace=lambda _first_s, _work, name, _rest_s=None: timers.append(name)),
     )
     checked: BrokerApi = api
     service: Any = RetentionService(checked)
