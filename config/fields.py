@@ -46,6 +46,11 @@ class FieldSpec:
     """A regular expression that the whole text must match."""
     expects: str = ""
     """In words, what ``pattern`` asks for."""
+    also: tuple[str, ...] = ()
+    """Texts that the converter turns into one of ``choices``: RocketMQ's."""
+    written: str | None = None
+    """A regular expression that fits each whole text of which the converter makes one that ``pattern`` fits; None where both
+    are the same."""
     separators: str = ","
     """Characters between the elements when a list is written as one text."""
     rocketmq_separator: str = ";"
@@ -114,6 +119,8 @@ def option(
     choices: tuple[str, ...] = (),
     pattern: str | None = None,
     expects: str = "",
+    also: tuple[str, ...] = (),
+    written: str | None = None,
     separators: str = ",",
     rocketmq_separator: str = ";",
     secret: bool = False,
@@ -135,6 +142,8 @@ def option(
         choices=choices,
         pattern=pattern,
         expects=expects,
+        also=also,
+        written=written,
         separators=separators,
         rocketmq_separator=rocketmq_separator,
         secret=secret,

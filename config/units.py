@@ -31,7 +31,7 @@ DURATION_UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d"
 
 _FIELD_UNITS_MS: Final = {"ms": 1, "s": 1000, "hours": 3_600_000}
 _INTEGER = re.compile(r"[+-]?\d+(_\d+)*")
-_QUANTITY = re.compile(r"(\d+(?:_\d+)*)\s*([a-zA-Z]*)")
+_QUANTITY = re.compile(r"(\d+(?:_\d+)*)[ \t]*([a-zA-Z]*)")
 _TEXT_MAX = 40
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import flintmq
 from flintmq.config import BrokerConfig
+from flintmq.config.loading.json_schema import BEYOND
 from flintmq.config.loading.schema import COMPOSITES, KEYS
 from flintmq.config.loading.show import display
 from flintmq.config.rocketmq.names import FIXED
@@ -43,7 +44,8 @@ def settings() -> str:
         "",
         "Every key of the YAML, its default, and the RocketMQ names that mean the same and are accepted in its place. Sizes",
         "take units (`64MiB`), durations too (`500ms`). Layers: default, file, environment (`FLINTMQ_FLUSH__STRATEGY`),",
-        "command line (`--set key=value`). The file is YAML, or RocketMQ's `broker.conf` as it is. Written by `tools/docs.py`.",
+        "command line (`--set key=value`). The file is YAML, or RocketMQ's `broker.conf` as it is. How to begin one, and",
+        "how an editor knows all this: [configuration.md](configuration.md). Written by `tools/docs.py`.",
         "",
         "| key | default | RocketMQ's name | meaning |",
         "|---|---|---|---|",
@@ -66,6 +68,14 @@ def settings() -> str:
     ]
     for name, fixed in FIXED.items():
         lines.append(f"| `{name}` | {f'`{fixed.value}`' if fixed.value else ''} | {_cell(fixed.why)} |")
+    lines += [
+        "",
+        "## What the JSON Schema cannot say",
+        "",
+        "`flintmq config schema` prints a schema that takes and refuses what a broker does, but for these rules:",
+        "",
+        *(f"* **{rule}**: {text}" for rule, text in BEYOND.items()),
+    ]
     return "\n".join(lines) + "\n"
 
 

@@ -30,7 +30,7 @@ M = TypeVar("M")
 TRUE = frozenset({"true", "yes", "on"})
 FALSE = frozenset({"false", "no", "off"})
 
-_SEQUENCES: dict[Any, Callable[[Any], Any]] = {
+SEQUENCES: dict[Any, Callable[[Any], Any]] = {
     tuple: tuple,
     list: list,
     set: set,
@@ -38,7 +38,7 @@ _SEQUENCES: dict[Any, Callable[[Any], Any]] = {
     collections.abc.Sequence: tuple,
     collections.abc.Set: frozenset,
 }
-_MAPPINGS = (dict, collections.abc.Mapping)
+MAPPINGS = (dict, collections.abc.Mapping)
 
 
 def bind_model(mapping: RawMapping, model: type[M], prefix: str) -> M:
@@ -105,12 +105,12 @@ def bind_value(node: RawNode, hint: Any, spec: FieldSpec, key: str) -> Any:
     kind, arms = typing.get_origin(hint) or hint, typing.get_args(hint)
     if kind in (typing.Union, types.UnionType):
         return _bind_union(node, arms, spec, key)
-    if kind in _SEQUENCES:
+    if kind in SEQUENCES:
         items = _items(node, spec, key)
         hint = arms[0] if arms else str
-        return _SEQUENCES[kind](bind_value(item, hint, spec, f"{key}[{place}]") for place, item in enumerate(items))
+        return SEQUENCES[kind](bind_value(item, hint, spec, f"{key}[{place}]") for place, item in enumerate(items))
     is_model = isinstance(kind, type) and attrs.has(kind) and kind is not PluginRef
-    if is_model or kind in _MAPPINGS:
+    if is_model or kind in MAPPINGS:
         if isinstance(node, RawScalar) and node.is_null:
             node = RawMapping({}, node.origin)
         if not isinstance(node, RawMapping):

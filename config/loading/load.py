@@ -125,12 +125,17 @@ def load_text(text: str, *, name: str = "configuration", role: Role = "broker") 
 
 
 def _file_layer(content: bytes, name: str, role: Role) -> Layer:
-    from flintmq.config.rocketmq.properties import decode_properties, is_properties, properties_layer
+    from flintmq.config.rocketmq.properties import decode_properties, has_rocketmq_keys, is_properties, properties_layer
 
     text = decode_properties(content)
     if is_properties(text, name):
         return properties_layer(text, role, file=name)
-    return _yaml_layer(content, name, role)
+    try:
+        return _yaml_layer(content, name, role)
+    except ConfigError as error:
+        if error.key is None and has_rocketmq_keys(text, role):  # no YAML at all
+            error.message += f"; if it is RocketMQ's file, this makes YAML of it: flintmq config import {name}"
+        raise
 
 
 def _yaml_layer(content: str | bytes, name: str, role: Role) -> Layer:

@@ -71,6 +71,9 @@ def _walk(model: type[Any], prefix: str) -> Iterator[tuple[str, Key | type[Any]]
 
 _ALL = dict(_walk(BrokerConfig, ""))
 
+NAMES: Final = tuple(_ALL)
+"""Every key and section by dotted name, in the models' order."""
+
 KEYS: Final[Mapping[str, Key]] = MappingProxyType({n: k for n, k in _ALL.items() if isinstance(k, Key)})
 """Every setting by dotted name, in the models' order."""
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import enum
 import re
+import textwrap
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from flintmq.config.loading.load import LoadedConfig
 
 _PLAIN = re.compile(r"[A-Za-z_./][\w./:;-]*(?<!:)", re.ASCII)
+_COMMENT_WIDTH: Final = 100
 _WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"})
 
 HIDDEN = "******"
@@ -56,8 +59,13 @@ def yaml_value(value: Any, spec: FieldSpec) -> str:
     return display(value, spec)
 
 
-def yaml_tree(values: Mapping[str, str]) -> str:
-    """Return nested YAML of dotted keys whose values are YAML, in the order given; keys of a section must be adjacent."""
+def yaml_tree(values: Mapping[str, str], comments: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Return nested YAML of dotted keys whose values are YAML, in the order given; keys of a section must be adjacent.
+
+    Args:
+        values: YAML by dotted key.
+        comments: what is written above a key, by dotted key.
+    """
     lines: list[str] = []
     above: tuple[str, ...] = ()
     for name, text in values.items():
@@ -66,7 +74,10 @@ def yaml_tree(values: Mapping[str, str]) -> str:
         while shared < min(len(sections), len(above)) and sections[shared] == above[shared]:
             shared += 1
         lines.extend(f"{'  ' * depth}{sections[depth]}:" for depth in range(shared, len(sections)))
-        lines.append(f"{'  ' * len(sections)}{leaf}: {text}")
+        indent = "  " * len(sections)
+        if name in comments:
+            lines.extend(f"{indent}# {line}" for line in textwrap.wrap(comments[name], _COMMENT_WIDTH - len(indent)))
+        lines.append(f"{indent}{leaf}: {text}")
         above = tuple(sections)
     return "".join(f"{line}\n" for line in lines)
 

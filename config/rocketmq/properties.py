@@ -44,6 +44,15 @@ def is_properties(text: str, name: str) -> bool:
     return name.endswith((".conf", ".properties")) and not _NESTED.search(text)
 
 
+def has_rocketmq_keys(text: str, role: Role) -> bool:
+    """Return whether a text, read as properties, sets something by RocketMQ's name."""
+    try:
+        entries = parse_properties(text)
+    except ConfigError:
+        return False
+    return any(entry.key in aliases(role) or entry.key in COMPOSITES for entry in entries)
+
+
 def decode_properties(content: bytes) -> str:
     """Return the text of a properties file: UTF-8, or else ISO 8859-1 as Java reads it."""
     try:

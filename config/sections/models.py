@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Final
 
 import attrs
 
@@ -64,8 +65,12 @@ __all__ = [
 ]
 
 
+PLUGIN_TARGET: Final = r"[^\W\d]\w*(\.[^\W\d]\w*)*(:[^\W\d]\w*(\.[^\W\d]\w*)*)?"
+"""What names a plugin."""
+
+
 def _check_target(_instance: object, _attribute: attrs.Attribute[str], value: str) -> None:
-    if re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*(:[^\W\d]\w*(\.[^\W\d]\w*)*)?", value) is None:
+    if re.fullmatch(PLUGIN_TARGET, value) is None:
         raise ConfigError(
             f"a plugin is named 'package.module' or 'package.module:object', not '{value[:80]}'", key="plugins"
         )

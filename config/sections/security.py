@@ -87,7 +87,11 @@ class TlsSection:
     """``listen.tls:`` — encrypted connections, for the broker's ports and the name server's."""
 
     mode: str = option(
-        "auto", rocketmq="tls.server.mode", choices=("auto", "disabled", "permissive", "required"), converter=_tls_mode
+        "auto",
+        rocketmq="tls.server.mode",
+        choices=("auto", "disabled", "permissive", "required"),
+        also=("enforcing",),
+        converter=_tls_mode,
     )
     """``required`` (RocketMQ: enforcing) takes TLS only, ``permissive`` decides by a connection's first byte, ``disabled``
     takes none; ``auto`` is ``required`` with a certificate and ``disabled`` without."""

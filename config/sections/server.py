@@ -14,10 +14,12 @@ from flintmq.config.units import DAY_MS, MIB
 
 NAME = r"\S{1,127}"
 ADDRESS = r"[^\s;,]+:\d{1,5}"
+ROLES: Final = ("async_master", "sync_master", "slave")
 
 
 def _role(text: str) -> str:
-    return text.lower()
+    """Return RocketMQ's spelling, which is in capitals, as ours."""
+    return text.lower() if text.isupper() else text
 
 
 @attrs.frozen(kw_only=True)
@@ -31,7 +33,11 @@ class BrokerSection:
     id: int = option(0, rocketmq="brokerId", minimum=0, maximum=2**63 - 1)
     """0 is the master of its set, anything else a slave."""
     role: str = option(
-        "async_master", rocketmq="brokerRole", choices=("async_master", "sync_master", "slave"), converter=_role
+        "async_master",
+        rocketmq="brokerRole",
+        choices=ROLES,
+        also=tuple(role.upper() for role in ROLES),
+        converter=_role,
     )
     """A ``sync_master`` acknowledges only what a slave holds; a ``slave`` copies its master and takes no messages."""
     region: str = option("DefaultRegion", rocketmq="regionId")

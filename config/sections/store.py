@@ -162,6 +162,9 @@ class StoreSection:
         converter=_two_digits,
         pattern=r"([01]\d|2[0-3])(;([01]\d|2[0-3]))*",
         expects="hours of the day such as 04 or 04;16",
+        written=r"[\s;]*([01]?\d|2[0-3])(\s*;[\s;]*([01]?\d|2[0-3]))*[\s;]*",
+        minimum=0,
+        maximum=23,
     )
     """Hours of the day, local time, at which expired files are deleted."""
     clean_resource_interval_ms: int = option(10_000, rocketmq="cleanResourceInterval", minimum=10, maximum=DAY_MS)

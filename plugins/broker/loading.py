@@ -110,16 +110,19 @@ class PluginSettings:
         self._made: dict[str, Any] = {}
         kernel.context_of = self.context
 
+    @property
+    def models(self) -> dict[str, type[Any]]:
+        """Return the models of the sections that plugins claim, by dotted name: ``audit``, ``flush.my_strategy``."""
+        of_strategies = {f"flush.{entry.name}": entry.value.settings_model for entry in self._strategies}
+        return self._models | {name: model for name, model in of_strategies.items() if model is not None}
+
     def check(self) -> None:
         """Look at every section that is written, used or not.
 
         Raises:
             ConfigError: no plugin has such a section, or a key or value in it is wrong; names the line and what is near.
         """
-        models = dict(self._models)
-        for entry in self._strategies:
-            if entry.value.settings_model is not None:
-                models[f"flush.{entry.name}"] = entry.value.settings_model
+        models = self.models
         known = [*models, *(name for name in self.loaded.sections if name.startswith("flush.") and not self._flushes)]
         off = [info.name for info in self._kernel.describe() if not info.enabled]
         self.loaded.check_claimed(known, off)

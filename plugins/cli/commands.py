@@ -113,6 +113,14 @@ COMMANDS: Final[Table] = {
     "config": (
         {
             "show": ("config:show", "Show every setting with where its value comes from, and RocketMQ's name for it."),
+            "init": (
+                "config_files:init",
+                "Write a commented configuration to begin with: for development, durable, replicated, or edge.",
+            ),
+            "schema": (
+                "config_files:schema",
+                "Print a JSON Schema of the configuration, plugins' sections included, for editors and programs.",
+            ),
             "import": (
                 "config:import_",
                 "Translate RocketMQ's broker.conf to YAML; what cannot be taken over is listed on stderr with the reason.",
@@ -123,7 +131,7 @@ COMMANDS: Final[Table] = {
                 "Exit code 2 says what is wrong and where.",
             ),
         },
-        "Show, check and import configurations.",
+        "Write, show, check and import configurations.",
     ),
     "plugins": ("plugins:plugins", "List the plugins a broker of this configuration would load."),
     "plugin": (

@@ -76,6 +76,11 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "store compact": ("flintmq store compact /data/store /lake/newest --topic prices",),
     "store audit": ("flintmq store audit /data/store --engine spark --master 'local[8]' --json",),
     "config show": ("flintmq config show -c broker.yaml --changed",),
+    "config init": (
+        "flintmq config init --for development",
+        "flintmq config init --for durable --output broker.yaml --schema flintmq.schema.json",
+    ),
+    "config schema": ("flintmq config schema -c broker.yaml",),
     "config check": ("flintmq config check broker.yaml",),
     "config import": ("flintmq config import broker.conf -o broker.yaml",),
     "plugins": ("flintmq plugins -c broker.yaml",),

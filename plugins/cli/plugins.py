@@ -42,7 +42,7 @@ def plugins(config: Path | None, settings: tuple[str, ...], as_json: bool) -> No
             "hooks": list(info.hooks),
             "registered": list(info.registered),
         }
-        for info in _assembled(load_config(config, settings), config).describe()
+        for info in assembled(load_config(config, settings), config).describe()
     ]
     if as_json:
         print_json(found)
@@ -77,7 +77,7 @@ def _check_plugins(loaded: LoadedConfig, file: Path) -> int:
         ConfigError, PluginError, StoreError: something that the configuration names does not exist, a section does not fit
             its model, or a start could not use what a plugin makes.
     """
-    kernel = _assembled(loaded, file)
+    kernel = assembled(loaded, file)
     chosen = loaded.config
     kernel.registries.check_dispatchers(chosen.dispatchers)
     kernel.registries.pools.pick(chosen.flush.pool)
@@ -92,7 +92,7 @@ def _check_plugins(loaded: LoadedConfig, file: Path) -> int:
     return sum(info.enabled for info in kernel.describe())
 
 
-def _assembled(loaded: LoadedConfig, file: Path | None) -> Kernel:
+def assembled(loaded: LoadedConfig, file: Path | None) -> Kernel:
     """Return the kernel a broker of this configuration would have. Raises ``PluginError``."""
     return Kernel.assemble(
         loaded.config.plugins,

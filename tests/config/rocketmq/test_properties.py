@@ -84,6 +84,22 @@ def test_a_large_file() -> None:
     )
 
 
+def test_a_file_that_could_be_no_yaml_is_told_the_command_that_converts_it(tmp_path: Path) -> None:
+    """Java separates keys by a blank, too; under another name than ``.conf`` nothing says that it is Java's."""
+    file = tmp_path / "settings.txt"
+    file.write_text("brokerName moved\nbrokerId 0\n")
+    with pytest.raises(ConfigError) as caught:
+        load_config(file, [], {})
+    assert str(caught.value).endswith(f"this makes YAML of it: flintmq config import {file}")
+    assert load_text(import_broker_conf(file.read_text()).yaml).config.broker.name == "moved"
+    file.rename(tmp_path / "settings.conf")
+    assert load_config(tmp_path / "settings.conf", [], {}).config.broker.name == "moved"
+    file.write_text("listen: [\n")
+    with pytest.raises(ConfigError) as caught:
+        load_config(file, [], {})
+    assert "import" not in str(caught.value), "a mistake in YAML is one in YAML"
+
+
 def test_what_is_dropped_has_a_reason() -> None:
     """An operator must be able to check each line that did not make it."""
     dropped = {name: (value, why) for name, value, why in import_broker_conf(LARGE).dropped}

@@ -110,6 +110,26 @@ def test_rocketmqs_files_start_name_server_and_broker(tmp_path: Path, cli: RunCo
     assert f"{broker_conf}:5: useEpollNativeSelector changes nothing: the event loop is chosen by listen.loop" in err
 
 
+def test_rocketmqs_file_starts_both_in_one_process(tmp_path: Path, cli: RunCommand, small: list[str]) -> None:
+    """``run`` reads it as ``broker`` does; a value that is not understood stops the start, and its line is named."""
+    conf = tmp_path / "broker.conf"
+    conf.write_text(
+        f"brokerName=moved\nautoCreateTopicEnable=true\nstorePathRootDir={tmp_path / 'store'}\nabortFile=x\n"
+    )
+    with serving("run", "-c", conf, *small) as (process, ready):
+        assert ready["store"] == str(tmp_path / "store")
+        assert cli("send", "T", "hello", "-n", ready["namesrv"]).code == 0
+        assert [row["broker"] for row in cli("status", "-n", ready["namesrv"], "--json").json["brokers"]] == ["moved"]
+        process.terminate()
+        code, _, err = finish(process)
+    assert code == 0
+    assert f"{conf}:4: abortFile changes nothing: it lies in store.path" in err
+    conf.write_text("brokerName=moved\nflushDiskType=SYNC\n")
+    refused = cli("run", "-c", conf, *small)
+    assert refused.code == 2
+    assert f"{conf}:2: 'flushDiskType' must be SYNC_FLUSH or ASYNC_FLUSH" in refused.err
+
+
 def test_an_embedded_broker_reads_rocketmqs_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A path is a path, whoever starts the broker; there the log says what changes nothing."""
     file = tmp_path / "broker.conf"
