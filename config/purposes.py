@@ -122,8 +122,9 @@ PURPOSES: Final[Mapping[str, Purpose]] = MappingProxyType(
         "replicated": Purpose(
             "The master of a pair: it acknowledges a message when a slave has synced it, too.\n\n"
             "Start the master: flintmq run -c FILE\n\n"
-            "Start the slave, from a copy of this file: flintmq broker -c FILE -n 127.0.0.1:9876 --set broker.role=slave "
-            "--set broker.id=1 --set store.path=./flintmq-slave --set listen.port=10921 --set listen.ha_port=10922\n\n"
+            "Start the slave, from a copy of this file:\n\n"
+            "  flintmq broker -c FILE -n 127.0.0.1:9876 --store ./flintmq-slave --port 10921 "
+            "--set listen.ha_port=10922 --set broker.role=slave --set broker.id=1\n\n"
             "Both listen at this machine only. On two machines set listen.host, and acl.enable (see docs/replication.md and "
             "SECURITY.md).",
             (
@@ -208,7 +209,8 @@ def starting_yaml(purpose: str, schema: str | None = None) -> str:
     lines = [f"# yaml-language-server: $schema={schema}"] if schema is not None else []
     origin = f"Written by: flintmq config init --for {purpose}. Every setting: flintmq config show"
     for paragraph in (*chosen.about.split("\n\n"), origin):
-        lines += [f"# {line}" for line in textwrap.wrap(paragraph, 100, break_on_hyphens=False)]
+        is_command = paragraph.startswith("  ")  # which is copied as one line
+        lines += [f"# {line}" for line in ([paragraph] if is_command else textwrap.wrap(paragraph, 100))]
     values = {
         choice.key: secrets.token_hex(_SECRET_BYTES) if KEYS[choice.key].spec.secret else choice.value
         for choice in chosen.choices

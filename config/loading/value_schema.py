@@ -102,6 +102,8 @@ def _default(field: attrs.Attribute[Any], spec: FieldSpec) -> Any:
 
 
 def _as_json(value: Any, spec: FieldSpec) -> Any:
+    if value is attrs.NOTHING:  # a member of an enumeration itself
+        return value
     if isinstance(value, enum.Enum):
         return str(value.value)
     if value is None or isinstance(value, (bool, str, float)):

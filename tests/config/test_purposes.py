@@ -25,7 +25,7 @@ def test_it_loads_as_what_it_chooses(purpose: str) -> None:
         line = loaded.origins[choice.key].line
         assert line is not None
         assert lines[line - 2].lstrip().startswith("# "), choice.key
-    assert max(map(len, lines)) <= 104
+    assert max(len(line) for line in lines if not line.startswith("#   flintmq ")) <= 104
     assert lines[0].startswith("# ")
     assert "yaml-language-server" not in text
 

@@ -151,11 +151,21 @@ VALUES = (
 )
 
 
-def near_the_bounds(name: str) -> st.SearchStrategy[Any]:
-    spec = KEYS[name].spec
-    found: list[Any] = [*spec.choices, *(choice.upper() for choice in spec.choices), KEYS[name].field.default]
-    found += [bound + step for bound in (spec.minimum, spec.maximum) if bound is not None for step in (-1, 0, 1)]
-    return st.sampled_from([one for one in found if one is None or isinstance(one, (str, int))] or [None])
+def likely(name: str) -> st.SearchStrategy[Any]:
+    """Values that a key takes, or nearly: at its bounds and beside them, of its choices, in its unit, of its type."""
+    key = KEYS[name]
+    found: list[Any] = [*key.spec.choices, *(choice.upper() for choice in key.spec.choices)]
+    for bound in (key.spec.minimum, key.spec.maximum):
+        found += [] if bound is None else [bound - 1, bound, bound + 1, str(bound)]
+    if key.spec.unit is not None:
+        found += ["64KiB", "1 MB", "8b"] if key.spec.unit == "bytes" else ["5s", "10 m", "2d", "90m"]
+    if key.hint is bool:
+        found += [True, "yes", "OFF"]
+    if key.hint in (str, str | None):
+        found += ["a", "h:1", "1s 5m", "4;16", "a b", 5, 0.5, True]
+    if isinstance(key.field.default, tuple):
+        found += ["a,b", "h:1;i:2", "x=h:1", "100=public", ["a"], ["h:1", "i:2"], ["a b"], [5], 5, True]
+    return st.sampled_from(found or [None, True, 5])
 
 
 def spellings(name: str, role: Role) -> list[tuple[str, ...]]:
@@ -184,8 +194,9 @@ def placed(document: dict[str, Any], path: tuple[str, ...], value: object) -> No
 @st.composite
 def documents(draw: st.DrawFn, role: Role) -> dict[str, Any]:
     document: dict[str, Any] = {}
-    for name in draw(st.lists(st.sampled_from(sorted({*KEYS} - CONVERTED)), min_size=1, max_size=3)):
-        value = draw(VALUES | near_the_bounds(name))
+    names = draw(st.lists(st.sampled_from(sorted({*KEYS} - CONVERTED)), min_size=1, max_size=3, unique=True))
+    for place, name in enumerate(names):  # one of them at most with anything: a mistake of one would hide the others'
+        value = draw(likely(name) | VALUES) if place == 0 else VALIDATORS[role].schema["$defs"][name]["default"]
         placed(document, draw(st.sampled_from(spellings(name, role))), value)
     if draw(st.integers(0, 4)) == 0:
         where = draw(st.sampled_from(["", *SECTIONS]))
@@ -282,6 +293,7 @@ def test_a_plugins_class_is_described() -> None:
     assert found["audit"]["properties"]["mode"]["default"] == "safe"
     assert found["audit"]["properties"]["folder"]["default"] == "."
     assert found["sink"]["required"] == ["host"]
+    assert "default" not in found["sink"]["properties"]["host"]
     assert not takes({"sink": {"port": 1}})
     assert not takes({"sink": None})
     assert takes(

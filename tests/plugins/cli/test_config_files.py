@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import stat
 import time
 from collections.abc import Callable
@@ -75,8 +76,9 @@ def waits_for_its_slave(broker: flintmq.Broker, file: Path) -> None:
     with pytest.raises(RefusedError) as refused:
         broker.put([ORDER])
     assert refused.value.code == ResponseCode.SLAVE_NOT_AVAILABLE
-    follows = ("broker.role=slave", "broker.id=1", f"ha.master_address=127.0.0.1:{broker.ha_port}")
-    with started_from(file, file.parent / "slave", *follows):
+    said = [word for word in re.findall(r"--set (\S+)", file.read_text()) if not word.startswith("listen.")]
+    assert said == ["broker.role=slave", "broker.id=1"]
+    with started_from(file, file.parent / "slave", *said, f"ha.master_address=127.0.0.1:{broker.ha_port}"):
         until_s = time.monotonic() + 20
         acknowledged = False
         while not acknowledged:  # it takes a moment until the slave is there
