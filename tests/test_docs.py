@@ -76,7 +76,7 @@ def runner(tmp_path: Path) -> Iterator[PageRunner]:
     ("language", "text", "says"),
     [
         ("console", "$ false", "ended with 1"),
-        ("console", "$ echo one\ntwo", "and not\ntwo"),
+        ("console", "$ echo one\ntwo", r"and not\s+two"),
         ("console", "no command", "begins with a command"),
         ("console", "$ flintmq broker --set store.size=1", "ended before it was ready"),
         ("sh", "false\ntrue", "ended with 1"),
