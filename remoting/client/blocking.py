@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import concurrent.futures
+import contextlib
 import os
 import threading
 import time
@@ -29,13 +30,32 @@ class LoopThread:
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the loop and wait for its result. Never call it on the loop's own thread.
 
-        What interrupts the wait, such as ``KeyboardInterrupt``, cancels the coroutine.
+        What interrupts the wait, such as ``KeyboardInterrupt``, cancels the coroutine, even where it comes before there is
+        a future to wait for.
         """
-        future = self.start(work)
+        task: asyncio.Task[T] | None = None
+        is_abandoned = False
+
+        async def noted() -> T:
+            nonlocal task
+            task = asyncio.current_task()
+            if is_abandoned:
+                work.close()
+                raise asyncio.CancelledError
+            return await work
+
+        def abandon() -> None:
+            nonlocal is_abandoned
+            is_abandoned = True
+            if task is not None:
+                task.cancel()
+
+        self._check_usable(work)
         try:
-            return future.result()
+            return self.start(noted()).result()
         except BaseException:
-            future.cancel()  # nothing happens where it was the coroutine that failed
+            with contextlib.suppress(RuntimeError):  # the loop has been stopped, and everything on it with it
+                self._loop.call_soon_threadsafe(abandon)  # nothing happens where it was the coroutine that failed
             raise
 
     def start(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
@@ -44,6 +64,10 @@ class LoopThread:
         Raises:
             RuntimeError: the loop was stopped; or this process was forked from the one that has its thread.
         """
+        self._check_usable(work)
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def _check_usable(self, work: Coroutine[Any, Any, T]) -> None:
         if not self.is_usable:
             work.close()
             raise RuntimeError(
@@ -51,7 +75,6 @@ class LoopThread:
                 if self.is_stopped
                 else "this client belongs to the process that this one was forked from: make it after the fork"
             )
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     @property
     def is_stopped(self) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Coroutine
+from typing import Any
 
 import pytest
 
@@ -66,3 +68,37 @@ def test_all_share_one_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     assert shared.run(answer()) == 42
     shared.stop()
+
+
+@pytest.mark.parametrize("has_begun", [True, False])
+def test_an_interrupt_before_there_is_a_future_to_wait_for_cancels_too(
+    monkeypatch: pytest.MonkeyPatch, has_begun: bool
+) -> None:
+    """The loop's thread may be faster than the caller's, which KeyboardInterrupt then finds on its way to the wait."""
+    loop = LoopThread()
+    began, ended, free = threading.Event(), threading.Event(), threading.Event()
+
+    async def work() -> None:
+        began.set()
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            ended.set()
+
+    def interrupted(coroutine: Coroutine[Any, Any, None], of_loop: asyncio.AbstractEventLoop) -> None:
+        if not has_begun:
+            of_loop.call_soon_threadsafe(free.wait)
+        scheduled(coroutine, of_loop)
+        assert not has_begun or began.wait(10)
+        raise KeyboardInterrupt
+
+    scheduled = asyncio.run_coroutine_threadsafe
+    monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        loop.run(work())
+    monkeypatch.undo()
+    free.set()
+    loop.run(asyncio.sleep(0))
+    assert began.is_set() == has_begun
+    assert ended.is_set() or not has_begun or ended.wait(10)
+    loop.stop()
