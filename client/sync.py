@@ -22,6 +22,7 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
 
 from flintmq.core.broker.subscription import SubscriptionData
+from flintmq.core.running_loop import running_loop
 from flintmq.remoting import client as aio
 from flintmq.remoting.client import AclSigner as AclSigner
 from flintmq.remoting.client import ConsumeResult as ConsumeResult
@@ -115,21 +116,13 @@ class Blocking(Generic[C_co]):
         Raises:
             RuntimeError: this thread runs an event loop, which would stand still meanwhile.
         """
-        if not _runs_a_loop():
+        if running_loop() is None:
             return self._loop.run(work)
         work.close()
         raise RuntimeError(
             f"{type(self).__module__}.{type(self).__name__} was called inside a running event loop, which it would block: "
             f"await flintmq.client.{type(self).__name__} there, or call this one by way of asyncio.to_thread"
         )
-
-
-def _runs_a_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
 
 
 class Producer(Blocking[aio.Producer]):

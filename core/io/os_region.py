@@ -193,10 +193,8 @@ class OsRegion:
         self.let_go()
         self._view.release()
         self.view.release()
-        with contextlib.suppress(
-            BufferError
-        ):  # slices are being sent to clients; the map is removed with the last of them
-            self._map.close()
+        with contextlib.suppress(BufferError):
+            self._map.close()  # not while slices are being sent to clients: the map is removed with the last of them
 
 
 _LINUX: Final = sys.platform == "linux"

@@ -6,19 +6,17 @@ import asyncio
 import itertools
 import math
 import threading
-import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import wait
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import attrs
 
 from flintmq.config.units import parse_duration
 from flintmq.core.event import Event
-
-if TYPE_CHECKING:
-    from flintmq.core.io.clock import Scheduled
+from flintmq.core.io.clock import SYSTEM_CLOCK, Scheduled, SystemClock
+from flintmq.core.running_loop import running_loop
 
 _NEVER_MS: Final = 1 << 62
 _TURNS: Final = 2
@@ -29,7 +27,7 @@ _LOOK_S: Final = 1.0
 """How often a caller of ``advance`` looks whether the loop that it waits for is still there."""
 
 
-class ManualClock:
+class ManualClock(SystemClock):
     """A :class:`flintmq.core.io.clock.Clock` for tests, moved by hand. Not thread-safe.
 
     It moves the time that is read, and nothing else: what a server does at intervals goes on in the loop's time.
@@ -45,15 +43,6 @@ class ManualClock:
 
     def monotonic_s(self) -> float:
         return self._monotonic_ms / 1000
-
-    def call_later(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        delay_s: float,
-        callback: Callable[[], object],
-        rest_s: Callable[[], float] | None = None,
-    ) -> Scheduled:
-        return loop.call_later(delay_s, callback)
 
     def advance_ms(self, duration_ms: int) -> None:
         """Let time pass."""
@@ -76,7 +65,7 @@ class VirtualClock(ManualClock):
     """
 
     def __init__(self, now_ms: int | None = None) -> None:
-        super().__init__(time.time_ns() // 1_000_000 if now_ms is None else now_ms)
+        super().__init__(SYSTEM_CLOCK.now_ms() if now_ms is None else now_ms)
         self.advancing: Event[[]] = Event()
         """Published at the beginning of :meth:`advance`, on its caller's thread."""
         self.advanced: Event[[]] = Event()
@@ -223,13 +212,6 @@ def _duration_ms(duration: str | timedelta) -> int:
     return duration_ms
 
 
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
-
-
 async def _settle() -> bool:
     for _ in range(_LAST_TURNS):
         await asyncio.sleep(0)
@@ -246,7 +228,7 @@ def _call(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, bool]) -> b
     if loop.is_closed():
         work.close()
         return False
-    if _running_loop() is loop:
+    if running_loop() is loop:
         wrong = (
             "advance() was called on the event loop whose work it waits for: await asyncio.to_thread(clock.advance, …)"
         )

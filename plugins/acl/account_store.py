@@ -26,7 +26,6 @@ from flintmq.core.io.paths import sync_folder
 from flintmq.plugins.acl.account import Account, AddressPatterns, parse_addresses
 
 log = logging.getLogger("flintmq.acl")
-log = logging.getLogger("flintmq.acl")
 OWNER_ONLY: Final = 0o600
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 

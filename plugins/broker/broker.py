@@ -6,7 +6,6 @@ has ended. Stop: the reverse; the ``abort`` file goes last, and only when everyt
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import socket
 from collections.abc import Iterable
@@ -23,6 +22,7 @@ from flintmq.core.io.os_disk import OS_DISK
 from flintmq.core.kernel.kernel import Kernel
 from flintmq.core.kernel.ports import Authenticator
 from flintmq.core.response_code import ResponseCode
+from flintmq.core.running_loop import running_loop
 from flintmq.plugins.broker.addresses import REMINDER_S, broker_address, check_exposure, remind
 from flintmq.plugins.broker.assembly import Assembly
 from flintmq.plugins.broker.loading import as_loaded, load_plugins
@@ -235,7 +235,7 @@ class Broker(Service):
         self._check_running()
         if not self.is_elsewhere:
             return self._put_here(batch)
-        waits = self.in_own_thread or not _in_a_loop()
+        waits = self.in_own_thread or running_loop() is None
 
         async def stored() -> PutBatch:
             made = self._put_here(batch)
@@ -268,12 +268,3 @@ class Broker(Service):
             self.kernel.stopping(self)
             await super().stop()
             log.info("broker %s stopped", self.loaded.config.broker.name)
-
-
-def _in_a_loop() -> bool:
-    """Return whether an event loop runs in the caller's thread."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True

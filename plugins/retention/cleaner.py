@@ -45,7 +45,6 @@ MANUAL_ROUNDS: Final = 20
 _SLICE_QUEUES: Final = 128
 _QUEUES_TOLD: Final = 8
 __all__ = ["MANUAL_ROUNDS", "CleanCommitLogService", "ConsumerOffsets", "PrunableIndex", "Reason", "Unread"]
-log = logging.getLogger("flintmq.store")
 
 
 class ConsumerOffsets(Protocol):

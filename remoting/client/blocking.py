@@ -87,10 +87,8 @@ class LoopThread:
 
     def stop(self) -> None:
         """Cancel what runs on the loop, then end it and its thread. Idempotent."""
-        if (
-            not self.is_usable
-        ):  # in a forked process, closing the loop would take the sockets out of the parent's selector
-            return
+        if not self.is_usable:
+            return  # in a forked process, closing the loop would take the sockets out of the parent's selector
         try:
             self.start(_cancel_all()).result()
         finally:

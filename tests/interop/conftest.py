@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import flintmq
+from flintmq.tests.support.ports import free_ports
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "integration"))  # bare_wire, replicas
 
@@ -31,25 +30,6 @@ def _missing() -> str:
         if shutil.which(tool) is None:
             return f"no {tool} on the PATH"
     return ""
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports below those the system hands to clients, each free together with its neighbours (VIP, replication)."""
-    found: list[int] = []
-    while len(found) < count:
-        port = random.randrange(12_000, 30_000, 8)
-        if port not in found and all(_is_free(near) for near in range(port - 2, port + 2)):
-            found.append(port)
-    return found
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind(("", port))
-        except OSError:
-            return False
-    return True
 
 
 class Peer:

@@ -15,8 +15,9 @@ from replicas import QUICK, assert_same_log, assert_same_queues, eventually, fil
 import flintmq
 from flintmq.config import load_config
 from flintmq.remoting.wire.codes import RequestCode
+from flintmq.tests.support.ports import free_ports
 
-from .conftest import Peer, free_ports
+from .conftest import Peer
 
 pytestmark = [pytest.mark.slow, pytest.mark.java, pytest.mark.timeout(400)]
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import os
-import random
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 import flintmq
+from flintmq.tests.support.ports import free_ports
 
 _PORTS: Final = (9876, 10911)
 """The ports that pages name: the name server's and the broker's."""
@@ -41,7 +39,7 @@ class PageRunner:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._servers: list[subprocess.Popen[str]] = []
-        self._ports = dict(zip(_PORTS, _free_ports(len(_PORTS)), strict=True))
+        self._ports = dict(zip(_PORTS, free_ports(len(_PORTS)), strict=True))
         activate = folder / ".venv" / "bin" / "activate"
         activate.parent.mkdir(parents=True)
         activate.touch()  # the test's environment is the active one
@@ -160,20 +158,3 @@ def is_printed(shown: str, printed: str) -> bool:
         end = varying.end()
     wanted += re.escape(line[end:])
     return any(re.fullmatch(wanted, " ".join(one.split())) for one in printed.splitlines())
-
-
-def _free_ports(count: int) -> list[int]:
-    """Return ports that are free together with those two below and one above, where a broker listens too."""
-    found: list[int] = []
-    while len(found) < count:
-        port = random.randrange(12_000, 30_000, 8)
-        if port not in found and all(_is_free(near) for near in range(port - 2, port + 2)):
-            found.append(port)
-    return found
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe, suppress(OSError):
-        probe.bind(("127.0.0.1", port))
-        return True
-    return False

@@ -73,9 +73,8 @@ class Lander:
             BadRecordError: the log is damaged.
             StoreError, OSError: the zone cannot be written; the same step can be tried again.
         """
-        if (
-            self._unsettled
-        ):  # whether the last step has happened only the zone can tell; it finishes or removes what there is
+        if self._unsettled:
+            # Whether the last step has happened only the zone can tell; it finishes or removes what there is.
             committed = self._zone.open()
             self._at = self._start = self._start if committed is None else committed
             self._unsettled = False

@@ -187,9 +187,8 @@ def _sinks(raw: RawMapping) -> tuple[Sink, ...]:
     sinks = [_sink(node, f"sinks[{place}]") for place, node in enumerate(listed.items)]
     formats = [sink.format for sink in sinks if not sink.name]
     named = []
-    for place, sink in enumerate(
-        sinks
-    ):  # those without a name are called by their format, numbered where there are several
+    for place, sink in enumerate(sinks):
+        # Those without a name are called by their format, numbered where there are several.
         several = formats.count(sink.format) > 1
         named.append(sink if sink.name else attrs.evolve(sink, name=f"{sink.format}{place + 1 if several else ''}"))
     return tuple(named)
