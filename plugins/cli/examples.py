@@ -8,7 +8,11 @@ from __future__ import annotations
 from typing import Final
 
 EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
-    "run": ("flintmq run --store ./store", "flintmq run -c broker.yaml --port 0 --namesrv-port 0"),
+    "run": (
+        "flintmq run --store ./store",
+        "flintmq run -c broker.yaml --port 0 --namesrv-port 0",
+        "flintmq run --store ./store --brokers auto",
+    ),
     "namesrv": ("flintmq namesrv --port 9876",),
     "broker": ("flintmq broker -n 127.0.0.1:9876 --store ./store --set flush.strategy=group_commit",),
     "demo": ("flintmq demo --messages 1000 --json",),

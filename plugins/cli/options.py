@@ -126,12 +126,22 @@ def _configure_logging(_ctx: object, _parameter: object, level: str) -> None:
         logger.addHandler(_StderrHandler())
 
 
+def name_in_log(name: str) -> None:
+    """Have every line of this process's log say whose it is, where several processes write to one log."""
+    for handler in logging.getLogger("flintmq").handlers + logging.getLogger("asyncio").handlers:
+        if isinstance(handler, _StderrHandler):
+            handler.setFormatter(logging.Formatter(_FORMAT.replace("%(name)s", f"{name} %(name)s")))
+
+
+_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
 class _StderrHandler(logging.StreamHandler):  # type: ignore[type-arg]
     """Writes to what stderr is at the time. The class tells FlintMQ's handlers from others."""
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)
-        self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        self.setFormatter(logging.Formatter(_FORMAT))
 
     @property
     def stream(self) -> TextIO:

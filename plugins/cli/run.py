@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -14,9 +16,16 @@ from flintmq.plugins.broker.addresses import reachable_host
 from flintmq.plugins.cli import options
 from flintmq.plugins.cli.exits import warn
 from flintmq.plugins.cli.parser import Command, uncollected
-from flintmq.plugins.cli.serving import FenceWatch, load, serve, store_folder
+from flintmq.plugins.cli.serving import FenceWatch, Start, load, serve, store_folder
+
+if TYPE_CHECKING:
+    from flintmq.config import LoadedConfig
+    from flintmq.plugins.name_server.name_server import NameServer
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+BROKERS_MAX: Final = 26
+"""Brokers of one command are told apart by a letter."""
 
 
 def serving_options(command: F) -> F:
@@ -26,6 +35,21 @@ def serving_options(command: F) -> F:
     return command
 
 
+class BrokerCount(click.ParamType[int]):
+    """A number of brokers; ``auto`` is one for each core that this process may use."""
+
+    name = "count"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        text = str(value)
+        count = len(os.sched_getaffinity(0)) if text == "auto" else int(text) if text.isdecimal() else 0
+        if text == "auto":
+            count = min(count, BROKERS_MAX)
+        if not 1 <= count <= BROKERS_MAX:
+            self.fail(f"'{value}' is neither auto nor a number from 1 to {BROKERS_MAX}", param, ctx)
+        return count
+
+
 @click.command(cls=Command)
 @serving_options
 @options.store
@@ -33,12 +57,27 @@ def serving_options(command: F) -> F:
     "--namesrv-port", type=click.IntRange(min=0, max=65535), metavar="N", help="The name server's; 0 a free one."
 )
 @click.option("--namesrv-host", metavar="HOST", help="The name server's address.")
+@click.option(
+    "--brokers",
+    "count",
+    type=BrokerCount(),
+    metavar="N|auto",
+    help="Run N brokers, each in a process of its own; auto: one for each core.",
+)
 def run(
-    config: Path | None, namesrv_port: int | None, namesrv_host: str | None, settings: tuple[str, ...], **broker: Any
+    config: Path | None,
+    namesrv_port: int | None,
+    namesrv_host: str | None,
+    settings: tuple[str, ...],
+    count: int | None,
+    **broker: Any,
 ) -> None:
-    """Run a name server and a broker in one process.
+    """Run a name server and a broker in one process; with --brokers, several brokers under one name server.
 
-    Prints one line when both serve: READY namesrv=HOST:PORT broker=HOST:PORT store=DIR pid=PID
+    Prints one line when all serve: READY namesrv=HOST:PORT broker=HOST:PORT store=DIR pid=PID
+
+    With --brokers, it has brokers=HOST:PORT,HOST:PORT in place of broker=. Each keeps its store in a folder of its own below
+    --store, their ports lie ten apart, and one that ends is started again.
     """
     with uncollected():
         from flintmq.plugins.broker.broker import Broker
@@ -48,17 +87,48 @@ def run(
     loaded = load(config, given, settings)
     if loaded.config.nameserver.kv_path is None:
         loaded = loaded.with_overrides([f"nameserver.kv_path={store_folder(loaded) / 'flint' / 'kvConfig.json'}"])
+    if count is not None:
+        serve(_several(loaded, count, _as_arguments(config, given, settings)), loaded.config.listen.loop)
+        return
 
     async def start(stack: AsyncExitStack, watch: FenceWatch) -> str:
         name_server = await stack.enter_async_context(NameServer(loaded))
-        own = f"{_reached_from_here(name_server.host)}:{name_server.port}"
+        own = _reached_from_here(name_server)
         addresses = ";".join((own, *(address for address in loaded.config.namesrv.addresses if address != own)))
         with_own = loaded.with_overrides([f"namesrv.addresses={addresses}"])
         broker = await stack.enter_async_context(Broker(with_own, plugins=(watch,)))
-        listens = f"{reachable_host(name_server.host)}:{name_server.port}"
-        return f"namesrv={listens} broker={broker.address} store={store_folder(loaded)}"
+        return f"{_told(name_server)} broker={broker.address} store={store_folder(loaded)}"
 
     serve(start, loaded.config.listen.loop)
+
+
+def _several(loaded: LoadedConfig, count: int, arguments: Sequence[str]) -> Start:
+    """Return what starts a name server in this process and so many brokers in processes of their own."""
+    with uncollected():
+        from flintmq.plugins.name_server.name_server import NameServer
+        from flintmq.plugins.supervisor.plan import left_out, plan_brokers
+        from flintmq.plugins.supervisor.supervisor import Supervisor
+
+    folder = store_folder(loaded)
+
+    async def start(stack: AsyncExitStack, _watch: FenceWatch) -> str:
+        name_server = await stack.enter_async_context(NameServer(loaded))
+        plans = plan_brokers(loaded, count, folder, _reached_from_here(name_server))
+        for name in left_out(folder, plans):
+            warn(f"{folder / name} holds messages that nobody can consume while its broker is not started")
+        supervisor = await stack.enter_async_context(Supervisor(plans, arguments))
+        addresses = ",".join(broker.address for broker in supervisor.brokers)
+        return f"{_told(name_server)} brokers={addresses} store={folder}"
+
+    return start
+
+
+def _as_arguments(config: Path | None, given: Mapping[str, object], settings: Sequence[str]) -> list[str]:
+    """Return the arguments by which ``flintmq broker`` gets the configuration that this process has, and logs as it does."""
+    level = logging.getLevelName(logging.getLogger("flintmq").level).lower()
+    file = () if config is None else ("-c", str(config))
+    overrides = [f"{key}={value}" for key, value in given.items() if value is not None]
+    return ["--log-level", level, *file, *(word for each in (*overrides, *settings) for word in ("--set", each))]
 
 
 @click.command(cls=Command)
@@ -79,7 +149,7 @@ def namesrv(
 
     async def start(stack: AsyncExitStack, watch: FenceWatch) -> str:
         name_server = await stack.enter_async_context(NameServer(loaded))
-        return f"namesrv={reachable_host(name_server.host)}:{name_server.port}"
+        return _told(name_server)
 
     serve(start, loaded.config.listen.loop)
 
@@ -93,7 +163,10 @@ def namesrv(
     help="The name servers to register with; NAMESRV_ADDR where neither this nor the configuration names any.",
 )
 @options.store
-def broker(config: Path | None, namesrv: str | None, settings: tuple[str, ...], **broker: Any) -> None:
+@click.option("--supervised", metavar="RESTARTS:REASON", hidden=True, help="Set by a supervisor, whose pipe stdin is.")
+def broker(
+    config: Path | None, namesrv: str | None, settings: tuple[str, ...], supervised: str | None, **broker: Any
+) -> None:
     """Run a broker that registers with name servers.
 
     Prints one line when it serves: READY broker=HOST:PORT store=DIR pid=PID
@@ -107,8 +180,18 @@ def broker(config: Path | None, namesrv: str | None, settings: tuple[str, ...], 
     if not loaded.config.namesrv.addresses:
         warn("no name server is given (-n HOST:PORT): clients will not find this broker")
 
+    observed: tuple[object, ...] = ()
+    if supervised is not None:
+        with uncollected():
+            from flintmq.plugins.supervisor.supervised import Supervised
+
+        observed = (Supervised.parse(supervised),)
+        options.name_in_log(loaded.config.broker.name)
+
     async def start(stack: AsyncExitStack, watch: FenceWatch) -> str:
-        served = await stack.enter_async_context(Broker(loaded, plugins=(watch,)))
+        if supervised is not None:
+            watch.stop_at_end_of(sys.stdin.fileno())
+        served = await stack.enter_async_context(Broker(loaded, plugins=(watch, *observed)))
         return f"broker={served.address} store={store_folder(loaded)}"
 
     serve(start, loaded.config.listen.loop)
@@ -119,6 +202,12 @@ def _of_broker(store: str | None, port: int | None, host: str | None) -> dict[st
     return {"store.path": store, "listen.port": port, "listen.host": host}
 
 
-def _reached_from_here(host: str) -> str:
-    """Return where this process reaches a socket that listens on every address."""
-    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+def _told(name_server: NameServer) -> str:
+    """Return what a READY line says of a name server."""
+    return f"namesrv={reachable_host(name_server.host)}:{name_server.port}"
+
+
+def _reached_from_here(name_server: NameServer) -> str:
+    """Return where processes of this machine reach it, also when it listens on every address."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(name_server.host, name_server.host)
+    return f"{host}:{name_server.port}"

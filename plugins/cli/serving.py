@@ -77,6 +77,17 @@ class FenceWatch:
         self.reason: str | None = None
         """Why the store is fenced; None while it is not."""
 
+    def stop_at_end_of(self, descriptor: int) -> None:
+        """Stop when a pipe ends, because the process at its other end, which would stop this one, has gone. Loop thread."""
+        loop = asyncio.get_running_loop()
+
+        def read() -> None:
+            if not os.read(descriptor, 4096):
+                loop.remove_reader(descriptor)
+                self._stop.stop()
+
+        loop.add_reader(descriptor, read)
+
     @hookimpl
     def flintmq_broker_fenced(self, broker: Any, reason: str) -> None:
         self.reason = reason

@@ -77,6 +77,7 @@ async def _figures(admin: AdminClient, address: str) -> dict[str, Any]:
         "earliest_message_timestamp_ms": _number(info, "earliestMessageTimeStamp"),
         **replication_of(info),
         **plugins_of(info),
+        **_supervised(info),
         **_feed(info),
         **({"alarm": info["flintAlarm"]} if "flintAlarm" in info else {}),
     }
@@ -91,6 +92,13 @@ def replication_of(info: dict[str, str]) -> dict[str, Any]:
     if "haFollows" in info:
         return {"replication": {"role": "slave", "follows": info["haFollows"] == "true"}}
     return {}
+
+
+def _supervised(info: dict[str, str]) -> dict[str, Any]:
+    """Return how often a broker was started again, and why; nothing where no supervisor starts it."""
+    if "supervisorRestarts" not in info:
+        return {}
+    return {"restarts": _number(info, "supervisorRestarts"), "last_end": info.get("supervisorLastEnd", "")}
 
 
 def _feed(info: dict[str, str]) -> dict[str, Any]:
@@ -191,6 +199,9 @@ def _show(found: dict[str, Any]) -> None:
             "switched off": "switched_off",
         }
         print_rows(failed, columns, title="plugins that failed")
+    if restarted := [row for row in brokers if row.get("restarts")]:
+        columns = {"broker": "broker", "times#": "restarts", "the last time because it": "last_end"}
+        print_rows(restarted, columns, title="started again")
     if blocked := [row for row in brokers if row.get("loop_blocked", {}).get("times")]:
         columns = {
             "broker": "broker",

@@ -9,7 +9,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -306,3 +307,86 @@ def test_read_only_folder(tmp_path: Path, cli: RunCommand, small: list[str]) -> 
     outcome = cli("run", "--store", folder, "--log-level", "error", *small)
     assert outcome.code == 3
     assert str(folder) in outcome.err
+
+
+def supervised_pids(supervisor: int) -> dict[str, int]:
+    """The processes of a supervisor's brokers, by the broker's name."""
+    found = {}
+    for children in Path(f"/proc/{supervisor}/task").glob("*/children"):
+        for pid in map(int, children.read_text().split()):
+            words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+            found |= {word.removeprefix("broker.name="): pid for word in words if word.startswith("broker.name=")}
+    return found
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Wait for another process. Raises AssertionError after 30 s."""
+    deadline_s = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
+
+
+def is_gone(pid: int) -> bool:
+    return not Path(f"/proc/{pid}").exists() or ") Z " in Path(f"/proc/{pid}/stat").read_text()
+
+
+def test_several_brokers_serve_one_topic(tmp_path: Path, cli: RunCommand, small: list[str]) -> None:
+    """One command, two processes, one topic on both; one that is killed comes back with its messages, at its address."""
+    with serving("run", "--brokers", 2, "--store", tmp_path / "s", "--log-level", "info", *small) as (process, ready):
+        assert ready.keys() == {"namesrv", "brokers", "store", "pid"}
+        names = ready["namesrv"]
+        assert cli("topics", "create", "T", "--queues", 2, "-n", names).code == 0
+        wait_for_route(cli, "T", names)
+        for number in range(8):
+            assert cli("send", "T", f"message {number}", "-n", names).code == 0
+        pids = supervised_pids(process.pid)
+        assert sorted(pids) == ["broker-a", "broker-b"]
+        os.kill(pids["broker-b"], signal.SIGKILL)
+
+        def restarted() -> list[tuple[str, int, str]]:
+            rows = cli("status", "-n", names, "--json").json["brokers"]
+            return [(row["address"], row.get("restarts", -1), row.get("last_end", "")) for row in rows]
+
+        first, second = ready["brokers"].split(",")
+        wait_until(lambda: restarted() == [(first, 0, ""), (second, 1, "was ended by SIGKILL")])
+        assert "started again" in cli("status", "-n", names).out
+        found = cli("consume", "T", "--count", 8, "--json", "-n", names).json_lines
+        assert {row["body"] for row in found} == {f"message {number}" for number in range(8)}
+        assert {row["broker"] for row in found} == {"broker-a", "broker-b"}, "both had some"
+        process.send_signal(signal.SIGINT)
+        code, out, err = finish(process)
+    assert (code, out) == (0, "")
+    assert "ERROR flintmq.supervisor: broker-b was ended by SIGKILL" in err
+    assert "INFO broker-b flintmq.broker: broker broker-b stopped" in err, "one log, and each line says whose it is"
+    assert not [*(tmp_path / "s").glob("*/abort")]
+
+
+def test_brokers_end_with_a_supervisor_that_was_killed(tmp_path: Path, small: list[str]) -> None:
+    """Brokers that nobody starts again, and nobody stops, would hold ports and stores for the next start to fail at."""
+    with serving("run", "--brokers", 2, "--store", tmp_path / "s", *small) as (process, _):
+        pids = supervised_pids(process.pid)
+        process.kill()
+        process.wait()
+        wait_until(lambda: all(map(is_gone, pids.values())))
+    assert len(pids) == 2
+    assert not [*(tmp_path / "s").glob("*/abort")], "stopped in good order"
+
+
+def test_one_broker_that_does_not_start_ends_all(tmp_path: Path, cli: RunCommand, small: list[str]) -> None:
+    """Its message stands on stderr, its exit code is the command's, and nothing goes on without it."""
+    loaded = flintmq.load_config(None, [*small[1::2], f"store.path={tmp_path / 's' / 'broker-b'}"], {})
+    with flintmq.Broker(loaded):
+        outcome = cli("run", "--brokers", 2, "--store", tmp_path / "s", "--log-level", "error", *small)
+    assert outcome.code == 3
+    assert outcome.out == ""
+    assert "another broker" in outcome.err
+    assert outcome.err.splitlines()[-1] == "flintmq: error: broker-b did not start: it ended with exit code 3"
+
+
+@pytest.mark.parametrize("count", ["0", "27", "many", "-1"])
+def test_a_number_of_brokers_that_cannot_be(cli: RunCommand, count: str) -> None:
+    """Refused before anything starts."""
+    outcome = cli("run", f"--brokers={count}")
+    assert outcome.code == 2
+    assert f"'{count}' is neither auto nor a number from 1 to 26" in outcome.err

@@ -1,0 +1,94 @@
+"""What the brokers of one command are called, where each stores and listens; decided before any of them is started."""
+
+from __future__ import annotations
+
+import string
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from flintmq.config import ConfigError
+from flintmq.core.errors import StoreError
+
+if TYPE_CHECKING:
+    from flintmq.config import LoadedConfig
+
+PORTS_APART: Final = 10
+"""Between the ports of neighbours: a broker takes ``port`` - 2 (VIP), ``port`` and ``port`` + 1 (replication)."""
+_PORT_MAX: Final = 65_535
+
+
+@attrs.frozen
+class BrokerPlan:
+    """One broker, as its process is started."""
+
+    name: str
+    """``broker-a`` and so on; its folder in the store has this name, too."""
+    store: Path
+    settings: tuple[str, ...]
+    """``key=value`` of what it has for itself, beside what all of them have."""
+    has_free_port: bool
+    """Whether it takes a free port, which it keeps when it is started again."""
+
+
+def plan_brokers(loaded: LoadedConfig, count: int, folder: Path, name_server: str) -> list[BrokerPlan]:
+    """Return a plan for each broker: the names end with -a, -b and so on, the ports lie ten apart.
+
+    Args:
+        loaded: the configuration of all of them; its names, ports and folder are the first one's.
+        count: how many, from 1 to 26.
+        folder: each has a folder of its own in it, named as the broker is.
+        name_server: ``host:port`` of the one that all register with, beside those of the configuration.
+
+    Raises:
+        ConfigError: the configuration is one of a slave, or a port would be too high.
+        StoreError: the folder holds the store of a single broker.
+    """
+    config = loaded.config
+    if config.broker.is_slave:
+        raise ConfigError(
+            "'broker.role' must be a master's where several brokers are started; start slaves one by one", "broker.role"
+        )
+    if (folder / "commitlog").is_dir():
+        first = broker_names(config.broker.name, 1)[0]
+        raise StoreError(
+            f"{folder}: holds the store of a single broker; to have it as the first of several, move its files into '{first}' there"
+        )
+    addresses = ";".join((name_server, *(one for one in config.namesrv.addresses if one != name_server)))
+    ports = {
+        "listen.port": config.listen.port,
+        "listen.advertised_port": config.listen.advertised_port,
+        "listen.ha_port": config.listen.ha_port,
+    }
+    has_free_port = not config.listen.port and config.listen.advertised_port is None
+    plans = []
+    for number, name in enumerate(broker_names(config.broker.name, count)):
+        settings = [f"broker.name={name}", f"store.path={folder / name}", f"namesrv.addresses={addresses}"]
+        for key, first_port in ports.items():
+            if first_port:  # 0 is a free port, null the default
+                settings.append(f"{key}={_port(key, first_port + number * PORTS_APART, name)}")
+        if has_free_port and config.listen.ha_port is None:
+            settings.append("listen.ha_port=0")  # the port that it keeps may have a neighbour by then
+        plans.append(BrokerPlan(name, folder / name, tuple(settings), has_free_port))
+    return plans
+
+
+def _port(key: str, port: int, name: str) -> int:
+    if port > _PORT_MAX:
+        raise ConfigError(
+            f"'{key}' leaves {port} for {name}: the brokers' ports lie {PORTS_APART} apart; choose a lower one", key
+        )
+    return port
+
+
+def broker_names(first: str, count: int) -> list[str]:
+    """Return names that differ in their last letter: ``broker-a``, ``broker-b``, … for ``broker-a`` or ``broker``."""
+    stem = first.removesuffix("-a")
+    return [f"{stem}-{letter}" for letter in string.ascii_lowercase[:count]]
+
+
+def left_out(folder: Path, plans: list[BrokerPlan]) -> list[str]:
+    """Return the names of the brokers that have a store in the folder and are not among those of a plan, in order."""
+    known = {plan.name for plan in plans}
+    return sorted(log.parent.name for log in folder.glob("*/commitlog") if log.parent.name not in known)

@@ -1,0 +1,189 @@
+"""Starts brokers as processes, and starts again those that end.
+
+::
+
+    start ─▶ READY ─▶ serves ──ends, whatever the reason──▶ pause (1 s, doubled up to 30 s) ─▶ start
+      │                  │
+      └ fails, the first time: nothing is started     stop: SIGTERM to all, then SIGKILL to what is left after 60 s
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Final, Self
+
+from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
+from flintmq.plugins.cli.exits import CommandError, ExitCode
+from flintmq.plugins.supervisor.plan import BrokerPlan
+
+log = logging.getLogger("flintmq.supervisor")
+
+PAUSES_S: Final = (1.0, 30.0)
+"""The shortest and the longest, before a broker is started again."""
+STEADY_S: Final = 60.0
+"""A broker that has served for so long begins with the shortest pause again."""
+STOP_TIMEOUT_S: Final = 60.0
+PROGRAM: Final = (sys.executable, "-m", "flintmq", "broker")
+
+
+class Supervisor:
+    """Keeps brokers running, each in a process of its own, from ``__aenter__`` to ``__aexit__``. Loop thread only.
+
+    Args:
+        plans: what to start.
+        arguments: of ``flintmq broker``, for all of them; a plan's settings take precedence.
+        program: the command that these are arguments of.
+        pauses_s: the shortest and the longest one before a broker is started again.
+        clock: measures for how long a broker has served.
+
+    Raises (at ``__aenter__``):
+        CommandError: a broker did not start; the others are stopped, and the exit code is that broker's.
+    """
+
+    def __init__(
+        self,
+        plans: Sequence[BrokerPlan],
+        arguments: Sequence[str] = (),
+        *,
+        program: Sequence[str] = PROGRAM,
+        pauses_s: tuple[float, float] = PAUSES_S,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        command = (*program, *arguments)
+        self.brokers = tuple(SupervisedBroker(plan, command, pauses_s, clock) for plan in plans)
+
+    async def __aenter__(self) -> Self:
+        starting = [asyncio.create_task(broker.start(), name=f"start {broker.name}") for broker in self.brokers]
+        try:
+            await asyncio.gather(*starting)
+        except BaseException:
+            for task in starting:
+                task.cancel()
+            await asyncio.gather(*starting, return_exceptions=True)
+            await self._stop()
+            raise
+        for broker in self.brokers:
+            broker.keep()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stop()
+
+    async def _stop(self) -> None:
+        await asyncio.gather(*(broker.stop() for broker in self.brokers))
+
+
+class SupervisedBroker:
+    """One broker: its process, and the ones that come after it. Loop thread only.
+
+    Args:
+        plan: what it is called, and its own settings.
+        command: the program and the arguments that all brokers have.
+        pauses_s: the shortest and the longest one before it is started again.
+        clock: measures for how long it has served.
+    """
+
+    def __init__(self, plan: BrokerPlan, command: Sequence[str], pauses_s: tuple[float, float], clock: Clock) -> None:
+        self.name = plan.name
+        self.address = ""
+        """``host:port`` of the broker; empty until it is ready for the first time."""
+        self.restarts = 0
+        self.last_end = ""
+        """How the last process ended; empty while the first one lives."""
+        self._settings = list(plan.settings)
+        self._keeps_port = plan.has_free_port
+        self._command = command
+        self._pauses_s = pauses_s
+        self._clock = clock
+        self._process: Process | None = None
+        self._keeper: asyncio.Task[None] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """Return the id of its process; None where there is none."""
+        return None if self._process is None else self._process.pid
+
+    async def start(self) -> None:
+        """Start the process and wait until it serves.
+
+        Raises:
+            CommandError: it ended before; with its exit code. What it said stands on stderr.
+        """
+        words = [word for setting in self._settings for word in ("--set", setting)]
+        supervised = ("--supervised", f"{self.restarts}:{self.last_end}")
+        self._process = process = await asyncio.create_subprocess_exec(
+            *self._command, *words, *supervised, stdin=PIPE, stdout=PIPE, process_group=0
+        )  # in a group of its own: Ctrl-C at a terminal goes to the supervisor alone, which stops the others
+        assert process.stdout is not None
+        line = (await process.stdout.readline()).decode("utf-8", "replace")
+        ready = dict(word.partition("=")[::2] for word in line.split()[1:])
+        if not line.startswith("READY ") or "broker" not in ready:
+            code = await process.wait()
+            known = ExitCode(code) if code in set(ExitCode) and code else ExitCode.FAILED
+            raise CommandError(f"{self.name} did not start: it {how_it_ended(code)}", known)
+        if not self.address:
+            self.address = ready["broker"]
+            if self._keeps_port:  # clients know it by now
+                self._settings.append(f"listen.port={self.address.rpartition(':')[2]}")
+
+    def keep(self) -> None:
+        """Start it again from now on whenever it ends, until :meth:`stop`."""
+        self._keeper = asyncio.create_task(self._keep(), name=f"keep {self.name}")
+
+    async def _keep(self) -> None:
+        pause_s, longest_s = self._pauses_s
+        while True:
+            assert self._process is not None
+            began_s = self._clock.monotonic_s()
+            code = await self._process.wait()
+            served_s = self._clock.monotonic_s() - began_s
+            if served_s >= STEADY_S:
+                pause_s = self._pauses_s[0]
+            self.last_end = how_it_ended(code)
+            self.restarts += 1
+            log.error("%s %s after %.0f s; it is started again in %g s", self.name, self.last_end, served_s, pause_s)
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, longest_s)
+            try:
+                await self.start()
+            except (CommandError, OSError) as failure:
+                log.error("%s: %s", self.name, failure)
+            else:
+                log.warning("%s serves again at %s, as process %d", self.name, self.address, self._process.pid)
+
+    async def stop(self) -> None:
+        """End the process in good order, and by force where that takes more than a minute. Idempotent."""
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.gather(self._keeper, return_exceptions=True)
+        process = self._process
+        if process is None:
+            return
+        if process.returncode is None:
+            process.terminate()
+        try:
+            async with asyncio.timeout(STOP_TIMEOUT_S):
+                await process.wait()
+        except TimeoutError:
+            log.error("%s has not ended within %.0f s and is killed; its store recovers", self.name, STOP_TIMEOUT_S)
+            process.kill()
+            await process.wait()
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+def how_it_ended(code: int) -> str:
+    """Return what a process did, in words that follow its name. ``code`` is negative for a signal, as in :mod:`subprocess`."""
+    if code < 0:
+        return f"was ended by {signal.Signals(-code).name}"
+    reasons = {ExitCode.OK: "a stop that nobody here asked for", ExitCode.FENCED: "its store is fenced"}
+    reason = reasons.get(ExitCode(code)) if code in set(ExitCode) else None
+    return f"ended with exit code {code}" + (f" ({reason})" if reason else "")

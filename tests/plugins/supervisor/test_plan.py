@@ -1,0 +1,91 @@
+"""Names, folders and ports of several brokers: a mistake here has two brokers write into one store or fight for a port."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flintmq.config import ConfigError, load_config
+from flintmq.core.errors import StoreError
+from flintmq.plugins.supervisor.plan import BrokerPlan, broker_names, left_out, plan_brokers
+
+NAME_SERVER = "127.0.0.1:9876"
+
+
+def planned(folder: Path, *settings: str, count: int = 2) -> list[BrokerPlan]:
+    return plan_brokers(load_config(None, settings, {}), count, folder, NAME_SERVER)
+
+
+def test_each_broker_has_its_own_name_folder_and_ports(tmp_path: Path) -> None:
+    """A broker takes the two ports below its own and the one above."""
+    first, second = planned(tmp_path)
+    assert first.settings == (
+        "broker.name=broker-a",
+        f"store.path={tmp_path / 'broker-a'}",
+        "namesrv.addresses=127.0.0.1:9876",
+        "listen.port=10911",
+    )
+    assert "listen.port=10921" in second.settings
+    assert second.store == tmp_path / "broker-b"
+
+
+def test_every_port_that_is_given_moves(tmp_path: Path) -> None:
+    """Two brokers with one replication port, or one advertised port, could not both be reached."""
+    settings = ("listen.port=20000", "listen.advertised_port=30000", "listen.ha_port=25000")
+    _, second = planned(tmp_path, *settings)
+    assert set(second.settings) >= {"listen.port=20010", "listen.advertised_port=30010", "listen.ha_port=25010"}
+    assert not second.has_free_port
+
+
+def test_a_free_port_stays_free(tmp_path: Path) -> None:
+    """``port + 1`` of a port that was free at first may be somebody else's when the broker is started again."""
+    for plan in planned(tmp_path, "listen.port=0"):
+        assert plan.has_free_port
+        assert "listen.ha_port=0" in plan.settings
+        assert not any(setting.startswith("listen.port") for setting in plan.settings)
+
+
+@given(st.integers(1, 26), st.sampled_from(["broker-a", "broker", "shop-b", "a", "x-a-a"]))
+def test_names_differ_and_growing_keeps_them(count: int, first: str) -> None:
+    """A store is found again by its broker's name, whatever the number of brokers was before."""
+    names = broker_names(first, count)
+    assert len(set(names)) == count
+    assert names == broker_names(first, 26)[:count]
+    assert names[0].endswith("-a")
+
+
+def test_other_name_servers_stay(tmp_path: Path) -> None:
+    """Brokers may register elsewhere, too; not twice with their own."""
+    (plan,) = planned(tmp_path, "namesrv.addresses=10.0.0.1:9876;127.0.0.1:9876", count=1)
+    assert "namesrv.addresses=127.0.0.1:9876;10.0.0.1:9876" in plan.settings
+
+
+def test_slaves_are_refused(tmp_path: Path) -> None:
+    """Several brokers of one configuration would all be slaves of one master."""
+    with pytest.raises(ConfigError, match=r"broker\.role.*master"):
+        planned(tmp_path, "broker.role=slave", "broker.id=1")
+
+
+def test_ports_beyond_the_last_are_refused(tmp_path: Path) -> None:
+    """The refusal names the key and the broker, before anything has started."""
+    with pytest.raises(ConfigError, match=r"'listen\.port' leaves 65540 for broker-b"):
+        planned(tmp_path, "listen.port=65530")
+
+
+def test_a_single_brokers_store_is_refused(tmp_path: Path) -> None:
+    """Its messages would be out of reach beside new folders; the refusal says how to take them along."""
+    (tmp_path / "commitlog").mkdir()
+    with pytest.raises(StoreError, match="broker-a"):
+        planned(tmp_path)
+
+
+def test_stores_that_are_left_out_are_found(tmp_path: Path) -> None:
+    """Fewer brokers than last time: what lies in the other folders is not delivered, and somebody should know."""
+    for name in ("broker-a", "broker-c", "broker-b"):
+        (tmp_path / name / "commitlog").mkdir(parents=True)
+    (tmp_path / "flint").mkdir()
+    assert left_out(tmp_path, planned(tmp_path, count=1)) == ["broker-b", "broker-c"]
+    assert left_out(tmp_path / "new", planned(tmp_path)) == []

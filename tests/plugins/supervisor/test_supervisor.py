@@ -1,0 +1,160 @@
+"""Processes that die are started again, whatever they die of, and a stop leaves none behind.
+
+Programs of a few lines stand in for brokers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from flintmq.plugins.cli.exits import CommandError
+from flintmq.plugins.supervisor.plan import BrokerPlan
+from flintmq.plugins.supervisor.supervisor import SupervisedBroker, Supervisor, how_it_ended
+
+PAUSES_S = (0.001, 0.002)
+SERVES = """
+import pathlib, signal, sys
+folder = pathlib.Path(sys.argv[1])
+words = sys.argv[2:]
+with (folder / "starts").open("a") as file:
+    print(*words, file=file)
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+print("READY broker=127.0.0.1:4711 store=x pid=1", flush=True)
+sys.stdin.read()
+"""
+FAILS_ONCE_MORE = SERVES.replace(
+    "signal.signal",
+    "starts = (folder / 'starts').read_text().count('--supervised')\nif starts == 2: sys.exit(3)\nsignal.signal",
+    1,
+)
+
+
+def supervisor(folder: Path, *names: str, program: str = SERVES, has_free_port: bool = False) -> Supervisor:
+    plans = [BrokerPlan(name, folder / name, (f"broker.name={name}",), has_free_port) for name in names]
+    return Supervisor(plans, [str(folder)], program=(sys.executable, "-c", program), pauses_s=PAUSES_S)
+
+
+def starts(folder: Path) -> list[str]:
+    return (folder / "starts").read_text().splitlines()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110 - another process is waited for
+            await asyncio.sleep(0.005)
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def pid_of(broker: SupervisedBroker) -> int:
+    assert broker.pid is not None
+    return broker.pid
+
+
+def test_a_stop_ends_every_process(tmp_path: Path) -> None:
+    """Nothing may go on writing to a store whose supervisor has gone."""
+
+    async def work() -> list[int]:
+        async with supervisor(tmp_path, "broker-a", "broker-b") as both:
+            assert [broker.address for broker in both.brokers] == ["127.0.0.1:4711"] * 2
+            return [pid_of(broker) for broker in both.brokers]
+
+    assert all(map(is_gone, asyncio.run(work())))
+    assert sorted(line.split()[1] for line in starts(tmp_path)) == ["broker.name=broker-a", "broker.name=broker-b"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
+def test_what_ends_is_started_again(tmp_path: Path, number: signal.Signals) -> None:
+    """Also after a good end: nobody who wants less brokers stops one behind the supervisor's back."""
+
+    async def work() -> SupervisedBroker:
+        async with supervisor(tmp_path, "broker-a", "broker-b") as both:
+            first, second = both.brokers
+            before, other = pid_of(first), pid_of(second)
+            os.kill(before, number)
+            await until(lambda: len(starts(tmp_path)) == 3)
+            await until(lambda: pid_of(first) != before)
+            assert pid_of(second) == other, "one broker's end is no other's"
+            return first
+
+    broker = asyncio.run(work())
+    assert broker.restarts == 1
+    expected = "exit code 0" if number is signal.SIGTERM else number.name
+    assert expected in broker.last_end
+    assert starts(tmp_path)[-1].endswith(f"--supervised 1:{broker.last_end}"), (
+        "the new process is told, for flintmq status"
+    )
+
+
+def test_a_restart_that_fails_is_tried_again(tmp_path: Path) -> None:
+    """A port that is still taken, a disk that is full: what keeps a broker down for a moment does not keep it down for good."""
+
+    async def work() -> int:
+        async with supervisor(tmp_path, "broker-a", program=FAILS_ONCE_MORE) as one:
+            os.kill(pid_of(one.brokers[0]), signal.SIGKILL)
+            await until(lambda: len(starts(tmp_path)) == 3)
+            return one.brokers[0].restarts
+
+    assert asyncio.run(work()) == 2
+
+
+def test_a_free_port_is_kept(tmp_path: Path) -> None:
+    """Clients know the address by now, and name servers may tell it for two minutes more."""
+
+    async def work() -> None:
+        async with supervisor(tmp_path, "broker-a", has_free_port=True) as one:
+            os.kill(pid_of(one.brokers[0]), signal.SIGKILL)
+            await until(lambda: len(starts(tmp_path)) == 2)
+
+    asyncio.run(work())
+    before, after = starts(tmp_path)
+    assert "listen.port" not in before
+    assert "--set listen.port=4711" in after
+
+
+def test_a_first_start_that_fails_stops_the_others(tmp_path: Path) -> None:
+    """Half a cluster is no cluster: the command ends, with the exit code of the broker that failed."""
+    program = SERVES.replace("signal.signal", "if 'broker.name=broker-b' in words: sys.exit(3)\nsignal.signal", 1)
+    both = supervisor(tmp_path, "broker-a", "broker-b", program=program)
+
+    async def work() -> None:
+        async with both:
+            raise AssertionError("unreachable")
+
+    with pytest.raises(CommandError, match="broker-b did not start: it ended with exit code 3") as failure:
+        asyncio.run(work())
+    assert failure.value.code == 3
+    pid = both.brokers[0].pid
+    assert pid is None or is_gone(pid)
+
+
+def test_a_process_that_ignores_the_stop_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command must end; the store of that broker recovers at its next start."""
+    monkeypatch.setattr("flintmq.plugins.supervisor.supervisor.STOP_TIMEOUT_S", 0.05)
+    program = SERVES.replace("lambda *_: sys.exit(0)", "signal.SIG_IGN")
+
+    async def work() -> int:
+        async with supervisor(tmp_path, "broker-a", program=program) as one:
+            return pid_of(one.brokers[0])
+
+    assert is_gone(asyncio.run(work()))
+
+
+def test_ends_are_told_in_words() -> None:
+    """What an operator reads in the log and in flintmq status."""
+    assert how_it_ended(-9) == "was ended by SIGKILL"
+    assert how_it_ended(5) == "ended with exit code 5 (its store is fenced)"
+    assert how_it_ended(77) == "ended with exit code 77"
