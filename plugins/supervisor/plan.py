@@ -53,7 +53,7 @@ def plan_brokers(loaded: LoadedConfig, count: int, folder: Path, name_server: st
     if (folder / "commitlog").is_dir():
         first = broker_names(config.broker.name, 1)[0]
         raise StoreError(
-            f"{folder}: holds the store of a single broker; to have it as the first of several, move its files into '{first}' there"
+            f"{folder}: holds the store of a single broker; to have it as the first of several, move its files into {first}/"
         )
     addresses = ";".join((name_server, *(one for one in config.namesrv.addresses if one != name_server)))
     ports = {
