@@ -13,6 +13,8 @@ import ssl
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol, cast
 
+import msgspec
+
 from flintmq.core import limits
 from flintmq.core.errors import FrameError, RefusedError, RemotingConnectError, RemotingError, RemotingTimeoutError
 from flintmq.remoting.wire.codes import ResponseCode
@@ -32,6 +34,8 @@ IDLE_TIMEOUT_S: Final = 120.0
 """Servers close a connection that is idle for so long; doing it first leaves no half-open one."""
 CONNECT_TIMEOUT_MS: Final = 3_000
 
+WRITE_BYTES: Final = 64 * 1024
+"""Frames are joined to writes of about this size: fewer system calls, and no large copies."""
 CLOSE_TIMEOUT_S: Final = 1.0
 """A peer that does not read may not hold up a close for longer."""
 
@@ -55,6 +59,19 @@ def parse_address(address: str) -> tuple[str, int]:
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
+def _timed_out(address: str, code: int, timeout_ms: float) -> RemotingTimeoutError:
+    return RemotingTimeoutError(f"no answer from {address} to request {code} within {timeout_ms:g} ms")
+
+
+class Waiting(msgspec.Struct, gc=False):
+    """A request that is not answered yet."""
+
+    answered: asyncio.Future[RemotingCommand]
+    code: int
+    timeout_ms: float
+    deadline_s: float
+
+
 class ClientConnection(asyncio.Protocol):
     """The protocol of one connection. Loop thread only.
 
@@ -75,14 +92,22 @@ class ClientConnection(asyncio.Protocol):
         max_frame_bytes: int,
     ) -> None:
         self.address = address
-        self.waiting: dict[int, asyncio.Future[RemotingCommand]] = {}
+        self.waiting: dict[int, Waiting] = {}
+        """Opaque → the request that is not answered yet."""
+        self._outgoing: list[bytes] = []
+        """Frames of this turn of the loop: they leave in one write, or in as few as :data:`WRITE_BYTES` allows."""
+        self._outgoing_bytes = 0
+        self._expiry: asyncio.TimerHandle | None = None
+        """Of the earliest deadline among those that wait, or an earlier time."""
         self._on_request = on_request
         self._on_lost = on_lost
         self._idle_timeout_s = idle_timeout_s
         self._decoder = FrameDecoder(max_frame_bytes)
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
+        self._is_writable = False
         self._writable = asyncio.Event()
+        """Set while it can be written to, and when it is lost: then nobody needs to wait any more."""
         self._closed = asyncio.Event()
         self._active_at_s = self._loop.time()
         self._idle_timer: asyncio.TimerHandle | None = None
@@ -92,11 +117,16 @@ class ClientConnection(asyncio.Protocol):
     def is_open(self) -> bool:
         return self._transport is not None and not self._transport.is_closing()
 
+    @property
+    def is_ready(self) -> bool:
+        """Return whether it takes a frame now, because its peer keeps up."""
+        return self._is_writable and self._transport is not None and not self._transport.is_closing()
+
     # --- what asyncio calls ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's are none by type
-        self._writable.set()
+        self.resume_writing()
         self._arm_idle_timer()
 
     def data_received(self, data: bytes) -> None:
@@ -109,52 +139,72 @@ class ClientConnection(asyncio.Protocol):
             self.abort()
 
     def pause_writing(self) -> None:
+        self._is_writable = False
         self._writable.clear()
 
     def resume_writing(self) -> None:
+        self._is_writable = True
         self._writable.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if exc is not None:
             self._reason = str(exc) or type(exc).__name__
-        if self._idle_timer is not None:
-            self._idle_timer.cancel()
+        for timer in (self._idle_timer, self._expiry):
+            if timer is not None:
+                timer.cancel()
         self._transport = None
+        self._is_writable = False
         self._writable.set()
-        for future in self.waiting.values():
-            if not future.done():
-                future.set_exception(self._lost())
+        for waiting in self.waiting.values():
+            if not waiting.answered.done():
+                waiting.answered.set_exception(self._lost())
         self.waiting.clear()
         self._closed.set()
         self._on_lost(self)
 
     # --- what the client calls ---
 
-    async def write(self, command: RemotingCommand) -> None:
-        """Write a command once the peer keeps up. Raises ``RemotingError`` when the connection is gone."""
-        frame = encode_command(command)
+    async def writable(self) -> None:
+        """Wait until the peer keeps up, or the connection is gone."""
         await self._writable.wait()
+
+    def write(self, command: RemotingCommand) -> None:
+        """Write a command, with the others of this turn of the loop. Raises ``RemotingError`` when the connection is gone."""
         if self._transport is None or self._transport.is_closing():
             raise self._lost()
-        self._active_at_s = self._loop.time()
-        self._transport.write(frame)
+        frame = encode_command(command)
+        if not self._outgoing:
+            self._loop.call_soon(self._write_outgoing)
+        self._outgoing.append(frame)
+        self._outgoing_bytes += len(frame)
+        if (
+            self._outgoing_bytes >= WRITE_BYTES
+        ):  # whoever sends without ever waiting must notice that the peer does not keep up
+            self._write_outgoing()
 
-    async def ask(self, command: RemotingCommand) -> RemotingCommand:
-        """Write a request and wait for its answer. Raises ``RemotingError`` when the connection is lost before."""
-        future: asyncio.Future[RemotingCommand] = self._loop.create_future()
-        self.waiting[command.opaque] = future
-        try:
-            await self.write(command)
-            return await future
-        finally:
-            self.waiting.pop(command.opaque, None)
-            if not future.cancel() and not future.cancelled():
-                future.exception()  # seen, also where writing failed first
+    def ask(self, command: RemotingCommand, timeout_ms: float, deadline_s: float) -> asyncio.Future[RemotingCommand]:
+        """Write a request and return its answer to come; whoever no longer waits for it removes it from :attr:`waiting`.
+
+        Args:
+            command: the request, with an opaque that nobody waits for.
+            timeout_ms: what the error names.
+            deadline_s: the loop's time at which ``RemotingTimeoutError`` is raised in place of an answer.
+
+        Raises:
+            RemotingError: the connection is gone; in place of the answer, when it is lost before.
+        """
+        self.write(command)
+        answered: asyncio.Future[RemotingCommand] = self._loop.create_future()
+        self.waiting[command.opaque] = Waiting(answered, command.code, timeout_ms, deadline_s)
+        if self._expiry is None or deadline_s < self._expiry.when():
+            self._expire_at(deadline_s)
+        return answered
 
     async def close(self) -> None:
         """Send what is buffered, then close. Return when the connection is gone, within ``CLOSE_TIMEOUT_S``."""
         if self._transport is None:
             return
+        self._write_outgoing()
         self._transport.close()
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
@@ -174,9 +224,32 @@ class ClientConnection(asyncio.Protocol):
         if not command.is_response:
             self._on_request(self, command)
             return
-        future = self.waiting.pop(command.opaque, None)
-        if future is not None and not future.done():
-            future.set_result(command)
+        waiting = self.waiting.pop(command.opaque, None)
+        if waiting is not None and not waiting.answered.done():
+            waiting.answered.set_result(command)
+
+    def _write_outgoing(self) -> None:
+        outgoing, self._outgoing, self._outgoing_bytes = self._outgoing, [], 0
+        if not outgoing or self._transport is None or self._transport.is_closing():
+            return  # lost meanwhile: those who wait for an answer have been told
+        self._active_at_s = self._loop.time()
+        self._transport.write(outgoing[0] if len(outgoing) == 1 else b"".join(outgoing))
+
+    def _expire_at(self, deadline_s: float) -> None:
+        if self._expiry is not None:
+            self._expiry.cancel()
+        self._expiry = self._loop.call_at(deadline_s, self._expire)
+
+    def _expire(self) -> None:
+        """Tell those whose time is over. One timer for all: nearly every request is answered long before its own would ring."""
+        self._expiry = None
+        now_s = self._loop.time()
+        for waiting in self.waiting.values():
+            if waiting.deadline_s <= now_s and not waiting.answered.done():
+                waiting.answered.set_exception(_timed_out(self.address, waiting.code, waiting.timeout_ms))
+        left = [waiting.deadline_s for waiting in self.waiting.values() if not waiting.answered.done()]
+        if left:
+            self._expire_at(min(left))
 
     def _arm_idle_timer(self) -> None:
         quiet_s = self._loop.time() - self._active_at_s
@@ -216,7 +289,10 @@ class RemotingClient:
         self._connect_timeout_s = connect_timeout_ms / 1000
         self._ssl_context = ssl_context
         self._max_frame_bytes = max_frame_bytes
-        self._places = asyncio.Semaphore(max_in_flight)
+        self._max_in_flight = max_in_flight
+        self._in_flight = 0
+        self._freed = asyncio.Event()
+        """Set whenever a request leaves room for another."""
         self._connections: dict[str, ClientConnection] = {}
         self._connecting: dict[str, asyncio.Task[ClientConnection]] = {}
         self._handlers: dict[int, RequestHandler] = {}
@@ -242,15 +318,18 @@ class RemotingClient:
             RemotingTimeoutError: no answer in time; the request may still be carried out.
             RemotingError: the connection was lost while waiting; likewise.
         """
+        deadline_s = asyncio.get_running_loop().time() + timeout_ms / 1000
+        connection = self._connections.get(address)
+        if connection is None or not connection.is_ready or self._in_flight >= self._max_in_flight:
+            connection = await self._ready_connection(address, command, timeout_ms, deadline_s)
+        self._prepare(address, command)
+        self._in_flight += 1
         try:
-            async with asyncio.timeout(timeout_ms / 1000), self._places:
-                connection = await self._connection_to(address)
-                self._prepare(address, command)
-                answer = await connection.ask(command)
-        except TimeoutError as failure:
-            raise RemotingTimeoutError(
-                f"no answer from {address} to request {command.code} within {timeout_ms:g} ms"
-            ) from failure
+            answer = await connection.ask(command, timeout_ms, deadline_s)
+        finally:
+            connection.waiting.pop(command.opaque, None)
+            self._in_flight -= 1
+            self._freed.set()
         for hook in self._hooks:
             hook.after_response(address, command, answer)
         return answer
@@ -258,13 +337,12 @@ class RemotingClient:
     async def invoke_oneway(self, address: str, command: RemotingCommand, timeout_ms: float = 3_000) -> None:
         """Send a request that is not answered. Raises as :meth:`invoke` does, short of the answer."""
         command.flag |= 2
-        try:
-            async with asyncio.timeout(timeout_ms / 1000), self._places:
-                connection = await self._connection_to(address)
-                self._prepare(address, command)
-                await connection.write(command)
-        except TimeoutError as failure:
-            raise RemotingTimeoutError(f"{address} took no request within {timeout_ms:g} ms") from failure
+        deadline_s = asyncio.get_running_loop().time() + timeout_ms / 1000
+        connection = self._connections.get(address)
+        if connection is None or not connection.is_ready or self._in_flight >= self._max_in_flight:
+            connection = await self._ready_connection(address, command, timeout_ms, deadline_s)
+        self._prepare(address, command)
+        connection.write(command)
 
     async def close(self) -> None:
         """Close every connection; pending calls raise ``RemotingError``. Idempotent."""
@@ -287,6 +365,23 @@ class RemotingClient:
         command.opaque = next_opaque()
         for hook in self._hooks:
             hook.before_request(address, command)
+
+    async def _ready_connection(
+        self, address: str, command: RemotingCommand, timeout_ms: float, deadline_s: float
+    ) -> ClientConnection:
+        """Wait for a connection that takes a frame, and for a place among the requests in flight. Raises as :meth:`invoke`."""
+        try:
+            async with asyncio.timeout_at(deadline_s):
+                while True:
+                    while self._in_flight >= self._max_in_flight:
+                        self._freed.clear()
+                        await self._freed.wait()
+                    connection = await self._connection_to(address)
+                    await connection.writable()
+                    if connection.is_ready and self._in_flight < self._max_in_flight:
+                        return connection
+        except TimeoutError as failure:
+            raise _timed_out(address, command.code, timeout_ms) from failure
 
     async def _connection_to(self, address: str) -> ClientConnection:
         if self._closed:
@@ -348,8 +443,9 @@ class RemotingClient:
         answer.opaque, answer.codec = command.opaque, command.codec
         answer.flag |= 1
         answer.language = REQUEST_LANGUAGE
+        await connection.writable()
         try:
-            await connection.write(answer)
+            connection.write(answer)
         except RemotingError:
             return  # the requester is gone
 

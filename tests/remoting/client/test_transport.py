@@ -8,8 +8,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from flintmq.core.errors import RefusedError, RemotingConnectError, RemotingError, RemotingTimeoutError
+from flintmq.remoting.client import transport
 from flintmq.remoting.client.transport import RemotingClient, parse_address
 from flintmq.remoting.wire.command import ROCKETMQ, RemotingCommand, request, response
 from flintmq.tests.support.blocking_client import blocking_client
@@ -228,3 +231,91 @@ def test_a_plain_thread_asks_by_way_of_a_loop_thread(fake_peer: type[Peer]) -> N
             assert [asked.code for asked in peer.requests] == [1]
 
     asyncio.run(run())
+
+
+def test_requests_of_one_turn_leave_in_one_write(fake_peer: type[Peer], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A system call costs more than all else that a small send does; large frames are written as they come."""
+    written: list[int] = []
+
+    async def test(peer: Peer, client: RemotingClient) -> None:
+        await client.invoke(peer.address, request(1), 5_000)
+        connection = client._connections[peer.address]
+        write = connection._transport.write  # type: ignore[union-attr]
+        monkeypatch.setattr(connection._transport, "write", lambda data: (written.append(len(data)), write(data))[1])
+        await asyncio.gather(*(client.invoke(peer.address, request(1), 5_000) for _ in range(100)))
+        assert len(written) == 1
+        body = bytes(transport.WRITE_BYTES)
+        await asyncio.gather(*(client.invoke(peer.address, request(1, body=body), 5_000) for _ in range(3)))
+        assert len(written) == 4
+
+    with_peer(fake_peer, test)
+
+
+def test_a_sender_that_never_waits_for_answers_waits_for_a_peer_that_does_not_read(fake_peer: type[Peer]) -> None:
+    """Else one-way sends in a loop would fill the memory, for they never give the event loop a turn."""
+
+    async def test(peer: Peer, client: RemotingClient) -> None:
+        await client.invoke(peer.address, request(1), 5_000)
+        peer.transports[0].pause_reading()
+
+        async def send_on() -> None:
+            while True:
+                await client.invoke_oneway(peer.address, request(15, body=bytes(10_000)), 20)
+
+        with pytest.raises(RemotingTimeoutError):
+            await send_on()
+        connection = client._connections[peer.address]
+        assert connection._outgoing_bytes == 0
+        assert connection._transport is not None
+        assert connection._transport.get_write_buffer_size() < 1024 * 1024
+        peer.transports[0].resume_reading()
+        assert (await client.invoke(peer.address, request(1), 5_000)).code == 0
+
+    with_peer(fake_peer, test)
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=12))
+def test_each_request_has_its_own_deadline(fake_peer: type[Peer], timeouts_ms: list[int]) -> None:
+    """One timer serves all: a short deadline that comes after a long one must ring first, and none may ring early."""
+
+    async def test(peer: Peer, client: RemotingClient) -> None:
+        await client.invoke(peer.address, request(1), 5_000)
+        peer.answers[2] = lambda _: None
+        loop = asyncio.get_running_loop()
+
+        async def late_ms(timeout_ms: int) -> float:
+            began_s = loop.time()
+            with pytest.raises(RemotingTimeoutError, match=f"within {timeout_ms} ms"):
+                await client.invoke(peer.address, request(2), timeout_ms)
+            return (loop.time() - began_s) * 1000 - timeout_ms
+
+        found = await asyncio.gather(*map(late_ms, timeouts_ms))
+        assert min(found) > -2, "the loop's clock ticks in milliseconds"
+        assert client._connections[peer.address].waiting == {}
+
+    with_peer(fake_peer, test)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.integers(0, 4), st.booleans()), min_size=1, max_size=30))
+def test_cancelled_requests_leave_nothing_behind(fake_peer: type[Peer], cancelled: list[tuple[int, bool]]) -> None:
+    """Whenever a caller gives up, before the connection is made or after the answer has come, the next request works."""
+
+    async def test(peer: Peer, client: RemotingClient) -> None:
+        held: list[RemotingCommand] = []
+        peer.answers[2] = held.append
+
+        async def give_up(turns: int, is_answered: bool) -> None:
+            asking = asyncio.ensure_future(client.invoke(peer.address, request(1 if is_answered else 2), 5_000))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+
+        await asyncio.gather(*(give_up(*one) for one in cancelled))
+        assert (await client.invoke(peer.address, request(1), 5_000)).code == 0
+        assert client._connections[peer.address].waiting == {}
+        assert client._in_flight == 0
+
+    with_peer(fake_peer, test)
