@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from flintmq.core.errors import RefusedError, RemotingConnectError, RemotingError, RemotingTimeoutError
-from flintmq.remoting.client import transport
+from flintmq.remoting.client.connection import WRITE_BYTES
 from flintmq.remoting.client.transport import RemotingClient, parse_address
 from flintmq.remoting.wire.command import ROCKETMQ, RemotingCommand, request, response
 from flintmq.tests.support.blocking_client import blocking_client
@@ -244,7 +244,7 @@ def test_requests_of_one_turn_leave_in_one_write(fake_peer: type[Peer], monkeypa
         monkeypatch.setattr(connection._transport, "write", lambda data: (written.append(len(data)), write(data))[1])
         await asyncio.gather(*(client.invoke(peer.address, request(1), 5_000) for _ in range(100)))
         assert len(written) == 1
-        body = bytes(transport.WRITE_BYTES)
+        body = bytes(WRITE_BYTES)
         await asyncio.gather(*(client.invoke(peer.address, request(1, body=body), 5_000) for _ in range(3)))
         assert len(written) == 4
 
