@@ -142,9 +142,7 @@ class ClientConnection(asyncio.Protocol):
             self._loop.call_soon(self._write_outgoing)
         self._outgoing.append(frame)
         self._outgoing_bytes += len(frame)
-        if (
-            self._outgoing_bytes >= WRITE_BYTES
-        ):  # a sender that never waits must notice a peer that is slow
+        if self._outgoing_bytes >= WRITE_BYTES:  # a sender that never waits must notice a peer that is slow
             self._write_outgoing()
 
     def ask(self, command: RemotingCommand, timeout_ms: float, deadline_s: float) -> asyncio.Future[RemotingCommand]:
