@@ -27,8 +27,9 @@ from flintmq.remoting.client.access import ANYONE, Access
 from flintmq.remoting.client.admin import AdminClient
 from flintmq.remoting.client.instance import ClientInstance
 from flintmq.remoting.client.message import Message, MessageExt
-from flintmq.remoting.client.producer import Producer, SendResult
+from flintmq.remoting.client.producer import Producer
 from flintmq.remoting.client.pull_consumer import PullConsumer
+from flintmq.remoting.client.send_result import SendResult
 
 STRATEGIES = ("group_commit", "flush_real_time", "commit_real_time")
 SETTINGS = (

@@ -19,7 +19,8 @@ from flintmq.plugins.cli.output import print_done, print_json, print_rows
 from flintmq.plugins.cli.parser import Command
 from flintmq.remoting.client.instance import ClientInstance
 from flintmq.remoting.client.message import Message
-from flintmq.remoting.client.producer import Producer, SendResult
+from flintmq.remoting.client.producer import Producer
+from flintmq.remoting.client.send_result import SendResult
 
 IN_FLIGHT = 64
 """Sends of made-up messages that wait for an answer at a time."""

@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from flintmq.remoting.client.consumer_settings import ConsumeResult, ConsumerSettings
     from flintmq.remoting.client.instance import ClientInstance
     from flintmq.remoting.client.message import Message, MessageExt
-    from flintmq.remoting.client.producer import PartlySentError, Producer, SendResult, SendStatus
+    from flintmq.remoting.client.producer import Producer
     from flintmq.remoting.client.pull_consumer import PullConsumer
     from flintmq.remoting.client.request_reply import make_reply
+    from flintmq.remoting.client.send_result import PartlySentError, SendResult, SendStatus
     from flintmq.remoting.client.transaction_producer import TransactionProducer, TransactionResult, TransactionState
     from flintmq.remoting.client.transport import RemotingClient, RpcHook
 
@@ -68,9 +69,10 @@ _HOMES = {
     ".consumer_settings": ("ConsumeResult", "ConsumerSettings"),
     ".instance": ("ClientInstance",),
     ".message": ("Message", "MessageExt", "MessageQueue"),
-    ".producer": ("PartlySentError", "Producer", "SendResult", "SendStatus"),
+    ".producer": ("Producer",),
     ".pull_consumer": ("PullConsumer",),
     ".request_reply": ("make_reply",),
+    ".send_result": ("PartlySentError", "SendResult", "SendStatus"),
     ".transaction_producer": ("TransactionProducer", "TransactionResult", "TransactionState"),
     ".transport": ("RemotingClient", "RpcHook"),
     "flintmq.core.errors": (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import attrs
@@ -11,8 +11,14 @@ from flintmq.core.broker.topic_name import DLQ_PREFIX, RETRY_PREFIX
 from flintmq.core.limits import BATCH_MAX_MESSAGES, PROPERTIES_MAX_BYTES
 from flintmq.core.record.batch import BatchItem, encode_batch
 from flintmq.core.record.properties import (
+    DELAY,
+    MSG_TYPE,
     NAME_VALUE_SEPARATOR,
     PROPERTY_SEPARATOR,
+    TIMER_DELAY_MS,
+    TIMER_DELAY_SEC,
+    TIMER_DELIVER_MS,
+    TRANSACTION_PREPARED,
     WAIT,
     properties_to_string,
 )
@@ -23,6 +29,12 @@ from flintmq.remoting.wire.codes import RequestCode
 
 MESSAGE_MAX_BYTES: Final = 4 * 1024 * 1024
 _SEPARATORS: Final = {NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR}
+_SHORT: Final = PROPERTIES_MAX_BYTES // 4
+"""No character takes more than four bytes."""
+_NOT_IN_BATCHES: Final = frozenset(
+    {DELAY, MSG_TYPE, TIMER_DELAY_MS, TIMER_DELAY_SEC, TIMER_DELIVER_MS, TRANSACTION_PREPARED}
+)
+"""Properties that ask for more than to be stored at once."""
 
 
 @attrs.frozen
@@ -52,20 +64,34 @@ class Preparer:
 
     def one(self, message: Message) -> Prepared:
         """Return the send of one message."""
-        self._check_length(len(message.body))
-        uniq_key = UNIQUE_IDS.make()
         body, sys_flag = message.body, 0
+        self._check_length(len(body))
+        uniq_key = UNIQUE_IDS.make()
         if self.compress_over_bytes is not None and len(body) >= self.compress_over_bytes:
             body, sys_flag = compress(body)
         properties = _properties_text(message, uniq_key)
         code = RequestCode.SEND_REPLY_MESSAGE_V2 if is_reply(message) else RequestCode.SEND_MESSAGE_V2
         return Prepared(code, message.topic, uniq_key, body, properties, sys_flag, message.flag)
 
+    def goes_in_batch(self, message: Message) -> bool:
+        """Return whether a message is stored from a batch as it is by itself: a batch is neither delayed nor compressed."""
+        if message.delay_level or message.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+            return False
+        if self.compress_over_bytes is not None and len(message.body) >= self.compress_over_bytes:
+            return False
+        return not message.properties or _NOT_IN_BATCHES.isdisjoint(message.properties)
+
+    def item(self, message: Message) -> tuple[str, BatchItem]:
+        """Return a message's id and its form in a batch."""
+        self._check_length(len(message.body))
+        uniq_key = UNIQUE_IDS.make()
+        return uniq_key, BatchItem(message.flag, message.body, _properties_text(message, uniq_key).encode())
+
     def batch(self, messages: Sequence[Message]) -> Prepared:
         """Return the send of messages that are stored together."""
         if not 0 < len(messages) <= BATCH_MAX_MESSAGES:
             raise ValueError(f"a batch has 1 to {BATCH_MAX_MESSAGES} messages, not {len(messages)}")
-        return self._joined(messages[0], [*_items(messages)])
+        return self.joined(messages[0], [*_items(messages)])
 
     def batches(self, messages: Sequence[Message]) -> list[Prepared]:
         """Return the sends of as few batches as hold the messages, in order."""
@@ -74,15 +100,16 @@ class Preparer:
         part_bytes = 0
         for uniq_key, item in _items(messages):
             if part and (part_bytes + item.size_bytes > self.max_message_bytes or len(part) == BATCH_MAX_MESSAGES):
-                made.append(self._joined(messages[0], part))
+                made.append(self.joined(messages[0], part))
                 part, part_bytes = [], 0
             part.append((uniq_key, item))
             part_bytes += item.size_bytes
         if part:
-            made.append(self._joined(messages[0], part))
+            made.append(self.joined(messages[0], part))
         return made
 
-    def _joined(self, like: Message, items: Sequence[tuple[str, BatchItem]]) -> Prepared:
+    def joined(self, like: Message, items: Sequence[tuple[str, BatchItem]]) -> Prepared:
+        """Return the send of a batch whose items are made; ``like`` is one of its messages."""
         body = encode_batch(item for _, item in items)
         self._check_length(len(body))
         wait = properties_to_string({WAIT: "true" if like.wait_store else "false"})
@@ -108,11 +135,18 @@ def _items(messages: Iterable[Message]) -> Iterator[tuple[str, BatchItem]]:
 
 
 def _properties_text(message: Message, uniq_key: str) -> str:
-    properties = message.wire_properties(uniq_key)
-    for name, value in properties.items():
-        if not name or _SEPARATORS & {*name, *value}:
-            raise ValueError(f"property {name!r} has no name, or contains a separator (0x01, 0x02)")
-    text = properties_to_string(properties)
-    if len(text.encode()) > PROPERTIES_MAX_BYTES:
+    if message.properties or message.delay_level > 0:
+        properties = message.wire_properties(uniq_key)
+        text, expected, is_named = properties_to_string(properties), len(properties), "" not in properties
+    else:
+        text, expected, is_named = message.wire_text(uniq_key), 2 + bool(message.keys) + bool(message.tags), True
+    if not is_named or text.count(NAME_VALUE_SEPARATOR) != expected or text.count(PROPERTY_SEPARATOR) != expected - 1:
+        raise ValueError(_wrong_property(message.wire_properties(uniq_key)))
+    if len(text) > _SHORT and len(text.encode()) > PROPERTIES_MAX_BYTES:
         raise ValueError(f"properties of {len(text.encode())} bytes, at most {PROPERTIES_MAX_BYTES} are stored")
     return text
+
+
+def _wrong_property(properties: Mapping[str, str]) -> str:
+    wrong = next(name for name, value in properties.items() if not name or _SEPARATORS & {*name, *value})
+    return f"property {wrong!r} has no name, or contains a separator (0x01, 0x02)"

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import enum
 import itertools
 import random
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-import attrs
 from msgspec.structs import replace
 
 from flintmq.config.rocketmq.system_topics import AUTO_CREATE_TOPIC
 from flintmq.core.broker.topic_config import MessageQueue
-from flintmq.core.errors import FlintError, RefusedError, RemotingError, RemotingTimeoutError
+from flintmq.core.errors import RefusedError, RemotingError, RemotingTimeoutError
 from flintmq.remoting.client.instance import ClientInstance, InstanceUser
+from flintmq.remoting.client.linger import Gatherer
 from flintmq.remoting.client.message import Message, MessageExt
 from flintmq.remoting.client.prepared import MESSAGE_MAX_BYTES, Prepared, Preparer
 from flintmq.remoting.client.request_reply import make_reply
 from flintmq.remoting.client.route import TopicRoute, make_topic_route
+from flintmq.remoting.client.send_result import STORED, PartlySentError, SendResult, send_result
 from flintmq.remoting.wire.codes import ResponseCode
 from flintmq.remoting.wire.command import RemotingCommand, request
-from flintmq.remoting.wire.header_codec import decode_header
-from flintmq.remoting.wire.headers_message import SendMessageRequestHeaderV2, SendMessageResponseHeader
+from flintmq.remoting.wire.header_codec import encode_header
+from flintmq.remoting.wire.headers_message import BORN_TIMESTAMP, PROPERTIES, SendMessageRequestHeaderV2
 
 RETRY_CODES: Final = frozenset(
     {
@@ -37,53 +37,7 @@ RETRY_CODES: Final = frozenset(
 )
 """Refusals after which another broker is tried (docs/internals/protocol.md, Response codes)."""
 SEND_TIMEOUT_MS: Final = 3_000
-
-
-class SendStatus(enum.Enum):
-    """How durable a message is that was stored."""
-
-    SEND_OK = ResponseCode.SUCCESS
-    FLUSH_DISK_TIMEOUT = ResponseCode.FLUSH_DISK_TIMEOUT
-    SLAVE_NOT_AVAILABLE = ResponseCode.SLAVE_NOT_AVAILABLE
-    FLUSH_SLAVE_TIMEOUT = ResponseCode.FLUSH_SLAVE_TIMEOUT
-
-
-_STORED: Final = tuple(int(status.value) for status in SendStatus)
-
-
-@attrs.frozen
-class SendResult:
-    """A message, or a batch, that was stored."""
-
-    status: SendStatus
-    msg_id: str
-    """UNIQ_KEY; of a batch all of them, joined by commas."""
-    offset_msg_id: str
-    """The broker's id; likewise."""
-    queue: MessageQueue
-    queue_offset: int
-    """Of a batch the first one's."""
-    transaction_id: str = ""
-    region_id: str = ""
-    trace_on: bool = True
-
-
-class PartlySentError(FlintError):
-    """A batch of :meth:`Producer.send_all` failed after others were stored; the cause says why.
-
-    Args:
-        topic: of the messages.
-        results: of the batches that were stored.
-        stored_messages: how many messages these hold: the first ones of those that were given.
-    """
-
-    def __init__(self, topic: str, results: Sequence[SendResult], stored_messages: int) -> None:
-        super().__init__(
-            f"the first {stored_messages} messages to {topic} are stored, in {len(results)} batches, then a batch failed: "
-            f"send again from message {stored_messages} on"
-        )
-        self.results = tuple(results)
-        self.stored_messages = stored_messages
+_FIELDS_MAX: Final = 4_096
 
 
 class Producer(InstanceUser):
@@ -95,6 +49,9 @@ class Producer(InstanceUser):
         compress_over_bytes: bodies at least this long are compressed; None: never.
         max_message_bytes: longer bodies are refused here.
         default_topic_queue_nums: queues asked for when sending creates the topic.
+        linger_ms: how long a send waits for others to its topic, to go with them in one request; 0: for those that begin in
+            the same turn of the event loop; None: each goes by itself. Messages that a batch cannot hold (delayed,
+            compressed, replies) always do.
         name_servers, client, instance_options: see :class:`~flintmq.remoting.client.instance.InstanceUser`.
     """
 
@@ -108,13 +65,17 @@ class Producer(InstanceUser):
         compress_over_bytes: int | None = None,
         max_message_bytes: int = MESSAGE_MAX_BYTES,
         default_topic_queue_nums: int = 4,
+        linger_ms: float | None = None,
         **instance_options: Any,
     ) -> None:
         super().__init__(name_servers, client=client, **instance_options)
         self.group = group
         self._retries = retries
         self._preparer = Preparer(compress_over_bytes, max_message_bytes)
+        self._gatherer = None if linger_ms is None else Gatherer(self._stored, self._preparer, linger_ms)
         self._default_topic_queue_nums = default_topic_queue_nums
+        self._fields: dict[MessageQueue, dict[str, str]] = {}
+        """The extFields of a plain send to a queue: only its time and its properties differ."""
         self._turn = itertools.count(random.getrandbits(16))
 
     async def start(self) -> None:
@@ -123,7 +84,9 @@ class Producer(InstanceUser):
         self.client.start_heartbeats()
 
     async def close(self) -> None:
-        """Leave the group and close the connections. Idempotent."""
+        """Send what was gathered, leave the group and close the connections. Idempotent."""
+        if self._gatherer is not None:
+            await self._gatherer.close()
         if self.group in self.client.producer_groups:
             self.client.producer_groups.discard(self.group)
             await self.client.unregister(producer_group=self.group)
@@ -155,8 +118,11 @@ class Producer(InstanceUser):
             RefusedError: the broker, or the name server, refuses it.
             RemotingError: it is not known whether the message was stored (timeout, lost connection).
         """
-        prepared = self._preparer.one(message)
-        return await self._send(prepared, await self._chosen(message.topic, queue, sharding_key), timeout_ms)
+        if sharding_key is not None:
+            queue = await self._chosen(message.topic, queue, sharding_key)
+        if self._gatherer is not None and self._preparer.goes_in_batch(message):
+            return await self._gatherer.add(message, queue, timeout_ms)
+        return await self._send(self._preparer.one(message), queue, timeout_ms)
 
     async def send_batch(
         self,
@@ -272,6 +238,12 @@ class Producer(InstanceUser):
     # --- inside ---
 
     async def _send(self, prepared: Prepared, queue: MessageQueue | None, timeout_ms: int) -> SendResult:
+        return send_result(prepared.msg_id, *await self._stored(prepared, queue, timeout_ms))
+
+    async def _stored(
+        self, prepared: Prepared, queue: MessageQueue | None, timeout_ms: int
+    ) -> tuple[MessageQueue, RemotingCommand]:
+        """Send a request, again and again where that helps; return the queue that it went to, and the broker's answer."""
         clock = self.client.clock
         deadline_s = clock.monotonic_s() + timeout_ms / 1000
         route = await self._route(prepared.topic)
@@ -284,8 +256,7 @@ class Producer(InstanceUser):
             target = queue or self._next_queue(route, failed_broker)
             try:
                 address = route.address(target.broker_name)
-                answer = await self.client.ask(address, self._command(prepared, target), left_ms, *_STORED)
-                return _send_result(prepared, target, answer)
+                return target, await self.client.ask(address, self._command(prepared, target), left_ms, *STORED)
             except RefusedError as refused:
                 if refused.code not in RETRY_CODES:
                     raise
@@ -296,20 +267,29 @@ class Producer(InstanceUser):
         raise failure or RemotingTimeoutError(f"topic {prepared.topic} was not sent to within {timeout_ms} ms")
 
     def _command(self, prepared: Prepared, queue: MessageQueue) -> RemotingCommand:
-        header = SendMessageRequestHeaderV2(
-            producer_group=self.group,
-            topic=prepared.topic,
-            default_topic=AUTO_CREATE_TOPIC,
-            default_topic_queue_nums=self._default_topic_queue_nums,
-            queue_id=queue.queue_id,
-            sys_flag=prepared.sys_flag,
-            born_timestamp_ms=self.client.clock.now_ms(),
-            flag=prepared.flag,
-            properties=prepared.properties,
-            batch=prepared.batch,
-            broker_name=queue.broker_name,
-        )
-        return request(prepared.code, header, prepared.body)
+        is_plain = not (prepared.sys_flag or prepared.flag or prepared.batch)
+        fields = self._fields.get(queue) if is_plain else None
+        if fields is None:
+            header = SendMessageRequestHeaderV2(
+                producer_group=self.group,
+                topic=prepared.topic,
+                default_topic=AUTO_CREATE_TOPIC,
+                default_topic_queue_nums=self._default_topic_queue_nums,
+                queue_id=queue.queue_id,
+                sys_flag=prepared.sys_flag,
+                born_timestamp_ms=self.client.clock.now_ms(),
+                flag=prepared.flag,
+                properties=prepared.properties,
+                batch=prepared.batch,
+                broker_name=queue.broker_name,
+            )
+            fields = encode_header(header)
+            if is_plain:
+                if len(self._fields) >= _FIELDS_MAX:
+                    self._fields.clear()
+                self._fields[queue] = fields
+        fields = {**fields, BORN_TIMESTAMP: str(self.client.clock.now_ms()), PROPERTIES: prepared.properties}
+        return request(prepared.code, fields, prepared.body)
 
     async def _route(self, topic: str) -> TopicRoute:
         """Return the topic's route; that of the auto-create topic, with queues of this one, while it does not exist."""
@@ -341,17 +321,3 @@ class Producer(InstanceUser):
         if queue is not None:
             raise ValueError("name a queue or a sharding key, not both: the key chooses the queue")
         return (await self._route(topic)).queue_by_key(sharding_key)
-
-
-def _send_result(prepared: Prepared, queue: MessageQueue, answer: RemotingCommand) -> SendResult:
-    header = decode_header(SendMessageResponseHeader, answer.ext_fields)
-    return SendResult(
-        status=SendStatus(answer.code),
-        msg_id=prepared.msg_id,
-        offset_msg_id=header.msg_id,
-        queue=MessageQueue(queue.broker_name, header.queue_id, prepared.topic),
-        queue_offset=header.queue_offset,
-        transaction_id=header.transaction_id or "",
-        region_id=header.region_id or "",
-        trace_on=header.trace_on is not False,
-    )

@@ -27,7 +27,8 @@ from flintmq.core.record.sys_flag import TRANSACTION_COMMIT, TRANSACTION_NOT, TR
 from flintmq.core.record.sys_flag import TRANSACTION_PREPARED as PREPARED_FLAG
 from flintmq.remoting.client.instance import ClientInstance, log
 from flintmq.remoting.client.message import Message, MessageExt, decode_messages
-from flintmq.remoting.client.producer import SEND_TIMEOUT_MS, Producer, SendResult, SendStatus
+from flintmq.remoting.client.producer import SEND_TIMEOUT_MS, Producer
+from flintmq.remoting.client.send_result import SendResult, SendStatus
 from flintmq.remoting.wire.codes import RequestCode, ResponseCode
 from flintmq.remoting.wire.command import RemotingCommand, request
 from flintmq.remoting.wire.header_codec import decode_header

@@ -60,7 +60,10 @@ class UniqueIdMaker:
 
     def make(self) -> str:
         """Return a new id, 32 or 56 digits."""
-        return self.make_many(1)[0]
+        now_ms = self._clock.now_ms()
+        if not self._month_start_ms <= now_ms < self._month_end_ms:
+            self._set_month(now_ms)
+        return f"{self._head}{now_ms - self._month_start_ms & 0xFFFFFFFF:08X}{next(self._counter) & 0xFFFF:04X}"
 
     def make_many(self, count: int) -> list[str]:
         """So many new ids."""

@@ -5,6 +5,8 @@ See docs/internals/protocol.md, Request codes and Send.
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec import field
 
 from flintmq.core.io.typed_json import Int, Long
@@ -55,6 +57,11 @@ class SendMessageRequestHeaderV2(SendMessageRequestHeader, kw_only=True):
     max_reconsume_times: Int | None = field(name="l", default=None)
     batch: bool = field(name="m", default=False)
     broker_name: str | None = field(name="n", default=None)
+
+
+BORN_TIMESTAMP: Final = "g"
+PROPERTIES: Final = "i"
+"""Of the header above: what differs from one send to a queue to the next."""
 
 
 class SendMessageResponseHeader(CommandHeader, kw_only=True):

@@ -19,7 +19,8 @@ from flintmq.plugins.spark.options import WriteOptions
 from flintmq.plugins.spark.schema import SENT_TYPES
 from flintmq.plugins.spark.wire.client import WireClient, again
 from flintmq.remoting.client.message import Message
-from flintmq.remoting.client.producer import Producer, SendStatus
+from flintmq.remoting.client.producer import Producer
+from flintmq.remoting.client.send_result import SendStatus
 
 if TYPE_CHECKING:
     import pyarrow

@@ -11,7 +11,7 @@ from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.plugins.cli import demo
 from flintmq.plugins.cli.demo import _Sent, body_of, key_of, verify
 from flintmq.remoting.client.message import MessageExt
-from flintmq.remoting.client.producer import SendResult, SendStatus
+from flintmq.remoting.client.send_result import SendResult, SendStatus
 
 from .conftest import RunCommand
 

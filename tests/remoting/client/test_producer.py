@@ -13,7 +13,8 @@ from flintmq.core.errors import RefusedError, RemotingError
 from flintmq.core.record.batch import decode_batch
 from flintmq.core.record.properties import string_to_properties
 from flintmq.remoting.client.message import Message
-from flintmq.remoting.client.producer import PartlySentError, Producer, SendStatus
+from flintmq.remoting.client.producer import Producer
+from flintmq.remoting.client.send_result import PartlySentError, SendStatus
 from flintmq.remoting.client.unique_id import UniqueIdMaker, make_client_id
 from flintmq.remoting.wire.command import RemotingCommand, response
 
