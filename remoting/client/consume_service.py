@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import attrs
+from msgspec.structs import replace
 
 from flintmq.core.broker.subscription import SubscriptionData
 from flintmq.core.broker.topic_config import MessageQueue
@@ -261,7 +262,7 @@ class ConsumeService:
         """Hand one message to the listener, with its topic before any retry. Raises what the listener raises."""
         original = message.properties.get(RETRY_TOPIC)
         if original and message.topic == RETRY_PREFIX + self._member.group:
-            message = attrs.evolve(message, topic=original)
+            message = replace(message, topic=original)
         listener = self._listener or self._wait_for_iterator
         if inspect.iscoroutinefunction(listener) or inspect.iscoroutinefunction(type(listener).__call__):
             outcome = listener(message)
@@ -341,5 +342,5 @@ class ConsumeService:
                 else:
                     held.done(message)
                     return
-            message = attrs.evolve(message, reconsume_times=message.reconsume_times + 1)
+            message = replace(message, reconsume_times=message.reconsume_times + 1)
             await asyncio.sleep(self._settings.retry_delay_s)

@@ -21,6 +21,7 @@ import attrs
 
 from flintmq.core.broker.topic_name import reply_topic
 from flintmq.core.record import properties as props
+from flintmq.core.record.host import pack_host
 from flintmq.remoting.client.message import Message, MessageExt, decompress
 from flintmq.remoting.wire.codes import RequestCode, ResponseCode
 from flintmq.remoting.wire.command import RemotingCommand, response
@@ -113,11 +114,20 @@ class Requests:
         return response(command, ResponseCode.SUCCESS)
 
 
+def _packed(host: str) -> bytes:
+    """Return ``ip:port`` packed; RocketMQ's broker writes a slash before it. Empty where it is no address."""
+    ip, _, port = host.rpartition("/")[2].rpartition(":")
+    try:
+        return pack_host(ip.removeprefix("[").removesuffix("]"), int(port))
+    except ValueError:
+        return b""
+
+
 def _message(header: ReplyMessageRequestHeader, properties: dict[str, str], body: bytes) -> MessageExt:
     return MessageExt(
         topic=header.topic,
         body=body,
-        properties=properties,
+        properties_bytes=props.properties_to_string(properties).encode(),
         queue_id=header.queue_id,
         queue_offset=-1,
         broker_name="",
@@ -126,10 +136,9 @@ def _message(header: ReplyMessageRequestHeader, properties: dict[str, str], body
         flag=header.flag,
         sys_flag=header.sys_flag,
         born_timestamp_ms=header.born_timestamp_ms,
-        born_host=header.born_host,
+        born_host_bytes=_packed(header.born_host),
         store_timestamp_ms=header.store_timestamp_ms,
-        store_host=header.store_host,
+        store_host_bytes=_packed(header.store_host),
         reconsume_times=header.reconsume_times,
         prepared_transaction_offset_bytes=0,
-        offset_msg_id="",
     )

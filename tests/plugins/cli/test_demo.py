@@ -6,14 +6,19 @@ from pathlib import Path
 
 import attrs
 import pytest
+from msgspec.structs import replace
 
 from flintmq.core.broker.topic_config import MessageQueue
+from flintmq.core.record.host import offset_message_id, pack_host
+from flintmq.core.record.properties import properties_to_string
 from flintmq.plugins.cli import demo
 from flintmq.plugins.cli.demo import _Sent, body_of, key_of, verify
 from flintmq.remoting.client.message import MessageExt
 from flintmq.remoting.client.send_result import SendResult, SendStatus
 
 from .conftest import RunCommand
+
+HOST = pack_host("127.0.0.1", 10911)
 
 
 def test_every_strategy_verifies(cli: RunCommand, tmp_path: Path) -> None:
@@ -37,27 +42,26 @@ def _sent_and_came(count: int = 6) -> tuple[list[_Sent], list[MessageExt]]:
     for number in range(count):
         queue = MessageQueue("b", 0, demo.TOPIC)
         msg_id = f"ID{number}"
-        result = SendResult(SendStatus.SEND_OK, msg_id, f"OFF{number}", queue, number)
+        result = SendResult(SendStatus.SEND_OK, msg_id, offset_message_id(HOST.hex().upper(), number), queue, number)
         sent.append(_Sent(number, 0, result))
         came.append(
             MessageExt(
                 topic=demo.TOPIC,
                 body=body_of("s", number),
-                properties={"UNIQ_KEY": msg_id, "KEYS": key_of(number)},
+                properties_bytes=properties_to_string({"UNIQ_KEY": msg_id, "KEYS": key_of(number)}).encode(),
                 queue_id=0,
                 queue_offset=number,
                 broker_name="b",
-                commit_log_offset_bytes=0,
+                commit_log_offset_bytes=number,
                 store_size_bytes=0,
                 flag=0,
                 sys_flag=0,
                 born_timestamp_ms=0,
-                born_host="",
+                born_host_bytes=b"",
                 store_timestamp_ms=0,
-                store_host="",
+                store_host_bytes=HOST,
                 reconsume_times=0,
                 prepared_transaction_offset_bytes=0,
-                offset_msg_id=f"OFF{number}",
             )
         )
     return sent, came
@@ -93,12 +97,12 @@ def test_faults_are_found(fault: str, said: str) -> None:
     elif fault == "twice":
         came.append(came[2])
     elif fault == "body":
-        came[2] = attrs.evolve(came[2], body=b"other")
+        came[2] = replace(came[2], body=b"other")
     elif fault == "id":
-        came[2] = attrs.evolve(came[2], offset_msg_id="OFF9")
+        came[2] = replace(came[2], commit_log_offset_bytes=9)
     elif fault == "order":
         first, second = sent[1], sent[2]
         sent[1], sent[2] = attrs.evolve(first, number=2), attrs.evolve(second, number=1)
     else:
-        came.append(attrs.evolve(came[2], queue_offset=99))
+        came.append(replace(came[2], queue_offset=99))
     assert said in _problems(sent, came)

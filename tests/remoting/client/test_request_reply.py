@@ -112,7 +112,7 @@ def test_a_requester_that_lost_its_connection_is_found_again(tmp_path: Path) -> 
 def test_a_message_that_is_no_request_has_no_reply() -> None:
     """Said before anything is sent."""
     made: dict[str, Any] = dict.fromkeys(MessageExt.__annotations__, 0)
-    message = MessageExt(**{**made, "properties": {"UNIQ_KEY": "K", "CLUSTER": "C"}})
+    message = MessageExt(**{**made, "properties_bytes": b"UNIQ_KEY\x01K\x02CLUSTER\x01C"})
     with pytest.raises(ValueError, match="K is not a request: it lacks CORRELATION_ID, REPLY_TO_CLIENT"):
         make_reply(message, b"")
 
