@@ -115,7 +115,7 @@ class Requests:
 
 
 def _packed(host: str) -> bytes:
-    """Return ``ip:port`` packed; RocketMQ's broker writes a slash before it. Empty where it is no address."""
+    """Return ``ip:port`` packed; empty for any other text. RocketMQ's broker writes a slash before it."""
     ip, _, port = host.rpartition("/")[2].rpartition(":")
     try:
         return pack_host(ip.removeprefix("[").removesuffix("]"), int(port))
