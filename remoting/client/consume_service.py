@@ -8,25 +8,34 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
-from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections import defaultdict, deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Final
 
 import attrs
 from msgspec.structs import replace
 
 from flintmq.core.broker.subscription import SubscriptionData
-from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.broker.topic_name import RETRY_PREFIX
 from flintmq.core.errors import FlintError
 from flintmq.core.record.properties import RETRY_TOPIC
 from flintmq.remoting.client.broker_api import BrokerApi, PullStatus
-from flintmq.remoting.client.consumer_settings import CLUSTERING, ConsumeResult, ConsumerSettings, Listener
+from flintmq.remoting.client.consumer_settings import (
+    CLUSTERING,
+    BatchListener,
+    ConsumeResult,
+    ConsumerSettings,
+    Listener,
+)
 from flintmq.remoting.client.instance import ClientInstance, log
 from flintmq.remoting.client.message import MessageExt
-from flintmq.remoting.wire.bodies import ProcessQueueInfo
+from flintmq.remoting.client.process_queue import ProcessQueue
 
+Unit = tuple[ProcessQueue, Sequence[MessageExt]]
+"""Messages of one queue that a listener gets in one call."""
+_TURN_S: Final = 0.01
+"""A worker whose listener never waits gives others a turn so often."""
 StartTask = Callable[[Coroutine[Any, Any, None], str], None]
 """Start work that ends with the consumer, under a name."""
 
@@ -63,82 +72,49 @@ class Membership:
         return self.settings.message_model == CLUSTERING
 
 
-class ProcessQueue:
-    """The messages of one queue that were pulled and are not consumed yet. Loop thread only.
-
-    Args:
-        queue: the queue.
-        pull_queue_offset: the queue offset where pulling begins.
-        max_messages: while so many messages are held, :meth:`has_room` waits.
-    """
-
-    def __init__(self, queue: MessageQueue, pull_queue_offset: int, max_messages: int) -> None:
-        self.queue = queue
-        self.pull_queue_offset = pull_queue_offset
-        self.saved_offset = pull_queue_offset
-        """The consumer offset that was stored last."""
-        self.dropped = False
-        """True once the queue belongs to another member: what is left is not consumed."""
-        self.pulling = False
-        self.task: asyncio.Task[None] | None = None
-        self.last_pull_timestamp_ms = 0
-        self.last_consume_timestamp_ms = 0
-        self._max_messages = max_messages
-        self._waiting: dict[int, MessageExt] = {}
-        self._room = asyncio.Event()
-        self._room.set()
-
-    @property
-    def commit_offset(self) -> int:
-        """Return the queue offset below which everything is consumed."""
-        return min(self._waiting, default=self.pull_queue_offset)
-
-    def put(self, messages: Iterable[MessageExt]) -> None:
-        """Hold messages that were pulled."""
-        self._waiting.update((message.queue_offset, message) for message in messages)
-        if len(self._waiting) >= self._max_messages:
-            self._room.clear()
-
-    def done(self, message: MessageExt) -> None:
-        """Release a message that is consumed, or was sent back."""
-        self._waiting.pop(message.queue_offset, None)
-        if len(self._waiting) < self._max_messages:
-            self._room.set()
-
-    async def has_room(self) -> None:
-        """Wait until fewer messages are held than are allowed."""
-        await self._room.wait()
-
-    def info(self, *, locked: bool) -> ProcessQueueInfo:
-        """Return the report that a consumer gives on GET_CONSUMER_RUNNING_INFO (307)."""
-        return ProcessQueueInfo(
-            cached_msg_count=len(self._waiting),
-            cached_msg_max_queue_offset=max(self._waiting, default=0),
-            cached_msg_min_queue_offset=min(self._waiting, default=0),
-            cached_msg_size_mib=sum(len(message.body) for message in self._waiting.values()) >> 20,
-            commit_consumer_offset=self.commit_offset,
-            dropped=self.dropped,
-            last_consume_timestamp_ms=self.last_consume_timestamp_ms,
-            last_pull_timestamp_ms=self.last_pull_timestamp_ms,
-            locked=locked,
-        )
-
-
 class ConsumeService:
     """Pulls and consumes the messages of one member, one task a queue. Loop thread only.
+
+    ::
+
+        run: pull ─▶ held ─▶ units, of one message or as many as a batch listener takes ─▶ workers ─▶ listener
+              ▲        │                                                                      │
+              └─ while there is room                          done, or sent back ◀────────────┘
 
     Args:
         member: the member of the group.
         listener: consumes messages; None hands them to :meth:`messages`.
+        batch_listener: consumes lists of them, in place of a listener.
         start_task: starts the workers.
     """
 
-    def __init__(self, member: Membership, listener: Listener | None, start_task: StartTask) -> None:
+    def __init__(
+        self,
+        member: Membership,
+        listener: Listener | None,
+        batch_listener: BatchListener | None,
+        start_task: StartTask,
+    ) -> None:
+        if listener is not None and batch_listener is not None:
+            raise ValueError("a consumer has a listener or a batch_listener, not both")
         self._member = member
         self._settings = member.settings
-        self._listener = listener
+        self._has_listener = listener is not None or batch_listener is not None
+        self._unit_size = 1 if batch_listener is None else member.settings.consume_batch_size
+        if batch_listener is not None:
+            self._call: Callable[[Any], Any] = batch_listener
+        else:
+            self._call = listener or self._wait_for_iterator
+        self._takes_lists = batch_listener is not None
+        self._is_async = inspect.iscoroutinefunction(self._call) or inspect.iscoroutinefunction(
+            type(self._call).__call__
+        )
+        self._retry_topic = RETRY_PREFIX + member.group
         self._start_task = start_task
-        self._work: asyncio.Queue[tuple[ProcessQueue, MessageExt]] = asyncio.Queue(maxsize=1)
+        self._units: deque[Unit] = deque()
+        """Pulled, and handed to no worker yet."""
+        self._idle: deque[asyncio.Future[None]] = deque()
+        """Workers that wait for a unit."""
         self._hand_over: asyncio.Queue[tuple[MessageExt, asyncio.Future[None]] | None] = asyncio.Queue()
         self._in_hand: tuple[MessageExt, asyncio.Future[None]] | None = None
         self._iteration_ended = False
@@ -148,7 +124,7 @@ class ConsumeService:
         """Start the workers; orderly messages are consumed by the tasks that pull them."""
         self._iteration_ended = False
         if not self._settings.orderly:
-            for number in range(self._settings.concurrency if self._listener is not None else 1):
+            for number in range(self._settings.concurrency if self._has_listener else 1):
                 self._start_task(self._worker(), f"worker-{number}")
 
     def end_iteration(self) -> None:
@@ -184,16 +160,25 @@ class ConsumeService:
                 continue
             finally:
                 held.pulling = False
-            await self._consume_all(held, messages)
-
-    async def _consume_all(self, held: ProcessQueue, messages: Iterable[MessageExt]) -> None:
-        for message in messages:
-            if held.dropped:
-                return
+            size = self._unit_size
+            units = [messages[at : at + size] for at in range(0, len(messages), size)]
             if self._settings.orderly:
-                await self._consume_orderly(held, message)
+                for unit in units:
+                    await self._consume_orderly(held, unit)
             else:
-                await self._work.put((held, message))  # when a worker is free to take it
+                self._submit([(held, unit) for unit in units])
+            if self._settings.pull_interval_ms:
+                await asyncio.sleep(self._settings.pull_interval_ms / 1000)
+
+    def _submit(self, units: Sequence[Unit]) -> None:
+        """Hand units to workers, or to those who will be free first."""
+        self._units.extend(units)
+        for _ in units:
+            while self._idle and self._idle[0].done():  # cancelled
+                self._idle.popleft()
+            if not self._idle:
+                return
+            self._idle.popleft().set_result(None)
 
     async def _pull(self, held: ProcessQueue, subscription: SubscriptionData) -> tuple[MessageExt, ...]:
         """Pull once, and enter the messages among those that are held."""
@@ -240,7 +225,7 @@ class ConsumeService:
         Raises:
             TypeError: there is a listener.
         """
-        if self._listener is not None:
+        if self._has_listener:
             raise TypeError("a consumer with a listener hands its messages to the listener")
         if self._in_hand is not None:
             message, consumed = self._in_hand
@@ -260,28 +245,41 @@ class ConsumeService:
 
     async def consume(self, message: MessageExt) -> ConsumeResult:
         """Hand one message to the listener, with its topic before any retry. Raises what the listener raises."""
-        original = message.properties.get(RETRY_TOPIC)
-        if original and message.topic == RETRY_PREFIX + self._member.group:
-            message = replace(message, topic=original)
-        listener = self._listener or self._wait_for_iterator
-        if inspect.iscoroutinefunction(listener) or inspect.iscoroutinefunction(type(listener).__call__):
-            outcome = listener(message)
-        else:
-            outcome = await self._in_thread(listener, message)
+        return ConsumeResult.SUCCESS if await self._consumed((message,)) else ConsumeResult.LATER
+
+    async def _consumed(self, messages: Sequence[MessageExt]) -> int:
+        """Hand a unit to the listener; return how many of its messages, from the first on, are consumed."""
+        if messages[0].topic == self._retry_topic:
+            messages = [self._as_sent(message) for message in messages]
+        argument = list(messages) if self._takes_lists else messages[0]
+        outcome = self._call(argument) if self._is_async else await self._in_thread(argument, messages)
         if inspect.isawaitable(outcome):
             outcome = await outcome
-        return outcome or ConsumeResult.SUCCESS
+        if outcome is None or outcome is ConsumeResult.SUCCESS:
+            return len(messages)
+        if outcome is ConsumeResult.LATER:
+            return 0
+        if self._takes_lists and type(outcome) is int and 0 <= outcome <= len(messages):
+            return outcome
+        takes = "a ConsumeResult, None or how many it has consumed" if self._takes_lists else "a ConsumeResult or None"
+        raise TypeError(f"the listener of {self._member.group} returns {takes}, not {outcome!r}")
 
-    async def _in_thread(self, listener: Listener, message: MessageExt) -> Any:
+    @staticmethod
+    def _as_sent(message: MessageExt) -> MessageExt:
+        """Return a message that comes again with the topic it had at first."""
+        original = message.properties.get(RETRY_TOPIC)
+        return replace(message, topic=original) if original else message
+
+    async def _in_thread(self, argument: Any, messages: Sequence[MessageExt]) -> Any:
         """Call a plain function in one of as many threads as messages are consumed at a time: the loop's own are few."""
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self._settings.concurrency, f"{self._member.group}-listener")
         context = contextvars.copy_context()
         loop = asyncio.get_running_loop()
         try:
-            consumed = loop.run_in_executor(self._threads, lambda: context.run(listener, message))
+            consumed = loop.run_in_executor(self._threads, lambda: context.run(self._call, argument))
         except RuntimeError as ending:  # the interpreter ends: no thread begins any more
-            log.info("%s is left to others, this process ends: %s", message.msg_id, ending)
+            log.info("%s is left to others, this process ends: %s", messages[0].msg_id, ending)
             consumed = loop.create_future()  # until this consumer is cancelled
         return await consumed
 
@@ -293,54 +291,84 @@ class ConsumeService:
             self._hand_over.put_nowait((message, consumed))
         await consumed
 
-    async def _succeeds(self, held: ProcessQueue, message: MessageExt) -> bool:
+    async def _tried(self, held: ProcessQueue, messages: Sequence[MessageExt]) -> int:
+        """Return how many messages of a unit, from the first on, were consumed; none where the listener raised."""
         clock, counts = self._member.client.clock, self._member.counts[held.queue.topic]
         held.last_consume_timestamp_ms = clock.now_ms()
         begin_s = clock.monotonic_s()
         try:
-            succeeded = await self.consume(message) is ConsumeResult.SUCCESS
+            consumed = await self._consumed(messages)
         except Exception:  # a failure of the listener means: again later
-            log.exception("consuming %s of %s failed", message.msg_id, held.queue)
-            succeeded = False
+            log.exception(
+                "consuming %d messages of %s from %s on failed", len(messages), held.queue, messages[0].msg_id
+            )
+            consumed = 0
         counts.consume_time_s += clock.monotonic_s() - begin_s
-        counts.consumed += succeeded
-        counts.failed += not succeeded
-        return succeeded
+        counts.consumed += consumed
+        counts.failed += len(messages) - consumed
+        return consumed
 
     async def _worker(self) -> None:
+        loop = asyncio.get_running_loop()
+        resume_s = loop.time() + _TURN_S
         while True:
-            held, message = await self._work.get()
+            while not self._units:
+                idle = loop.create_future()
+                self._idle.append(idle)
+                await idle
+                resume_s = loop.time() + _TURN_S
+            held, messages = self._units.popleft()
             if not held.dropped:
-                await self._consume_concurrently(held, message)
+                await self._consume_concurrently(held, messages)
+            if loop.time() > resume_s:  # a listener that never waits would keep heartbeats and pulls from their turn
+                await asyncio.sleep(0)
+                resume_s = loop.time() + _TURN_S
 
-    async def _consume_concurrently(self, held: ProcessQueue, message: MessageExt) -> None:
-        if not await self._succeeds(held, message) and self._member.is_clustering:
-            limit = self._settings.max_reconsume_times
-            try:
-                await self._member.api.send_back(message, self._settings.delay_level, 16 if limit is None else limit)
-            except FlintError as failure:
-                log.warning("%s was not sent back, it is tried again here: %s", message.msg_id, failure)
-                self._start_task(self._try_later(held, message), "retry")
-                return
-        held.done(message)
+    async def _consume_concurrently(self, held: ProcessQueue, messages: Sequence[MessageExt]) -> None:
+        consumed = await self._tried(held, messages)
+        if consumed < len(messages) and self._member.is_clustering:
+            held.done(messages[:consumed])
+            for message in messages[consumed:]:
+                await self._send_back(held, message)
+        else:
+            held.done(messages)
+
+    async def _send_back(self, held: ProcessQueue, message: MessageExt) -> None:
+        limit = self._settings.max_reconsume_times
+        try:
+            await self._member.api.send_back(message, self._settings.delay_level, 16 if limit is None else limit)
+        except FlintError as failure:
+            log.warning("%s was not sent back, it is tried again here: %s", message.msg_id, failure)
+            self._start_task(self._try_later(held, message), "retry")
+        else:
+            held.done((message,))
 
     async def _try_later(self, held: ProcessQueue, message: MessageExt) -> None:
         await asyncio.sleep(self._settings.error_delay_s)
-        await self._work.put((held, message))
+        self._submit([(held, (message,))])
 
-    async def _consume_orderly(self, held: ProcessQueue, message: MessageExt) -> None:
+    async def _consume_orderly(self, held: ProcessQueue, messages: Sequence[MessageExt]) -> None:
         limit = self._settings.max_reconsume_times
         while not held.dropped:
-            if await self._succeeds(held, message) or not self._member.is_clustering:
-                held.done(message)
+            consumed = await self._tried(held, messages)
+            if not self._member.is_clustering:
+                consumed = len(messages)
+            held.done(messages[:consumed])
+            messages = [
+                replace(message, reconsume_times=message.reconsume_times + 1)
+                for message in messages[consumed:]
+                if limit is None or message.reconsume_times < limit or not await self._buried(held, message, limit)
+            ]
+            if not messages:
                 return
-            if limit is not None and message.reconsume_times >= limit:
-                try:
-                    await self._member.api.send_back(message, -1, limit)
-                except FlintError as failure:
-                    log.warning("%s was not made a dead letter: %s", message.msg_id, failure)
-                else:
-                    held.done(message)
-                    return
-            message = replace(message, reconsume_times=message.reconsume_times + 1)
             await asyncio.sleep(self._settings.retry_delay_s)
+
+    async def _buried(self, held: ProcessQueue, message: MessageExt, limit: int) -> bool:
+        """Make a message that was tried often enough a dead letter; return whether that could be done."""
+        try:
+            await self._member.api.send_back(message, -1, limit)
+        except FlintError as failure:
+            log.warning("%s was not made a dead letter: %s", message.msg_id, failure)
+            return False
+        held.done((message,))
+        return True

@@ -18,11 +18,12 @@ from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.broker.topic_name import RETRY_PREFIX
 from flintmq.core.errors import RefusedError
 from flintmq.remoting.client.broker_api import BrokerApi
-from flintmq.remoting.client.consume_service import ConsumeService, Membership, ProcessQueue
-from flintmq.remoting.client.consumer_settings import BROADCASTING, ConsumerSettings, Listener
+from flintmq.remoting.client.consume_service import ConsumeService, Membership
+from flintmq.remoting.client.consumer_settings import BROADCASTING, BatchListener, ConsumerSettings, Listener
 from flintmq.remoting.client.instance import ClientInstance, InstanceUser, repeat
 from flintmq.remoting.client.message import MessageExt, decode_messages
 from flintmq.remoting.client.offset_store import BrokerOffsetStore, FileOffsetStore, OffsetStore, commit_offsets
+from flintmq.remoting.client.process_queue import ProcessQueue
 from flintmq.remoting.client.rebalancer import Rebalancer
 from flintmq.remoting.client.transport import RequestHandler
 from flintmq.remoting.client.unique_id import make_client_id
@@ -54,7 +55,8 @@ class Consumer(InstanceUser):
 
     Args:
         group: the consumer group.
-        listener: consumes messages.
+        listener: consumes messages, one a call.
+        batch_listener: consumes messages of one queue, up to ``settings.consume_batch_size`` a call, in place of a listener.
         settings: the defaults are RocketMQ's.
         offset_store: keeps the offsets; by default the one of the message model.
         name_servers, client, instance_options: see :class:`~flintmq.remoting.client.instance.InstanceUser`;
@@ -67,6 +69,7 @@ class Consumer(InstanceUser):
         name_servers: str | Sequence[str] = (),
         listener: Listener | None = None,
         *,
+        batch_listener: BatchListener | None = None,
         settings: ConsumerSettings | None = None,
         client: ClientInstance | None = None,
         offset_store: OffsetStore | None = None,
@@ -84,7 +87,7 @@ class Consumer(InstanceUser):
         self._tasks: set[asyncio.Task[None]] = set()
         self._started = False
         self._offsets = offset_store or self._default_offset_store()
-        self.consumption = ConsumeService(self.member, listener, self._start)
+        self.consumption = ConsumeService(self.member, listener, batch_listener, self._start)
         self.rebalancer = Rebalancer(self.member, self._offsets, self.consumption.run)
 
     # --- life ---

@@ -31,6 +31,11 @@ Listener = Callable[[MessageExt], "ConsumeResult | Awaitable[ConsumeResult | Non
 """Consume one message. A coroutine function runs on the loop, any other function in a thread."""
 
 
+BatchListener = Callable[[list[MessageExt]], "ConsumeResult | int | Awaitable[ConsumeResult | int | None] | None"]
+"""Consume messages of one queue, in its order: all of them (SUCCESS, None), none (LATER), or so many from the first on (a
+number); the others are delivered again later. Called as a :data:`Listener` is."""
+
+
 AllocateStrategy = Callable[[str, Sequence[str], Sequence[MessageQueue]], list[MessageQueue]]
 """(client id, all members, all queues) → the queues of this client."""
 
@@ -63,14 +68,22 @@ class ConsumerSettings:
     orderly: bool = False
     """Consume one message of a queue at a time, in order, under the queue's lock; a failure holds up its queue."""
     concurrency: int = 20
-    """Messages consumed at a time, over all queues; orderly: one per queue."""
+    """Messages, or lists of them, consumed at a time, over all queues; orderly: one per queue."""
+    consume_batch_size: int = 32
+    """Messages in a list for a batch listener, at most. What has come is handed on; nothing waits for more."""
     max_reconsume_times: int | None = None
     """Tries before a message becomes a dead letter. None: 16, and without end when orderly."""
     delay_level: int = 0
     """The delay level of a failed message; 0: a higher one with each try."""
     pull_batch_size: int = 32
     max_cached_messages: int = 1_000
-    """Per queue; then pulling pauses."""
+    """Per queue, not consumed yet; then pulling pauses."""
+    max_cached_bytes: int = 100 * 1024 * 1024
+    """Likewise, of the bodies."""
+    max_span: int = 2_000
+    """Likewise, from the first offset that is not consumed to the last one that is held; not when orderly."""
+    pull_interval_ms: int = 0
+    """Pause after each pull."""
     suspend_ms: int = 15_000
     """How long a broker may hold a pull."""
     rebalance_interval_s: float = 20.0

@@ -11,7 +11,7 @@ from typing import Protocol
 from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import JsonSyntaxError
 from flintmq.remoting.client.broker_api import BrokerApi
-from flintmq.remoting.client.consume_service import ProcessQueue
+from flintmq.remoting.client.process_queue import ProcessQueue
 from flintmq.remoting.wire.bodies import ResetOffsetBody
 
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.broker.topic_name import RETRY_PREFIX
 from flintmq.core.errors import FlintError
-from flintmq.remoting.client.consume_service import Membership, ProcessQueue
+from flintmq.remoting.client.consume_service import Membership
 from flintmq.remoting.client.consumer_settings import FROM_FIRST, FROM_TIMESTAMP
 from flintmq.remoting.client.instance import log
 from flintmq.remoting.client.offset_store import OffsetStore, commit_offsets
+from flintmq.remoting.client.process_queue import CacheLimits, ProcessQueue
 
 
 class Rebalancer:
@@ -31,6 +33,9 @@ class Rebalancer:
         self._member = member
         self._settings = member.settings
         self._locks_queues = member.settings.orderly and member.is_clustering
+        settings = member.settings
+        span = sys.maxsize if settings.orderly else settings.max_span
+        self._limits = CacheLimits(settings.max_cached_messages, settings.max_cached_bytes, span)
         self._offsets = offsets
         self._pull = pull
         self._lock = asyncio.Lock()
@@ -91,7 +96,7 @@ class Rebalancer:
             locked = await self._member.api.lock(gained)
             gained = [queue for queue in gained if queue in locked]
         for queue in gained:
-            held = ProcessQueue(queue, await self._first_offset(queue), self._settings.max_cached_messages)
+            held = ProcessQueue(queue, await self._first_offset(queue), self._limits)
             self.process_queues[queue] = held
             held.task = self._member.client.start_task(self._pull(held), f"pull-{queue}")
 

@@ -1,0 +1,263 @@
+"""Listeners get what they are made for: lists or single messages, and neither starves what else the loop has to do."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from flintmq.core.broker.topic_config import MessageQueue
+from flintmq.remoting.client.consumer import Consumer
+from flintmq.remoting.client.consumer_settings import FROM_FIRST, ConsumerSettings
+from flintmq.remoting.client.consumer_settings import ConsumeResult as Result
+from flintmq.remoting.client.message import MessageExt
+from flintmq.remoting.wire.command import response
+
+FAST = ConsumerSettings(
+    consume_from=FROM_FIRST, rebalance_interval_s=0.05, error_delay_s=0.01, retry_delay_s=0.005, consume_batch_size=4
+)
+Q0 = MessageQueue("broker-a", 0, "T")
+
+
+def run(fake_peer: Any, fake_broker: Any, test: Callable[[Any], Awaitable[None]]) -> None:
+    async def with_broker() -> None:
+        async with fake_peer() as peer, asyncio.timeout(20):
+            broker = fake_broker(peer)
+            broker.queue_nums = 1
+            await test(broker)
+
+    asyncio.run(with_broker())
+
+
+def of_lists(broker: Any, listener: Any, settings: ConsumerSettings = FAST) -> Consumer:
+    return Consumer("g", broker.peer.address, batch_listener=listener, settings=settings)
+
+
+async def until_committed(broker: Any, consumer: Consumer, queue_offset: int) -> None:
+    await broker.peer.until(lambda: Q0 in consumer.process_queues)
+    await broker.peer.until(lambda: consumer.process_queues[Q0].commit_offset == queue_offset)
+
+
+@pytest.mark.parametrize("in_thread", [False, True])
+@pytest.mark.parametrize("orderly", [False, True])
+def test_a_list_has_what_came_up_to_its_size(fake_peer: Any, fake_broker: Any, in_thread: bool, orderly: bool) -> None:
+    """In the order of the queue, and without waiting for more."""
+
+    async def test(broker: Any) -> None:
+        for number in range(10):
+            broker.put("T", 0, b"%d" % number)
+        lists: list[list[bytes]] = []
+
+        def plain(messages: list[MessageExt]) -> None:
+            lists.append([message.body for message in messages])
+
+        async def awaited(messages: list[MessageExt]) -> None:
+            plain(messages)
+
+        made = attrs.evolve(FAST, orderly=orderly, concurrency=1)
+        async with of_lists(broker, plain if in_thread else awaited, made) as consumer:
+            await consumer.subscribe("T")
+            await until_committed(broker, consumer, 10)
+        assert lists == [[b"0", b"1", b"2", b"3"], [b"4", b"5", b"6", b"7"], [b"8", b"9"]]
+        assert broker.offsets["g", "T", 0] == 10
+
+    run(fake_peer, fake_broker, test)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "sent_back"),
+    [(None, []), (Result.SUCCESS, []), (4, []), (1, [1, 2, 3]), (0, [0, 1, 2, 3]), (Result.LATER, [0, 1, 2, 3])],
+)
+def test_what_a_list_listener_has_not_consumed_is_sent_back(
+    fake_peer: Any, fake_broker: Any, outcome: Any, sent_back: list[int]
+) -> None:
+    """As with RocketMQ's ackIndex: the first ones count, the others come again."""
+
+    async def test(broker: Any) -> None:
+        for number in range(4):
+            broker.put("T", 0, b"%d" % number)
+
+        async def listen(messages: list[MessageExt]) -> Any:
+            return outcome
+
+        async with of_lists(broker, listen) as consumer:
+            await consumer.subscribe("T")
+            await until_committed(broker, consumer, 4)
+        places = [place for place, record in broker.by_place.items()]
+        assert [places.index(int(asked.ext_fields["offset"])) for asked in broker.peer.of_code(36)] == sent_back
+
+    run(fake_peer, fake_broker, test)
+
+
+@pytest.mark.parametrize("outcome", [5, -1, True, "SUCCESS", [1]])
+def test_an_outcome_that_means_nothing_is_a_failure(
+    fake_peer: Any, fake_broker: Any, outcome: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Taken for a success, messages would be lost of which nobody knows whether they were consumed."""
+
+    async def test(broker: Any) -> None:
+        for number in range(4):
+            broker.put("T", 0, b"%d" % number)
+
+        async def listen(messages: list[MessageExt]) -> Any:
+            return outcome
+
+        async with of_lists(broker, listen) as consumer:
+            await consumer.subscribe("T")
+            await until_committed(broker, consumer, 4)
+        assert len(broker.peer.of_code(36)) == 4
+
+    run(fake_peer, fake_broker, test)
+    assert "returns a ConsumeResult, None or how many it has consumed, not" in caplog.text
+
+
+def test_a_list_in_order_is_tried_again_from_where_it_failed(fake_peer: Any, fake_broker: Any) -> None:
+    """Nothing of the queue goes ahead of a message that is not consumed."""
+
+    async def test(broker: Any) -> None:
+        for number in range(5):
+            broker.put("T", 0, b"%d" % number)
+        seen: list[list[tuple[bytes, int]]] = []
+
+        async def listen(messages: list[MessageExt]) -> int:
+            seen.append([(message.body, message.reconsume_times) for message in messages])
+            return 2 if len(seen) == 1 else len(messages)
+
+        async with of_lists(broker, listen, attrs.evolve(FAST, orderly=True)) as consumer:
+            await consumer.subscribe("T")
+            await until_committed(broker, consumer, 5)
+        assert seen == [[(b"0", 0), (b"1", 0), (b"2", 0), (b"3", 0)], [(b"2", 1), (b"3", 1)], [(b"4", 0)]]
+
+    run(fake_peer, fake_broker, test)
+
+
+def test_lists_in_order_bury_what_was_tried_often_enough(fake_peer: Any, fake_broker: Any) -> None:
+    """One that cannot be made a dead letter is tried again, and the others of its list are not lost over it."""
+
+    async def test(broker: Any) -> None:
+        for number in range(2):
+            broker.put("T", 0, b"%d" % number)
+        refused = iter([True, False, False])
+        broker.peer.answers[36] = lambda asked: response(asked, 1 if next(refused, False) else 0, "no")
+        tries: list[list[bytes]] = []
+
+        async def listen(messages: list[MessageExt]) -> Result:
+            tries.append([message.body for message in messages])
+            return Result.LATER
+
+        async with of_lists(broker, listen, attrs.evolve(FAST, orderly=True, max_reconsume_times=1)) as consumer:
+            await consumer.subscribe("T")
+            await until_committed(broker, consumer, 2)
+        assert tries == [[b"0", b"1"], [b"0", b"1"], [b"0"]]
+
+    run(fake_peer, fake_broker, test)
+
+
+def test_a_listener_that_never_waits_leaves_the_loop_its_turns(fake_peer: Any, fake_broker: Any) -> None:
+    """Heartbeats and pulls share its loop; a backlog of a thousand messages must not keep them for seconds."""
+
+    async def test(broker: Any) -> None:
+        loop = asyncio.get_running_loop()
+        longest_s = 0.0
+
+        async def measure() -> None:
+            nonlocal longest_s
+            while True:
+                before_s = loop.time()
+                await asyncio.sleep(0)
+                longest_s = max(longest_s, loop.time() - before_s)
+
+        async def listen(message: MessageExt) -> None:
+            busy_until_s = loop.time() + 0.002
+            while loop.time() < busy_until_s:
+                pass
+
+        for number in range(300):
+            broker.put("T", 0, b"%d" % number)
+        async with Consumer(
+            "g", broker.peer.address, listen, settings=attrs.evolve(FAST, pull_batch_size=300)
+        ) as consumer:
+            await consumer.subscribe("T")
+            await broker.peer.until(lambda: Q0 in consumer.process_queues)
+            measuring = asyncio.ensure_future(measure())
+            await until_committed(broker, consumer, 300)
+            measuring.cancel()
+        assert longest_s < 0.3, "300 messages of 2 ms are 0.6 s"
+
+    run(fake_peer, fake_broker, test)
+
+
+def test_a_slow_listener_holds_no_more_than_is_allowed(fake_peer: Any, fake_broker: Any) -> None:
+    """Pulling pauses at the limit, goes on when there is room, and what is held is never more than a pull above it."""
+
+    async def test(broker: Any) -> None:
+        for number in range(200):
+            broker.put("T", 0, b"%d" % number)
+        go = threading.Semaphore(0)
+
+        def listen(messages: list[MessageExt]) -> None:
+            go.acquire()
+
+        made = attrs.evolve(FAST, max_cached_messages=20, pull_batch_size=8, concurrency=2)
+        async with of_lists(broker, listen, made) as consumer:
+            await consumer.subscribe("T")
+            held = lambda: consumer.process_queues[Q0].info(locked=False).cached_msg_count  # noqa: E731
+            await broker.peer.until(lambda: Q0 in consumer.process_queues and held() >= 20)
+            most = 0
+            for _ in range(200):
+                most = max(most, held())
+                go.release()
+                await asyncio.sleep(0)
+            await until_committed(broker, consumer, 200)
+            assert most < 28
+
+    run(fake_peer, fake_broker, test)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    outcomes=st.lists(st.sampled_from([0, 1, 2, "raise", None]), max_size=40),
+    concurrency=st.integers(1, 4),
+    size=st.integers(1, 7),
+)
+def test_every_message_is_consumed_or_sent_back_exactly_once(
+    fake_peer: Any, fake_broker: Any, outcomes: list[Any], concurrency: int, size: int
+) -> None:
+    """However lists fail: what is committed in the end was taken by the listener, or by the broker."""
+
+    async def test(broker: Any) -> None:
+        for number in range(60):
+            broker.put("T", 0, b"%d" % number)
+        left = iter(outcomes)
+        consumed: list[bytes] = []
+
+        async def listen(messages: list[MessageExt]) -> int:
+            await asyncio.sleep(0)
+            outcome = next(left, None)
+            if outcome == "raise":
+                raise ValueError("on purpose")
+            taken = len(messages) if outcome is None else min(outcome, len(messages))
+            consumed.extend(message.body for message in messages[:taken])
+            return taken
+
+        made = attrs.evolve(FAST, concurrency=concurrency, consume_batch_size=size)
+        async with of_lists(broker, listen, made) as consumer:
+            await consumer.subscribe("T")
+            await until_committed(broker, consumer, 60)
+        places = list(broker.by_place)
+        back = [b"%d" % places.index(int(asked.ext_fields["offset"])) for asked in broker.peer.of_code(36)]
+        assert sorted(consumed + back, key=int) == [b"%d" % number for number in range(60)]
+
+    run(fake_peer, fake_broker, test)
+
+
+def test_two_kinds_of_listener_are_one_too_many() -> None:
+    """Which of them would get a message?"""
+    with pytest.raises(ValueError, match="a listener or a batch_listener, not both"):
+        Consumer("g", "127.0.0.1:1", lambda _: None, batch_listener=lambda _: None)
