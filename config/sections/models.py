@@ -21,6 +21,7 @@ from flintmq.config.sections.service import (
     DelaySection,
     GroupsSection,
     OffsetsSection,
+    PluginBudgetSection,
     PullSection,
     TopicsSection,
     TransactionsSection,
@@ -55,6 +56,7 @@ __all__ = [
     "NamesrvConfig",
     "NamesrvSection",
     "OffsetsSection",
+    "PluginBudgetSection",
     "PluginRef",
     "PullSection",
     "SparkFeedSection",
@@ -124,6 +126,8 @@ class BrokerConfig:
     """Transactional messages."""
     admission: AdmissionSection = attrs.field(factory=AdmissionSection)
     """When the broker is busy."""
+    plugin_budget: PluginBudgetSection = attrs.field(factory=PluginBudgetSection)
+    """What plugins may cost."""
     acl: AclSection = attrs.field(factory=AclSection)
     """Access control."""
     authenticators: tuple[str, ...] = option((), pattern=r"\S+", expects="a list of names")

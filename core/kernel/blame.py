@@ -8,19 +8,16 @@ traceback that is a plugin's decides; where there is none, the plugin that regis
 from __future__ import annotations
 
 import functools
-import inspect
 import logging
 import threading
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
 
 from flintmq.core.client_log import printable
-from flintmq.core.errors import FlintError, PluginError
 from flintmq.core.kernel.plugin_info import PluginOrigin, PluginSource
-from flintmq.core.kernel.plugin_shapes import Shape, shown
 
 _LOG = logging.getLogger("flintmq.plugins")
 
@@ -83,6 +80,10 @@ class PluginCode:
                 return _one_of(owners, likely)
             package = package.rpartition(".")[0]
         return None
+
+    def owner_of_code(self, thing: object) -> PluginOrigin | None:
+        """Return the plugin that a function, or the class of an object, belongs to; None when it belongs to none."""
+        return self.owner_of(*_home(thing))
 
     def culprit(self, error: BaseException, likely: PluginOrigin | None = None) -> PluginOrigin | None:
         """Return the plugin whose code raised: of the innermost frame that is a plugin's, else ``likely``."""
@@ -211,53 +212,3 @@ class Blame:
         """Return what it raised last; empty when it never did."""
         faults = self._faults.get(owner)
         return faults.last if faults is not None else ""
-
-
-class Accountable:
-    """Stands before a third party's object: what its methods raise is counted and named, and raised on. As thread-safe as it.
-
-    Args:
-        inner: the object.
-        shape: what it is.
-        where: the plugin that registered it and the name, for errors.
-        note: called with each failure. Errors that FlintMQ raises on purpose (a refusal, a full store) are none. What ``close``
-            raises is not passed on.
-    """
-
-    def __init__(self, inner: object, shape: Shape, where: str, note: Callable[[str, BaseException], object]) -> None:
-        self._inner = inner
-        self._shape = shape
-        self._where = where
-        self._note = note
-        # All of them now: the methods decide which protocols it supports.
-        for name in dir(inner):
-            if not name.startswith("_") and callable(inspect.getattr_static(inner, name, None)):
-                self.__dict__[name] = self._watched(name)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    def _watched(self, name: str) -> Callable[..., Any]:
-        method, note = getattr(self._inner, name), self._note
-        hook, where, wrong_result = self._shape.hook, self._where, self._shape.results.get(name)
-
-        def call(*arguments: Any, **named: Any) -> Any:
-            try:
-                result = method(*arguments, **named)
-                if inspect.iscoroutine(result):
-                    result.close()
-                    raise PluginError(f"{where}: expected {name} to be a plain method; found a coroutine returned")
-                expected = wrong_result(result) if wrong_result is not None else ""
-                if expected:
-                    raise PluginError(f"{where}: expected {name} to return {expected}; found {shown(result)}")
-                return result
-            except PLUGIN_FAULTS as error:
-                if not isinstance(error, FlintError) or isinstance(error, PluginError):
-                    note(name, error)
-                if name == "close":  # everything else has to be closed, too
-                    return None
-                if isinstance(error, SystemExit):
-                    raise RuntimeError(f"{where}: {name} called sys.exit() ({hook})") from error
-                raise
-
-        return call

@@ -160,7 +160,7 @@ class RegisterService(Protocol):
 
 
 class RegisterIntakeStep(Protocol):
-    def __call__(self, name: str, factory: IntakeStepFactory) -> None:
+    def __call__(self, name: str, factory: IntakeStepFactory, *, essential: bool = True) -> None:
         """``factory(api)`` is given a :class:`flintmq.core.broker.api.BrokerApi`."""
 
 
@@ -188,9 +188,17 @@ class FlintSpecs:
     **Failures while it runs** are counted for the plugin whose code raised, wherever that was called from: of a plugin
     that calls another's code, or of a built-in that calls what a plugin gave it, the innermost that is a plugin's.
     ``sys.exit()`` is a failure like any other; a ``RefusedError`` is an answer, not a failure. The log has a trace the
-    first time and a line at the tenth, hundredth and so on. ``flintmq status`` and request 28 tell of each:
-    ``pluginErrors`` is the sum, ``pluginErrors_<plugin>`` how often it failed, ``pluginLastError_<plugin>`` with what,
-    ``pluginSwitchedOff_<plugin>`` which of its dispatchers is off, and why.
+    first time and a line at the tenth, hundredth and so on. ``flintmq status``, ``flintmq plugins --trace -b HOST:PORT``
+    and request 28 tell of each: ``pluginErrors_<plugin>`` how often it failed, ``pluginLastError_<plugin>`` with what,
+    ``pluginSwitchedOff_<plugin>`` what of it is off, and why, ``pluginBusyMillis_<plugin>`` the time it took.
+
+    **Each has a budget**, ``plugin_budget`` of the configuration: failures in a time, ms of a call, a share of the loop's
+    time; a wrong result and a call that takes too long are failures. Who uses it up is switched off, and logged: a
+    dispatcher and an index builder until the broker is restarted, which hands them what they lack (``committed()``);
+    retention does not wait for them, so what it deletes meanwhile they never get. Processors (their codes are refused,
+    ``plugin.off``), filters (pulls with them are: nobody skips what was not looked at), listeners, timers and figures of
+    services are tried again after a while. Never off, but counted: flush strategies, pools, what is ``essential``, what
+    answers a built-in's code, and what decides whether something may pass (authenticators, RPC hooks): it refuses.
 
     **The loop serves everybody.** What blocks it longer than ``listen.loop_blocked_warn_ms`` is named in the log, with
     the plugin, the hook and the line, and counted: ``loopBlockedTimes``, ``loopBlockedMaxMillis``, ``loopBlockedBy``.
@@ -204,8 +212,8 @@ class FlintSpecs:
         """Register commit log dispatchers: ``register(name, factory, essential=False)``. Order is ``dispatchers:`` of the
         configuration.
 
-        An optional dispatcher that raises loses the batch it raised on, and is off until the broker is restarted after five
-        failures within a minute; an essential one stops acknowledgements. One that
+        An optional dispatcher that raises loses the batch it raised on, and when its budget is used up all further ones until
+        the broker is restarted: it must not count them to ``committed()``. An essential one stops acknowledgements. One that
         is durable later than the store says what it has with ``committed()``, and is handed the rest at a start. What
         replaces ``consume_queue`` is a :class:`flintmq.core.kernel.ports.ConsumeQueues`, made of a :class:`FolderContext`:
         consumers, retention and the next start read its units."""
@@ -326,18 +334,21 @@ class FlintSpecs:
 
         Services are made after recovery, started in the order of their registration before the broker listens, and stopped
         in the reverse order after it has ended listening. A built-in that raises in ``start`` stops the start of the broker;
-        of others a failure is counted and named, and the broker continues without them.
+        of others a failure is counted and named, and the broker continues without them, also when one of their coroutines
+        waits for longer than ``plugin_budget.life_ms``.
         The kit ``flintmq.core.testing.service_kit`` checks a service."""
 
     @hookspec
     def flintmq_intake_steps(self, register: RegisterIntakeStep) -> None:
-        """Register steps that may redirect or refuse a message before it is stored: ``register(name, factory)``.
+        """Register steps that may redirect or refuse a message before it is stored: ``register(name, factory,
+        essential=True)``.
 
         ``factory(api)`` makes an :class:`~flintmq.core.kernel.ports.intake.IntakeStep`: an object with ``property_names`` and
         ``topic_prefixes``, which say by what it is concerned, and ``take(message, sent)``, which changes or redirects the
         message and returns whether the chain ends with it; ``would_take(properties)`` and ``check_batch(shared, batch)`` where
         it has them. A ``RefusedError`` refuses the message; whatever else a third party's step raises is counted and named,
-        and refuses it, too. Messages that concern no step cost nothing.
+        and refuses it, too; but with ``essential=False`` a step that is switched off is passed over. Messages that concern
+        no step cost nothing.
 
         The order is that of registration: the built-ins (retry, transactions, delay, timer), then others, then
         ``trylast`` ones. ``@hookimpl(tryfirst=True)`` puts a step in front of the built-ins.

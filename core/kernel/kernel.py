@@ -21,15 +21,35 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from flintmq.config.errors import ConfigError
 from flintmq.config.sections.models import PluginRef
+from flintmq.config.sections.service import PluginBudgetSection
 from flintmq.core.errors import PluginError, RefusedError
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
-from flintmq.core.kernel.blame import PLUGIN_FAULTS, Accountable, Blame, PluginCode, brief
+from flintmq.core.kernel.accounts import Account, Ledger
+from flintmq.core.kernel.blame import PLUGIN_FAULTS, Blame, PluginCode, brief
 from flintmq.core.kernel.finder import FoundPlugin, find_configured, find_entry_points, find_objects, plain_name
 from flintmq.core.kernel.hooks import Hook, collect_hooks
 from flintmq.core.kernel.hookspecs import PluginContext
-from flintmq.core.kernel.isolation import IsolatedBitMapFilter, IsolatedDispatcher, IsolatedFilter, filter_failed
+from flintmq.core.kernel.isolation import (
+    Accountable,
+    IsolatedBitMapFilter,
+    IsolatedDispatcher,
+    IsolatedFilter,
+    filter_failed,
+)
 from flintmq.core.kernel.plugin_info import PluginInfo, PluginOrigin, PluginSource
-from flintmq.core.kernel.plugin_shapes import FILTER, FLUSH_STRATEGY, INDEX_BUILDER, INTAKE_STEP, POOL
+from flintmq.core.kernel.plugin_shapes import (
+    AUTHENTICATOR,
+    DEFAULT_PROCESSOR,
+    DISPATCHER,
+    FILTER,
+    FLUSH_STRATEGY,
+    INDEX_BUILDER,
+    INTAKE_STEP,
+    POOL,
+    PROCESSOR,
+    RPC_HOOK,
+    SERVICE,
+)
 from flintmq.core.kernel.ports import BitMapFilter, CommitLogDispatcher, MessageFilter, MessageFilterFactory
 from flintmq.core.kernel.registries import Registries, checked_call
 from flintmq.core.kernel.registry import Registered
@@ -42,6 +62,10 @@ T = TypeVar("T")
 
 _LOG = logging.getLogger("flintmq.plugins")
 
+_NEVER_OFF = (FLUSH_STRATEGY, POOL, AUTHENTICATOR, RPC_HOOK)
+_PROVOKED = (PROCESSOR, DEFAULT_PROCESSOR, FILTER, INTAKE_STEP)
+"""What clients' requests and messages may lead astray."""
+
 
 class Kernel:
     """The plugins of one broker and what they registered. Made by :meth:`assemble`; loop thread.
@@ -50,14 +74,15 @@ class Kernel:
     ``plugin/name`` (see :mod:`flintmq.core.kernel.registry`).
     """
 
-    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, clock: Clock = SYSTEM_CLOCK, ledger: Ledger | None = None) -> None:
         self._clock = clock
-        self._blame = Blame()
+        self.ledger = ledger or Ledger(Blame(), clock, PluginBudgetSection())
+        """What each thing of a plugin costs and does wrong."""
+        self._blame = self.ledger.blame
         self._found: tuple[FoundPlugin, ...] = ()
         self._hooks: dict[str, tuple[Hook, ...]] = {}
         self.registries = Registries()
         """What the plugins registered."""
-        self._isolated: list[IsolatedDispatcher] = []
         self.context_of: Callable[[Registered[Any]], PluginContext[Any]] = lambda _registered: PluginContext(
             None, clock
         )
@@ -74,6 +99,7 @@ class Kernel:
         disabled: Iterable[str] = (),
         config_path: str | Path | None = None,
         clock: Clock = SYSTEM_CLOCK,
+        ledger: Ledger | None = None,
     ) -> Kernel:
         """Load plugins and collect what they register.
 
@@ -85,12 +111,13 @@ class Kernel:
             disabled: names of plugins not to load.
             config_path: the file that ``plugins`` stands in, for errors.
             clock: for counting failures.
+            ledger: what plugins cost and do wrong is noted here, and what they may; None for a new one.
 
         Raises:
             PluginError: a plugin is missing, raises while it is loaded or registers, has a hook of an unknown name or a
                 wrong signature, or registers a name twice.
         """
-        kernel = cls(clock)
+        kernel = cls(clock, ledger)
         switched_off = frozenset(plain_name(name) for name in disabled)
         found = find_objects(builtins, switched_off)
         if use_entry_points:
@@ -138,10 +165,6 @@ class Kernel:
         """Return which code belongs to which plugin."""
         return self._blame.code
 
-    def switched_off(self) -> tuple[IsolatedDispatcher, ...]:
-        """Return the dispatchers that failed too often."""
-        return tuple(dispatcher for dispatcher in self._isolated if dispatcher.disabled)
-
     def describe(self) -> list[PluginInfo]:
         """Return every plugin that was found, in the order of loading."""
         return [self._info(found) for found in self._found]
@@ -155,9 +178,11 @@ class Kernel:
     def ready(self, broker: BrokerHandle) -> None:
         """Call the plugins: the broker listens. A built-in that raises stops the start; others are isolated."""
         self._tell("flintmq_broker_ready", builtins_raise=True, broker=broker)
+        self.ledger.serves = True
 
     def stopping(self, broker: BrokerHandle) -> None:
         """Call the plugins in reverse order: the broker is about to stop. Never raises."""
+        self.ledger.serves = False
         self._tell("flintmq_broker_stopping", backwards=True, broker=broker)
 
     def fenced(self, broker: BrokerHandle, reason: str) -> None:
@@ -176,7 +201,9 @@ class Kernel:
         def make(*arguments: P.args, **named: P.kwargs) -> T:
             self._blame.code.add(owner, factory)
             try:
-                made = self._with_context(registered, factory)(*arguments, **named)
+                with self.ledger.noting(owner, registered.hook, f"make {registered.what}") as account:
+                    made = self._with_context(registered, factory)(*arguments, **named)
+                account.outcome = f"made a {type(made).__name__}"
             except PLUGIN_FAULTS as error:
                 if isinstance(error, (PluginError, ConfigError)):
                     raise
@@ -198,6 +225,7 @@ class Kernel:
                     made,
                     shape,
                     shape.where(owner, registered.name),
+                    self.account(registered),
                     lambda method, error: self._blame_on(registered, method, error),
                 ),
             )
@@ -208,11 +236,31 @@ class Kernel:
         self, dispatcher: CommitLogDispatcher, owner: PluginOrigin, essential: bool, name: str = ""
     ) -> IsolatedDispatcher:
         """Wrap a dispatcher: failures are counted, and switch it off rather than stop the broker, unless it is essential."""
-        made = IsolatedDispatcher(
-            dispatcher, owner, essential=essential, blame=self._blame, clock=self._clock, name=name
+        account = self.ledger.of(
+            owner, DISPATCHER.hook, f"dispatcher '{name}'", limited=not essential, until_restart=True
         )
-        self._isolated.append(made)
-        return made
+        return IsolatedDispatcher(dispatcher, account, essential=essential, blame=self._blame, name=name)
+
+    def account(self, registered: Registered[Any]) -> Account:
+        """Return the account of what a plugin registered, limited as its kind is.
+
+        What decides whether a request or a message may pass is never switched off, nor what the broker cannot do without.
+        """
+        needed = registered.essential or registered.shape in _NEVER_OFF or self.registries.replaces_built_in(registered)
+        limited = not (needed or registered.owner.built_in)
+        return self.ledger.of_registered(
+            registered,
+            limited=limited,
+            until_restart=registered.shape is INDEX_BUILDER,
+            by_share=registered.shape in _PROVOKED,
+        )
+
+    def account_of_timer(self, name: str, work: Callable[..., object]) -> Account | None:
+        """Return the account of a timer of a third party's code; None for other timers."""
+        owner = self._blame.code.owner_of_code(work)
+        if owner is None or owner.built_in:
+            return None
+        return self.ledger.of(owner, SERVICE.hook, f"the timer '{name}'", limited=True)
 
     def blame(self, registered: Registered[Any], doing: str, error: BaseException, *, is_secret: bool = False) -> None:
         """Count and log an error of something that a plugin registered, for the plugin from whose code it came.
@@ -221,7 +269,8 @@ class Kernel:
             doing: what it was asked to do: ``request 105``. The log distinguishes such texts, so there must be few of them.
             is_secret: the error's text may hold credentials, which only the log may show.
         """
-        self._blame.note(registered.owner, f"{registered.what} ({doing})", error, is_secret=is_secret)
+        guilty = self._blame.note(registered.owner, f"{registered.what} ({doing})", error, is_secret=is_secret)
+        self.account(registered).failed(guilty)
 
     @contextlib.contextmanager
     def counting(self, registered: Registered[Any], doing: str) -> Iterator[None]:
@@ -241,7 +290,8 @@ class Kernel:
 
     def _blame_on(self, registered: Registered[Any], doing: str, error: BaseException) -> None:
         """Count and log an error that is raised again."""
-        self._blame.note(registered.owner, f"{registered.what} ({doing})", error, raised_on=True)
+        guilty = self._blame.note(registered.owner, f"{registered.what} ({doing})", error, raised_on=True)
+        self.account(registered).failed(guilty)
 
     def _with_context(self, registered: Registered[Any], factory: Callable[P, T]) -> Callable[P, T]:
         """Return a factory bound to the context that it asks for."""
@@ -256,8 +306,10 @@ class Kernel:
             self.blame(registered, method, error)
 
         factory = self._with_context(registered, registered.value)
+        account = self.account(registered)
 
         def make(expression: str, codes: frozenset[int]) -> MessageFilter:
+            account.check()
             try:
                 made = factory(expression, codes)
                 FILTER.check_made(registered.owner, registered.name, made)
@@ -267,7 +319,9 @@ class Kernel:
                 note("its factory", error)
                 raise filter_failed(registered.name) from error
             self._blame.code.add(registered.owner, made)
-            return IsolatedBitMapFilter(made, note) if isinstance(made, BitMapFilter) else IsolatedFilter(made, note)
+            if isinstance(made, BitMapFilter):
+                return IsolatedBitMapFilter(made, account, note)
+            return IsolatedFilter(made, account, note)
 
         self._blame.code.add(registered.owner, registered.value)
         return make
@@ -276,7 +330,8 @@ class Kernel:
         hooks = self._hooks.get(hook, ())
         for implementation in reversed(hooks) if backwards else hooks:
             try:
-                implementation(**arguments)
+                with self.ledger.noting(implementation.owner, hook, "the call"):
+                    implementation(**arguments)
             except PLUGIN_FAULTS as error:
                 guilty = self._blame.note(implementation.owner, hook, error)
                 if builtins_raise and implementation.owner.built_in:
@@ -295,11 +350,8 @@ class Kernel:
             registered=self.registries.registered_by(origin),
             errors=self._blame.errors(origin),
             last_error=self._blame.last_error(origin),
-            switched_off=tuple(
-                f"dispatcher {dispatcher.name}: {dispatcher.why_disabled}"
-                for dispatcher in self._isolated
-                if dispatcher.disabled and dispatcher.owner == origin
-            ),
+            switched_off=self.ledger.off(origin),
+            switched_off_times=self.ledger.switched_off_times.get(origin, 0),
         )
 
     def _register_all(self) -> None:
@@ -307,7 +359,8 @@ class Kernel:
             for implementation in self._hooks.get(hook, ()):
                 owner = implementation.owner
                 try:
-                    implementation(register=checked_call(owner, hook, registrar))
+                    with self.ledger.noting(owner, hook, "register"):
+                        implementation(register=checked_call(owner, hook, registrar))
                 except PluginError:
                     raise
                 except PLUGIN_FAULTS as error:

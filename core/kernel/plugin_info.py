@@ -53,7 +53,9 @@ class PluginInfo(msgspec.Struct, frozen=True):
     last_error: str
     """What it raised last; empty when it never did."""
     switched_off: tuple[str, ...] = ()
-    """Its dispatchers that failed too often, each with why."""
+    """What is off of it, or because of it, each with why."""
+    switched_off_times: int = 0
+    """How often something of it was switched off."""
 
     @property
     def name(self) -> str:

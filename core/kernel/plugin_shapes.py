@@ -360,6 +360,7 @@ INTAKE_STEP: Final = _of_port(
     ports.ChecksAhead,
     ports.ChecksBatches,
     offers_context=True,
+    take=lambda result: "" if result is None or isinstance(result, bool) else "a bool",
 )
 SYSTEM_TOPIC: Final = Shape("system topic", "flintmq_system_topics", ())
 CONFIG_SECTION: Final = Shape("config section", "flintmq_config_sections", ())

@@ -75,10 +75,10 @@ class Registries:
             self.filters,
             self.authenticators,
             self.services,
-            self.intake_steps,
         )
         return {
             self.dispatchers.shape.hook: self._add_dispatcher,
+            self.intake_steps.shape.hook: self._add_intake_step,
             self.flush_strategies.shape.hook: self._add_flush_strategy,
             self.processors.shape.hook: self._add_processor,
             self.default_processors.shape.hook: self._add_default_processor,
@@ -117,6 +117,13 @@ class Registries:
             raise PluginError(f"a {server} has one default processor, not {both}: list {names} in 'disabled_plugins'")
         return found[0] if found else None
 
+    def replaces_built_in(self, registered: Registered[Any]) -> bool:
+        """Return whether it is a request processor that answers a code in place of a built-in one."""
+        if not isinstance(registered.value, ProcessorSpec) or registered.owner.built_in:
+            return False
+        built_in = {code for one in self.processors.every() if one.owner.built_in for code in one.value.codes}
+        return not built_in.isdisjoint(registered.value.codes)
+
     def section_for(self, registered: Registered[Any]) -> str | None:
         """Return the configuration section of a registration: the owner's section of the same name, else its only one."""
         names = [entry.name for entry in self.config_sections.of(registered.owner)]
@@ -135,6 +142,14 @@ class Registries:
         shape.check_factory(owner, name, factory)
         _check_type(owner, shape, name, "essential", essential, bool)
         self.dispatchers.add(owner, name, factory, essential=essential)
+
+    def _add_intake_step(
+        self, owner: PluginOrigin, name: str, factory: IntakeStepFactory, *, essential: bool = True
+    ) -> None:
+        shape = self.intake_steps.shape
+        shape.check_factory(owner, name, factory)
+        _check_type(owner, shape, name, "essential", essential, bool)
+        self.intake_steps.add(owner, name, factory, essential=essential)
 
     def _add_flush_strategy(self, owner: PluginOrigin, strategy: FlushStrategy[Any]) -> None:
         shape = self.flush_strategies.shape

@@ -45,6 +45,11 @@ class Registered(msgspec.Struct, Generic[T], frozen=True):
         return f"{self.shape.kind if self.shape is not None else 'registration'} '{self.name}'"
 
     @property
+    def hook(self) -> str:
+        """Return the hook it is registered with; empty without a factory."""
+        return self.shape.hook if self.shape is not None else ""
+
+    @property
     def full_name(self) -> str:
         """``plugin/name``, which is never ambiguous."""
         return f"{self.owner.name}/{self.name}"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 from flintmq.config import BrokerConfig
 from flintmq.config.errors import ConfigError
 from flintmq.core.errors import PluginError
+from flintmq.core.kernel.accounts import Account
 from flintmq.core.kernel.hookspecs import AuthenticatorFactory
 from flintmq.core.kernel.kernel import Kernel
 from flintmq.core.kernel.ports import Authenticator, ReloadingAuthenticator
@@ -49,7 +50,8 @@ class Authenticators:
                     raise
                 raise ConfigError(f"access control ('{acl_key}') is missing: {error}", key=acl_key) from error
             own = config if kernel.registries.section_for(entry) is None else settings.of(entry)
-            made.append(kernel.guarded(entry, entry.value)(own))
+            one = kernel.guarded(entry, entry.value)(own)
+            made.append(one if entry.owner.built_in else _Noted(one, kernel.account(entry)))
             self._registered[id(made[-1])] = entry
         self.in_force = tuple(made)
         """In the order in which they are asked."""
@@ -64,3 +66,14 @@ class Authenticators:
         """Count for its plugin what an authenticator raised that is not a refusal."""
         doing = f"request {request.code}: an authenticator failed"
         self._kernel.blame(self._registered[id(authenticator)], doing, error, is_secret=True)
+
+
+class _Noted:
+    """An authenticator whose calls are noted. One that fails is never switched off, because that would let everybody in."""
+
+    def __init__(self, inner: Authenticator, account: Account) -> None:
+        self._inner = inner
+        self.authenticate = account.watched(inner.authenticate, is_async=False)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)

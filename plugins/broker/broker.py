@@ -19,6 +19,7 @@ from flintmq.core.errors import FlintError, RefusedError
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
 from flintmq.core.io.disk import Disk
 from flintmq.core.io.os_disk import OS_DISK
+from flintmq.core.kernel.accounts import Ledger
 from flintmq.core.kernel.kernel import Kernel
 from flintmq.core.kernel.ports import Authenticator
 from flintmq.core.response_code import ResponseCode
@@ -73,7 +74,12 @@ class Broker(Service):
         clock: Clock = SYSTEM_CLOCK,
         disk: Disk = OS_DISK,
     ) -> None:
-        super().__init__(as_loaded(config), Timers(lambda timer, error: self.kernel.blame_code(timer, error), clock))
+        timers = Timers(
+            lambda timer, error: self.kernel.blame_code(timer, error),
+            clock,
+            lambda timer, work: self.kernel.account_of_timer(timer, work),
+        )
+        super().__init__(as_loaded(config), timers)
         self._plugins = tuple(plugins)
         self._clock = clock
         self._disk = disk
@@ -165,17 +171,20 @@ class Broker(Service):
         kernel.ready(self)
         log.info("broker %s listens on %s, store %s", config.broker.name, self.address, self.store_path)
 
-    async def check(self) -> None:
-        """Make everything that a start makes of plugins, and release it: for ``flintmq config check``.
+    async def check(self, ledger: Ledger | None = None) -> None:
+        """Make everything that a start makes of plugins, and release it: for ``flintmq config check`` and ``plugins --trace``.
 
         The store of the configuration is opened, so it should be one of a scratch folder. Nothing listens, no hook of the
         broker's life is called.
+
+        Args:
+            ledger: what each call of a plugin takes is noted here, also when it fails.
 
         Raises:
             ConfigError, PluginError, StoreError: as a start would.
         """
         try:
-            kernel, settings = load_plugins(self.loaded, self._plugins, self._clock)
+            kernel, settings = load_plugins(self.loaded, self._plugins, self._clock, ledger)
             self._assemble(kernel, settings, await broker_address(self.loaded.config.listen, "127.0.0.1", 0))
         finally:
             await self._release()

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from flintmq.config import BrokerConfig, LoadedConfig, load_config
 from flintmq.config.errors import ConfigError
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
+from flintmq.core.kernel.accounts import Ledger
+from flintmq.core.kernel.blame import Blame
 from flintmq.core.kernel.hookspecs import PluginContext
 from flintmq.core.kernel.kernel import Kernel
 from flintmq.core.kernel.ports import FlushStrategy
@@ -37,13 +39,21 @@ def config_path(loaded: LoadedConfig) -> Path | None:
     return Path(origin.place) if origin is not None and origin.kind == "file" and origin.place else None
 
 
-def load_plugins(loaded: LoadedConfig, objects: Iterable[object], clock: Clock) -> tuple[Kernel, PluginSettings]:
+def new_ledger(loaded: LoadedConfig, clock: Clock = SYSTEM_CLOCK) -> Ledger:
+    """Return where plugins' costs and failures are noted, with the limits of a configuration."""
+    return Ledger(Blame(), clock, loaded.config.plugin_budget)
+
+
+def load_plugins(
+    loaded: LoadedConfig, objects: Iterable[object], clock: Clock, ledger: Ledger | None = None
+) -> tuple[Kernel, PluginSettings]:
     """Load the plugins of a broker, and check their settings.
 
     Args:
         loaded: the configuration.
         objects: plugin objects of the program the broker lives in.
         clock: time.
+        ledger: what the plugins cost is noted here; None for a new one.
 
     Raises:
         ConfigError, PluginError: a plugin or a section is wrong, or a setting asks for a plugin that is not there.
@@ -58,6 +68,7 @@ def load_plugins(loaded: LoadedConfig, objects: Iterable[object], clock: Clock) 
         disabled=config.disabled_plugins,
         config_path=config_path(loaded),
         clock=clock,
+        ledger=ledger or new_ledger(loaded, clock),
     )
     settings = PluginSettings(kernel, loaded, clock)
     settings.check()

@@ -61,9 +61,9 @@ CALLERS: Final[Mapping[tuple[str, str], Callable[[Mapping[str, Any]], str]]] = {
     (_PLUGIN_SERVER, "PluginServer._counted.<locals>.called"): _always(CONNECTION_LISTENER.hook),
     (_ISOLATION, "IsolatedDispatcher.dispatch"): _always(DISPATCHER.hook),
     (_ISOLATION, "IsolatedFilter._decided"): _always(FILTER.hook),
-    ("flintmq.core.kernel.blame", "Accountable._watched.<locals>.call"): lambda found: str(found["hook"]),
+    (_ISOLATION, "Accountable._watched.<locals>.call"): lambda found: str(found["hook"]),
     ("flintmq.core.kernel.hooks", "Hook.__call__"): lambda found: str(found["self"].name),
-    ("flintmq.plugins.broker.service", "Timers.pace.<locals>.tick"): lambda found: f"the timer '{found['name']}'",
+    ("flintmq.plugins.broker.service", "Timers._pace.<locals>.tick"): lambda found: f"the timer '{found['name']}'",
 }
 """Where plugins are called from, and for which hook: the innermost of these frames tells."""
 

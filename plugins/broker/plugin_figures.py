@@ -1,8 +1,12 @@
-"""What request 28 and ``flintmq status`` show of plugins: failures, what is switched off, and blocks of the event loop."""
+"""What request 28 and ``flintmq status`` show of plugins: cost, failures, what is switched off, blocks of the loop."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from flintmq.core.kernel.accounts import Row
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -12,18 +16,47 @@ if TYPE_CHECKING:
 ERRORS: Final = "pluginErrors"
 LAST_ERROR: Final = "pluginLastError"
 SWITCHED_OFF: Final = "pluginSwitchedOff"
+SWITCHED_OFF_TIMES: Final = "pluginSwitchedOffTimes"
+BUSY_MS: Final = "pluginBusyMillis"
+LONGEST_MS: Final = "pluginLongestMillis"
+TRACE: Final = "pluginTrace"
+_ROWS_MAX: Final = 200
+"""Of one plugin: each timer has one, and they are part of an answer."""
 
 
 def plugin_figures(kernel: Kernel) -> dict[str, str]:
-    """For request 28: ``pluginErrors`` is the sum; ``pluginErrors_<plugin>`` and the others exist for plugins that failed."""
-    failed = [info for info in kernel.describe() if info.errors or info.switched_off]
-    found = {ERRORS: str(sum(info.errors for info in failed))}
-    for info in failed:
-        found[f"{ERRORS}_{info.name}"] = str(info.errors)
-        found[f"{LAST_ERROR}_{info.name}"] = info.last_error
+    """For request 28: ``pluginErrors`` is the sum. The others exist for third parties' plugins, and for those that failed."""
+    described = kernel.describe()
+    found = {ERRORS: str(sum(info.errors for info in described))}
+    rows: dict[str, list[Row]] = {}
+    for account in kernel.ledger.all():
+        rows.setdefault(account.owner.name, []).append(account.row())
+    for info in described:
+        failed = info.errors or info.switched_off
+        if not failed and (info.origin.built_in or not info.enabled):
+            continue
+        name, own = info.name, rows.get(info.name, ())[:_ROWS_MAX]
+        found[f"{ERRORS}_{name}"] = str(info.errors)
+        found[f"{BUSY_MS}_{name}"] = str(round(sum(row.busy_ms for row in own)))
+        found[f"{LONGEST_MS}_{name}"] = str(round(max((row.longest_ms for row in own), default=0)))
+        found[f"{TRACE}_{name}"] = msgspec.json.encode(own).decode()
+        if info.last_error:
+            found[f"{LAST_ERROR}_{name}"] = info.last_error
         if info.switched_off:
-            found[f"{SWITCHED_OFF}_{info.name}"] = "; ".join(info.switched_off)
+            found[f"{SWITCHED_OFF}_{name}"] = "; ".join(info.switched_off)
+        if info.switched_off_times:
+            found[f"{SWITCHED_OFF_TIMES}_{name}"] = str(info.switched_off_times)
     return found
+
+
+def rows_of(info: Mapping[str, str]) -> list[Row]:
+    """Return what ``flintmq plugins --trace`` shows of a running broker, from the table of request 28."""
+    return [
+        row
+        for key, text in sorted(info.items())
+        if key.startswith(f"{TRACE}_")
+        for row in msgspec.json.decode(text, type=list[Row])
+    ]
 
 
 def plugins_of(info: Mapping[str, str]) -> dict[str, Any]:
@@ -38,6 +71,9 @@ def plugins_of(info: Mapping[str, str]) -> dict[str, Any]:
                 "errors": int(info[f"{ERRORS}_{name}"]),
                 "last_error": info.get(f"{LAST_ERROR}_{name}", ""),
                 "switched_off": info.get(f"{SWITCHED_OFF}_{name}", ""),
+                "switched_off_times": int(info.get(f"{SWITCHED_OFF_TIMES}_{name}", "0")),
+                "busy_ms": int(info.get(f"{BUSY_MS}_{name}", "0")),
+                "longest_ms": int(info.get(f"{LONGEST_MS}_{name}", "0")),
             }
             for name in sorted(names)
         ],

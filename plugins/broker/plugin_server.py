@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from functools import partial
+from time import perf_counter
 from typing import Any, Final
 
 from flintmq.config.sections.server import ListenSection
@@ -13,13 +15,13 @@ from flintmq.core.io.clock import Clock
 from flintmq.core.kernel.blame import PLUGIN_FAULTS
 from flintmq.core.kernel.kernel import Kernel
 from flintmq.core.kernel.plugin_shapes import DEFAULT_PROCESSOR, PROCESSOR, check_not_awaitable
-from flintmq.core.kernel.ports.processor import Request, Response
+from flintmq.core.kernel.ports.processor import Handler, Request, Response
 from flintmq.core.kernel.registry import ProcessorSpec, Registered, Registry, ServerPart
 from flintmq.plugins.broker.authenticators import Authenticators
 from flintmq.remoting.server.channel import ServerChannel
 from flintmq.remoting.server.pool import HandlerThreads, Pool
 from flintmq.remoting.server.request_gate import AfterHook, BeforeHook, ServerHooks
-from flintmq.remoting.server.request_table import check_handler, wrong_response
+from flintmq.remoting.server.request_table import Watch, check_handler, wrong_response
 from flintmq.remoting.server.server import RemotingServer
 
 THREADS_END_S: Final = 2.0
@@ -133,13 +135,14 @@ class PluginServer:
         for processor in registries.processors_of(self._at):
             made, spec = self._made(processor, owner), processor.value
             where = PROCESSOR.where(processor.owner, processor.name)
-            table.add_processor(made, spec.declarations, partial(_pool_of, pools, spec), where)
+            table.add_processor(made, spec.declarations, partial(_pool_of, pools, spec), where, self._watch(processor))
             self._handled_by.update(dict.fromkeys(spec.codes, processor))
         default = self._default
         if default is not None:
             where = DEFAULT_PROCESSOR.where(default.owner, default.name)
             handler = check_handler(where, self._made(default, owner), "handle")
-            table.register_default(handler, pools.get(default.value.pool, default.value.threads))
+            pool = pools.get(default.value.pool, default.value.threads)
+            table.register_default(handler, pool, self._watch(default))
         listeners = [*self._made_of(registries.connection_listeners, owner)]
         hooks = [*self._made_of(registries.rpc_hooks, owner)]
         by_event = {
@@ -149,7 +152,7 @@ class PluginServer:
         before: list[BeforeHook] = []
         for entry, made in hooks:
             if hasattr(made, "do_before_request"):
-                before.append(made.do_before_request)
+                before.append(self.kernel.account(entry).watched(made.do_before_request, is_async=False))
                 self._of_hook[id(before[-1])] = entry
         after = tuple(self._after(entry, made) for entry, made in hooks if hasattr(made, "do_after_response"))
         self.server.hook(ServerHooks(**by_event, before=tuple(before), after=after), self._hook_failed)
@@ -160,13 +163,30 @@ class PluginServer:
     def _made_of(self, registry: Registry[ServerPart], owner: object) -> Iterator[tuple[Registered[ServerPart], Any]]:
         return ((entry, self._made(entry, owner)) for entry in registry.every() if entry.value.is_for(self._at))
 
+    def _watch(self, entry: Registered[Any]) -> Watch | None:
+        """Return what notes the calls of a third party's handlers, and refuses them while these are switched off."""
+        if entry.owner.built_in:
+            return None
+        account = self.kernel.account(entry)
+
+        def watch(handler: Handler, on_loop: bool) -> Handler:
+            return account.watched(handler, is_async=inspect.iscoroutinefunction(handler), on_loop=on_loop)
+
+        return watch
+
     def _counted(self, entry: Registered[ServerPart], made: Any, method: str) -> Callable[..., None]:
         """Return a function that calls a method of a listener and counts what it raises for its plugin."""
         call: Callable[..., object] = getattr(made, method)
 
+        account = self.kernel.account(entry)
+
         def called(*arguments: object) -> None:
+            if account.is_off:
+                return
+            begin_s = perf_counter()
             with self.kernel.counting(entry, method):
                 check_not_awaitable(call(*arguments))
+            account.spent(begin_s)
 
         return called
 
@@ -174,7 +194,10 @@ class PluginServer:
         """Return a function that calls a hook. When it fails, or leaves what cannot be sent, the answer is restored."""
         call: Callable[[Request, Response], object] = made.do_after_response
 
+        account = self.kernel.account(entry)
+
         def called(request: Request, response: Response) -> None:
+            begin_s = perf_counter()
             code, remark, body = response.code, response.remark, response.body
             fields = None if response.ext_fields is None else dict(response.ext_fields)
             try:
@@ -184,6 +207,8 @@ class PluginServer:
             except PLUGIN_FAULTS as error:
                 response.code, response.remark, response.ext_fields, response.body = code, remark, fields, body
                 self.kernel.blame(entry, "do_after_response", error)
+            finally:
+                account.spent(begin_s)
 
         return called
 

@@ -9,25 +9,32 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import CancelledError, Future, wait
+from time import perf_counter
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from flintmq.core.errors import FlintError
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock, Scheduled
 from flintmq.core.kernel.blame import PLUGIN_FAULTS
+from flintmq.core.kernel.plugin_shapes import drop, shown
 
 if TYPE_CHECKING:
     from flintmq.config import LoadedConfig
+    from flintmq.core.kernel.accounts import Account
 
 T = TypeVar("T")
 
 log = logging.getLogger("flintmq.broker")
 _CONFIG_LOG: Final = logging.getLogger("flintmq.config")
 
+_FAILED_WAIT_S: Final = 1.0
+"""After how long a timer is called again that failed, or is looked at again that is switched off."""
+_THIRD_PARTY_WAIT_S: Final = 0.001
 _STOPPED_POLL_S: Final = 1.0
 """How often a call that waits for the loop looks whether the loop is still there."""
 
@@ -217,14 +224,17 @@ class Timers:
     Args:
         failed: called with which timer failed, and with what; when it returns False, the failure is logged here.
         clock: whose time it is.
+        account_of: the account of a timer of a third party's code, by its name and work; None for others.
     """
 
     def __init__(
         self,
         failed: Callable[[str, BaseException], bool] = lambda name, error: False,
         clock: Clock = SYSTEM_CLOCK,
+        account_of: Callable[[str, Callable[..., object]], Account | None] = lambda name, work: None,
     ) -> None:
         self._failed = failed
+        self._account_of = account_of
         self._clock = clock
         self._handles: dict[int, Scheduled] = {}
         self._work: dict[str, Callable[[], float]] = {}
@@ -234,23 +244,38 @@ class Timers:
         self, interval_s: float, work: Callable[[], object], name: str, rest_s: Callable[[], float] | None = None
     ) -> None:
         """Call ``work`` every so many seconds, first after one interval."""
-        self.pace(interval_s, lambda: _then(work, interval_s), name, rest_s)
+        self._pace(interval_s, lambda: _then(work, interval_s), name, rest_s, self._account_of(name, work))
 
     def pace(
         self, first_s: float, work: Callable[[], float], name: str, rest_s: Callable[[], float] | None = None
     ) -> None:
         """Call ``work``, which returns after how many seconds it is to be called again."""
+        self._pace(first_s, work, name, rest_s, self._account_of(name, work))
+
+    def _pace(
+        self,
+        first_s: float,
+        work: Callable[[], float],
+        name: str,
+        rest_s: Callable[[], float] | None,
+        account: Account | None,
+    ) -> None:
         self._work[name] = work
         key = self._count
         self._count += 1
         loop = asyncio.get_running_loop()
 
         def tick() -> None:
-            wait_s = 1.0
+            wait_s = _FAILED_WAIT_S
             try:
-                wait_s = work()
+                if account is None:
+                    wait_s = work()
+                elif not account.is_off:
+                    wait_s = _noted(account, work)
             except PLUGIN_FAULTS as error:
-                if not self._failed(f"the timer '{name}'", error):
+                if account is not None:
+                    account.note(error)
+                elif not self._failed(f"the timer '{name}'", error):
                     log.exception("the timer '%s' failed; it goes on in %s s", name, wait_s)
             if key in self._handles:
                 self._handles[key] = self._clock.call_later(loop, wait_s, tick, rest_s)
@@ -266,6 +291,23 @@ class Timers:
         for handle in self._handles.values():
             handle.cancel()
         self._handles.clear()
+
+
+def _noted(account: Account, work: Callable[[], float]) -> float:
+    """Do the work of a third party's timer; return when it is due again.
+
+    Raises:
+        TypeError: the work does not say it.
+    """
+    begin_s = perf_counter()
+    try:
+        wait_s: object = work()
+    finally:
+        account.spent(begin_s)
+    if isinstance(wait_s, bool) or not isinstance(wait_s, (int, float)) or not 0 <= wait_s < math.inf:
+        drop(wait_s)
+        raise TypeError(f"expected a number of seconds to be returned, 0 or more; found {shown(wait_s)}")
+    return max(wait_s, _THIRD_PARTY_WAIT_S)
 
 
 def _then(work: Callable[[], object], interval_s: float) -> float:

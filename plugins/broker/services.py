@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from flintmq.core.errors import PluginError, StoreError
 from flintmq.core.kernel.blame import PLUGIN_FAULTS
-from flintmq.core.kernel.plugin_shapes import SERVICE, is_async, wrong_call
+from flintmq.core.kernel.plugin_shapes import SERVICE, is_async, shown, wrong_call
 from flintmq.core.kernel.ports import (
     Service,
     SupportsFigures,
@@ -28,6 +30,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 TROUBLE: Final = "serviceTrouble"
+_FIGURES_MAX: Final = 200
+_FIGURE_MAX_CHARS: Final = 1_000
+_CANCELLED_S: Final = 1.0
+"""How long a method of a service that was cancelled may take to tidy up."""
 _MAY_WAIT: Final = ("start", "stop", "ready", "withdraw")
 _MUST_NOT_WAIT: Final = ("persist", "runtime_info", "health", "positions_for_slaves")
 
@@ -81,7 +87,7 @@ class Services:
     ) -> bool:
         """Return whether the call succeeded. Raises what a built-in raises."""
         try:
-            await _awaited(call())
+            await self._within_budget(entry, doing, call)
         except PLUGIN_FAULTS as error:
             if entry.owner.built_in:
                 raise
@@ -94,14 +100,44 @@ class Services:
         for entry, service in reversed(self._begun):
             if isinstance(service, SupportsWithdraw):
                 with self._kernel.counting(entry, "withdraw"):
-                    await _awaited(service.withdraw())
+                    await self._within_budget(entry, "withdraw", service.withdraw)
 
     async def stop(self) -> None:
         """Stop every service that was started, the last one first. Never raises."""
         while self._begun:
             entry, service = self._begun.pop()
             with self._kernel.counting(entry, "stop"):
-                await _awaited(service.stop())
+                await self._within_budget(entry, "stop", service.stop)
+
+    async def _within_budget(
+        self, entry: Registered[ServiceFactory], doing: str, call: Callable[[], Awaitable[None] | None]
+    ) -> None:
+        """Call a method of a service. A third party's that waits for too long is cancelled and left behind.
+
+        Raises:
+            TimeoutError: it was left behind.
+        """
+        owner = entry.owner
+        with self._kernel.ledger.noting(owner, entry.hook, f"{doing} {entry.what}") as account:
+            returned: object = call()
+            if not inspect.isawaitable(returned):
+                if returned is not None and not owner.built_in:
+                    raise TypeError(f"expected None to be returned, or something to await; found {shown(returned)}")
+                return
+            if owner.built_in:
+                await returned
+                return
+            life_ms = self._kernel.ledger.budget_of(owner).life_ms
+            task = asyncio.ensure_future(account.timed(returned))
+            try:
+                done, _ = await asyncio.wait((task,), timeout=life_ms / 1000)
+                if not done:
+                    task.cancel()
+                    await asyncio.wait((task,), timeout=_CANCELLED_S)  # it may tidy up
+                    raise TimeoutError(f"{doing} does not end within {life_ms} ms (plugin_budget.life_ms)")
+                task.result()
+            finally:
+                task.cancel()
 
     def persist(self) -> None:
         """Have the services that were started write the positions that stand for copies in the log, which is on disk.
@@ -120,11 +156,17 @@ class Services:
         """Return the figures of all services, and the trouble of those that have some."""
         found: dict[str, str] = {}
         for entry, service in self._made:
+            account = self._kernel.account(entry)
+            if account.is_off:
+                continue
+            begin_s = perf_counter()
             with self._kernel.counting(entry, "figures"):
                 if isinstance(service, SupportsFigures):
-                    found |= {str(name): str(value) for name, value in service.runtime_info().items()}
+                    found |= _told(entry, service.runtime_info())
                 if isinstance(service, SupportsHealth) and (trouble := service.health()):
-                    found[f"{TROUBLE}_{entry.name}"] = str(trouble)
+                    found[f"{TROUBLE}_{entry.name}"] = str(trouble)[:_FIGURE_MAX_CHARS]
+            if not entry.owner.built_in:
+                account.spent(begin_s)
         return found
 
 
@@ -144,6 +186,14 @@ def _check(entry: Registered[ServiceFactory], made: Any) -> None:
             )
 
 
-async def _awaited(returned: Awaitable[None] | None) -> None:
-    if inspect.isawaitable(returned):
-        await returned
+def _told(entry: Registered[ServiceFactory], figures: Mapping[str, object]) -> dict[str, str]:
+    """Return the figures of a service as text. Of a third party's there are only so many: they are part of an answer.
+
+    Raises:
+        TypeError: they are no mapping, or too many.
+    """
+    if entry.owner.built_in:
+        return {str(name): str(value) for name, value in figures.items()}
+    if not isinstance(figures, Mapping) or len(figures) > _FIGURES_MAX:
+        raise TypeError(f"expected runtime_info to return a mapping of at most {_FIGURES_MAX}; found {shown(figures)}")
+    return {str(name)[:_FIGURE_MAX_CHARS]: str(value)[:_FIGURE_MAX_CHARS] for name, value in figures.items()}

@@ -87,7 +87,11 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "config schema": ("flintmq config schema -c broker.yaml",),
     "config check": ("flintmq config check broker.yaml",),
     "config import": ("flintmq config import broker.conf -o broker.yaml",),
-    "plugins": ("flintmq plugins -c broker.yaml",),
+    "plugins": (
+        "flintmq plugins -c broker.yaml",
+        "flintmq plugins --trace -c broker.yaml",
+        "flintmq plugins --trace -b 127.0.0.1:10911 --json",
+    ),
     "plugin new": (
         "flintmq plugin new flintmq-large-messages --kind dispatcher",
         "flintmq plugin new flintmq-disk-watch --kind service --dir ./disk-watch --json",

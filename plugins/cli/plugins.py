@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import attrs
 import click
+import msgspec
 
 from flintmq.config import BrokerConfig, LoadedConfig, load_config
 from flintmq.config.loading.schema import Role
+from flintmq.core.kernel.accounts import Row
 from flintmq.core.kernel.kernel import Kernel
 from flintmq.plugins.broker.broker import Broker
-from flintmq.plugins.broker.loading import PluginSettings
+from flintmq.plugins.broker.loading import PluginSettings, new_ledger
+from flintmq.plugins.broker.plugin_figures import rows_of
 from flintmq.plugins.broker.processors import ProcessorsPlugin
 from flintmq.plugins.builtin import BUILTIN_PLUGINS
 from flintmq.plugins.cli import options
 from flintmq.plugins.cli.config import warn_ignored
+from flintmq.plugins.cli.connect import checked_name_servers, with_admin
+from flintmq.plugins.cli.exits import CommandError, ExitCode
 from flintmq.plugins.cli.output import print_done, print_json, print_rows
 from flintmq.plugins.cli.parser import Command
 from flintmq.plugins.cli.plugin_command import made_command
@@ -31,8 +38,23 @@ _SCRATCH_FILE_BYTES: Final = 8 * 1024 * 1024
 @click.command(cls=Command)
 @options.config_file
 @options.settings
+@click.option("--trace", is_flag=True, help="Show what each call of a plugin took, and what it made or raised.")
+@click.option(
+    "--broker", "-b", metavar="HOST:PORT", help="With --trace: ask this running broker; else a start is tried."
+)
+@options.access
 @options.as_json
-def plugins(config: Path | None, settings: tuple[str, ...], as_json: bool) -> None:
+def plugins(config: Path | None, settings: tuple[str, ...], trace: bool, broker: str | None, as_json: bool) -> None:
+    """List the plugins a broker of this configuration would load.
+
+    With --trace, a start is tried with a store in a scratch folder: it makes what a broker makes of plugins, and nothing
+    listens. Of a running broker (-b), all calls since its start are shown, in ms of the event loop's time.
+    """
+    if broker is not None and not trace:
+        raise CommandError("-b asks a running broker: add --trace", ExitCode.USAGE)
+    if trace:
+        _trace(load_config(config, settings), broker, as_json)
+        return
     found: list[dict[str, Any]] = [
         {
             "name": info.name,
@@ -53,6 +75,46 @@ def plugins(config: Path | None, settings: tuple[str, ...], as_json: bool) -> No
         row["registered"] = "\n".join(row["registered"])
         row["place"] = row["place"] or row["source"]
     print_rows(found, {"plugin": "name", "from": "place", "hooks": "hooks", "registered": "registered"})
+
+
+def _trace(loaded: LoadedConfig, broker: str | None, as_json: bool) -> None:
+    """Print what plugins' calls took: of a running broker, or of a start that is tried."""
+    if broker is not None:
+        checked_name_servers(broker)
+        _show_trace(rows_of(with_admin(lambda admin: admin.runtime_info(broker))), as_json)
+        return
+    ledger = new_ledger(loaded)
+    try:
+        with _scratch(loaded) as scratch:
+            asyncio.run(Broker(scratch).check(ledger))
+    finally:  # what led to an error is what is looked for
+        _show_trace([account.row() for account in ledger.all()], as_json)
+
+
+def _show_trace(rows: list[Row], as_json: bool) -> None:
+    found = [msgspec.to_builtins(row) for row in rows]
+    if as_json:
+        print_json(found)
+        return
+    shown = [row for row in found if (row["calls"] and not row["built_in"]) or row["errors"]]
+    for row in shown:
+        row["outcome"] = (row["switched_off"] and f"switched off: it {row['switched_off']}") or row["outcome"]
+    columns = {
+        "plugin": "plugin",
+        "hook": "hook",
+        "what": "what",
+        "calls#": "{calls:,}",
+        "ms#": "{busy_ms:,.3f}",
+        "longest#": "{longest_ms:,.3f}",
+        "errors#": "errors",
+        "": "outcome",
+    }
+    print_rows(shown, columns)
+    own = [row for row in found if row["built_in"]]
+    if own:
+        print(
+            f"built-in plugins: {sum(row['busy_ms'] for row in own):,.1f} ms in {sum(row['calls'] for row in own)} calls"
+        )
 
 
 @click.command(cls=Command)
@@ -85,8 +147,7 @@ def _check_plugins(loaded: LoadedConfig, file: Path) -> int:
     PluginSettings(kernel, loaded).check()
     for command in kernel.registries.cli_commands.all():
         made_command(command)
-    with tempfile.TemporaryDirectory(prefix="flintmq-check-") as folder:
-        scratch = attrs.evolve(loaded, config=_in(Path(folder), chosen))
+    with _scratch(loaded) as scratch:
         asyncio.run(Broker(scratch).check())
         asyncio.run(NameServer(scratch).check())
     return sum(info.enabled for info in kernel.describe())
@@ -100,6 +161,13 @@ def assembled(loaded: LoadedConfig, file: Path | None) -> Kernel:
         disabled=loaded.config.disabled_plugins,
         config_path=file,
     )
+
+
+@contextmanager
+def _scratch(loaded: LoadedConfig) -> Iterator[LoadedConfig]:
+    """Return the configuration with a store in a folder that goes at the end."""
+    with tempfile.TemporaryDirectory(prefix="flintmq-check-") as folder:
+        yield attrs.evolve(loaded, config=_in(Path(folder), loaded.config))
 
 
 def _in(folder: Path, config: BrokerConfig) -> BrokerConfig:

@@ -190,7 +190,8 @@ def _show(found: dict[str, Any]) -> None:
             "why": "error",
         }
         print_rows(landings, columns, title="landing zones")
-    if failed := [{"broker": row["broker"], **plugin} for row in brokers for plugin in row.get("plugins", ())]:
+    plugins = [{"broker": row["broker"], **plugin} for row in brokers for plugin in row.get("plugins", ())]
+    if failed := [plugin for plugin in plugins if plugin["errors"] or plugin["switched_off_times"]]:
         columns = {
             "broker": "broker",
             "plugin": "name",

@@ -21,7 +21,7 @@ from flintmq.core.route.kv_config import KVConfigManager
 from flintmq.core.route.route_manager import RouteInfoManager
 from flintmq.plugins.broker.addresses import EVERY_INTERFACE, REMINDER_S, check_exposure, remind
 from flintmq.plugins.broker.authenticators import Authenticators
-from flintmq.plugins.broker.loading import PluginSettings, as_loaded, config_path
+from flintmq.plugins.broker.loading import PluginSettings, as_loaded, config_path, new_ledger
 from flintmq.plugins.broker.plugin_server import PluginServer, Pools
 from flintmq.plugins.broker.secure_links import TLS_RELOAD_S, server_tls
 from flintmq.plugins.broker.service import Service, Timers
@@ -132,6 +132,7 @@ class NameServer(Service):
             self.timers.every(TLS_RELOAD_S, tls.reload, "certificate")
         for host in exposed:
             self.timers.every(REMINDER_S, partial(remind, host), f"open door {host}")
+        served.kernel.ledger.serves = True
         log.info("name server listens on %s", self.address)
 
     async def check(self) -> None:
@@ -148,6 +149,7 @@ class NameServer(Service):
             disabled=[name for name in whole.disabled_plugins if name not in BROKER_ONLY],
             config_path=config_path(self.loaded),
             clock=self._clock,
+            ledger=new_ledger(self.loaded, self._clock),
         )
         settings = PluginSettings(kernel, self.loaded, self._clock, flushes=False)
         if whole.plugins:  # else a section may be of a plugin that a program gives to its broker alone

@@ -15,6 +15,7 @@ from flintmq.core.broker.subscription import TAG, SubscriptionData, build_subscr
 from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError
+from flintmq.core.kernel.isolation import IsolatedFilter
 from flintmq.core.kernel.ports import MessageFilter
 from flintmq.core.kernel.ports.filter import SupportsFilterBacking
 from flintmq.core.kernel.ports.processor import Request, Response, handles
@@ -248,6 +249,8 @@ class PullMessageProcessor:
         key = (subscription.expression_type, subscription.sub_string, subscription.code_set)
         known = self._filters.get(key)
         if known is not None:
+            if isinstance(known, IsolatedFilter):
+                known.check()
             return known
         factory = self._state.filter_factory(subscription.expression_type or TAG)
         made = factory(subscription.sub_string, subscription.code_set)

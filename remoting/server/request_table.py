@@ -20,6 +20,9 @@ from flintmq.core.kernel.ports.processor import (
 from flintmq.remoting.server.audit import audited
 from flintmq.remoting.server.pool import Pool
 
+Watch = Callable[[Handler, bool], Handler]
+"""Returns a handler, plain or ``async def`` as the given one, with something before it; of whether the loop runs plain ones."""
+
 
 class RequestTable:
     """Filled while a server is put together, read by :class:`~flintmq.remoting.server.server.RemotingServer`. Loop thread."""
@@ -60,9 +63,9 @@ class RequestTable:
         self.batch_handlers[code] = (handler, pool)
         (self.may_wait.add if may_wait else self.may_wait.discard)(code)
 
-    def register_default(self, handler: Handler, pool: Pool) -> None:
+    def register_default(self, handler: Handler, pool: Pool, watch: Watch | None = None) -> None:
         """Answer every code without a processor, as RocketMQ's ``registerDefaultProcessor``."""
-        self.default = (_on_threads(handler, pool), pool)
+        self.default = (_on_threads(handler, pool, watch), pool)
 
     def add_processor(
         self,
@@ -70,6 +73,7 @@ class RequestTable:
         declarations: Sequence[RequestDeclaration],
         pool: Callable[[str], Pool],
         where: str,
+        watch: Watch | None = None,
     ) -> None:
         """Answer the declared codes by a processor, with a line in the audit log for those that are audited.
 
@@ -78,6 +82,7 @@ class RequestTable:
             declarations: of its codes.
             pool: the bounded queue of a name.
             where: the plugin that registered it and the name, for errors.
+            watch: puts something before each of its handlers.
 
         Raises:
             PluginError: it is not a processor.
@@ -88,11 +93,12 @@ class RequestTable:
         self.declared.update((one.code, one) for one in declarations)
         if handlers is None:
             batches = cast("BatchProcessor", processor)
+            process = cast("BatchHandler", watch(cast("Handler", batches.process), True)) if watch else batches.process
             for code in codes:
-                self.register_batch(code, batches.process, pools[code], may_wait=getattr(batches, "may_wait", False))
+                self.register_batch(code, process, pools[code], may_wait=getattr(batches, "may_wait", False))
             return
         for one in declarations:
-            handler = _on_threads(handlers[one.code], pools[one.code])
+            handler = _on_threads(handlers[one.code], pools[one.code], watch)
             self.register(one.code, audited(handler) if one.audited else handler, pools[one.code])
 
     def exclude(self, local_port: int, codes: frozenset[int]) -> None:
@@ -104,8 +110,10 @@ class RequestTable:
         return self._without.get(local_port, frozenset())
 
 
-def _on_threads(handler: Handler, pool: Pool) -> Handler:
+def _on_threads(handler: Handler, pool: Pool, watch: Watch | None) -> Handler:
     """Return a handler that runs a plain one in its pool's threads, where the pool has some."""
+    if watch is not None:
+        handler = watch(handler, pool.threads is None)
     if pool.threads is None or inspect.iscoroutinefunction(handler):
         return handler
     return pool.threads.behind(handler)

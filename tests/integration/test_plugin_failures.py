@@ -96,7 +96,8 @@ def test_wrong_answers_are_refused_and_named(
 ) -> None:
     """Of the loop and of a pool of threads. The client is told what is wrong, and its connection and the broker stay."""
     codes = {f"c{9_000 + number}": handler for number, (handler, _) in enumerate(WRONG_ANSWERS.values())}
-    with flintmq.Broker(configure(), plugins=[Plugin(Handlers(**codes), pool)]) as broker:
+    config = configure("plugin_budget.errors=0")
+    with flintmq.Broker(config, plugins=[Plugin(Handlers(**codes), pool)]) as broker:
         wire = connect(broker)
         for number, (name, (_, says)) in enumerate(WRONG_ANSWERS.items(), 1):
             answer = wire.ask(9_000 + number - 1)
@@ -476,7 +477,8 @@ def test_the_log_of_a_plugin_that_always_fails_is_bounded(
     def fails(request: Request) -> Response:
         raise ValueError("again")
 
-    with flintmq.Broker(configure(), plugins=[Plugin(Handlers(c9001=fails))]) as broker:
+    config = configure("plugin_budget.errors=0")
+    with flintmq.Broker(config, plugins=[Plugin(Handlers(c9001=fails))]) as broker:
         wire = connect(broker)
         for opaque in [wire.post(9001) for _ in range(300)]:
             assert wire.answer(opaque).code == 1

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from flintmq.config.sections.service import PluginBudgetSection
 from flintmq.core.errors import RefusedError
-from flintmq.core.kernel.blame import Accountable, Blame, brief
-from flintmq.core.kernel.isolation import FAILURES_MAX, IsolatedDispatcher
+from flintmq.core.kernel.accounts import Account, Ledger
+from flintmq.core.kernel.blame import Blame, brief
+from flintmq.core.kernel.isolation import Accountable, IsolatedDispatcher
 from flintmq.core.kernel.plugin_info import PluginOrigin, PluginSource
 from flintmq.core.kernel.plugin_shapes import INDEX_BUILDER
 from flintmq.core.testing.clock import ManualClock
@@ -59,7 +61,12 @@ def modules() -> Iterator[Any]:
 
 
 def isolated(blame: Blame, dispatcher: Any, owner: PluginOrigin) -> IsolatedDispatcher:
-    return IsolatedDispatcher(dispatcher, owner, essential=False, blame=blame, clock=ManualClock(), name="d")
+    return IsolatedDispatcher(dispatcher, account_of(blame, owner), essential=False, blame=blame, name="d")
+
+
+def account_of(blame: Blame, owner: PluginOrigin) -> Account:
+    ledger = Ledger(blame, ManualClock(), PluginBudgetSection())
+    return ledger.of(owner, "flintmq_dispatchers", "dispatcher 'd'", limited=True, until_restart=True)
 
 
 def counts(blame: Blame) -> dict[str, int]:
@@ -165,7 +172,9 @@ def test_sys_exit_in_a_plugin_is_a_failure_like_any_other(modules: Any) -> None:
     isolated(blame, dispatcher, A).dispatch(sample_batch(0))
     assert counts(blame) == {"a": 1}
     with pytest.raises(RuntimeError, match="dispatch called sys"):
-        Accountable(dispatcher, INDEX_BUILDER, "somebody", lambda method, error: None).dispatch(sample_batch(0))
+        Accountable(dispatcher, INDEX_BUILDER, "somebody", account_of(blame, A), lambda method, error: None).dispatch(
+            sample_batch(0)
+        )
 
 
 def test_why_a_dispatcher_is_off_is_told() -> None:
@@ -176,7 +185,7 @@ def test_why_a_dispatcher_is_off_is_told() -> None:
             raise OSError("disk of its own is full")
 
     dispatcher = isolated(blame, Fails(), A)
-    for _ in range(FAILURES_MAX):
+    for _ in range(PluginBudgetSection().errors):
         assert dispatcher.why_disabled == ""
         dispatcher.dispatch(sample_batch(0))
     assert dispatcher.disabled
@@ -199,7 +208,11 @@ def test_what_is_raised_on_is_counted_once_and_refusals_never() -> None:
             raise RefusedError(1, "not now", reason="a.b")
 
     builder = Accountable(
-        Builder(), INDEX_BUILDER, "somebody", lambda method, error: blame.note(A, method, error, raised_on=True)
+        Builder(),
+        INDEX_BUILDER,
+        "somebody",
+        account_of(blame, A),
+        lambda method, error: blame.note(A, method, error, raised_on=True),
     )
 
     class Index:

@@ -219,19 +219,25 @@ def test_status_shows_plugins_that_failed(cli: RunCommand, tmp_path: Path) -> No
     loaded = flintmq.load_config(None, [*SMALL, f"store.path={tmp_path / 'store'}"], {})
     with flintmq.NameServer(loaded) as names:
         named = loaded.with_overrides([f"namesrv.addresses={names.address}", "broker.name=b"])
-        with flintmq.Broker(named, plugins=[FailingPlugin()]):
+        with flintmq.Broker(named, plugins=[FailingPlugin()]) as broker:
             (row,) = cli("status", "-n", names.address, "--json").json["brokers"]
-            assert row["plugins"] == [
-                {
-                    "name": "failing",
-                    "errors": 1,
-                    "last_error": "flintmq_broker_ready: ValueError: not ready at all",
-                    "switched_off": "",
-                }
-            ]
+            (failing,) = row["plugins"]
+            assert failing["busy_ms"] >= 0
+            assert {key: failing[key] for key in failing if not key.endswith("_ms")} == {
+                "name": "failing",
+                "errors": 1,
+                "last_error": "flintmq_broker_ready: ValueError: not ready at all",
+                "switched_off": "",
+                "switched_off_times": 0,
+            }
             assert row["loop_blocked"] == {"times": 0, "max_ms": 0, "by": ""}
             shown = " ".join(cli("status", "-n", names.address).out.split())
             assert "plugins that failed" in shown
             assert "failing" in shown
             assert "not ready at all" in shown
             assert "stood still" not in shown
+            traced = cli("plugins", "--trace", "-b", broker.address, "--json").json
+            (call,) = [one for one in traced if one["hook"] == "flintmq_broker_ready"]
+            assert (call["plugin"], call["calls"], call["errors"]) == ("failing", 1, 1)
+            assert call["outcome"] == "raised ValueError: not ready at all"
+            assert "not ready at all" in cli("plugins", "--trace", "-b", broker.address).out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -137,6 +138,56 @@ def test_plugins(cli: RunCommand, tmp_path: Path, plugin_module: Callable[[str, 
     text = cli("plugins", "-c", file).out
     assert "cli_listed_plugin.plugin" in text
     assert "dispatcher consume_queue" in text
+
+
+TRACED = """
+from flintmq.core.kernel.hookspecs import hookimpl
+
+class Counts:
+    def dispatch(self, batch):
+        pass
+
+def make(context):
+    if context.settings is None and FAILS:
+        raise KeyError("no settings")
+    return Counts()
+
+FAILS = False
+
+class Plugin:
+    @hookimpl
+    def flintmq_dispatchers(self, register):
+        register("counts", make)
+
+plugin = Plugin()
+"""
+
+
+def test_the_calls_of_a_start_are_traced(
+    cli: RunCommand, tmp_path: Path, plugin_module: Callable[[str, str], str]
+) -> None:
+    """What each took and made; and when the start fails, what was called until then, the culprit last."""
+    for name, fails in (("cli_traced_well", False), ("cli_traced_badly", True)):
+        target = plugin_module(name, TRACED.replace("FAILS = False", f"FAILS = {fails}"))
+        file = tmp_path / "b.yaml"
+        file.write_text(f"plugins: ['{target}']\ndispatchers: [consume_queue, index, counts]\n")
+        outcome = cli("plugins", "--trace", "-c", file, "--json")
+        rows = [row for row in json.loads(outcome.out) if row["plugin"] == f"{name}.plugin"]
+        told = {(row["hook"], row["what"]): row for row in rows}
+        assert told["flintmq_dispatchers", "register"]["calls"] == 1
+        made = told["flintmq_dispatchers", "make dispatcher 'counts'"]
+        assert made["busy_ms"] > 0
+        assert outcome.code == (2 if fails else 0)
+        assert made["errors"] == int(fails)
+        assert made["outcome"] == ("raised KeyError: 'no settings'" if fails else "made a Counts")
+        text = cli("plugins", "--trace", "-c", file).out
+        assert made["outcome"] in text
+        assert "built-in plugins:" in text
+
+
+def test_only_a_trace_asks_a_broker(cli: RunCommand) -> None:
+    outcome = cli("plugins", "-b", "127.0.0.1:1")
+    assert (outcome.code, "--trace" in outcome.err) == (2, True)
 
 
 def test_plugins_that_cannot_be_loaded(cli: RunCommand, tmp_path: Path) -> None:
