@@ -237,7 +237,7 @@ class Broker(Service):
         ``wait_store=False`` are waited for nowhere.
 
         Raises:
-            RefusedError: a message is not acceptable, or the store takes none now.
+            RefusedError: a message is not acceptable, or the store takes none now; in a child that was forked it takes none.
             FlintError: the broker does not run, or its event loop does not.
         """
         batch = list(messages)
@@ -261,6 +261,7 @@ class Broker(Service):
                 "service not available now: the broker does not run",
                 reason="broker.stopped",
             )
+        self._check_process()
 
     def _put_here(self, batch: list[Puttable]) -> PutBatch:
         self._check_running()

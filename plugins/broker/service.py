@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import math
+import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine
@@ -18,10 +19,11 @@ from time import perf_counter
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from flintmq.core.errors import FlintError
+from flintmq.core.errors import FlintError, RefusedError
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock, Scheduled
 from flintmq.core.kernel.blame import PLUGIN_FAULTS
 from flintmq.core.kernel.plugin_shapes import drop, shown
+from flintmq.core.response_code import ResponseCode
 
 if TYPE_CHECKING:
     from flintmq.config import LoadedConfig
@@ -80,6 +82,8 @@ class Service(ABC):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_thread = 0
         """Of which thread the loop is."""
+        self._process = 0
+        """In which process; a child that was forked has neither the loop nor the store."""
         self._thread: threading.Thread | None = None
         self._stop_thread: asyncio.Event | None = None
         self._failure: BaseException | None = None
@@ -87,6 +91,7 @@ class Service(ABC):
     async def start(self) -> None:
         """Start on the running loop. Raises what kept it from starting; nothing is left behind then."""
         self._loop, self._loop_thread = asyncio.get_running_loop(), threading.get_ident()
+        self._process = os.getpid()
         try:
             await self._start()
         except BaseException:
@@ -179,13 +184,25 @@ class Service(ABC):
         """Whether the caller is in another thread than the loop."""
         return self._loop is not None and threading.get_ident() != self._loop_thread
 
+    def _check_process(self) -> None:
+        """Raise ``RefusedError`` in a forked child: its copy of the loop has no thread, and the files are the parent's."""
+        if os.getpid() != self._process:
+            raise RefusedError(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                f"service not available now: the {type(self).__name__.lower()} belongs to another process, from which this one "
+                "was forked",
+                reason="broker.forked",
+            )
+
     def call(self, work: Callable[[], Awaitable[T]]) -> T:
         """Run a coroutine function on the loop's thread and wait for its result. For any other thread.
 
         Raises:
             FlintError: the service has stopped or stops meanwhile, or its loop does not run.
+            RefusedError: this is a child that was forked (``broker.forked``).
         """
         assert self._loop is not None
+        self._check_process()
         loop = self._loop
         future: Future[T] = Future()
         tasks: list[asyncio.Task[None]] = []
