@@ -200,6 +200,7 @@ class Broker(Service):
             held=self._held,
         )
         self._assembly.add_parts(self, self.pools)  # they are given the broker, which has its parts by now
+        self._assembly.served.authenticators.start(self.timers)  # which ask the broker whose account a timer is
         return self._assembly
 
     def _bind(self) -> list[socket.socket]:
