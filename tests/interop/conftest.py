@@ -1,81 +1,22 @@
-"""The real Java broker, run by the peer kit beside the repository (``../shared/peer``, or where FLINTMQ_SHARED says)."""
+"""The real Java broker of a test."""
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-import flintmq
-from flintmq.tests.support.ports import free_ports
+from flintmq.tests.interop.peer import PEER as PEER
+from flintmq.tests.interop.peer import SHARED as SHARED
+from flintmq.tests.interop.peer import Peer as Peer
+from flintmq.tests.interop.peer import fetch_jars
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "integration"))  # bare_wire, replicas
-
-SHARED = Path(os.environ.get("FLINTMQ_SHARED") or Path(str(flintmq.__file__)).parent.parent / "shared")
-PEER = SHARED / "peer"
-
-
-def _missing() -> str:
-    """Why the real broker cannot be run here; empty when it can."""
-    if not (PEER / "broker.sh").exists():
-        return f"no peer kit at {PEER}"
-    for tool in ("java", "javac", "mvn"):
-        if shutil.which(tool) is None:
-            return f"no {tool} on the PATH"
-    return ""
-
-
-class Peer:
-    """Starts and stops the real name server and broker; one of each."""
-
-    def __init__(self, work: Path) -> None:
-        self.work = work
-        self.namesrv_port, self.port = free_ports(2)
-        self.namesrv = f"127.0.0.1:{self.namesrv_port}"
-
-    def _run(self, script: str, *arguments: str) -> str:
-        environment = {**os.environ, "NAMESRV": self.namesrv}
-        done = subprocess.run(
-            [str(PEER / script), *arguments], env=environment, capture_output=True, text=True, timeout=300, check=False
-        )
-        assert done.returncode == 0, f"{script} {' '.join(arguments)}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
-        return done.stdout
-
-    @contextmanager
-    def name_server(self) -> Iterator[None]:
-        self._run("namesrv.sh", str(self.work / "namesrv"), str(self.namesrv_port))
-        try:
-            yield
-        finally:
-            self._run("stop.sh", str(self.work / "namesrv"))
-
-    @contextmanager
-    def broker(
-        self, store: Path, *settings: str, kill: bool = False, role: str = "ASYNC_MASTER", port: int = 0
-    ) -> Iterator[int]:
-        """The real broker on a store; gives its pid. ``kill`` ends it with SIGKILL."""
-        port = port or self.port
-        started = self._run("broker.sh", str(store), str(port), "ASYNC_FLUSH", "false", role, *settings)
-        try:
-            yield int(json.loads(started)["pid"])
-        finally:
-            self._run("stop.sh", str(store), "KILL" if kill else "TERM")
 
 
 @pytest.fixture
 def peer(tmp_path: Path) -> Peer:
     """The real broker; the test is skipped where it cannot be run, and fails there when FLINTMQ_REQUIRE_JAVA is set."""
-    missing = _missing()
-    if missing:
-        if os.environ.get("FLINTMQ_REQUIRE_JAVA"):
-            pytest.fail(f"the real broker is required here: {missing}")
-        pytest.skip(f"needs the real broker: {missing}")
-    subprocess.run([str(PEER / "fetch.sh")], check=True, capture_output=True, timeout=600)
+    fetch_jars()
     return Peer(tmp_path)

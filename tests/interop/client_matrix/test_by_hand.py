@@ -1,0 +1,181 @@
+"""What a pull consumer and an administrator can do, they can do at every broker."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from flintmq.core.broker.groups import SubscriptionGroupConfig
+from flintmq.remoting.client import (
+    AdminClient,
+    Consumer,
+    Message,
+    MessageExt,
+    Producer,
+    PullConsumer,
+    PullStatus,
+    RefusedError,
+)
+
+from .sites import FLINTMQ, JAVA_49, JAVA_53, LIMIT_S, Room, feature, until
+from .test_consuming import Listener, numbers, send_numbers
+from .test_sending import ODD, user_properties
+
+VERSIONS = {FLINTMQ: "V4_9_7", JAVA_49: "V4_9_7", JAVA_53: "V5_3_3"}
+
+
+async def polled(consumer: PullConsumer, count: int) -> list[MessageExt]:
+    """The next messages of the assigned queues."""
+    found: list[MessageExt] = []
+    async with asyncio.timeout(LIMIT_S):
+        while len(found) < count:
+            found += await consumer.poll(max_messages=count - len(found))
+    return found
+
+
+@feature("pull", "assigned queues: poll and commit, on from there by another program")
+async def test_assign(room: Room) -> None:
+    topic = await room.topic()
+    await send_numbers(room, topic, 16)
+    async with PullConsumer(room.group(), room.address) as consumer:
+        await consumer.assign(topic, consume_from="CONSUME_FROM_FIRST_OFFSET")
+        found = await polled(consumer, 10)
+        await consumer.commit()
+        await polled(consumer, 2)  # not committed
+    async with PullConsumer(room.group(), room.address) as consumer:
+        await consumer.assign(topic, consume_from="CONSUME_FROM_FIRST_OFFSET")
+        found += await polled(consumer, 6)
+    assert sorted(numbers(found)) == list(range(16))
+    assert all(user_properties(message) == ODD for message in found)
+
+
+@feature("pull", "a poll waits for a message that is sent meanwhile")
+async def test_poll_waits(room: Room) -> None:
+    topic = await room.topic(queues=2)
+    async with PullConsumer(room.group(), room.address) as consumer:
+        await consumer.assign(topic, consume_from="CONSUME_FROM_FIRST_OFFSET")
+        assert await consumer.poll(timeout_ms=0) == []
+        polling = asyncio.create_task(polled(consumer, 1))
+        await send_numbers(room, topic, 1)
+        assert numbers(await asyncio.wait_for(polling, 10)) == [0]
+
+
+@feature("pull", "seek to an offset and to a time")
+async def test_seek(room: Room) -> None:
+    topic = await room.topic(queues=1)
+    await send_numbers(room, topic, 5)
+    async with PullConsumer(room.group(), room.address) as consumer:
+        await consumer.assign(topic, consume_from="CONSUME_FROM_FIRST_OFFSET")
+        all_of_them = await polled(consumer, 5)
+        queue = all_of_them[0].queue
+        await consumer.seek(queue, 3)
+        assert numbers(await polled(consumer, 2)) == [3, 4]
+        await consumer.seek_to_time(0)
+        assert numbers(await polled(consumer, 1)) == [0]
+        await asyncio.sleep(0.02)  # the broker's milliseconds
+        await send_numbers(room, topic, 1, first=5)
+        (*_, newest) = await room.stored(topic, 6)
+        await consumer.seek_to_time(newest.store_timestamp_ms)  # between two messages 4.9 takes the nearer one
+        assert numbers(await polled(consumer, 1)) == [5]
+        with pytest.raises(ValueError, match="offset"):
+            await consumer.seek(queue, 7)
+
+
+@feature("pull", "one request at a time: offsets, filters, what is not there")
+async def test_pull(room: Room) -> None:
+    topic = await room.topic(queues=1)
+    await send_numbers(room, topic, 6, tags=("a", "b"))
+    async with PullConsumer(room.group(), room.address) as consumer:
+        (queue,) = await consumer.queues(topic)
+        assert (await consumer.min_offset(queue), await consumer.max_offset(queue)) == (0, 6)
+        result = await consumer.pull(queue, 2, max_messages=2)
+        assert (result.status, numbers(list(result.messages)), result.next_begin_queue_offset) == (
+            PullStatus.FOUND,
+            [2, 3],
+            4,
+        )
+        assert numbers(list((await consumer.pull(queue, 0, expression="b")).messages)) == [1, 3, 5]
+        by_sql = await consumer.pull(queue, 0, expression="n >= 4", expression_type="SQL92")
+        assert numbers(list(by_sql.messages)) == [4, 5]
+        assert (await consumer.pull(queue, 6)).status is PullStatus.NO_NEW_MESSAGE
+        assert (await consumer.pull(queue, 99)).status is PullStatus.OFFSET_ILLEGAL
+        assert await consumer.committed(queue) in (None, 0)
+        await consumer.commit(queue, 4)
+        assert await consumer.committed(queue) == 4
+        assert await consumer.search_offset(queue, result.messages[0].store_timestamp_ms) <= 2
+
+
+@feature("admin", "topics: create, change, statistics, delete")
+async def test_topics(room: Room) -> None:
+    topic = await room.topic(queues=2)
+    await send_numbers(room, topic, 6)
+    async with AdminClient(room.address) as admin:
+        assert topic in await admin.topic_list()
+        stats = await admin.topic_stats(topic)
+        assert {(q.queue_id, s.min_queue_offset, s.max_queue_offset) for q, s in stats.items()} == {
+            (0, 0, 3),
+            (1, 0, 3),
+        }
+        assert await room.topic(queues=5) == topic
+        (address,) = (await admin.masters()).values()
+        config = (await admin.topic_configs(address)).topic_config_table[topic]
+        assert (config.read_queue_nums, config.write_queue_nums) == (5, 5)
+        await admin.delete_topic(topic)
+        await until(lambda: _is_gone(admin, topic), "the topic to be gone")
+        with pytest.raises(RefusedError):
+            await admin.topic_stats(topic)
+
+
+async def _is_gone(admin: AdminClient, topic: str) -> bool:
+    return topic not in await admin.topic_list()
+
+
+@feature("admin", "groups: members, how far they are, delete")
+async def test_groups(room: Room) -> None:
+    topic, group = await room.topic(queues=1), room.group()
+    await send_numbers(room, topic, 4)
+    listener = Listener(4)
+    async with AdminClient(room.address) as admin:
+        (address,) = (await admin.masters()).values()
+        await admin.create_group(SubscriptionGroupConfig(group_name=group, retry_max_times=3))
+        async with Consumer(group, room.address, listener, settings=room.settings(), client_id="me") as consumer:
+            await consumer.subscribe(topic, "*")
+            await asyncio.wait_for(listener.done.wait(), LIMIT_S)
+            connections = await admin.consumer_connections(group, address)
+            assert [connection.client_id for connection in connections.connection_set] == ["me"]
+            assert topic in connections.subscription_table
+            await consumer.commit()
+            stats = await admin.consume_stats(group, topic)
+            assert [(at.broker_queue_offset, at.consumer_offset) for at in stats.offset_table.values()] == [(4, 4)]
+        with pytest.raises(RefusedError):
+            await admin.consumer_connections(group, address)
+        await admin.delete_group(group, remove_offset=True)
+
+
+@feature("admin", "messages by key, by unique id and by the broker's id")
+async def test_queries(room: Room) -> None:
+    topic = await room.topic()
+    async with Producer(room.group(), room.address) as producer, AdminClient(room.address) as admin:
+        sent = [await producer.send(Message(topic, b"%d" % n, keys=f"größe k{n}", properties=ODD)) for n in range(3)]
+
+        async def indexed() -> bool:
+            return len(await admin.query_by_key(topic, "größe")) == 3
+
+        await until(indexed, "the index")
+        (by_key,) = await admin.query_by_key(topic, "k1")
+        (by_id,) = await admin.query_by_key(topic, sent[1].msg_id, unique=True)
+        viewed = await admin.view_message(sent[1].offset_msg_id)
+    assert [message.body for message in (by_key, by_id, viewed)] == [b"1"] * 3
+    assert all(user_properties(message) == ODD for message in (by_key, by_id, viewed))
+
+
+@feature("admin", "brokers: cluster, settings, figures")
+async def test_brokers(room: Room) -> None:
+    async with AdminClient(room.address) as admin:
+        masters = await admin.masters("DefaultCluster")
+        assert list(masters) == ["broker-a"]
+        address = masters["broker-a"]
+        assert await admin.master("broker-a") == address
+        assert (await admin.broker_config(address))["enablePropertyFilter"] == "true"
+        assert (await admin.runtime_info(address))["brokerVersionDesc"] == VERSIONS[room.site.name]

@@ -1,0 +1,21 @@
+"""docs/compatibility.md says what the client can do at which broker: a table that nobody checks would soon be a wish."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import flintmq
+
+from .matrix_table import MODULES, features, table
+
+PAGE = Path(str(flintmq.__file__)).parent / "docs" / "compatibility.md"
+
+
+def test_the_page_has_the_table_of_the_tests() -> None:
+    assert table() in PAGE.read_text(), f"put this into {PAGE.name}:\n{table()}"
+
+
+def test_each_test_of_a_feature_is_in_the_table() -> None:
+    """A test that lost its decorator would still run nowhere."""
+    named = [name for module in MODULES for name in vars(module) if name.startswith("test_")]
+    assert len(named) == len(features()) == len({feature.name for feature in features()})
