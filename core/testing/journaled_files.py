@@ -301,6 +301,15 @@ class JournalReplay:
                 self._durable_folders.discard(path)
         self._durable_folders.update(path for path in self._folders if path.parent == folder)
 
+    def torn(self, within: str) -> Image:
+        """Return what was synced, and the writes since to files of a folder; of the last of these its first half."""
+        files = [self._files[file] for path, file in self._durable_names.items() if within in path.parts]
+        pending = sorted((number, position, data, file) for file in files for number, position, data in file.pending)
+        for number, position, data, file in pending:
+            whole = data if number != pending[-1][0] else data[: len(data) // 2]
+            file.durable[position : position + len(whole)] = whole
+        return self.synced()
+
     def synced(self) -> Image:
         """Return what was synced: all that is sure to be there after a power cut."""
         folders: set[Path] = set()

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import tempfile
 import threading
 import time
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Final, Self
 from flintmq.config import load_config
 from flintmq.core.broker.sink import until_flushed
 from flintmq.core.broker.topic_config import TopicConfig
-from flintmq.core.errors import store_error_kind
+from flintmq.core.errors import StoreError, store_error_kind
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
 from flintmq.core.io.os_disk import OsDisk
 from flintmq.core.record.record import Record
@@ -33,7 +34,11 @@ from flintmq.plugins.name_server.name_server import NameServer
 from flintmq.remoting.client.message import MessageExt, message_of
 
 if TYPE_CHECKING:
+    from flintmq.core.io.disk import Disk
     from flintmq.plugins.broker.in_process import PutBatch, Puttable
+    from flintmq.plugins.testing.faults import Faults
+
+log = logging.getLogger("flintmq.testing")
 
 SETTINGS: Final = (
     "listen.port=0",
@@ -104,14 +109,13 @@ class EmbeddedBroker:
         settings: ``key=value``, as ``--set`` takes them; they count before :data:`SETTINGS`.
         clock: the broker's time. The name server, like every client, lives in real time.
         plugins: plugin objects beyond those that are installed.
+        with_faults: store in memory, and have clients come by a way that :attr:`faults` can cut.
+        name_server: of a cluster, to register with; it runs when this is entered. None: one of its own.
+        master: the one that this copies, as its slave; the settings say that it is one.
 
     Raises (at ``__enter__``):
         ConfigError, PluginError, StoreError, RemotingError: as :class:`~flintmq.plugins.broker.broker.Broker` does.
     """
-
-    broker: Broker
-    """What it is made of."""
-    name_server: NameServer
 
     def __init__(
         self,
@@ -120,30 +124,39 @@ class EmbeddedBroker:
         settings: Iterable[str] = (),
         clock: Clock = SYSTEM_CLOCK,
         plugins: Iterable[object] = (),
+        with_faults: bool = False,
+        name_server: NameServer | None = None,
+        master: EmbeddedBroker | None = None,
     ) -> None:
         self._folder = folder
         self._settings = (*SETTINGS, *settings)
         self._plugins = tuple(plugins)
         self.clock = clock
+        self._with_faults = with_faults
+        self._name_server = name_server
+        self._master = master
+        self._broker: Broker | None = None
+        self._faults: Faults | None = None
+        self._kept_ports: tuple[str, ...] = ()
+        """Settings, from the first start on: those who know the broker find it again."""
         self._held = contextlib.ExitStack()
         self._arrived = threading.Event()
-        self._runs = False
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as held:
-            folder = self._folder
-            if folder is None:
-                folder = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="flintmq-")))
-            self.name_server = held.enter_context(NameServer(load_config(None, self._settings, {})))
-            own = (f"store.path={folder}", f"namesrv.addresses={self.name_server.address}")
-            config = load_config(None, (*own, *self._settings), {})
-            self.broker = held.enter_context(
-                Broker(config, plugins=self._plugins, clock=self.clock, disk=UnsyncedDisk())
-            )
-            held.callback(setattr, self, "_runs", False)
+            if self._folder is None:
+                self._folder = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="flintmq-")))
+                held.callback(setattr, self, "_folder", None)
+            if self._name_server is None:
+                self._name_server = held.enter_context(NameServer(load_config(None, self._settings, {})))
+                held.callback(setattr, self, "_name_server", None)
+            if self._with_faults:
+                from flintmq.plugins.testing.faults import Faults
+
+                self._faults = held.enter_context(contextlib.closing(Faults(self)))
+            held.callback(self.stop)
+            self.start()
             self._held = held.pop_all()
-        self._runs = True
-        self.broker.state.store.reput.arrived.subscribe(self._tell_arrived)
         if isinstance(self.clock, VirtualClock):
             self.clock.advancing.subscribe(self._wait_until_synced)
             self.clock.advanced.subscribe(self._wait_until_visible)
@@ -153,6 +166,69 @@ class EmbeddedBroker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._held.__exit__(kind, error, trace)
+
+    def start(self) -> None:
+        """Start the broker, after :meth:`stop`; it listens at the address that it had. Does nothing while it runs.
+
+        Raises:
+            ConfigError, PluginError, StoreError, RemotingError: it does not start.
+        """
+        if self._broker is not None:
+            return
+        own = [f"store.path={self._folder}", f"namesrv.addresses={self.name_server.address}"]
+        disk: Disk = UnsyncedDisk()
+        if self._faults is not None:
+            disk = self._faults.disk
+            own.append(f"listen.advertised_port={self._faults.wire.port}")
+            if self._master is not None:
+                link = self._faults.master_wire("127.0.0.1", self._master.broker.ha_port)
+                own.append(f"ha.master_address=127.0.0.1:{link.port}")
+        config = load_config(None, [*own, *self._settings, *self._kept_ports], {})
+        broker = Broker(config, plugins=self._plugins, clock=self.clock, disk=disk).__enter__()
+        self._kept_ports = (f"listen.port={broker.port}", f"listen.ha_port={broker.ha_port}")
+        if self._faults is not None:
+            self._faults.wire.target = (config.config.listen.host, broker.port)
+        broker.state.store.reput.arrived.subscribe(self._tell_arrived)
+        self._broker = broker
+
+    def stop(self) -> None:
+        """Stop the broker in good order; the name server goes on. Does nothing while it is stopped."""
+        broker, self._broker = self._broker, None
+        if broker is not None:
+            broker.__exit__(None, None, None)
+
+    def abandon(self) -> None:
+        """Stop a broker whose disk has lost its power: what it has to say about that is logged."""
+        try:
+            self.stop()
+        except StoreError as error:
+            log.info("a broker without a disk has ended: %s", error)
+
+    @property
+    def runs(self) -> bool:
+        """Whether the broker runs."""
+        return self._broker is not None
+
+    @property
+    def broker(self) -> Broker:
+        """The broker itself; after :meth:`start` it is another one. Raises ``RuntimeError`` while it does not run."""
+        if self._broker is None:
+            raise RuntimeError("the broker does not run: it does in a with statement, unless stop() was called")
+        return self._broker
+
+    @property
+    def name_server(self) -> NameServer:
+        """The name server itself. Raises ``RuntimeError`` where there is none yet."""
+        if self._name_server is None:
+            raise RuntimeError("the name server does not run: use a with statement")
+        return self._name_server
+
+    @property
+    def faults(self) -> Faults:
+        """What can go wrong with it. Raises ``RuntimeError`` where it was not made ``with_faults=True``."""
+        if self._faults is None:
+            raise RuntimeError("this broker has no faults: make it with EmbeddedBroker(with_faults=True)")
+        return self._faults
 
     @property
     def address(self) -> str:
@@ -179,14 +255,21 @@ class EmbeddedBroker:
         async def create() -> None:
             self.broker.state.topics.put(TopicConfig.with_queues(name, queue_nums))
 
+        broker_name = self.broker.config.broker.name
+
         async def known() -> None:
             async with asyncio.timeout(_TOPIC_KNOWN_S):
-                while self.name_server.routes.pick_up_topic_route_data(name) is None:  # noqa: ASYNC110
+                while not self._serves(name, broker_name):  # noqa: ASYNC110
                     await asyncio.sleep(_POLL_S)
 
         self.broker.call(create)
         self.name_server.call(known)
         return name
+
+    def _serves(self, topic: str, broker_name: str) -> bool:
+        """Return whether the name server knows that a broker has a topic. On its thread."""
+        route = self.name_server.routes.pick_up_topic_route_data(topic)
+        return route is not None and any(queues.broker_name == broker_name for queues in route.queue_datas)
 
     def messages(self, topic: str) -> list[MessageExt]:
         """Return the messages of a topic that consumers can see, in the order in which they were stored.
@@ -237,9 +320,9 @@ class EmbeddedBroker:
 
     def _wait_until_synced(self) -> None:
         """Wait, before time moves, until the log is on disk as far as the flush strategy gets: what is not does not expire."""
-        if not self._runs:
+        if self._broker is None:
             return
-        marks = self.broker.state.store.watermarks
+        marks = self._broker.state.store.watermarks
         deadline_s = time.monotonic() + _SYNCED_S
         while marks.flushed < marks.wrote and marks.fence_reason is None and time.monotonic() < deadline_s:
             time.sleep(_POLL_S)
@@ -247,12 +330,12 @@ class EmbeddedBroker:
 
     def _wait_until_visible(self) -> None:
         """Wait until what was stored is as durable as it must be to be read."""
-        if not self._runs:
+        if self._broker is None:
             return
-        state = self.broker.state
+        state = self._broker.state
 
         async def visible() -> None:
             await until_flushed(state.store.writer.promise())
             state.dispatch()
 
-        self.broker.call(visible)
+        self._broker.call(visible)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
+    from flintmq.core.io.clock import Clock
     from flintmq.core.testing.clock import VirtualClock
+    from flintmq.plugins.testing.cluster import EmbeddedCluster
     from flintmq.plugins.testing.embedded import EmbeddedBroker
+    from flintmq.plugins.testing.faults import Faults
 
 
 @pytest.fixture
@@ -34,12 +37,53 @@ def flintmq_broker(
     request: pytest.FixtureRequest, tmp_path: Path, flintmq_settings: Sequence[str]
 ) -> Iterator[EmbeddedBroker]:
     """Run a broker and its name server in this process; on ``flintmq_clock`` where the test has it, else in real time."""
-    from flintmq.core.io.clock import SYSTEM_CLOCK
     from flintmq.plugins.testing.embedded import EmbeddedBroker
 
-    clock = request.getfixturevalue("flintmq_clock") if "flintmq_clock" in request.fixturenames else SYSTEM_CLOCK
-    with EmbeddedBroker(tmp_path / "flintmq", settings=flintmq_settings, clock=clock) as broker:
+    with EmbeddedBroker(
+        tmp_path / "flintmq",
+        settings=flintmq_settings,
+        clock=_clock(request),
+        with_faults="flintmq_faults" in request.fixturenames,
+    ) as broker:
         yield broker
+
+
+def _clock(request: pytest.FixtureRequest) -> Clock:
+    from flintmq.core.io.clock import SYSTEM_CLOCK
+
+    asked: Clock = request.getfixturevalue("flintmq_clock") if "flintmq_clock" in request.fixturenames else SYSTEM_CLOCK
+    return asked
+
+
+@pytest.fixture
+def flintmq_faults(flintmq_broker: EmbeddedBroker) -> Faults:
+    """Return what can go wrong with ``flintmq_broker``: syncs, the disk, answers, the network, a crash."""
+    return flintmq_broker.faults
+
+
+@pytest.fixture
+def flintmq_layout() -> Mapping[str, int]:
+    """Return the masters of ``flintmq_cluster`` with how many slaves each has; a test that wants others overrides it."""
+    from flintmq.plugins.testing.cluster import LAYOUT
+
+    return LAYOUT
+
+
+@pytest.fixture
+def flintmq_cluster(
+    request: pytest.FixtureRequest, tmp_path: Path, flintmq_settings: Sequence[str], flintmq_layout: Mapping[str, int]
+) -> Iterator[EmbeddedCluster]:
+    """Run masters, their slaves and a name server in this process, each broker with faults; see ``flintmq_broker``."""
+    from flintmq.plugins.testing.cluster import EmbeddedCluster
+
+    with EmbeddedCluster(
+        tmp_path / "flintmq-cluster",
+        layout=flintmq_layout,
+        settings=flintmq_settings,
+        clock=_clock(request),
+        with_faults=True,
+    ) as cluster:
+        yield cluster
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ def snippets(pytester: pytest.Pytester) -> int:
 
 def test_every_snippet_of_the_page_passes(pytester: pytest.Pytester, snippets: int) -> None:
     """Nothing but FlintMQ's installation is needed; a warning is an error there as here."""
-    assert snippets == 7
+    assert snippets == 12
     pytester.runpytest_subprocess("-W", "error", "-p", "no:randomly").assert_outcomes(passed=snippets)
 
 

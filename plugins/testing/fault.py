@@ -1,0 +1,62 @@
+"""What a test has scripted to go wrong, and whether it did."""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+from typing import Self
+
+import attrs
+
+from flintmq.core.event import Event
+
+
+@attrs.define(eq=False)
+class Fault:
+    """Something that goes wrong, at the n-th time or until it is undone. Thread-safe; its ``with`` statement undoes it."""
+
+    nth: int = attrs.field(default=1, kw_only=True)
+    """It strikes at the n-th time, counted from when it was scripted."""
+    for_ever: bool = attrs.field(default=False, kw_only=True)
+    """It strikes every time from the n-th on."""
+    hits: int = attrs.field(default=0, init=False)
+    """How often it has struck."""
+    undone: Event[[]] = attrs.field(factory=Event, init=False)
+    """Published once, when it is undone."""
+    _seen: int = attrs.field(default=0, init=False)
+    _is_undone: bool = attrs.field(default=False, init=False)
+    _lock: threading.Condition = attrs.field(factory=threading.Condition, init=False)
+
+    def counts(self) -> bool:
+        """Count an occasion; return whether it is one to strike at."""
+        with self._lock:
+            self._seen += 1
+            return not self._is_undone and (self._seen == self.nth or (self.for_ever and self._seen > self.nth))
+
+    def strike(self) -> None:
+        """Note that it has struck."""
+        with self._lock:
+            self.hits += 1
+            self._lock.notify_all()
+
+    def wait(self, timeout_s: float = 10.0) -> None:
+        """Wait until it has struck. Raises ``TimeoutError``."""
+        with self._lock:
+            if not self._lock.wait_for(lambda: self.hits, timeout_s):
+                raise TimeoutError(f"{type(self).__name__} has not struck within {timeout_s:g} s")
+
+    def undo(self) -> None:
+        """End it. Idempotent."""
+        with self._lock:
+            if self._is_undone:
+                return
+            self._is_undone = True
+        self.undone.publish()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.undo()

@@ -1,0 +1,160 @@
+#!/usr/bin/env python3
+"""Compares FlintMQ's client with RocketMQ's Java client: the same load on one broker, in turn, and the ratio of each round.
+
+    tools/bench_client.py --client ../shared/peer/bench.sh [--rounds 3] [--rows send-8,consume-lists] [-n HOST:PORT] [--json]
+
+Without ``-n`` a FlintMQ is started as the broker. Processor time is that of the client's process: FlintMQ's client counts its
+own after a warm-up; of the Java client it is the difference between a long run and a short one, so that the start of its
+virtual machine, and most of its compiling, do not count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import statistics
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from against_java.outside import fresh_topic
+
+from flintmq.plugins.cli.bench_target import broker_to_measure
+from flintmq.plugins.cli.exits import CommandError, ExitCode, finished, warn
+
+LOAD: Final = Path(__file__).with_name("client_load.py")
+JAVA: Final[dict[str, tuple[str, ...]]] = {
+    **{f"send-{count}": ("produce", "--mode", "sync", "--threads", str(count)) for count in (1, 8, 32, 64)},
+    **{f"linger-{count}": ("produce", "--mode", "sync", "--threads", str(count)) for count in (8, 32, 64)},
+    "oneway": ("produce", "--mode", "oneway", "--threads", "1"),
+    "batch": ("produce", "--mode", "batch", "--batch", "32", "--threads", "1"),
+    "consume": ("consume", "--threads", "4", "--batch", "1", "--from", "first"),
+    "consume-lists": ("consume", "--threads", "4", "--batch", "32", "--from", "first"),
+}
+"""What the Java client is asked to do for a row. It does not linger: these rows are compared with its plain sends."""
+SIZE_BYTES: Final = 128
+BACKLOG: Final = 400_000
+TIMEOUT_S: Final = 300.0
+Figures = dict[str, float]
+"""``rate`` in messages a second, ``cpu_us`` of the client's processor time for each."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Compare the clients. Returns the exit code."""
+    parser = argparse.ArgumentParser("bench_client.py", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--client", required=True, metavar="COMMAND", help="a Java client like the kit's bench.sh")
+    parser.add_argument("-n", "--namesrv", metavar="HOST:PORT", help="of the broker; else a FlintMQ is started")
+    parser.add_argument("--rows", default=",".join(JAVA), metavar="A,B,...", help=f"some of: {', '.join(JAVA)}")
+    parser.add_argument("--rounds", type=int, default=3, metavar="R", help="of each row, the clients in turn")
+    parser.add_argument("--seconds", type=float, default=3.0, metavar="S", help="of one measurement")
+    parser.add_argument("--loop", default="auto", metavar="NAME", help="FlintMQ's client's: auto, asyncio or uvloop")
+    parser.add_argument("--json", action="store_true", help="a line of JSON for each row and no table")
+    words = parser.parse_args(arguments)
+    return finished(lambda: compare(words))
+
+
+def compare(words: argparse.Namespace) -> None:
+    """Measure every chosen row with both clients and print the ratios."""
+    rows = [name.strip() for name in words.rows.split(",")]
+    if unknown := [name for name in rows if name not in JAVA]:
+        raise CommandError(
+            f"--rows: there is no row '{', '.join(unknown)}'; they are {', '.join(JAVA)}", ExitCode.USAGE
+        )
+    with broker_to_measure(words.namesrv, None, ()) as (name_server, _pid):
+        topic = fresh_topic("clients")
+        if any(name.startswith("consume") for name in rows):
+            fill = ("produce", "--mode", "batch", "--batch", "32", "--threads", "2", "--count", str(BACKLOG))
+            java(words.client, (*fill, "--queues", "8", "--size", str(SIZE_BYTES)), name_server, topic)
+        found = []
+        for name in rows:
+            found.append(compared(name, [one_round(words, name, name_server, topic, at) for at in range(words.rounds)]))
+            print(json.dumps(found[-1]), flush=True) if words.json else warn(f"measured {name}")
+    if not words.json:
+        print(table(found))
+
+
+def one_round(
+    words: argparse.Namespace, name: str, name_server: str, topic: str, number: int
+) -> tuple[Figures, Figures]:
+    """Return FlintMQ's client's figures and the Java client's; which begins changes with each round."""
+    sides = [lambda: ours(words, name, name_server, topic), lambda: theirs(words, name, name_server, topic)]
+    if number % 2:
+        second, first = sides[1](), sides[0]()
+        return first, second
+    return sides[0](), sides[1]()
+
+
+def ours(words: argparse.Namespace, name: str, name_server: str, topic: str) -> Figures:
+    """Return the figures of one run of FlintMQ's client."""
+    target = topic if name.startswith("consume") else fresh_topic("clients")
+    options = ("--namesrv", name_server, "--topic", target, "--seconds", str(words.seconds), "--count", str(BACKLOG))
+    return said([sys.executable, str(LOAD), name, *options, "--size", str(SIZE_BYTES), "--loop", words.loop])
+
+
+def theirs(words: argparse.Namespace, name: str, name_server: str, topic: str) -> Figures:
+    """Return the figures of the Java client: the rate of a long run, the processor time between a short and a long one."""
+    is_consumer = name.startswith("consume")
+
+    def run(share: float) -> dict[str, Any]:
+        if is_consumer:
+            more = ("--count", str(int(BACKLOG * share)), "--group", fresh_topic("group"))
+            return java(words.client, (*JAVA[name], *more), name_server, topic)
+        more = ("--size", str(SIZE_BYTES), "--seconds", str(words.seconds * share * 2), "--warmup", "1")
+        return java(words.client, (*JAVA[name], *more), name_server, fresh_topic("clients"))
+
+    short, long = run(0.25), run(1.0)
+    messages = [one["messages"] + one.get("warmup_messages", 0) for one in (short, long)]
+    spent_us = (long["client_cpu_s"] - short["client_cpu_s"]) * 1e6
+    return {"rate": long["msgs_per_s"], "cpu_us": round(spent_us / max(1, messages[1] - messages[0]), 3)}
+
+
+def java(command: str, options: Sequence[str], name_server: str, topic: str) -> dict[str, Any]:
+    """Return what one run of the Java client says."""
+    return said([*shlex.split(command), *options, "--namesrv", name_server, "--topic", topic])
+
+
+def said(command: Sequence[str]) -> dict[str, Any]:
+    """Return the last line of JSON that a command prints. Raises ``CommandError``."""
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False, stdin=subprocess.DEVNULL
+    )
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    if done.returncode or not lines:
+        last = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["nothing was said"]
+        raise CommandError(f"'{' '.join(command)}' ended with {done.returncode}: {last[0]}")
+    found: dict[str, Any] = json.loads(lines[-1])
+    return found
+
+
+def compared(name: str, rounds: Sequence[tuple[Figures, Figures]]) -> dict[str, Any]:
+    """Return the medians of both clients over all rounds, and of the ratios within a round."""
+    row: dict[str, Any] = {"row": name, "rounds": len(rounds)}
+    for figure in ("rate", "cpu_us"):
+        row[figure] = {
+            "ours": statistics.median(first[figure] for first, _ in rounds),
+            "theirs": statistics.median(second[figure] for _, second in rounds),
+            "ratio": round(statistics.median(first[figure] / second[figure] for first, second in rounds), 3),
+        }
+    return row
+
+
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    """Return the rows as a table in Markdown."""
+    lines = [
+        "| row | FlintMQ, messages/s | Java | ratio | FlintMQ, CPU µs | Java | ratio |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for row in rows:
+        rate, cpu = row["rate"], row["cpu_us"]
+        lines.append(
+            f"| {row['row']} | {rate['ours']:,.0f} | {rate['theirs']:,.0f} | {rate['ratio']:.2f} "
+            f"| {cpu['ours']:.1f} | {cpu['theirs']:.1f} | {cpu['ratio']:.2f} |"
+        )
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

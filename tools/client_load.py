@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""Load by FlintMQ's own client, in a process of its own.
+
+    tools/client_load.py ROW --namesrv HOST:PORT --topic T [--seconds S] [--count N]
+
+Prints one line of JSON: messages a second, and the processor time of this process for each, both after a warm-up. Rows are
+``send-N`` and ``linger-N`` with N sends in flight, ``oneway``, ``batch`` of 32, ``consume`` and ``consume-lists``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import resource
+import time
+import uuid
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from flintmq.client import Consumer, ConsumerSettings, Message, MessageExt, Producer
+from flintmq.plugins.broker.service import run_loop_named
+
+BATCH = 32
+WARMUP_S = 1.0
+
+
+class Meter:
+    """Counts messages, and what they cost from :meth:`begin` on."""
+
+    def __init__(self) -> None:
+        self.messages = 0
+        self._began_s = self._cpu_s = 0.0
+
+    def begin(self) -> None:
+        """Begin to measure."""
+        self.messages, self._began_s, self._cpu_s = 0, time.monotonic(), cpu_s()
+
+    def report(self) -> dict[str, float]:
+        """Return the rate, and the processor time of a message in microseconds."""
+        seconds = time.monotonic() - self._began_s
+        spent_us = (cpu_s() - self._cpu_s) * 1e6
+        return {"rate": round(self.messages / seconds), "cpu_us": round(spent_us / max(1, self.messages), 3)}
+
+
+def cpu_s() -> float:
+    """Return the processor time of this process in seconds, user and system."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+async def produce(words: argparse.Namespace) -> dict[str, float]:
+    """Send for so long, by as many tasks as the row says."""
+    kind, _, in_flight = words.row.partition("-")
+    message = Message(words.topic, bytes(words.size))
+    async with Producer("bench", words.namesrv, linger_ms=0 if kind == "linger" else None) as producer:
+        once: dict[str, tuple[int, Callable[[], Awaitable[Any]]]] = {
+            "oneway": (1, lambda: producer.send_oneway(message)),
+            "batch": (BATCH, lambda: producer.send_batch([message] * BATCH)),
+        }
+        messages, send = once.get(kind, (1, lambda: producer.send(message)))
+        meter = Meter()
+
+        async def work(until_s: float) -> None:
+            while time.monotonic() < until_s:
+                await send()
+                meter.messages += messages
+                if kind == "oneway":  # it never waits: the loop needs a turn to write
+                    await asyncio.sleep(0)
+
+        for seconds in (WARMUP_S, words.seconds):
+            meter.begin()
+            until_s = time.monotonic() + seconds
+            await asyncio.gather(*(work(until_s) for _ in range(int(in_flight or 1))))
+        return meter.report()
+
+
+async def consume(words: argparse.Namespace) -> dict[str, float]:
+    """Consume a backlog of so many messages; the first tenth is the warm-up."""
+    meter, done = Meter(), asyncio.Event()
+    warm = words.count // 10
+    is_warm = False
+
+    def took(messages: int) -> None:
+        nonlocal is_warm
+        meter.messages += messages
+        if not is_warm and meter.messages >= warm:
+            is_warm = True
+            meter.begin()
+        elif is_warm and meter.messages >= words.count - 2 * warm:
+            done.set()
+
+    async def take_one(_message: MessageExt) -> None:
+        if not done.is_set():
+            took(1)
+
+    async def take_many(messages: list[MessageExt]) -> None:
+        if not done.is_set():
+            took(len(messages))
+
+    listener: dict[str, Any] = {"batch_listener": take_many} if words.row == "consume-lists" else {"listener": take_one}
+    settings = ConsumerSettings(consume_from="CONSUME_FROM_FIRST_OFFSET", concurrency=4)
+    async with Consumer(f"bench-{uuid.uuid4().hex}", words.namesrv, settings=settings, **listener) as consumer:
+        await consumer.subscribe(words.topic)
+        await done.wait()
+        return meter.report()
+
+
+def main() -> None:
+    """Make the load of one row."""
+    parser = argparse.ArgumentParser("client_load.py", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("row", help="send-N, linger-N, oneway, batch, consume or consume-lists")
+    parser.add_argument("--namesrv", required=True, metavar="HOST:PORT")
+    parser.add_argument("--topic", required=True)
+    parser.add_argument("--seconds", type=float, default=3.0, metavar="S", help="of sending")
+    parser.add_argument("--count", type=int, default=300_000, metavar="N", help="messages that are there to consume")
+    parser.add_argument("--size", type=int, default=128, metavar="BYTES", help="of a body")
+    parser.add_argument("--loop", default="auto", metavar="NAME", help="auto, asyncio or uvloop")
+    words = parser.parse_args()
+    work = consume if words.row.startswith("consume") else produce
+    print(json.dumps(run_loop_named(words.loop)(work(words))))
+
+
+if __name__ == "__main__":
+    main()
