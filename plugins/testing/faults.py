@@ -26,7 +26,7 @@ class Faults:
         self._master_wire: FaultyWire | None = None
         self._crashes = 0
 
-    # --- for whoever assembles the broker ---
+    # --- for the broker that has them ---
 
     @property
     def disk(self) -> FaultyDisk:
@@ -107,7 +107,7 @@ class Faults:
         """Let nothing pass between this slave and its master until the fault is undone. See :meth:`cut`.
 
         Raises:
-            ValueError: the broker is no slave of a cluster of the test kit.
+            ValueError: the broker is not a slave of an EmbeddedCluster.
         """
         if self._master_wire is None:
             raise ValueError("this broker has no master: only slaves of an EmbeddedCluster can be cut off from theirs")

@@ -196,7 +196,7 @@ class _Side(asyncio.Protocol):
     def __init__(self, link: _Link) -> None:
         self._link = link
         self._frames: FrameDecoder | None = FrameDecoder()
-        """None once something came that is no frame: then all goes through as it comes."""
+        """None once something came that cannot be cut into frames: then all goes through as it comes."""
         self._pauses = 0
         self.transport: asyncio.Transport | None = None
 
