@@ -8,6 +8,7 @@ switched off by it.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator
@@ -95,12 +96,14 @@ class Account:
         self._until_restart = until_restart
         self._by_share = by_share
         self._failed_at: deque[tuple[float, int]] = deque(maxlen=max(1, budget.errors))
-        self._call_s = budget.call_ms / 1000
+        self._call_s = budget.call_ms / 1000 or math.inf
         self._window_s = budget.loop_window_ms / 1000
         self._window_began_s = 0.0
         self._window_busy_s = 0.0
         self._window_calls = 0
+        self._is_weighed = not owner.built_in
         self._lock = threading.Lock()
+        """Of threads that call it side by side; what the loop calls, the loop alone calls."""
 
     @property
     def why_off(self) -> str:
@@ -135,18 +138,23 @@ class Account:
         """
         end_s = perf_counter()
         took_s = end_s - begin_s
-        with self._lock:
-            self.calls += calls
-            self.busy_s += took_s
-            if took_s > self.longest_s:
-                self.longest_s = took_s
-        if on_loop and self._ledger.serves and not self.owner.built_in:
+        if not on_loop:
+            with self._lock:
+                self.calls += calls
+                self.busy_s += took_s
+                self.longest_s = max(self.longest_s, took_s)
+            return
+        self.calls += calls
+        self.busy_s += took_s
+        if took_s > self.longest_s:
+            self.longest_s = took_s
+        if self._is_weighed and self._ledger.serves:
             self._weigh(took_s, end_s)
 
     def _weigh(self, took_s: float, end_s: float) -> None:
         """Count a call that took too long as a failure, and switch off what takes too much of the loop's time."""
         budget = self._budget
-        if budget.call_ms and took_s > self._call_s:
+        if took_s > self._call_s:
             took = f"took {took_s * 1000:.0f} ms of the event loop's time, which serves nobody meanwhile"
             self.note(OverBudgetError(f"{took} (plugin_budget.call_ms: {budget.call_ms})"))
         if not self._window_began_s:

@@ -94,6 +94,14 @@ class Dispatcher(Kind):
         return self.act()
 
 
+class EssentialDispatcher(Dispatcher):
+    essential = True
+
+    @hookimpl
+    def flintmq_dispatchers(self, register: Any) -> None:
+        register("mine", lambda context: self, essential=True)
+
+
 class IndexBuilder(Kind):
     settings = ("index.builder=mine",)
 
@@ -151,6 +159,29 @@ class Processor(Kind):
 
     def provoke(self, wire: Wire) -> Any:
         return wire.ask(CODE)
+
+
+class DefaultProcessor(Processor):
+    @hookimpl
+    def flintmq_request_processors(self, register: Any) -> None: ...
+
+    @hookimpl
+    def flintmq_default_processors(self, register: Any) -> None:
+        register("mine", lambda server: self)
+
+
+class Listener(Kind):
+    @hookimpl
+    def flintmq_connection_listeners(self, register: Any) -> None:
+        register("mine", lambda server: self)
+
+    def on_channel_connect(self, channel: Any) -> Any:
+        return self.act()
+
+    def provoke(self, wire: Wire) -> Any:
+        once = Wire(":".join(map(str, wire.socket.getpeername())))
+        once.is_served()
+        once.close()
 
 
 class IntakeStep(Kind):
@@ -252,6 +283,8 @@ KINDS: tuple[type[Kind], ...] = (
     IndexBuilder,
     Filter,
     Processor,
+    DefaultProcessor,
+    Listener,
     IntakeStep,
     EssentialIntakeStep,
     Service,
@@ -305,6 +338,28 @@ def test_a_bad_plugin_is_named_and_bounded_and_the_broker_serves(
             plugin.provoke(wire)
             assert other.send("Others", b"again").code == 0
             assert mine(figures(other))["errors"] == told["errors"]
+
+
+@pytest.mark.parametrize("misdeed", ["raises", "nonsense"])
+def test_an_essential_dispatcher_stops_acknowledgements(
+    configure: Callable[..., Any], connect: Callable[[Any], Wire], misdeed: str
+) -> None:
+    """What it did not get, nobody may believe stored: the broker says so until it is restarted, and says who it was."""
+    plugin = EssentialDispatcher(MISDEEDS[misdeed])
+    config = configure(*BUDGET, *EssentialDispatcher.settings)
+    with flintmq.Broker(config, plugins=[plugin]) as broker:
+        wire = connect(broker)
+        wire.send("T", b"x")
+        told = mine(figures(wire))
+        assert told["errors"] >= 1
+        assert told["last_error"].startswith("dispatcher 'mine' (dispatch)")
+        assert not told["switched_off"]
+        assert wire.send("T", b"y").code != 0
+        plugin.act = lambda: None
+    with flintmq.Broker(config, plugins=[plugin]) as broker:
+        wire = connect(broker)
+        assert wire.send("T", b"z").code == 0
+        assert [record.body for record in wire.pull_all("T", at_least=1)][-1] == b"z"
 
 
 @pytest.mark.parametrize("misdeed", ["raises", "nonsense"])
